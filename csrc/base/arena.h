@@ -1,0 +1,19 @@
+/* Arena: many small objects with one lifetime (a graph's nodes, names, attributes). Blocks of growing size; freed as
+ * a whole. Addresses never move. Not thread-safe: one owner. */
+#ifndef HL_BASE_ARENA_H
+#define HL_BASE_ARENA_H
+
+#include "base/status.h"
+
+typedef struct hl_arena_block hl_arena_block;
+typedef struct hl_arena {
+    hl_arena_block *head;
+} hl_arena;
+
+void hl_arena_init(hl_arena *arena);
+void hl_arena_deinit(hl_arena *arena);
+/* 16-byte aligned, zero-filled. */
+hl_status hl_arena_alloc(hl_arena *arena, size_t bytes, void **out_ptr);
+hl_status hl_arena_strdup(hl_arena *arena, const char *text, const char **out_text);
+
+#endif
