@@ -1,0 +1,162 @@
+/* Graph: SSA values and the ops that make them, in one arena, named by int32 ids.
+ *
+ * Leaves are views of persistent stores (parameters, state, the control block), batch slots or constants; every other
+ * value is made by exactly one node. Ops are pure. State changes only through the commit list: `target leaf <- value`,
+ * which takes effect after all reads of that leaf in its segment. Nodes are kept in an order in which every operand
+ * comes first. A node's segment says when it runs: BEGIN once per step (or once per run when nothing is trained),
+ * MICRO once per micro-batch, APPLY once per step. A leaf read in a later segment sees earlier segments' commits.
+ * Rejected: strided values (every kernel would need strides; the few copies this costs are named ops that passes can
+ * see and remove), attributes as a dictionary (a fixed record prints, hashes and compares). */
+#ifndef HL_IR_GRAPH_H
+#define HL_IR_GRAPH_H
+
+#include <stdbool.h>
+
+#include "base/arena.h"
+#include "ir/dtype.h"
+#include "ir/shape.h"
+
+typedef int32_t hl_id;      /* a value */
+typedef int32_t hl_node_id; /* a node */
+enum { HL_NONE = -1 };
+
+typedef enum hl_op {
+#define HL_OP(op, name, min_in, max_in, n_out, flags, attrs, infer, vjp, lower, doc) HL_OP_##op,
+#include "ir/ops.def"
+#undef HL_OP
+    HL_OP_COUNT
+} hl_op;
+
+typedef enum hl_segment { HL_SEGMENT_BEGIN, HL_SEGMENT_MICRO, HL_SEGMENT_APPLY, HL_SEGMENT_COUNT } hl_segment;
+
+typedef struct hl_type {
+    hl_dtype dtype;
+    hl_shape shape;
+} hl_type;
+
+typedef enum hl_value_kind {
+    HL_VALUE_PARAM,  /* view of a store: read by forward, written by the optimizer's commit */
+    HL_VALUE_STATE,  /* view of a store: moments, running statistics, EMA, accumulators, the control block */
+    HL_VALUE_INPUT,  /* a batch slot's field */
+    HL_VALUE_SOURCE, /* resident data of the caller, borrowed and read-only: rows are gathered from it */
+    HL_VALUE_SCALAR, /* one number of the control block, set per step (learning rate, annealed temperatures) */
+    HL_VALUE_CONST,  /* bytes in the graph's arena */
+    HL_VALUE_ACT     /* made by a node */
+} hl_value_kind;
+
+typedef struct hl_value {
+    hl_value_kind kind;
+    hl_type type;
+    hl_node_id node; /* ACT: its producer */
+    int32_t output;  /* ACT: which output */
+    int32_t store;   /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, SOURCE: slot field, source number */
+    int64_t offset;  /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store) */
+    const char *name; /* qualified name; NULL for ACT unless the user named it */
+    const void *data; /* CONST */
+} hl_value;
+
+/* Persistent memory that outlives plans: "param", "grad", "m", "v", "buffer", "ema", "metric", "control"... */
+typedef struct hl_store {
+    const char *name;
+    hl_dtype dtype;
+    int64_t n; /* elements */
+} hl_store;
+
+enum { HL_ATTR_INTS = 6, HL_ATTR_FLOATS = 6, HL_ATTR_DIMS = 24 };
+typedef struct hl_attrs {
+    int64_t i[HL_ATTR_INTS];
+    double f[HL_ATTR_FLOATS];
+    int32_t n_dims;
+    int64_t dims[HL_ATTR_DIMS];
+    const char *name; /* random stream and the like; in the graph's arena */
+} hl_attrs;
+
+typedef struct hl_program hl_program; /* ir/program.h */
+
+typedef struct hl_node {
+    hl_op op;
+    hl_segment segment;
+    int32_t n_in, n_out;
+    const hl_id *in; /* in the arena */
+    hl_id out;       /* outputs are out, out + 1, ... */
+    hl_attrs attrs;
+    const hl_program *program; /* HL_OP_POINTWISE_FUSED only */
+    const char *scope;         /* module path that made it, for messages ("body.0"), or NULL */
+} hl_node;
+
+typedef struct hl_commit {
+    hl_id target; /* PARAM or STATE leaf */
+    hl_id value;  /* same type */
+    hl_segment segment;
+} hl_commit;
+
+typedef struct hl_graph {
+    hl_arena arena;
+    hl_value *values;
+    int64_t n_values, cap_values;
+    hl_node *nodes;
+    int64_t n_nodes, cap_nodes;
+    hl_commit *commits;
+    int64_t n_commits, cap_commits;
+    hl_store *stores;
+    int64_t n_stores, cap_stores;
+    hl_id *outputs; /* values that the caller reads after a run */
+    int64_t n_outputs, cap_outputs;
+    int32_t n_inputs, n_sources, n_scalars;
+    hl_segment segment; /* of nodes added from now on */
+    const char *scope;  /* of nodes added from now on */
+    hl_id control;      /* leaf of the control block, HL_NONE until asked for */
+} hl_graph;
+
+hl_status hl_graph_create(HL_GIVE hl_graph **out_graph);
+void hl_graph_destroy(HL_TAKE hl_graph *graph);
+/* Deep copy: values and nodes keep their ids. */
+hl_status hl_graph_clone(const hl_graph *graph, HL_GIVE hl_graph **out_graph);
+
+hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n, int32_t *out_store);
+/* HL_NONE when there is no store of that name. */
+int32_t hl_graph_store_find(const hl_graph *graph, const char *name);
+hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32_t store, int64_t offset,
+                        const char *name, hl_id *out_id);
+hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
+hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
+/* A named number of the control block; the same name gives the same leaf. */
+hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
+/* Copies the bytes. */
+hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id);
+/* Rank-0 constant of a dtype from a double. */
+hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id);
+hl_status hl_graph_control(hl_graph *graph, hl_id *out_id);
+
+/* Adds a node: checks arity, infers, gives the first output's id. in and attrs are copied; attrs NULL = defaults.
+ * Any error names op, scope and the operands' shapes. */
+hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in, const hl_attrs *attrs,
+                       hl_id *out_first);
+/* Adds a fused node with a program and given output types. */
+hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in, const hl_program *program,
+                               const hl_type *out_types, int32_t n_out, hl_id *out_first);
+hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
+hl_status hl_graph_output(hl_graph *graph, hl_id value);
+hl_status hl_graph_scope(hl_graph *graph, const char *scope);
+
+/* Text of the whole graph, one node a line, allocated. */
+hl_status hl_graph_print(const hl_graph *graph, HL_GIVE char **out_text);
+/* Operands precede, ids are in range, commits and guards are legal, types are what infer says. */
+hl_status hl_graph_verify(const hl_graph *graph);
+/* Puts nodes[order[i]] at place i and renumbers nodes; values keep their ids. order may leave nodes out (dead). */
+hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n);
+
+static inline const hl_value *hl_graph_value(const hl_graph *graph, hl_id id)
+{
+    return &graph->values[id];
+}
+static inline const hl_shape *hl_graph_shape(const hl_graph *graph, hl_id id)
+{
+    return &graph->values[id].type.shape;
+}
+static inline hl_dtype hl_graph_dtype(const hl_graph *graph, hl_id id)
+{
+    return graph->values[id].type.dtype;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* Shapes: at most eight dims, row-major and contiguous everywhere; rank 0 is a scalar. */
+#ifndef HL_IR_SHAPE_H
+#define HL_IR_SHAPE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+enum { HL_MAX_RANK = 8 };
+
+typedef struct hl_shape {
+    int32_t rank;
+    int64_t dim[HL_MAX_RANK];
+} hl_shape;
+
+/* Elements; only for shapes that passed hl_shape_check. */
+int64_t hl_shape_numel(const hl_shape *shape);
+/* Product of dims [begin, end). */
+int64_t hl_shape_span(const hl_shape *shape, int begin, int end);
+/* HL_ERROR_SHAPE when a dim is negative or the elements times 8 bytes overflow int64. */
+hl_status hl_shape_check(const hl_shape *shape, const char *what);
+bool hl_shape_equal(const hl_shape *a, const hl_shape *b);
+/* NumPy broadcasting; HL_ERROR_SHAPE names both shapes. */
+hl_status hl_shape_broadcast(const hl_shape *a, const hl_shape *b, const char *what, hl_shape *out_shape);
+/* -rank <= axis < rank to 0 <= axis < rank. */
+hl_status hl_shape_axis(const hl_shape *shape, int64_t axis, const char *what, int *out_axis);
+/* "(2, 3)"; text has room for HL_SHAPE_TEXT bytes. Returns text. */
+enum { HL_SHAPE_TEXT = 192 };
+const char *hl_shape_format(const hl_shape *shape, char *text);
+
+static inline hl_shape hl_shape_make(int32_t rank, const int64_t *dim)
+{
+    hl_shape shape = {rank, {0}};
+    for (int32_t i = 0; i < rank; i++) shape.dim[i] = dim[i];
+    return shape;
+}
+static inline hl_shape hl_shape_scalar(void)
+{
+    return (hl_shape){0, {0}};
+}
+static inline hl_shape hl_shape_1d(int64_t n)
+{
+    return (hl_shape){1, {n}};
+}
+static inline hl_shape hl_shape_2d(int64_t rows, int64_t cols)
+{
+    return (hl_shape){2, {rows, cols}};
+}
+
+#endif
