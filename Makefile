@@ -1,0 +1,133 @@
+# Every target works alone from a fresh clone with Python >= 3.11, gcc, make and a package index:
+# it makes .venv, installs what it needs, builds, runs. Stamps in .venv make the second time quick;
+# whether C has to be compiled is setup.py's to decide (by content), so `build` always asks it.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
+	done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+STAMP := $(VENV)/.stamp
+TORCH ?= torch==2.13.0
+PLATFORM ?= manylinux_2_34_$(shell uname -m)
+# Extra arguments for pytest: make test ARGS="-k softmax -x"
+ARGS ?=
+
+# OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
+unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
+
+.PHONY: help demo build test test-c test-long proof bench wheel style format types sanitize \
+	sanitize-c sanitize-python clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo        train a real model on real data, in seconds"
+	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
+	@echo "make test-long   learning runs and comparisons with PyTorch (installs $(TORCH))"
+	@echo "make proof       everything at full counts, sanitizers included"
+	@echo "make bench       ratios against PyTorch, measured side by side"
+	@echo "make wheel       one cp311-abi3 wheel in dist/, checked"
+	@echo "make style       ruff, and clang-format where it is installed (make format mends)"
+	@echo "make types       mypy --strict, and stubtest of the extension"
+	@echo "make sanitize    C tests under address, undefined and thread; Python under address"
+	@echo "make clean       remove build/, dist/ and .venv"
+	@echo
+	@echo "PYTHON=$(PYTHON)  VENV=$(VENV)  HOTLOOP_DATA=$(HOTLOOP_DATA)"
+
+# ---------------------------------------------------------------------------- environment
+
+$(STAMP)-venv:
+	@test -n "$(PYTHON)" || { echo "make: Python >= 3.11 was not found; set PYTHON=" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: PYTHON=$(PYTHON) is older than 3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual" \
+		"environment; install its venv package (Debian and Ubuntu: python3-venv)" >&2; exit 1; }
+	@touch $@
+
+# The editable install: once, and again when the description of the project changes.
+$(STAMP)-install: pyproject.toml setup.py python/hotloop/_version.py | $(STAMP)-venv
+	@$(PIP) install 'setuptools>=77' 'numpy>=2.0'
+	@$(PIP) install --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(STAMP)-plot $(STAMP)-style $(STAMP)-types $(STAMP)-wheel: $(STAMP)-%: $(STAMP)-install
+	@$(PIP) install --no-build-isolation -e '.[$*]'
+	@touch $@
+
+$(STAMP)-torch: | $(STAMP)-venv
+	@$(PIP) install $(TORCH)
+	@touch $@
+
+build: $(STAMP)-install
+	@$(BIN)/python setup.py -q build_ext --inplace
+
+# ---------------------------------------------------------------------------- run and test
+
+demo: build
+	@$(BIN)/hotloop demo
+
+test: build test-c
+	$(BIN)/python -m pytest tests $(ARGS)
+
+test-c: build
+	$(MAKE) -C tests/c run
+
+test-long: build $(STAMP)-torch
+	$(BIN)/python -m pytest tests --long -m "long or parity" $(ARGS)
+
+proof: build $(STAMP)-torch sanitize
+	HOTLOOP_PROOF=1 $(BIN)/python -m pytest tests --long $(ARGS)
+
+bench: build $(STAMP)-torch
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# ---------------------------------------------------------------------------- release
+
+# auditwheel proves the platform tag; .ci/check_wheel.py the rest: abi3, exports, size.
+wheel: $(STAMP)-wheel
+	@rm -rf build/wheel && mkdir -p build/wheel dist
+	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
+		-w build/wheel/repaired build/wheel/*.whl
+	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl
+	@mv build/wheel/repaired/*.whl dist/ && ls -l dist
+
+# ---------------------------------------------------------------------------- quality
+
+C_FILES = $(shell find csrc kernels python/src tests benchmarks -name '*.[ch]' -not -path '*/build/*')
+
+style: $(STAMP)-style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $(C_FILES); \
+	else echo "clang-format is not installed: C layout not checked"; fi
+
+format: $(STAMP)-style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	@if command -v clang-format >/dev/null; then clang-format -i $(C_FILES); fi
+
+types: build $(STAMP)-types
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/stubtest hotloop._core
+
+sanitize: sanitize-c sanitize-python
+
+# An unreported leak in the interpreter is not ours; the C tests do look for leaks.
+sanitize-c: build
+	HL_SANITIZE=address,undefined $(MAKE) -C tests/c run
+	HL_SANITIZE=thread $(MAKE) -C tests/c run
+
+sanitize-python: $(STAMP)-install
+	@HL_SANITIZE=address,undefined $(BIN)/python setup.py -q build --build-lib build/sanitize
+	PYTHONPATH=build/sanitize PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+		UBSAN_OPTIONS=print_stacktrace=1 \
+		$(BIN)/python -m pytest tests $(ARGS)
+
+clean:
+	rm -rf build dist $(VENV) *.egg-info python/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -f python/hotloop/*.so
+	@if [ -f tests/c/Makefile ]; then $(MAKE) -C tests/c clean; fi
