@@ -20,6 +20,8 @@ unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 .PHONY: help demo build test test-c test-long proof bench wheel style format types sanitize \
 	sanitize-c sanitize-python clean
 .DEFAULT_GOAL := help
+# One environment, one pip at a time; setup.py and tests/c use the cores.
+.NOTPARALLEL:
 
 help:
 	@echo "make demo        train a real model on real data, in seconds"
@@ -86,7 +88,7 @@ bench: build $(STAMP)-torch
 
 # auditwheel proves the platform tag; .ci/check_wheel.py the rest: abi3, exports, size.
 wheel: $(STAMP)-wheel
-	@rm -rf build/wheel && mkdir -p build/wheel dist
+	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel dist
 	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
 		-w build/wheel/repaired build/wheel/*.whl
@@ -120,6 +122,7 @@ sanitize-c: build
 	HL_SANITIZE=thread $(MAKE) -C tests/c run
 
 sanitize-python: $(STAMP)-install
+	@rm -rf build/sanitize
 	@HL_SANITIZE=address,undefined $(BIN)/python setup.py -q build --build-lib build/sanitize
 	PYTHONPATH=build/sanitize PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \

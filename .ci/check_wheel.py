@@ -40,7 +40,9 @@ def find_faults(wheel: Path) -> list[str]:
         if "hotloop/py.typed" not in archive.namelist():
             faults.append("py.typed: must be in the wheel, got no such file")
         library = archive.extract(libraries[0], folder)
-        exports = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", library).splitlines()}
+        exports = {
+            line.split()[-1] for line in tool("nm", "-D", "--defined-only", library).splitlines()
+        }
         if exports != {"PyInit__core"}:
             faults.append(f"exports: must be PyInit__core alone, got {sorted(exports)}")
         needed = set(re.findall(r"NEEDED.*\[(.*)\]", tool("readelf", "-d", library)))

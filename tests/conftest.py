@@ -1,0 +1,83 @@
+"""What all tests share: data, seeds, tiers.
+
+Tiers: plain `pytest` is the fast tier; --long (or a -m expression that names `long`) adds the long
+one. Files of tests/parity carry the mark `parity` and skip without PyTorch, those of tests/cuda
+carry `gpu` and skip without a GPU, each with its reason.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds --long."""
+    parser.addoption("--long", action="store_true", help="run the tests marked long as well")
+
+
+def find_no_gpu_reason() -> str | None:
+    """Why GPU tests cannot run here, or None."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver (libcuda.so.1 was not found)"
+    n_devices = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(n_devices)) != 0:
+        return "the NVIDIA driver does not start"
+    return None if n_devices.value else "no NVIDIA GPU in this machine"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks by folder, deselects the long tier unless it is asked for, skips with the reason."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder == "parity":
+            item.add_marker("parity")
+        elif folder == "cuda":
+            item.add_marker("gpu")
+
+    if not config.getoption("--long") and "long" not in config.getoption("-m"):
+        long_items = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long_items)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+    if importlib.util.find_spec("torch") is None:
+        skip = pytest.mark.skip(reason="torch is not installed (make test-long installs it)")
+        for item in items:
+            if item.get_closest_marker("parity"):
+                item.add_marker(skip)
+    if any(item.get_closest_marker("gpu") for item in items) and (reason := find_no_gpu_reason()):
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data, $HOTLOOP_DATA; skips visibly where there is none."""
+    value = os.environ.get("HOTLOOP_DATA")
+    if not value:
+        pytest.skip("HOTLOOP_DATA is not set: no real data here")
+    folder = Path(value)
+    if not folder.is_dir():
+        pytest.fail(f"HOTLOOP_DATA={value} is not a folder")
+    return folder
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A number that is the test's own (by its id) and the same in every run and process."""
+    return int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:4], "little")
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """NumPy's generator with the test's seed."""
+    return np.random.default_rng(seed)

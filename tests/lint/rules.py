@@ -1,0 +1,217 @@
+"""The house rules as functions from text to faults.
+
+Each rule takes the text of one file (or its path and text) and returns faults, one sentence each
+with a line number, so that test_rules.py can hold the tree to them and test_rules_fail.py can
+show that each of them fails. What ruff, mypy and the compiler hold already is not repeated here.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+MAX_COLUMNS = 100
+MAX_LINES = 900
+
+# A folder of csrc may include these and itself. python/src and tests stand on top of all.
+LAYERS: dict[str, set[str]] = {
+    "base": set(),
+    "ir": {"base"},
+    "ops": {"base", "ir"},
+    "backend": {"base", "ir"},
+    "data": {"base", "ir"},
+    "passes": {"base", "ir", "ops", "backend"},
+    "plan": {"base", "ir", "ops", "backend", "passes"},
+}
+KERNEL_LAYERS = {"base", "ir", "backend"}
+
+OS_HEADERS = re.compile(
+    r"(pthread|unistd|sched|fcntl|dlfcn|signal|poll|semaphore|dirent|windows)\.h|(sys|linux|mach)/.*"
+)
+PRINT_CALLS = re.compile(
+    r"\b(printf|fprintf|vprintf|vfprintf|dprintf|puts|fputs|putchar|perror"
+    r"|exit|_exit|_Exit|quick_exit|abort)\s*\("
+)
+STATIC_OBJECT = re.compile(
+    r"^(?:static|_Thread_local)\b[\w\s]*\b(Py\w*Object)\s*(\*)?\s*\w+\s*(?:=|;|\[|,)", re.MULTILINE
+)
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+# Folders of developers' machines; written so that this file does not hold them.
+MACHINE_PATHS = re.compile(r"(?<![\w.}])/(?:work|farm|root|home/\w+|tmp/bash_jobs)\b/?")
+
+
+def line_of(text: str, position: int) -> int:
+    """The 1-based line of a position."""
+    return text.count("\n", 0, position) + 1
+
+
+def strip_c(text: str, keep_strings: bool = False) -> str:
+    """C text with comments (and strings, unless kept) blanked; lines and columns stay."""
+
+    def blank(match: re.Match[str]) -> str:
+        token = match.group()
+        if token[0] in "\"'" and keep_strings:
+            return token
+        return re.sub(r"[^\n]", " ", token)
+
+    pattern = r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    return re.sub(pattern, blank, text, flags=re.DOTALL)
+
+
+def c_functions(text: str) -> Iterator[tuple[int, str]]:
+    """Each function body of a C file (line, text), by this project's layout: braces in column 0."""
+    code = strip_c(text)
+    for match in re.finditer(r"\)\n\{\n(.*?)^\}", code, flags=re.DOTALL | re.MULTILINE):
+        yield line_of(code, match.start(1)), match.group(1)
+
+
+# ---------------------------------------------------------------------------- C
+
+
+def check_includes(path: str, text: str) -> list[str]:
+    """Arrows point one way; Python.h is known to python/src alone."""
+    parts = PurePosixPath(path).parts
+    faults = []
+    code = strip_c(text, keep_strings=True)
+    for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', code, re.MULTILINE):
+        kind, target = match.groups()
+        where = f"line {line_of(code, match.start())}: {target}"
+        if kind == "<":
+            if target == "Python.h" or target.startswith("numpy/"):
+                faults.append(f"{where}: only python/src may include it")
+            continue
+        first, _, rest = target.partition("/")
+        if parts[0] == "csrc":
+            layer = parts[1]
+            if first == "kernels":
+                faults.append(f"{where}: csrc must not include kernels")
+            elif rest and first != layer and first not in LAYERS[layer]:
+                faults.append(f"{where}: csrc/{layer} may include {sorted(LAYERS[layer])}")
+        elif first == "kernels":
+            if not rest.startswith(f"{parts[1]}/"):
+                faults.append(f"{where}: kernels/{parts[1]} must not include other kernels")
+        elif rest and first not in KERNEL_LAYERS and not (first == "simd" and parts[1] == "cpu"):
+            faults.append(f"{where}: kernels may include {sorted(KERNEL_LAYERS)} of csrc")
+    return faults
+
+
+def check_no_output(text: str) -> list[str]:
+    """The core never prints and never ends the process."""
+    code = strip_c(text)
+    return [
+        f"line {line_of(code, match.start())}: {match.group(1)} in the core"
+        for match in PRINT_CALLS.finditer(code)
+    ]
+
+
+def check_os_calls(path: str, text: str) -> list[str]:
+    """Operating system headers and pthread only in csrc/base/os_*.c."""
+    if re.fullmatch(r"csrc/base/os_\w+\.[ch]", path):
+        return []
+    code = strip_c(text)
+    faults = [
+        f"line {line_of(code, match.start())}: <{match.group(1)}> belongs in csrc/base/os_*.c"
+        for match in re.finditer(r"#[ \t]*include[ \t]*<([^>]+)>", code)
+        if OS_HEADERS.fullmatch(match.group(1))
+    ]
+    faults += [
+        f"line {line_of(code, match.start())}: {match.group()} belongs in csrc/base/os_*.c"
+        for match in re.finditer(r"\bpthread_\w+", code)
+    ]
+    return faults
+
+
+def check_cleanup(text: str) -> list[str]:
+    """Between the first HL_GOTO of a function and its cleanup label nothing returns."""
+    faults = []
+    for line, body in c_functions(text):
+        first = re.search(r"\bHL_GOTO\b|\bgoto\s+cleanup\b", body)
+        if first is None:
+            continue
+        label = re.search(r"^\s*cleanup\s*:", body, re.MULTILINE)
+        end = label.start() if label else len(body)
+        for match in re.finditer(r"\b(return|HL_TRY)\b", body[first.end() : end]):
+            at = line + body.count("\n", 0, first.end() + match.start())
+            faults.append(f"line {at}: {match.group()} between HL_GOTO and cleanup:")
+        if label is None:
+            faults.append(f"line {line}: HL_GOTO without a cleanup label")
+        elif len(re.findall(r"\breturn\b", body[label.end() :])) > 1:
+            faults.append(f"line {line}: more than one return after cleanup:")
+    return faults
+
+
+def check_no_static_objects(text: str) -> list[str]:
+    """Python objects live in module state, types on the heap: neither is a static variable."""
+    code = strip_c(text)
+    return [
+        f"line {line_of(code, match.start())}: static {match.group(1)}: use the module state"
+        for match in STATIC_OBJECT.finditer(code)
+    ]
+
+
+# ---------------------------------------------------------------------------- any text
+
+
+def check_layout(text: str) -> list[str]:
+    """Line length, file length, tabs and blanks at the end."""
+    lines = text.splitlines()
+    faults = [f"{len(lines)} lines, at most {MAX_LINES}"] if len(lines) > MAX_LINES else []
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS:
+            faults.append(f"line {number}: {len(line)} columns, at most {MAX_COLUMNS}")
+        if line != line.rstrip():
+            faults.append(f"line {number}: blanks at the end")
+        if "\t" in line:
+            faults.append(f"line {number}: tab")
+    return faults
+
+
+def check_finished(text: str) -> list[str]:
+    """No work left as a mark in the source."""
+    return [
+        f"line {line_of(text, match.start())}: {match.group()}"
+        for match in UNFINISHED.finditer(text)
+    ]
+
+
+def check_machine_paths(text: str) -> list[str]:
+    """No path of a developer's machine."""
+    return [
+        f"line {line_of(text, match.start())}: path of a machine: {match.group()}"
+        for match in MACHINE_PATHS.finditer(text)
+    ]
+
+
+# ---------------------------------------------------------------------------- Python
+
+# Overrides whose contract stands once, in the base class.
+INHERITED_CONTRACT = {"forward", "extra_repr"}
+
+
+def check_docstrings(text: str) -> list[str]:
+    """Every public function, method and class of a module has a docstring."""
+    faults = []
+
+    def is_exempt(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        names = {ast.unparse(decorator).split("(")[0] for decorator in node.decorator_list}
+        return any(n.rpartition(".")[2] in {"overload", "setter", "deleter"} for n in names)
+
+    def walk(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.If | ast.Try):
+                walk(node.body, prefix)
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("_"):
+                continue
+            is_class = isinstance(node, ast.ClassDef)
+            exempt = not is_class and (
+                is_exempt(node) or (prefix != "" and node.name in INHERITED_CONTRACT)
+            )
+            if not exempt and ast.get_docstring(node) is None:
+                faults.append(f"line {node.lineno}: {prefix}{node.name} has no docstring")
+            if is_class:
+                walk(node.body, f"{prefix}{node.name}.")
+
+    walk(ast.parse(text).body, "")
+    return faults

@@ -1,0 +1,164 @@
+"""The build system in setup.py: what is compiled again, and what is refused, on a small tree."""
+
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools", reason="setuptools is not installed: the build is not tested")
+if shutil.which("gcc") is None:
+    pytest.skip("gcc is not installed: the build is not tested", allow_module_level=True)
+
+SETUP = Path(__file__).resolve().parents[2] / "setup.py"
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """setup.py as a module whose root is a tree of two files of csrc and two of kernels/cpu."""
+    spec = importlib.util.spec_from_file_location("hotloop_setup", SETUP)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    for name in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for path, text in {
+        "csrc/base/one.h": "int hl_one(void);\n",
+        "csrc/base/one.c": '#include "base/one.h"\nint hl_one(void) { return 1; }\n',
+        "csrc/base/two.c": "int hl_two(void);\nint hl_two(void) { return 2; }\n",
+        "kernels/cpu/device.c": "int hl_device(void);\nint hl_device(void) { return 0; }\n",
+        "kernels/cpu/scale.c": "#define CAT_(a, b) a##b\n#define CAT(a, b) CAT_(a, b)\n"
+        "int CAT(hl_scale_, HL_ISA)(void);\nint CAT(hl_scale_, HL_ISA)(void) { return 3; }\n",
+        "python/src/module.c": "int hl_module(void);\n"
+        '__attribute__((visibility("default"))) int hl_module(void) { return 4; }\n',
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return module
+
+
+def compile_all(build, **env: str) -> tuple[set[str], Path]:
+    """Names of the objects a build would compile now, and the library it then makes."""
+    build.content_digest.cache_clear()
+    toolchain = build.Toolchain(env)
+    units = build.source_units(toolchain.machine)
+    stale = {
+        f"{unit.source.stem}{unit.tag}"
+        for unit in units
+        if not build.is_current(toolchain.object_of(unit))
+    }
+    return stale, build.ROOT / toolchain.build(units, 2)
+
+
+def edit(path: Path, text: str) -> None:
+    """Writes a file and gives it an old time stamp: only its content can tell."""
+    path.write_text(text)
+    os.utime(path, (1, 1))
+
+
+def test_only_what_changed_is_compiled_again(build) -> None:
+    first, library = compile_all(build)
+    assert {"one", "two", "device", "module", "scale-portable"} <= first
+    assert library.exists()
+    assert compile_all(build) == (set(), library)
+
+    edit(build.ROOT / "csrc/base/one.h", "int hl_one(void);\nint hl_unused(void);\n")
+    assert compile_all(build)[0] == {"one"}
+
+    edit(build.ROOT / "csrc/base/two.c", "int hl_two(void);\nint hl_two(void) { return 5; }\n")
+    before = library.read_bytes()
+    assert compile_all(build) == ({"two"}, library)
+    assert library.read_bytes() != before
+
+    assert compile_all(build, CFLAGS="-DOTHER")[0] == first
+    assert compile_all(build)[0] == set(), "another set of flags must not evict the first"
+
+
+def test_a_deleted_header_is_missed(build) -> None:
+    compile_all(build)
+    (build.ROOT / "csrc/base/one.h").unlink()
+    with pytest.raises(build.CompileError, match=r"csrc/base/one\.c: failed"):
+        compile_all(build)
+
+
+def test_a_source_edited_during_compilation_has_no_record(build) -> None:
+    toolchain = build.Toolchain({})
+    unit = build.Unit(Path("csrc/base/two.c"))
+    toolchain.compile(unit)
+    output = toolchain.object_of(unit)
+    assert build.record_of(output).exists() == build.is_current(output)
+    made = build.ROOT / "made.o"
+    made.write_bytes(b"")
+    build.publish(Path("csrc/two.o"), made, ["csrc/base/two.c"], began_ns=0)
+    assert not build.is_current(Path("csrc/two.o"))
+
+
+def test_each_instruction_set_and_hidden_symbols(build) -> None:
+    _, library = compile_all(build)
+    table = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    sets = build.INSTRUCTION_SETS if "x86_64" in build.Toolchain({}).machine else {"portable": []}
+    for name in sets:
+        assert f"hl_scale_{name}\n" in table
+    dynamic = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    ).stdout
+    assert [line.split()[-1] for line in dynamic.splitlines()] == ["hl_module"]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"HL_SANITIZE": "adress"}, r"HL_SANITIZE: must be of .*, got \['adress'\]"),
+        ({"HL_SANITIZE": "address,thread"}, "exclude each other"),
+        ({"CC": "no-such-compiler"}, "no-such-compiler must be on PATH.*install gcc"),
+    ],
+)
+def test_a_wrong_request_is_a_sentence(build, env: dict[str, str], message: str) -> None:
+    with pytest.raises(build.SetupError, match=message):
+        build.Toolchain(env)
+
+
+def test_sanitizer_and_coverage_keep_assertions(build) -> None:
+    assert "-DNDEBUG" in build.choose_flags({})[0]
+    for env in ({"HL_SANITIZE": "address,undefined"}, {"HL_COVERAGE": "1"}):
+        compile_flags, link_flags = build.choose_flags(env)
+        assert "-DNDEBUG" not in compile_flags
+        assert len(link_flags) == 3
+
+
+def make_nvcc(folder: Path, status: int) -> str:
+    """A stand-in for nvcc that ends with a status."""
+    folder.mkdir()
+    path = folder / "nvcc"
+    path.write_text(f"#!/bin/sh\nexit {status}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_cuda_is_chosen_or_refused_in_words(build, tmp_path, monkeypatch) -> None:
+    sources = [Path("kernels/cuda/matmul.cu")]
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert build.choose_cuda("0", sources) == (None, "HL_CUDA=0: CPU-only")
+    assert build.choose_cuda("auto", []) == (None, "no CUDA sources in this version: CPU-only")
+    nvcc, line = build.choose_cuda("auto", sources)
+    assert nvcc is None
+    assert line.startswith("nvcc was not found")
+    assert line.endswith("CPU-only")
+    with pytest.raises(build.SetupError, match="install the CUDA toolkit"):
+        build.choose_cuda("1", sources)
+    with pytest.raises(build.SetupError, match="auto, 0 or 1"):
+        build.choose_cuda("yes", sources)
+
+    monkeypatch.setenv("NVCC", make_nvcc(tmp_path / "broken", 3))
+    assert build.choose_cuda("auto", sources)[0] is None
+    with pytest.raises(build.SetupError, match="failed with status 3"):
+        build.choose_cuda("1", sources)
+
+    good = make_nvcc(tmp_path / "good", 0)
+    monkeypatch.setenv("NVCC", good)
+    assert build.choose_cuda("1", sources) == (good, f"CUDA by {good}")
+    with pytest.raises(build.SetupError, match="no CUDA sources"):
+        build.choose_cuda("1", [])

@@ -1,0 +1,85 @@
+"""Each rule fails on a text that breaks it and passes on the nearest one that does not."""
+
+import pytest
+from lint import rules
+
+CLEAN = """
+hl_status hl_thing_make(void)
+{
+    hl_status status = HL_OK;
+    HL_GOTO(hl_alloc(4, &ptr));
+    HL_GOTO(fill(ptr));
+cleanup:
+    return status;
+}
+"""
+EARLY = CLEAN.replace("HL_GOTO(fill(ptr))", "if (bad) return HL_ERROR_DATA")
+LATE_TRY = CLEAN.replace("HL_GOTO(fill(ptr))", "HL_TRY(fill(ptr))")
+NO_LABEL = CLEAN.replace("cleanup:\n", "")
+NO_GOTO = NO_LABEL.replace("HL_GOTO", "HL_TRY")
+TWO_RETURNS = CLEAN.replace("    return", "    if (ptr) return HL_OK;\n    return")
+
+# name, rule, a text that breaks it, the nearest text that does not
+CASES = [
+    ("return early", rules.check_cleanup, EARLY, CLEAN),
+    ("try late", rules.check_cleanup, LATE_TRY, CLEAN),
+    ("no label", rules.check_cleanup, NO_LABEL, NO_GOTO),
+    ("two returns", rules.check_cleanup, TWO_RETURNS, CLEAN),
+    ("printf", rules.check_no_output, "    printf(\"x\");\n", "    snprintf(b, 4, \"printf(\");\n"),
+    ("exit", rules.check_no_output, "    exit (1);\n", "    /* exit(1) */ on_exit_begin(1);\n"),
+    ("abort", rules.check_no_output, "abort();", "hl_abort_flag();"),
+    ("static object", rules.check_no_static_objects, "static PyObject *cache = NULL;\n",
+     "static PyObject *make_cache(PyObject *self)\n{\n    PyObject *a = 0;\n}\n"),
+    ("static type", rules.check_no_static_objects, "static PyTypeObject graph_type = {\n",
+     "static PyType_Spec graph_spec = {\n"),
+    ("columns", rules.check_layout, "x" * 101 + "\n", "x" * 100 + "\n"),
+    ("lines", rules.check_layout, "x\n" * 901, "x\n" * 900),
+    ("tab", rules.check_layout, "\tx\n", "    x\n"),
+    ("blanks", rules.check_layout, "x \n", "x\n"),
+    ("todo", rules.check_finished, "/* TODO: later */", "/* todos are not marks */"),
+    ("fixme", rules.check_finished, "# FIXME", "# fix me"),
+    ("path", rules.check_machine_paths, "open('/" + "work/x')", "open('docs/work/x')"),
+    ("home", rules.check_machine_paths, "cd /home/" + "somebody/x", "cd ${HOME}/x"),
+    ("function", rules.check_docstrings, "def f():\n    pass\n", 'def f():\n    """F."""\n'),
+    ("class", rules.check_docstrings, "class A:\n    x = 1\n", "class _A:\n    x = 1\n"),
+    ("method", rules.check_docstrings, 'class A:\n    """A."""\n    def f(self): pass\n',
+     'class A:\n    """A."""\n    def forward(self): pass\n    def _f(self): pass\n'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "bad", "good"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_rule_tells_bad_from_good(rule, bad: str, good: str) -> None:
+    assert rule(bad), "the rule let this pass"
+    assert not rule(good), "the rule refused this"
+
+
+INCLUDES = [
+    ("csrc/base/a.c", '#include "ir/graph.h"', '#include "base/status.h"'),
+    ("csrc/ir/a.c", '#include "ops/infer.h"', '#include "base/arena.h"'),
+    ("csrc/ops/a.c", '#include "passes/passes.h"', '#include "ir/ops.def"'),
+    ("csrc/passes/a.c", '#include "plan/plan.h"', '#include "ops/vjp.h"'),
+    ("csrc/backend/a.c", '#include "plan/plan.h"', '#include "ir/graph.h"'),
+    ("csrc/plan/a.c", '#include "kernels/cpu/device.h"', '#include "backend/backend.h"'),
+    ("csrc/plan/b.c", "#include <Python.h>", "#include <string.h>"),
+    ("csrc/ir/b.c", '  # include "plan/plan.h"', '/* #include "plan/plan.h" */'),
+    ("kernels/cpu/a.c", '#include "plan/plan.h"', '#include "backend/backend.h"'),
+    ("kernels/cpu/b.c", '#include "kernels/ref/ref.h"', '#include "kernels/cpu/simd/vec.h"'),
+    ("kernels/ref/a.c", '#include "ops/infer.h"', '#include "ref.h"'),
+    ("kernels/ref/b.c", "#include <numpy/arrayobject.h>", "#include <math.h>"),
+]
+
+
+@pytest.mark.parametrize(("path", "bad", "good"), INCLUDES)
+def test_includes(path: str, bad: str, good: str) -> None:
+    assert rules.check_includes(path, bad + "\n"), "the rule let this pass"
+    assert not rules.check_includes(path, good + "\n"), "the rule refused this"
+
+
+@pytest.mark.parametrize(
+    "bad", ["#include <pthread.h>\n", "#include <sys/mman.h>\n", "    pthread_mutex_lock(&m);\n"]
+)
+def test_os_calls(bad: str) -> None:
+    assert rules.check_os_calls("csrc/plan/run.c", bad)
+    assert rules.check_os_calls("kernels/cpu/pool.c", bad)
+    assert not rules.check_os_calls("csrc/base/os_linux.c", bad)
+    assert not rules.check_os_calls("csrc/plan/run.c", "/* pthread_create */\n")
