@@ -1,0 +1,172 @@
+"""The C core as Python sees it. Private: `hotloop` wraps it; names may change between versions."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: Final[str]
+
+def op_table() -> list[dict[str, Any]]:
+    """Every op that may be added from Python: name, min_in, max_in, n_out, attrs, doc, differentiable, pointwise."""
+
+def build_info() -> dict[str, Any]:
+    """Compiler, flags, instruction sets, sanitizers, CUDA: how this extension was built."""
+
+def log_take() -> tuple[str, str] | None:
+    """Oldest (level, text) of the core's log, or None."""
+
+def alloc_stats() -> dict[str, int]:
+    """current_bytes, peak_bytes, n_live, n_total of the core's allocator."""
+
+def alloc_peak_reset() -> None: ...
+def alloc_fault(k: int, sticky: bool = False, /) -> int:
+    """The k-th allocation from now fails (0: none). Returns how many were made since the last call. For tests."""
+
+def backends() -> tuple[str, ...]: ...
+def cpu_info() -> dict[str, Any]:
+    """name, threads, isa (usable instruction sets, best first)."""
+
+def random_uniform(seed: int, stream: str, n: int, low: float, high: float) -> npt.NDArray[np.float64]: ...
+def random_normal(seed: int, stream: str, n: int, mean: float, std: float) -> npt.NDArray[np.float64]: ...
+def random_trunc_normal(
+    seed: int, stream: str, n: int, mean: float, std: float, low: float, high: float
+) -> npt.NDArray[np.float64]: ...
+def permutation(seed: int, stream: str, epoch: int, n: int) -> npt.NDArray[np.int64]: ...
+def check_finite(array: npt.NDArray[Any], /) -> tuple[int, ...] | None:
+    """Index of the first NaN or infinity of a float array (any strides), or None."""
+
+def check_range(array: npt.NDArray[Any], low: int, high: int, /) -> tuple[int, ...] | None:
+    """Index of the first integer outside [low, high), or None."""
+
+class Graph:
+    """SSA graph; values are ints. Every method raises ShapeError, TraceError or ConfigError with a sentence."""
+
+    def __init__(self) -> None: ...
+    def store(self, name: str, dtype: str, n: int, /) -> None: ...
+    def input(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
+    def source(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
+    def param(self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /) -> int: ...
+    def state(self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /) -> int: ...
+    def scalar(self, name: str, /) -> int: ...
+    def scalar_names(self) -> list[str]: ...
+    def control(self) -> int: ...
+    def const(self, array: npt.NDArray[Any], /) -> int: ...
+    def number(self, dtype: str, value: float, /) -> int: ...
+    def add(self, op: str, inputs: Sequence[int], /, **attrs: Any) -> tuple[int, ...]: ...
+    def commit(self, target: int, value: int, /) -> None: ...
+    def output(self, value: int, /) -> int:
+        """Marks a value to be read after a run; returns its output number."""
+    def scope(self, name: str | None, /) -> None: ...
+    def segment(self, name: str, /) -> None:
+        """Of nodes added from now on: "begin", "micro" or "apply"."""
+    def shape(self, value: int, /) -> tuple[int, ...]: ...
+    def dtype(self, value: int, /) -> str: ...
+    def kind(self, value: int, /) -> str:
+        """param, state, input, source, scalar, const or act."""
+    def name(self, value: int, /) -> str | None: ...
+    def const_value(self, value: int, /) -> npt.NDArray[Any] | None:
+        """A copy of a const leaf's array; None for other values."""
+    def nodes(self) -> list[dict[str, Any]]:
+        """op, inputs, outputs, attrs, scope, segment of every node in order."""
+    def leaves(self) -> list[dict[str, Any]]:
+        """id, kind, name, dtype, shape, store, offset of every leaf."""
+    def depends(self, value: int, leaves: Sequence[int], /) -> list[bool]:
+        """For each leaf, whether the value depends on it."""
+    def backward(self, loss: int, wrt: Sequence[int], /) -> tuple[int | None, ...]:
+        """Adds the gradients of a rank-0 value; None where it does not depend on one."""
+    def training_step(
+        self,
+        terms: Sequence[tuple[int, int | None, float]],
+        params: Sequence[int],
+        spec: dict[str, Any],
+        /,
+    ) -> dict[str, Any]:
+        """Makes the training step of DESIGN section 3 out of a forward graph.
+
+        terms: (sum, denominator or None for "mean over rows", weight) of each loss; params: the trainable PARAM
+        leaves, in store order without gaps from offset 0. spec: rows (samples in a micro-batch), optimizer (op
+        name), attrs (of the op), segments (list of (begin, end, lr_scale, weight_decay)), accumulate, clip_norm,
+        clip_value, ema (decay or None), ema_ramp, table (shape (S, T) of the scalar tables).
+        Returns loss (value), no_grad (params that got no gradient, by index).
+        """
+    def clone(self) -> Graph: ...
+    def verify(self) -> None: ...
+    def __str__(self) -> str: ...
+
+class Device:
+    """A device that plans run on."""
+
+    def __init__(self, backend: str, index: int = 0, n_threads: int = 0, isa: str | None = None) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def n_threads(self) -> int: ...
+    @property
+    def float_dtype(self) -> str: ...
+
+class Session:
+    """A model's memory on a device: persistent stores and the arena its plans share."""
+
+    def __init__(self, device: Device, /) -> None: ...
+    def store(self, name: str, dtype: str, n: int, /) -> None: ...
+    def stores(self) -> dict[str, tuple[str, int]]: ...
+    def write(self, name: str, array: npt.NDArray[Any], first: int = 0, /) -> None:
+        """Flattens and converts an array into elements first, first + 1, ... of a store."""
+    def read(self, name: str, dtype: str, first: int = 0, n: int = -1, /) -> npt.NDArray[Any]: ...
+    def copy(self, dst: str, src: str, /) -> None: ...
+    def control(self) -> dict[str, Any]:
+        """attempted, applied, skipped, stopped, stopped_at, loss, grad_norm, loss_scale, factor, ... now."""
+    def control_set(self, **fields: Any) -> None: ...
+    def control_log(self, since: int, /) -> list[tuple[int, float, float, float, bool]]:
+        """(step, loss, grad_norm, lr, applied) of the ring's entries from number `since` on."""
+
+class Feed:
+    """Order of samples; see csrc/data/feed.h."""
+
+    def __init__(
+        self,
+        n: int,
+        batch: int,
+        *,
+        rows: npt.NDArray[np.int64] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        first: int = 0,
+        count: int = -1,
+    ) -> None: ...
+    def seek(self, epoch: int, batch: int = 0, /) -> None: ...
+    def next_rows(self) -> npt.NDArray[np.int64] | None:
+        """Row numbers of the next batch, or None at the end of the epoch."""
+
+def gather_rows(array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, /) -> npt.NDArray[Any]:
+    """array[rows] as dtype, by the kernel that training uses, without the GIL."""
+
+class Plan:
+    """A graph bound to a session. Raises BusyError when another thread runs the session."""
+
+    def __init__(
+        self, session: Session, graph: Graph, *, n_slots: int = 1, k: int = 1, fuse: bool = True, chain: bool = True
+    ) -> None:
+        """The graph is copied."""
+    def source(self, index: int, array: npt.NDArray[Any], /) -> None: ...
+    def feed(self, feed: Feed | None, /) -> None: ...
+    def input(self, index: int, array: npt.NDArray[Any], /) -> None: ...
+    def output(self, index: int, dtype: str | None = None, /) -> npt.NDArray[Any]: ...
+    def run(self, n_steps: int = 1, seconds: float = 0.05, /) -> tuple[str, int]:
+        """("done" | "deadline" | "asked" | "stopped" | "feed_end", steps run). Releases the GIL."""
+    def stop(self) -> None:
+        """Makes a run in another thread return "asked" at its next barrier."""
+    def abandon(self) -> None: ...
+    @property
+    def k(self) -> int: ...
+    @k.setter
+    def k(self, value: int) -> None: ...
+    def info(self) -> dict[str, Any]: ...
+    def __str__(self) -> str: ...
+
+def write_file(path: str, parts: Sequence[Any], /) -> None:
+    """Atomic file writer: the buffers one after another; CheckpointError leaves the old file as it was."""
