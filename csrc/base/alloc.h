@@ -1,9 +1,10 @@
 /* Allocation: the only way the core gets memory.
  *
- * Every block is 64-byte aligned (one cache line, one zmm register), counted, and can be made to fail: the tests fail
- * the k-th allocation of every public entry. Sizes are size_t bytes made by the checked functions below from int64
- * dims; an overflow is HL_ERROR_SHAPE, never a small block. The counters are process-wide, because the peak that a
- * user is told is that of all devices and plans together. */
+ * Every block is 64-byte aligned (one cache line, one zmm register), counted, and can be made to
+ * fail: the tests fail the k-th allocation of every public entry. Sizes are size_t bytes made by
+ * the checked functions below from int64 dims; an overflow is HL_ERROR_SHAPE, never a small block.
+ * The counters are process-wide, because the peak that a user is told is that of all devices and
+ * plans together. */
 #ifndef HL_BASE_ALLOC_H
 #define HL_BASE_ALLOC_H
 
@@ -13,12 +14,15 @@
 
 enum { HL_ALIGN = 64 };
 
-/* *out_ptr is NULL when bytes is 0 or on failure (HL_ERROR_MEMORY; the text says how much was asked for). */
+/* *out_ptr is NULL when bytes is 0 or on failure (HL_ERROR_MEMORY; the text says how much was
+ * asked for). */
 hl_status hl_alloc(size_t bytes, HL_GIVE void **out_ptr);
 hl_status hl_alloc_zero(size_t bytes, HL_GIVE void **out_ptr);
-/* Grows *ptr from n_old to at least n_min elements (doubling); on failure *ptr stays valid. */
+/* Grows *ptr from *capacity to at least n_min elements (doubling); on failure *ptr stays valid. */
 hl_status hl_alloc_grow(void **ptr, int64_t *capacity, int64_t n_min, size_t element_bytes);
+/* NULL is allowed. */
 void hl_free(HL_TAKE void *ptr);
+/* A NULL text gives NULL. */
 hl_status hl_strdup(const char *text, HL_GIVE char **out_text);
 
 typedef struct hl_alloc_stats {
@@ -30,22 +34,32 @@ typedef struct hl_alloc_stats {
 void hl_alloc_stats_read(hl_alloc_stats *out_stats);
 void hl_alloc_peak_reset(void);
 
-/* Fault hook: the k-th allocation from now fails (k = 1 is the next), once or, if sticky, it and all later ones;
- * k = 0 turns it off. Returns how many allocations were seen since the last call. */
+/* Fault hook: the k-th allocation from now fails (k = 1 is the next), once or, if sticky, it and
+ * all later ones; k = 0 turns it off. Returns how many allocations were seen since the last
+ * call. */
 int64_t hl_alloc_fault(int64_t k, bool sticky);
 
 /* Checked size arithmetic: false on overflow, *out untouched. */
 static inline bool hl_mul_size(size_t a, size_t b, size_t *out)
 {
-    return !__builtin_mul_overflow(a, b, out);
+    size_t product;
+    if (__builtin_mul_overflow(a, b, &product)) return false;
+    *out = product;
+    return true;
 }
 static inline bool hl_add_size(size_t a, size_t b, size_t *out)
 {
-    return !__builtin_add_overflow(a, b, out);
+    size_t sum;
+    if (__builtin_add_overflow(a, b, &sum)) return false;
+    *out = sum;
+    return true;
 }
 static inline bool hl_mul_dim(int64_t a, int64_t b, int64_t *out)
 {
-    return !__builtin_mul_overflow(a, b, out);
+    int64_t product;
+    if (__builtin_mul_overflow(a, b, &product)) return false;
+    *out = product;
+    return true;
 }
 static inline int64_t hl_round_up(int64_t n, int64_t multiple)
 {

@@ -1,5 +1,5 @@
-/* Arena: many small objects with one lifetime (a graph's nodes, names, attributes). Blocks of growing size; freed as
- * a whole. Addresses never move. Not thread-safe: one owner. */
+/* Arena: many small objects with one lifetime (a graph's nodes, names, attributes). Blocks of
+ * growing size; freed as a whole. Addresses never move. Not thread-safe: one owner. */
 #ifndef HL_BASE_ARENA_H
 #define HL_BASE_ARENA_H
 
@@ -12,8 +12,9 @@ typedef struct hl_arena {
 
 void hl_arena_init(hl_arena *arena);
 void hl_arena_deinit(hl_arena *arena);
-/* 16-byte aligned, zero-filled. */
+/* 16-byte aligned, zero-filled; NULL for 0 bytes. */
 hl_status hl_arena_alloc(hl_arena *arena, size_t bytes, void **out_ptr);
+/* A NULL text gives NULL. */
 hl_status hl_arena_strdup(hl_arena *arena, const char *text, const char **out_text);
 
 #endif

@@ -1,4 +1,5 @@
-/* 16-bit floats: bfloat16 and IEEE binary16 to and from float, round to nearest even, NaN kept a NaN. */
+/* 16-bit floats: bfloat16 and IEEE binary16 to and from float, round to nearest even, NaN kept a
+ * NaN (made quiet; sign and upper payload bits kept). */
 #ifndef HL_BASE_HALF_H
 #define HL_BASE_HALF_H
 

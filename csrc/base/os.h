@@ -1,7 +1,9 @@
-/* Operating system services; the implementations are os_linux.c alone. */
+/* Operating system services. The implementations are os_linux.c (time, processor, threads) and
+ * os_linux_file.c; no other file of the core calls the system. */
 #ifndef HL_BASE_OS_H
 #define HL_BASE_OS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -9,9 +11,51 @@
 int64_t hl_os_time_ns(void);     /* monotonic */
 int hl_os_cpu_count(void);       /* usable: affinity and cgroup quota, at least 1 */
 int64_t hl_os_process_id(void);
+/* False only when the system says that there is no such process. */
+bool hl_os_process_alive(int64_t process_id);
+/* How many forks lie between this process and the first one: what was stamped with another count
+ * belongs to a process whose threads do not exist here. */
+int64_t hl_os_fork_count(void);
+/* 64 bits that no other process draws; for names, not for secrets. */
+uint64_t hl_os_entropy(void);
+/* The system's words for an error number. */
+void hl_os_error_text(int error, char *out_text, size_t bytes);
 
-/* Mutex and condition that survive a fork in the child (the lint test forbids pthread elsewhere). */
-typedef struct hl_mutex hl_mutex;
+/* Fault hook of the fallible calls below (thread start, hl_os_file_*, hl_os_directory_*): the k-th
+ * from now fails with `error`, once or, if sticky, with all later ones; k = 0 turns it off. Returns
+ * how many calls were seen since the last call. */
+int64_t hl_os_fault(int64_t k, bool sticky, int error);
+/* For os_*.c alone: the error number that this call must fail with, or 0. */
+int hl_os_fault_take(void);
+
+/* A thread with every signal blocked that may be blocked: signals belong to the user's threads. */
+typedef struct hl_os_thread {
+    uint64_t handle;
+} hl_os_thread;
+hl_status hl_os_thread_start(void *(*fn)(void *), void *context, hl_os_thread *out_thread);
+void hl_os_thread_join(hl_os_thread thread);
+void hl_os_thread_yield(void);
+
+/* Sleeps while *word == expected; false when timeout_ns (negative: none) passed. May wake for no
+ * reason: look again. */
+bool hl_os_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
+void hl_os_futex_wake(_Atomic uint32_t *word, int n_threads);
+
+static inline void hl_os_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+/* Mutex and condition that survive a fork: in the child a mutex that another thread of the parent
+ * held is free (what it guards may then be half changed; the guarded code must bear that). A
+ * mutex of static storage is {0}. */
+typedef struct hl_mutex {
+    _Atomic uint32_t word;
+} hl_mutex;
 typedef struct hl_cond hl_cond;
 hl_status hl_mutex_create(HL_GIVE hl_mutex **out_mutex);
 void hl_mutex_destroy(HL_TAKE hl_mutex *mutex);
@@ -19,10 +63,34 @@ void hl_mutex_lock(hl_mutex *mutex);
 void hl_mutex_unlock(hl_mutex *mutex);
 hl_status hl_cond_create(HL_GIVE hl_cond **out_cond);
 void hl_cond_destroy(HL_TAKE hl_cond *cond);
+/* Wait may return for no reason: stand in a loop over what is waited for. */
 void hl_cond_wait(hl_cond *cond, hl_mutex *mutex);
 /* false when timeout_ns passed. */
 bool hl_cond_wait_for(hl_cond *cond, hl_mutex *mutex, int64_t timeout_ns);
 void hl_cond_broadcast(hl_cond *cond);
+
+/* Files: each returns 0 or the system's error number. Descriptors are closed on exec. */
+typedef struct hl_os_file {
+    int descriptor; /* -1: none */
+} hl_os_file;
+int hl_os_directory_open(const char *path, hl_os_file *out_directory);
+int hl_os_directory_sync(hl_os_file directory);
+/* Calls fn for each name until it returns false. */
+int hl_os_directory_list(hl_os_file directory, bool (*fn)(void *context, const char *name),
+                         void *context);
+/* Creates `name`, which must not exist (a symbolic link exists), for writing, mode 0600, and takes
+ * a lock that ends with the process. */
+int hl_os_file_create(hl_os_file directory, const char *name, hl_os_file *out_file);
+/* Removes a regular file if no living process holds hl_os_file_create's lock; best effort. */
+void hl_os_file_sweep(hl_os_file directory, const char *name);
+int hl_os_file_reserve(hl_os_file file, int64_t bytes);
+int hl_os_file_write(hl_os_file file, const void *data, size_t bytes); /* all of it */
+/* 0666 less the process's umask; stays as it is where the umask cannot be read. */
+int hl_os_file_publish(hl_os_file file);
+int hl_os_file_sync(hl_os_file file);
+int hl_os_file_close(hl_os_file file);
+int hl_os_file_rename(hl_os_file directory, const char *from, const char *to);
+int hl_os_file_remove(hl_os_file directory, const char *name);
 
 /* Instruction sets the CPU and the operating system offer. */
 typedef struct hl_os_cpu {

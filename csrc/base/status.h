@@ -1,12 +1,13 @@
 /* Status: what every fallible function returns, and the one message that explains it.
  *
- * The code says which exception the user will see; the sentence is written once, where the fact is known, into a
- * record of the calling thread, in the form "<op>: <rule>, got <value>". Callers add context in front. A record
- * holds one error: the last one raised. Rejected: a heap payload per status (must be consumed on every path, leaks
- * otherwise) and plain codes (the reason is lost). */
+ * The code says which exception the user will see; the sentence is written once, where the fact is
+ * known, into a record of the calling thread, in the form "<op>: <rule>, got <value>". Callers add
+ * context in front. A record holds one error: the last one raised. Rejected: a heap payload per
+ * status (must be consumed on every path, leaks otherwise) and plain codes (the reason is lost). */
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,11 +33,13 @@ typedef enum hl_status {
         HL_STATUS_COUNT
 } hl_status;
 
-/* Sets the calling thread's record and returns `code`. The text is cut at HL_STATUS_MESSAGE_BYTES. */
+/* Sets the calling thread's record and returns `code`. The text is cut at HL_STATUS_MESSAGE_BYTES;
+ * the arguments may point into the record. */
 hl_status hl_status_set(hl_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts "<context>: " in front of the record's text. Returns `code` unchanged, so that it can stand in a return. */
+/* Puts "<context>: " in front of the record's text. Returns `code` unchanged, so that it can stand
+ * in a return. HL_OK changes nothing. */
 hl_status hl_status_context(hl_status code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -54,6 +57,12 @@ typedef struct hl_status_record {
 } hl_status_record;
 void hl_status_save(hl_status code, hl_status_record *out_record);
 hl_status hl_status_raise(const hl_status_record *record);
+
+/* vsnprintf that cuts between UTF-8 characters, never inside one. */
+void hl_text_format(char *out_text, size_t bytes, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+/* The same cut for text that is there already. */
+void hl_text_copy(char *out_text, size_t bytes, const char *text);
 
 /* Before the first acquisition: leave at once. */
 #define HL_TRY(call)                                                                               \

@@ -1,0 +1,114 @@
+/* Allocation. A 64-byte header in front of each block holds its size, so that free can count; the
+ * block ends where the system's block ends, so that a sanitizer sees the first byte beyond it. */
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+
+typedef struct block_header {
+    _Alignas(HL_ALIGN) size_t bytes;
+} block_header;
+_Static_assert(sizeof(block_header) == HL_ALIGN, "a block must start on a cache line");
+
+static _Atomic int64_t current_bytes, peak_bytes, n_live, n_total;
+static hl_fault alloc_fault;
+
+static void count_block(size_t bytes)
+{
+    int64_t now = atomic_fetch_add_explicit(&current_bytes, (int64_t)bytes, memory_order_relaxed)
+                  + (int64_t)bytes;
+    int64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) continue;
+    atomic_fetch_add_explicit(&n_live, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n_total, 1, memory_order_relaxed);
+}
+
+hl_status hl_alloc(size_t bytes, void **out_ptr)
+{
+    *out_ptr = NULL;
+    if (bytes == 0) return HL_OK;
+    size_t total;
+    void *raw = NULL;
+    bool failed = hl_fault_take(&alloc_fault) || !hl_add_size(bytes, sizeof(block_header), &total)
+                  || posix_memalign(&raw, HL_ALIGN, total) != 0;
+    if (failed) {
+        return hl_status_set(HL_ERROR_MEMORY,
+                             "memory: the system must have what is asked for, got a request for "
+                             "%zu bytes beside %lld in use",
+                             bytes, (long long)atomic_load(&current_bytes));
+    }
+    block_header *header = raw;
+    header->bytes = bytes;
+    count_block(bytes);
+    *out_ptr = header + 1;
+    return HL_OK;
+}
+
+hl_status hl_alloc_zero(size_t bytes, void **out_ptr)
+{
+    HL_TRY(hl_alloc(bytes, out_ptr));
+    if (bytes > 0) memset(*out_ptr, 0, bytes);
+    return HL_OK;
+}
+
+void hl_free(void *ptr)
+{
+    if (!ptr) return;
+    block_header *header = (block_header *)ptr - 1;
+    atomic_fetch_sub_explicit(&current_bytes, (int64_t)header->bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&n_live, 1, memory_order_relaxed);
+    free(header);
+}
+
+hl_status hl_alloc_grow(void **ptr, int64_t *capacity, int64_t n_min, size_t element_bytes)
+{
+    if (n_min <= *capacity) return HL_OK;
+    int64_t n_new;
+    if (!hl_mul_dim(*capacity, 2, &n_new) || n_new < n_min) n_new = n_min;
+    if (n_new < 8) n_new = 8;
+    size_t bytes;
+    if (!hl_mul_size((size_t)n_new, element_bytes, &bytes)) {
+        return hl_status_set(HL_ERROR_SHAPE,
+                             "memory: a size must fit in 64 bits, got %lld elements of %zu bytes",
+                             (long long)n_new, element_bytes);
+    }
+    void *grown;
+    HL_TRY(hl_alloc(bytes, &grown));
+    if (*capacity > 0) memcpy(grown, *ptr, (size_t)*capacity * element_bytes);
+    hl_free(*ptr);
+    *ptr = grown;
+    *capacity = n_new;
+    return HL_OK;
+}
+
+hl_status hl_strdup(const char *text, char **out_text)
+{
+    *out_text = NULL;
+    if (!text) return HL_OK;
+    size_t bytes = strlen(text) + 1;
+    void *copy;
+    HL_TRY(hl_alloc(bytes, &copy));
+    *out_text = memcpy(copy, text, bytes);
+    return HL_OK;
+}
+
+void hl_alloc_stats_read(hl_alloc_stats *out_stats)
+{
+    out_stats->current_bytes = atomic_load(&current_bytes);
+    out_stats->peak_bytes = atomic_load(&peak_bytes);
+    out_stats->n_live = atomic_load(&n_live);
+    out_stats->n_total = atomic_load(&n_total);
+}
+
+void hl_alloc_peak_reset(void)
+{
+    atomic_store(&peak_bytes, atomic_load(&current_bytes));
+}
+
+int64_t hl_alloc_fault(int64_t k, bool sticky)
+{
+    return hl_fault_set(&alloc_fault, k, sticky);
+}
