@@ -97,7 +97,7 @@ wheel: $(STAMP)-wheel
 
 # ---------------------------------------------------------------------------- quality
 
-C_FILES = $(shell find csrc kernels python/src tests benchmarks -name '*.[ch]' -not -path '*/build/*')
+C_FILES = $(shell find csrc kernels python/src tests benchmarks -name build -prune -o -name '*.[ch]' -print)
 
 style: $(STAMP)-style
 	$(BIN)/ruff check .

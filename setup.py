@@ -12,7 +12,7 @@ Rejected: time stamps (wrong after a checkout, a copy or a clock step), setuptoo
 step (serial, knows no headers), CMake or Meson (a second description of the project, and one
 more thing to install before `pip install .` works).
 
-Adding a file: put it in a folder of source_units(); nothing has to be listed. Files of kernels/cpu
+Adding a file: put it in a folder of core_units(); nothing has to be listed. Files of kernels/cpu
 are compiled once per instruction set unless they stand in CPU_ONCE.
 
 Environment: CC CPPFLAGS CFLAGS LDFLAGS as everywhere;
@@ -35,9 +35,9 @@ import sysconfig
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError, SetupError
 
@@ -180,12 +180,13 @@ def include_flags() -> list[str]:
     return ["-isystem", str(python), "-isystem", numpy.get_include()]
 
 
-def source_units(machine: str) -> list[Unit]:
-    """Every translation unit of the library for a target such as x86_64-linux-gnu."""
+def find(folder: str, pattern: str = "**/*.c") -> list[Path]:
+    """Sources below a folder, relative to the root, in an order that is the same everywhere."""
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
-    def find(folder: str, pattern: str = "**/*.c") -> list[Path]:
-        return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
+def core_units(machine: str) -> list[Unit]:
+    """The core and its CPU kernels for a target such as x86_64-linux-gnu."""
     sets = INSTRUCTION_SETS if machine.startswith("x86_64") else {"portable": []}
     units = [Unit(path) for folder in ("csrc", "kernels/ref") for path in find(folder)]
     for path in find("kernels/cpu"):
@@ -194,10 +195,15 @@ def source_units(machine: str) -> list[Unit]:
             continue
         for name, flags in sets.items():
             units.append(Unit(path, (f"-DHL_ISA={name}", *flags), f"-{name}"))
-    extension = [Unit(path, (*EXTENSION_DEFINES, *include_flags())) for path in find("python/src")]
-    if not extension:
+    return units
+
+
+def extension_units() -> list[Unit]:
+    """What makes a Python module of the core."""
+    units = [Unit(path, (*EXTENSION_DEFINES, *include_flags())) for path in find("python/src")]
+    if not units:
         raise SetupError("python/src: must hold the extension's C sources, found none")
-    return units + extension
+    return units
 
 
 # ---------------------------------------------------------------------------- outputs and records
@@ -322,8 +328,8 @@ class Toolchain:
             draft.unlink(missing_ok=True)
         return output
 
-    def build(self, units: list[Unit], n_jobs: int) -> Path:
-        """Compiles what is stale, on n_jobs threads, and links; returns the library."""
+    def compile_stale(self, units: list[Unit], n_jobs: int) -> list[Path]:
+        """Compiles what is stale on n_jobs threads; returns the objects of all."""
         began = time.monotonic()
         stale = [unit for unit in units if not is_current(self.object_of(unit))]
         with concurrent.futures.ThreadPoolExecutor(n_jobs) as pool:
@@ -334,23 +340,23 @@ class Toolchain:
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-        library = self.link([self.object_of(unit) for unit in units])
         seconds = time.monotonic() - began
         say(f"compiled {len(stale)} of {len(units)} objects in {seconds:.1f} s")
-        return library
+        return [self.object_of(unit) for unit in units]
 
 
 class BuildCore(build_ext):
     """setuptools' build_ext with the compilation above in place of its own."""
 
     def build_extension(self, ext: Extension) -> None:
-        sources = sorted(path.relative_to(ROOT) for path in (ROOT / "kernels/cuda").glob("**/*.cu"))
-        _, line = choose_cuda(os.environ.get("HL_CUDA", "auto"), sources)
+        cuda_sources = find("kernels/cuda", "**/*.cu")
+        _, line = choose_cuda(os.environ.get("HL_CUDA", "auto"), cuda_sources)
         say(line)
         toolchain = Toolchain(dict(os.environ))
-        units = source_units(toolchain.machine)
+        units = core_units(toolchain.machine) + extension_units()
         self.write_compile_commands(toolchain, units)
-        library = toolchain.build(units, self.parallel or len(os.sched_getaffinity(0)))
+        n_jobs = self.parallel or len(os.sched_getaffinity(0))
+        library = toolchain.link(toolchain.compile_stale(units, n_jobs))
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Beside, then over: a process that has the old library mapped keeps it.
@@ -379,9 +385,44 @@ class BuildCore(build_ext):
         path.write_text(json.dumps(entries, indent=1))
 
 
+class CoreArchive(Command):
+    """The core without Python as one static archive, for programs in C (tests/c).
+
+    Beside it, in ARCHIVE.flags, the options it was compiled with: gcc @ARCHIVE.flags test.c
+    ARCHIVE -lm. An archive that would hold the same objects is left alone, so make sees no change.
+    """
+
+    description = "build the C core as a static archive"
+    user_options: ClassVar = [("output=", None, "the archive to write, such as build/libhotloop.a")]
+
+    def initialize_options(self) -> None:
+        self.output = ""
+
+    def finalize_options(self) -> None:
+        self.output = self.output or "build/libhotloop.a"
+
+    def run(self) -> None:
+        toolchain = Toolchain(dict(os.environ))
+        units = core_units(toolchain.machine)
+        inputs = [str(o) for o in toolchain.compile_stale(units, len(os.sched_getaffinity(0)))]
+        archive = Path(self.output)
+        flags = [*toolchain.compile_flags, *(f for f in toolchain.link_flags if f != "-shared")]
+        (ROOT / archive).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / f"{archive}.flags").write_text(shlex.join(flags) + "\n")
+        recorded = record_of(archive).read_text() if record_of(archive).exists() else "{}"
+        if is_current(archive) and set(json.loads(recorded)) == set(inputs):
+            return
+        draft = ROOT / f"{archive}.{os.getpid()}"
+        began_ns = time.time_ns()
+        result = run(["ar", "rcs", str(draft), *inputs])
+        if result.returncode:
+            raise LinkError(f"{archive}: ar failed:\n{result.stdout}")
+        publish(archive, draft, inputs, began_ns)
+
+
 if __name__ == "__main__":
     setup(
         ext_modules=[Extension("hotloop._core", sources=[], py_limited_api=True)],
-        cmdclass={"build_ext": BuildCore},
+        cmdclass={"build_ext": BuildCore, "core_archive": CoreArchive},
         options={"bdist_wheel": {"py_limited_api": "cp311"}},
     )

@@ -52,7 +52,7 @@ def find_faults(wheel: Path) -> list[str]:
 
 
 def main() -> int:
-    """Prints the faults of the wheel named on the command line, or one line that says it is good."""
+    """Prints the faults of the wheel on the command line, or one line that says it is good."""
     wheel = Path(sys.argv[1])
     faults = find_faults(wheel)
     for fault in faults:

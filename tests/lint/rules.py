@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
 KERNEL_LAYERS = {"base", "ir", "backend"}
 
 OS_HEADERS = re.compile(
-    r"(pthread|unistd|sched|fcntl|dlfcn|signal|poll|semaphore|dirent|windows)\.h|(sys|linux|mach)/.*"
+    r"(pthread|unistd|sched|fcntl|dlfcn|signal|poll|semaphore|dirent)\.h|(sys|linux|mach)/.*"
 )
 PRINT_CALLS = re.compile(
     r"\b(printf|fprintf|vprintf|vfprintf|dprintf|puts|fputs|putchar|perror"

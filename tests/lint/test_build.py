@@ -44,13 +44,13 @@ def compile_all(build, **env: str) -> tuple[set[str], Path]:
     """Names of the objects a build would compile now, and the library it then makes."""
     build.content_digest.cache_clear()
     toolchain = build.Toolchain(env)
-    units = build.source_units(toolchain.machine)
+    units = build.core_units(toolchain.machine) + build.extension_units()
     stale = {
         f"{unit.source.stem}{unit.tag}"
         for unit in units
         if not build.is_current(toolchain.object_of(unit))
     }
-    return stale, build.ROOT / toolchain.build(units, 2)
+    return stale, build.ROOT / toolchain.link(toolchain.compile_stale(units, 2))
 
 
 def edit(path: Path, text: str) -> None:
