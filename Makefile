@@ -86,18 +86,21 @@ bench: build $(STAMP)-torch
 
 # ---------------------------------------------------------------------------- release
 
-# auditwheel proves the platform tag; .ci/check_wheel.py the rest: abi3, exports, size.
+# auditwheel proves the platform tag, abi3audit that only the stable ABI is used, and
+# .ci/check_wheel.py the rest: tags, exports, size.
 wheel: $(STAMP)-wheel
 	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel dist
 	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
 		-w build/wheel/repaired build/wheel/*.whl
+	$(BIN)/abi3audit --strict build/wheel/repaired/*.whl
 	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl
 	@mv build/wheel/repaired/*.whl dist/ && ls -l dist
 
 # ---------------------------------------------------------------------------- quality
 
-C_FILES = $(shell find csrc kernels python/src tests benchmarks -name build -prune -o -name '*.[ch]' -print)
+C_FILES = $(shell find csrc kernels python/src tests benchmarks -name build -prune \
+	-o -name '*.[ch]' -print)
 
 style: $(STAMP)-style
 	$(BIN)/ruff check .
@@ -128,7 +131,7 @@ sanitize-python: $(STAMP)-install
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 		UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/python -m pytest tests $(ARGS)
+		$(BIN)/python -m pytest tests --ignore=tests/lint $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV) *.egg-info python/*.egg-info .pytest_cache .mypy_cache .ruff_cache

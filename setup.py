@@ -185,16 +185,22 @@ def find(folder: str, pattern: str = "**/*.c") -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
 
+def instruction_sets(machine: str) -> dict[str, list[str]]:
+    """The sets kernels/cpu is compiled for on a target, each with all its flags."""
+    sets = INSTRUCTION_SETS if machine.startswith("x86_64") else {"portable": []}
+    return {name: [f"-DHL_ISA={name}", *flags] for name, flags in sets.items()}
+
+
 def core_units(machine: str) -> list[Unit]:
     """The core and its CPU kernels for a target such as x86_64-linux-gnu."""
-    sets = INSTRUCTION_SETS if machine.startswith("x86_64") else {"portable": []}
+    sets = instruction_sets(machine)
     units = [Unit(path) for folder in ("csrc", "kernels/ref") for path in find(folder)]
     for path in find("kernels/cpu"):
         if path.name in CPU_ONCE:
             units.append(Unit(path))
             continue
         for name, flags in sets.items():
-            units.append(Unit(path, (f"-DHL_ISA={name}", *flags), f"-{name}"))
+            units.append(Unit(path, tuple(flags), f"-{name}"))
     return units
 
 
@@ -389,7 +395,7 @@ class CoreArchive(Command):
     """The core without Python as one static archive, for programs in C (tests/c).
 
     Beside it, in ARCHIVE.flags, the options it was compiled with: gcc @ARCHIVE.flags test.c
-    ARCHIVE -lm. An archive that would hold the same objects is left alone, so make sees no change.
+    ARCHIVE -lm. ARCHIVE.flags-SET holds what an instruction set adds. An archive that would hold the same objects is left alone, so make sees no change.
     """
 
     description = "build the C core as a static archive"
@@ -409,6 +415,8 @@ class CoreArchive(Command):
         flags = [*toolchain.compile_flags, *(f for f in toolchain.link_flags if f != "-shared")]
         (ROOT / archive).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / f"{archive}.flags").write_text(shlex.join(flags) + "\n")
+        for name, own in instruction_sets(toolchain.machine).items():
+            (ROOT / f"{archive}.flags-{name}").write_text(shlex.join(own) + "\n")
         recorded = record_of(archive).read_text() if record_of(archive).exists() else "{}"
         if is_current(archive) and set(json.loads(recorded)) == set(inputs):
             return
