@@ -395,7 +395,8 @@ class CoreArchive(Command):
     """The core without Python as one static archive, for programs in C (tests/c).
 
     Beside it, in ARCHIVE.flags, the options it was compiled with: gcc @ARCHIVE.flags test.c
-    ARCHIVE -lm. ARCHIVE.flags-SET holds what an instruction set adds. An archive that would hold the same objects is left alone, so make sees no change.
+    ARCHIVE -lm. ARCHIVE.flags-SET holds what an instruction set adds. An archive that would hold
+    the same objects is left alone, so make sees no change.
     """
 
     description = "build the C core as a static archive"

@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     "backend": {"base", "ir"},
     "data": {"base", "ir"},
     "passes": {"base", "ir", "ops", "backend"},
-    "plan": {"base", "ir", "ops", "backend", "passes"},
+    "plan": {"base", "ir", "ops", "backend", "passes", "data"},
 }
 KERNEL_LAYERS = {"base", "ir", "backend"}
 
