@@ -119,7 +119,7 @@ hl_status hl_file_writer_begin(const char *path, int64_t total_bytes, hl_file_wr
     int error = hl_os_file_reserve(writer->file, total_bytes);
     if (error) HL_GOTO(report_error(writer, "reserving space for", error));
     *out_writer = writer;
-    return HL_OK;
+    writer = NULL;
 cleanup:
     hl_file_writer_abort(writer);
     return status;

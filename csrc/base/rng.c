@@ -1,9 +1,7 @@
-/* Random numbers: keys, fills of whole arrays, the epoch's permutation. */
+/* Random numbers: keys and fills of whole arrays. */
 #include "base/rng.h"
 
-#include <assert.h>
 #include <math.h>
-#include <stdbool.h>
 
 static uint64_t mix_splitmix64(uint64_t x)
 {
@@ -128,59 +126,5 @@ void hl_rng_fill_trunc_normal(hl_rng_key key, double mean, double std, double lo
             double value = mean + std * sign * fmin(fmax(x, a), b);
             out[i + j] = fmin(fmax(value, low), high);
         }
-    }
-}
-
-void hl_permutation_init(hl_permutation *permutation, hl_rng_key key, uint64_t epoch, uint64_t n)
-{
-    uint32_t bits = 2;
-    while (bits < 63 && (uint64_t)1 << bits < n) bits++;
-    permutation->n = n;
-    permutation->low_bits = (bits + 1) / 2;
-    permutation->n_high = (uint32_t)(n == 0 ? 1 : ((n - 1) >> permutation->low_bits) + 1);
-    for (uint32_t block = 0; block < HL_PERMUTATION_ROUNDS / 4; block++) {
-        uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), block, 2};
-        hl_philox(key, counter, permutation->keys + 4 * block);
-    }
-}
-
-/* Bits of the upper end are good: two multiplications of murmur3's finaliser. */
-static inline uint32_t hash_side(uint32_t side, uint32_t key)
-{
-    uint32_t x = side ^ key;
-    x = (x ^ x >> 16) * 0x85EBCA6Bu;
-    return (x ^ x >> 13) * 0xC2B2AE35u;
-}
-
-static inline uint64_t permute_once(const hl_permutation *p, uint64_t index)
-{
-    uint32_t high = (uint32_t)(index >> p->low_bits);
-    uint32_t low = (uint32_t)(index & (((uint64_t)1 << p->low_bits) - 1));
-    for (int round = 0; round < HL_PERMUTATION_ROUNDS; round += 2) {
-        high += (uint32_t)((uint64_t)hash_side(low, p->keys[round]) * p->n_high >> 32);
-        high = high >= p->n_high ? high - p->n_high : high;
-        low ^= hash_side(high, p->keys[round + 1]) >> (32 - p->low_bits);
-    }
-    return (uint64_t)high << p->low_bits | low;
-}
-
-uint64_t hl_permutation_at(const hl_permutation *permutation, uint64_t position)
-{
-    assert(position < permutation->n);
-    uint64_t image = position;
-    do image = permute_once(permutation, image);
-    while (image >= permutation->n);
-    return image;
-}
-
-void hl_permutation_fill(const hl_permutation *permutation, uint64_t first, int64_t count,
-                         int64_t *out)
-{
-    assert(count <= 0 || first + (uint64_t)count <= permutation->n);
-    /* A copy, because out might alias it: the first loop is then vector code. */
-    const hl_permutation p = *permutation;
-    for (int64_t i = 0; i < count; i++) out[i] = (int64_t)permute_once(&p, first + (uint64_t)i);
-    for (int64_t i = 0; i < count; i++) {
-        while ((uint64_t)out[i] >= p.n) out[i] = (int64_t)permute_once(&p, (uint64_t)out[i]);
     }
 }

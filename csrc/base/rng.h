@@ -63,6 +63,7 @@ void hl_rng_fill_trunc_normal(hl_rng_key key, double mean, double std, double lo
  * An alternating Feistel network on high * 2^low_bits + low, high in [0, n_high): each round adds a
  * keyed hash of one side to the other, modulo that side's size. n_high * 2^low_bits is less than
  * n + 2^low_bits, so that cycle walking (an image >= n is mapped again) is rare: about 1/sqrt(n).
+ * Up to n = 2^31 both sides fit 16 bits and so does the hash, which is vector code on every CPU.
  * Rejected: a Feistel network on a power of two (up to four walks an index), a table (8 n bytes and
  * a shuffle per epoch). */
 enum { HL_PERMUTATION_ROUNDS = 8 };

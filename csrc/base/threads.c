@@ -185,7 +185,7 @@ hl_status hl_pool_create(int n_threads, hl_pool **out_pool)
     pool->spin_ns = n_threads > n_cpus ? 0 : SPIN_NS;
     HL_GOTO(start_workers(pool));
     *out_pool = pool;
-    return HL_OK;
+    pool = NULL;
 cleanup:
     hl_pool_destroy(pool);
     return status;
@@ -263,7 +263,7 @@ hl_status hl_thread_start(void (*fn)(void *), void *context, hl_thread **out_thr
     thread->fork_count = hl_os_fork_count();
     HL_GOTO(hl_os_thread_start(run_thread, thread, &thread->thread));
     *out_thread = thread;
-    return HL_OK;
+    thread = NULL;
 cleanup:
     hl_free(thread);
     return status;
