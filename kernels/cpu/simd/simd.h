@@ -263,7 +263,21 @@ HL_SIMD void hl_v_store_n(float *p, hl_v a, int64_t n)
 #if HL_ISA_AVX512
     _mm512_mask_storeu_ps(p, (hl_vm)((1u << n) - 1), a);
 #elif HL_ISA_AVX2
-    _mm256_maskstore_ps(p, (__m256i)hl_vm_first(n), a);
+    /* By halves: AMD's masked store to memory takes dozens of cycles. */
+    __m128 part = _mm256_castps256_ps128(a);
+    if (n >= 4) {
+        _mm_storeu_ps(p, part);
+        if (n == 8) {
+            _mm_storeu_ps(p + 4, _mm256_extractf128_ps(a, 1));
+            return;
+        }
+        p += 4, part = _mm256_extractf128_ps(a, 1);
+    }
+    if (n & 2) {
+        _mm_storel_pi((__m64 *)(void *)p, part);
+        p += 2, part = _mm_movehl_ps(part, part);
+    }
+    if (n & 1) _mm_store_ss(p, part);
 #else
     for (int64_t i = 0; i < n; i++) p[i] = a[i];
 #endif
@@ -460,6 +474,38 @@ HL_SIMD float hl_v_max_lane(hl_v a)
 HL_SIMD float hl_v_min_lane(hl_v a)
 {
     return -hl_v_max_lane(-a);
+}
+
+/* a0 b0 a1 b1 ... of the lower halves, then of the upper ones. */
+HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
+{
+#if HL_VL == 16
+    *out_low = __builtin_shuffle(
+        a, b, (hl_vi){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+    *out_high = __builtin_shuffle(
+        a, b, (hl_vi){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+#elif HL_VL == 8
+    *out_low = __builtin_shuffle(a, b, (hl_vi){0, 8, 1, 9, 2, 10, 3, 11});
+    *out_high = __builtin_shuffle(a, b, (hl_vi){4, 12, 5, 13, 6, 14, 7, 15});
+#else
+    *out_low = __builtin_shuffle(a, b, (hl_vi){0, 4, 1, 5});
+    *out_high = __builtin_shuffle(a, b, (hl_vi){2, 6, 3, 7});
+#endif
+}
+
+/* The square of HL_VL x HL_VL lanes, transposed in place. Each round interleaves rows that are half
+ * a square apart; after log2(HL_VL) rounds every lane has arrived. */
+HL_SIMD void hl_v_transpose(hl_v rows[HL_VL])
+{
+    hl_v next[HL_VL];
+#pragma GCC unroll 4
+    for (int round = 1; round < HL_VL; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < HL_VL / 2; i++)
+            hl_v_interleave(rows[i], rows[i + HL_VL / 2], &next[2 * i], &next[2 * i + 1]);
+#pragma GCC unroll 16
+        for (int i = 0; i < HL_VL; i++) rows[i] = next[i];
+    }
 }
 
 /* ---- int32 arithmetic, wrapping ---- */
