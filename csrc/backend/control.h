@@ -1,13 +1,26 @@
-/* Control block: the state of a run that kernels read and write, in device memory, so that no step waits for the host.
+/* Control block: the state of a run that kernels read and write, in device memory, so that no step
+ * waits for the host.
  *
- * The same layout everywhere. CONTROL_BEGIN, CONTROL_MICRO and CONTROL_APPLY move it on; guarded kernels do nothing
- * when hl_control_blocks says so; random kernels take their counter from it. The host reads it between steps and
- * writes it only while nothing runs. */
+ * The same layout and the same transitions everywhere: CONTROL_BEGIN, CONTROL_MICRO and
+ * CONTROL_APPLY are the three functions below, on every device. Guarded kernels do nothing when
+ * hl_control_blocks_* says so; random kernels take their counter from it. The host reads it between
+ * steps and writes it only while nothing runs.
+ *
+ * The invariant: once stopped, queued steps change nothing, this block included, so that it still
+ * tells which step stopped the run and why. The step that stops is finished: it has its ring entry
+ * and counts as skipped. */
 #ifndef HL_BACKEND_CONTROL_H
 #define HL_BACKEND_CONTROL_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#ifdef __CUDACC__
+#define HL_CONTROL_FN static inline __host__ __device__
+#else
+#define HL_CONTROL_FN static inline
+#endif
 
 enum { HL_CONTROL_SCALARS = 32, HL_CONTROL_RING = 256 };
 
@@ -32,6 +45,7 @@ typedef struct hl_control {
     int64_t stopped_at; /* attempted step that stopped the run */
     double loss;        /* of the last micro-batch */
     double grad_norm;   /* of the last step, before clipping */
+    double lr;          /* scalar 0 of the current step, for the ring */
     double clip;        /* norm to clip to; 0: none */
     double loss_scale;  /* 1 when precision is not fp16 */
     int64_t good_steps; /* since the scale last changed */
@@ -48,14 +62,86 @@ typedef struct hl_control {
 } hl_control;
 
 /* Micro commits (statistics, accumulators) are held back by a stop or a bad loss. */
-static inline bool hl_control_blocks_micro(const hl_control *control)
+HL_CONTROL_FN bool hl_control_blocks_micro(const hl_control *control)
 {
     return control->stopped || !control->window_ok;
 }
 /* Apply commits are held back unless CONTROL_APPLY allowed them. */
-static inline bool hl_control_blocks_apply(const hl_control *control)
+HL_CONTROL_FN bool hl_control_blocks_apply(const hl_control *control)
 {
     return control->stopped || !control->apply;
+}
+
+/* Neither NaN nor infinite; math.h's isfinite is no device function everywhere. */
+HL_CONTROL_FN bool hl_control_finite(double value)
+{
+    return value - value == 0.0;
+}
+HL_CONTROL_FN void hl_control_stop(hl_control *control)
+{
+    control->stopped = 1;
+    control->stopped_at = control->attempted;
+}
+
+/* Next attempted step, an empty window. tables (S,T): the value of scalar s at applied step t;
+ * later steps keep the last one. */
+HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, int64_t n_scalars,
+                                    int64_t n_steps, bool is_f64)
+{
+    control->n_micro = 0;
+    if (control->stopped) return;
+    control->attempted++;
+    control->micro_row = 0;
+    control->window_ok = 1;
+    control->apply = 0;
+    if (n_steps < 1) return;
+    int64_t t = control->applied < n_steps ? control->applied : n_steps - 1;
+    for (int64_t s = 0; s < n_scalars && s < HL_CONTROL_SCALARS; s++) {
+        double value = tables[s * n_steps + t] * control->factor[s];
+        if (is_f64)
+            control->scalar[s].d = value;
+        else
+            control->scalar[s].f = (float)value;
+        if (s == 0) control->lr = value;
+    }
+}
+
+/* After a micro-batch of `rows` samples. A stopped step's later micro-batches are no longer heard:
+ * the loss that is kept is the one that stopped it. */
+HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t rows)
+{
+    if (control->stopped) return;
+    control->loss = loss;
+    control->micro_row += rows;
+    control->n_micro++;
+    if (hl_control_finite(loss)) return;
+    control->window_ok = 0;
+    if (control->nan_mode == HL_NAN_STOP) hl_control_stop(control);
+}
+
+/* sumsq: the squared norm of the unscaled gradient. With a loss scale other than 1 an overflow is
+ * the scale's fault and only skips. `applied` is advanced before the guarded kernels that follow,
+ * so that they see the number of this update, from 1. */
+HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
+{
+    if (control->stopped && control->n_micro == 0) return;
+    bool finite = !control->stopped && control->window_ok && hl_control_finite(sumsq);
+    control->grad_norm = sqrt(sumsq);
+    control->apply = finite;
+    if (finite) {
+        control->applied++;
+    } else {
+        control->skipped++;
+        if (control->nan_mode == HL_NAN_STOP && control->loss_scale == 1.0 && !control->stopped)
+            hl_control_stop(control);
+    }
+    hl_control_log *entry = &control->ring[control->n_ring % HL_CONTROL_RING];
+    entry->step = control->attempted;
+    entry->loss = control->loss;
+    entry->grad_norm = control->grad_norm;
+    entry->lr = control->lr;
+    entry->applied = finite;
+    control->n_ring++;
 }
 
 #endif

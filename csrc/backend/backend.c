@@ -1,0 +1,77 @@
+/* Registry of backends and the choice of a kernel: the first of the device's list that accepts. */
+#include "backend/backend.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/log.h"
+
+hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    hl_text_format(reason->text, sizeof reason->text, format, args);
+    va_end(args);
+    return HL_ERROR_CONFIG;
+}
+
+/* *out_kernel NULL: every kernel refused, and *out_reason is the last one's. */
+static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node,
+                             const hl_kernel **out_kernel, hl_kernel_req *out_req,
+                             hl_reason *out_reason)
+{
+    *out_kernel = NULL;
+    hl_op op = graph->nodes[node].op;
+    const hl_kernel *const *list = device->ops->kernels(device, op);
+    if (!list || !*list) hl_reason_set(out_reason, "there is none for this op");
+    for (; list && *list; list++) {
+        *out_req = (hl_kernel_req){0};
+        hl_status status = (*list)->query(device, graph, node, out_req, out_reason);
+        if (status == HL_OK) {
+            if (out_req->grain < 1) out_req->grain = 1;
+            *out_kernel = *list;
+            return HL_OK;
+        }
+        if (status != HL_ERROR_CONFIG)
+            return hl_status_context(status, "%s: %s", hl_op_get(op)->name, (*list)->name);
+        hl_log(HL_LOG_DEBUG, "node %d: not %s: %s", (int)node, (*list)->name, out_reason->text);
+    }
+    *out_req = (hl_kernel_req){0};
+    return HL_OK;
+}
+
+hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
+                         const hl_kernel **out_kernel, hl_kernel_req *out_req)
+{
+    hl_reason reason = {""};
+    return ask_kernels(device, graph, node, out_kernel, out_req, &reason);
+}
+
+hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
+                           const hl_kernel **out_kernel, hl_kernel_req *out_req)
+{
+    hl_reason reason = {""};
+    HL_TRY(ask_kernels(device, graph, node, out_kernel, out_req, &reason));
+    if (*out_kernel) return HL_OK;
+    return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none on %s (%s)",
+                         hl_op_get(graph->nodes[node].op)->name, device->name, reason.text);
+}
+
+hl_status hl_registry_add(hl_registry *registry, const hl_backend *backend)
+{
+    if (hl_registry_find(registry, backend->name))
+        return hl_status_set(HL_ERROR_CONFIG, "registry: a backend is added once, got %s again",
+                             backend->name);
+    if (registry->n == HL_REGISTRY_MAX)
+        return hl_status_set(HL_ERROR_CONFIG, "registry: holds at most %d backends, got %s too",
+                             (int)HL_REGISTRY_MAX, backend->name);
+    registry->backend[registry->n++] = backend;
+    return HL_OK;
+}
+
+const hl_backend *hl_registry_find(const hl_registry *registry, const char *name)
+{
+    for (int i = 0; i < registry->n; i++)
+        if (strcmp(registry->backend[i]->name, name) == 0) return registry->backend[i];
+    return NULL;
+}

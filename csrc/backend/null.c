@@ -1,0 +1,129 @@
+/* Null backend: every op has a kernel that accepts and does nothing.
+ *
+ * Everything above kernels (passes, memory, plan, run) runs on it without hardware, which is how it
+ * is tested, and it is the smallest whole backend: copy it to begin a new one. Memory is real and
+ * zero-filled, so that what a test reads back is always the same. */
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/alloc.h"
+
+static hl_status accept_node(hl_device *device, const hl_graph *graph, hl_node_id node,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)node, (void)out_why_not;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_nothing(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                 hl_kernel_state *out_state)
+{
+    (void)device, (void)graph, (void)node;
+    out_state->impl = NULL;
+    return HL_OK;
+}
+
+static hl_status launch_nothing(const hl_kernel_state *state, void *const *args,
+                                const hl_launch *launch, hl_stream *stream)
+{
+    (void)state, (void)args, (void)launch, (void)stream;
+    return HL_OK;
+}
+
+#define HL_OP(id, op_name, ...)                                                                    \
+    static const hl_kernel kernel_##id = {.op = HL_OP_##id,                                        \
+                                          .name = "null." op_name,                                 \
+                                          .query = accept_node,                                    \
+                                          .prepare = prepare_nothing,                              \
+                                          .launch = launch_nothing};                               \
+    static const hl_kernel *const list_##id[] = {&kernel_##id, NULL};
+#include "ir/ops.def"
+#undef HL_OP
+
+static const hl_kernel *const *list_kernels(const hl_device *device, hl_op op)
+{
+    static const hl_kernel *const *const lists[HL_OP_COUNT] = {
+#define HL_OP(id, ...) [HL_OP_##id] = list_##id,
+#include "ir/ops.def"
+#undef HL_OP
+    };
+    (void)device;
+    return (unsigned)op < HL_OP_COUNT ? lists[op] : NULL;
+}
+
+static void destroy_device(hl_device *device)
+{
+    hl_free(device);
+}
+
+static hl_status alloc_memory(hl_device *device, size_t bytes, void **out_ptr)
+{
+    (void)device;
+    return hl_alloc_zero(bytes, out_ptr);
+}
+
+static void free_memory(hl_device *device, void *ptr)
+{
+    (void)device;
+    hl_free(ptr);
+}
+
+static hl_status copy_memory(hl_device *device, void *dst, const void *src, size_t bytes,
+                             hl_copy kind, hl_stream *stream)
+{
+    (void)device, (void)kind, (void)stream;
+    if (bytes > 0) memmove(dst, src, bytes);
+    return HL_OK;
+}
+
+static hl_status zero_memory(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
+{
+    (void)device, (void)stream;
+    if (bytes > 0) memset(dst, 0, bytes);
+    return HL_OK;
+}
+
+static hl_status wait_device(hl_device *device, hl_stream *stream)
+{
+    (void)device, (void)stream;
+    return HL_OK;
+}
+
+static const hl_device_ops device_ops = {
+    .destroy = destroy_device,
+    .memory_alloc = alloc_memory,
+    .memory_free = free_memory,
+    .copy = copy_memory,
+    .fill_zero = zero_memory,
+    .synchronize = wait_device,
+    .kernels = list_kernels,
+};
+
+static hl_status open_device(const hl_backend *backend, int index,
+                             const hl_device_options *options, hl_device **out_device)
+{
+    (void)options;
+    *out_device = NULL;
+    if (index != 0)
+        return hl_status_set(HL_ERROR_DEVICE, "null: there is one device, 0, got %d", index);
+    void *memory;
+    HL_TRY(hl_alloc_zero(sizeof(hl_device), &memory));
+    hl_device *device = memory;
+    device->ops = &device_ops;
+    device->backend = backend;
+    hl_text_copy(device->name, sizeof device->name, "null");
+    device->n_threads = 1;
+    device->float_type = HL_DTYPE_F32;
+    device->fuses = true;
+    device->packs = true;
+    device->alignment = HL_ALIGN;
+    *out_device = device;
+    return HL_OK;
+}
+
+const hl_backend *hl_null_backend(void)
+{
+    static const hl_backend backend = {"null", open_device};
+    return &backend;
+}
