@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "kernels/ref/ref.h"
 
-/* ---- elements of any dtype ------------------------------------------------------------------ */
+/* ---- elements of any dtype ------------------------------------------------------------------- */
 
 double hl_ref_load(const void *data, hl_dtype dtype, int64_t i)
 {
@@ -66,7 +66,7 @@ int64_t hl_ref_truncate(double value)
     return (int64_t)value;
 }
 
-/* ---- places in row-major arrays --------------------------------------------------------------- */
+/* ---- places in row-major arrays -------------------------------------------------------------- */
 
 void hl_ref_strides(const hl_shape *shape, int64_t *out_stride)
 {
@@ -105,7 +105,7 @@ hl_ref_groups hl_ref_groups_make(const hl_shape *shape, const int64_t *axes, int
     return groups;
 }
 
-/* ---- what all kernels do ---------------------------------------------------------------------- */
+/* ---- what all kernels do --------------------------------------------------------------------- */
 
 hl_status hl_ref_query_any(hl_device *device, const hl_graph *graph, hl_node_id node,
                            hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -148,7 +148,7 @@ hl_status hl_ref_prepare(hl_device *device, const hl_graph *graph, hl_node_id no
     return HL_OK;
 }
 
-/* ---- the device ------------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 typedef struct ref_device {
     hl_device base;

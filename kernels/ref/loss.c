@@ -46,15 +46,6 @@ static double weigh_class(const loss_rows *rows, int64_t c)
     return rows->weight ? rows->weight[c] : 1;
 }
 
-static double log_sum_exp(const double *x, int64_t C)
-{
-    double largest = -INFINITY, sum = 0;
-    for (int64_t c = 0; c < C; c++) largest = fmax(largest, x[c]);
-    if (largest == INFINITY) return NAN;
-    for (int64_t c = 0; c < C; c++) sum += exp(x[c] - largest);
-    return largest + log(sum);
-}
-
 static hl_status launch_cross_entropy(const hl_kernel_state *state, void *const *args,
                                       const hl_launch *launch, hl_stream *stream)
 {
@@ -67,7 +58,7 @@ static hl_status launch_cross_entropy(const hl_kernel_state *state, void *const 
         int64_t t;
         loss[n] = weight[n] = 0;
         if (!take_target(&rows, n, launch, &t)) continue;
-        double total = log_sum_exp(x, rows.C);
+        double total = hl_ref_log_sum_exp(x, rows.C);
         weight[n] = weigh_class(&rows, t);
         loss[n] = (1 - s) * weight[n] * (total - x[t]);
         if (s == 0) continue;
@@ -92,7 +83,7 @@ static hl_status launch_cross_entropy_grad(const hl_kernel_state *state, void *c
         double *dx = (double *)args[call->n_in] + n * rows.C;
         int64_t t;
         bool counts = take_target(&rows, n, launch, &t);
-        double total = log_sum_exp(x, rows.C);
+        double total = hl_ref_log_sum_exp(x, rows.C);
         for (int64_t j = 0; j < rows.C; j++) {
             dx[j] = 0;
             if (!counts) continue;

@@ -24,7 +24,7 @@ typedef struct point {
     int64_t integer_reg[HL_PROGRAM_REGS];
 } point;
 
-/* ---- prepare ---------------------------------------------------------------------------------- */
+/* ---- prepare --------------------------------------------------------------------------------- */
 
 static bool yields_real(const hl_pw_instr *code)
 {
@@ -90,7 +90,7 @@ cleanup:
     return status;
 }
 
-/* ---- operands --------------------------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 /* NumPy broadcasting: trailing dims meet, a dim of 1 is read at 0. */
 static int64_t find_element(const point *at, const hl_shape *shape)
@@ -102,7 +102,7 @@ static int64_t find_element(const point *at, const hl_shape *shape)
     return element;
 }
 
-/* The iteration shape's first dim counts samples; an element's number is its place in its sample. */
+/* The first dim of the iteration counts samples; an element's number is its place in its sample. */
 static uint16_t draw_bits(const point *at, const hl_pw_instr *code)
 {
     const hl_control *control = at->args[code->in];
@@ -114,7 +114,7 @@ static uint16_t draw_bits(const point *at, const hl_pw_instr *code)
                          (uint64_t)(control->micro_row + row), (uint64_t)element);
 }
 
-/* ---- the micro-ops in double ------------------------------------------------------------------ */
+/* ---- the micro-ops in double ----------------------------------------------------------------- */
 
 static double sigmoid(double x)
 {
@@ -216,7 +216,7 @@ static double compute_double(const point *at, const hl_pw_instr *code)
     }
 }
 
-/* ---- the micro-ops in int64: sums and products wrap -------------------------------------------- */
+/* ---- the micro-ops in int64: sums and products wrap ------------------------------------------ */
 
 static int64_t add_wrapped(int64_t a, int64_t b)
 {
@@ -287,7 +287,7 @@ static int64_t compute_integer(const point *at, const hl_pw_instr *code)
     }
 }
 
-/* ---- launch ----------------------------------------------------------------------------------- */
+/* ---- launch ---------------------------------------------------------------------------------- */
 
 /* Where output j keeps this point's value: in full, or in the sum over the point's rows or cols. */
 static int64_t find_output(const hl_program *program, int j, int64_t index)
@@ -357,7 +357,7 @@ static hl_status launch_pointwise(const hl_kernel_state *state, void *const *arg
     return HL_OK;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define POINTWISE(id, op_name)                                                                     \
     {.op = HL_OP_##id,                                                                             \

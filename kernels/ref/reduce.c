@@ -13,7 +13,7 @@ static bool is_integer_call(const hl_ref_call *call)
     return !hl_dtype_is_float(call->in[0].dtype) && !hl_dtype_is_float(call->out[0].dtype);
 }
 
-/* ---- sum, prod, max, min: a fold of two numbers from a first one ------------------------------- */
+/* ---- sum, prod, max, min: a fold of two numbers from a first one ----------------------------- */
 
 typedef double (*fold_fn)(double a, double b);
 typedef int64_t (*fold_int_fn)(int64_t a, int64_t b);
@@ -127,7 +127,7 @@ static hl_status launch_prod_grad(const hl_kernel_state *state, void *const *arg
     return HL_OK;
 }
 
-/* ---- argmax, argmin ---------------------------------------------------------------------------- */
+/* ---- argmax, argmin -------------------------------------------------------------------------- */
 
 /* Whether element `a` beats element `b`, which stands before it: strictly, so that the first of
  * equals wins; a NaN beats every number. */
@@ -171,7 +171,7 @@ static hl_status launch_argmin(const hl_kernel_state *state, void *const *args,
     return find_extreme(state->impl, args, -1);
 }
 
-/* ---- moments, cumsum --------------------------------------------------------------------------- */
+/* ---- moments, cumsum ------------------------------------------------------------------------- */
 
 /* Two passes: the mean first, then the mean square distance from it. */
 static hl_status launch_moments(const hl_kernel_state *state, void *const *args,

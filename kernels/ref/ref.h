@@ -45,7 +45,7 @@ hl_status hl_ref_prepare(hl_device *device, const hl_graph *graph, hl_node_id no
     }
 #define HL_REF_FAMILY(table) {table, sizeof(table) / sizeof((table)[0])}
 
-/* ---- elements of any dtype ------------------------------------------------------------------ */
+/* ---- elements of any dtype ------------------------------------------------------------------- */
 
 double hl_ref_load(const void *data, hl_dtype dtype, int64_t i);
 /* Rounds to the dtype; to an integer it truncates, as CAST does. */
@@ -57,7 +57,7 @@ void hl_ref_store_int(void *data, hl_dtype dtype, int64_t i, int64_t value);
 /* Truncates; NaN is 0, and what int64 cannot hold is its nearest end. */
 int64_t hl_ref_truncate(double value);
 
-/* ---- places in row-major arrays --------------------------------------------------------------- */
+/* ---- places in row-major arrays -------------------------------------------------------------- */
 
 /* Distance in elements between neighbours along each dim. */
 void hl_ref_strides(const hl_shape *shape, int64_t *out_stride);
@@ -79,5 +79,8 @@ static inline int64_t hl_ref_groups_at(const hl_ref_groups *groups, int64_t g, i
     return hl_ref_offset(&groups->kept, groups->kept_stride, g)
            + hl_ref_offset(&groups->reduced, groups->reduced_stride, k);
 }
+
+/* log(e**x[0] + ... + e**x[C - 1]) without overflow; NaN where a row has +inf, as its softmax. */
+double hl_ref_log_sum_exp(const double *x, int64_t C);
 
 #endif

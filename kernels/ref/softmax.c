@@ -17,7 +17,7 @@ static int64_t count_rows(const hl_ref_call *call)
 }
 
 /* The largest is taken out of every power, so that none overflows. */
-static double log_sum_exp(const double *x, int64_t C)
+double hl_ref_log_sum_exp(const double *x, int64_t C)
 {
     double largest = -INFINITY, sum = 0;
     for (int64_t c = 0; c < C; c++) largest = fmax(largest, x[c]);
@@ -34,7 +34,7 @@ static hl_status launch_log_softmax(const hl_kernel_state *state, void *const *a
     for (int64_t n = 0; n < N; n++) {
         const double *x = (const double *)args[0] + n * C;
         double *y = (double *)args[1] + n * C;
-        double total = log_sum_exp(x, C);
+        double total = hl_ref_log_sum_exp(x, C);
         for (int64_t c = 0; c < C; c++) y[c] = x[c] - total;
     }
     return HL_OK;
@@ -48,7 +48,7 @@ static hl_status launch_softmax(const hl_kernel_state *state, void *const *args,
     for (int64_t n = 0; n < N; n++) {
         const double *x = (const double *)args[0] + n * C;
         double *y = (double *)args[1] + n * C;
-        double total = log_sum_exp(x, C);
+        double total = hl_ref_log_sum_exp(x, C);
         for (int64_t c = 0; c < C; c++) y[c] = exp(x[c] - total);
     }
     return HL_OK;

@@ -1,0 +1,94 @@
+/* Batch normalisation (Ioffe and Szegedy 2015) and layer normalisation (Ba, Kiros and Hinton
+ * 2016). */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+/* x (N,C,S), weight (C), bias (C) -> y (N,C,S), mean (C), var (C) */
+static hl_status launch_batch_norm(const hl_kernel_state *state, void *const *args,
+                                   const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_shape *shape = &call->in[0].shape;
+    int64_t N = shape->dim[0], C = shape->dim[1], S = hl_shape_span(shape, 2, shape->rank);
+    const double *x = args[0], *weight = args[1], *bias = args[2];
+    double *y = args[3], *mean = args[4], *var = args[5], eps = call->attrs.f[0];
+    for (int64_t c = 0; c < C; c++) {
+        double sum = 0, squares = 0;
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t s = 0; s < S; s++) sum += x[(n * C + c) * S + s];
+        mean[c] = sum / (double)(N * S);
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t s = 0; s < S; s++) {
+                double distance = x[(n * C + c) * S + s] - mean[c];
+                squares += distance * distance;
+            }
+        var[c] = squares / (double)(N * S);
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t s = 0; s < S; s++) {
+                int64_t i = (n * C + c) * S + s;
+                y[i] = (x[i] - mean[c]) / sqrt(var[c] + eps) * weight[c] + bias[c];
+            }
+    }
+    return HL_OK;
+}
+
+/* x (R,C) -> y (R,C), mean (R), rstd (R); weight (C), bias (C) */
+static hl_status launch_layer_norm(const hl_kernel_state *state, void *const *args,
+                                   const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_shape *shape = &call->in[0].shape;
+    int first = shape->rank - (int)call->attrs.i[0];
+    int64_t R = hl_shape_span(shape, 0, first), C = hl_shape_span(shape, first, shape->rank);
+    const double *weight = call->n_in > 1 ? args[1] : NULL, *bias = call->n_in > 2 ? args[2] : NULL;
+    double *mean = args[call->n_in + 1], *rstd = args[call->n_in + 2], eps = call->attrs.f[0];
+    for (int64_t r = 0; r < R; r++) {
+        const double *x = (const double *)args[0] + r * C;
+        double *y = (double *)args[call->n_in] + r * C;
+        double sum = 0, squares = 0;
+        for (int64_t c = 0; c < C; c++) sum += x[c];
+        mean[r] = sum / (double)C;
+        for (int64_t c = 0; c < C; c++) squares += (x[c] - mean[r]) * (x[c] - mean[r]);
+        rstd[r] = 1 / sqrt(squares / (double)C + eps);
+        for (int64_t c = 0; c < C; c++)
+            y[c] = (x[c] - mean[r]) * rstd[r] * (weight ? weight[c] : 1) + (bias ? bias[c] : 0);
+    }
+    return HL_OK;
+}
+
+/* With z = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - z mean(g z)). */
+static hl_status launch_layer_norm_grad(const hl_kernel_state *state, void *const *args,
+                                        const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_shape *shape = &call->in[0].shape;
+    int first = shape->rank - (int)call->attrs.i[0];
+    int64_t R = hl_shape_span(shape, 0, first), C = hl_shape_span(shape, first, shape->rank);
+    const double *mean = args[2], *rstd = args[3], *weight = call->n_in > 4 ? args[4] : NULL;
+    for (int64_t r = 0; r < R; r++) {
+        const double *dy = (const double *)args[0] + r * C, *x = (const double *)args[1] + r * C;
+        double *dx = (double *)args[call->n_in] + r * C;
+        double sum_g = 0, sum_gz = 0;
+        for (int64_t c = 0; c < C; c++) {
+            double g = dy[c] * (weight ? weight[c] : 1);
+            sum_g += g;
+            sum_gz += g * (x[c] - mean[r]) * rstd[r];
+        }
+        for (int64_t c = 0; c < C; c++) {
+            double g = dy[c] * (weight ? weight[c] : 1), z = (x[c] - mean[r]) * rstd[r];
+            dx[c] = rstd[r] * (g - sum_g / (double)C - z * sum_gz / (double)C);
+        }
+    }
+    return HL_OK;
+}
+
+static const hl_kernel kernels[] = {
+    HL_REF_KERNEL(BATCH_NORM, "batch_norm", hl_ref_query_f64, launch_batch_norm),
+    HL_REF_KERNEL(LAYER_NORM, "layer_norm", hl_ref_query_f64, launch_layer_norm),
+    HL_REF_KERNEL(LAYER_NORM_GRAD, "layer_norm_grad", hl_ref_query_f64, launch_layer_norm_grad),
+};
+const hl_ref_family hl_ref_norm = HL_REF_FAMILY(kernels);

@@ -1,0 +1,148 @@
+/* Optimizers over flat buffers, each as its paper and torch.optim's single-tensor form have it.
+ *
+ * A segment gives its elements a learning rate scale and a weight decay; what no segment covers is
+ * left alone. The guard is up only after CONTROL_APPLY, so control->applied is this step's number,
+ * from 1. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+enum { SEGMENT_BEGIN, SEGMENT_END, SEGMENT_LR, SEGMENT_DECAY, SEGMENT_FIELDS };
+
+/* Operands of any optimizer with n_state state buffers. */
+typedef struct update {
+    const hl_attrs *attrs;
+    double *param, *state[3];
+    const double *grad, *segments;
+    int64_t n_segments;
+    double grad_scale, lr;
+    int64_t step;
+} update;
+
+/* One element's gradient, scaled, and what its segment says. */
+typedef struct element {
+    int64_t i;
+    double grad, lr, decay;
+} element;
+
+typedef void (*update_fn)(const update *u, element e);
+
+static hl_status update_segments(const hl_kernel_state *state, void *const *args,
+                                 const hl_launch *launch, int n_state, update_fn fn)
+{
+    const hl_ref_call *call = state->impl;
+    const hl_control *control = args[call->n_in - 1];
+    if (hl_launch_blocked(launch, control)) return HL_OK;
+    void *const *rest = args + 1 + n_state; /* grad, segments, grad_scale, lr */
+    update u = {.attrs = &call->attrs,
+                .param = args[0],
+                .grad = rest[0],
+                .segments = rest[1],
+                .n_segments = call->in[2 + n_state].shape.dim[0],
+                .grad_scale = *(const double *)rest[2],
+                .lr = *(const double *)rest[3],
+                .step = control->applied};
+    for (int s = 0; s < n_state; s++) u.state[s] = args[1 + s];
+    for (int64_t s = 0; s < u.n_segments; s++) {
+        const double *segment = u.segments + s * SEGMENT_FIELDS;
+        int64_t end = (int64_t)segment[SEGMENT_END];
+        for (int64_t i = (int64_t)segment[SEGMENT_BEGIN]; i < end; i++)
+            fn(&u, (element){i, u.grad[i] * u.grad_scale, u.lr * segment[SEGMENT_LR],
+                             segment[SEGMENT_DECAY]});
+    }
+    return HL_OK;
+}
+
+/* The first step's buffer is the gradient itself: dampening begins with the second. */
+static void update_sgd(const update *u, element e)
+{
+    double momentum = u->attrs->f[0], dampening = u->attrs->f[1];
+    double grad = e.grad + e.decay * u->param[e.i];
+    if (momentum != 0) {
+        double *buffer = &u->state[0][e.i];
+        *buffer = u->step == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
+        grad = u->attrs->i[0] ? grad + momentum * *buffer : *buffer;
+    }
+    u->param[e.i] -= e.lr * grad;
+}
+
+static void update_adam(const update *u, element e)
+{
+    double beta1 = u->attrs->f[0], beta2 = u->attrs->f[1], eps = u->attrs->f[2];
+    bool is_decoupled = u->attrs->i[0] != 0;
+    double *param = &u->param[e.i], *m = &u->state[0][e.i], *v = &u->state[1][e.i];
+    double grad = is_decoupled ? e.grad : e.grad + e.decay * *param;
+    if (is_decoupled) *param *= 1 - e.lr * e.decay;
+    *m = beta1 * *m + (1 - beta1) * grad;
+    *v = beta2 * *v + (1 - beta2) * grad * grad;
+    double correction1 = 1 - pow(beta1, (double)u->step);
+    double correction2 = 1 - pow(beta2, (double)u->step);
+    *param -= e.lr / correction1 * *m / (sqrt(*v) / sqrt(correction2) + eps);
+}
+
+static void update_rmsprop(const update *u, element e)
+{
+    double alpha = u->attrs->f[0], eps = u->attrs->f[1], momentum = u->attrs->f[2];
+    double *param = &u->param[e.i], *square = &u->state[0][e.i];
+    double grad = e.grad + e.decay * *param;
+    *square = alpha * *square + (1 - alpha) * grad * grad;
+    double variance = *square;
+    if (u->attrs->i[0]) {
+        double *average = &u->state[2][e.i];
+        *average = alpha * *average + (1 - alpha) * grad;
+        variance -= *average * *average;
+    }
+    double step = grad / (sqrt(variance) + eps);
+    if (momentum > 0) {
+        double *buffer = &u->state[1][e.i];
+        *buffer = momentum * *buffer + step;
+        step = *buffer;
+    }
+    *param -= e.lr * step;
+}
+
+static void update_lion(const update *u, element e)
+{
+    double beta1 = u->attrs->f[0], beta2 = u->attrs->f[1];
+    double *param = &u->param[e.i], *m = &u->state[0][e.i];
+    double direction = beta1 * *m + (1 - beta1) * e.grad;
+    double sign = (direction > 0) - (direction < 0);
+    *param -= e.lr * (sign + e.decay * *param);
+    *m = beta2 * *m + (1 - beta2) * e.grad;
+}
+
+static hl_status launch_sgd(const hl_kernel_state *state, void *const *args,
+                            const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    return update_segments(state, args, launch, 1, update_sgd);
+}
+
+static hl_status launch_adam(const hl_kernel_state *state, void *const *args,
+                             const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    return update_segments(state, args, launch, 2, update_adam);
+}
+
+static hl_status launch_rmsprop(const hl_kernel_state *state, void *const *args,
+                                const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    return update_segments(state, args, launch, 3, update_rmsprop);
+}
+
+static hl_status launch_lion(const hl_kernel_state *state, void *const *args,
+                             const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    return update_segments(state, args, launch, 1, update_lion);
+}
+
+static const hl_kernel kernels[] = {
+    HL_REF_KERNEL(SGD, "sgd", hl_ref_query_f64, launch_sgd),
+    HL_REF_KERNEL(ADAM, "adam", hl_ref_query_f64, launch_adam),
+    HL_REF_KERNEL(RMSPROP, "rmsprop", hl_ref_query_f64, launch_rmsprop),
+    HL_REF_KERNEL(LION, "lion", hl_ref_query_f64, launch_lion),
+};
+const hl_ref_family hl_ref_optim = HL_REF_FAMILY(kernels);
