@@ -1,0 +1,139 @@
+#include "passes/rewrite.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "ir/op.h"
+
+hl_status hl_uses_init(const hl_graph *graph, hl_uses *out_uses)
+{
+    *out_uses = (hl_uses){0};
+    int64_t n_operands = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n_operands += graph->nodes[i].n_in;
+    size_t n_start = (size_t)graph->n_values + 1;
+    size_t bytes = n_start * sizeof(int32_t) * 2 + (size_t)n_operands * sizeof(hl_node_id) + n_start;
+    void *memory;
+    HL_TRY(hl_alloc_zero(bytes, &memory));
+    int32_t *start = memory, *next = start + n_start;
+    hl_node_id *list = next + n_start;
+    bool *kept = (bool *)(list + n_operands);
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        for (int32_t j = 0; j < graph->nodes[i].n_in; j++) start[graph->nodes[i].in[j] + 1]++;
+    for (size_t v = 1; v < n_start; v++) start[v] += start[v - 1];
+    memcpy(next, start, n_start * sizeof *next);
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        for (int32_t j = 0; j < graph->nodes[i].n_in; j++)
+            list[next[graph->nodes[i].in[j]]++] = (hl_node_id)i;
+    for (int64_t i = 0; i < graph->n_commits; i++) kept[graph->commits[i].value] = true;
+    for (int64_t i = 0; i < graph->n_outputs; i++) kept[graph->outputs[i]] = true;
+    *out_uses = (hl_uses){start, list, kept, memory};
+    return HL_OK;
+}
+
+void hl_uses_deinit(hl_uses *uses)
+{
+    hl_free(uses->memory);
+    *uses = (hl_uses){0};
+}
+
+static hl_id follow_map(const hl_id *map, int64_t n_map, hl_id value)
+{
+    while (value < n_map && map[value] != value) value = map[value];
+    return value;
+}
+
+void hl_rewrite_replace(hl_graph *graph, hl_id *map, int64_t n_map)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        /* The arena's operand list is const for readers; passes own the graph. */
+        hl_id *in = (hl_id *)graph->nodes[i].in;
+        for (int32_t j = 0; j < graph->nodes[i].n_in; j++) in[j] = follow_map(map, n_map, in[j]);
+    }
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        graph->commits[i].value = follow_map(map, n_map, graph->commits[i].value);
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        graph->outputs[i] = follow_map(map, n_map, graph->outputs[i]);
+}
+
+typedef struct sort_frame {
+    hl_node_id node;
+    int32_t next_in;
+} sort_frame;
+
+typedef struct sort_state {
+    const hl_graph *graph;
+    uint8_t *mark; /* 1: needed, 2: open, 3: placed */
+    hl_node_id *order;
+    int64_t n_order;
+    sort_frame *stack;
+} sort_state;
+
+static hl_node_id producer(const hl_graph *graph, hl_id value)
+{
+    const hl_value *v = hl_graph_value(graph, value);
+    return v->kind == HL_VALUE_ACT ? v->node : HL_NONE;
+}
+
+/* Marks everything that a commit or an output needs. */
+static void mark_needed(sort_state *s)
+{
+    const hl_graph *graph = s->graph;
+    int64_t n_stack = 0;
+    hl_node_id *stack = (hl_node_id *)s->stack;
+#define PUSH(value)                                                                                \
+    do {                                                                                           \
+        hl_node_id p = producer(graph, value);                                                     \
+        if (p != HL_NONE && !s->mark[p]) s->mark[p] = 1, stack[n_stack++] = p;                     \
+    } while (0)
+    for (int64_t i = 0; i < graph->n_commits; i++) PUSH(graph->commits[i].value);
+    for (int64_t i = 0; i < graph->n_outputs; i++) PUSH(graph->outputs[i]);
+    while (n_stack) {
+        const hl_node *node = &graph->nodes[stack[--n_stack]];
+        for (int32_t j = 0; j < node->n_in; j++) PUSH(node->in[j]);
+    }
+#undef PUSH
+}
+
+static hl_status place_node(sort_state *s, hl_node_id root)
+{
+    int64_t depth = 0;
+    s->stack[depth++] = (sort_frame){root, 0};
+    s->mark[root] = 2;
+    while (depth) {
+        sort_frame *frame = &s->stack[depth - 1];
+        const hl_node *node = &s->graph->nodes[frame->node];
+        if (frame->next_in == node->n_in) {
+            s->order[s->n_order++] = frame->node;
+            s->mark[frame->node] = 3;
+            depth--;
+            continue;
+        }
+        hl_node_id p = producer(s->graph, node->in[frame->next_in++]);
+        if (p == HL_NONE || s->mark[p] == 3) continue;
+        if (s->mark[p] == 2)
+            return hl_status_set(HL_ERROR_INTERNAL, "graph: no order exists, node %d feeds itself", p);
+        s->mark[p] = 2;
+        s->stack[depth++] = (sort_frame){p, 0};
+    }
+    return HL_OK;
+}
+
+hl_status hl_rewrite_sort(hl_graph *graph)
+{
+    int64_t n = graph->n_nodes;
+    void *memory;
+    HL_TRY(hl_alloc_zero((size_t)(n + 1) * (sizeof(sort_frame) + sizeof(hl_node_id) + 1), &memory));
+    sort_state s = {.graph = graph, .stack = memory};
+    s.order = (hl_node_id *)(s.stack + n + 1);
+    s.mark = (uint8_t *)(s.order + n + 1);
+    hl_status status = HL_OK;
+    mark_needed(&s);
+    for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
+        for (int64_t i = 0; i < n; i++)
+            if (s.mark[i] == 1 && graph->nodes[i].segment == (hl_segment)segment)
+                HL_GOTO(place_node(&s, (hl_node_id)i));
+    HL_GOTO(hl_graph_reorder(graph, s.order, s.n_order));
+cleanup:
+    hl_free(memory);
+    return status;
+}

@@ -1,0 +1,402 @@
+/* Schedule: kernels for nodes, nodes into chains, chains into regions.
+ *
+ * List scheduling: while a region is open, the first ready node (in graph order) that can still join it does; when
+ * none can, the region is closed, a barrier, and the first ready node opens the next. A node joins a chain when all it
+ * reads from the open region comes row by row from that chain, and it works on rows that fit; it opens a chain of its
+ * own in the region when it reads nothing from the region. So the gradient of a weight, which needs all rows, runs
+ * beside the next chain instead of before it. A guarded update waits, a barrier away, for every reader of what it
+ * overwrites. Rejected: levels by depth (breaks chains), and a task graph with a counter per block (its bookkeeping
+ * costs more than the barriers it saves at these sizes). */
+#include "passes/schedule.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+/* Measured on a 3.7 GHz core: handing a region to a pool that spins costs about a microsecond. */
+static const double SERIAL_NS = 4000.0;
+static const double BLOCK_NS = 3000.0;
+enum { BLOCKS_PER_THREAD = 4, BLOCK_BYTES = 256 * 1024, LOOKAHEAD = 256 };
+
+typedef struct sched_state {
+    const hl_graph *graph;
+    hl_device *device;
+    bool chain;
+    hl_schedule *out;
+    hl_uses uses;
+    int32_t *n_waits;      /* by node: operands and readers that are not placed yet */
+    hl_node_id *wait_list; /* edges reader -> update, as pairs */
+    int32_t n_wait, cap_wait;
+    int32_t *region_of;    /* by node: HL_NONE until placed */
+    int32_t *chain_of;
+    int32_t *chain_next;   /* by step in order of placing: next step of its chain */
+    int32_t *chain_head, *chain_tail;
+    uint8_t *state;        /* by node: 1 ready, 2 placed */
+    int64_t first_open;    /* nodes before it are placed */
+} sched_state;
+
+/* ---- dependencies ------------------------------------------------------------------------------------------------------ */
+
+static bool is_view(const hl_graph *graph, hl_node_id node)
+{
+    return hl_op_get(graph->nodes[node].op)->flags & HL_OP_VIEW;
+}
+
+/* The value whose bytes this one shows. */
+static hl_id view_root(const hl_graph *graph, hl_id value)
+{
+    for (;;) {
+        const hl_value *v = hl_graph_value(graph, value);
+        if (v->kind != HL_VALUE_ACT || !is_view(graph, v->node)) return value;
+        value = graph->nodes[v->node].in[0];
+    }
+}
+
+static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
+{
+    const hl_value *x = hl_graph_value(graph, a), *y = hl_graph_value(graph, b);
+    if (x->kind == HL_VALUE_ACT || y->kind == HL_VALUE_ACT || x->kind == HL_VALUE_CONST ||
+        y->kind == HL_VALUE_CONST || x->kind == HL_VALUE_INPUT || y->kind == HL_VALUE_INPUT ||
+        x->kind == HL_VALUE_SOURCE || y->kind == HL_VALUE_SOURCE || x->store != y->store)
+        return a == b;
+    if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return true;
+    if (hl_graph_dtype(graph, a) == HL_DTYPE_U8 || hl_graph_dtype(graph, b) == HL_DTYPE_U8) return true;
+    int64_t nx = hl_shape_numel(&x->type.shape), ny = hl_shape_numel(&y->type.shape);
+    return x->offset < y->offset + ny && y->offset < x->offset + nx;
+}
+
+static hl_status add_wait(sched_state *s, hl_node_id reader, hl_node_id update)
+{
+    int64_t capacity = s->cap_wait;
+    HL_TRY(hl_alloc_grow((void **)&s->wait_list, &capacity, 2 * (s->n_wait + 1), sizeof(hl_node_id)));
+    s->cap_wait = (int32_t)capacity;
+    s->wait_list[2 * s->n_wait] = reader;
+    s->wait_list[2 * s->n_wait + 1] = update;
+    s->n_wait++;
+    s->n_waits[update]++;
+    return HL_OK;
+}
+
+/* Every reader of the leaf, of the same segment, goes before its update. */
+static hl_status add_update_waits(sched_state *s)
+{
+    const hl_graph *graph = s->graph;
+    for (int64_t c = 0; c < graph->n_commits; c++) {
+        const hl_value *value = hl_graph_value(graph, graph->commits[c].value);
+        if (value->kind != HL_VALUE_ACT) continue;
+        hl_node_id update = value->node;
+        for (int64_t i = 0; i < graph->n_nodes; i++) {
+            const hl_node *node = &graph->nodes[i];
+            bool reads = false;
+            if (i == update || node->segment != graph->commits[c].segment || is_view(graph, (hl_node_id)i)) continue;
+            for (int32_t j = 0; j < node->n_in; j++)
+                reads |= leaves_overlap(graph, view_root(graph, node->in[j]), graph->commits[c].target);
+            if (reads) HL_TRY(add_wait(s, (hl_node_id)i, update));
+        }
+    }
+    return HL_OK;
+}
+
+static void count_waits(sched_state *s)
+{
+    for (int64_t i = 0; i < s->graph->n_nodes; i++)
+        for (int32_t j = 0; j < s->graph->nodes[i].n_in; j++)
+            s->n_waits[i] += hl_graph_value(s->graph, s->graph->nodes[i].in[j])->kind == HL_VALUE_ACT;
+}
+
+static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain);
+
+/* Lowers the count of everything that waited for this node; views are placed at once, they are nothing to run. */
+static void release_users(sched_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    for (int32_t o = 0; o < node->n_out; o++)
+        for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1]; u++) {
+            hl_node_id user = s->uses.list[u];
+            if (--s->n_waits[user] == 0 && is_view(s->graph, user)) place_node(s, user, HL_NONE, HL_NONE);
+        }
+    for (int32_t w = 0; w < s->n_wait; w++)
+        if (s->wait_list[2 * w] == id) s->n_waits[s->wait_list[2 * w + 1]]--;
+}
+
+static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain)
+{
+    s->state[node] = 2;
+    s->region_of[node] = region;
+    s->chain_of[node] = chain;
+    release_users(s, node);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------------------------------ */
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* Is the value, made in the open region, written row by row by a step of a chain? */
+static bool is_row_wise_output(const sched_state *s, hl_id value)
+{
+    const hl_value *v = hl_graph_value(s->graph, value);
+    const hl_step *step = &s->out->steps[s->out->step_of_node[v->node]];
+    return step->req.rows > 0 && step->req.row_out >> v->output & 1;
+}
+
+enum { JOIN_NO = -2, JOIN_NEW = -1 };
+
+/* The chain of the open region that the node may join, JOIN_NEW, or JOIN_NO. */
+static int32_t find_chain(const sched_state *s, hl_node_id id, int32_t region)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    const hl_kernel_req *req = &s->out->steps[s->out->step_of_node[id]].req;
+    int32_t chain = JOIN_NEW;
+    if (!req->rows || !s->chain) return JOIN_NO;
+    for (int32_t w = 0; w < s->n_wait; w++)
+        if (s->wait_list[2 * w + 1] == id && s->region_of[s->wait_list[2 * w]] == region) return JOIN_NO;
+    for (int32_t j = 0; j < node->n_in; j++) {
+        hl_id root = view_root(s->graph, node->in[j]);
+        const hl_value *v = hl_graph_value(s->graph, root);
+        if (v->kind != HL_VALUE_ACT || s->region_of[v->node] != region) continue;
+        if (!(req->row_in >> j & 1) || !is_row_wise_output(s, root)) return JOIN_NO;
+        if (chain != JOIN_NEW && chain != s->chain_of[v->node]) return JOIN_NO;
+        chain = s->chain_of[v->node];
+    }
+    if (chain == JOIN_NEW) return chain;
+    int64_t rows = s->out->chains[chain].rows;
+    return req->rows % rows == 0 || rows % req->rows == 0 ? chain : JOIN_NO;
+}
+
+/* Fewer rows make coarser ones; a chain that is too coarse to share out is no gain. */
+static bool rows_fit(const sched_state *s, int32_t chain, const hl_kernel_req *req)
+{
+    int64_t rows = s->out->chains[chain].rows;
+    if (req->rows >= rows) return true;
+    return req->rows >= 4 * s->device->n_threads;
+}
+
+/* ---- building ----------------------------------------------------------------------------------------------------------- */
+
+static int32_t open_chain(sched_state *s, int32_t region, int64_t rows)
+{
+    int32_t chain = s->out->n_chains++;
+    s->out->chains[chain] = (hl_chain){.region = region, .rows = rows, .grain = 1};
+    s->chain_head[chain] = s->chain_tail[chain] = HL_NONE;
+    s->out->regions[region].n_chains++;
+    return chain;
+}
+
+static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t chain)
+{
+    int32_t step = s->out->step_of_node[id];
+    hl_chain *c = &s->out->chains[chain];
+    if (s->out->steps[step].req.rows && s->out->steps[step].req.rows < c->rows)
+        c->rows = s->out->steps[step].req.rows;
+    s->chain_next[step] = HL_NONE;
+    if (s->chain_tail[chain] == HL_NONE)
+        s->chain_head[chain] = step;
+    else
+        s->chain_next[s->chain_tail[chain]] = step;
+    s->chain_tail[chain] = step;
+    s->out->steps[step].chain = chain;
+    c->n_steps++;
+    place_node(s, id, region, chain);
+}
+
+/* The next node to run: one that joins the open region if there is one near, else the first that is ready. */
+static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
+{
+    hl_node_id first = HL_NONE;
+    int seen = 0;
+    while (s->first_open < s->graph->n_nodes && s->state[s->first_open] == 2) s->first_open++;
+    for (int64_t i = s->first_open; i < s->graph->n_nodes && seen < LOOKAHEAD; i++) {
+        if (s->graph->nodes[i].segment > segment) break;
+        if (s->state[i] == 2) continue;
+        seen++;
+        if (s->n_waits[i]) continue;
+        if (first == HL_NONE) first = (hl_node_id)i;
+        if (region == HL_NONE) break;
+        int32_t chain = find_chain(s, (hl_node_id)i, region);
+        if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req)) chain = JOIN_NO;
+        if (chain == JOIN_NO) continue;
+        *out_chain = chain;
+        return (hl_node_id)i;
+    }
+    *out_chain = JOIN_NO;
+    return first;
+}
+
+static void build_segment(sched_state *s, hl_segment segment)
+{
+    int32_t region = HL_NONE, chain;
+    s->out->segment_first[segment] = s->out->n_regions;
+    for (;;) {
+        hl_node_id id = pick_node(s, segment, region, &chain);
+        if (id == HL_NONE) break;
+        const hl_kernel_req *req = &s->out->steps[s->out->step_of_node[id]].req;
+        if (chain == JOIN_NO) {
+            region = s->out->n_regions++;
+            s->out->regions[region] = (hl_region){0};
+            chain = JOIN_NEW;
+        }
+        if (chain == JOIN_NEW) chain = open_chain(s, region, req->rows);
+        append_step(s, id, region, chain);
+    }
+    s->out->segment_first[segment + 1] = s->out->n_regions;
+}
+
+/* Steps into the order of regions and chains; chains are made in order of regions already. */
+static hl_status order_steps(sched_state *s)
+{
+    hl_schedule *out = s->out;
+    hl_step *sorted;
+    int32_t n = 0;
+    HL_TRY(hl_alloc((size_t)(out->n_steps + 1) * sizeof *sorted, (void **)&sorted));
+    for (int32_t c = 0; c < out->n_chains; c++) {
+        out->chains[c].first_step = n;
+        for (int32_t step = s->chain_head[c]; step != HL_NONE; step = s->chain_next[step]) {
+            out->step_of_node[out->steps[step].node] = n;
+            sorted[n++] = out->steps[step];
+        }
+    }
+    hl_free(out->steps);
+    out->steps = sorted;
+    for (int32_t r = 0, c = 0; r < out->n_regions; r++) {
+        out->regions[r].first_chain = c;
+        c += out->regions[r].n_chains;
+    }
+    return HL_OK;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------------------------------------- */
+
+static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
+{
+    const hl_node *node = &graph->nodes[step->node];
+    int64_t bytes = 0;
+    for (int32_t j = 0; j < node->n_in && j < 64; j++)
+        if (step->req.row_in >> j & 1) bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (step->req.row_out >> j & 1) bytes += (int64_t)hl_value_bytes(graph, node->out + j);
+    return bytes;
+}
+
+static void cut_chain(const sched_state *s, hl_chain *chain, bool serial)
+{
+    double cost = 0;
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < chain->n_steps; i++) {
+        hl_step *step = &s->out->steps[chain->first_step + i];
+        step->rows_per_block_row = step->req.rows / chain->rows;
+        int64_t grain = step->req.grain / gcd(step->req.grain, step->rows_per_block_row);
+        chain->grain = chain->grain / gcd(chain->grain, grain) * grain;
+        cost += step->req.row_cost * (double)step->req.rows;
+        bytes += step_row_bytes(s->graph, step);
+    }
+    int64_t blocks = serial ? 1 : (int64_t)(cost / BLOCK_NS);
+    int64_t most = (int64_t)s->device->n_threads * BLOCKS_PER_THREAD;
+    if (blocks > most) blocks = most;
+    if (chain->n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
+    if (blocks < 1) blocks = 1;
+    chain->block_rows = hl_round_up((chain->rows + blocks - 1) / blocks, chain->grain);
+    if (chain->block_rows > chain->rows) chain->block_rows = chain->rows;
+    chain->n_blocks = (chain->rows + chain->block_rows - 1) / chain->block_rows;
+}
+
+static void cut_regions(const sched_state *s)
+{
+    for (int32_t r = 0; r < s->out->n_regions; r++) {
+        hl_region *region = &s->out->regions[r];
+        double cost = 0;
+        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++)
+            for (int32_t i = 0; i < s->out->chains[c].n_steps; i++) {
+                const hl_step *step = &s->out->steps[s->out->chains[c].first_step + i];
+                cost += step->req.row_cost * (double)step->req.rows;
+            }
+        region->serial = cost < SERIAL_NS || s->device->n_threads == 1;
+        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
+            hl_chain *chain = &s->out->chains[c];
+            if (chain->rows > 0)
+                cut_chain(s, chain, region->serial);
+            else
+                chain->n_blocks = 0;
+            region->n_blocks += chain->n_blocks;
+        }
+    }
+}
+
+/* ---- entry ------------------------------------------------------------------------------------------------------------------- */
+
+static hl_status choose_kernels(sched_state *s)
+{
+    for (int64_t i = 0; i < s->graph->n_nodes; i++) {
+        s->out->step_of_node[i] = HL_NONE;
+        if (is_view(s->graph, (hl_node_id)i)) continue;
+        hl_step *step = &s->out->steps[s->out->n_steps];
+        *step = (hl_step){.node = (hl_node_id)i};
+        HL_TRY(hl_kernel_select(s->device, s->graph, (hl_node_id)i, &step->kernel, &step->req));
+        if (!s->device->ops->parallel) step->req.rows = 0;
+        if (step->req.grain < 1) step->req.grain = 1;
+        s->out->step_of_node[i] = s->out->n_steps++;
+    }
+    return HL_OK;
+}
+
+static hl_status alloc_schedule(sched_state *s, void **out_memory)
+{
+    size_t n = (size_t)s->graph->n_nodes + 1;
+    HL_TRY(hl_alloc_zero(n * sizeof(hl_step), (void **)&s->out->steps));
+    HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
+    HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
+    HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->step_of_node));
+    HL_TRY(hl_alloc_zero(n * (6 * sizeof(int32_t) + 1), out_memory));
+    s->n_waits = *out_memory;
+    s->region_of = s->n_waits + n;
+    s->chain_of = s->region_of + n;
+    s->chain_next = s->chain_of + n;
+    s->chain_head = s->chain_next + n;
+    s->chain_tail = s->chain_head + n;
+    s->state = (uint8_t *)(s->chain_tail + n);
+    for (size_t i = 0; i < n; i++) s->region_of[i] = s->chain_of[i] = HL_NONE;
+    return HL_OK;
+}
+
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, hl_schedule *out_schedule)
+{
+    *out_schedule = (hl_schedule){0};
+    sched_state s = {.graph = graph, .device = device, .chain = chain, .out = out_schedule};
+    void *memory = NULL;
+    hl_status status = HL_OK;
+    HL_GOTO(alloc_schedule(&s, &memory));
+    HL_GOTO(hl_uses_init(graph, &s.uses));
+    HL_GOTO(choose_kernels(&s));
+    count_waits(&s);
+    HL_GOTO(add_update_waits(&s));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (is_view(graph, (hl_node_id)i) && !s.n_waits[i] && s.state[i] != 2)
+            place_node(&s, (hl_node_id)i, HL_NONE, HL_NONE);
+    for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++) build_segment(&s, (hl_segment)segment);
+    HL_GOTO(order_steps(&s));
+    cut_regions(&s);
+cleanup:
+    hl_uses_deinit(&s.uses);
+    hl_free(s.wait_list);
+    hl_free(memory);
+    if (status != HL_OK) hl_schedule_deinit(out_schedule);
+    return status;
+}
+
+void hl_schedule_deinit(hl_schedule *schedule)
+{
+    hl_free(schedule->steps);
+    hl_free(schedule->chains);
+    hl_free(schedule->regions);
+    hl_free(schedule->step_of_node);
+    *schedule = (hl_schedule){0};
+}

@@ -1,0 +1,69 @@
+/* Schedule and memory map: the last two passes, which lay out a graph for a device without changing it.
+ *
+ * step    one node with the kernel that was chosen for it
+ * chain   steps that one thread runs one after another on a block of rows
+ * region  independent chains; between regions lies a barrier
+ *
+ * The memory map gives every value that a node makes an offset in the arena, or makes it part of another value. */
+#ifndef HL_PASSES_SCHEDULE_H
+#define HL_PASSES_SCHEDULE_H
+
+#include "backend/backend.h"
+
+typedef struct hl_step {
+    hl_node_id node;
+    const hl_kernel *kernel;
+    hl_kernel_req req;
+    int32_t chain;
+    int64_t rows_per_block_row; /* the kernel's rows per row of the chain */
+} hl_step;
+
+typedef struct hl_chain {
+    int32_t first_step, n_steps;
+    int32_t region;
+    int64_t rows;       /* of the chain; 0: steps are launched whole, one by one */
+    int64_t grain;      /* of the chain's rows */
+    int64_t block_rows; /* a multiple of grain */
+    int64_t n_blocks;
+} hl_chain;
+
+typedef struct hl_region {
+    int32_t first_chain, n_chains;
+    int64_t n_blocks; /* of all chains */
+    bool serial;      /* too little work for a barrier: the calling thread runs all of it */
+} hl_region;
+
+typedef struct hl_schedule {
+    hl_step *steps; /* in order of chains */
+    hl_chain *chains;
+    hl_region *regions;
+    int32_t n_steps, n_chains, n_regions;
+    int32_t segment_first[HL_SEGMENT_COUNT + 1]; /* regions of segment s: [s], [s + 1] */
+    int32_t *step_of_node;                       /* HL_NONE: a view, or dead */
+} hl_schedule;
+
+/* Chooses kernels and cuts the graph into regions. chain false: one step per region. HL_ERROR_DEVICE when a node has
+ * no kernel. */
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, hl_schedule *out_schedule);
+void hl_schedule_deinit(hl_schedule *schedule);
+
+typedef struct hl_place {
+    hl_id root;     /* the value whose memory this one is (itself, or the leaf or value that holds it) */
+    int64_t offset; /* bytes behind the root's address; of a root: offset in the arena, HL_NONE for leaves */
+} hl_place;
+
+typedef struct hl_memory {
+    hl_place *places;        /* by value */
+    int64_t *scratch;        /* by step: arena offset, HL_NONE: none */
+    int64_t thread_scratch;  /* arena offset of n_threads areas */
+    int64_t thread_stride;
+    int64_t arena_bytes;
+    bool *elided;            /* by step: a concat whose operands were made in place */
+} hl_memory;
+
+hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule, const hl_device *device,
+                         hl_memory *out_memory);
+void hl_memory_deinit(hl_memory *memory);
+size_t hl_value_bytes(const hl_graph *graph, hl_id value);
+
+#endif

@@ -1,0 +1,395 @@
+/* The training step: one graph of three segments around a forward pass.
+ *
+ * begin  the control block moves to the next attempted step; gradient sums are cleared
+ * micro  forward, backward; with accumulation, gradients and denominators are added up
+ * apply  divide, norm, clip, the control block's decision, optimizer, EMA
+ *
+ * Each loss is a sum and a denominator, so that class weights, ignored targets and masks divide once, by the window's
+ * total. Without accumulation the division happens at the seed of the backward pass. With it, losses that share a
+ * denominator share a gradient sum and are divided in apply; a loss without a denominator is divided by its rows, of
+ * which the window's total is the number. So a second gradient buffer is needed only when losses with different
+ * data-dependent denominators are accumulated. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "ops/build.h"
+#include "passes/passes.h"
+
+enum { HL_OPTIMIZER_INS = 9 };
+
+typedef struct step_group {
+    hl_id denominator; /* of the micro-batch: a value; HL_NONE: rows */
+    hl_id sum;         /* weighted sum of the group's losses */
+    hl_id grad;        /* flat gradient of the window, in apply */
+    hl_id total;       /* denominator of the window, in apply */
+} step_group;
+
+typedef struct step_state {
+    hl_graph *graph;
+    const hl_step_spec *spec;
+    hl_dtype dtype;
+    int64_t n_flat;
+    step_group *groups;
+    int64_t n_groups;
+    hl_id *grads;     /* by parameter */
+    bool *has_grad;
+    hl_id control;    /* as the current segment's guards must see it */
+} step_state;
+
+/* ---- small builders ------------------------------------------------------------------------------------------------ */
+
+static hl_status add2(step_state *s, hl_op op, hl_id a, hl_id b, hl_id *out)
+{
+    return hl_graph_add(s->graph, op, (hl_id[]){a, b}, 2, NULL, out);
+}
+
+static hl_status number(step_state *s, double value, hl_id *out)
+{
+    return hl_graph_number(s->graph, s->dtype, value, out);
+}
+
+static hl_status scale_by(step_state *s, hl_id value, double factor, hl_id *out)
+{
+    hl_id f;
+    *out = value;
+    if (factor == 1.0) return HL_OK;
+    HL_TRY(number(s, factor, &f));
+    return add2(s, HL_OP_MUL, value, f, out);
+}
+
+/* sum / denominator, and 0 / 0 = 0: a micro-batch whose targets are all ignored teaches nothing. */
+static hl_status divide_safely(step_state *s, hl_id sum, hl_id denominator, hl_id *out)
+{
+    hl_id zero, one, is_zero, safe;
+    HL_TRY(number(s, 0.0, &zero));
+    HL_TRY(number(s, 1.0, &one));
+    HL_TRY(add2(s, HL_OP_EQ, denominator, zero, &is_zero));
+    HL_TRY(hl_graph_add(s->graph, HL_OP_WHERE, (hl_id[]){is_zero, one, denominator}, 3, NULL, &safe));
+    return add2(s, HL_OP_DIV, sum, safe, out);
+}
+
+static hl_status leaf(step_state *s, const char *store, int64_t n, hl_shape shape, hl_value_kind kind, hl_id *out)
+{
+    int32_t index;
+    HL_TRY(hl_graph_store(s->graph, store, s->dtype, n, &index));
+    return hl_graph_leaf(s->graph, kind, (hl_type){s->dtype, shape}, index, 0, store, out);
+}
+
+static hl_status guarded(step_state *s, hl_op op, hl_id state, hl_id value, const hl_attrs *attrs)
+{
+    hl_id out;
+    HL_TRY(hl_graph_add(s->graph, op, (hl_id[]){state, value, s->control}, 3, attrs, &out));
+    return hl_graph_commit(s->graph, state, out);
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------------ */
+
+static hl_status check_terms(const step_state *s)
+{
+    for (int64_t t = 0; t < s->spec->n_terms; t++) {
+        const hl_step_term *term = &s->spec->terms[t];
+        const hl_type *type = &hl_graph_value(s->graph, term->sum)->type;
+        char text[HL_SHAPE_TEXT];
+        if (type->shape.rank)
+            return hl_status_set(HL_ERROR_TRACE, "loss: must be a scalar, got shape %s",
+                                 hl_shape_format(&type->shape, text));
+        if (!hl_dtype_is_float(type->dtype))
+            return hl_status_set(HL_ERROR_TRACE, "loss: must be floating, got %s", hl_dtype_name(type->dtype));
+    }
+    return HL_OK;
+}
+
+/* The micro-batch's loss as users know it: the weighted sum of means. */
+static hl_status build_loss(step_state *s, hl_id *out_loss)
+{
+    *out_loss = HL_NONE;
+    for (int64_t t = 0; t < s->spec->n_terms; t++) {
+        const hl_step_term *term = &s->spec->terms[t];
+        hl_id mean = term->sum;
+        if (term->denominator != HL_NONE) HL_TRY(divide_safely(s, term->sum, term->denominator, &mean));
+        HL_TRY(scale_by(s, mean, term->weight, &mean));
+        if (*out_loss == HL_NONE)
+            *out_loss = mean;
+        else
+            HL_TRY(add2(s, HL_OP_ADD, *out_loss, mean, out_loss));
+    }
+    return HL_OK;
+}
+
+/* Losses by denominator; a mean over rows times rows is a sum again. */
+static hl_status build_groups(step_state *s)
+{
+    for (int64_t t = 0; t < s->spec->n_terms; t++) {
+        const hl_step_term *term = &s->spec->terms[t];
+        hl_id sum;
+        double weight = term->weight;
+        if (term->denominator == HL_NONE) weight *= (double)s->spec->rows;
+        HL_TRY(scale_by(s, term->sum, weight, &sum));
+        int64_t g = 0;
+        while (g < s->n_groups && s->groups[g].denominator != term->denominator) g++;
+        if (g == s->n_groups) {
+            s->groups[s->n_groups++] = (step_group){.denominator = term->denominator, .sum = sum};
+        } else {
+            HL_TRY(add2(s, HL_OP_ADD, s->groups[g].sum, sum, &s->groups[g].sum));
+        }
+    }
+    return HL_OK;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------------------------------------- */
+
+/* All gradients as one flat value in the parameters' order; a parameter without one gets zeros. */
+static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
+{
+    const hl_step_spec *spec = s->spec;
+    HL_TRY(hl_pass_autodiff(s->graph, loss, HL_NONE, spec->params, spec->n_params, s->grads));
+    for (int64_t p = 0; p < spec->n_params; p++) {
+        hl_attrs flat = {.n_dims = 1, .dims = {hl_shape_numel(hl_graph_shape(s->graph, spec->params[p]))}};
+        if (s->grads[p] == HL_NONE) {
+            hl_id zero;
+            HL_TRY(number(s, 0.0, &zero));
+            HL_TRY(hl_graph_add(s->graph, HL_OP_EXPAND, &zero, 1, &flat, &s->grads[p]));
+            continue;
+        }
+        s->has_grad[p] = true;
+        HL_TRY(hl_graph_add(s->graph, HL_OP_RESHAPE, &s->grads[p], 1, &flat, &s->grads[p]));
+    }
+    hl_attrs axis = {.i = {0}};
+    return hl_graph_add(s->graph, HL_OP_CONCAT, s->grads, (int32_t)spec->n_params, &axis, out_flat);
+}
+
+static hl_status clear_state(step_state *s, hl_id state)
+{
+    hl_attrs shape = {0};
+    hl_id zero, zeros;
+    const hl_shape *like = hl_graph_shape(s->graph, state);
+    shape.n_dims = like->rank;
+    for (int32_t d = 0; d < like->rank; d++) shape.dims[d] = like->dim[d];
+    HL_TRY(number(s, 0.0, &zero));
+    HL_TRY(hl_graph_add(s->graph, HL_OP_EXPAND, &zero, 1, &shape, &zeros));
+    return guarded(s, HL_OP_ASSIGN, state, zeros, NULL);
+}
+
+/* One group with accumulation: cleared in begin, added up in micro, read in apply. */
+static hl_status build_accumulation(step_state *s, int64_t g)
+{
+    step_group *group = &s->groups[g];
+    char name[32];
+    hl_id flat, denominator = group->denominator, total, grad, control = s->control;
+    snprintf(name, sizeof name, "grad.%d", (int)g);
+    HL_TRY(leaf(s, name, s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &grad));
+    snprintf(name, sizeof name, "denominator.%d", (int)g);
+    HL_TRY(leaf(s, name, 1, hl_shape_scalar(), HL_VALUE_STATE, &total));
+    HL_TRY(build_flat_gradient(s, group->sum, &flat));
+    if (denominator == HL_NONE) HL_TRY(number(s, (double)s->spec->rows, &denominator));
+    s->graph->segment = HL_SEGMENT_BEGIN;
+    HL_TRY(hl_graph_control(s->graph, &s->control));
+    HL_TRY(clear_state(s, grad));
+    HL_TRY(clear_state(s, total));
+    s->graph->segment = HL_SEGMENT_MICRO;
+    s->control = control;
+    HL_TRY(guarded(s, HL_OP_ACCUMULATE, grad, flat, NULL));
+    HL_TRY(guarded(s, HL_OP_ACCUMULATE, total, denominator, NULL));
+    group->grad = grad;
+    group->total = total;
+    return HL_OK;
+}
+
+/* The window's gradient and the factor it must still be multiplied by. */
+static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_id *out_factor)
+{
+    hl_id one;
+    if (!s->spec->accumulate) {
+        HL_TRY(build_flat_gradient(s, loss, out_grad));
+        s->graph->segment = HL_SEGMENT_APPLY;
+        return number(s, 1.0, out_factor);
+    }
+    HL_TRY(build_groups(s));
+    for (int64_t g = 0; g < s->n_groups; g++) HL_TRY(build_accumulation(s, g));
+    s->graph->segment = HL_SEGMENT_APPLY;
+    HL_TRY(number(s, 1.0, &one));
+    if (s->n_groups == 1) {
+        *out_grad = s->groups[0].grad;
+        return divide_safely(s, one, s->groups[0].total, out_factor);
+    }
+    *out_grad = HL_NONE;
+    for (int64_t g = 0; g < s->n_groups; g++) {
+        hl_id part;
+        HL_TRY(divide_safely(s, one, s->groups[g].total, &part));
+        HL_TRY(add2(s, HL_OP_MUL, s->groups[g].grad, part, &part));
+        if (*out_grad == HL_NONE)
+            *out_grad = part;
+        else
+            HL_TRY(add2(s, HL_OP_ADD, *out_grad, part, out_grad));
+    }
+    *out_factor = one;
+    return HL_OK;
+}
+
+/* ---- apply ---------------------------------------------------------------------------------------------------------------------- */
+
+static hl_status build_square_norm(step_state *s, hl_id grad, hl_id factor, hl_id *out_square)
+{
+    hl_id square;
+    HL_TRY(add2(s, HL_OP_MUL, grad, grad, &square));
+    HL_TRY(hl_build_sum(s->graph, square, NULL, 0, false, &square));
+    HL_TRY(add2(s, HL_OP_MUL, square, factor, &square));
+    return add2(s, HL_OP_MUL, square, factor, out_square);
+}
+
+/* factor * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
+static hl_status build_norm_clip(step_state *s, hl_id square, hl_id *factor)
+{
+    hl_id norm, tiny, most, one, ratio;
+    HL_TRY(hl_graph_add(s->graph, HL_OP_SQRT, &square, 1, NULL, &norm));
+    HL_TRY(number(s, 1e-6, &tiny));
+    HL_TRY(number(s, s->spec->clip_norm, &most));
+    HL_TRY(number(s, 1.0, &one));
+    HL_TRY(add2(s, HL_OP_ADD, norm, tiny, &norm));
+    HL_TRY(add2(s, HL_OP_DIV, most, norm, &ratio));
+    HL_TRY(add2(s, HL_OP_MINIMUM, ratio, one, &ratio));
+    return add2(s, HL_OP_MUL, *factor, ratio, factor);
+}
+
+static hl_status build_value_clip(step_state *s, hl_id *grad, hl_id *factor)
+{
+    hl_id low, high;
+    HL_TRY(number(s, -s->spec->clip_value, &low));
+    HL_TRY(number(s, s->spec->clip_value, &high));
+    HL_TRY(add2(s, HL_OP_MUL, *grad, *factor, grad));
+    HL_TRY(add2(s, HL_OP_MAXIMUM, *grad, low, grad));
+    HL_TRY(add2(s, HL_OP_MINIMUM, *grad, high, grad));
+    return number(s, 1.0, factor);
+}
+
+static bool needs_state(const hl_step_spec *spec, int32_t index)
+{
+    const hl_attrs *a = &spec->attrs;
+    if (spec->optimizer == HL_OP_SGD) return a->f[0] != 0.0;
+    if (spec->optimizer != HL_OP_RMSPROP || index == 0) return true;
+    return index == 1 ? a->f[2] != 0.0 : a->i[0] != 0; /* momentum buffer, gradient average */
+}
+
+static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
+{
+    const hl_step_spec *spec = s->spec;
+    int32_t n_state = hl_op_get(spec->optimizer)->n_out - 1, n_in = 0;
+    hl_id in[HL_OPTIMIZER_INS], out, lr;
+    hl_type table = {HL_DTYPE_F64, hl_shape_2d(spec->n_segments, 4)};
+    HL_TRY(leaf(s, "param", s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_PARAM, &in[n_in++]));
+    for (int32_t i = 0; i < n_state; i++) {
+        char name[32];
+        int64_t n = needs_state(spec, i) ? s->n_flat : 0;
+        snprintf(name, sizeof name, "optimizer.%d", (int)i);
+        HL_TRY(leaf(s, name, n, hl_shape_1d(n), HL_VALUE_STATE, &in[n_in++]));
+    }
+    in[n_in++] = grad;
+    HL_TRY(hl_graph_const(s->graph, table, spec->segments, &in[n_in++]));
+    in[n_in++] = factor;
+    HL_TRY(hl_graph_scalar(s->graph, "lr", &lr));
+    in[n_in++] = lr;
+    in[n_in++] = s->control;
+    HL_TRY(hl_graph_add(s->graph, spec->optimizer, in, n_in, &spec->attrs, &out));
+    for (int32_t i = 0; i <= n_state; i++) HL_TRY(hl_graph_commit(s->graph, in[i], out + i));
+    if (!spec->ema) return HL_OK;
+    hl_id average;
+    hl_attrs attrs = {.f = {spec->ema}, .i = {spec->ema_ramp}};
+    HL_TRY(leaf(s, "ema", s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &average));
+    return guarded(s, HL_OP_EMA, average, out, &attrs);
+}
+
+static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
+{
+    hl_id square, decided, control;
+    HL_TRY(build_square_norm(s, grad, factor, &square));
+    if (s->spec->clip_norm > 0) HL_TRY(build_norm_clip(s, square, &factor));
+    if (s->spec->clip_value > 0) HL_TRY(build_value_clip(s, &grad, &factor));
+    HL_TRY(hl_graph_control(s->graph, &control));
+    HL_TRY(add2(s, HL_OP_CONTROL_APPLY, control, square, &decided));
+    HL_TRY(hl_graph_commit(s->graph, control, decided));
+    s->control = decided;
+    return build_optimizer(s, grad, factor);
+}
+
+/* ---- control --------------------------------------------------------------------------------------------------------------------- */
+
+static hl_status build_begin(step_state *s)
+{
+    hl_id control, tables, begun, lr;
+    int32_t store;
+    hl_type type = {HL_DTYPE_F64, hl_shape_2d(s->spec->n_table_rows, s->spec->n_table_cols)};
+    hl_attrs attrs = {.i = {s->dtype}};
+    HL_TRY(hl_graph_scalar(s->graph, "lr", &lr));
+    s->graph->segment = HL_SEGMENT_BEGIN;
+    HL_TRY(hl_graph_control(s->graph, &control));
+    HL_TRY(hl_graph_store(s->graph, "table", HL_DTYPE_F64, s->spec->n_table_rows * s->spec->n_table_cols, &store));
+    HL_TRY(hl_graph_leaf(s->graph, HL_VALUE_STATE, type, store, 0, "table", &tables));
+    HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_BEGIN, (hl_id[]){control, tables}, 2, &attrs, &begun));
+    HL_TRY(hl_graph_commit(s->graph, control, begun));
+    s->graph->segment = HL_SEGMENT_MICRO;
+    return HL_OK;
+}
+
+static hl_status build_micro_end(step_state *s, hl_id loss)
+{
+    hl_id control, done;
+    hl_attrs attrs = {.i = {s->spec->rows}};
+    HL_TRY(hl_graph_control(s->graph, &control));
+    HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_MICRO, (hl_id[]){control, loss}, 2, &attrs, &done));
+    HL_TRY(hl_graph_commit(s->graph, control, done));
+    s->control = done;
+    return HL_OK;
+}
+
+/* ---- entry --------------------------------------------------------------------------------------------------------------------------- */
+
+static hl_status check_params(step_state *s)
+{
+    for (int64_t p = 0; p < s->spec->n_params; p++) {
+        const hl_value *value = hl_graph_value(s->graph, s->spec->params[p]);
+        if (value->kind != HL_VALUE_PARAM || value->offset != s->n_flat || value->type.dtype != s->dtype)
+            return hl_status_set(HL_ERROR_CONFIG, "training step: parameter %d must lie at element %lld of the store",
+                                 (int)p, (long long)s->n_flat);
+        s->n_flat += hl_shape_numel(&value->type.shape);
+    }
+    if (!s->n_flat)
+        return hl_status_set(HL_ERROR_CONFIG, "training step: the model must have a trainable parameter, got none");
+    return HL_OK;
+}
+
+static hl_status build_step(step_state *s, hl_id *out_loss)
+{
+    hl_id grad, factor;
+    HL_TRY(check_terms(s));
+    HL_TRY(check_params(s));
+    HL_TRY(build_begin(s));
+    HL_TRY(build_loss(s, out_loss));
+    HL_TRY(build_micro_end(s, *out_loss));
+    HL_TRY(build_gradient(s, *out_loss, &grad, &factor));
+    HL_TRY(build_apply(s, grad, factor));
+    s->graph->segment = HL_SEGMENT_MICRO;
+    return HL_OK;
+}
+
+hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss, bool *out_has_grad)
+{
+    step_state s = {.graph = graph, .spec = spec, .has_grad = out_has_grad};
+    void *memory = NULL;
+    *out_loss = HL_NONE;
+    if (!spec->n_terms) return hl_status_set(HL_ERROR_CONFIG, "training step: a loss is needed, got none");
+    if (!spec->n_params)
+        return hl_status_set(HL_ERROR_CONFIG, "training step: the model must have a trainable parameter, got none");
+    s.dtype = hl_graph_dtype(graph, spec->params[0]);
+    hl_status status = HL_OK;
+    HL_GOTO(hl_alloc_zero((size_t)spec->n_terms * sizeof(step_group) + (size_t)spec->n_params * sizeof(hl_id),
+                          &memory));
+    s.groups = memory;
+    s.grads = (hl_id *)(s.groups + spec->n_terms);
+    memset(out_has_grad, 0, (size_t)spec->n_params);
+    graph->scope = NULL;
+    HL_GOTO(build_step(&s, out_loss));
+cleanup:
+    hl_free(memory);
+    return status;
+}
