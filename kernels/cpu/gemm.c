@@ -60,21 +60,24 @@ typedef void (*tile_fn)(int64_t k, const float *a, int64_t a_stride, const float
 HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float *c, int64_t ldc,
                          const tile_end *end)
 {
-    bool whole = end->last_lanes == HL_VL;
+    /* Local copies: a store to C might otherwise change them, for all the compiler knows. */
+    const tile_end e = *end;
+    const bool whole = e.last_lanes == HL_VL, scale = e.alpha != 1;
+    const hl_v alpha = hl_v_set1(e.alpha);
 #pragma GCC unroll 4
     for (int v = 0; v < width; v++) {
-        int64_t lanes = v + 1 < width ? HL_VL : end->last_lanes;
+        int64_t lanes = v + 1 < width ? HL_VL : e.last_lanes;
         bool full = v + 1 < width || whole;
         hl_v bias = hl_v_zero();
-        if (end->bias) bias = hl_v_load_n(end->bias + v * HL_VL, lanes);
+        if (e.bias) bias = hl_v_load_n(e.bias + v * HL_VL, lanes);
 #pragma GCC unroll 14
         for (int i = 0; i < height; i++) {
             float *at = c + i * ldc + v * HL_VL;
             hl_v y = sum[i][v];
-            if (end->alpha != 1) y = y * hl_v_set1(end->alpha);
-            if (end->accumulate) y = y + (full ? hl_v_load(at) : hl_v_load_n(at, lanes));
-            if (end->bias) y = y + bias;
-            if (end->relu) y = hl_v_max(hl_v_zero(), y);
+            if (scale) y = y * alpha;
+            if (e.accumulate) y = y + (full ? hl_v_load(at) : hl_v_load_n(at, lanes));
+            if (e.bias) y = y + bias;
+            if (e.relu) y = hl_v_max(hl_v_zero(), y);
             if (full)
                 hl_v_store(at, y);
             else

@@ -33,7 +33,8 @@ static int64_t clip_start(int64_t start, int64_t n)
     return start < 0 ? 0 : start > n ? n : start;
 }
 
-static hl_status launch_reshape(const hl_kernel_state *state, void *const *args,
+/* Views: the plan need not launch them where the result may lie on its operand. */
+static hl_status launch_view(const hl_kernel_state *state, void *const *args,
                                 const hl_launch *launch, hl_stream *stream)
 {
     (void)launch, (void)stream;
@@ -205,7 +206,8 @@ static hl_status launch_pad_grad(const hl_kernel_state *state, void *const *args
 }
 
 static const hl_kernel kernels[] = {
-    HL_REF_KERNEL(RESHAPE, "reshape", hl_ref_query_any, launch_reshape),
+    HL_REF_KERNEL(RESHAPE, "reshape", hl_ref_query_any, launch_view),
+    HL_REF_KERNEL(DETACH, "detach", hl_ref_query_any, launch_view),
     HL_REF_KERNEL(PERMUTE, "permute", hl_ref_query_any, launch_permute),
     HL_REF_KERNEL(EXPAND, "expand", hl_ref_query_any, launch_expand),
     HL_REF_KERNEL(CONCAT, "concat", hl_ref_query_any, launch_concat),

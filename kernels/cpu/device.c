@@ -1,0 +1,206 @@
+/* The CPU device: host memory, one thread pool, and per op the list of kernels of the chosen
+ * instruction set followed by the portable ones.
+ *
+ * The set is chosen when the device is opened, by the caller, by HOTLOOP_CPU or by what the
+ * machine has; results are the same bits for the same set, so pinning it pins them. */
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/os.h"
+#include "base/threads.h"
+#include "kernels/cpu/kernel.h"
+
+typedef struct isa_entry {
+    const char *name;
+    const hl_kernel *const *const *families; /* NULL-terminated list of lists */
+} isa_entry;
+
+#define LIST_OF(family, isa) hl_cpu_##family##_kernels_##isa,
+static const hl_kernel *const *const families_portable[] = {HL_CPU_FAMILIES(LIST_OF, portable) NULL};
+#if defined(__x86_64__)
+static const hl_kernel *const *const families_avx2[] = {HL_CPU_FAMILIES(LIST_OF, avx2) NULL};
+static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+#endif
+
+/* Best first; portable, which every machine has, last. */
+static const isa_entry isa_table[] = {
+#if defined(__x86_64__)
+    {"avx512", families_avx512},
+    {"avx2", families_avx2},
+#endif
+    {"portable", families_portable},
+};
+enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
+
+typedef struct cpu_device {
+    hl_device base;
+    hl_pool *pool;
+    const hl_kernel *const *list[HL_OP_COUNT]; /* into entries; NULL: no kernel */
+    const hl_kernel **entries;
+} cpu_device;
+
+static void destroy_device(HL_TAKE hl_device *device)
+{
+    cpu_device *cpu = (cpu_device *)device;
+    hl_pool_destroy(cpu->pool);
+    hl_free(cpu->entries);
+    hl_free(cpu);
+}
+
+static hl_status alloc_memory(hl_device *device, size_t bytes, HL_GIVE void **out_ptr)
+{
+    (void)device;
+    return hl_alloc(bytes, out_ptr);
+}
+
+static void free_memory(hl_device *device, HL_TAKE void *ptr)
+{
+    (void)device;
+    hl_free(ptr);
+}
+
+static hl_status copy_memory(hl_device *device, void *dst, const void *src, size_t bytes,
+                             hl_copy kind, hl_stream *stream)
+{
+    (void)device, (void)kind, (void)stream;
+    if (bytes > 0) memmove(dst, src, bytes);
+    return HL_OK;
+}
+
+static hl_status zero_memory(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
+{
+    (void)device, (void)stream;
+    if (bytes > 0) memset(dst, 0, bytes);
+    return HL_OK;
+}
+
+static hl_status synchronize_device(hl_device *device, hl_stream *stream)
+{
+    (void)device, (void)stream;
+    return HL_OK;
+}
+
+static const hl_kernel *const *list_kernels(const hl_device *device, hl_op op)
+{
+    return ((const cpu_device *)device)->list[op];
+}
+
+static void run_parallel(hl_device *device, int64_t n_blocks,
+                         void (*fn)(void *context, int64_t block, int thread), void *context)
+{
+    hl_pool_run(((cpu_device *)device)->pool, n_blocks, fn, context);
+}
+
+static const hl_device_ops cpu_ops = {
+    .destroy = destroy_device,
+    .memory_alloc = alloc_memory,
+    .memory_free = free_memory,
+    .copy = copy_memory,
+    .fill_zero = zero_memory,
+    .synchronize = synchronize_device,
+    .kernels = list_kernels,
+    .parallel = run_parallel,
+};
+
+static bool has_isa(const hl_os_cpu *cpu, const char *name)
+{
+    if (strcmp(name, "avx512") == 0) return cpu->avx2 && cpu->avx512;
+    if (strcmp(name, "avx2") == 0) return cpu->avx2;
+    return true;
+}
+
+/* The entry of the wanted set, or of the best one when none is wanted. */
+static hl_status choose_isa(const hl_os_cpu *cpu, const char *wanted, const isa_entry **out_isa)
+{
+    char names[64] = "";
+    *out_isa = NULL;
+    for (int i = 0; i < N_ISA; i++) {
+        const char *name = isa_table[i].name;
+        if (!has_isa(cpu, name)) continue;
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
+        bool matches = !wanted || strcmp(name, wanted) == 0;
+        if (matches && !*out_isa) *out_isa = &isa_table[i];
+    }
+    if (*out_isa) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG,
+                         "HOTLOOP_CPU: must be an instruction set of this machine (%s), got \"%s\"",
+                         names, wanted);
+}
+
+/* Appends the kernels of one op; returns how many. */
+static int64_t append_kernels(const isa_entry *isa, hl_op op, const hl_kernel **entries)
+{
+    int64_t n = 0;
+    for (const hl_kernel *const *const *family = isa->families; *family; family++) {
+        for (const hl_kernel *const *kernel = *family; *kernel; kernel++) {
+            if ((*kernel)->op != op) continue;
+            if (entries) entries[n] = *kernel;
+            n++;
+        }
+    }
+    return n;
+}
+
+static hl_status build_lists(cpu_device *cpu, const isa_entry *isa)
+{
+    const isa_entry *portable = &isa_table[N_ISA - 1];
+    int64_t n = 0;
+    for (int op = 0; op < HL_OP_COUNT; op++) {
+        n += append_kernels(isa, (hl_op)op, NULL) + append_kernels(portable, (hl_op)op, NULL) + 1;
+    }
+    HL_TRY(hl_alloc_zero((size_t)n * sizeof *cpu->entries, (void **)&cpu->entries));
+    const hl_kernel **next = cpu->entries;
+    for (int op = 0; op < HL_OP_COUNT; op++) {
+        int64_t n_op = append_kernels(isa, (hl_op)op, next);
+        if (isa != portable) n_op += append_kernels(portable, (hl_op)op, next + n_op);
+        cpu->list[op] = n_op > 0 ? next : NULL;
+        next += n_op + 1;
+    }
+    return HL_OK;
+}
+
+static hl_status open_device(const hl_backend *backend, int index, const hl_device_options *options,
+                             HL_GIVE hl_device **out_device)
+{
+    *out_device = NULL;
+    if (index != 0) {
+        return hl_status_set(HL_ERROR_DEVICE, "cpu: there is one CPU device, got index %d", index);
+    }
+    const char *wanted = options ? options->isa : NULL;
+    if (!wanted) wanted = getenv("HOTLOOP_CPU");
+    if (wanted && !wanted[0]) wanted = NULL;
+    hl_os_cpu machine;
+    hl_os_cpu_read(&machine);
+    const isa_entry *isa;
+    HL_TRY(choose_isa(&machine, wanted, &isa));
+    cpu_device *cpu;
+    HL_TRY(hl_alloc_zero(sizeof *cpu, (void **)&cpu));
+    hl_status status;
+    HL_GOTO(hl_pool_create(options ? options->n_threads : 0, &cpu->pool));
+    HL_GOTO(build_lists(cpu, isa));
+    int n_threads = hl_pool_threads(cpu->pool);
+    cpu->base = (hl_device){.ops = &cpu_ops,
+                            .backend = backend,
+                            .n_threads = n_threads,
+                            .float_type = HL_DTYPE_F32,
+                            .fuses = true,
+                            .packs = true,
+                            .alignment = HL_ALIGN};
+    snprintf(cpu->base.name, sizeof cpu->base.name, "%s, %d thread%s, %s", machine.name, n_threads,
+             n_threads == 1 ? "" : "s", isa->name);
+    *out_device = &cpu->base;
+    cpu = NULL;
+cleanup:
+    if (cpu) destroy_device(&cpu->base);
+    return status;
+}
+
+const hl_backend *hl_cpu_backend(void)
+{
+    static const hl_backend backend = {.name = "cpu", .device_open = open_device};
+    return &backend;
+}

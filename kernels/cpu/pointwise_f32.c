@@ -1,0 +1,283 @@
+/* Micro-ops on a chunk of fp32: one flat vector loop each.
+ *
+ * The functions below take one vector to one vector and are inlined into a driver per arity; a
+ * switch per chunk is the whole cost of interpretation. A scalar operand is held in a register
+ * instead of a buffer. */
+#include <math.h>
+
+#include "base/half.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/random.h"
+#include "kernels/cpu/simd/math.h"
+
+typedef hl_v (*unary_fn)(hl_v);
+typedef hl_v (*binary_fn)(hl_v, hl_v);
+typedef hl_v (*ternary_fn)(hl_v, hl_v, hl_v);
+
+HL_SIMD void run_unary(unary_fn fn, float *dst, const float *a, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + HL_VL <= n; i += HL_VL) hl_v_store(dst + i, fn(hl_v_load(a + i)));
+    if (i < n) hl_v_store_n(dst + i, fn(hl_v_load_n(a + i, n - i)), n - i);
+}
+
+HL_SIMD void run_binary(binary_fn fn, float *dst, const float *a, const float *b, int scalar,
+                        int64_t n)
+{
+    int64_t i = 0;
+    hl_v x = hl_v_set1(n > 0 ? *a : 0), y = hl_v_set1(n > 0 ? *b : 0);
+    if (scalar == 2) {
+        for (; i + HL_VL <= n; i += HL_VL) hl_v_store(dst + i, fn(hl_v_load(a + i), y));
+    } else if (scalar == 1) {
+        for (; i + HL_VL <= n; i += HL_VL) hl_v_store(dst + i, fn(x, hl_v_load(b + i)));
+    } else if (scalar == 0) {
+        for (; i + HL_VL <= n; i += HL_VL) {
+            hl_v_store(dst + i, fn(hl_v_load(a + i), hl_v_load(b + i)));
+        }
+    }
+    for (; i < n; i += HL_VL) {
+        int64_t left = n - i < HL_VL ? n - i : HL_VL;
+        if (!(scalar & 1)) x = hl_v_load_n(a + i, left);
+        if (!(scalar & 2)) y = hl_v_load_n(b + i, left);
+        hl_v_store_n(dst + i, fn(x, y), left);
+    }
+}
+
+HL_SIMD void run_ternary(ternary_fn fn, float *dst, const float *a, const float *b, const float *c,
+                         int scalar, int64_t n)
+{
+    int64_t i = 0;
+    if (n == 0) return;
+    hl_v x = hl_v_set1(*a), y = hl_v_set1(*b), z = hl_v_set1(*c);
+    for (; i + HL_VL <= n; i += HL_VL) {
+        if (!(scalar & 1)) x = hl_v_load(a + i);
+        if (!(scalar & 2)) y = hl_v_load(b + i);
+        if (!(scalar & 4)) z = hl_v_load(c + i);
+        hl_v_store(dst + i, fn(x, y, z));
+    }
+    if (i == n) return;
+    if (!(scalar & 1)) x = hl_v_load_n(a + i, n - i);
+    if (!(scalar & 2)) y = hl_v_load_n(b + i, n - i);
+    if (!(scalar & 4)) z = hl_v_load_n(c + i, n - i);
+    hl_v_store_n(dst + i, fn(x, y, z), n - i);
+}
+
+/* ---- one vector ---- */
+
+HL_SIMD hl_v truth(hl_vm mask)
+{
+    return hl_v_keep(mask, hl_v_set1(1));
+}
+HL_SIMD hl_v pw_sign(hl_v a)
+{
+    hl_v one = hl_v_copysign(hl_v_set1(1), a);
+    hl_vm keeps = hl_vm_or(hl_v_eq(a, hl_v_zero()), hl_v_is_nan(a));
+    return hl_v_select(keeps, a, one);
+}
+HL_SIMD hl_v pw_rsqrt(hl_v a)
+{
+    return 1 / hl_v_sqrt(a);
+}
+HL_SIMD hl_v pw_reciprocal(hl_v a)
+{
+    return 1 / a;
+}
+HL_SIMD hl_v pw_softplus(hl_v a)
+{
+    hl_v tail = hl_v_log1p(hl_v_exp(-hl_v_abs(a)));
+    return hl_v_max(hl_v_zero(), a) + tail;
+}
+HL_SIMD hl_v pw_relu(hl_v a)
+{
+    return hl_v_max(hl_v_zero(), a);
+}
+HL_SIMD hl_v pw_ceil(hl_v a)
+{
+    return -hl_v_floor(-a);
+}
+HL_SIMD hl_v pw_isfinite(hl_v a)
+{
+    return truth(hl_v_lt(hl_v_abs(a), hl_v_set1(INFINITY)));
+}
+HL_SIMD hl_v pw_not(hl_v a)
+{
+    return truth(hl_v_eq(a, hl_v_zero()));
+}
+HL_SIMD hl_v pw_truncate(hl_v a)
+{
+    return hl_v_copysign(hl_v_floor(hl_v_abs(a)), a);
+}
+HL_SIMD hl_v pw_is_true(hl_v a)
+{
+    return truth(hl_v_ne(a, hl_v_zero()));
+}
+HL_SIMD hl_v pw_copy(hl_v a)
+{
+    return a;
+}
+HL_SIMD hl_v pw_mod(hl_v a, hl_v b)
+{
+    hl_v r;
+    for (int i = 0; i < HL_VL; i++) {
+        float x = fmodf(a[i], b[i]);
+        r[i] = x != 0 && (x < 0) != (b[i] < 0) ? x + b[i] : x;
+    }
+    return r;
+}
+HL_SIMD hl_v pw_maximum(hl_v a, hl_v b)
+{
+    return hl_v_select(hl_v_is_nan(a), a, hl_v_max(a, b));
+}
+HL_SIMD hl_v pw_minimum(hl_v a, hl_v b)
+{
+    return hl_v_select(hl_v_is_nan(a), a, hl_v_min(a, b));
+}
+#define COMPARE(name)                                                                              \
+    HL_SIMD hl_v pw_##name(hl_v a, hl_v b)                                                         \
+    {                                                                                              \
+        return truth(hl_v_##name(a, b));                                                           \
+    }
+COMPARE(eq)
+COMPARE(ne)
+COMPARE(lt)
+COMPARE(le)
+COMPARE(gt)
+COMPARE(ge)
+#undef COMPARE
+HL_SIMD hl_v pw_and(hl_v a, hl_v b)
+{
+    return truth(hl_vm_and(hl_v_ne(a, hl_v_zero()), hl_v_ne(b, hl_v_zero())));
+}
+HL_SIMD hl_v pw_or(hl_v a, hl_v b)
+{
+    return truth(hl_vm_or(hl_v_ne(a, hl_v_zero()), hl_v_ne(b, hl_v_zero())));
+}
+HL_SIMD hl_v pw_where(hl_v a, hl_v b, hl_v c)
+{
+    return hl_v_select(hl_v_ne(a, hl_v_zero()), b, c);
+}
+
+/* ---- steps that are no plain vector loop ---- */
+
+static void run_cast(const pw_step *step, float *dst, const float *a, int64_t n)
+{
+    hl_dtype dtype = (hl_dtype)step->dtype;
+    if (dtype == HL_DTYPE_F32 || dtype == HL_DTYPE_F64) {
+        run_unary(pw_copy, dst, a, n);
+    } else if (dtype == HL_DTYPE_BOOL) {
+        run_unary(pw_is_true, dst, a, n);
+    } else if (dtype == HL_DTYPE_BF16) {
+        for (int64_t i = 0; i < n; i++) dst[i] = hl_bf16_to_f32(hl_f32_to_bf16(a[i]));
+    } else if (dtype == HL_DTYPE_F16) {
+        for (int64_t i = 0; i < n; i++) dst[i] = hl_f16_to_f32(hl_f32_to_f16(a[i]));
+    } else {
+        run_unary(pw_truncate, dst, a, n);
+    }
+}
+
+static void run_random(const pw_step *step, float *dst, int64_t n, const pw_random *random)
+{
+    uint16_t bits[PW_CHUNK + HL_RANDOM_SLACK];
+    HL_ISA_NAME(hl_cpu_random_bits)
+    (step->key, random->step, random->first_sample, random->per_sample, random->begin, n, bits);
+    hl_vi limit = hl_vi_set1((int32_t)step->threshold - 1);
+    hl_v scale = hl_v_set1((float)step->number);
+    for (int64_t i = 0; i < n; i += HL_VL) {
+        hl_vi word = __builtin_convertvector(*(const hl_vh_any *)(bits + i), hl_vi);
+        hl_v value;
+        if (step->op == HL_PW_DROPOUT) {
+            value = hl_v_keep(hl_vi_gt(word, limit), scale);
+        } else {
+            value = (hl_vi_to_float(word) + 0.5f) * 0x1p-16f;
+        }
+        if (i + HL_VL <= n) {
+            hl_v_store(dst + i, value);
+        } else {
+            hl_v_store_n(dst + i, value, n - i);
+        }
+    }
+}
+
+static void run_spread(float *dst, float value, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = value;
+}
+
+#define UNARY(OP, fn)                                                                              \
+    case HL_PW_##OP:                                                                               \
+        run_unary(fn, dst, a, n);                                                                  \
+        break;
+#define BINARY(OP, fn)                                                                             \
+    case HL_PW_##OP:                                                                               \
+        run_binary(fn, dst, a, b, step->scalar, n);                                                \
+        break;
+
+void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
+                                const pw_random *random)
+{
+    float *dst = at[step->dst];
+    const float *a = at[step->a], *b = at[step->b], *c = at[step->c];
+    switch (step->op) {
+        UNARY(NEG, hl_v_neg)
+        UNARY(ABS, hl_v_abs)
+        UNARY(SIGN, pw_sign)
+        UNARY(EXP, hl_v_exp)
+        UNARY(EXPM1, hl_v_expm1)
+        UNARY(LOG, hl_v_log)
+        UNARY(LOG1P, hl_v_log1p)
+        UNARY(SQRT, hl_v_sqrt)
+        UNARY(RSQRT, pw_rsqrt)
+        UNARY(RECIPROCAL, pw_reciprocal)
+        UNARY(SIN, hl_v_sin)
+        UNARY(COS, hl_v_cos)
+        UNARY(TANH, hl_v_tanh)
+        UNARY(SIGMOID, hl_v_sigmoid)
+        UNARY(SOFTPLUS, pw_softplus)
+        UNARY(ERF, hl_v_erf)
+        UNARY(RELU, pw_relu)
+        UNARY(FLOOR, hl_v_floor)
+        UNARY(CEIL, pw_ceil)
+        UNARY(ROUND, hl_v_round)
+        UNARY(ISFINITE, pw_isfinite)
+        UNARY(NOT, pw_not)
+        BINARY(ADD, hl_v_add)
+        BINARY(SUB, hl_v_sub)
+        BINARY(MUL, hl_v_mul)
+        BINARY(DIV, hl_v_div)
+        BINARY(POW, hl_v_pow)
+        BINARY(MOD, pw_mod)
+        BINARY(MAXIMUM, pw_maximum)
+        BINARY(MINIMUM, pw_minimum)
+        BINARY(EQ, pw_eq)
+        BINARY(NE, pw_ne)
+        BINARY(LT, pw_lt)
+        BINARY(LE, pw_le)
+        BINARY(GT, pw_gt)
+        BINARY(GE, pw_ge)
+        BINARY(AND, pw_and)
+        BINARY(OR, pw_or)
+    case HL_PW_WHERE:
+        run_ternary(pw_where, dst, a, b, c, step->scalar, n);
+        break;
+    case HL_PW_FMA:
+        run_ternary(hl_v_fma, dst, a, b, c, step->scalar, n);
+        break;
+    case HL_PW_CAST:
+        run_cast(step, dst, a, n);
+        break;
+    case HL_PW_DROPOUT:
+    case HL_PW_UNIFORM:
+        run_random(step, dst, n, random);
+        break;
+    case HL_PW_NUMBER:
+        run_spread(dst, (float)step->number, n);
+        break;
+    case PW_SPREAD:
+        run_spread(dst, *a, n);
+        break;
+    default:
+        break;
+    }
+}
+#undef UNARY
+#undef BINARY

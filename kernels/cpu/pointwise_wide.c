@@ -1,0 +1,481 @@
+/* What of the pointwise engine is no fp32 arithmetic: micro-ops in float64 and int64 (accumulators,
+ * counters, labels: small and exact rather than fast), conversions from and to memory, and the sums
+ * of a chunk. */
+#include <math.h>
+
+#include "base/half.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/random.h"
+
+/* ---- float64 and int64 micro-ops ---- */
+
+#define EACH(expression)                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        T x = a[i * step_a], y = b[i * step_b];                                                    \
+        (void)x, (void)y;                                                                          \
+        dst[i] = (T)(expression);                                                                  \
+    }                                                                                              \
+    break
+
+/* The micro-ops that mean the same for both types; T is the type. */
+#define COMMON_CASES                                                                               \
+    case HL_PW_NUMBER:                                                                             \
+        for (int64_t i = 0; i < n; i++) dst[i] = (T)step->number;                                  \
+        break;                                                                                     \
+    case PW_SPREAD: {                                                                              \
+        T value = *a;                                                                              \
+        for (int64_t i = 0; i < n; i++) dst[i] = value;                                            \
+        break;                                                                                     \
+    }                                                                                              \
+    case HL_PW_SIGN:                                                                               \
+        EACH(x > 0 ? 1 : x < 0 ? -1 : x);                                                          \
+    case HL_PW_RELU:                                                                               \
+        EACH(x < 0 ? 0 : x);                                                                       \
+    case HL_PW_NOT:                                                                                \
+        EACH(x == 0);                                                                              \
+    case HL_PW_MAXIMUM:                                                                            \
+        EACH(x != x || x > y ? x : y);                                                             \
+    case HL_PW_MINIMUM:                                                                            \
+        EACH(x != x || x < y ? x : y);                                                             \
+    case HL_PW_EQ:                                                                                 \
+        EACH(x == y);                                                                              \
+    case HL_PW_NE:                                                                                 \
+        EACH(x != y);                                                                              \
+    case HL_PW_LT:                                                                                 \
+        EACH(x < y);                                                                               \
+    case HL_PW_LE:                                                                                 \
+        EACH(x <= y);                                                                              \
+    case HL_PW_GT:                                                                                 \
+        EACH(x > y);                                                                               \
+    case HL_PW_GE:                                                                                 \
+        EACH(x >= y);                                                                              \
+    case HL_PW_AND:                                                                                \
+        EACH(x != 0 && y != 0);                                                                    \
+    case HL_PW_OR:                                                                                 \
+        EACH(x != 0 || y != 0);                                                                    \
+    case HL_PW_WHERE:                                                                              \
+        EACH(x != 0 ? y : c[i * step_c])
+
+static double remainder_f64(double x, double y)
+{
+    double r = fmod(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+static double cast_f64(double x, hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_F64:
+        return x;
+    case HL_DTYPE_F32:
+        return (float)x;
+    case HL_DTYPE_BF16:
+        return hl_bf16_to_f32(hl_f32_to_bf16((float)x));
+    case HL_DTYPE_F16:
+        return hl_f16_to_f32(hl_f32_to_f16((float)x));
+    case HL_DTYPE_BOOL:
+        return x != 0;
+    default:
+        return trunc(x);
+    }
+}
+
+static void run_random_f64(const pw_step *step, double *dst, int64_t n, const pw_random *random)
+{
+    uint16_t bits[PW_CHUNK + HL_RANDOM_SLACK];
+    HL_ISA_NAME(hl_cpu_random_bits)
+    (step->key, random->step, random->first_sample, random->per_sample, random->begin, n, bits);
+    for (int64_t i = 0; i < n; i++) {
+        double kept = bits[i] < step->threshold ? 0 : step->number;
+        dst[i] = step->op == HL_PW_DROPOUT ? kept : (bits[i] + 0.5) / 65536;
+    }
+}
+
+static double softplus_f64(double x)
+{
+    return (x > 0 ? x : x != x ? x : 0) + log1p(exp(-fabs(x)));
+}
+
+#define T double
+void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
+                                const pw_random *random)
+{
+    T *dst = at[step->dst];
+    const T *a = at[step->a], *b = at[step->b], *c = at[step->c];
+    int64_t step_a = !(step->scalar & 1), step_b = !(step->scalar & 2);
+    int64_t step_c = !(step->scalar & 4);
+    switch (step->op) {
+        COMMON_CASES;
+    case HL_PW_NEG:
+        EACH(-x);
+    case HL_PW_ABS:
+        EACH(fabs(x));
+    case HL_PW_EXP:
+        EACH(exp(x));
+    case HL_PW_EXPM1:
+        EACH(expm1(x));
+    case HL_PW_LOG:
+        EACH(log(x));
+    case HL_PW_LOG1P:
+        EACH(log1p(x));
+    case HL_PW_SQRT:
+        EACH(sqrt(x));
+    case HL_PW_RSQRT:
+        EACH(1 / sqrt(x));
+    case HL_PW_RECIPROCAL:
+        EACH(1 / x);
+    case HL_PW_SIN:
+        EACH(sin(x));
+    case HL_PW_COS:
+        EACH(cos(x));
+    case HL_PW_TANH:
+        EACH(tanh(x));
+    case HL_PW_SIGMOID:
+        EACH(1 / (1 + exp(-x)));
+    case HL_PW_SOFTPLUS:
+        EACH(softplus_f64(x));
+    case HL_PW_ERF:
+        EACH(erf(x));
+    case HL_PW_FLOOR:
+        EACH(floor(x));
+    case HL_PW_CEIL:
+        EACH(ceil(x));
+    case HL_PW_ROUND:
+        EACH(rint(x));
+    case HL_PW_ISFINITE:
+        EACH(isfinite(x) != 0);
+    case HL_PW_CAST:
+        EACH(cast_f64(x, (hl_dtype)step->dtype));
+    case HL_PW_ADD:
+        EACH(x + y);
+    case HL_PW_SUB:
+        EACH(x - y);
+    case HL_PW_MUL:
+        EACH(x * y);
+    case HL_PW_DIV:
+        EACH(x / y);
+    case HL_PW_POW:
+        EACH(pow(x, y));
+    case HL_PW_MOD:
+        EACH(remainder_f64(x, y));
+    case HL_PW_FMA:
+        EACH(fma(x, y, c[i * step_c]));
+    case HL_PW_DROPOUT:
+    case HL_PW_UNIFORM:
+        run_random_f64(step, dst, n, random);
+        break;
+    default:
+        break;
+    }
+}
+#undef T
+
+static int64_t remainder_i64(int64_t x, int64_t y)
+{
+    if (y == 0 || y == -1) return 0;
+    int64_t r = x % y;
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+static int64_t cast_i64(int64_t x, hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_I32:
+        return (int32_t)x;
+    case HL_DTYPE_I16:
+        return (int16_t)x;
+    case HL_DTYPE_I8:
+        return (int8_t)x;
+    case HL_DTYPE_U8:
+        return (uint8_t)x;
+    case HL_DTYPE_BOOL:
+        return x != 0;
+    default:
+        return x;
+    }
+}
+
+#define T int64_t
+void HL_ISA_NAME(hl_pw_run_i64)(const pw_step *step, void *const *at, int64_t n,
+                                const pw_random *random)
+{
+    T *dst = at[step->dst];
+    const T *a = at[step->a], *b = at[step->b], *c = at[step->c];
+    int64_t step_a = !(step->scalar & 1), step_b = !(step->scalar & 2);
+    int64_t step_c = !(step->scalar & 4);
+    (void)random;
+    switch (step->op) {
+        COMMON_CASES;
+    case HL_PW_NEG:
+        EACH(0 - (uint64_t)x);
+    case HL_PW_ABS:
+        EACH(x < 0 ? 0 - (uint64_t)x : (uint64_t)x);
+    case HL_PW_FLOOR:
+    case HL_PW_CEIL:
+    case HL_PW_ROUND:
+        EACH(x);
+    case HL_PW_ISFINITE:
+        EACH(1);
+    case HL_PW_CAST:
+        EACH(cast_i64(x, (hl_dtype)step->dtype));
+    case HL_PW_ADD:
+        EACH((uint64_t)x + (uint64_t)y);
+    case HL_PW_SUB:
+        EACH((uint64_t)x - (uint64_t)y);
+    case HL_PW_MUL:
+        EACH((uint64_t)x * (uint64_t)y);
+    case HL_PW_MOD:
+        EACH(remainder_i64(x, y));
+    default:
+        break;
+    }
+}
+#undef T
+
+/* ---- conversions ---- */
+
+static inline int64_t truncate_f64(double x)
+{
+    if (!(x > -0x1p63)) return x != x ? 0 : INT64_MIN;
+    return x < 0x1p63 ? (int64_t)x : INT64_MAX;
+}
+
+#define CONVERT_FROM(type, expression)                                                             \
+    {                                                                                              \
+        const type *from = src;                                                                    \
+        for (int64_t i = 0; i < n; i++) to[i] = (expression);                                      \
+        break;                                                                                     \
+    }
+
+#define LOAD_CASES                                                                                 \
+    case HL_DTYPE_I64:                                                                             \
+        CONVERT_FROM(int64_t, (T)from[i])                                                          \
+    case HL_DTYPE_I32:                                                                             \
+        CONVERT_FROM(int32_t, (T)from[i])                                                          \
+    case HL_DTYPE_I16:                                                                             \
+        CONVERT_FROM(int16_t, (T)from[i])                                                          \
+    case HL_DTYPE_I8:                                                                              \
+        CONVERT_FROM(int8_t, (T)from[i])                                                           \
+    case HL_DTYPE_U8:                                                                              \
+        CONVERT_FROM(uint8_t, (T)from[i])                                                          \
+    case HL_DTYPE_BOOL:                                                                            \
+        CONVERT_FROM(uint8_t, (T)(from[i] != 0))
+
+#define T float
+static void load_f32(float *to, hl_dtype dtype, const void *src, int64_t n)
+{
+    switch (dtype) {
+        LOAD_CASES
+    case HL_DTYPE_F64:
+        CONVERT_FROM(double, (T)from[i])
+    case HL_DTYPE_BF16:
+        CONVERT_FROM(uint16_t, hl_bf16_to_f32(from[i]))
+    case HL_DTYPE_F16:
+#if HL_ISA_AVX2 || HL_ISA_AVX512
+        CONVERT_FROM(uint16_t, _cvtsh_ss(from[i]))
+#else
+        CONVERT_FROM(uint16_t, hl_f16_to_f32(from[i]))
+#endif
+    default:
+        if (to != src) memcpy(to, src, (size_t)n * sizeof *to);
+    }
+}
+#undef T
+#define T double
+static void load_f64(double *to, hl_dtype dtype, const void *src, int64_t n)
+{
+    switch (dtype) {
+        LOAD_CASES
+    case HL_DTYPE_F32:
+        CONVERT_FROM(float, (T)from[i])
+    case HL_DTYPE_BF16:
+        CONVERT_FROM(uint16_t, (T)hl_bf16_to_f32(from[i]))
+    case HL_DTYPE_F16:
+        CONVERT_FROM(uint16_t, (T)hl_f16_to_f32(from[i]))
+    default:
+        if (to != src) memcpy(to, src, (size_t)n * sizeof *to);
+    }
+}
+#undef T
+#define T int64_t
+static void load_i64(int64_t *to, hl_dtype dtype, const void *src, int64_t n)
+{
+    switch (dtype) {
+        LOAD_CASES
+    case HL_DTYPE_F32:
+        CONVERT_FROM(float, truncate_f64((double)from[i]))
+    case HL_DTYPE_F64:
+        CONVERT_FROM(double, truncate_f64(from[i]))
+    default:
+        break;
+    }
+}
+#undef T
+
+void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n)
+{
+    if (kind == PW_F32) {
+        load_f32(dst, dtype, src, n);
+    } else if (kind == PW_F64) {
+        load_f64(dst, dtype, src, n);
+    } else {
+        load_i64(dst, dtype, src, n);
+    }
+}
+
+#define CONVERT_TO(type, expression)                                                               \
+    {                                                                                              \
+        type *to = dst;                                                                            \
+        for (int64_t i = 0; i < n; i++) to[i] = (type)(expression);                                \
+        break;                                                                                     \
+    }
+
+/* Integer(x) is x as int64. */
+#define STORE_INTEGERS(integer)                                                                    \
+    case HL_DTYPE_I64:                                                                             \
+        CONVERT_TO(int64_t, integer(from[i]))                                                      \
+    case HL_DTYPE_I32:                                                                             \
+        CONVERT_TO(int32_t, integer(from[i]))                                                      \
+    case HL_DTYPE_I16:                                                                             \
+        CONVERT_TO(int16_t, integer(from[i]))                                                      \
+    case HL_DTYPE_I8:                                                                              \
+        CONVERT_TO(int8_t, integer(from[i]))                                                       \
+    case HL_DTYPE_U8:                                                                              \
+        CONVERT_TO(uint8_t, integer(from[i]))                                                      \
+    case HL_DTYPE_BOOL:                                                                            \
+        CONVERT_TO(uint8_t, from[i] != 0)
+
+#define STORE_FLOATS                                                                               \
+    case HL_DTYPE_F32:                                                                             \
+        CONVERT_TO(float, from[i])                                                                 \
+    case HL_DTYPE_F64:                                                                             \
+        CONVERT_TO(double, from[i])                                                                \
+    case HL_DTYPE_BF16:                                                                            \
+        CONVERT_TO(uint16_t, hl_f32_to_bf16((float)from[i]))                                       \
+    case HL_DTYPE_F16:                                                                             \
+        CONVERT_TO(uint16_t, hl_f32_to_f16((float)from[i]))
+
+static void store_f32(hl_dtype dtype, void *dst, const float *from, int64_t n)
+{
+    switch (dtype) {
+        STORE_INTEGERS(truncate_f64)
+        STORE_FLOATS
+    default:
+        break;
+    }
+}
+static void store_f64(hl_dtype dtype, void *dst, const double *from, int64_t n)
+{
+    switch (dtype) {
+        STORE_INTEGERS(truncate_f64)
+        STORE_FLOATS
+    default:
+        break;
+    }
+}
+static void store_i64(hl_dtype dtype, void *dst, const int64_t *from, int64_t n)
+{
+    switch (dtype) {
+        STORE_INTEGERS()
+        STORE_FLOATS
+    default:
+        break;
+    }
+}
+
+void HL_ISA_NAME(hl_pw_store)(pw_kind kind, hl_dtype dtype, void *dst, const void *src, int64_t n)
+{
+    if (kind == PW_F32) {
+        store_f32(dtype, dst, src, n);
+    } else if (kind == PW_F64) {
+        store_f64(dtype, dst, src, n);
+    } else {
+        store_i64(dtype, dst, src, n);
+    }
+}
+
+/* ---- sums ---- */
+
+/* n <= HL_VL columns; four rows are summed side by side, so that an addition need not wait. */
+HL_SIMD void sum_columns(float *acc, const float *src, int64_t n_rows, int64_t n_cols, int64_t n)
+{
+    hl_v sum[4] = {{0}};
+    int64_t r = 0;
+    if (n == HL_VL) {
+        for (; r + 4 <= n_rows; r += 4) {
+            for (int u = 0; u < 4; u++) sum[u] += hl_v_load(src + (r + u) * n_cols);
+        }
+    }
+    for (; r < n_rows; r++) sum[r & 3] += hl_v_load_n(src + r * n_cols, n);
+    hl_v total = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+    hl_v_store_n(acc, hl_v_load_n(acc, n) + total, n);
+}
+
+static float sum_row(const float *src, int64_t n)
+{
+    if (n < HL_VL) {
+        float sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += src[i];
+        return sum;
+    }
+    hl_v sum[4] = {{0}};
+    int64_t i = 0;
+    for (; i + 4 * HL_VL <= n; i += 4 * HL_VL) {
+        for (int u = 0; u < 4; u++) sum[u] += hl_v_load(src + i + u * HL_VL);
+    }
+    for (; i + HL_VL <= n; i += HL_VL) sum[0] += hl_v_load(src + i);
+    if (i < n) sum[1] += hl_v_load_n(src + i, n - i);
+    return hl_v_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
+}
+
+#define SUM_ROWS(T)                                                                                \
+    for (int64_t r = 0; r < n_rows; r++) {                                                         \
+        for (int64_t c = 0; c < n_cols; c++) ((T *)acc)[c] += ((const T *)src)[r * n_cols + c];    \
+    }
+#define SUM_COLS(T)                                                                                \
+    for (int64_t r = 0; r < n_rows; r++) {                                                         \
+        T sum = adds ? ((T *)acc)[r] : 0;                                                          \
+        for (int64_t c = 0; c < n_cols; c++) sum += ((const T *)src)[r * n_cols + c];              \
+        ((T *)acc)[r] = sum;                                                                       \
+    }
+
+void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+                                 int64_t n_cols)
+{
+    if (kind == PW_F64) {
+        SUM_ROWS(double)
+    } else if (kind == PW_I64) {
+        SUM_ROWS(int64_t)
+    } else {
+        for (int64_t c = 0; c < n_cols; c += HL_VL) {
+            int64_t n = n_cols - c < HL_VL ? n_cols - c : HL_VL;
+            sum_columns((float *)acc + c, (const float *)src + c, n_rows, n_cols, n);
+        }
+    }
+}
+
+void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+                                 int64_t n_cols, bool adds)
+{
+    if (kind == PW_F64) {
+        SUM_COLS(double)
+    } else if (kind == PW_I64) {
+        SUM_COLS(int64_t)
+    } else {
+        for (int64_t r = 0; r < n_rows; r++) {
+            float sum = sum_row((const float *)src + r * n_cols, n_cols);
+            ((float *)acc)[r] = adds ? ((float *)acc)[r] + sum : sum;
+        }
+    }
+}
+
+void HL_ISA_NAME(hl_pw_sum_all)(pw_kind kind, void *acc, const void *src, int64_t n)
+{
+    if (kind == PW_I64) {
+        for (int64_t i = 0; i < n; i++) *(int64_t *)acc += ((const int64_t *)src)[i];
+    } else if (kind == PW_F64) {
+        for (int64_t i = 0; i < n; i++) *(double *)acc += ((const double *)src)[i];
+    } else {
+        *(double *)acc += (double)sum_row(src, n);
+    }
+}
