@@ -1,0 +1,49 @@
+/* Inside of a plan, for csrc/plan alone. */
+#ifndef HL_PLAN_INTERNAL_H
+#define HL_PLAN_INTERNAL_H
+
+#include "passes/schedule.h"
+#include "plan/session.h"
+
+typedef struct hl_instr {
+    const hl_kernel *kernel;
+    hl_kernel_state state;
+    hl_node_id node;
+    hl_segment segment;
+    int64_t first_arg; /* in plan->args, per slot */
+    void *scratch;
+    bool prepared;
+    bool elided; /* its work was done by the layout */
+} hl_instr;
+
+struct hl_plan {
+    hl_session *session;
+    hl_graph *graph;
+    hl_schedule schedule;
+    hl_memory memory;
+    hl_instr *instrs; /* by step */
+    void **args;      /* n_args for each slot */
+    int64_t n_args;
+    void *thread_scratch;
+    hl_control *control;
+    int64_t generation; /* of the session's addresses that args hold */
+    hl_id *inputs;      /* leaves by number */
+    const void **sources;
+    void **fields; /* addresses of the slots' fields */
+    void *slots;
+    int64_t slot_bytes;
+    int32_t n_slots;
+    hl_feed *feed;
+    int32_t k;
+    /* Where a run stands, so that it can go on after a deadline. */
+    bool in_step;
+    hl_segment segment;
+    int32_t region; /* next one */
+    int32_t micro;  /* done in this window */
+    int32_t slot;
+};
+
+/* Addresses of all operands, again when the session's memory moved. */
+hl_status hl_plan_bind(hl_plan *plan);
+
+#endif

@@ -1,0 +1,279 @@
+/* Plan: a graph through the passes, and every operand to an address. */
+#include "plan/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "passes/passes.h"
+
+/* ---- building ---------------------------------------------------------------------------------------------------------- */
+
+static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options)
+{
+    HL_TRY(hl_graph_verify(graph));
+    HL_TRY(hl_pass_guard(graph));
+    if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
+    HL_TRY(hl_pass_lower(graph, device));
+    HL_TRY(hl_pass_pack(graph, device));
+    HL_TRY(hl_pass_hoist(graph));
+    if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
+    return hl_graph_verify(graph);
+}
+
+static hl_status make_stores(hl_plan *plan)
+{
+    const hl_graph *graph = plan->graph;
+    for (int64_t i = 0; i < graph->n_stores; i++)
+        HL_TRY(hl_session_store(plan->session, graph->stores[i].name, graph->stores[i].dtype, graph->stores[i].n));
+    return hl_session_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
+}
+
+/* Input leaves in order of their number, and the ring of slots behind them. */
+static hl_status make_slots(hl_plan *plan)
+{
+    const hl_graph *graph = plan->graph;
+    size_t n_fields = (size_t)graph->n_inputs, n_slots = (size_t)plan->n_slots;
+    HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(hl_id), (void **)&plan->inputs));
+    HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->sources));
+    HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
+    for (int64_t v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == HL_VALUE_INPUT) plan->inputs[graph->values[v].store] = (hl_id)v;
+    int64_t bytes = 0;
+    for (size_t f = 0; f < n_fields; f++)
+        bytes += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
+    plan->slot_bytes = bytes * plan->n_slots;
+    if (plan->slot_bytes) {
+        hl_device *device = plan->session->device;
+        HL_TRY(device->ops->memory_alloc(device, (size_t)plan->slot_bytes, &plan->slots));
+        HL_TRY(device->ops->fill_zero(device, plan->slots, (size_t)plan->slot_bytes, NULL));
+    }
+    char *at = plan->slots;
+    for (size_t s = 0; s < n_slots; s++)
+        for (size_t f = 0; f < n_fields; f++) {
+            plan->fields[s * n_fields + f] = at;
+            at += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
+        }
+    return HL_OK;
+}
+
+static hl_status make_instructions(hl_plan *plan)
+{
+    const hl_graph *graph = plan->graph;
+    int64_t n_args = 0;
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+        const hl_node *node = &graph->nodes[plan->schedule.steps[s].node];
+        n_args += node->n_in + node->n_out;
+    }
+    plan->n_args = n_args;
+    HL_TRY(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *plan->instrs, (void **)&plan->instrs));
+    HL_TRY(hl_alloc_zero(((size_t)n_args * (size_t)plan->n_slots + 1) * sizeof(void *), (void **)&plan->args));
+    int64_t first = 0;
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+        hl_instr *instr = &plan->instrs[s];
+        const hl_node *node = &graph->nodes[plan->schedule.steps[s].node];
+        instr->kernel = plan->schedule.steps[s].kernel;
+        instr->node = plan->schedule.steps[s].node;
+        instr->segment = node->segment;
+        instr->first_arg = first;
+        instr->elided = plan->memory.elided[s];
+        first += node->n_in + node->n_out;
+        instr->state.kernel = instr->kernel;
+        if (!instr->kernel->prepare) continue;
+        HL_TRY(instr->kernel->prepare(plan->session->device, graph, instr->node, &instr->state));
+        instr->prepared = true;
+    }
+    return HL_OK;
+}
+
+hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options, hl_plan **out_plan)
+{
+    hl_plan *plan = NULL;
+    hl_status status = HL_OK;
+    *out_plan = NULL;
+    HL_GOTO(hl_alloc_zero(sizeof *plan, (void **)&plan));
+    plan->session = session;
+    plan->graph = graph;
+    graph = NULL;
+    plan->n_slots = options->n_slots > 0 ? options->n_slots : 1;
+    plan->k = options->k > 0 ? options->k : 1;
+    plan->generation = -1;
+    HL_GOTO(run_passes(plan->graph, session->device, options));
+    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));
+    HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
+    HL_GOTO(make_stores(plan));
+    HL_GOTO(make_slots(plan));
+    HL_GOTO(make_instructions(plan));
+    HL_GOTO(hl_session_enter(session, "plan"));
+    status = hl_session_reserve(session, plan->memory.arena_bytes);
+    hl_session_leave(session);
+    if (status != HL_OK) goto cleanup;
+    *out_plan = plan;
+    plan = NULL;
+cleanup:
+    hl_graph_destroy(graph);
+    hl_plan_destroy(plan);
+    return status;
+}
+
+void hl_plan_destroy(hl_plan *plan)
+{
+    if (!plan) return;
+    for (int32_t s = 0; plan->instrs && s < plan->schedule.n_steps; s++) {
+        hl_instr *instr = &plan->instrs[s];
+        if (!instr->prepared) continue;
+        if (instr->kernel->release)
+            instr->kernel->release(&instr->state);
+        else
+            hl_free(instr->state.impl);
+    }
+    if (plan->slots) plan->session->device->ops->memory_free(plan->session->device, plan->slots);
+    hl_free(plan->instrs);
+    hl_free(plan->args);
+    hl_free(plan->inputs);
+    hl_free(plan->sources);
+    hl_free(plan->fields);
+    hl_memory_deinit(&plan->memory);
+    hl_schedule_deinit(&plan->schedule);
+    hl_graph_destroy(plan->graph);
+    hl_free(plan);
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------------------- */
+
+static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
+{
+    const hl_value *value = hl_graph_value(plan->graph, id);
+    hl_session_store_entry *entry;
+    *out_address = NULL;
+    switch (value->kind) {
+    case HL_VALUE_ACT: *out_address = (char *)plan->session->arena + plan->memory.places[id].offset; break;
+    case HL_VALUE_INPUT: *out_address = plan->fields[slot * plan->graph->n_inputs + value->store]; break;
+    case HL_VALUE_CONST: *out_address = (void *)value->data; break;
+    case HL_VALUE_SOURCE:
+        *out_address = (void *)plan->sources[value->store];
+        if (!*out_address && hl_shape_numel(&value->type.shape))
+            return hl_status_set(HL_ERROR_CONFIG, "plan: source %d must be set before a run, got none", value->store);
+        break;
+    default:
+        entry = hl_session_find(plan->session, plan->graph->stores[value->store].name);
+        if (!entry) return hl_status_set(HL_ERROR_INTERNAL, "plan: store %s is gone", plan->graph->stores[value->store].name);
+        *out_address = (char *)entry->data + (size_t)value->offset * hl_dtype_bytes(entry->dtype);
+    }
+    return HL_OK;
+}
+
+static hl_status find_address(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
+{
+    const hl_place *place = &plan->memory.places[id];
+    HL_TRY(find_leaf(plan, place->root, slot, out_address));
+    if (place->root != id) *out_address = (char *)*out_address + place->offset;
+    return HL_OK;
+}
+
+hl_status hl_plan_bind(hl_plan *plan)
+{
+    hl_session *session = plan->session;
+    const hl_schedule *schedule = &plan->schedule;
+    if (plan->generation == session->generation && session->arena_bytes >= plan->memory.arena_bytes) return HL_OK;
+    HL_TRY(hl_session_reserve(session, plan->memory.arena_bytes));
+    for (int32_t slot = 0; slot < plan->n_slots; slot++)
+        for (int32_t s = 0; s < schedule->n_steps; s++) {
+            const hl_instr *instr = &plan->instrs[s];
+            const hl_node *node = &plan->graph->nodes[instr->node];
+            void **args = plan->args + slot * plan->n_args + instr->first_arg;
+            for (int32_t j = 0; j < node->n_in; j++) HL_TRY(find_address(plan, node->in[j], slot, &args[j]));
+            for (int32_t j = 0; j < node->n_out; j++)
+                HL_TRY(find_address(plan, node->out + j, slot, &args[node->n_in + j]));
+        }
+    for (int32_t s = 0; s < schedule->n_steps; s++) {
+        int64_t scratch = plan->memory.scratch[s];
+        plan->instrs[s].scratch = scratch == HL_NONE ? NULL : (char *)session->arena + scratch;
+    }
+    plan->thread_scratch = (char *)session->arena + plan->memory.thread_scratch;
+    plan->control = hl_session_find(session, "control")->data;
+    plan->generation = session->generation;
+    return HL_OK;
+}
+
+/* ---- in and out ------------------------------------------------------------------------------------------------------------------ */
+
+hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
+{
+    if (index < 0 || index >= plan->graph->n_sources)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d", plan->graph->n_sources, index);
+    for (int64_t v = 0; v < plan->graph->n_values; v++) {
+        const hl_value *value = &plan->graph->values[v];
+        if (value->kind != HL_VALUE_SOURCE || value->store != index) continue;
+        if (value->type.shape.dim[0] != rows)
+            return hl_status_set(HL_ERROR_SHAPE, "plan: source %s was planned with %lld rows, got %lld",
+                                 value->name ? value->name : "?", (long long)value->type.shape.dim[0],
+                                 (long long)rows);
+    }
+    plan->sources[index] = data;
+    plan->generation = -1;
+    return HL_OK;
+}
+
+hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
+{
+    plan->feed = feed;
+    return feed ? hl_feed_bind(feed, plan->fields, plan->graph->n_inputs) : HL_OK;
+}
+
+hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape, const void *data)
+{
+    char got[HL_SHAPE_TEXT], want[HL_SHAPE_TEXT];
+    hl_device *device = plan->session->device;
+    if (index < 0 || index >= plan->graph->n_inputs)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d inputs, got number %d", plan->graph->n_inputs, index);
+    const hl_value *value = hl_graph_value(plan->graph, plan->inputs[index]);
+    if (!hl_shape_equal(shape, &value->type.shape))
+        return hl_status_set(HL_ERROR_SHAPE, "input %s: must have shape %s, got %s", value->name ? value->name : "?",
+                             hl_shape_format(&value->type.shape, want), hl_shape_format(shape, got));
+    int64_t n = hl_shape_numel(shape);
+    if (!n) return HL_OK;
+    if (dtype == value->type.dtype) {
+        HL_TRY(device->ops->copy(device, plan->fields[index], data, hl_value_bytes(plan->graph, plan->inputs[index]),
+                                 HL_COPY_HOST_TO_DEVICE, NULL));
+        return device->ops->synchronize(device, NULL);
+    }
+    void *converted;
+    HL_TRY(hl_alloc(hl_value_bytes(plan->graph, plan->inputs[index]), &converted));
+    hl_convert(value->type.dtype, converted, dtype, data, n);
+    hl_status status = device->ops->copy(device, plan->fields[index], converted,
+                                         hl_value_bytes(plan->graph, plan->inputs[index]), HL_COPY_HOST_TO_DEVICE, NULL);
+    if (status == HL_OK) status = device->ops->synchronize(device, NULL);
+    hl_free(converted);
+    return status;
+}
+
+hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst)
+{
+    hl_device *device = plan->session->device;
+    void *address, *copy = NULL;
+    if (index < 0 || index >= plan->graph->n_outputs)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %lld outputs, got number %d",
+                             (long long)plan->graph->n_outputs, index);
+    hl_id id = plan->graph->outputs[index];
+    int64_t n = hl_shape_numel(hl_graph_shape(plan->graph, id));
+    size_t bytes = hl_value_bytes(plan->graph, id);
+    if (!n) return HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "output"));
+    hl_status status = HL_OK;
+    HL_GOTO(hl_plan_bind(plan));
+    HL_GOTO(find_address(plan, id, plan->slot, &address));
+    HL_GOTO(hl_alloc(bytes, &copy));
+    HL_GOTO(device->ops->copy(device, copy, address, bytes, HL_COPY_DEVICE_TO_HOST, NULL));
+    HL_GOTO(device->ops->synchronize(device, NULL));
+    hl_convert(dtype, dst, hl_graph_dtype(plan->graph, id), copy, n);
+cleanup:
+    hl_session_leave(plan->session);
+    hl_free(copy);
+    return status;
+}
+
+void hl_plan_set_k(hl_plan *plan, int32_t k)
+{
+    plan->k = k > 0 ? k : 1;
+}

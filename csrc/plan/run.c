@@ -1,0 +1,192 @@
+/* Run: the loop over regions.
+ *
+ * A region's blocks are those of all of its chains, numbered through; a thread takes a block and runs the chain's
+ * steps on its rows, then what merges partial sums (`finish`) runs on the caller after the barrier. Between regions
+ * the loop looks at the stop flag and the clock; a step that was interrupted goes on where it stood. */
+#include <string.h>
+
+#include "base/os.h"
+#include "plan/internal.h"
+
+typedef struct region_run {
+    const hl_plan *plan;
+    const hl_region *region;
+    void **args;
+} region_run;
+
+static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thread)
+{
+    return (hl_launch){.scratch = instr->scratch,
+                       .thread_scratch = (char *)plan->thread_scratch + thread * plan->memory.thread_stride,
+                       .thread = thread,
+                       .control = plan->control,
+                       .node = instr->node,
+                       .segment = instr->segment};
+}
+
+static void run_block(void *context, int64_t block, int thread)
+{
+    const region_run *run = context;
+    const hl_plan *plan = run->plan;
+    const hl_chain *chain = &plan->schedule.chains[run->region->first_chain];
+    while (block >= chain->n_blocks) block -= chain++->n_blocks;
+    int64_t begin = block * chain->block_rows, end = begin + chain->block_rows;
+    if (end > chain->rows) end = chain->rows;
+    for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
+        const hl_instr *instr = &plan->instrs[s];
+        if (instr->elided) continue;
+        int64_t per_row = plan->schedule.steps[s].rows_per_block_row;
+        hl_launch launch = make_launch(plan, instr, thread);
+        instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row, end * per_row, &launch);
+    }
+}
+
+static hl_status run_region(const hl_plan *plan, const hl_region *region, void **args)
+{
+    hl_device *device = plan->session->device;
+    region_run run = {plan, region, args};
+    if (region->serial)
+        for (int64_t b = 0; b < region->n_blocks; b++) run_block(&run, b, 0);
+    else if (region->n_blocks)
+        device->ops->parallel(device, region->n_blocks, run_block, &run);
+    for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
+        const hl_chain *chain = &plan->schedule.chains[c];
+        for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
+            const hl_instr *instr = &plan->instrs[s];
+            if (instr->elided) continue;
+            hl_launch launch = make_launch(plan, instr, 0);
+            if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
+                HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, NULL));
+            else if (instr->kernel->finish)
+                instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
+        }
+    }
+    return HL_OK;
+}
+
+/* An index out of range, in the words of the op that met it. */
+static hl_status check_fault(hl_plan *plan)
+{
+    hl_control *control = plan->control;
+    if (!control->error_code) return HL_OK;
+    const hl_node *node = &plan->graph->nodes[control->error_code - 1];
+    control->error_code = 0;
+    return hl_status_set(HL_ERROR_DATA, "%s%s%s: index out of range, got %lld at position %lld",
+                         node->scope ? node->scope : "", node->scope ? ": " : "", hl_op_get(node->op)->name,
+                         (long long)control->error_value, (long long)control->error_row);
+}
+
+typedef struct run_limits {
+    int64_t deadline_ns;
+    const volatile int *stop;
+} run_limits;
+
+static bool is_over(const run_limits *limits, hl_run_end *out_end)
+{
+    if (limits->stop && *limits->stop)
+        *out_end = HL_RUN_ASKED;
+    else if (limits->deadline_ns && hl_os_time_ns() >= limits->deadline_ns)
+        *out_end = HL_RUN_DEADLINE;
+    else
+        return false;
+    return true;
+}
+
+/* The regions of the current segment from where the plan stands; *out_over: stopped in between. */
+static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end *out_end, bool *out_over)
+{
+    int32_t end = plan->schedule.segment_first[plan->segment + 1];
+    void **args = plan->args + plan->slot * plan->n_args;
+    *out_over = false;
+    while (plan->region < end) {
+        HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
+        if (plan->region < end && is_over(limits, out_end)) {
+            *out_over = true;
+            return HL_OK;
+        }
+    }
+    return HL_OK;
+}
+
+static void enter_segment(hl_plan *plan, hl_segment segment)
+{
+    plan->segment = segment;
+    plan->region = plan->schedule.segment_first[segment];
+}
+
+static hl_status take_batch(hl_plan *plan, bool *out_end)
+{
+    *out_end = false;
+    if (!plan->feed) return HL_OK;
+    return hl_feed_next(plan->feed, &plan->slot, NULL, out_end);
+}
+
+/* One step, or the rest of one. *out_end is HL_RUN_DONE when it is complete. */
+static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *out_end)
+{
+    bool over = false, feed_end;
+    *out_end = HL_RUN_DONE;
+    if (!plan->in_step) {
+        HL_TRY(take_batch(plan, &feed_end));
+        if (feed_end) {
+            *out_end = HL_RUN_FEED_END;
+            return HL_OK;
+        }
+        plan->in_step = true;
+        plan->micro = 0;
+        enter_segment(plan, HL_SEGMENT_BEGIN);
+    }
+    for (;;) {
+        HL_TRY(run_segment(plan, limits, out_end, &over));
+        if (over) return HL_OK;
+        if (plan->segment == HL_SEGMENT_BEGIN) {
+            enter_segment(plan, HL_SEGMENT_MICRO);
+        } else if (plan->segment == HL_SEGMENT_MICRO) {
+            feed_end = false;
+            if (++plan->micro < plan->k) HL_TRY(take_batch(plan, &feed_end));
+            /* A window that the epoch cuts short is applied with what it has. */
+            enter_segment(plan, plan->micro < plan->k && !feed_end ? HL_SEGMENT_MICRO : HL_SEGMENT_APPLY);
+        } else {
+            break;
+        }
+    }
+    plan->in_step = false;
+    return check_fault(plan);
+}
+
+static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *limits, hl_run_end *out_end,
+                           int64_t *out_steps)
+{
+    HL_TRY(hl_plan_bind(plan));
+    *out_end = HL_RUN_DONE;
+    while (*out_steps < n_steps) {
+        if (plan->control->stopped) {
+            *out_end = HL_RUN_STOPPED;
+            return HL_OK;
+        }
+        HL_TRY(run_step(plan, limits, out_end));
+        if (*out_end != HL_RUN_DONE) return HL_OK;
+        ++*out_steps;
+        if (*out_steps < n_steps && is_over(limits, out_end)) return HL_OK;
+    }
+    if (plan->control->stopped) *out_end = HL_RUN_STOPPED;
+    return HL_OK;
+}
+
+hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
+                      hl_run_end *out_end, int64_t *out_steps)
+{
+    run_limits limits = {deadline_ns, stop};
+    *out_end = HL_RUN_DONE;
+    *out_steps = 0;
+    HL_TRY(hl_session_enter(plan->session, "run"));
+    hl_status status = run_steps(plan, n_steps, &limits, out_end, out_steps);
+    if (status != HL_OK) plan->in_step = false;
+    hl_session_leave(plan->session);
+    return status;
+}
+
+void hl_plan_abandon(hl_plan *plan)
+{
+    plan->in_step = false;
+}

@@ -1,0 +1,196 @@
+/* Session: stores by name, one arena, one runner at a time. */
+#include "plan/session.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+hl_status hl_session_create(hl_device *device, hl_session **out_session)
+{
+    *out_session = NULL;
+    HL_TRY(hl_alloc_zero(sizeof **out_session, (void **)out_session));
+    (*out_session)->device = device;
+    return HL_OK;
+}
+
+void hl_session_destroy(hl_session *session)
+{
+    if (!session) return;
+    const hl_device_ops *ops = session->device->ops;
+    for (int64_t i = 0; i < session->n_stores; i++) {
+        ops->memory_free(session->device, session->stores[i].data);
+        hl_free(session->stores[i].name);
+    }
+    ops->memory_free(session->device, session->arena);
+    hl_free(session->stores);
+    hl_free(session);
+}
+
+hl_status hl_session_enter(hl_session *session, const char *what)
+{
+    int idle = 0;
+    if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return HL_OK;
+    return hl_status_set(HL_ERROR_BUSY, "%s: this model is already running in another thread; wait for it or stop it",
+                         what);
+}
+
+void hl_session_leave(hl_session *session)
+{
+    __atomic_store_n(&session->busy, 0, __ATOMIC_RELEASE);
+}
+
+hl_session_store_entry *hl_session_find(hl_session *session, const char *name)
+{
+    for (int64_t i = 0; i < session->n_stores; i++)
+        if (!strcmp(session->stores[i].name, name)) return &session->stores[i];
+    return NULL;
+}
+
+/* Guards look at the control block even where no step is trained: it starts out permitting commits. */
+static hl_status init_control(hl_session *session)
+{
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    control.window_ok = 1;
+    control.loss_scale = 1.0;
+    for (int i = 0; i < HL_CONTROL_SCALARS; i++) control.factor[i] = 1.0;
+    return hl_session_control_write(session, &control);
+}
+
+hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
+{
+    hl_session_store_entry *known = hl_session_find(session, name);
+    if (hl_dtype_is_float(dtype) && session->device->float_type == HL_DTYPE_F64) dtype = HL_DTYPE_F64;
+    if (known && known->dtype == dtype && known->n == n) return HL_OK;
+    if (known)
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: holds %lld elements of %s, got %lld of %s", name,
+                             (long long)known->n, hl_dtype_name(known->dtype), (long long)n, hl_dtype_name(dtype));
+    size_t bytes;
+    if (n < 0 || !hl_mul_size((size_t)n, hl_dtype_bytes(dtype), &bytes))
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: size must fit memory, got %lld elements", name, (long long)n);
+    hl_session_store_entry entry = {.dtype = dtype, .n = n};
+    hl_status status = HL_OK;
+    HL_GOTO(hl_alloc_grow((void **)&session->stores, &session->cap_stores, session->n_stores + 1, sizeof entry));
+    HL_GOTO(hl_strdup(name, &entry.name));
+    if (bytes) HL_GOTO(session->device->ops->memory_alloc(session->device, bytes, &entry.data));
+    if (bytes) HL_GOTO(session->device->ops->fill_zero(session->device, entry.data, bytes, NULL));
+    HL_GOTO(session->device->ops->synchronize(session->device, NULL));
+    session->stores[session->n_stores++] = entry;
+    session->generation++;
+    entry = (hl_session_store_entry){0};
+    if (!strcmp(name, "control")) HL_GOTO(init_control(session));
+cleanup:
+    hl_free(entry.name);
+    if (entry.data) session->device->ops->memory_free(session->device, entry.data);
+    return status;
+}
+
+static hl_status find_range(hl_session *session, const char *name, int64_t first, int64_t n,
+                            hl_session_store_entry **out_entry)
+{
+    *out_entry = hl_session_find(session, name);
+    if (!*out_entry) return hl_status_set(HL_ERROR_CONFIG, "session: no store is named %s", name);
+    if (first < 0 || n < 0 || first > (*out_entry)->n || n > (*out_entry)->n - first)
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: has elements 0..%lld, got %lld..%lld", name,
+                             (long long)(*out_entry)->n, (long long)first, (long long)(first + n));
+    return HL_OK;
+}
+
+/* Through a host copy in the store's dtype, in pieces, so that the peak stays small. */
+enum { PIECE = 1 << 16 };
+
+static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first, int64_t n, hl_dtype dtype,
+                          char *user, bool in)
+{
+    hl_device *device = session->device;
+    size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
+    void *piece = NULL;
+    hl_status status = HL_OK;
+    HL_GOTO(hl_alloc(PIECE * own, &piece));
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t count = n - i < PIECE ? n - i : PIECE;
+        char *stored = (char *)entry->data + (size_t)(first + i) * own;
+        if (in) {
+            hl_convert(entry->dtype, piece, dtype, user + (size_t)i * other, count);
+            HL_GOTO(device->ops->copy(device, stored, piece, (size_t)count * own, HL_COPY_HOST_TO_DEVICE, NULL));
+            HL_GOTO(device->ops->synchronize(device, NULL));
+        } else {
+            HL_GOTO(device->ops->copy(device, piece, stored, (size_t)count * own, HL_COPY_DEVICE_TO_HOST, NULL));
+            HL_GOTO(device->ops->synchronize(device, NULL));
+            hl_convert(dtype, user + (size_t)i * other, entry->dtype, piece, count);
+        }
+    }
+cleanup:
+    hl_free(piece);
+    return status;
+}
+
+hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype,
+                           const void *src)
+{
+    hl_session_store_entry *entry;
+    HL_TRY(hl_session_enter(session, "write"));
+    hl_status status = find_range(session, name, first, n, &entry);
+    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, (char *)src, true);
+    hl_session_leave(session);
+    return status;
+}
+
+hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype, void *dst)
+{
+    hl_session_store_entry *entry;
+    HL_TRY(hl_session_enter(session, "read"));
+    hl_status status = find_range(session, name, first, n, &entry);
+    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, dst, false);
+    hl_session_leave(session);
+    return status;
+}
+
+hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
+{
+    hl_session_store_entry *to, *from;
+    HL_TRY(hl_session_enter(session, "copy"));
+    hl_device *device = session->device;
+    hl_status status = HL_OK;
+    HL_GOTO(find_range(session, dst, 0, 0, &to));
+    HL_GOTO(find_range(session, src, 0, 0, &from));
+    if (to->n != from->n || to->dtype != from->dtype)
+        HL_GOTO(hl_status_set(HL_ERROR_SHAPE, "copy: stores must be alike, got %s of %lld and %s of %lld elements", dst,
+                              (long long)to->n, src, (long long)from->n));
+    size_t bytes = (size_t)to->n * hl_dtype_bytes(to->dtype);
+    if (bytes) HL_GOTO(device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE, NULL));
+    HL_GOTO(device->ops->synchronize(device, NULL));
+cleanup:
+    hl_session_leave(session);
+    return status;
+}
+
+hl_status hl_session_control_read(hl_session *session, hl_control *out_control)
+{
+    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *out_control));
+    return hl_session_read(session, "control", 0, sizeof *out_control, HL_DTYPE_U8, out_control);
+}
+
+hl_status hl_session_control_write(hl_session *session, const hl_control *control)
+{
+    if (!hl_session_find(session, "control"))
+        HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
+    return hl_session_write(session, "control", 0, sizeof *control, HL_DTYPE_U8, control);
+}
+
+hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes)
+{
+    if (arena_bytes <= session->arena_bytes) return HL_OK;
+    hl_device *device = session->device;
+    void *arena;
+    /* The old one goes first: both at once could be more than there is. */
+    device->ops->memory_free(device, session->arena);
+    session->arena = NULL;
+    session->arena_bytes = 0;
+    session->generation++;
+    HL_TRY(device->ops->memory_alloc(device, (size_t)arena_bytes, &arena));
+    session->arena = arena;
+    session->arena_bytes = arena_bytes;
+    return HL_OK;
+}

@@ -1,0 +1,34 @@
+/* Inside of a session, for csrc/plan alone. */
+#ifndef HL_PLAN_SESSION_H
+#define HL_PLAN_SESSION_H
+
+#include "plan/plan.h"
+
+typedef struct hl_session_store_entry {
+    char *name;
+    hl_dtype dtype;
+    int64_t n;
+    void *data; /* device memory */
+} hl_session_store_entry;
+
+struct hl_session {
+    hl_device *device;
+    hl_session_store_entry *stores;
+    int64_t n_stores, cap_stores;
+    void *arena;
+    int64_t arena_bytes;
+    int64_t generation; /* of addresses: plans bind again when it moved on */
+    int busy;           /* atomic */
+};
+
+/* The one that runs: HL_ERROR_BUSY when there is another. */
+hl_status hl_session_enter(hl_session *session, const char *what);
+void hl_session_leave(hl_session *session);
+hl_session_store_entry *hl_session_find(hl_session *session, const char *name);
+/* Grows the arena; contents are lost. */
+hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes);
+
+/* Elements between dtypes; float to integer truncates. */
+void hl_convert(hl_dtype dst_dtype, void *dst, hl_dtype src_dtype, const void *src, int64_t n);
+
+#endif
