@@ -1,18 +1,20 @@
-/* The contract between the core and everything that touches hardware: the only header of csrc/ besides base/, ir/ and
- * control.h that kernels/ includes.
+/* The contract between the core and everything that touches hardware: the only header of csrc/
+ * besides base/, ir/ and control.h that kernels/ includes.
  *
- * A backend is three const tables: what it is (hl_backend), what a device of it does (hl_device_ops), and per op an
- * ordered list of kernels, fast ones first, a plain one last. A plan asks each kernel in turn: `query` says no with a
- * reason, or yes with what it needs; `prepare` makes its state (may search and measure); then the kernel runs many
- * times and never allocates, synchronises or fails for reasons of shape.
+ * A backend is three const tables: what it is (hl_backend), what a device of it does
+ * (hl_device_ops), and per op an ordered list of kernels, fast ones first, a plain one last. A plan
+ * asks each kernel in turn: `query` says no with a reason, or yes with what it needs; `prepare`
+ * makes its state (may search and measure); then the kernel runs many times and never allocates,
+ * synchronises or fails for reasons of shape.
  *
- * Work that is cut. A device with a `parallel` function runs kernels in blocks: the kernel says how many rows its
- * work has and runs any range of them; the plan owns the loop. Operands marked row-wise are split into `rows` equal
- * parts (all values are contiguous), and row i of the work touches only part i of them. So consecutive kernels whose
- * data flow is row-wise form a chain, and one thread takes a block of rows through the whole chain while it is in
- * cache. Row-independent results must not depend on how rows are cut. A kernel that sums over rows writes one
- * partial per `grain` rows (fixed by the shape alone) into its scratch, and merges them in `finish`, in a fixed tree:
- * same bits at any number of threads. */
+ * Work that is cut. A device with a `parallel` function runs kernels in blocks: the kernel says how
+ * many rows its work has and runs any range of them; the plan owns the loop. Operands marked
+ * row-wise are split into `rows` equal parts (all values are contiguous), and row i of the work
+ * touches only part i of them. So consecutive kernels whose data flow is row-wise form a chain, and
+ * one thread takes a block of rows through the whole chain while it is in cache. Row-independent
+ * results must not depend on how rows are cut. A kernel that sums over rows writes one partial per
+ * `grain` rows (fixed by the shape alone) into its scratch, and merges them in `finish`, in a fixed
+ * tree: same bits at any number of threads. */
 #ifndef HL_BACKEND_BACKEND_H
 #define HL_BACKEND_BACKEND_H
 
@@ -29,26 +31,31 @@ typedef struct hl_event hl_event;
 typedef struct hl_capture hl_capture;
 typedef struct hl_kernel hl_kernel;
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+/* ---- kernels
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 enum { HL_REASON_BYTES = 160 };
 typedef struct hl_reason {
     char text[HL_REASON_BYTES]; /* why not: "needs K >= 8, got 3" */
 } hl_reason;
-/* Fills the reason and returns HL_ERROR_CONFIG, which in a query means "not this kernel" and is no error. */
-hl_status hl_reason_set(hl_reason *reason, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fills the reason and returns HL_ERROR_CONFIG, which in a query means "not this kernel" and is no
+ * error. */
+hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 typedef struct hl_kernel_req {
-    size_t scratch_bytes;        /* one block of memory per launch, shared by all threads, uninitialised */
+    size_t scratch_bytes; /* one block of memory per launch, shared by all threads, uninitialised */
     size_t thread_scratch_bytes; /* per thread, uninitialised at every block */
     uint64_t in_place;           /* bit i: output 0 may have the same memory as input i */
     bool deterministic;
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
-    int64_t grain;     /* a block begins at a multiple of it: partial sums, tile heights that matter; >= 1 */
-    uint64_t row_in;   /* bit i: input i is read row by row; others are read whole */
-    uint64_t row_out;  /* bit j: output j is written row by row; others are written by finish */
-    double row_cost;   /* rough ns of one core per row: decides how many blocks are worth a barrier */
+    int64_t grain; /* a block begins at a multiple of it: partial sums, tile heights that matter; >=
+                      1 */
+    uint64_t row_in;  /* bit i: input i is read row by row; others are read whole */
+    uint64_t row_out; /* bit j: output j is written row by row; others are written by finish */
+    double row_cost; /* rough ns of one core per row: decides how many blocks are worth a barrier */
 } hl_kernel_req;
 
 typedef struct hl_kernel_state {
@@ -69,9 +76,10 @@ typedef struct hl_launch {
 struct hl_kernel {
     hl_op op;
     const char *name; /* "cpu.matmul.rows": shown in plans and profiles */
-    hl_status (*query)(hl_device *device, const hl_graph *graph, hl_node_id node, hl_kernel_req *out_req,
-                       hl_reason *out_why_not);
-    hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node, hl_kernel_state *out_state);
+    hl_status (*query)(hl_device *device, const hl_graph *graph, hl_node_id node,
+                       hl_kernel_req *out_req, hl_reason *out_why_not);
+    hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node,
+                         hl_kernel_state *out_state);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
     /* Devices with `parallel`: */
@@ -81,46 +89,55 @@ struct hl_kernel {
     void (*release)(hl_kernel_state *state); /* NULL: hl_free(impl) */
 };
 
-/* First kernel of the device's list for the node's op that accepts; reasons of the refused go to the log (debug).
- * HL_ERROR_DEVICE when none does. */
-hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node, const hl_kernel **out_kernel,
-                           hl_kernel_req *out_req);
+/* First kernel of the device's list for the node's op that accepts; reasons of the refused go to
+ * the log (debug). HL_ERROR_DEVICE when none does. */
+hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
+                           const hl_kernel **out_kernel, hl_kernel_req *out_req);
 /* Like it, but *out_kernel NULL and HL_OK when none accepts: for lowering. */
-hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node, const hl_kernel **out_kernel,
-                         hl_kernel_req *out_req);
+hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
+                         const hl_kernel **out_kernel, hl_kernel_req *out_req);
 
 /* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)
 {
     int64_t none = 0;
     if (!launch->control) return;
-    if (__atomic_compare_exchange_n(&launch->control->error_code, &none, 1 + (int64_t)launch->node, false,
-                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (__atomic_compare_exchange_n(&launch->control->error_code, &none, 1 + (int64_t)launch->node,
+                                    false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         launch->control->error_row = row;
         launch->control->error_value = value;
     }
 }
 static inline bool hl_launch_blocked(const hl_launch *launch, const hl_control *control)
 {
-    return launch->segment == HL_SEGMENT_APPLY ? hl_control_blocks_apply(control) : hl_control_blocks_micro(control);
+    return launch->segment == HL_SEGMENT_APPLY ? hl_control_blocks_apply(control)
+                                               : hl_control_blocks_micro(control);
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------------- */
+/* ---- devices
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-typedef enum hl_copy { HL_COPY_HOST_TO_DEVICE, HL_COPY_DEVICE_TO_HOST, HL_COPY_DEVICE_TO_DEVICE } hl_copy;
+typedef enum hl_copy {
+    HL_COPY_HOST_TO_DEVICE,
+    HL_COPY_DEVICE_TO_HOST,
+    HL_COPY_DEVICE_TO_DEVICE
+} hl_copy;
 
 struct hl_device_ops {
     void (*destroy)(HL_TAKE hl_device *device);
     hl_status (*memory_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
     void (*memory_free)(hl_device *device, HL_TAKE void *ptr);
-    hl_status (*copy)(hl_device *device, void *dst, const void *src, size_t bytes, hl_copy kind, hl_stream *stream);
+    hl_status (*copy)(hl_device *device, void *dst, const void *src, size_t bytes, hl_copy kind,
+                      hl_stream *stream);
     hl_status (*fill_zero)(hl_device *device, void *dst, size_t bytes, hl_stream *stream);
     hl_status (*synchronize)(hl_device *device, hl_stream *stream);
     /* Ordered list for an op, NULL-terminated; NULL: no kernel. */
     const hl_kernel *const *(*kernels)(const hl_device *device, hl_op op);
-    /* (optional) Runs fn on blocks [0, n_blocks) and returns when done; without it kernels are launched whole. */
-    void (*parallel)(hl_device *device, int64_t n_blocks, void (*fn)(void *context, int64_t block, int thread),
-                     void *context);
+    /* (optional) Runs fn on blocks [0, n_blocks) and returns when done; without it kernels are
+     * launched whole. */
+    void (*parallel)(hl_device *device, int64_t n_blocks,
+                     void (*fn)(void *context, int64_t block, int thread), void *context);
     /* (optional; asynchronous devices only) */
     hl_status (*stream_create)(hl_device *device, HL_GIVE hl_stream **out_stream);
     void (*stream_destroy)(hl_device *device, HL_TAKE hl_stream *stream);
@@ -129,7 +146,8 @@ struct hl_device_ops {
     hl_status (*event_record)(hl_device *device, hl_event *event, hl_stream *stream);
     hl_status (*event_wait)(hl_device *device, hl_event *event, hl_stream *stream);
     hl_status (*capture_begin)(hl_device *device, hl_stream *stream);
-    hl_status (*capture_end)(hl_device *device, hl_stream *stream, HL_GIVE hl_capture **out_capture);
+    hl_status (*capture_end)(hl_device *device, hl_stream *stream,
+                             HL_GIVE hl_capture **out_capture);
     hl_status (*capture_launch)(hl_device *device, hl_capture *capture, hl_stream *stream);
     void (*capture_destroy)(hl_device *device, HL_TAKE hl_capture *capture);
 };
@@ -148,7 +166,8 @@ struct hl_device {
 
 typedef struct hl_device_options {
     int n_threads;   /* 0: all that are usable */
-    const char *isa; /* cpu: "portable", "avx2", "avx512" or NULL: HOTLOOP_CPU, else the best of the machine */
+    const char *isa; /* cpu: "portable", "avx2", "avx512" or NULL: HOTLOOP_CPU, else the best of the
+                        machine */
 } hl_device_options;
 
 struct hl_backend {
@@ -157,7 +176,8 @@ struct hl_backend {
                              HL_GIVE hl_device **out_device);
 };
 
-/* ---- registry: explicit, instantiated by the caller --------------------------------------------------------------- */
+/* ---- registry: explicit, instantiated by the caller
+ * --------------------------------------------------------------- */
 
 enum { HL_REGISTRY_MAX = 8 };
 typedef struct hl_registry {
@@ -168,7 +188,8 @@ typedef struct hl_registry {
 hl_status hl_registry_add(hl_registry *registry, const hl_backend *backend);
 const hl_backend *hl_registry_find(const hl_registry *registry, const char *name);
 
-/* Runs everything above kernels without computing: the skeleton of a new backend, and a test double. */
+/* Runs everything above kernels without computing: the skeleton of a new backend, and a test
+ * double. */
 const hl_backend *hl_null_backend(void);
 
 #endif

@@ -1,9 +1,10 @@
 /* Feed: the order of samples and the ring of batch slots.
  *
- * A sampler says which rows make batch b of epoch e, as a pure function (Feistel permutation of base/rng.h), so that
- * any position can be resumed and every worker count gives the same batches. A feed fills one slot per micro-batch:
- * either row numbers alone (resident arrays are gathered inside the plan by BATCH_GATHER) or whole batches through a
- * `fill` callback on loader threads, which block and never spin; slots are handed over in order. */
+ * A sampler says which rows make batch b of epoch e, as a pure function (Feistel permutation of
+ * base/rng.h), so that any position can be resumed and every worker count gives the same batches. A
+ * feed fills one slot per micro-batch: either row numbers alone (resident arrays are gathered
+ * inside the plan by BATCH_GATHER) or whole batches through a `fill` callback on loader threads,
+ * which block and never spin; slots are handed over in order. */
 #ifndef HL_DATA_FEED_H
 #define HL_DATA_FEED_H
 
@@ -13,23 +14,26 @@
 #include "base/status.h"
 
 typedef struct hl_sampler {
-    int64_t n;        /* rows to draw from */
+    int64_t n;           /* rows to draw from */
     const int64_t *rows; /* row numbers, borrowed; NULL: 0..n-1 */
     bool shuffle;
     uint64_t seed;
 } hl_sampler;
 
 /* out[i] = row at position first + i of the epoch's order. */
-void hl_sampler_fill(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count, int64_t *out);
+void hl_sampler_fill(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
+                     int64_t *out);
 
 typedef struct hl_feed hl_feed;
 typedef struct hl_feed_options {
     hl_sampler sampler;   /* copied; sampler.rows borrowed */
     int64_t batch;        /* samples in a micro-batch */
-    int64_t first, count; /* positions of the epoch's order that this feed serves (the tail has a feed of its own) */
+    int64_t first, count; /* positions of the epoch's order that this feed serves (the tail has a
+                             feed of its own) */
     int32_t n_threads;    /* loader threads for fill; 0: fill runs in hl_feed_next */
     int32_t n_slots;
-    /* (optional) Writes the batch of these rows into the slot's fields; NULL: field 0 gets the row numbers. */
+    /* (optional) Writes the batch of these rows into the slot's fields; NULL: field 0 gets the row
+     * numbers. */
     hl_status (*fill)(void *context, const int64_t *rows, int64_t n, void *const *fields);
     void *context;
 } hl_feed_options;
@@ -40,8 +44,8 @@ void hl_feed_destroy(HL_TAKE hl_feed *feed);
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
 /* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan. */
 hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields);
-/* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the epoch has none left.
- * out_rows (may be NULL) receives a pointer to its row numbers. */
+/* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
+ * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers. */
 hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_rows, bool *out_end);
 
 #endif

@@ -35,8 +35,8 @@ static inline bool hl_dtype_is_float(hl_dtype dtype)
 }
 /* HL_DTYPE_COUNT when the name is unknown. */
 hl_dtype hl_dtype_parse(const char *name);
-/* NumPy's and torch's rule, without value-based cases: bool < integers < floats; of two floats the wider, and
- * bfloat16 with float16 gives float32. */
+/* torch's rule, without value-based cases: bool < integers < floats; of one kind the wider;
+ * bfloat16 with float16 gives float32, int8 with uint8 int16. */
 hl_dtype hl_dtype_promote(hl_dtype a, hl_dtype b);
 
 #endif

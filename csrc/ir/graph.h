@@ -1,12 +1,18 @@
 /* Graph: SSA values and the ops that make them, in one arena, named by int32 ids.
  *
- * Leaves are views of persistent stores (parameters, state, the control block), batch slots or constants; every other
- * value is made by exactly one node. Ops are pure. State changes only through the commit list: `target leaf <- value`,
- * which takes effect after all reads of that leaf in its segment. Nodes are kept in an order in which every operand
- * comes first. A node's segment says when it runs: BEGIN once per step (or once per run when nothing is trained),
- * MICRO once per micro-batch, APPLY once per step. A leaf read in a later segment sees earlier segments' commits.
- * Rejected: strided values (every kernel would need strides; the few copies this costs are named ops that passes can
- * see and remove), attributes as a dictionary (a fixed record prints, hashes and compares). */
+ * Leaves are views of persistent stores (parameters, state, the control block), batch slots or
+ * constants; every other value is made by exactly one node. Ops are pure. State changes only
+ * through the commit list: `target leaf <- value`, which takes effect after all reads of that leaf
+ * in its segment. Nodes are kept in an order in which every operand comes first. A node's segment
+ * says when it runs: BEGIN once per step (or once per run when nothing is trained), MICRO once per
+ * micro-batch, APPLY once per step; it reads values of its own and of earlier segments. A leaf read
+ * in a later segment sees earlier segments' commits.
+ *
+ * A call that fails leaves the graph as it was. Ids stay valid; pointers into `values` and `nodes`
+ * do not outlive the next call that adds.
+ * Rejected: strided values (every kernel would need strides; the few copies this costs are named
+ * ops that passes can see and remove), attributes as a dictionary (a fixed record prints, hashes
+ * and compares). */
 #ifndef HL_IR_GRAPH_H
 #define HL_IR_GRAPH_H
 
@@ -27,19 +33,29 @@ typedef enum hl_op {
     HL_OP_COUNT
 } hl_op;
 
-typedef enum hl_segment { HL_SEGMENT_BEGIN, HL_SEGMENT_MICRO, HL_SEGMENT_APPLY, HL_SEGMENT_COUNT } hl_segment;
+typedef enum hl_segment {
+    HL_SEGMENT_BEGIN,
+    HL_SEGMENT_MICRO,
+    HL_SEGMENT_APPLY,
+    HL_SEGMENT_COUNT
+} hl_segment;
 
 typedef struct hl_type {
     hl_dtype dtype;
     hl_shape shape;
 } hl_type;
 
+/* "float32 (64, 29)"; text has room for HL_TYPE_TEXT bytes. Returns text. */
+enum { HL_TYPE_TEXT = HL_SHAPE_TEXT + 16 };
+const char *hl_type_format(const hl_type *type, char *text);
+bool hl_type_equal(const hl_type *a, const hl_type *b);
+
 typedef enum hl_value_kind {
     HL_VALUE_PARAM,  /* view of a store: read by forward, written by the optimizer's commit */
-    HL_VALUE_STATE,  /* view of a store: moments, running statistics, EMA, accumulators, the control block */
+    HL_VALUE_STATE,  /* view of a store: moments, running statistics, EMA, the control block */
     HL_VALUE_INPUT,  /* a batch slot's field */
-    HL_VALUE_SOURCE, /* resident data of the caller, borrowed and read-only: rows are gathered from it */
-    HL_VALUE_SCALAR, /* one number of the control block, set per step (learning rate, annealed temperatures) */
+    HL_VALUE_SOURCE, /* resident data of the caller, read-only: rows are gathered from it */
+    HL_VALUE_SCALAR, /* one number of the control block, set per step (learning rate) */
     HL_VALUE_CONST,  /* bytes in the graph's arena */
     HL_VALUE_ACT     /* made by a node */
 } hl_value_kind;
@@ -47,15 +63,17 @@ typedef enum hl_value_kind {
 typedef struct hl_value {
     hl_value_kind kind;
     hl_type type;
-    hl_node_id node; /* ACT: its producer */
+    hl_node_id node; /* ACT: its producer, HL_NONE when that was left out (dead) */
     int32_t output;  /* ACT: which output */
-    int32_t store;   /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, SOURCE: slot field, source number */
-    int64_t offset;  /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store) */
+    /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, SOURCE: slot field, source number. */
+    int32_t store;
+    /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store). */
+    int64_t offset;
     const char *name; /* qualified name; NULL for ACT unless the user named it */
     const void *data; /* CONST */
 } hl_value;
 
-/* Persistent memory that outlives plans: "param", "grad", "m", "v", "buffer", "ema", "metric", "control"... */
+/* Persistent memory that outlives plans: "param", "grad", "m", "v", "buffer", "ema", "control" */
 typedef struct hl_store {
     const char *name;
     hl_dtype dtype;
@@ -113,37 +131,51 @@ void hl_graph_destroy(HL_TAKE hl_graph *graph);
 /* Deep copy: values and nodes keep their ids. */
 hl_status hl_graph_clone(const hl_graph *graph, HL_GIVE hl_graph **out_graph);
 
-hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n, int32_t *out_store);
+/* A store of that name, dtype and size that is there already is given again. */
+hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n,
+                         int32_t *out_store);
 /* HL_NONE when there is no store of that name. */
 int32_t hl_graph_store_find(const hl_graph *graph, const char *name);
-hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32_t store, int64_t offset,
-                        const char *name, hl_id *out_id);
+/* PARAM or STATE: a view of a store. */
+hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32_t store,
+                        int64_t offset, const char *name, hl_id *out_id);
 hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
 hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
-/* A named number of the control block; the same name gives the same leaf. */
+/* A named number of the control block, float32 (); the same name gives the same leaf. */
 hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
 /* Copies the bytes. */
 hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id);
 /* Rank-0 constant of a dtype from a double. */
 hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id);
+/* True for a constant of one element: its value. */
+bool hl_graph_number_read(const hl_graph *graph, hl_id id, double *out_number);
+/* The control block: state of bytes in store "control". */
 hl_status hl_graph_control(hl_graph *graph, hl_id *out_id);
 
-/* Adds a node: checks arity, infers, gives the first output's id. in and attrs are copied; attrs NULL = defaults.
- * Any error names op, scope and the operands' shapes. */
-hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in, const hl_attrs *attrs,
-                       hl_id *out_first);
-/* Adds a fused node with a program and given output types. */
-hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in, const hl_program *program,
-                               const hl_type *out_types, int32_t n_out, hl_id *out_first);
+/* Adds a node: checks arity, infers, gives the first output's id. in and attrs are copied; attrs
+ * NULL = defaults. Any error names scope, op and the operands' types. What would change nothing
+ * (reshape and expand to the same shape, cast to the same dtype, the identical permutation, a sum
+ * or product without axes) adds no node and gives the operand itself. */
+hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
+                       const hl_attrs *attrs, hl_id *out_first);
+/* Adds a fused node with a program and given output types (checked against it). */
+hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
+                               const hl_program *program, const hl_type *out_types, int32_t n_out,
+                               hl_id *out_first);
+/* target <- value in the graph's current segment; one commit per target and segment. */
 hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
+/* The same value may be an output several times. */
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
+/* Of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);
 
 /* Text of the whole graph, one node a line, allocated. */
 hl_status hl_graph_print(const hl_graph *graph, HL_GIVE char **out_text);
-/* Operands precede, ids are in range, commits and guards are legal, types are what infer says. */
+/* Operands precede, ids are in range, commits and guards are legal, types are what infer says.
+ * HL_ERROR_INTERNAL names the node: a graph that fails here is our mistake, not the user's. */
 hl_status hl_graph_verify(const hl_graph *graph);
-/* Puts nodes[order[i]] at place i and renumbers nodes; values keep their ids. order may leave nodes out (dead). */
+/* Puts nodes[order[i]] at place i and renumbers nodes; values keep their ids. order may leave nodes
+ * out: their values are dead and must not be used. hl_graph_verify checks the order. */
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n);
 
 static inline const hl_value *hl_graph_value(const hl_graph *graph, hl_id id)

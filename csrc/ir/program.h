@@ -1,19 +1,23 @@
 /* Pointwise programs: what a fused node computes per element.
  *
- * A program is straight-line code over registers, one value a register, on an iteration shape. Input i is read by
- * NumPy broadcasting to that shape. Each output is one register, stored in full or summed over part of the shape: the
- * shape is seen as [rows, cols] with `split` leading dims in rows. One program is one pass over memory: this is the
- * only fusion mechanism for elementwise work, on every device. The CPU interprets it block by block; CUDA compiles
- * it. Every op with HL_OP_POINTWISE has a micro-op of the same meaning here; the same table serves fused nodes and
- * single pointwise nodes (hl_program_from_node). */
+ * A program is straight-line code over registers, one value a register, on an iteration shape.
+ * Input i is read by NumPy broadcasting to that shape. Each output is one register, stored in full
+ * or summed over part of the shape: the shape is seen as [rows, cols] with `split` leading dims in
+ * rows. One program is one pass over memory: this is the only fusion mechanism for elementwise
+ * work, on every device. The CPU interprets it block by block; CUDA compiles it. Every op with
+ * HL_OP_POINTWISE has a micro-op of the same meaning here; the same table serves fused nodes and
+ * single pointwise nodes (hl_program_from_node).
+ *
+ * A register is written before it is read, and once; a load stands for one input. Sums are of the
+ * registers' values; a store rounds to the output's dtype. DROPOUT and UNIFORM: the sample is the
+ * index in the iteration's first dim, the element the index within the sample. */
 #ifndef HL_IR_PROGRAM_H
 #define HL_IR_PROGRAM_H
 
 #include "base/rng.h"
 #include "ir/graph.h"
 
-/* micro-op, operands, C expression on scalars a b c of type T (used by ref and by the generated CUDA; F(x) is the
- * math function of T). Comparisons give 1 or 0; a condition is true when it is not zero. */
+/* micro-op, operands. Comparisons give 1 or 0; a condition is true when it is not zero. */
 #define HL_PW_OPS(X)                                                                               \
     X(LOAD, 0)                                                                                     \
     X(NUMBER, 0)                                                                                   \
@@ -73,13 +77,13 @@ enum { HL_PROGRAM_REGS = 48, HL_PROGRAM_INS = 24, HL_PROGRAM_OUTS = 12, HL_PROGR
 typedef struct hl_pw_instr {
     uint8_t op;           /* hl_pw_op */
     uint8_t dst, a, b, c; /* registers */
-    uint8_t in;           /* LOAD: input number. DROPOUT, UNIFORM: input number of the control block */
+    uint8_t in;           /* LOAD: input number. DROPOUT, UNIFORM: the control block's */
     double number;        /* NUMBER: its value. DROPOUT: probability of zero. CAST: hl_dtype */
     hl_rng_key key;       /* DROPOUT, UNIFORM */
 } hl_pw_instr;
 
 typedef enum hl_pw_reduce {
-    HL_PW_FULL,    /* shape */
+    HL_PW_FULL,     /* shape */
     HL_PW_SUM_ROWS, /* sum over the rows: result has the cols' dims */
     HL_PW_SUM_COLS, /* sum over the cols: result has the rows' dims */
     HL_PW_SUM_ALL
@@ -96,8 +100,8 @@ struct hl_program {
     } out[HL_PROGRAM_OUTS];
 };
 
-/* DROPOUT: 0 when the element's 16 bits are below threshold, else scale; the keep probability is exact for the
- * rounded threshold, so the mean is unbiased. */
+/* DROPOUT: 0 when the element's 16 bits are below threshold, else scale; the keep probability is
+ * exact for the rounded threshold, so the mean is unbiased. */
 static inline uint32_t hl_dropout_threshold(double p)
 {
     return (uint32_t)(p * 65536.0 + 0.5);
@@ -112,7 +116,13 @@ int hl_pw_operands(hl_pw_op op);
 const char *hl_pw_name(hl_pw_op op);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
-/* The program of one pointwise (or sum) node, by which unfused nodes run on the same engine. */
+/* The program of one pointwise node, or of a sum over a leading group of axes, a trailing one or
+ * all, by which unfused nodes run on the same engine. Input i is operand i; constants of one
+ * element are numbers in the code. HL_ERROR_CONFIG for any other node. */
 hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_program *out_program);
+/* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of it: numbers
+ * of elements count, so a sum may keep dims of 1. */
+hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,
+                           int32_t n_in, const hl_type *out_types, int32_t n_out);
 
 #endif

@@ -17,14 +17,16 @@ typedef struct hl_shape {
 int64_t hl_shape_numel(const hl_shape *shape);
 /* Product of dims [begin, end). */
 int64_t hl_shape_span(const hl_shape *shape, int begin, int end);
-/* HL_ERROR_SHAPE when a dim is negative or the elements times 8 bytes overflow int64. */
+/* HL_ERROR_SHAPE when a dim is negative or the elements times 8 bytes overflow int64. `what` stands
+ * in front of the message, here and below; NULL: nothing does. */
 hl_status hl_shape_check(const hl_shape *shape, const char *what);
 bool hl_shape_equal(const hl_shape *a, const hl_shape *b);
-/* NumPy broadcasting; HL_ERROR_SHAPE names both shapes. */
-hl_status hl_shape_broadcast(const hl_shape *a, const hl_shape *b, const char *what, hl_shape *out_shape);
+/* NumPy broadcasting; HL_ERROR_SHAPE names both shapes; the result is checked. */
+hl_status hl_shape_broadcast(const hl_shape *a, const hl_shape *b, const char *what,
+                             hl_shape *out_shape);
 /* -rank <= axis < rank to 0 <= axis < rank. */
 hl_status hl_shape_axis(const hl_shape *shape, int64_t axis, const char *what, int *out_axis);
-/* "(2, 3)"; text has room for HL_SHAPE_TEXT bytes. Returns text. */
+/* "(2, 3)", "(2,)", "()"; text has room for HL_SHAPE_TEXT bytes. Returns text. */
 enum { HL_SHAPE_TEXT = 192 };
 const char *hl_shape_format(const hl_shape *shape, char *text);
 

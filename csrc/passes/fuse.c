@@ -1,14 +1,16 @@
-/* Fusion: clusters of pointwise nodes (and the sums that end them) become one POINTWISE_FUSED node each.
+/* Fusion: clusters of pointwise nodes (and the sums that end them) become one POINTWISE_FUSED node
+ * each.
  *
- * Clusters grow along edges: producer and consumer join when they iterate over the same shape, the program stays
- * within its limits, and no path leads from one to the other through a node outside (that would be a cycle). Sums
- * over the same shape that share an operand join too, so that a backward pass reads its data once. Sources (dropout
- * masks) and numbers are never members: whoever needs one recomputes it in registers. The same holds for a value that
- * another cluster of the same shape made in few cheap steps from operands this cluster reads anyway, or from small
- * ones: recomputing it costs less than a trip through memory.
+ * Clusters grow along edges: producer and consumer join when they iterate over the same shape, the
+ * program stays within its limits, and no path leads from one to the other through a node outside
+ * (that would be a cycle). Sums over the same shape that share an operand join too, so that a
+ * backward pass reads its data once. Sources (dropout masks) and numbers are never members: whoever
+ * needs one recomputes it in registers. The same holds for a value that another cluster of the same
+ * shape made in few cheap steps from operands this cluster reads anyway, or from small ones:
+ * recomputing it costs less than a trip through memory.
  *
- * Rejected: fusing across different shapes (broadcast producers are small and stay nodes of their own), and a cost
- * model beyond counting: the one thing that matters here is bytes. */
+ * Rejected: fusing across different shapes (broadcast producers are small and stay nodes of their
+ * own), and a cost model beyond counting: the one thing that matters here is bytes. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -29,7 +31,8 @@ typedef struct fuse_state {
     hl_node_id *stack;
 } fuse_state;
 
-/* ---- what can be fused ---------------------------------------------------------------------------------------------- */
+/* ---- what can be fused
+ * ---------------------------------------------------------------------------------------------- */
 
 static bool is_float_or_bool(hl_dtype dtype)
 {
@@ -37,7 +40,8 @@ static bool is_float_or_bool(hl_dtype dtype)
 }
 
 /* Axes of a SUM as a split of the shape: a leading group, a trailing group or all. */
-static bool find_sum_split(const hl_graph *graph, const hl_node *node, int32_t *out_split, hl_pw_reduce *out_reduce)
+static bool find_sum_split(const hl_graph *graph, const hl_node *node, int32_t *out_split,
+                           hl_pw_reduce *out_reduce)
 {
     const hl_shape *shape = hl_graph_shape(graph, node->in[0]);
     int32_t n = node->attrs.n_dims;
@@ -62,11 +66,13 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
     int32_t split;
     hl_pw_reduce reduce;
     if (op->flags & HL_OP_SOURCE) return false;
-    if (!(op->flags & HL_OP_POINTWISE) && !(node->op == HL_OP_SUM && find_sum_split(graph, node, &split, &reduce)))
+    if (!(op->flags & HL_OP_POINTWISE) &&
+        !(node->op == HL_OP_SUM && find_sum_split(graph, node, &split, &reduce)))
         return false;
     if (!is_float_or_bool(hl_graph_dtype(graph, node->out))) return false;
     for (int32_t j = 0; j < node->n_in; j++)
-        if (!is_float_or_bool(hl_graph_dtype(graph, node->in[j])) && node->op != HL_OP_CAST) return false;
+        if (!is_float_or_bool(hl_graph_dtype(graph, node->in[j])) && node->op != HL_OP_CAST)
+            return false;
     return true;
 }
 
@@ -94,7 +100,9 @@ static hl_node_id producer_of(const hl_graph *graph, hl_id value)
     return v->kind == HL_VALUE_ACT ? v->node : HL_NONE;
 }
 
-/* ---- clusters ----------------------------------------------------------------------------------------------------------- */
+/* ---- clusters
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 /* A cluster's split from its sums; false when they disagree. */
 static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
@@ -104,7 +112,8 @@ static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
         const hl_node *node = &s->graph->nodes[m];
         int32_t own;
         hl_pw_reduce reduce;
-        if (node->op == HL_OP_SUM && find_sum_split(s->graph, node, &own, &reduce) && own != HL_NONE) {
+        if (node->op == HL_OP_SUM && find_sum_split(s->graph, node, &own, &reduce) &&
+            own != HL_NONE) {
             if (*split != HL_NONE && *split != own) return false;
             *split = own;
         }
@@ -129,7 +138,8 @@ static int count_loads(fuse_state *s, hl_node_id a, hl_node_id b)
             const hl_node *node = &s->graph->nodes[m];
             for (int32_t j = 0; j < node->n_in; j++) {
                 hl_node_id p = producer_of(s->graph, node->in[j]);
-                if ((p != HL_NONE && is_in(s, p, a, b)) || is_number(s->graph, node->in[j])) continue;
+                if ((p != HL_NONE && is_in(s, p, a, b)) || is_number(s->graph, node->in[j]))
+                    continue;
                 int known = 0;
                 while (known < n && load[known] != node->in[j]) known++;
                 if (known == n && n > MOST_LOADS) return n;
@@ -141,8 +151,8 @@ static int count_loads(fuse_state *s, hl_node_id a, hl_node_id b)
     return n;
 }
 
-/* Is there a path from cluster a to cluster b through a node of neither? Clusters count as one node each, so a path may
- * run through node ids beyond both: nothing can be cut short by id. */
+/* Is there a path from cluster a to cluster b through a node of neither? Clusters count as one node
+ * each, so a path may run through node ids beyond both: nothing can be cut short by id. */
 static bool is_path_outside(fuse_state *s, hl_node_id a, hl_node_id b)
 {
     int64_t n_stack = 0;
@@ -154,7 +164,8 @@ static bool is_path_outside(fuse_state *s, hl_node_id a, hl_node_id b)
         do {
             const hl_node *node = &s->graph->nodes[m];
             for (int32_t o = 0; o < node->n_out; o++)
-                for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1]; u++) {
+                for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1];
+                     u++) {
                     hl_node_id user = s->uses.list[u];
                     hl_node_id to = s->leader[user] == HL_NONE ? user : s->leader[user];
                     if (to == a || (first && to == b)) continue;
@@ -209,7 +220,8 @@ static void grow_clusters(fuse_state *s)
         for (int32_t u = s->uses.start[v]; u < s->uses.start[v + 1]; u++) {
             hl_node_id user = s->uses.list[u];
             if (s->leader[user] == HL_NONE) continue;
-            if (!hl_shape_equal(iteration_shape(graph, user), hl_graph_shape(graph, (hl_id)v))) continue;
+            if (!hl_shape_equal(iteration_shape(graph, user), hl_graph_shape(graph, (hl_id)v)))
+                continue;
             if (first == HL_NONE)
                 first = user;
             else
@@ -218,7 +230,9 @@ static void grow_clusters(fuse_state *s)
     }
 }
 
-/* ---- programs ------------------------------------------------------------------------------------------------------------- */
+/* ---- programs
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct emit_state {
     fuse_state *fuse;
@@ -232,7 +246,8 @@ typedef struct emit_state {
 static hl_status check_room(const emit_state *e)
 {
     if (e->program.n_regs < HL_PROGRAM_REGS && e->program.n_code < HL_PROGRAM_CODE) return HL_OK;
-    return hl_status_set(HL_ERROR_INTERNAL, "fuse: program too long, got %d registers", e->program.n_regs);
+    return hl_status_set(HL_ERROR_INTERNAL, "fuse: program too long, got %d registers",
+                         e->program.n_regs);
 }
 
 static int find_input(emit_state *e, hl_id value)
@@ -258,7 +273,8 @@ static bool is_loaded_or_small(const emit_state *e, hl_id value)
 {
     const hl_graph *graph = e->fuse->graph;
     int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
-    if (is_number(graph, value) || n * SMALL_FRACTION <= hl_shape_numel(&e->program.shape)) return true;
+    if (is_number(graph, value) || n * SMALL_FRACTION <= hl_shape_numel(&e->program.shape))
+        return true;
     for (int32_t r = 0; r < e->program.n_regs; r++)
         if (e->reg_value[r] == value) return true;
     hl_node_id m = e->cluster;
@@ -271,18 +287,22 @@ static bool is_loaded_or_small(const emit_state *e, hl_id value)
     return false;
 }
 
-/* Is it cheaper to compute a foreign value here than to load it? *budget counts the steps that are left. */
+/* Is it cheaper to compute a foreign value here than to load it? *budget counts the steps that are
+ * left. */
 static bool is_worth_recomputing(const emit_state *e, hl_id value, int *budget)
 {
     const hl_graph *graph = e->fuse->graph;
     hl_node_id p = producer_of(graph, value);
-    if (p == HL_NONE || e->fuse->leader[p] == HL_NONE || graph->nodes[p].op == HL_OP_SUM) return false;
-    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape) || --*budget < 0) return false;
+    if (p == HL_NONE || e->fuse->leader[p] == HL_NONE || graph->nodes[p].op == HL_OP_SUM)
+        return false;
+    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape) || --*budget < 0)
+        return false;
     if (graph->nodes[p].segment != graph->nodes[e->cluster].segment) return false;
     const hl_node *node = &graph->nodes[p];
     for (int32_t j = 0; j < node->n_in; j++) {
         if (is_source(graph, node->in[j])) return false;
-        if (!is_loaded_or_small(e, node->in[j]) && !is_worth_recomputing(e, node->in[j], budget)) return false;
+        if (!is_loaded_or_small(e, node->in[j]) && !is_worth_recomputing(e, node->in[j], budget))
+            return false;
     }
     return true;
 }
@@ -316,20 +336,24 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
         }
     if (is_number(graph, value)) {
         const hl_value *v = hl_graph_value(graph, value);
-        double number = v->type.dtype == HL_DTYPE_F64 ? *(const double *)v->data : *(const float *)v->data;
+        double number =
+            v->type.dtype == HL_DTYPE_F64 ? *(const double *)v->data : *(const float *)v->data;
         return emit(e, value, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number}, out_reg);
     }
     hl_node_id p = producer_of(graph, value);
     int budget = MOST_RECOMPUTE;
-    bool member = p != HL_NONE && e->fuse->leader[p] == e->cluster && graph->nodes[p].op != HL_OP_SUM;
+    bool member =
+        p != HL_NONE && e->fuse->leader[p] == e->cluster && graph->nodes[p].op != HL_OP_SUM;
     bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape);
-    if (member || (is_source(graph, value) && same_shape) || is_worth_recomputing(e, value, &budget))
+    if (member || (is_source(graph, value) && same_shape) ||
+        is_worth_recomputing(e, value, &budget))
         return emit_node(e, p, out_reg);
     hl_pw_instr load = {.op = HL_PW_LOAD, .in = (uint8_t)find_input(e, value)};
     return emit(e, value, load, out_reg);
 }
 
-/* Which members' values are read outside: by another kind of node, or by a cluster that will load them. */
+/* Which members' values are read outside: by another kind of node, or by a cluster that will load
+ * them. */
 static bool is_read_outside(const fuse_state *s, hl_id value, const bool *loaded)
 {
     if (s->uses.kept[value] || loaded[value]) return true;
@@ -363,7 +387,8 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
         }
         if (!loaded) continue;
         if (e->program.n_out == HL_PROGRAM_OUTS)
-            return hl_status_set(HL_ERROR_INTERNAL, "fuse: too many outputs, got more than %d", HL_PROGRAM_OUTS);
+            return hl_status_set(HL_ERROR_INTERNAL, "fuse: too many outputs, got more than %d",
+                                 HL_PROGRAM_OUTS);
         e->program.out[e->program.n_out].reg = reg;
         e->program.out[e->program.n_out].reduce = (uint8_t)reduce;
         out_types[e->program.n_out] = s->graph->values[node->out].type;
@@ -422,7 +447,8 @@ static hl_status rewrite_clusters(fuse_state *s)
         hl_id first;
         graph->segment = graph->nodes[i].segment;
         graph->scope = graph->nodes[i].scope;
-        HL_GOTO(hl_graph_add_program(graph, e->in, e->n_in, &e->program, types, e->program.n_out, &first));
+        HL_GOTO(hl_graph_add_program(graph, e->in, e->n_in, &e->program, types, e->program.n_out,
+                                     &first));
         for (int32_t j = 0; j < e->program.n_out; j++) map[values[j]] = first + j;
     }
     hl_rewrite_replace(graph, map, n_map);
@@ -442,7 +468,8 @@ hl_status hl_pass_fuse(hl_graph *graph, hl_device *device)
     void *memory = NULL;
     hl_status status = HL_OK;
     HL_GOTO(hl_uses_init(graph, &s.uses));
-    HL_GOTO(hl_alloc_zero(n * (4 * sizeof(int32_t) + sizeof(uint32_t) + sizeof(hl_node_id)), &memory));
+    HL_GOTO(
+        hl_alloc_zero(n * (4 * sizeof(int32_t) + sizeof(uint32_t) + sizeof(hl_node_id)), &memory));
     s.leader = memory;
     s.next = s.leader + n;
     s.n_members = s.next + n;

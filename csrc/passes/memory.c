@@ -1,11 +1,13 @@
 /* Memory: where every value lies before anything runs.
  *
- * Time is counted in regions. A value lives from the region that makes it to the last one that reads it; what BEGIN
- * makes for MICRO lives through all of MICRO, which repeats. Views share their operand's bytes; operands of a concat
- * along the leading axis are made inside its result; a kernel that may work in place takes over an operand that dies
- * with it, if nobody but earlier steps of its own chain reads that operand in the region. What is left is placed by
- * decreasing size at the lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020).
- * The invariant that tests check: two values that live in one region share no byte unless one is part of the other. */
+ * Time is counted in regions. A value lives from the region that makes it to the last one that
+ * reads it; what BEGIN makes for MICRO lives through all of MICRO, which repeats. Views share their
+ * operand's bytes; operands of a concat along the leading axis are made inside its result; a kernel
+ * that may work in place takes over an operand that dies with it, if nobody but earlier steps of
+ * its own chain reads that operand in the region. What is left is placed by decreasing size at the
+ * lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020). The
+ * invariant that tests check: two values that live in one region share no byte unless one is part
+ * of the other. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -30,9 +32,9 @@ typedef struct memory_state {
     const hl_device *device;
     hl_memory *out;
     hl_uses uses;
-    life *lives;      /* by value; of roots: over all parts */
+    life *lives; /* by value; of roots: over all parts */
     int32_t *region_of_step;
-    bool *pinned;     /* by value: may not be put inside another (already is, or is special) */
+    bool *pinned; /* by value: may not be put inside another (already is, or is special) */
     block *blocks;
     int64_t n_blocks;
 } memory_state;
@@ -43,7 +45,9 @@ size_t hl_value_bytes(const hl_graph *graph, hl_id value)
     return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
 }
 
-/* ---- lives --------------------------------------------------------------------------------------------------------------- */
+/* ---- lives
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t region_of_node(const memory_state *m, hl_node_id node)
 {
@@ -53,7 +57,7 @@ static int32_t region_of_node(const memory_state *m, hl_node_id node)
 
 static hl_segment segment_of_region(const hl_schedule *schedule, int32_t region)
 {
-    return region >= schedule->segment_first[2] ? HL_SEGMENT_APPLY
+    return region >= schedule->segment_first[2]   ? HL_SEGMENT_APPLY
            : region >= schedule->segment_first[1] ? HL_SEGMENT_MICRO
                                                   : HL_SEGMENT_BEGIN;
 }
@@ -99,7 +103,9 @@ static void find_lives(memory_state *m)
     for (int64_t v = 0; v < graph->n_values; v++) extend_over_loop(m, (hl_id)v);
 }
 
-/* ---- sharing --------------------------------------------------------------------------------------------------------------- */
+/* ---- sharing
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static void join(memory_state *m, hl_id value, hl_id root, int64_t offset)
 {
@@ -127,7 +133,8 @@ static bool is_movable(const memory_state *m, hl_id root)
     return segment != HL_SEGMENT_BEGIN;
 }
 
-/* Operands of a concat of whole blocks (every dim before the axis is 1) are made where the result wants them. */
+/* Operands of a concat of whole blocks (every dim before the axis is 1) are made where the result
+ * wants them. */
 static void share_concat(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
@@ -140,7 +147,8 @@ static void share_concat(memory_state *m, hl_node_id id)
         hl_id root = find_root(m, node->in[j]);
         size_t bytes = hl_value_bytes(m->graph, node->in[j]);
         bool whole = bytes == hl_value_bytes(m->graph, root);
-        if (whole && is_movable(m, root) && m->graph->nodes[m->graph->values[root].node].segment == node->segment) {
+        if (whole && is_movable(m, root) &&
+            m->graph->nodes[m->graph->values[root].node].segment == node->segment) {
             join(m, root, node->out, offset);
             m->pinned[root] = true;
         } else {
@@ -152,7 +160,8 @@ static void share_concat(memory_state *m, hl_node_id id)
     if (all && step != HL_NONE) m->out->elided[step] = true;
 }
 
-/* Is the operand read for the last time by this step, and before it in this region only by its own chain? */
+/* Is the operand read for the last time by this step, and before it in this region only by its own
+ * chain? */
 static bool dies_here(const memory_state *m, hl_id root, int32_t step)
 {
     int32_t region = m->region_of_step[step];
@@ -166,13 +175,14 @@ static bool dies_here(const memory_state *m, hl_id root, int32_t step)
         bool touches = false;
         for (int32_t j = 0; j < node->n_in; j++) touches |= find_root(m, node->in[j]) == root;
         for (int32_t j = 0; j < node->n_out; j++) touches |= find_root(m, node->out + j) == root;
-        if (touches && (s > step || m->schedule->steps[s].chain != m->schedule->steps[step].chain)) return false;
+        if (touches && (s > step || m->schedule->steps[s].chain != m->schedule->steps[step].chain))
+            return false;
     }
     return true;
 }
 
-/* Every earlier step of the chain that touches the operand must do so row by row, or another block could still read
- * rows that this one has overwritten. */
+/* Every earlier step of the chain that touches the operand must do so row by row, or another block
+ * could still read rows that this one has overwritten. */
 static bool is_row_wise_in_chain(const memory_state *m, hl_id root, int32_t step)
 {
     int32_t chain = m->schedule->steps[step].chain;
@@ -180,7 +190,9 @@ static bool is_row_wise_in_chain(const memory_state *m, hl_id root, int32_t step
         const hl_step *other = &m->schedule->steps[s];
         const hl_node *node = &m->graph->nodes[other->node];
         for (int32_t j = 0; j < node->n_in; j++)
-            if (find_root(m, node->in[j]) == root && other->req.rows && !(other->req.row_in >> j & 1)) return false;
+            if (find_root(m, node->in[j]) == root && other->req.rows &&
+                !(other->req.row_in >> j & 1))
+                return false;
     }
     return true;
 }
@@ -196,8 +208,11 @@ static void share_in_place(memory_state *m, int32_t step)
         if (!(s->req.in_place >> j & 1)) continue;
         hl_id root = find_root(m, node->in[j]);
         const hl_value *value = hl_graph_value(m->graph, root);
-        if (value->kind != HL_VALUE_ACT || hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out)) continue;
-        if (m->uses.kept[root] || !dies_here(m, root, step) || !is_row_wise_in_chain(m, root, step)) continue;
+        if (value->kind != HL_VALUE_ACT ||
+            hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out))
+            continue;
+        if (m->uses.kept[root] || !dies_here(m, root, step) || !is_row_wise_in_chain(m, root, step))
+            continue;
         if (m->graph->nodes[value->node].segment != node->segment) continue;
         join(m, out, root, 0);
         extend(m, root, m->lives[out].first);
@@ -206,7 +221,9 @@ static void share_in_place(memory_state *m, int32_t step)
     }
 }
 
-/* ---- placing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- placing
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool overlap(life a, life b)
 {
@@ -240,7 +257,8 @@ static int64_t find_offset(const memory_state *m, int64_t n_placed, const block 
         moved = false;
         for (int64_t i = 0; i < n_placed; i++) {
             const block *p = &m->blocks[i];
-            if (overlap(p->life, b->life) && offset < p->offset + p->bytes && p->offset < offset + b->bytes) {
+            if (overlap(p->life, b->life) && offset < p->offset + p->bytes &&
+                p->offset < offset + b->bytes) {
                 offset = p->offset + p->bytes;
                 moved = true;
             }
@@ -257,16 +275,18 @@ static hl_status place_blocks(memory_state *m)
     for (int64_t v = 0; v < graph->n_values; v++) {
         if (graph->values[v].kind != HL_VALUE_ACT || m->out->places[v].root != (hl_id)v) continue;
         if (m->lives[v].first == HL_NONE) continue;
-        m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), align),
-                                           .life = m->lives[v],
-                                           .value = (hl_id)v,
-                                           .step = HL_NONE};
+        m->blocks[m->n_blocks++] =
+            (block){.bytes = hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), align),
+                    .life = m->lives[v],
+                    .value = (hl_id)v,
+                    .step = HL_NONE};
     }
     for (int32_t s = 0; s < m->schedule->n_steps; s++) {
         const hl_kernel_req *req = &m->schedule->steps[s].req;
         life l = {m->region_of_step[s], m->region_of_step[s]};
         m->out->scratch[s] = HL_NONE;
-        if ((int64_t)req->thread_scratch_bytes > thread_bytes) thread_bytes = (int64_t)req->thread_scratch_bytes;
+        if ((int64_t)req->thread_scratch_bytes > thread_bytes)
+            thread_bytes = (int64_t)req->thread_scratch_bytes;
         if (!req->scratch_bytes) continue;
         m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up((int64_t)req->scratch_bytes, align),
                                            .life = l,
@@ -285,12 +305,16 @@ static hl_status place_blocks(memory_state *m)
     }
     m->out->thread_stride = hl_round_up(thread_bytes, align);
     m->out->thread_scratch = most;
-    if (__builtin_add_overflow(most, m->out->thread_stride * m->device->n_threads, &m->out->arena_bytes))
-        return hl_status_set(HL_ERROR_MEMORY, "plan: out of memory: activations overflow 2**63 bytes");
+    if (__builtin_add_overflow(most, m->out->thread_stride * m->device->n_threads,
+                               &m->out->arena_bytes))
+        return hl_status_set(HL_ERROR_MEMORY,
+                             "plan: out of memory: activations overflow 2**63 bytes");
     return HL_OK;
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- entry
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status alloc_state(memory_state *m, void **out_memory)
 {
@@ -308,8 +332,8 @@ static hl_status alloc_state(memory_state *m, void **out_memory)
     return HL_OK;
 }
 
-hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule, const hl_device *device,
-                         hl_memory *out_memory)
+hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
+                         const hl_device *device, hl_memory *out_memory)
 {
     *out_memory = (hl_memory){0};
     memory_state m = {.graph = graph, .schedule = schedule, .device = device, .out = out_memory};
@@ -318,7 +342,8 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule, con
     HL_GOTO(alloc_state(&m, &memory));
     HL_GOTO(hl_uses_init(graph, &m.uses));
     for (int64_t v = 0; v < graph->n_values; v++)
-        m.out->places[v] = (hl_place){(hl_id)v, graph->values[v].kind == HL_VALUE_ACT ? 0 : HL_NONE};
+        m.out->places[v] =
+            (hl_place){(hl_id)v, graph->values[v].kind == HL_VALUE_ACT ? 0 : HL_NONE};
     for (int32_t s = 0; s < schedule->n_steps; s++)
         m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
     share_views_and_updates(&m);

@@ -1,29 +1,34 @@
-/* Passes: each takes a graph from one legal form to the next; hl_graph_print shows it before and after any of them.
+/* Passes: each takes a graph from one legal form to the next; hl_graph_print shows it before and
+ * after any of them.
  *
- * A training graph goes through backward (autodiff) and training_step, which know no device; a plan then applies, in
- * this order: guard, double (where the device computes in float64), lower, pack, hoist, fuse, schedule, memory. */
+ * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
+ * then applies, in this order: guard, double (where the device computes in float64), lower, pack,
+ * hoist, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
 #include "backend/backend.h"
 
-/* Reverse accumulation: adds nodes for the gradients of a rank-0 value times seed (a rank-0 value of its dtype, or
- * HL_NONE for 1). out_grads[i] is the gradient with respect to wrt[i], in its shape, or HL_NONE when loss does not
- * depend on it differentiably. Only nodes between wrt and loss are visited. */
+/* Reverse accumulation: adds nodes for the gradients of a rank-0 value times seed (a rank-0 value
+ * of its dtype, or HL_NONE for 1). out_grads[i] is the gradient with respect to wrt[i], in its
+ * shape, or HL_NONE when loss does not depend on it differentiably. Only nodes between wrt and loss
+ * are visited. */
 hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt, int64_t n_wrt,
                            hl_id *out_grads);
 
-/* Turns commits of plain values into guarded ASSIGNs, so that a step that is not applied changes nothing. */
+/* Turns commits of plain values into guarded ASSIGNs, so that a step that is not applied changes
+ * nothing. */
 hl_status hl_pass_guard(hl_graph *graph);
 
-/* Every float becomes float64: values, stores, constants, dtype attributes. Resident sources keep their type. */
+/* Every float becomes float64: values, stores, constants, dtype attributes. Resident sources keep
+ * their type. */
 hl_status hl_pass_double(hl_graph *graph);
 
 /* Ops for which the device has no kernel become those it has, by the table's lower functions. */
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device);
 
-/* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone reads the product is
- * absorbed. For devices that pack. */
+/* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone
+ * reads the product is absorbed. For devices that pack. */
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
 /* What depends on parameters and constants alone moves from MICRO to BEGIN. */
@@ -44,21 +49,24 @@ typedef struct hl_step_spec {
     int64_t n_terms;
     const hl_id *params; /* trainable PARAM leaves: together elements [0, n) of store "param" */
     int64_t n_params;
-    int64_t rows;         /* samples in a micro-batch */
-    hl_op optimizer;      /* SGD, ADAM, RMSPROP or LION */
-    hl_attrs attrs;       /* of the optimizer op */
+    int64_t rows;           /* samples in a micro-batch */
+    hl_op optimizer;        /* SGD, ADAM, RMSPROP or LION */
+    hl_attrs attrs;         /* of the optimizer op */
     const double *segments; /* (n_segments, 4): begin, end, lr scale, weight decay */
     int64_t n_segments;
     int64_t n_table_rows, n_table_cols; /* scalar tables (S, T): store "table" */
-    double clip_norm;     /* 0: none */
-    double clip_value;    /* 0: none */
-    double ema;           /* decay; 0: none. Store "ema" */
+    double clip_norm;                   /* 0: none */
+    double clip_value;                  /* 0: none */
+    double ema;                         /* decay; 0: none. Store "ema" */
     bool ema_ramp;
-    bool accumulate; /* several micro-batches may form a step: gradients are summed in store "grad" */
+    bool accumulate; /* several micro-batches may form a step: gradients are summed in store "grad"
+                      */
 } hl_step_spec;
 
-/* Adds backward pass, accumulation, clipping, optimizer, EMA and the control nodes to a forward graph. out_loss is the
- * micro-batch's weighted loss; out_has_grad[i] is false for a parameter that the loss does not reach. */
-hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss, bool *out_has_grad);
+/* Adds backward pass, accumulation, clipping, optimizer, EMA and the control nodes to a forward
+ * graph. out_loss is the micro-batch's weighted loss; out_has_grad[i] is false for a parameter that
+ * the loss does not reach. */
+hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss,
+                                bool *out_has_grad);
 
 #endif

@@ -1,11 +1,14 @@
-/* Passes that bring a graph into the form a device runs: element type, loop-invariant work, lowering, packing. */
+/* Passes that bring a graph into the form a device runs: element type, loop-invariant work,
+ * lowering, packing. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-/* ---- float64 ---------------------------------------------------------------------------------------------------- */
+/* ---- float64
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool is_other_float(hl_dtype dtype)
 {
@@ -47,7 +50,9 @@ hl_status hl_pass_double(hl_graph *graph)
     return HL_OK;
 }
 
-/* ---- hoisting ---------------------------------------------------------------------------------------------------- */
+/* ---- hoisting
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static bool is_invariant(const hl_graph *graph, hl_id id)
 {
@@ -69,12 +74,16 @@ hl_status hl_pass_hoist(hl_graph *graph)
     return hl_rewrite_sort(graph);
 }
 
-/* ---- guards ------------------------------------------------------------------------------------------------------- */
+/* ---- guards
+ * -------------------------------------------------------------------------------------------------------
+ */
 
-/* The control block as the segment's guards must see it: after its CONTROL node where there is one. */
+/* The control block as the segment's guards must see it: after its CONTROL node where there is one.
+ */
 static hl_status find_guard(hl_graph *graph, hl_segment segment, hl_id *out_guard)
 {
-    static const hl_op last[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO, HL_OP_CONTROL_APPLY};
+    static const hl_op last[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO,
+                                                 HL_OP_CONTROL_APPLY};
     *out_guard = HL_NONE;
     for (int64_t i = 0; i < graph->n_nodes; i++)
         if (graph->nodes[i].op == last[segment]) {
@@ -89,13 +98,15 @@ hl_status hl_pass_guard(hl_graph *graph)
     for (int64_t i = 0; i < graph->n_commits; i++) {
         hl_commit commit = graph->commits[i];
         const hl_value *value = hl_graph_value(graph, commit.value);
-        if (value->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[value->node].op)->flags & HL_OP_GUARDED &&
+        if (value->kind == HL_VALUE_ACT &&
+            hl_op_get(graph->nodes[value->node].op)->flags & HL_OP_GUARDED &&
             graph->nodes[value->node].in[value->output] == commit.target)
             continue;
         hl_id guard, assigned;
         HL_TRY(find_guard(graph, commit.segment, &guard));
         graph->segment = commit.segment;
-        HL_TRY(hl_graph_add(graph, HL_OP_ASSIGN, (hl_id[]){commit.target, commit.value, guard}, 3, NULL, &assigned));
+        HL_TRY(hl_graph_add(graph, HL_OP_ASSIGN, (hl_id[]){commit.target, commit.value, guard}, 3,
+                            NULL, &assigned));
         graph->commits[i].value = assigned;
     }
     return hl_rewrite_sort(graph);
@@ -103,7 +114,9 @@ hl_status hl_pass_guard(hl_graph *graph)
 
 enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
 
-/* ---- lowering ------------------------------------------------------------------------------------------------------- */
+/* ---- lowering
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status make_identity_map(const hl_graph *graph, hl_id **out_map)
 {
@@ -147,14 +160,18 @@ cleanup:
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device)
 {
     bool changed = true;
-    for (int round = 0; changed && round < MOST_ROUNDS; round++) HL_TRY(lower_once(graph, device, &changed));
+    for (int round = 0; changed && round < MOST_ROUNDS; round++)
+        HL_TRY(lower_once(graph, device, &changed));
     return HL_OK;
 }
 
-/* ---- packing ----------------------------------------------------------------------------------------------------------- */
+/* ---- packing
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 /* One packed copy per matrix and orientation. */
-static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segment segment, hl_id *out_pack)
+static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segment segment,
+                           hl_id *out_pack)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
@@ -178,7 +195,8 @@ static hl_status reshape_to(hl_graph *graph, hl_id value, const hl_shape *shape,
 /* The RELU that alone reads this value, or HL_NONE. */
 static hl_node_id find_only_relu(const hl_graph *graph, const hl_uses *uses, hl_id value)
 {
-    if (value >= graph->n_values || uses->kept[value] || hl_uses_count(uses, value) != 1) return HL_NONE;
+    if (value >= graph->n_values || uses->kept[value] || hl_uses_count(uses, value) != 1)
+        return HL_NONE;
     hl_node_id user = uses->list[uses->start[value]];
     return graph->nodes[user].op == HL_OP_RELU ? user : HL_NONE;
 }
@@ -224,7 +242,9 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device)
     for (int64_t i = 0; i < n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         if (node->op != HL_OP_MATMUL || node->attrs.i[0]) continue;
-        if (hl_graph_shape(graph, node->in[1])->rank != 2 || hl_graph_shape(graph, node->in[0])->rank < 2) continue;
+        if (hl_graph_shape(graph, node->in[1])->rank != 2 ||
+            hl_graph_shape(graph, node->in[0])->rank < 2)
+            continue;
         HL_GOTO(pack_matmul(graph, &uses, (hl_node_id)i, map));
     }
     hl_rewrite_replace(graph, map, n_map);

@@ -11,7 +11,8 @@ hl_status hl_uses_init(const hl_graph *graph, hl_uses *out_uses)
     int64_t n_operands = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) n_operands += graph->nodes[i].n_in;
     size_t n_start = (size_t)graph->n_values + 1;
-    size_t bytes = n_start * sizeof(int32_t) * 2 + (size_t)n_operands * sizeof(hl_node_id) + n_start;
+    size_t bytes =
+        n_start * sizeof(int32_t) * 2 + (size_t)n_operands * sizeof(hl_node_id) + n_start;
     void *memory;
     HL_TRY(hl_alloc_zero(bytes, &memory));
     int32_t *start = memory, *next = start + n_start;
@@ -111,7 +112,8 @@ static hl_status place_node(sort_state *s, hl_node_id root)
         hl_node_id p = producer(s->graph, node->in[frame->next_in++]);
         if (p == HL_NONE || s->mark[p] == 3) continue;
         if (s->mark[p] == 2)
-            return hl_status_set(HL_ERROR_INTERNAL, "graph: no order exists, node %d feeds itself", p);
+            return hl_status_set(HL_ERROR_INTERNAL, "graph: no order exists, node %d feeds itself",
+                                 p);
         s->mark[p] = 2;
         s->stack[depth++] = (sort_frame){p, 0};
     }

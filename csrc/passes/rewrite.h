@@ -1,11 +1,12 @@
-/* What passes that change a graph share: uses, replacement of values, and a dead-code-free stable order. */
+/* What passes that change a graph share: uses, replacement of values, and a dead-code-free stable
+ * order. */
 #ifndef HL_PASSES_REWRITE_H
 #define HL_PASSES_REWRITE_H
 
 #include "ir/graph.h"
 
-/* Consumers of every value: users of value v are list[start[v]] ... list[start[v + 1] - 1] (node ids, one entry per
- * operand); kept[v]: a commit or an output needs it. */
+/* Consumers of every value: users of value v are list[start[v]] ... list[start[v + 1] - 1] (node
+ * ids, one entry per operand); kept[v]: a commit or an output needs it. */
 typedef struct hl_uses {
     int32_t *start;
     hl_node_id *list;
@@ -19,11 +20,12 @@ static inline int32_t hl_uses_count(const hl_uses *uses, hl_id value)
     return uses->start[value + 1] - uses->start[value];
 }
 
-/* Replaces every use of value v by map[v] (map[v] = v: keep; chains are followed). map has n_map entries; newer values
- * stand for themselves. */
+/* Replaces every use of value v by map[v] (map[v] = v: keep; chains are followed). map has n_map
+ * entries; newer values stand for themselves. */
 void hl_rewrite_replace(hl_graph *graph, hl_id *map, int64_t n_map);
 
-/* Drops nodes that nothing needs and restores the order: segments in turn, operands first, otherwise as before. */
+/* Drops nodes that nothing needs and restores the order: segments in turn, operands first,
+ * otherwise as before. */
 hl_status hl_rewrite_sort(hl_graph *graph);
 
 #endif

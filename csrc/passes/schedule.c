@@ -1,12 +1,13 @@
 /* Schedule: kernels for nodes, nodes into chains, chains into regions.
  *
- * List scheduling: while a region is open, the first ready node (in graph order) that can still join it does; when
- * none can, the region is closed, a barrier, and the first ready node opens the next. A node joins a chain when all it
- * reads from the open region comes row by row from that chain, and it works on rows that fit; it opens a chain of its
- * own in the region when it reads nothing from the region. So the gradient of a weight, which needs all rows, runs
- * beside the next chain instead of before it. A guarded update waits, a barrier away, for every reader of what it
- * overwrites. Rejected: levels by depth (breaks chains), and a task graph with a counter per block (its bookkeeping
- * costs more than the barriers it saves at these sizes). */
+ * List scheduling: while a region is open, the first ready node (in graph order) that can still
+ * join it does; when none can, the region is closed, a barrier, and the first ready node opens the
+ * next. A node joins a chain when all it reads from the open region comes row by row from that
+ * chain, and it works on rows that fit; it opens a chain of its own in the region when it reads
+ * nothing from the region. So the gradient of a weight, which needs all rows, runs beside the next
+ * chain instead of before it. A guarded update waits, a barrier away, for every reader of what it
+ * overwrites. Rejected: levels by depth (breaks chains), and a task graph with a counter per block
+ * (its bookkeeping costs more than the barriers it saves at these sizes). */
 #include "passes/schedule.h"
 
 #include <string.h>
@@ -29,15 +30,17 @@ typedef struct sched_state {
     int32_t *n_waits;      /* by node: operands and readers that are not placed yet */
     hl_node_id *wait_list; /* edges reader -> update, as pairs */
     int32_t n_wait, cap_wait;
-    int32_t *region_of;    /* by node: HL_NONE until placed */
+    int32_t *region_of; /* by node: HL_NONE until placed */
     int32_t *chain_of;
-    int32_t *chain_next;   /* by step in order of placing: next step of its chain */
+    int32_t *chain_next; /* by step in order of placing: next step of its chain */
     int32_t *chain_head, *chain_tail;
-    uint8_t *state;        /* by node: 1 ready, 2 placed */
-    int64_t first_open;    /* nodes before it are placed */
+    uint8_t *state;     /* by node: 1 ready, 2 placed */
+    int64_t first_open; /* nodes before it are placed */
 } sched_state;
 
-/* ---- dependencies ------------------------------------------------------------------------------------------------------ */
+/* ---- dependencies
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_view(const hl_graph *graph, hl_node_id node)
 {
@@ -62,7 +65,8 @@ static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
         x->kind == HL_VALUE_SOURCE || y->kind == HL_VALUE_SOURCE || x->store != y->store)
         return a == b;
     if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return true;
-    if (hl_graph_dtype(graph, a) == HL_DTYPE_U8 || hl_graph_dtype(graph, b) == HL_DTYPE_U8) return true;
+    if (hl_graph_dtype(graph, a) == HL_DTYPE_U8 || hl_graph_dtype(graph, b) == HL_DTYPE_U8)
+        return true;
     int64_t nx = hl_shape_numel(&x->type.shape), ny = hl_shape_numel(&y->type.shape);
     return x->offset < y->offset + ny && y->offset < x->offset + nx;
 }
@@ -70,7 +74,8 @@ static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
 static hl_status add_wait(sched_state *s, hl_node_id reader, hl_node_id update)
 {
     int64_t capacity = s->cap_wait;
-    HL_TRY(hl_alloc_grow((void **)&s->wait_list, &capacity, 2 * (s->n_wait + 1), sizeof(hl_node_id)));
+    HL_TRY(
+        hl_alloc_grow((void **)&s->wait_list, &capacity, 2 * (s->n_wait + 1), sizeof(hl_node_id)));
     s->cap_wait = (int32_t)capacity;
     s->wait_list[2 * s->n_wait] = reader;
     s->wait_list[2 * s->n_wait + 1] = update;
@@ -90,9 +95,12 @@ static hl_status add_update_waits(sched_state *s)
         for (int64_t i = 0; i < graph->n_nodes; i++) {
             const hl_node *node = &graph->nodes[i];
             bool reads = false;
-            if (i == update || node->segment != graph->commits[c].segment || is_view(graph, (hl_node_id)i)) continue;
+            if (i == update || node->segment != graph->commits[c].segment ||
+                is_view(graph, (hl_node_id)i))
+                continue;
             for (int32_t j = 0; j < node->n_in; j++)
-                reads |= leaves_overlap(graph, view_root(graph, node->in[j]), graph->commits[c].target);
+                reads |=
+                    leaves_overlap(graph, view_root(graph, node->in[j]), graph->commits[c].target);
             if (reads) HL_TRY(add_wait(s, (hl_node_id)i, update));
         }
     }
@@ -103,19 +111,22 @@ static void count_waits(sched_state *s)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++)
         for (int32_t j = 0; j < s->graph->nodes[i].n_in; j++)
-            s->n_waits[i] += hl_graph_value(s->graph, s->graph->nodes[i].in[j])->kind == HL_VALUE_ACT;
+            s->n_waits[i] +=
+                hl_graph_value(s->graph, s->graph->nodes[i].in[j])->kind == HL_VALUE_ACT;
 }
 
 static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain);
 
-/* Lowers the count of everything that waited for this node; views are placed at once, they are nothing to run. */
+/* Lowers the count of everything that waited for this node; views are placed at once, they are
+ * nothing to run. */
 static void release_users(sched_state *s, hl_node_id id)
 {
     const hl_node *node = &s->graph->nodes[id];
     for (int32_t o = 0; o < node->n_out; o++)
         for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1]; u++) {
             hl_node_id user = s->uses.list[u];
-            if (--s->n_waits[user] == 0 && is_view(s->graph, user)) place_node(s, user, HL_NONE, HL_NONE);
+            if (--s->n_waits[user] == 0 && is_view(s->graph, user))
+                place_node(s, user, HL_NONE, HL_NONE);
         }
     for (int32_t w = 0; w < s->n_wait; w++)
         if (s->wait_list[2 * w] == id) s->n_waits[s->wait_list[2 * w + 1]]--;
@@ -129,7 +140,9 @@ static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t 
     release_users(s, node);
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------------ */
+/* ---- joining
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -159,7 +172,8 @@ static int32_t find_chain(const sched_state *s, hl_node_id id, int32_t region)
     int32_t chain = JOIN_NEW;
     if (!req->rows || !s->chain) return JOIN_NO;
     for (int32_t w = 0; w < s->n_wait; w++)
-        if (s->wait_list[2 * w + 1] == id && s->region_of[s->wait_list[2 * w]] == region) return JOIN_NO;
+        if (s->wait_list[2 * w + 1] == id && s->region_of[s->wait_list[2 * w]] == region)
+            return JOIN_NO;
     for (int32_t j = 0; j < node->n_in; j++) {
         hl_id root = view_root(s->graph, node->in[j]);
         const hl_value *v = hl_graph_value(s->graph, root);
@@ -181,7 +195,9 @@ static bool rows_fit(const sched_state *s, int32_t chain, const hl_kernel_req *r
     return req->rows >= 4 * s->device->n_threads;
 }
 
-/* ---- building ----------------------------------------------------------------------------------------------------------- */
+/* ---- building
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t open_chain(sched_state *s, int32_t region, int64_t rows)
 {
@@ -209,7 +225,8 @@ static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t c
     place_node(s, id, region, chain);
 }
 
-/* The next node to run: one that joins the open region if there is one near, else the first that is ready. */
+/* The next node to run: one that joins the open region if there is one near, else the first that is
+ * ready. */
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
 {
     hl_node_id first = HL_NONE;
@@ -223,7 +240,8 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (first == HL_NONE) first = (hl_node_id)i;
         if (region == HL_NONE) break;
         int32_t chain = find_chain(s, (hl_node_id)i, region);
-        if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req)) chain = JOIN_NO;
+        if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req))
+            chain = JOIN_NO;
         if (chain == JOIN_NO) continue;
         *out_chain = chain;
         return (hl_node_id)i;
@@ -274,7 +292,9 @@ static hl_status order_steps(sched_state *s)
     return HL_OK;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
 {
@@ -331,7 +351,9 @@ static void cut_regions(const sched_state *s)
     }
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------------------------------- */
+/* ---- entry
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status choose_kernels(sched_state *s)
 {
@@ -367,7 +389,8 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     return HL_OK;
 }
 
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, hl_schedule *out_schedule)
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
+                           hl_schedule *out_schedule)
 {
     *out_schedule = (hl_schedule){0};
     sched_state s = {.graph = graph, .device = device, .chain = chain, .out = out_schedule};
@@ -381,7 +404,8 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     for (int64_t i = 0; i < graph->n_nodes; i++)
         if (is_view(graph, (hl_node_id)i) && !s.n_waits[i] && s.state[i] != 2)
             place_node(&s, (hl_node_id)i, HL_NONE, HL_NONE);
-    for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++) build_segment(&s, (hl_segment)segment);
+    for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
+        build_segment(&s, (hl_segment)segment);
     HL_GOTO(order_steps(&s));
     cut_regions(&s);
 cleanup:

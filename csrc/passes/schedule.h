@@ -1,10 +1,12 @@
-/* Schedule and memory map: the last two passes, which lay out a graph for a device without changing it.
+/* Schedule and memory map: the last two passes, which lay out a graph for a device without changing
+ * it.
  *
  * step    one node with the kernel that was chosen for it
  * chain   steps that one thread runs one after another on a block of rows
  * region  independent chains; between regions lies a barrier
  *
- * The memory map gives every value that a node makes an offset in the arena, or makes it part of another value. */
+ * The memory map gives every value that a node makes an offset in the arena, or makes it part of
+ * another value. */
 #ifndef HL_PASSES_SCHEDULE_H
 #define HL_PASSES_SCHEDULE_H
 
@@ -42,27 +44,30 @@ typedef struct hl_schedule {
     int32_t *step_of_node;                       /* HL_NONE: a view, or dead */
 } hl_schedule;
 
-/* Chooses kernels and cuts the graph into regions. chain false: one step per region. HL_ERROR_DEVICE when a node has
- * no kernel. */
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, hl_schedule *out_schedule);
+/* Chooses kernels and cuts the graph into regions. chain false: one step per region.
+ * HL_ERROR_DEVICE when a node has no kernel. */
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
+                           hl_schedule *out_schedule);
 void hl_schedule_deinit(hl_schedule *schedule);
 
 typedef struct hl_place {
-    hl_id root;     /* the value whose memory this one is (itself, or the leaf or value that holds it) */
-    int64_t offset; /* bytes behind the root's address; of a root: offset in the arena, HL_NONE for leaves */
+    hl_id
+        root; /* the value whose memory this one is (itself, or the leaf or value that holds it) */
+    int64_t offset; /* bytes behind the root's address; of a root: offset in the arena, HL_NONE for
+                       leaves */
 } hl_place;
 
 typedef struct hl_memory {
-    hl_place *places;        /* by value */
-    int64_t *scratch;        /* by step: arena offset, HL_NONE: none */
-    int64_t thread_scratch;  /* arena offset of n_threads areas */
+    hl_place *places;       /* by value */
+    int64_t *scratch;       /* by step: arena offset, HL_NONE: none */
+    int64_t thread_scratch; /* arena offset of n_threads areas */
     int64_t thread_stride;
     int64_t arena_bytes;
-    bool *elided;            /* by step: a concat whose operands were made in place */
+    bool *elided; /* by step: a concat whose operands were made in place */
 } hl_memory;
 
-hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule, const hl_device *device,
-                         hl_memory *out_memory);
+hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
+                         const hl_device *device, hl_memory *out_memory);
 void hl_memory_deinit(hl_memory *memory);
 size_t hl_value_bytes(const hl_graph *graph, hl_id value);
 

@@ -4,11 +4,12 @@
  * micro  forward, backward; with accumulation, gradients and denominators are added up
  * apply  divide, norm, clip, the control block's decision, optimizer, EMA
  *
- * Each loss is a sum and a denominator, so that class weights, ignored targets and masks divide once, by the window's
- * total. Without accumulation the division happens at the seed of the backward pass. With it, losses that share a
- * denominator share a gradient sum and are divided in apply; a loss without a denominator is divided by its rows, of
- * which the window's total is the number. So a second gradient buffer is needed only when losses with different
- * data-dependent denominators are accumulated. */
+ * Each loss is a sum and a denominator, so that class weights, ignored targets and masks divide
+ * once, by the window's total. Without accumulation the division happens at the seed of the
+ * backward pass. With it, losses that share a denominator share a gradient sum and are divided in
+ * apply; a loss without a denominator is divided by its rows, of which the window's total is the
+ * number. So a second gradient buffer is needed only when losses with different data-dependent
+ * denominators are accumulated. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,12 +33,15 @@ typedef struct step_state {
     int64_t n_flat;
     step_group *groups;
     int64_t n_groups;
-    hl_id *grads;     /* by parameter */
+    hl_id *grads; /* by parameter */
     bool *has_grad;
-    hl_id control;    /* as the current segment's guards must see it */
+    hl_id begun;   /* the control block after CONTROL_BEGIN */
+    hl_id control; /* as the current segment's guards must see it */
 } step_state;
 
-/* ---- small builders ------------------------------------------------------------------------------------------------ */
+/* ---- small builders
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static hl_status add2(step_state *s, hl_op op, hl_id a, hl_id b, hl_id *out)
 {
@@ -65,11 +69,13 @@ static hl_status divide_safely(step_state *s, hl_id sum, hl_id denominator, hl_i
     HL_TRY(number(s, 0.0, &zero));
     HL_TRY(number(s, 1.0, &one));
     HL_TRY(add2(s, HL_OP_EQ, denominator, zero, &is_zero));
-    HL_TRY(hl_graph_add(s->graph, HL_OP_WHERE, (hl_id[]){is_zero, one, denominator}, 3, NULL, &safe));
+    HL_TRY(
+        hl_graph_add(s->graph, HL_OP_WHERE, (hl_id[]){is_zero, one, denominator}, 3, NULL, &safe));
     return add2(s, HL_OP_DIV, sum, safe, out);
 }
 
-static hl_status leaf(step_state *s, const char *store, int64_t n, hl_shape shape, hl_value_kind kind, hl_id *out)
+static hl_status leaf(step_state *s, const char *store, int64_t n, hl_shape shape,
+                      hl_value_kind kind, hl_id *out)
 {
     int32_t index;
     HL_TRY(hl_graph_store(s->graph, store, s->dtype, n, &index));
@@ -83,7 +89,9 @@ static hl_status guarded(step_state *s, hl_op op, hl_id state, hl_id value, cons
     return hl_graph_commit(s->graph, state, out);
 }
 
-/* ---- losses ------------------------------------------------------------------------------------------------------------ */
+/* ---- losses
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status check_terms(const step_state *s)
 {
@@ -95,7 +103,8 @@ static hl_status check_terms(const step_state *s)
             return hl_status_set(HL_ERROR_TRACE, "loss: must be a scalar, got shape %s",
                                  hl_shape_format(&type->shape, text));
         if (!hl_dtype_is_float(type->dtype))
-            return hl_status_set(HL_ERROR_TRACE, "loss: must be floating, got %s", hl_dtype_name(type->dtype));
+            return hl_status_set(HL_ERROR_TRACE, "loss: must be floating, got %s",
+                                 hl_dtype_name(type->dtype));
     }
     return HL_OK;
 }
@@ -107,7 +116,8 @@ static hl_status build_loss(step_state *s, hl_id *out_loss)
     for (int64_t t = 0; t < s->spec->n_terms; t++) {
         const hl_step_term *term = &s->spec->terms[t];
         hl_id mean = term->sum;
-        if (term->denominator != HL_NONE) HL_TRY(divide_safely(s, term->sum, term->denominator, &mean));
+        if (term->denominator != HL_NONE)
+            HL_TRY(divide_safely(s, term->sum, term->denominator, &mean));
         HL_TRY(scale_by(s, mean, term->weight, &mean));
         if (*out_loss == HL_NONE)
             *out_loss = mean;
@@ -137,7 +147,9 @@ static hl_status build_groups(step_state *s)
     return HL_OK;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------------------------------- */
+/* ---- gradients
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 /* All gradients as one flat value in the parameters' order; a parameter without one gets zeros. */
 static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
@@ -145,7 +157,8 @@ static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
     const hl_step_spec *spec = s->spec;
     HL_TRY(hl_pass_autodiff(s->graph, loss, HL_NONE, spec->params, spec->n_params, s->grads));
     for (int64_t p = 0; p < spec->n_params; p++) {
-        hl_attrs flat = {.n_dims = 1, .dims = {hl_shape_numel(hl_graph_shape(s->graph, spec->params[p]))}};
+        hl_attrs flat = {.n_dims = 1,
+                         .dims = {hl_shape_numel(hl_graph_shape(s->graph, spec->params[p]))}};
         if (s->grads[p] == HL_NONE) {
             hl_id zero;
             HL_TRY(number(s, 0.0, &zero));
@@ -184,7 +197,7 @@ static hl_status build_accumulation(step_state *s, int64_t g)
     HL_TRY(build_flat_gradient(s, group->sum, &flat));
     if (denominator == HL_NONE) HL_TRY(number(s, (double)s->spec->rows, &denominator));
     s->graph->segment = HL_SEGMENT_BEGIN;
-    HL_TRY(hl_graph_control(s->graph, &s->control));
+    s->control = s->begun;
     HL_TRY(clear_state(s, grad));
     HL_TRY(clear_state(s, total));
     s->graph->segment = HL_SEGMENT_MICRO;
@@ -227,7 +240,9 @@ static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_i
     return HL_OK;
 }
 
-/* ---- apply ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- apply
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status build_square_norm(step_state *s, hl_id grad, hl_id factor, hl_id *out_square)
 {
@@ -312,21 +327,25 @@ static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
     return build_optimizer(s, grad, factor);
 }
 
-/* ---- control --------------------------------------------------------------------------------------------------------------------- */
+/* ---- control
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status build_begin(step_state *s)
 {
-    hl_id control, tables, begun, lr;
+    hl_id control, tables, lr;
     int32_t store;
     hl_type type = {HL_DTYPE_F64, hl_shape_2d(s->spec->n_table_rows, s->spec->n_table_cols)};
     hl_attrs attrs = {.i = {s->dtype}};
     HL_TRY(hl_graph_scalar(s->graph, "lr", &lr));
     s->graph->segment = HL_SEGMENT_BEGIN;
     HL_TRY(hl_graph_control(s->graph, &control));
-    HL_TRY(hl_graph_store(s->graph, "table", HL_DTYPE_F64, s->spec->n_table_rows * s->spec->n_table_cols, &store));
+    HL_TRY(hl_graph_store(s->graph, "table", HL_DTYPE_F64,
+                          s->spec->n_table_rows * s->spec->n_table_cols, &store));
     HL_TRY(hl_graph_leaf(s->graph, HL_VALUE_STATE, type, store, 0, "table", &tables));
-    HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_BEGIN, (hl_id[]){control, tables}, 2, &attrs, &begun));
-    HL_TRY(hl_graph_commit(s->graph, control, begun));
+    HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_BEGIN, (hl_id[]){control, tables}, 2, &attrs,
+                        &s->begun));
+    HL_TRY(hl_graph_commit(s->graph, control, s->begun));
     s->graph->segment = HL_SEGMENT_MICRO;
     return HL_OK;
 }
@@ -342,19 +361,25 @@ static hl_status build_micro_end(step_state *s, hl_id loss)
     return HL_OK;
 }
 
-/* ---- entry --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- entry
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status check_params(step_state *s)
 {
     for (int64_t p = 0; p < s->spec->n_params; p++) {
         const hl_value *value = hl_graph_value(s->graph, s->spec->params[p]);
-        if (value->kind != HL_VALUE_PARAM || value->offset != s->n_flat || value->type.dtype != s->dtype)
-            return hl_status_set(HL_ERROR_CONFIG, "training step: parameter %d must lie at element %lld of the store",
-                                 (int)p, (long long)s->n_flat);
+        if (value->kind != HL_VALUE_PARAM || value->offset != s->n_flat ||
+            value->type.dtype != s->dtype)
+            return hl_status_set(
+                HL_ERROR_CONFIG,
+                "training step: parameter %d must lie at element %lld of the store", (int)p,
+                (long long)s->n_flat);
         s->n_flat += hl_shape_numel(&value->type.shape);
     }
     if (!s->n_flat)
-        return hl_status_set(HL_ERROR_CONFIG, "training step: the model must have a trainable parameter, got none");
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "training step: the model must have a trainable parameter, got none");
     return HL_OK;
 }
 
@@ -372,17 +397,21 @@ static hl_status build_step(step_state *s, hl_id *out_loss)
     return HL_OK;
 }
 
-hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss, bool *out_has_grad)
+hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss,
+                                bool *out_has_grad)
 {
     step_state s = {.graph = graph, .spec = spec, .has_grad = out_has_grad};
     void *memory = NULL;
     *out_loss = HL_NONE;
-    if (!spec->n_terms) return hl_status_set(HL_ERROR_CONFIG, "training step: a loss is needed, got none");
+    if (!spec->n_terms)
+        return hl_status_set(HL_ERROR_CONFIG, "training step: a loss is needed, got none");
     if (!spec->n_params)
-        return hl_status_set(HL_ERROR_CONFIG, "training step: the model must have a trainable parameter, got none");
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "training step: the model must have a trainable parameter, got none");
     s.dtype = hl_graph_dtype(graph, spec->params[0]);
     hl_status status = HL_OK;
-    HL_GOTO(hl_alloc_zero((size_t)spec->n_terms * sizeof(step_group) + (size_t)spec->n_params * sizeof(hl_id),
+    HL_GOTO(hl_alloc_zero((size_t)spec->n_terms * sizeof(step_group) +
+                              (size_t)spec->n_params * sizeof(hl_id),
                           &memory));
     s.groups = memory;
     s.grads = (hl_id *)(s.groups + spec->n_terms);

@@ -14,6 +14,7 @@ typedef struct hl_instr {
     void *scratch;
     bool prepared;
     bool elided; /* its work was done by the layout */
+    bool opens;  /* guarded update of BEGIN: opens the window */
 } hl_instr;
 
 struct hl_plan {
@@ -35,6 +36,9 @@ struct hl_plan {
     int32_t n_slots;
     hl_feed *feed;
     int32_t k;
+    bool join, hold; /* the window was opened by, or is left to, another plan */
+    bool trains;     /* has a window at all; else BEGIN runs once per run */
+    bool begun;
     /* Where a run stands, so that it can go on after a deadline. */
     bool in_step;
     hl_segment segment;

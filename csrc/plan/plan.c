@@ -7,7 +7,9 @@
 #include "base/alloc.h"
 #include "passes/passes.h"
 
-/* ---- building ---------------------------------------------------------------------------------------------------------- */
+/* ---- building
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options)
 {
@@ -25,7 +27,8 @@ static hl_status make_stores(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
     for (int64_t i = 0; i < graph->n_stores; i++)
-        HL_TRY(hl_session_store(plan->session, graph->stores[i].name, graph->stores[i].dtype, graph->stores[i].n));
+        HL_TRY(hl_session_store(plan->session, graph->stores[i].name, graph->stores[i].dtype,
+                                graph->stores[i].n));
     return hl_session_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
 }
 
@@ -38,7 +41,8 @@ static hl_status make_slots(hl_plan *plan)
     HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->sources));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
     for (int64_t v = 0; v < graph->n_values; v++)
-        if (graph->values[v].kind == HL_VALUE_INPUT) plan->inputs[graph->values[v].store] = (hl_id)v;
+        if (graph->values[v].kind == HL_VALUE_INPUT)
+            plan->inputs[graph->values[v].store] = (hl_id)v;
     int64_t bytes = 0;
     for (size_t f = 0; f < n_fields; f++)
         bytes += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
@@ -66,8 +70,10 @@ static hl_status make_instructions(hl_plan *plan)
         n_args += node->n_in + node->n_out;
     }
     plan->n_args = n_args;
-    HL_TRY(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *plan->instrs, (void **)&plan->instrs));
-    HL_TRY(hl_alloc_zero(((size_t)n_args * (size_t)plan->n_slots + 1) * sizeof(void *), (void **)&plan->args));
+    HL_TRY(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *plan->instrs,
+                         (void **)&plan->instrs));
+    HL_TRY(hl_alloc_zero(((size_t)n_args * (size_t)plan->n_slots + 1) * sizeof(void *),
+                         (void **)&plan->args));
     int64_t first = 0;
     for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
         hl_instr *instr = &plan->instrs[s];
@@ -77,6 +83,9 @@ static hl_status make_instructions(hl_plan *plan)
         instr->segment = node->segment;
         instr->first_arg = first;
         instr->elided = plan->memory.elided[s];
+        instr->opens =
+            node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_GUARDED;
+        plan->trains |= node->op == HL_OP_CONTROL_BEGIN;
         first += node->n_in + node->n_out;
         instr->state.kernel = instr->kernel;
         if (!instr->kernel->prepare) continue;
@@ -86,7 +95,8 @@ static hl_status make_instructions(hl_plan *plan)
     return HL_OK;
 }
 
-hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options, hl_plan **out_plan)
+hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
+                         hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
     hl_status status = HL_OK;
@@ -139,7 +149,9 @@ void hl_plan_destroy(hl_plan *plan)
     hl_free(plan);
 }
 
-/* ---- addresses ------------------------------------------------------------------------------------------------------------- */
+/* ---- addresses
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
 {
@@ -147,17 +159,27 @@ static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **o
     hl_session_store_entry *entry;
     *out_address = NULL;
     switch (value->kind) {
-    case HL_VALUE_ACT: *out_address = (char *)plan->session->arena + plan->memory.places[id].offset; break;
-    case HL_VALUE_INPUT: *out_address = plan->fields[slot * plan->graph->n_inputs + value->store]; break;
-    case HL_VALUE_CONST: *out_address = (void *)value->data; break;
+    case HL_VALUE_ACT:
+        *out_address = (char *)plan->session->arena + plan->memory.places[id].offset;
+        break;
+    case HL_VALUE_INPUT:
+        *out_address = plan->fields[slot * plan->graph->n_inputs + value->store];
+        break;
+    case HL_VALUE_CONST:
+        *out_address = (void *)value->data;
+        break;
     case HL_VALUE_SOURCE:
         *out_address = (void *)plan->sources[value->store];
         if (!*out_address && hl_shape_numel(&value->type.shape))
-            return hl_status_set(HL_ERROR_CONFIG, "plan: source %d must be set before a run, got none", value->store);
+            return hl_status_set(HL_ERROR_CONFIG,
+                                 "plan: source %d must be set before a run, got none",
+                                 value->store);
         break;
     default:
         entry = hl_session_find(plan->session, plan->graph->stores[value->store].name);
-        if (!entry) return hl_status_set(HL_ERROR_INTERNAL, "plan: store %s is gone", plan->graph->stores[value->store].name);
+        if (!entry)
+            return hl_status_set(HL_ERROR_INTERNAL, "plan: store %s is gone",
+                                 plan->graph->stores[value->store].name);
         *out_address = (char *)entry->data + (size_t)value->offset * hl_dtype_bytes(entry->dtype);
     }
     return HL_OK;
@@ -175,14 +197,16 @@ hl_status hl_plan_bind(hl_plan *plan)
 {
     hl_session *session = plan->session;
     const hl_schedule *schedule = &plan->schedule;
-    if (plan->generation == session->generation && session->arena_bytes >= plan->memory.arena_bytes) return HL_OK;
+    if (plan->generation == session->generation && session->arena_bytes >= plan->memory.arena_bytes)
+        return HL_OK;
     HL_TRY(hl_session_reserve(session, plan->memory.arena_bytes));
     for (int32_t slot = 0; slot < plan->n_slots; slot++)
         for (int32_t s = 0; s < schedule->n_steps; s++) {
             const hl_instr *instr = &plan->instrs[s];
             const hl_node *node = &plan->graph->nodes[instr->node];
             void **args = plan->args + slot * plan->n_args + instr->first_arg;
-            for (int32_t j = 0; j < node->n_in; j++) HL_TRY(find_address(plan, node->in[j], slot, &args[j]));
+            for (int32_t j = 0; j < node->n_in; j++)
+                HL_TRY(find_address(plan, node->in[j], slot, &args[j]));
             for (int32_t j = 0; j < node->n_out; j++)
                 HL_TRY(find_address(plan, node->out + j, slot, &args[node->n_in + j]));
         }
@@ -196,19 +220,23 @@ hl_status hl_plan_bind(hl_plan *plan)
     return HL_OK;
 }
 
-/* ---- in and out ------------------------------------------------------------------------------------------------------------------ */
+/* ---- in and out
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
     if (index < 0 || index >= plan->graph->n_sources)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d", plan->graph->n_sources, index);
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d",
+                             plan->graph->n_sources, index);
     for (int64_t v = 0; v < plan->graph->n_values; v++) {
         const hl_value *value = &plan->graph->values[v];
         if (value->kind != HL_VALUE_SOURCE || value->store != index) continue;
         if (value->type.shape.dim[0] != rows)
-            return hl_status_set(HL_ERROR_SHAPE, "plan: source %s was planned with %lld rows, got %lld",
-                                 value->name ? value->name : "?", (long long)value->type.shape.dim[0],
-                                 (long long)rows);
+            return hl_status_set(HL_ERROR_SHAPE,
+                                 "plan: source %s was planned with %lld rows, got %lld",
+                                 value->name ? value->name : "?",
+                                 (long long)value->type.shape.dim[0], (long long)rows);
     }
     plan->sources[index] = data;
     plan->generation = -1;
@@ -221,20 +249,24 @@ hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
     return feed ? hl_feed_bind(feed, plan->fields, plan->graph->n_inputs) : HL_OK;
 }
 
-hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape, const void *data)
+hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
+                        const void *data)
 {
     char got[HL_SHAPE_TEXT], want[HL_SHAPE_TEXT];
     hl_device *device = plan->session->device;
     if (index < 0 || index >= plan->graph->n_inputs)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d inputs, got number %d", plan->graph->n_inputs, index);
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d inputs, got number %d",
+                             plan->graph->n_inputs, index);
     const hl_value *value = hl_graph_value(plan->graph, plan->inputs[index]);
     if (!hl_shape_equal(shape, &value->type.shape))
-        return hl_status_set(HL_ERROR_SHAPE, "input %s: must have shape %s, got %s", value->name ? value->name : "?",
-                             hl_shape_format(&value->type.shape, want), hl_shape_format(shape, got));
+        return hl_status_set(
+            HL_ERROR_SHAPE, "input %s: must have shape %s, got %s", value->name ? value->name : "?",
+            hl_shape_format(&value->type.shape, want), hl_shape_format(shape, got));
     int64_t n = hl_shape_numel(shape);
     if (!n) return HL_OK;
     if (dtype == value->type.dtype) {
-        HL_TRY(device->ops->copy(device, plan->fields[index], data, hl_value_bytes(plan->graph, plan->inputs[index]),
+        HL_TRY(device->ops->copy(device, plan->fields[index], data,
+                                 hl_value_bytes(plan->graph, plan->inputs[index]),
                                  HL_COPY_HOST_TO_DEVICE, NULL));
         return device->ops->synchronize(device, NULL);
     }
@@ -242,7 +274,8 @@ hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_s
     HL_TRY(hl_alloc(hl_value_bytes(plan->graph, plan->inputs[index]), &converted));
     hl_convert(value->type.dtype, converted, dtype, data, n);
     hl_status status = device->ops->copy(device, plan->fields[index], converted,
-                                         hl_value_bytes(plan->graph, plan->inputs[index]), HL_COPY_HOST_TO_DEVICE, NULL);
+                                         hl_value_bytes(plan->graph, plan->inputs[index]),
+                                         HL_COPY_HOST_TO_DEVICE, NULL);
     if (status == HL_OK) status = device->ops->synchronize(device, NULL);
     hl_free(converted);
     return status;
@@ -271,6 +304,12 @@ cleanup:
     hl_session_leave(plan->session);
     hl_free(copy);
     return status;
+}
+
+void hl_plan_window(hl_plan *plan, bool join, bool hold)
+{
+    plan->join = join;
+    plan->hold = hold;
 }
 
 void hl_plan_set_k(hl_plan *plan, int32_t k)

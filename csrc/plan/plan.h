@@ -1,10 +1,11 @@
 /* Session and plan: from a graph to launches.
  *
- * A session is one model's memory on one device: the persistent stores (parameters, moments, running statistics, the
- * control block) and one arena, which all plans of the session share because only one of them runs at a time. A plan
- * is a graph bound to a device: kernels chosen, every value at an address, cut into regions; it runs without
- * allocation. The flat program is regions of chains of instructions (passes/passes.h); between regions lies a barrier,
- * and there the run may return to the caller (deadline, stop) and go on later. */
+ * A session is one model's memory on one device: the persistent stores (parameters, moments,
+ * running statistics, the control block) and one arena, which all plans of the session share
+ * because only one of them runs at a time. A plan is a graph bound to a device: kernels chosen,
+ * every value at an address, cut into regions; it runs without allocation. The flat program is
+ * regions of chains of instructions (passes/passes.h); between regions lies a barrier, and there
+ * the run may return to the caller (deadline, stop) and go on later. */
 #ifndef HL_PLAN_PLAN_H
 #define HL_PLAN_PLAN_H
 
@@ -19,29 +20,32 @@ hl_status hl_session_create(hl_device *device, HL_GIVE hl_session **out_session)
 /* HL_ERROR_BUSY while a plan of it runs. Plans must be destroyed first. */
 void hl_session_destroy(HL_TAKE hl_session *session);
 /* Makes the store, zero-filled, unless the session has it in this dtype and size; another size is
- * HL_ERROR_SHAPE. dtype is the graph's; floats are held in the device's float type when that is F64. */
+ * HL_ERROR_SHAPE. dtype is the graph's; floats are held in the device's float type when that is
+ * F64. */
 hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
 /* Copies elements [first, first + n) in or out, converting between `dtype` and the store's own. */
-hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype,
-                           const void *src);
-hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype,
-                          void *dst);
+hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,
+                           hl_dtype dtype, const void *src);
+hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n,
+                          hl_dtype dtype, void *dst);
 /* dst store <- src store (best weights, EMA swap); sizes must match. */
 hl_status hl_session_copy(hl_session *session, const char *dst, const char *src);
-/* The control block, between runs. Host memory on the CPU; elsewhere a copy that write puts back. */
+/* The control block, between runs. Host memory on the CPU; elsewhere a copy that write puts back.
+ */
 hl_status hl_session_control_read(hl_session *session, hl_control *out_control);
 hl_status hl_session_control_write(hl_session *session, const hl_control *control);
 
 typedef struct hl_plan_options {
-    int32_t n_slots;  /* batch slots, at least 1 */
-    int32_t k;        /* micro-batches per step of a training graph; may be changed between runs */
-    bool fuse;        /* false: every op by itself, for tests */
-    bool chain;       /* false: one instruction per region, for tests */
+    int32_t n_slots; /* batch slots, at least 1 */
+    int32_t k;       /* micro-batches per step of a training graph; may be changed between runs */
+    bool fuse;       /* false: every op by itself, for tests */
+    bool chain;      /* false: one instruction per region, for tests */
 } hl_plan_options;
 
-/* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the graph names. */
-hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph, const hl_plan_options *options,
-                         HL_GIVE hl_plan **out_plan);
+/* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
+ * graph names. */
+hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph,
+                         const hl_plan_options *options, HL_GIVE hl_plan **out_plan);
 void hl_plan_destroy(HL_TAKE hl_plan *plan);
 
 /* Resident data of SOURCE leaf `index`: borrowed until the plan is destroyed or it is set again. */
@@ -49,7 +53,8 @@ hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t
 /* Where batches come from; borrowed. NULL: the caller fills slots by hl_plan_input. */
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed);
 /* Copies one INPUT into slot 0: type must match the leaf's. */
-hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape, const void *data);
+hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
+                        const void *data);
 /* Copies output `index` out, converting to dtype. */
 hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst);
 
@@ -61,13 +66,17 @@ typedef enum hl_run_end {
     HL_RUN_FEED_END  /* the feed has no further batch */
 } hl_run_end;
 
-/* Runs up to n_steps steps. deadline_ns 0: none. stop: raised by another thread or a signal handler, or NULL.
- * HL_ERROR_BUSY when the session already runs. HL_ERROR_DATA names op, row and value of an index out of range. */
+/* Runs up to n_steps steps. deadline_ns 0: none. stop: raised by another thread or a signal
+ * handler, or NULL. HL_ERROR_BUSY when the session already runs. HL_ERROR_DATA names op, row and
+ * value of an index out of range. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
 /* Forgets a step that was left in the middle. */
 void hl_plan_abandon(hl_plan *plan);
 void hl_plan_set_k(hl_plan *plan, int32_t k);
+/* A window that two plans share (full batches, then the tail): the first holds it open, without
+ * APPLY; the second joins it, without the guarded updates of BEGIN. */
+void hl_plan_window(hl_plan *plan, bool join, bool hold);
 
 typedef struct hl_plan_info {
     int64_t arena_bytes; /* activations, scratch */

@@ -1,8 +1,9 @@
 /* Run: the loop over regions.
  *
- * A region's blocks are those of all of its chains, numbered through; a thread takes a block and runs the chain's
- * steps on its rows, then what merges partial sums (`finish`) runs on the caller after the barrier. Between regions
- * the loop looks at the stop flag and the clock; a step that was interrupted goes on where it stood. */
+ * A region's blocks are those of all of its chains, numbered through; a thread takes a block and
+ * runs the chain's steps on its rows, then what merges partial sums (`finish`) runs on the caller
+ * after the barrier. Between regions the loop looks at the stop flag and the clock; a step that was
+ * interrupted goes on where it stood. */
 #include <string.h>
 
 #include "base/os.h"
@@ -17,11 +18,17 @@ typedef struct region_run {
 static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thread)
 {
     return (hl_launch){.scratch = instr->scratch,
-                       .thread_scratch = (char *)plan->thread_scratch + thread * plan->memory.thread_stride,
+                       .thread_scratch =
+                           (char *)plan->thread_scratch + thread * plan->memory.thread_stride,
                        .thread = thread,
                        .control = plan->control,
                        .node = instr->node,
                        .segment = instr->segment};
+}
+
+static bool is_skipped(const hl_plan *plan, const hl_instr *instr)
+{
+    return instr->elided || (instr->opens && plan->join);
 }
 
 static void run_block(void *context, int64_t block, int thread)
@@ -34,10 +41,11 @@ static void run_block(void *context, int64_t block, int thread)
     if (end > chain->rows) end = chain->rows;
     for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
         const hl_instr *instr = &plan->instrs[s];
-        if (instr->elided) continue;
+        if (is_skipped(plan, instr)) continue;
         int64_t per_row = plan->schedule.steps[s].rows_per_block_row;
         hl_launch launch = make_launch(plan, instr, thread);
-        instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row, end * per_row, &launch);
+        instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row,
+                             end * per_row, &launch);
     }
 }
 
@@ -53,10 +61,11 @@ static hl_status run_region(const hl_plan *plan, const hl_region *region, void *
         const hl_chain *chain = &plan->schedule.chains[c];
         for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
             const hl_instr *instr = &plan->instrs[s];
-            if (instr->elided) continue;
+            if (is_skipped(plan, instr)) continue;
             hl_launch launch = make_launch(plan, instr, 0);
             if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
-                HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, NULL));
+                HL_TRY(
+                    instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, NULL));
             else if (instr->kernel->finish)
                 instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
         }
@@ -72,8 +81,9 @@ static hl_status check_fault(hl_plan *plan)
     const hl_node *node = &plan->graph->nodes[control->error_code - 1];
     control->error_code = 0;
     return hl_status_set(HL_ERROR_DATA, "%s%s%s: index out of range, got %lld at position %lld",
-                         node->scope ? node->scope : "", node->scope ? ": " : "", hl_op_get(node->op)->name,
-                         (long long)control->error_value, (long long)control->error_row);
+                         node->scope ? node->scope : "", node->scope ? ": " : "",
+                         hl_op_get(node->op)->name, (long long)control->error_value,
+                         (long long)control->error_row);
 }
 
 typedef struct run_limits {
@@ -93,7 +103,8 @@ static bool is_over(const run_limits *limits, hl_run_end *out_end)
 }
 
 /* The regions of the current segment from where the plan stands; *out_over: stopped in between. */
-static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end *out_end, bool *out_over)
+static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end *out_end,
+                             bool *out_over)
 {
     int32_t end = plan->schedule.segment_first[plan->segment + 1];
     void **args = plan->args + plan->slot * plan->n_args;
@@ -134,7 +145,8 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
         }
         plan->in_step = true;
         plan->micro = 0;
-        enter_segment(plan, HL_SEGMENT_BEGIN);
+        enter_segment(plan, plan->begun && !plan->trains ? HL_SEGMENT_MICRO : HL_SEGMENT_BEGIN);
+        plan->begun = true;
     }
     for (;;) {
         HL_TRY(run_segment(plan, limits, out_end, &over));
@@ -144,8 +156,12 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
         } else if (plan->segment == HL_SEGMENT_MICRO) {
             feed_end = false;
             if (++plan->micro < plan->k) HL_TRY(take_batch(plan, &feed_end));
-            /* A window that the epoch cuts short is applied with what it has. */
-            enter_segment(plan, plan->micro < plan->k && !feed_end ? HL_SEGMENT_MICRO : HL_SEGMENT_APPLY);
+            if (plan->micro < plan->k && !feed_end)
+                enter_segment(plan, HL_SEGMENT_MICRO);
+            else if (plan->hold)
+                break;
+            else /* a window that the epoch cuts short is applied with what it has */
+                enter_segment(plan, HL_SEGMENT_APPLY);
         } else {
             break;
         }
@@ -154,8 +170,8 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
     return check_fault(plan);
 }
 
-static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *limits, hl_run_end *out_end,
-                           int64_t *out_steps)
+static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *limits,
+                           hl_run_end *out_end, int64_t *out_steps)
 {
     HL_TRY(hl_plan_bind(plan));
     *out_end = HL_RUN_DONE;
@@ -180,6 +196,7 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     *out_end = HL_RUN_DONE;
     *out_steps = 0;
     HL_TRY(hl_session_enter(plan->session, "run"));
+    plan->begun &= plan->in_step;
     hl_status status = run_steps(plan, n_steps, &limits, out_end, out_steps);
     if (status != HL_OK) plan->in_step = false;
     hl_session_leave(plan->session);

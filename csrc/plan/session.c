@@ -29,10 +29,12 @@ void hl_session_destroy(hl_session *session)
 hl_status hl_session_enter(hl_session *session, const char *what)
 {
     int idle = 0;
-    if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_RELAXED))
         return HL_OK;
-    return hl_status_set(HL_ERROR_BUSY, "%s: this model is already running in another thread; wait for it or stop it",
-                         what);
+    return hl_status_set(
+        HL_ERROR_BUSY,
+        "%s: this model is already running in another thread; wait for it or stop it", what);
 }
 
 void hl_session_leave(hl_session *session)
@@ -47,7 +49,8 @@ hl_session_store_entry *hl_session_find(hl_session *session, const char *name)
     return NULL;
 }
 
-/* Guards look at the control block even where no step is trained: it starts out permitting commits. */
+/* Guards look at the control block even where no step is trained: it starts out permitting commits.
+ */
 static hl_status init_control(hl_session *session)
 {
     hl_control control;
@@ -61,17 +64,21 @@ static hl_status init_control(hl_session *session)
 hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
 {
     hl_session_store_entry *known = hl_session_find(session, name);
-    if (hl_dtype_is_float(dtype) && session->device->float_type == HL_DTYPE_F64) dtype = HL_DTYPE_F64;
+    if (hl_dtype_is_float(dtype) && session->device->float_type == HL_DTYPE_F64)
+        dtype = HL_DTYPE_F64;
     if (known && known->dtype == dtype && known->n == n) return HL_OK;
     if (known)
-        return hl_status_set(HL_ERROR_SHAPE, "store %s: holds %lld elements of %s, got %lld of %s", name,
-                             (long long)known->n, hl_dtype_name(known->dtype), (long long)n, hl_dtype_name(dtype));
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: holds %lld elements of %s, got %lld of %s",
+                             name, (long long)known->n, hl_dtype_name(known->dtype), (long long)n,
+                             hl_dtype_name(dtype));
     size_t bytes;
     if (n < 0 || !hl_mul_size((size_t)n, hl_dtype_bytes(dtype), &bytes))
-        return hl_status_set(HL_ERROR_SHAPE, "store %s: size must fit memory, got %lld elements", name, (long long)n);
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: size must fit memory, got %lld elements",
+                             name, (long long)n);
     hl_session_store_entry entry = {.dtype = dtype, .n = n};
     hl_status status = HL_OK;
-    HL_GOTO(hl_alloc_grow((void **)&session->stores, &session->cap_stores, session->n_stores + 1, sizeof entry));
+    HL_GOTO(hl_alloc_grow((void **)&session->stores, &session->cap_stores, session->n_stores + 1,
+                          sizeof entry));
     HL_GOTO(hl_strdup(name, &entry.name));
     if (bytes) HL_GOTO(session->device->ops->memory_alloc(session->device, bytes, &entry.data));
     if (bytes) HL_GOTO(session->device->ops->fill_zero(session->device, entry.data, bytes, NULL));
@@ -100,8 +107,8 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
 /* Through a host copy in the store's dtype, in pieces, so that the peak stays small. */
 enum { PIECE = 1 << 16 };
 
-static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first, int64_t n, hl_dtype dtype,
-                          char *user, bool in)
+static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
+                          int64_t n, hl_dtype dtype, char *user, bool in)
 {
     hl_device *device = session->device;
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
@@ -113,10 +120,12 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
         char *stored = (char *)entry->data + (size_t)(first + i) * own;
         if (in) {
             hl_convert(entry->dtype, piece, dtype, user + (size_t)i * other, count);
-            HL_GOTO(device->ops->copy(device, stored, piece, (size_t)count * own, HL_COPY_HOST_TO_DEVICE, NULL));
+            HL_GOTO(device->ops->copy(device, stored, piece, (size_t)count * own,
+                                      HL_COPY_HOST_TO_DEVICE, NULL));
             HL_GOTO(device->ops->synchronize(device, NULL));
         } else {
-            HL_GOTO(device->ops->copy(device, piece, stored, (size_t)count * own, HL_COPY_DEVICE_TO_HOST, NULL));
+            HL_GOTO(device->ops->copy(device, piece, stored, (size_t)count * own,
+                                      HL_COPY_DEVICE_TO_HOST, NULL));
             HL_GOTO(device->ops->synchronize(device, NULL));
             hl_convert(dtype, user + (size_t)i * other, entry->dtype, piece, count);
         }
@@ -126,8 +135,8 @@ cleanup:
     return status;
 }
 
-hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype,
-                           const void *src)
+hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,
+                           hl_dtype dtype, const void *src)
 {
     hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "write"));
@@ -137,7 +146,8 @@ hl_status hl_session_write(hl_session *session, const char *name, int64_t first,
     return status;
 }
 
-hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n, hl_dtype dtype, void *dst)
+hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n,
+                          hl_dtype dtype, void *dst)
 {
     hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "read"));
@@ -156,10 +166,13 @@ hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
     HL_GOTO(find_range(session, dst, 0, 0, &to));
     HL_GOTO(find_range(session, src, 0, 0, &from));
     if (to->n != from->n || to->dtype != from->dtype)
-        HL_GOTO(hl_status_set(HL_ERROR_SHAPE, "copy: stores must be alike, got %s of %lld and %s of %lld elements", dst,
-                              (long long)to->n, src, (long long)from->n));
+        HL_GOTO(hl_status_set(HL_ERROR_SHAPE,
+                              "copy: stores must be alike, got %s of %lld and %s of %lld elements",
+                              dst, (long long)to->n, src, (long long)from->n));
     size_t bytes = (size_t)to->n * hl_dtype_bytes(to->dtype);
-    if (bytes) HL_GOTO(device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE, NULL));
+    if (bytes)
+        HL_GOTO(
+            device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE, NULL));
     HL_GOTO(device->ops->synchronize(device, NULL));
 cleanup:
     hl_session_leave(session);
