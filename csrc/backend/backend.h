@@ -31,9 +31,7 @@ typedef struct hl_event hl_event;
 typedef struct hl_capture hl_capture;
 typedef struct hl_kernel hl_kernel;
 
-/* ---- kernels
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 enum { HL_REASON_BYTES = 160 };
 typedef struct hl_reason {
@@ -114,9 +112,7 @@ static inline bool hl_launch_blocked(const hl_launch *launch, const hl_control *
                                                : hl_control_blocks_micro(control);
 }
 
-/* ---- devices
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 typedef enum hl_copy {
     HL_COPY_HOST_TO_DEVICE,
@@ -176,8 +172,7 @@ struct hl_backend {
                              HL_GIVE hl_device **out_device);
 };
 
-/* ---- registry: explicit, instantiated by the caller
- * --------------------------------------------------------------- */
+/* ---- registry: explicit, instantiated by the caller ------------------------------------------ */
 
 enum { HL_REGISTRY_MAX = 8 };
 typedef struct hl_registry {

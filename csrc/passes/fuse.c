@@ -31,8 +31,7 @@ typedef struct fuse_state {
     hl_node_id *stack;
 } fuse_state;
 
-/* ---- what can be fused
- * ---------------------------------------------------------------------------------------------- */
+/* ---- what can be fused ----------------------------------------------------------------------- */
 
 static bool is_float_or_bool(hl_dtype dtype)
 {
@@ -100,9 +99,7 @@ static hl_node_id producer_of(const hl_graph *graph, hl_id value)
     return v->kind == HL_VALUE_ACT ? v->node : HL_NONE;
 }
 
-/* ---- clusters
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- clusters -------------------------------------------------------------------------------- */
 
 /* A cluster's split from its sums; false when they disagree. */
 static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
@@ -230,9 +227,7 @@ static void grow_clusters(fuse_state *s)
     }
 }
 
-/* ---- programs
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 typedef struct emit_state {
     fuse_state *fuse;

@@ -45,9 +45,7 @@ size_t hl_value_bytes(const hl_graph *graph, hl_id value)
     return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
 }
 
-/* ---- lives
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- lives ----------------------------------------------------------------------------------- */
 
 static int32_t region_of_node(const memory_state *m, hl_node_id node)
 {
@@ -103,9 +101,7 @@ static void find_lives(memory_state *m)
     for (int64_t v = 0; v < graph->n_values; v++) extend_over_loop(m, (hl_id)v);
 }
 
-/* ---- sharing
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- sharing --------------------------------------------------------------------------------- */
 
 static void join(memory_state *m, hl_id value, hl_id root, int64_t offset)
 {
@@ -221,9 +217,7 @@ static void share_in_place(memory_state *m, int32_t step)
     }
 }
 
-/* ---- placing
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static bool overlap(life a, life b)
 {
@@ -312,9 +306,7 @@ static hl_status place_blocks(memory_state *m)
     return HL_OK;
 }
 
-/* ---- entry
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 static hl_status alloc_state(memory_state *m, void **out_memory)
 {

@@ -6,9 +6,7 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-/* ---- float64
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- float64 --------------------------------------------------------------------------------- */
 
 static bool is_other_float(hl_dtype dtype)
 {
@@ -50,9 +48,7 @@ hl_status hl_pass_double(hl_graph *graph)
     return HL_OK;
 }
 
-/* ---- hoisting
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- hoisting -------------------------------------------------------------------------------- */
 
 static bool is_invariant(const hl_graph *graph, hl_id id)
 {
@@ -74,9 +70,7 @@ hl_status hl_pass_hoist(hl_graph *graph)
     return hl_rewrite_sort(graph);
 }
 
-/* ---- guards
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- guards ---------------------------------------------------------------------------------- */
 
 /* The control block as the segment's guards must see it: after its CONTROL node where there is one.
  */
@@ -114,9 +108,7 @@ hl_status hl_pass_guard(hl_graph *graph)
 
 enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
 
-/* ---- lowering
- * -------------------------------------------------------------------------------------------------------
- */
+/* ---- lowering -------------------------------------------------------------------------------- */
 
 static hl_status make_identity_map(const hl_graph *graph, hl_id **out_map)
 {
@@ -165,9 +157,7 @@ hl_status hl_pass_lower(hl_graph *graph, hl_device *device)
     return HL_OK;
 }
 
-/* ---- packing
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* One packed copy per matrix and orientation. */
 static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segment segment,

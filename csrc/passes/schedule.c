@@ -38,9 +38,7 @@ typedef struct sched_state {
     int64_t first_open; /* nodes before it are placed */
 } sched_state;
 
-/* ---- dependencies
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- dependencies ---------------------------------------------------------------------------- */
 
 static bool is_view(const hl_graph *graph, hl_node_id node)
 {
@@ -140,9 +138,7 @@ static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t 
     release_users(s, node);
 }
 
-/* ---- joining
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
@@ -195,9 +191,7 @@ static bool rows_fit(const sched_state *s, int32_t chain, const hl_kernel_req *r
     return req->rows >= 4 * s->device->n_threads;
 }
 
-/* ---- building
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static int32_t open_chain(sched_state *s, int32_t region, int64_t rows)
 {
@@ -292,9 +286,7 @@ static hl_status order_steps(sched_state *s)
     return HL_OK;
 }
 
-/* ---- blocks
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
 {
@@ -351,9 +343,7 @@ static void cut_regions(const sched_state *s)
     }
 }
 
-/* ---- entry
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 static hl_status choose_kernels(sched_state *s)
 {

@@ -39,9 +39,7 @@ typedef struct step_state {
     hl_id control; /* as the current segment's guards must see it */
 } step_state;
 
-/* ---- small builders
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- small builders -------------------------------------------------------------------------- */
 
 static hl_status add2(step_state *s, hl_op op, hl_id a, hl_id b, hl_id *out)
 {
@@ -89,9 +87,7 @@ static hl_status guarded(step_state *s, hl_op op, hl_id state, hl_id value, cons
     return hl_graph_commit(s->graph, state, out);
 }
 
-/* ---- losses
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static hl_status check_terms(const step_state *s)
 {
@@ -147,9 +143,7 @@ static hl_status build_groups(step_state *s)
     return HL_OK;
 }
 
-/* ---- gradients
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* All gradients as one flat value in the parameters' order; a parameter without one gets zeros. */
 static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
@@ -240,9 +234,7 @@ static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_i
     return HL_OK;
 }
 
-/* ---- apply
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- apply ----------------------------------------------------------------------------------- */
 
 static hl_status build_square_norm(step_state *s, hl_id grad, hl_id factor, hl_id *out_square)
 {
@@ -327,9 +319,7 @@ static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
     return build_optimizer(s, grad, factor);
 }
 
-/* ---- control
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- control --------------------------------------------------------------------------------- */
 
 static hl_status build_begin(step_state *s)
 {
@@ -361,9 +351,7 @@ static hl_status build_micro_end(step_state *s, hl_id loss)
     return HL_OK;
 }
 
-/* ---- entry
- * ---------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 static hl_status check_params(step_state *s)
 {

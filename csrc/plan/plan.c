@@ -7,9 +7,7 @@
 #include "base/alloc.h"
 #include "passes/passes.h"
 
-/* ---- building
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options)
 {
@@ -149,9 +147,7 @@ void hl_plan_destroy(hl_plan *plan)
     hl_free(plan);
 }
 
-/* ---- addresses
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
 {
@@ -220,9 +216,7 @@ hl_status hl_plan_bind(hl_plan *plan)
     return HL_OK;
 }
 
-/* ---- in and out
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- in and out ------------------------------------------------------------------------------ */
 
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
