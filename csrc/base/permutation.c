@@ -8,10 +8,23 @@
 
 enum { CHUNK = 256, NARROW_BITS = 31 };
 
+/* Fisher and Yates. */
+static void shuffle_table(hl_permutation *p, hl_rng_key key, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), i, 3}, words[4];
+        hl_philox(key, counter, words);
+        uint32_t j = (uint32_t)((uint64_t)words[0] * (i + 1) >> 32);
+        p->table[i] = p->table[j];
+        p->table[j] = (uint8_t)i;
+    }
+}
+
 void hl_permutation_init(hl_permutation *permutation, hl_rng_key key, uint64_t epoch, uint64_t n)
 {
     uint32_t bits = 2;
     while (bits < 63 && (uint64_t)1 << bits < n) bits++;
+    memset(permutation, 0, sizeof *permutation);
     permutation->n = n;
     permutation->low_bits = (bits + 1) / 2;
     permutation->n_high = (uint32_t)(n == 0 ? 1 : ((n - 1) >> permutation->low_bits) + 1);
@@ -19,6 +32,7 @@ void hl_permutation_init(hl_permutation *permutation, hl_rng_key key, uint64_t e
         uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), block, 2};
         hl_philox(key, counter, permutation->keys + 4 * block);
     }
+    if (n <= HL_PERMUTATION_TABLE) shuffle_table(permutation, key, epoch);
 }
 
 static bool is_narrow(const hl_permutation *p)
@@ -115,6 +129,7 @@ static void walk_chunk(const hl_permutation *p, int64_t *out)
 uint64_t hl_permutation_at(const hl_permutation *permutation, uint64_t position)
 {
     assert(position < permutation->n);
+    if (permutation->n <= HL_PERMUTATION_TABLE) return permutation->table[position];
     uint64_t image = position;
     do image = is_narrow(permutation) ? permute_narrow(permutation, image)
                                       : permute_wide(permutation, image);

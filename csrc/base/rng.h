@@ -64,14 +64,16 @@ void hl_rng_fill_trunc_normal(hl_rng_key key, double mean, double std, double lo
  * keyed hash of one side to the other, modulo that side's size. n_high * 2^low_bits is less than
  * n + 2^low_bits, so that cycle walking (an image >= n is mapped again) is rare: about 1/sqrt(n).
  * Up to n = 2^31 both sides fit 16 bits and so does the hash, which is vector code on every CPU.
- * Rejected: a Feistel network on a power of two (up to four walks an index), a table (8 n bytes and
- * a shuffle per epoch). */
-enum { HL_PERMUTATION_ROUNDS = 8 };
+ * Up to n = 64 the sides are too short to mix (a test counts orders): there a shuffled table.
+ * Rejected: a Feistel network on a power of two (up to four walks an index), a table for every n
+ * (8 n bytes and a shuffle per epoch). */
+enum { HL_PERMUTATION_ROUNDS = 8, HL_PERMUTATION_TABLE = 64 };
 typedef struct hl_permutation {
     uint64_t n;
     uint32_t low_bits; /* 1 to 32 */
     uint32_t n_high;
     uint32_t keys[HL_PERMUTATION_ROUNDS];
+    uint8_t table[HL_PERMUTATION_TABLE]; /* n <= HL_PERMUTATION_TABLE: the images */
 } hl_permutation;
 /* n <= INT64_MAX. */
 void hl_permutation_init(hl_permutation *permutation, hl_rng_key key, uint64_t epoch, uint64_t n);
