@@ -70,9 +70,7 @@ HL_SIMD hl_v truth(hl_vm mask)
 }
 HL_SIMD hl_v pw_sign(hl_v a)
 {
-    hl_v one = hl_v_copysign(hl_v_set1(1), a);
-    hl_vm keeps = hl_vm_or(hl_v_eq(a, hl_v_zero()), hl_v_is_nan(a));
-    return hl_v_select(keeps, a, one);
+    return truth(hl_v_gt(a, hl_v_zero())) - truth(hl_v_lt(a, hl_v_zero()));
 }
 HL_SIMD hl_v pw_rsqrt(hl_v a)
 {

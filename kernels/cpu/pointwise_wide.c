@@ -28,7 +28,7 @@
         break;                                                                                     \
     }                                                                                              \
     case HL_PW_SIGN:                                                                               \
-        EACH(x > 0 ? 1 : x < 0 ? -1 : x);                                                          \
+        EACH((x > 0) - (x < 0));                                                          \
     case HL_PW_RELU:                                                                               \
         EACH(x < 0 ? 0 : x);                                                                       \
     case HL_PW_NOT:                                                                                \

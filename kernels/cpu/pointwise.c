@@ -1,0 +1,365 @@
+/* The pointwise engine: runs pointwise programs (fused nodes, single pointwise nodes, sums over
+ * leading or trailing dims) chunk by chunk, so that everything between a program's loads and its
+ * stores stays in the first-level cache.
+ *
+ * What does not change is computed once: numbers once per block of rows, values that repeat with
+ * the row (normalisation scales, biases) once per block or per piece of a long row. Elements do
+ * not depend on how they are cut. Sums over rows are one partial per `grain` rows, in the order
+ * of the rows, merged by finish in a fixed tree; sums over columns stay inside a row. */
+#include "kernels/cpu/pointwise_plan.h"
+#include "kernels/cpu/random.h"
+
+typedef struct pw_run {
+    const pw_plan *plan;
+    void *const *args;
+    unsigned char *scratch, *thread_scratch;
+    pw_run_fn run;
+    void *at[PW_VALUES]; /* addresses of the values for the current chunk */
+    pw_random random;
+    double row_sum[HL_PROGRAM_OUTS]; /* SUM_COLS over the pieces of a long row (int64 in I64) */
+} pw_run;
+
+/* ---- operands that are laid out ---- */
+
+static void fill_value(pw_kind kind, unsigned char *dst, hl_dtype dtype, const void *src, int64_t n)
+{
+    double value; /* room for any kind */
+    HL_ISA_NAME(hl_pw_load)(kind, &value, dtype, src, 1);
+    if (kind == PW_F32) {
+        float number;
+        memcpy(&number, &value, sizeof number);
+        hl_v all = hl_v_set1(number);
+        /* Buffers have room for a vector more, which the next run overwrites. */
+        for (int64_t i = 0; i < n; i += HL_VL) hl_v_store((float *)(void *)dst + i, all);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) memcpy(dst + 8 * i, &value, 8);
+}
+
+/* Elements [start, start + n) of the iteration, from an operand of any broadcast form. */
+static void expand_view(const pw_plan *plan, const pw_view *view, const unsigned char *src,
+                        int64_t start, int64_t n, unsigned char *dst)
+{
+    int64_t index[HL_MAX_RANK], offset = 0, rest = start;
+    int last = view->n_dims - 1;
+    size_t src_bytes = hl_dtype_bytes(view->dtype), dst_bytes = plan->element_bytes;
+    for (int d = last; d >= 0; d--) {
+        index[d] = rest % view->dim[d];
+        rest /= view->dim[d];
+        offset += index[d] * view->stride[d];
+    }
+    while (n > 0) {
+        int64_t run = hl_cpu_min(view->dim[last] - index[last], n);
+        if (view->stride[last] == 0) {
+            fill_value(plan->kind, dst, view->dtype, src + (size_t)offset * src_bytes, run);
+        } else {
+            HL_ISA_NAME(hl_pw_load)
+            (plan->kind, dst, view->dtype, src + (size_t)offset * src_bytes, run);
+        }
+        n -= run;
+        dst += (size_t)run * dst_bytes;
+        offset -= index[last] * view->stride[last];
+        index[last] = 0;
+        for (int d = last - 1; d >= 0; d--) {
+            offset += view->stride[d];
+            if (++index[d] < view->dim[d]) break;
+            offset -= view->dim[d] * view->stride[d];
+            index[d] = 0;
+        }
+    }
+}
+
+static void load_operand(const pw_run *run, const pw_step *step, int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    const pw_view *view = &plan->view[step->in];
+    const unsigned char *src = run->args[step->in];
+    if (view->is_flat || view->n_dims == 0) {
+        src += view->is_flat ? (size_t)start * hl_dtype_bytes(view->dtype) : 0;
+        HL_ISA_NAME(hl_pw_load)(plan->kind, run->at[step->dst], view->dtype, src, n);
+    } else {
+        expand_view(plan, view, src, start, n, run->at[step->dst]);
+    }
+}
+
+/* ---- one chunk ---- */
+
+/* Runs the steps of one span; start is the flat index of the first element (in a unit for COLS). */
+static void run_steps(pw_run *run, pw_span span, int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    run->random.begin = start;
+    for (int s = 0; s < plan->n_steps; s++) {
+        const pw_step *step = &plan->step[s];
+        if (step->span != span) continue;
+        if (step->is_placed) {
+            const unsigned char *src = run->args[step->in];
+            run->at[s] = (void *)(uintptr_t)(src + (size_t)start * plan->element_bytes);
+            continue;
+        }
+        if (plan->value[s].place == PW_OUTPUT) {
+            unsigned char *dst = run->args[plan->n_in + plan->value[s].index];
+            run->at[s] = dst + (size_t)start * plan->element_bytes;
+        }
+        if (step->op == HL_PW_LOAD) {
+            load_operand(run, step, start, n);
+        } else {
+            run->run(step, run->at, n, &run->random);
+        }
+    }
+}
+
+static void store_row_sums(pw_run *run, int j, int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    const pw_output *out = &plan->out[j];
+    unsigned char *dst = run->args[plan->n_in + j];
+    dst += (size_t)(start / plan->unit) * hl_dtype_bytes(out->dtype);
+    if (plan->unit > PW_CHUNK) {
+        bool is_first = start % plan->unit == 0, is_last = (start + n) % plan->unit == 0;
+        void *sum = &run->row_sum[j];
+        HL_ISA_NAME(hl_pw_sum_cols)(plan->kind, sum, run->at[out->value], 1, n, !is_first);
+        if (is_last) HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sum, 1);
+        return;
+    }
+    double sums[PW_CHUNK];
+    int64_t n_rows = n / plan->unit;
+    HL_ISA_NAME(hl_pw_sum_cols)
+    (plan->kind, sums, run->at[out->value], n_rows, plan->unit, false);
+    HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sums, n_rows);
+}
+
+static unsigned char *find_partial(const pw_run *run, const pw_output *out, int64_t partial)
+{
+    return run->scratch + out->partial + (size_t)partial * out->partial_bytes;
+}
+
+/* start: flat index of the chunk; partial: the grain that it belongs to. */
+static void run_chunk(pw_run *run, int64_t start, int64_t n, int64_t partial)
+{
+    const pw_plan *plan = run->plan;
+    run_steps(run, PW_EACH, start, n);
+    for (int j = 0; j < plan->n_out; j++) {
+        const pw_output *out = &plan->out[j];
+        const void *value = run->at[out->value];
+        if (out->reduce == HL_PW_SUM_COLS) {
+            store_row_sums(run, j, start, n);
+        } else if (out->reduce == HL_PW_SUM_ROWS) {
+            bool is_piece = plan->unit > PW_CHUNK;
+            size_t first = is_piece ? (size_t)(start % plan->unit) * plan->element_bytes : 0;
+            HL_ISA_NAME(hl_pw_sum_rows)
+            (plan->kind, find_partial(run, out, partial) + first, value,
+             is_piece ? 1 : n / plan->unit, is_piece ? n : plan->unit);
+        } else if (out->reduce == HL_PW_SUM_ALL) {
+            HL_ISA_NAME(hl_pw_sum_all)(plan->kind, find_partial(run, out, partial), value, n);
+        } else if (!out->is_placed) {
+            unsigned char *dst = run->args[plan->n_in + j];
+            dst += (size_t)start * hl_dtype_bytes(out->dtype);
+            if (dst != value) HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, value, n);
+        }
+    }
+}
+
+static void clear_partials(const pw_run *run, int64_t begin, int64_t end)
+{
+    for (int j = 0; j < run->plan->n_out; j++) {
+        const pw_output *out = &run->plan->out[j];
+        size_t bytes = (size_t)(end - begin) * out->partial_bytes;
+        if (bytes > 0) memset(find_partial(run, out, begin), 0, bytes);
+    }
+}
+
+/* ---- a block of rows ---- */
+
+/* Elements [begin, end), within one grain where there are partial sums. */
+static void run_short_units(pw_run *run, int64_t begin, int64_t end, int64_t partial)
+{
+    for (int64_t start = begin; start < end; start += run->plan->chunk) {
+        run_chunk(run, start, hl_cpu_min(run->plan->chunk, end - start), partial);
+    }
+}
+
+/* One piece of every unit in [begin, end). */
+static void run_piece(pw_run *run, int64_t begin, int64_t end, int64_t piece, int64_t grain)
+{
+    int64_t unit = run->plan->unit, n = hl_cpu_min(run->plan->chunk, unit - piece);
+    run_steps(run, PW_COLS, piece, n);
+    for (int64_t start = begin; start < end; start += unit) {
+        run_chunk(run, start + piece, n, start / grain);
+    }
+}
+
+static void run_long_units(pw_run *run, int64_t begin, int64_t end, int64_t grain)
+{
+    const pw_plan *plan = run->plan;
+    if (!plan->is_row_major) {
+        for (int64_t piece = 0; piece < plan->unit; piece += plan->chunk) {
+            run_piece(run, begin, end, piece, grain);
+        }
+        return;
+    }
+    for (int64_t start = begin; start < end; start += plan->unit) {
+        for (int64_t piece = 0; piece < plan->unit; piece += plan->chunk) {
+            run_piece(run, start, start + plan->unit, piece, grain);
+        }
+    }
+}
+
+static void start_run(pw_run *run, const pw_plan *plan, void *const *args, const hl_launch *launch)
+{
+    static const pw_run_fn run_of[] = {HL_ISA_NAME(hl_pw_run_f32), HL_ISA_NAME(hl_pw_run_f64),
+                                       HL_ISA_NAME(hl_pw_run_i64)};
+    run->plan = plan, run->args = args;
+    run->scratch = launch->scratch, run->thread_scratch = launch->thread_scratch;
+    run->run = run_of[plan->kind];
+    for (int s = 0; s < plan->n_steps; s++) {
+        run->at[s] = run->thread_scratch + plan->value[s].offset;
+    }
+    if (plan->has_random) {
+        const hl_control *control = args[plan->control];
+        run->random.step = (uint32_t)control->attempted;
+        run->random.first_sample = (uint64_t)control->micro_row;
+        run->random.per_sample = plan->per_sample;
+    }
+}
+
+/* Nothing to iterate over: sums over it are zero all the same. */
+static void finish_empty(const pw_run *run)
+{
+    const pw_plan *plan = run->plan;
+    clear_partials(run, 0, plan->n_partials);
+    for (int j = 0; j < plan->n_out; j++) {
+        const pw_output *out = &plan->out[j];
+        size_t bytes = (size_t)out->n * hl_dtype_bytes(out->dtype);
+        if (out->reduce == HL_PW_SUM_COLS && bytes > 0) memset(run->args[plan->n_in + j], 0, bytes);
+    }
+}
+
+static void run_block(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                      const hl_launch *launch)
+{
+    const pw_plan *plan = state->impl;
+    pw_run run;
+    start_run(&run, plan, args, launch);
+    if (plan->rows * plan->cols == 0) {
+        finish_empty(&run);
+        return;
+    }
+    run_steps(&run, PW_ONE, 0, 1);
+    int64_t first = begin * plan->cols, last = end * plan->cols;
+    int64_t grain = plan->has_partials ? plan->req.grain * plan->cols : last;
+    if (plan->has_partials) clear_partials(&run, first / grain, hl_cpu_ceil_div(last, grain));
+    if (plan->unit > PW_CHUNK) {
+        run_long_units(&run, first, last, hl_cpu_max(grain, 1));
+        return;
+    }
+    int64_t n_laid_out = hl_cpu_min(plan->chunk, last - first);
+    run_steps(&run, PW_COLS, 0, n_laid_out);
+    for (int64_t start = first; start < last;) {
+        int64_t stop = plan->has_partials ? hl_cpu_min(last, (start / grain + 1) * grain) : last;
+        run_short_units(&run, start, stop, plan->has_partials ? start / grain : 0);
+        start = stop;
+    }
+}
+
+/* ---- merging ---- */
+
+#define MERGE(T)                                                                                   \
+    for (int64_t step = 1; step < n_partials; step *= 2) {                                         \
+        for (int64_t p = 0; p + step < n_partials; p += 2 * step) {                                \
+            T *into = (T *)(void *)partials + p * n, *from = into + step * n;                      \
+            for (int64_t i = 0; i < n; i++) into[i] += from[i];                                    \
+        }                                                                                          \
+    }
+
+static void merge_partials(pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
+{
+    if (kind == PW_F32) {
+        MERGE(float)
+    } else if (kind == PW_F64) {
+        MERGE(double)
+    } else {
+        MERGE(int64_t)
+    }
+}
+
+static void finish_sums(const hl_kernel_state *state, void *const *args, const hl_launch *launch)
+{
+    const pw_plan *plan = state->impl;
+    for (int j = 0; j < plan->n_out; j++) {
+        const pw_output *out = &plan->out[j];
+        bool is_all = out->reduce == HL_PW_SUM_ALL;
+        if (!is_all && out->reduce != HL_PW_SUM_ROWS) continue;
+        /* The sum of everything is kept in eight bytes whatever the program computes in. */
+        pw_kind kind = is_all && plan->kind == PW_F32 ? PW_F64 : plan->kind;
+        unsigned char *partials = (unsigned char *)launch->scratch + out->partial;
+        merge_partials(kind, partials, plan->n_partials, out->n);
+        HL_ISA_NAME(hl_pw_store)(kind, out->dtype, args[plan->n_in + j], partials, out->n);
+    }
+}
+
+/* ---- kernels ---- */
+
+static hl_status query_sums(hl_device *device, const hl_graph *graph, hl_node_id node,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    pw_plan plan;
+    HL_TRY(HL_ISA_NAME(hl_pw_plan_make)(graph, node, &plan, out_why_not));
+    *out_req = plan.req;
+    return HL_OK;
+}
+
+/* Without `finish`, so that nothing has to wait after it. */
+static hl_status query_rows(hl_device *device, const hl_graph *graph, hl_node_id node,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    pw_plan plan;
+    HL_TRY(HL_ISA_NAME(hl_pw_plan_make)(graph, node, &plan, out_why_not));
+    if (plan.has_partials) return hl_reason_set(out_why_not, "needs outputs by row, got a sum");
+    *out_req = plan.req;
+    return HL_OK;
+}
+
+static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                   hl_kernel_state *out_state)
+{
+    (void)device;
+    hl_reason why_not;
+    HL_TRY(hl_alloc(sizeof(pw_plan), &out_state->impl));
+    hl_status status = HL_ISA_NAME(hl_pw_plan_make)(graph, node, out_state->impl, &why_not);
+    if (status != HL_OK) {
+        hl_free(out_state->impl);
+        out_state->impl = NULL;
+    }
+    return status;
+}
+
+#define KERNEL(OP)                                                                                 \
+    static const hl_kernel kernel_##OP = {.op = HL_OP_##OP,                                        \
+                                          .name = HL_CPU_NAME("pointwise"),                        \
+                                          .query = query_rows,                                     \
+                                          .prepare = prepare_pointwise,                            \
+                                          .block = run_block};
+#define SUM_KERNEL(OP)                                                                             \
+    static const hl_kernel kernel_sum_##OP = {.op = HL_OP_##OP,                                    \
+                                              .name = HL_CPU_NAME("pointwise.sum"),                \
+                                              .query = query_sums,                                 \
+                                              .prepare = prepare_pointwise,                        \
+                                              .block = run_block,                                  \
+                                              .finish = finish_sums};
+#define POINTWISE_OPS(X)                                                                           \
+    X(NEG) X(ABS) X(SIGN) X(EXP) X(EXPM1) X(LOG) X(LOG1P) X(SQRT) X(RSQRT) X(RECIPROCAL) X(SIN)    \
+    X(COS) X(TANH) X(SIGMOID) X(SOFTPLUS) X(ERF) X(RELU) X(FLOOR) X(CEIL) X(ROUND) X(ISFINITE)     \
+    X(NOT) X(CAST) X(ADD) X(SUB) X(MUL) X(DIV) X(POW) X(MOD) X(MAXIMUM) X(MINIMUM) X(EQ) X(NE)     \
+    X(LT) X(LE) X(GT) X(GE) X(AND) X(OR) X(WHERE) X(DROPOUT_MASK) X(UNIFORM) X(SUM)                \
+    X(POINTWISE_FUSED)
+#define SUM_OPS(X) X(SUM) X(POINTWISE_FUSED)
+POINTWISE_OPS(KERNEL)
+SUM_OPS(SUM_KERNEL)
+
+#define ENTRY(OP) &kernel_##OP,
+#define SUM_ENTRY(OP) &kernel_sum_##OP,
+const hl_kernel *const HL_ISA_NAME(hl_cpu_pointwise_kernels)[] = {
+    POINTWISE_OPS(ENTRY) SUM_OPS(SUM_ENTRY) NULL};

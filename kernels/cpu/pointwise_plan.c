@@ -1,0 +1,466 @@
+/* Makes a pw_plan from a pointwise program. See pointwise_plan.h for the idea. */
+#include "kernels/cpu/pointwise_plan.h"
+
+enum {
+    BUFFER_ALIGN = 64,
+    PARTIAL_ELEMENTS = 1 << 22 /* that the partial sums of one output may take */
+};
+
+/* ---- operands ---- */
+
+/* Drops dims of size 1 and merges neighbours that are walked in step. */
+static void view_operand(const hl_shape *shape, const hl_type *type, pw_view *out_view)
+{
+    int64_t stride[HL_MAX_RANK], step = 1;
+    for (int d = shape->rank - 1; d >= 0; d--) {
+        int own = d - (shape->rank - type->shape.rank);
+        bool is_held = own < 0 || type->shape.dim[own] == 1;
+        stride[d] = is_held ? 0 : step;
+        if (!is_held) step *= type->shape.dim[own];
+    }
+    pw_view view = {.dtype = type->dtype};
+    for (int d = 0; d < shape->rank; d++) {
+        if (shape->dim[d] == 1) continue;
+        int last = view.n_dims - 1;
+        if (last >= 0 && view.stride[last] == stride[d] * shape->dim[d]) {
+            view.dim[last] *= shape->dim[d];
+            view.stride[last] = stride[d];
+        } else {
+            view.dim[view.n_dims] = shape->dim[d];
+            view.stride[view.n_dims++] = stride[d];
+        }
+    }
+    if (view.n_dims == 1 && view.stride[0] == 0) view.n_dims = 0;
+    view.is_flat = view.n_dims == 1;
+    view.period = 1;
+    for (int d = view.n_dims > 1 && view.stride[0] == 0; d < view.n_dims; d++) {
+        view.period *= view.dim[d];
+    }
+    *out_view = view;
+}
+
+/* True when the operand has all of the first k dims; *out_none when it has none of them. */
+static bool has_leading_dims(const hl_shape *shape, const hl_shape *operand, int k, bool *out_none)
+{
+    bool has_all = true, has_none = true;
+    for (int d = 0; d < k; d++) {
+        if (shape->dim[d] == 1) continue;
+        int own = d - (shape->rank - operand->rank);
+        bool has = own >= 0 && operand->dim[own] != 1;
+        has_all = has_all && has;
+        has_none = has_none && !has;
+    }
+    *out_none = has_none;
+    return has_all;
+}
+
+/* ---- kind ---- */
+
+static bool needs_floats(const hl_pw_instr *instr)
+{
+    switch (instr->op) {
+    case HL_PW_NUMBER:
+        return !(instr->number >= -0x1p53 && instr->number <= 0x1p53) ||
+               instr->number != (double)(int64_t)instr->number;
+    case HL_PW_DROPOUT:
+    case HL_PW_UNIFORM:
+    case HL_PW_EXP:
+    case HL_PW_EXPM1:
+    case HL_PW_LOG:
+    case HL_PW_LOG1P:
+    case HL_PW_SQRT:
+    case HL_PW_RSQRT:
+    case HL_PW_RECIPROCAL:
+    case HL_PW_SIN:
+    case HL_PW_COS:
+    case HL_PW_TANH:
+    case HL_PW_SIGMOID:
+    case HL_PW_SOFTPLUS:
+    case HL_PW_ERF:
+    case HL_PW_DIV:
+    case HL_PW_POW:
+    case HL_PW_FMA:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                           const pw_plan *plan, int64_t total)
+{
+    bool is_integer = true, is_double = false;
+    for (int i = 0; i < program->n_in; i++) {
+        if (plan->view[i].is_control) continue;
+        const hl_type *type = hl_cpu_in(graph, node, i);
+        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
+        bool is_whole = plan->view[i].n_dims > 0 || total == 1;
+        is_double = is_double || (type->dtype == HL_DTYPE_F64 && is_whole);
+    }
+    for (int j = 0; j < program->n_out; j++) {
+        hl_dtype dtype = hl_cpu_out(graph, node, j)->dtype;
+        is_integer = is_integer && !hl_dtype_is_float(dtype);
+        is_double = is_double || dtype == HL_DTYPE_F64;
+    }
+    for (int s = 0; s < program->n_code; s++) {
+        is_integer = is_integer && !needs_floats(&program->code[s]);
+    }
+    return is_double ? PW_F64 : is_integer ? PW_I64 : PW_F32;
+}
+
+/* ---- cutting ---- */
+
+/* The most leading dims that may be cut into rows: every operand must have all of them or none, so
+ * that a row of the work is a row of each, and sums over columns must stay inside a row. */
+static int choose_row_dims(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                           const pw_plan *plan)
+{
+    const hl_shape *shape = &program->shape;
+    int limit = shape->rank > 1 ? shape->rank - 1 : shape->rank;
+    if (hl_shape_span(shape, 0, limit) == 1) limit = shape->rank;
+    for (int j = 0; j < program->n_out; j++) {
+        int reduce = plan->out[j].reduce;
+        if (reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_COLS) {
+            limit = (int)hl_cpu_min(limit, program->split);
+        }
+    }
+    for (int k = limit; k > 0; k--) {
+        bool agrees = true, has_none;
+        for (int i = 0; i < program->n_in && agrees; i++) {
+            if (plan->view[i].is_control) continue;
+            const hl_shape *operand = &hl_cpu_in(graph, node, i)->shape;
+            agrees = has_leading_dims(shape, operand, k, &has_none) || has_none;
+        }
+        if (agrees) return k;
+    }
+    return 0;
+}
+
+static void choose_unit(pw_plan *plan, int64_t total)
+{
+    plan->unit = 1;
+    plan->chunk = PW_CHUNK;
+    if (total == 0) return;
+    for (int i = 0; i < plan->n_in; i++) {
+        pw_view *view = &plan->view[i];
+        bool repeats = !view->is_control && view->n_dims > 1 && view->stride[0] == 0;
+        if (repeats && plan->cols % view->period == 0) {
+            plan->unit = hl_cpu_max(plan->unit, view->period);
+        }
+    }
+    if (plan->has_row_sums) plan->unit = plan->sum_cols;
+    for (int i = 0; i < plan->n_in; i++) {
+        pw_view *view = &plan->view[i];
+        if (view->is_control) continue;
+        bool is_cols = plan->unit > 1 && view->period < total && plan->unit % view->period == 0;
+        view->span = view->n_dims == 0 ? PW_ONE : is_cols ? PW_COLS : PW_EACH;
+    }
+    if (plan->unit <= PW_CHUNK) {
+        plan->chunk = PW_CHUNK / plan->unit * plan->unit;
+    } else {
+        int64_t n_pieces = hl_cpu_ceil_div(plan->unit, PW_CHUNK);
+        plan->chunk = hl_round_up(hl_cpu_ceil_div(plan->unit, n_pieces), 16);
+    }
+}
+
+/* ---- values ---- */
+
+static void add_step(pw_plan *plan, const pw_step *step, pw_span span)
+{
+    int s = plan->n_steps++;
+    plan->step[s] = *step;
+    plan->step[s].dst = (uint8_t)s;
+    plan->step[s].span = (uint8_t)span;
+    plan->value[s] = (pw_value){.span = (uint8_t)span, .place = PW_BUFFER, .last_use = (int16_t)s};
+}
+
+/* Registers may be written again; from here on every step has a value of its own. */
+static void add_code(pw_plan *plan, const hl_program *program)
+{
+    uint8_t value_of[256] = {0};
+    for (int s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[s];
+        const uint8_t reg[3] = {instr->a, instr->b, instr->c};
+        pw_step step = {.op = instr->op, .in = instr->in, .number = instr->number, .key = instr->key};
+        uint8_t *operand[3] = {&step.a, &step.b, &step.c};
+        pw_span span = PW_ONE;
+        int n_operands = hl_pw_operands((hl_pw_op)instr->op);
+        /* Operands that a micro-op lacks repeat its first, so that they may be read. */
+        for (int i = 0; i < 3 && n_operands > 0; i++) {
+            uint8_t value = value_of[reg[i < n_operands ? i : 0]];
+            *operand[i] = value;
+            if (plan->value[value].span == PW_ONE) step.scalar |= (uint8_t)(1 << i);
+            if (plan->value[value].span > span) span = (pw_span)plan->value[value].span;
+            plan->value[value].last_use = (int16_t)s;
+        }
+        if (instr->op == HL_PW_LOAD) span = plan->view[instr->in].span;
+        if (instr->op == HL_PW_CAST) step.dtype = (uint8_t)instr->number;
+        if (instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM) {
+            step.threshold = hl_dropout_threshold(instr->number);
+            step.number = hl_dropout_scale(instr->number);
+            plan->has_random = true;
+            plan->control = instr->in;
+            span = PW_EACH;
+        }
+        value_of[instr->dst] = (uint8_t)s;
+        add_step(plan, &step, span);
+    }
+    for (int j = 0; j < program->n_out; j++) {
+        plan->out[j].value = value_of[program->out[j].reg];
+        if (plan->value[plan->out[j].value].span != PW_ONE) continue;
+        pw_step spread = {.op = PW_SPREAD, .a = plan->out[j].value, .scalar = 1};
+        plan->value[spread.a].last_use = (int16_t)plan->n_steps;
+        plan->out[j].value = (uint8_t)plan->n_steps;
+        add_step(plan, &spread, PW_EACH);
+    }
+    for (int j = 0; j < program->n_out; j++) {
+        plan->value[plan->out[j].value].last_use = (int16_t)plan->n_steps;
+    }
+}
+
+static hl_dtype native_dtype(pw_kind kind)
+{
+    return kind == PW_F32 ? HL_DTYPE_F32 : kind == PW_F64 ? HL_DTYPE_F64 : HL_DTYPE_I64;
+}
+
+/* Values that need no buffer: loads without conversion, and results computed where they belong. */
+static void place_values(pw_plan *plan)
+{
+    hl_dtype native = native_dtype(plan->kind);
+    for (int s = 0; s < plan->n_steps; s++) {
+        pw_step *step = &plan->step[s];
+        if (step->op != HL_PW_LOAD) continue;
+        const pw_view *view = &plan->view[step->in];
+        bool is_piece = plan->unit > PW_CHUNK && view->n_dims == 2 && view->period == plan->unit &&
+                        view->span == PW_COLS;
+        if (view->dtype != native || !(view->is_flat || is_piece)) continue;
+        step->is_placed = true;
+        plan->value[s].place = PW_INPUT;
+        plan->value[s].index = step->in;
+    }
+    for (int j = 0; j < plan->n_out; j++) {
+        pw_value *value = &plan->value[plan->out[j].value];
+        /* A load may write beyond its last element, which a buffer has room for. */
+        bool fits = plan->out[j].reduce == HL_PW_FULL && plan->out[j].dtype == native &&
+                    plan->step[plan->out[j].value].op != HL_PW_LOAD;
+        if (!fits || value->span != PW_EACH || value->place != PW_BUFFER) continue;
+        value->place = PW_OUTPUT;
+        value->index = (uint8_t)j;
+        plan->out[j].is_placed = true;
+    }
+}
+
+/* True when nothing reads input i of a chunk after output 0 of the chunk was written. */
+static bool is_read_before_output(const pw_plan *plan, int i)
+{
+    const pw_output *out = &plan->out[0];
+    const pw_view *view = &plan->view[i];
+    if (!view->is_flat || hl_dtype_bytes(view->dtype) != hl_dtype_bytes(out->dtype)) return false;
+    for (int s = 0; s < plan->n_steps; s++) {
+        if (plan->step[s].op != HL_PW_LOAD || plan->step[s].in != i) continue;
+        int last = plan->step[s].is_placed ? plan->value[s].last_use : s;
+        if (last == plan->n_steps && plan->n_out > 1) return false;
+        if (out->is_placed && last > out->value) return false;
+    }
+    return true;
+}
+
+/* Output 0 may lie over a flat input of its size that it does not disturb. */
+static uint64_t find_in_place(const hl_node *node, const pw_plan *plan)
+{
+    uint64_t mask = 0;
+    if (plan->n_out == 0 || plan->out[0].reduce != HL_PW_FULL) return 0;
+    for (int i = 0; i < plan->n_in; i++) {
+        bool fits = true;
+        for (int other = 0; other < plan->n_in && fits; other++) {
+            if (node->in[other] == node->in[i]) fits = is_read_before_output(plan, other);
+        }
+        if (fits) mask |= (uint64_t)1 << i;
+    }
+    return mask;
+}
+
+/* Offsets in the thread's scratch: numbers and row vectors keep theirs, the others give it back
+ * after their last use. Micro-ops may write over an operand. */
+static size_t assign_buffers(pw_plan *plan)
+{
+    size_t buffer_bytes = (PW_CHUNK + 16) * plan->element_bytes, used = 0;
+    size_t free_list[PW_VALUES];
+    int n_free = 0;
+    for (int s = 0; s < plan->n_steps; s++) {
+        if (plan->value[s].span == PW_EACH || plan->value[s].place != PW_BUFFER) continue;
+        plan->value[s].offset = used;
+        used += plan->value[s].span == PW_ONE ? BUFFER_ALIGN : buffer_bytes;
+    }
+    for (int s = 0; s < plan->n_steps; s++) {
+        for (int v = 0; v < s; v++) {
+            const pw_value *dead = &plan->value[v];
+            bool frees = dead->span == PW_EACH && dead->place == PW_BUFFER && dead->last_use == s;
+            if (frees) free_list[n_free++] = dead->offset;
+        }
+        pw_value *value = &plan->value[s];
+        if (value->span != PW_EACH || value->place != PW_BUFFER) continue;
+        if (n_free > 0) {
+            value->offset = free_list[--n_free];
+        } else {
+            value->offset = used;
+            used += buffer_bytes;
+        }
+        if (value->last_use == s) free_list[n_free++] = value->offset;
+    }
+    return used;
+}
+
+/* ---- requirements ---- */
+
+/* Rough ns per element on one core, from measured throughput of the AVX2 and AVX-512 kernels. */
+static double estimate_cost(const pw_plan *plan)
+{
+    double cost = 0;
+    for (int s = 0; s < plan->n_steps; s++) {
+        if (plan->step[s].span != PW_EACH) continue;
+        switch (plan->step[s].op) {
+        case HL_PW_LOAD:
+            cost += 0.1;
+            break;
+        case HL_PW_DROPOUT:
+        case HL_PW_UNIFORM:
+            cost += 0.5;
+            break;
+        case HL_PW_EXP:
+        case HL_PW_EXPM1:
+        case HL_PW_LOG:
+        case HL_PW_LOG1P:
+        case HL_PW_SIN:
+        case HL_PW_COS:
+        case HL_PW_TANH:
+        case HL_PW_SIGMOID:
+        case HL_PW_SOFTPLUS:
+        case HL_PW_ERF:
+        case HL_PW_POW:
+            cost += 0.6;
+            break;
+        case HL_PW_MOD:
+            cost += 8;
+            break;
+        default:
+            cost += plan->kind == PW_F32 ? 0.07 : 0.5;
+            break;
+        }
+    }
+    return cost + 0.1 * plan->n_out;
+}
+
+static void set_partials(pw_plan *plan)
+{
+    size_t used = 0;
+    plan->req.grain = hl_cpu_line_grain(4 * hl_cpu_min(hl_cpu_max(plan->cols, 1), 16));
+    plan->n_partials = 1;
+    if (plan->has_partials) {
+        int64_t grain = hl_cpu_grain(plan->rows), widest = hl_cpu_max(plan->sum_cols, 1);
+        while (grain < plan->rows && plan->rows / grain * widest > PARTIAL_ELEMENTS) grain *= 2;
+        plan->req.grain = grain;
+        plan->n_partials = hl_cpu_ceil_div(plan->rows, grain);
+    }
+    for (int j = 0; j < plan->n_out; j++) {
+        pw_output *out = &plan->out[j];
+        bool is_rows = out->reduce == HL_PW_SUM_ROWS;
+        if (!is_rows && out->reduce != HL_PW_SUM_ALL) continue;
+        out->partial = used;
+        out->partial_bytes = is_rows ? (size_t)plan->sum_cols * plan->element_bytes : 8;
+        size_t bytes = out->partial_bytes * (size_t)plan->n_partials;
+        used += (size_t)hl_round_up((int64_t)bytes, HL_ALIGN);
+    }
+    plan->req.scratch_bytes = used;
+}
+
+static void set_row_masks(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                          int k, pw_plan *plan)
+{
+    for (int i = 0; i < plan->n_in; i++) {
+        bool has_none;
+        if (plan->view[i].is_control || k == 0) continue;
+        const hl_shape *operand = &hl_cpu_in(graph, node, i)->shape;
+        bool has_all = has_leading_dims(&program->shape, operand, k, &has_none);
+        if (has_all && plan->rows > 1) plan->req.row_in |= (uint64_t)1 << i;
+    }
+    for (int j = 0; j < plan->n_out; j++) {
+        int reduce = plan->out[j].reduce;
+        bool is_row = reduce == HL_PW_FULL || reduce == HL_PW_SUM_COLS;
+        if (is_row) plan->req.row_out |= (uint64_t)1 << j;
+    }
+}
+
+static hl_status read_program(const hl_graph *graph, hl_node_id id, hl_program *out_program,
+                              hl_reason *out_why_not)
+{
+    const hl_node *node = &graph->nodes[id];
+    if (node->op == HL_OP_POINTWISE_FUSED) {
+        *out_program = *node->program;
+        return HL_OK;
+    }
+    if (hl_program_from_node(graph, id, out_program) == HL_OK) return HL_OK;
+    return hl_reason_set(out_why_not, "needs a pointwise program, got %s", hl_status_message());
+}
+
+static void read_outputs(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                         pw_plan *plan)
+{
+    int64_t n_rows = hl_shape_span(&program->shape, 0, program->split);
+    plan->sum_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
+    for (int j = 0; j < program->n_out; j++) {
+        const hl_type *type = hl_cpu_out(graph, node, j);
+        int reduce = program->out[j].reduce;
+        if (reduce == HL_PW_SUM_COLS && plan->sum_cols == 1) reduce = HL_PW_FULL;
+        if (reduce == HL_PW_SUM_ROWS && n_rows == 1) reduce = HL_PW_FULL;
+        if (reduce == HL_PW_SUM_ROWS && plan->sum_cols == 1) reduce = HL_PW_SUM_ALL;
+        plan->out[j] = (pw_output){.reduce = (uint8_t)reduce, .dtype = type->dtype};
+        plan->out[j].n = hl_shape_numel(&type->shape);
+        bool is_partial = reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_ALL;
+        plan->has_partials = plan->has_partials || is_partial;
+        bool needs_unit = reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_COLS;
+        plan->has_row_sums = plan->has_row_sums || needs_unit;
+        plan->is_row_major = plan->is_row_major || reduce == HL_PW_SUM_COLS;
+    }
+}
+
+hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_plan *out_plan,
+                                       hl_reason *out_why_not)
+{
+    hl_program program;
+    HL_TRY(read_program(graph, id, &program, out_why_not));
+    const hl_node *node = &graph->nodes[id];
+    pw_plan *plan = out_plan;
+    memset(plan, 0, sizeof *plan);
+    plan->n_in = program.n_in, plan->n_out = program.n_out;
+    plan->control = -1;
+    for (int s = 0; s < program.n_code; s++) {
+        const hl_pw_instr *instr = &program.code[s];
+        bool is_random = instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM;
+        if (is_random) plan->view[instr->in].is_control = true;
+    }
+    int64_t total = hl_shape_numel(&program.shape);
+    for (int i = 0; i < plan->n_in; i++) {
+        if (plan->view[i].is_control) continue;
+        view_operand(&program.shape, hl_cpu_in(graph, node, i), &plan->view[i]);
+    }
+    read_outputs(graph, node, &program, plan);
+    plan->kind = choose_kind(graph, node, &program, plan, total);
+    plan->element_bytes = plan->kind == PW_F32 ? 4 : 8;
+    int k = total > 0 ? choose_row_dims(graph, node, &program, plan) : 0;
+    plan->rows = hl_shape_span(&program.shape, 0, k);
+    plan->cols = total / plan->rows;
+    plan->per_sample = program.shape.rank > 1 ? hl_shape_span(&program.shape, 1, program.shape.rank)
+                                              : 1;
+    choose_unit(plan, total);
+    add_code(plan, &program);
+    place_values(plan);
+    plan->req.rows = plan->rows;
+    plan->req.deterministic = true;
+    plan->req.in_place = total > 0 ? find_in_place(node, plan) : 0;
+    plan->req.thread_scratch_bytes = assign_buffers(plan);
+    plan->req.row_cost = estimate_cost(plan) * (double)plan->cols;
+    set_partials(plan);
+    set_row_masks(graph, node, &program, k, plan);
+    return HL_OK;
+}
