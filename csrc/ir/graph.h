@@ -104,8 +104,9 @@ typedef struct hl_node {
 
 typedef struct hl_commit {
     hl_id target; /* PARAM or STATE leaf */
-    hl_id value;  /* same type */
+    hl_id value;  /* same type; when added: same shape */
     hl_segment segment;
+    bool added; /* target <- target + value, in the target's dtype */
 } hl_commit;
 
 typedef struct hl_graph {
@@ -165,6 +166,8 @@ hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
 /* target <- value in the graph's current segment; one commit per target and segment. */
 hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
 /* The same value may be an output several times. */
+/* A commit that adds: running sums, in a dtype of their own (float64, int64). */
+hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
 /* Of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);

@@ -96,17 +96,16 @@ hl_status hl_pass_guard(hl_graph *graph)
             hl_op_get(graph->nodes[value->node].op)->flags & HL_OP_GUARDED &&
             graph->nodes[value->node].in[value->output] == commit.target)
             continue;
-        hl_id guard, assigned;
-        HL_TRY(find_guard(graph, commit.segment, &guard));
+        hl_id in[3] = {commit.target, commit.value};
+        HL_TRY(find_guard(graph, commit.segment, &in[2]));
         graph->segment = commit.segment;
-        HL_TRY(hl_graph_add(graph, HL_OP_ASSIGN, (hl_id[]){commit.target, commit.value, guard}, 3,
-                            NULL, &assigned));
-        graph->commits[i].value = assigned;
+        graph->scope = NULL;
+        HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
+                            &graph->commits[i].value));
+        graph->commits[i].added = false;
     }
     return hl_rewrite_sort(graph);
 }
-
-enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
 
 /* ---- lowering -------------------------------------------------------------------------------- */
 
