@@ -1,0 +1,216 @@
+"""From Python operands to nodes: lifting, dtype promotion, and the one call that adds a node."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from hotloop.errors import ShapeError, TraceError
+from hotloop.graph import dtypes
+from hotloop.graph import trace as tracing
+from hotloop.graph.dtypes import DType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from hotloop.graph.symbolic import Tensor
+    from hotloop.graph.trace import Trace
+
+__all__ = [
+    "Number",
+    "Operand",
+    "add_node",
+    "add_nodes",
+    "axes_of",
+    "axis_of",
+    "cast",
+    "is_int",
+    "is_number",
+    "is_tensor",
+    "lift",
+    "lift_float",
+    "number",
+    "to_array",
+    "unify",
+]
+
+Number: TypeAlias = int | float | bool
+if TYPE_CHECKING:
+    Operand: TypeAlias = Tensor | npt.NDArray[Any] | Sequence[Any] | Number
+else:
+    Operand = Any
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a Python or NumPy number, which takes the other operand's dtype."""
+    return isinstance(value, numbers.Real | np.bool_)
+
+
+def is_int(value: object) -> bool:
+    """Whether a value is a Python or NumPy integer."""
+    return isinstance(value, numbers.Integral)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a value is a symbolic tensor, parameter or buffer."""
+    from hotloop.graph.symbolic import Tensor
+
+    return isinstance(value, Tensor)
+
+
+def to_array(value: Any, what: str = "array") -> npt.NDArray[Any]:
+    """An array that a graph can hold as a constant.
+
+    float64 becomes float32, the working precision; unsigned integers that hotloop has not become
+    int64; everything else keeps its dtype.
+
+    Raises
+    ------
+    TraceError
+        For strings, objects, complex numbers and dates.
+    """
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TraceError(f"{what}: must hold numbers, got dtype {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize != 2:
+        return np.ascontiguousarray(array, np.float32).reshape(array.shape)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        return np.ascontiguousarray(array, np.int64).reshape(array.shape)
+    native = array.dtype.newbyteorder("=")
+    return np.ascontiguousarray(array, native).reshape(array.shape)
+
+
+def lift(value: Operand, trace: Trace | None = None, what: str = "hotloop function") -> Tensor:
+    """A tensor of the running trace from a tensor, array, sequence of numbers or number."""
+    from hotloop.graph.symbolic import Tensor
+
+    if isinstance(value, Tensor):
+        return value
+    trace = trace or tracing.current(what)
+    if is_number(value):
+        return number(trace, _dtype_of_number(value), value)  # type: ignore[arg-type]
+    if isinstance(value, list | tuple) and any(isinstance(v, Tensor) for v in value):
+        from hotloop.graph.views import stack
+
+        return stack([lift(v, trace, what) for v in value])
+    if value is None or isinstance(value, str):
+        raise TraceError(f"{what}: must be given a tensor, array or number, got {value!r}")
+    return trace.const(to_array(value, what))
+
+
+def lift_float(value: Operand, what: str) -> Tensor:
+    """As :func:`lift`; integers and bools become float32."""
+    tensor = lift(value, what=what)
+    return tensor if tensor.dtype.is_floating_point else cast(tensor, dtypes.default_float)
+
+
+def _dtype_of_number(value: object) -> DType:
+    if isinstance(value, bool | np.bool_):
+        return dtypes.bool_
+    return dtypes.int64 if isinstance(value, numbers.Integral) else dtypes.default_float
+
+
+def number(trace: Trace, dtype: DType, value: Number) -> Tensor:
+    """A rank-0 constant of a dtype."""
+    return trace.number(dtype, value)
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """``x`` in another dtype; itself when it has it already."""
+    return x if x.dtype == dtype else add_node("cast", x, dtype=str(dtype))
+
+
+def unify(*values: Operand, what: str = "hotloop function") -> tuple[Tensor, ...]:
+    """Tensors of one dtype from operands, by torch's rules.
+
+    Python numbers take the tensors' dtype, except that a float with integer tensors gives
+    float32 and an integer with bools int64. A rank-0 tensor does not widen a tensor with dims of
+    its own kind.
+    """
+    trace = None
+    tensors: list[Tensor | None] = []
+    for value in values:
+        tensors.append(None if is_number(value) else lift(value, what=what))
+    for tensor in tensors:
+        if tensor is not None:
+            trace = tensor.trace
+            break
+    with_dims = [t.dtype for t in tensors if t is not None and t.ndim]
+    scalars = [t.dtype for t in tensors if t is not None and not t.ndim]
+    weak = [_dtype_of_number(v) for v, t in zip(values, tensors) if t is None]
+    dtype: DType | None = None
+    for group in (with_dims, scalars, weak):
+        common: DType | None = None
+        for candidate in group:
+            common = candidate if common is None else dtypes.promote(common, candidate)
+        if common is not None:
+            wins = dtype is None or _kind(common) > _kind(dtype)
+            dtype = common if wins else dtype
+    assert dtype is not None
+    trace = trace or tracing.current(what)
+    return tuple(
+        number(trace, dtype, value) if tensor is None else cast(tensor, dtype)  # type: ignore[arg-type]
+        for value, tensor in zip(values, tensors)
+    )
+
+
+def _kind(dtype: DType) -> int:
+    return 2 if dtype.is_floating_point else 1 if dtypes.is_integer(dtype) else 0
+
+
+def add_nodes(op: str, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+    """Adds a node to the running trace and gives its outputs.
+
+    Raises
+    ------
+    TraceError
+        Outside a trace, or when an input belongs to another trace.
+    ShapeError
+        When the op's shape rule does not hold; the core names op and shapes.
+    """
+    trace = tracing.current(op)
+    ids = trace.graph.add(op, [x.id_in(trace) for x in inputs], **attrs)
+    outputs = tuple(trace.wrap(i) for i in ids)
+    if trace.is_detached:
+        outputs = tuple(
+            trace.wrap(trace.graph.add("detach", [x.id_in(trace)])[0])
+            if x.dtype.is_floating_point
+            else x
+            for x in outputs
+        )
+    return outputs
+
+
+def add_node(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+    """Adds a node and gives its first output."""
+    return add_nodes(op, *inputs, **attrs)[0]
+
+
+def axis_of(x: Tensor, dim: int, what: str) -> int:
+    """A dim in 0 .. ndim - 1 from one that may be negative; a scalar counts as one dim.
+
+    Raises
+    ------
+    ShapeError
+        When it is out of range.
+    """
+    n = max(x.ndim, 1)
+    if not is_int(dim) or not -n <= dim < n:
+        raise ShapeError(
+            f"{what}: dim must be in [{-n}, {n - 1}] for shape {tuple(x.shape)}, got {dim!r}"
+        )
+    return int(dim) % n
+
+
+def axes_of(x: Tensor, dim: int | Sequence[int] | None, what: str) -> tuple[int, ...]:
+    """Sorted axes from None (all), one dim or several."""
+    if dim is None or (isinstance(dim, tuple | list) and not dim):
+        return tuple(range(x.ndim))
+    dims = [dim] if is_int(dim) else list(dim)  # type: ignore[arg-type]
+    axes = sorted(axis_of(x, d, what) for d in dims)  # type: ignore[arg-type]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{what}: dims must differ, got {tuple(dims)}")
+    return tuple(axes) if x.ndim else ()

@@ -1,0 +1,246 @@
+"""Matrix products and einsum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hotloop.errors import ShapeError, TraceError
+from hotloop.graph import dtypes, reduction, views
+from hotloop.graph.build import Operand, add_node, cast, lift, unify
+
+if TYPE_CHECKING:
+    from hotloop.graph.symbolic import Tensor
+
+__all__ = ["baddbmm", "bmm", "dot", "einsum", "linear_map", "matmul", "mm", "mv", "outer"]
+
+
+def _floats(what: str, *values: Operand) -> tuple[Tensor, ...]:
+    tensors = unify(*values, what=what)
+    if tensors[0].dtype.is_floating_point:
+        return tensors
+    return tuple(cast(x, dtypes.default_float) for x in tensors)
+
+
+def matmul(input: Operand, other: Operand) -> Tensor:
+    """Matrix product; leading dims broadcast.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(..., M, K)``, or a vector ``(K,)``.
+    other : Tensor
+        ``(..., K, N)``, or a vector ``(K,)``.
+
+    Returns
+    -------
+    Tensor
+        ``(..., M, N)``, without the dim of a vector.
+
+    Raises
+    ------
+    ShapeError
+        If the inner sizes differ or the leading dims do not broadcast.
+    """
+    a, b = _floats("matmul", input, other)
+    if not a.ndim or not b.ndim:
+        raise ShapeError(f"matmul: must have dims, got shapes {a.shape} and {b.shape}")
+    a_vector, b_vector = a.ndim == 1, b.ndim == 1
+    if a.shape[-1] != b.shape[0 if b_vector else -2]:
+        raise ShapeError(f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}")
+    left = views.unsqueeze(a, 0) if a_vector else a
+    right = views.unsqueeze(b, 1) if b_vector else b
+    views.broadcast_shapes(left.shape[:-2], right.shape[:-2], what="matmul")
+    out = add_node("matmul", left, right)
+    shape = out.shape[: -2 if a_vector or b_vector else None]
+    if a_vector and not b_vector:
+        shape = (*shape, out.shape[-1])
+    elif b_vector and not a_vector:
+        shape = (*shape, out.shape[-2])
+    return views.reshape(out, shape)
+
+
+def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` in one node; x (..., K), weight (N, K), bias (N,)."""
+    vector = x.ndim == 1
+    x = views.unsqueeze(x, 0) if vector else x
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    out = add_node("matmul", *inputs, trans_b=1)
+    return views.reshape(out, out.shape[1:]) if vector else out
+
+
+def mm(input: Operand, mat2: Operand) -> Tensor:
+    """Product of two matrices."""
+    return _ranked("mm", input, mat2, 2, 2)
+
+
+def bmm(input: Operand, mat2: Operand) -> Tensor:
+    """Products of two batches of matrices ``(B, M, K)`` and ``(B, K, N)``."""
+    a, b = lift(input, what="bmm"), lift(mat2, what="bmm")
+    if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
+        raise ShapeError(f"bmm: batch sizes must agree, got shapes {a.shape} and {b.shape}")
+    return _ranked("bmm", a, b, 3, 3)
+
+
+def mv(input: Operand, vec: Operand) -> Tensor:
+    """Product of a matrix and a vector."""
+    return _ranked("mv", input, vec, 2, 1)
+
+
+def dot(input: Operand, tensor: Operand) -> Tensor:
+    """Inner product of two vectors."""
+    return _ranked("dot", input, tensor, 1, 1)
+
+
+def _ranked(what: str, a: Operand, b: Operand, a_rank: int, b_rank: int) -> Tensor:
+    a, b = lift(a, what=what), lift(b, what=what)
+    if a.ndim != a_rank or b.ndim != b_rank:
+        raise ShapeError(
+            f"{what}: must have {a_rank} and {b_rank} dims, got shapes {a.shape} and {b.shape}"
+        )
+    return matmul(a, b)
+
+
+def outer(input: Operand, vec2: Operand) -> Tensor:
+    """Every product of an element of one vector with an element of the other."""
+    return views.unsqueeze(input, 1) * views.unsqueeze(vec2, 0)
+
+
+def baddbmm(
+    input: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2)``."""
+    product = bmm(batch1, batch2)
+    product = product if alpha == 1 else product * alpha
+    addend = lift(input, what="baddbmm")
+    return (addend if beta == 1 else addend * beta) + product
+
+
+# ---------------------------------------------------------------------------- einsum
+
+
+def einsum(equation: str, *operands: Operand) -> Tensor:
+    """Sums of products by Einstein's convention, from left to right, each by a matrix product.
+
+    Parameters
+    ----------
+    equation : str
+        ``"bij,bjk->bik"``: letters name dims, ``...`` stands for leading dims that broadcast;
+        without ``->`` the letters that occur once remain, in alphabetical order.
+    *operands : Tensor
+        One for each comma-separated term.
+
+    Raises
+    ------
+    ShapeError
+        If a letter stands for different sizes, or a term does not have its operand's rank.
+    """
+    if len(operands) == 1 and isinstance(operands[0], tuple | list):
+        operands = tuple(operands[0])
+    tensors = _floats("einsum", *operands)
+    terms, output = _parse(equation, tensors)
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms, tensors):
+        for letter, size in zip(term, x.shape):
+            if sizes.setdefault(letter, size) not in (1, size) and size != 1:
+                raise ShapeError(
+                    f"einsum: {letter!r} in {equation!r} must be one size, got "
+                    f"{sizes[letter]} and {size}"
+                )
+            sizes[letter] = max(sizes[letter], size)
+    value, letters = _single(tensors[0], terms[0], output + "".join(terms[1:]))
+    for i in range(1, len(tensors)):
+        later = output + "".join(terms[i + 1 :])
+        other, term = _single(tensors[i], terms[i], letters + later)
+        value, letters = _pair(value, letters, other, term, later)
+    value, letters = _single(value, letters, output)
+    value = views.permute(value, [letters.index(letter) for letter in output])
+    return views.expand(value, tuple(sizes[letter] for letter in output))
+
+
+def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
+    """Terms and output as strings of letters; the dims of ``...`` get capital Greek letters."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise ShapeError(
+            f"einsum: {equation!r} must have a term per operand, got {len(tensors)} operands"
+        )
+    dots = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, tensors)]
+    n_dots = max(dots, default=0)
+    extra = "".join(chr(0x391 + i) for i in range(max(n_dots, 0)))
+    full = [t.replace("...", extra[n_dots - n :]) for t, n in zip(terms, dots)]
+    for term, x in zip(full, tensors):
+        if not all(c.isalpha() for c in term) or len(term) != x.ndim:
+            raise ShapeError(
+                f"einsum: a term of {equation!r} must name the {x.ndim} dims of shape {x.shape}"
+            )
+    joined = "".join(full)
+    if arrow:
+        output = right.replace("...", extra)
+    else:
+        output = extra + "".join(
+            sorted(c for c in set(joined) if joined.count(c) == 1 and c not in extra)
+        )
+    if len(set(output)) != len(output) or any(c not in joined for c in output):
+        raise TraceError(f"einsum: the output of {equation!r} must name each input dim once")
+    return full, output
+
+
+def _single(x: Tensor, term: str, keep: str) -> tuple[Tensor, str]:
+    """Takes diagonals of repeated letters and sums those that nobody needs."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            x = _diagonal(x, first, second)
+            term = term[:second] + term[second + 1 :]
+    gone = [i for i, letter in enumerate(term) if letter not in keep]
+    if gone:
+        x = reduction.sum(x, gone)
+        term = "".join(letter for letter in term if letter in keep)
+    return x, term
+
+
+def _diagonal(x: Tensor, first: int, second: int) -> Tensor:
+    n = x.shape[first]
+    x = views.movedim(x, (first, second), (0, 1))
+    if x.shape[1] != n:
+        raise ShapeError(f"einsum: a diagonal needs equal sizes, got {n} and {x.shape[1]}")
+    rows = views.reshape(x, (n * n, *x.shape[2:]))
+    return views.movedim(views.cut(rows, 0, 0, n * n, n + 1), 0, first)
+
+
+def _pair(a: Tensor, a_term: str, b: Tensor, b_term: str, later: str) -> tuple[Tensor, str]:
+    """Product of two terms, summed over the letters that only these two have."""
+    # A size of 1 that broadcasts cannot be contracted: it is summed, or joins the other's dim.
+    for letter in a_term:
+        if letter in b_term and a.shape[a_term.index(letter)] != b.shape[b_term.index(letter)]:
+            size = max(a.shape[a_term.index(letter)], b.shape[b_term.index(letter)])
+            a = _widen(a, a_term.index(letter), size)
+            b = _widen(b, b_term.index(letter), size)
+    batch = [c for c in a_term if c in b_term and c in later]
+    inner = [c for c in a_term if c in b_term and c not in later]
+    rows = [c for c in a_term if c not in b_term]
+    cols = [c for c in b_term if c not in a_term]
+    left = views.permute(a, [a_term.index(c) for c in batch + rows + inner])
+    right = views.permute(b, [b_term.index(c) for c in batch + inner + cols])
+    of = {**dict(zip(b_term, b.shape)), **dict(zip(a_term, a.shape))}
+    lead = [of[c] for c in batch]
+    m, k, n = (math.prod(of[c] for c in group) for group in (rows, inner, cols))
+    letters = "".join(batch + rows + cols)
+    shape = tuple(of[c] for c in letters)
+    if not inner:
+        product = views.reshape(left, (*lead, m, 1)) * views.reshape(right, (*lead, 1, n))
+    else:
+        lead = [math.prod(lead)] if lead else []
+        product = add_node(
+            "matmul", views.reshape(left, (*lead, m, k)), views.reshape(right, (*lead, k, n))
+        )
+    return views.reshape(product, shape), letters
+
+
+def _widen(x: Tensor, axis: int, size: int) -> Tensor:
+    return views.expand(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))

@@ -1,0 +1,483 @@
+"""Pointwise functions with NumPy broadcasting, by torch's names and rules.
+
+What the op table lacks is composed here. Where a formula is only right on part of the line, the
+other part is masked before the formula, not after: the gradient of a masked infinity is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import TraceError
+from hotloop.graph import dtypes
+from hotloop.graph.build import Number, Operand, add_node, cast, is_number, lift, lift_float, unify
+
+if TYPE_CHECKING:
+    from hotloop.graph.symbolic import Tensor
+
+__all__ = [
+    *("abs", "add", "addcmul", "ceil", "clamp", "clip", "cos", "cosh", "detach", "div"),
+    *("eq", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "frac", "ge", "gt"),
+    *("isclose", "isfinite", "isinf", "isnan", "le", "lerp", "log", "log10", "log1p", "log2"),
+    *("logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "lt"),
+    *("masked_fill", "maximum", "minimum", "mul", "nan_to_num", "ne", "neg", "pow"),
+    *("reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh"),
+    *("sqrt", "square", "sub", "tan", "tanh", "true_divide", "trunc", "where", "xlogy"),
+]
+
+
+def _unary(op: str, x: Operand) -> Tensor:
+    return add_node(op, lift(x, what=op))
+
+
+def _unary_float(op: str, x: Operand) -> Tensor:
+    return add_node(op, lift_float(x, op))
+
+
+def _binary(op: str, a: Operand, b: Operand) -> Tensor:
+    return add_node(op, *unify(a, b, what=op))
+
+
+def _binary_float(op: str, a: Operand, b: Operand) -> Tensor:
+    a, b = unify(a, b, what=op)
+    if not a.dtype.is_floating_point:
+        a, b = cast(a, dtypes.default_float), cast(b, dtypes.default_float)
+    return add_node(op, a, b)
+
+
+# ---------------------------------------------------------------------------- of one tensor
+
+
+def abs(input: Operand) -> Tensor:
+    """``|x|``; gradient 0 at 0."""
+    return _unary("abs", input)
+
+
+def neg(input: Operand) -> Tensor:
+    """``-x``."""
+    return _unary("neg", input)
+
+
+def sign(input: Operand) -> Tensor:
+    """-1, 0 or 1."""
+    return _unary("sign", input)
+
+
+def exp(input: Operand) -> Tensor:
+    """``e**x``."""
+    return _unary_float("exp", input)
+
+
+def exp2(input: Operand) -> Tensor:
+    """``2**x``."""
+    return exp(lift_float(input, "exp2") * math.log(2.0))
+
+
+def expm1(input: Operand) -> Tensor:
+    """``e**x - 1``, exact near 0."""
+    return _unary_float("expm1", input)
+
+
+def log(input: Operand) -> Tensor:
+    """Natural logarithm."""
+    return _unary_float("log", input)
+
+
+def log1p(input: Operand) -> Tensor:
+    """``log(1 + x)``, exact near 0."""
+    return _unary_float("log1p", input)
+
+
+def log2(input: Operand) -> Tensor:
+    """Logarithm to base 2."""
+    return log(input) * (1.0 / math.log(2.0))
+
+
+def log10(input: Operand) -> Tensor:
+    """Logarithm to base 10."""
+    return log(input) * (1.0 / math.log(10.0))
+
+
+def sqrt(input: Operand) -> Tensor:
+    """Square root."""
+    return _unary_float("sqrt", input)
+
+
+def rsqrt(input: Operand) -> Tensor:
+    """``1 / sqrt(x)``."""
+    return _unary_float("rsqrt", input)
+
+
+def reciprocal(input: Operand) -> Tensor:
+    """``1 / x``."""
+    return _unary_float("reciprocal", input)
+
+
+def square(input: Operand) -> Tensor:
+    """``x * x``."""
+    x = lift(input, what="square")
+    return add_node("mul", x, x)
+
+
+def sin(input: Operand) -> Tensor:
+    """Sine of radians."""
+    return _unary_float("sin", input)
+
+
+def cos(input: Operand) -> Tensor:
+    """Cosine of radians."""
+    return _unary_float("cos", input)
+
+
+def tan(input: Operand) -> Tensor:
+    """Tangent of radians."""
+    return sin(input) / cos(input)
+
+
+def sinh(input: Operand) -> Tensor:
+    """Hyperbolic sine, exact near 0."""
+    e = expm1(input)  # (e**x - e**-x) / 2 with e = e**x - 1
+    return (e + e / (e + 1.0)) * 0.5
+
+
+def cosh(input: Operand) -> Tensor:
+    """Hyperbolic cosine."""
+    x = lift_float(input, "cosh")
+    return (exp(x) + exp(-x)) * 0.5
+
+
+def tanh(input: Operand) -> Tensor:
+    """Hyperbolic tangent."""
+    return _unary_float("tanh", input)
+
+
+def sigmoid(input: Operand) -> Tensor:
+    """``1 / (1 + e**-x)``."""
+    return _unary_float("sigmoid", input)
+
+
+def erf(input: Operand) -> Tensor:
+    """Error function."""
+    return _unary_float("erf", input)
+
+
+def erfc(input: Operand) -> Tensor:
+    """``1 - erf(x)``; not accurate relative to tiny results, as the difference it is."""
+    return 1.0 - erf(input)
+
+
+def relu(input: Operand) -> Tensor:
+    """``max(x, 0)``; gradient 0 at 0."""
+    return _unary("relu", input)
+
+
+def floor(input: Operand) -> Tensor:
+    """Largest integer not above x, in x's dtype; no gradient."""
+    return _rounded("floor", input)
+
+
+def ceil(input: Operand) -> Tensor:
+    """Smallest integer not below x, in x's dtype; no gradient."""
+    return _rounded("ceil", input)
+
+
+def round(input: Operand, *, decimals: int = 0) -> Tensor:
+    """To the nearest integer, halves to even, or to ``decimals`` places; no gradient."""
+    if decimals:
+        return _rounded("round", lift(input, what="round") * 10.0**decimals) / 10.0**decimals
+    return _rounded("round", input)
+
+
+def _rounded(op: str, x: Operand) -> Tensor:
+    x = lift(x, what=op)
+    return add_node(op, x) if x.dtype.is_floating_point else x
+
+
+def trunc(input: Operand) -> Tensor:
+    """To the integer nearest towards 0; no gradient."""
+    x = lift(input, what="trunc")
+    return where(x < 0, ceil(x), floor(x))
+
+
+def frac(input: Operand) -> Tensor:
+    """``x - trunc(x)``."""
+    x = lift(input, what="frac")
+    return x - trunc(x)
+
+
+def isfinite(input: Operand) -> Tensor:
+    """Bool: neither NaN nor infinite."""
+    return _unary_float("isfinite", input)
+
+
+def isnan(input: Operand) -> Tensor:
+    """Bool: NaN."""
+    x = lift(input, what="isnan")
+    return x != x
+
+
+def isinf(input: Operand) -> Tensor:
+    """Bool: positive or negative infinity."""
+    return abs(lift_float(input, "isinf")) == math.inf
+
+
+def logical_not(input: Operand) -> Tensor:
+    """Bool: ``x == 0``."""
+    return _unary("logical_not", input)
+
+
+def detach(input: Operand) -> Tensor:
+    """The same value; no gradient passes."""
+    x = lift(input, what="detach")
+    return add_node("detach", x) if x.dtype.is_floating_point else x
+
+
+def logit(input: Operand, eps: float | None = None) -> Tensor:
+    """``log(x / (1 - x))``, x clamped to ``[eps, 1 - eps]`` where eps is given."""
+    x = lift_float(input, "logit")
+    if eps is not None:
+        x = clamp(x, eps, 1.0 - eps)
+    return log(x / (1.0 - x))
+
+
+def nan_to_num(
+    input: Operand, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and infinities replaced; infinities by the largest finite float32 where not given."""
+    x = lift_float(input, "nan_to_num")
+    largest = 3.4028234663852886e38
+    x = where(isnan(x), nan, x)
+    x = where(x == math.inf, largest if posinf is None else posinf, x)
+    return where(x == -math.inf, -largest if neginf is None else neginf, x)
+
+
+# ---------------------------------------------------------------------------- of two tensors
+
+
+def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
+    """``a + alpha * b``."""
+    return _binary("add", input, other if alpha == 1 else mul(other, alpha))
+
+
+def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
+    """``a - alpha * b``."""
+    a, b = unify(input, other if alpha == 1 else mul(other, alpha), what="sub")
+    if a.dtype == dtypes.bool_:
+        raise TraceError("sub: must be given numbers, got two bool tensors; use ^ or logical_xor")
+    return add_node("sub", a, b)
+
+
+def mul(input: Operand, other: Operand) -> Tensor:
+    """``a * b``."""
+    return _binary("mul", input, other)
+
+
+def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
+    """``a / b`` in floating point; ``rounding_mode`` "floor" or "trunc" rounds the quotient."""
+    if rounding_mode is None:
+        return _binary_float("div", input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise TraceError(
+            f'div: rounding_mode must be None, "floor" or "trunc", got {rounding_mode!r}'
+        )
+    a, b = unify(input, other, what="div")
+    return cast(trunc(_binary_float("div", a, b)), a.dtype)
+
+
+def true_divide(input: Operand, other: Operand) -> Tensor:
+    """``a / b`` in floating point."""
+    return div(input, other)
+
+
+def floor_divide(input: Operand, other: Operand) -> Tensor:
+    """``floor(a / b)`` in the operands' dtype; no gradient.
+
+    Integers are divided exactly: by ``(a - a mod b) / b``, rounded.
+    """
+    a, b = unify(input, other, what="floor_divide")
+    if a.dtype.is_floating_point:
+        return floor(add_node("div", a, b))
+    whole = add_node("sub", a, add_node("remainder", a, b))
+    quotient = _binary_float("div", cast(whole, dtypes.float64), cast(b, dtypes.float64))
+    return cast(round(quotient), a.dtype)
+
+
+def remainder(input: Operand, other: Operand) -> Tensor:
+    """``a - floor(a / b) * b``, with the sign of b.
+
+    The gradient of a is 1; b gets none for numbers, else ``-floor(a / b)``.
+    """
+    a, b = unify(input, other, what="remainder")
+    value = add_node("remainder", a, b)
+    if not a.dtype.is_floating_point:
+        return value
+    # The op has no gradient of its own: this adds zero, with the right one.
+    linear = a if is_number(other) else a - b * detach(floor(a / b))
+    return detach(value) + (linear - detach(linear))
+
+
+def pow(input: Operand, exponent: Operand) -> Tensor:
+    """``a ** b``. Squares and small powers of numbers are products."""
+    if is_number(exponent) and not isinstance(exponent, bool):
+        x = lift(input, what="pow")
+        if exponent == 1:
+            return x
+        if exponent == 2:
+            return square(x)
+        if exponent == 3:
+            return square(x) * x
+        if exponent == 0.5 and x.dtype.is_floating_point:
+            return sqrt(x)
+        if exponent == -1 and x.dtype.is_floating_point:
+            return reciprocal(x)
+    return _binary_float("pow", input, exponent)
+
+
+def maximum(input: Operand, other: Operand) -> Tensor:
+    """The larger of two; NaN if either is; ties share the gradient."""
+    return _binary("maximum", input, other)
+
+
+def minimum(input: Operand, other: Operand) -> Tensor:
+    """The smaller of two; NaN if either is; ties share the gradient."""
+    return _binary("minimum", input, other)
+
+
+def eq(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a == b``."""
+    return _binary("eq", input, other)
+
+
+def ne(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a != b``."""
+    return _binary("ne", input, other)
+
+
+def lt(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a < b``."""
+    return _binary("lt", input, other)
+
+
+def le(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a <= b``."""
+    return _binary("le", input, other)
+
+
+def gt(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a > b``."""
+    return _binary("gt", input, other)
+
+
+def ge(input: Operand, other: Operand) -> Tensor:
+    """Bool: ``a >= b``."""
+    return _binary("ge", input, other)
+
+
+def logical_and(input: Operand, other: Operand) -> Tensor:
+    """Bool: both differ from 0."""
+    return _binary("logical_and", input, other)
+
+
+def logical_or(input: Operand, other: Operand) -> Tensor:
+    """Bool: one differs from 0."""
+    return _binary("logical_or", input, other)
+
+
+def logical_xor(input: Operand, other: Operand) -> Tensor:
+    """Bool: exactly one differs from 0."""
+    a, b = unify(input, other, what="logical_xor")
+    return cast(a, dtypes.bool_) != cast(b, dtypes.bool_)
+
+
+def isclose(
+    input: Operand,
+    other: Operand,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Bool: ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves."""
+    a, b = unify(input, other, what="isclose")
+    near = (abs(a - b) <= abs(b) * rtol + atol) & isfinite(a) & isfinite(b)
+    close = near | (a == b)
+    return close | (isnan(a) & isnan(b)) if equal_nan else close
+
+
+def logaddexp(input: Operand, other: Operand) -> Tensor:
+    """``log(e**a + e**b)`` without overflow."""
+    a, b = unify(input, other, what="logaddexp")
+    same = a == b  # of two equal infinities the difference is NaN
+    larger = maximum(a, b)
+    gap = where(same, 0.0, -abs(where(same, 0.0, a) - where(same, 0.0, b)))
+    return larger + log1p(exp(gap))
+
+
+def xlogy(input: Operand, other: Operand) -> Tensor:
+    """``a * log(b)``, 0 where a is 0 (and b is not NaN)."""
+    a, b = unify(input, other, what="xlogy")
+    zero = (a == 0) & ~isnan(b)
+    return where(zero, 0.0, a * log(where(zero, 1.0, b)))
+
+
+# ---------------------------------------------------------------------------- of three
+
+
+def where(condition: Operand, input: Operand, other: Operand) -> Tensor:
+    """``input`` where ``condition`` holds, else ``other``, broadcast.
+
+    Parameters
+    ----------
+    condition : Tensor
+        Bool.
+    input, other : Tensor or number
+        Brought to one dtype.
+    """
+    mask = lift(condition, what="where")
+    a, b = unify(input, other, what="where")
+    return add_node("where", cast(mask, dtypes.bool_), a, b)
+
+
+def masked_fill(input: Operand, mask: Operand, value: Operand) -> Tensor:
+    """``input`` with ``value`` where ``mask`` holds, in ``input``'s dtype."""
+    x = lift(input, what="masked_fill")
+    return where(mask, cast(lift(value, what="masked_fill"), x.dtype), x)
+
+
+def clamp(input: Operand, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """x limited to ``[min, max]``; the gradient passes inside, ends included.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    min, max : Tensor or number, optional
+        At least one of them; where min > max, max wins.
+    """
+    x = lift(input, what="clamp")
+    if min is None and max is None:
+        raise TraceError("clamp: must be given min, max or both, got neither")
+    if min is not None:
+        x = where(x < min, min, x)
+    if max is not None:
+        x = where(x > max, max, x)
+    return x
+
+
+def clip(input: Operand, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """The same as :func:`clamp`."""
+    return clamp(input, min, max)
+
+
+def lerp(input: Operand, end: Operand, weight: Operand) -> Tensor:
+    """``input + weight * (end - input)``."""
+    a, b = unify(input, end, what="lerp")
+    return a + weight * (b - a)
+
+
+def addcmul(input: Operand, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    product: Any = mul(tensor1, tensor2)
+    return _binary("add", input, product if value == 1 else product * value)

@@ -1,0 +1,292 @@
+"""Trace: the recording of one call of ``forward`` into a graph.
+
+The idea: a contextvar holds the running trace, so that functions and parameters find it without
+being handed it. The trace decides nothing about memory: it asks ``leaf_for`` for the leaf of a
+parameter or buffer when forward first uses it. What forward assigns to buffers is kept here until
+the trace ends and only then becomes the graph's commits: one per buffer, and reading a buffer
+after assigning it gives the assigned value, as if it had been changed in place.
+
+Invariant: a trace depends on the model, the input shapes and the mode alone. Names of random
+streams come from scope and call order, so the plan of a shorter batch draws the same numbers.
+:func:`trace_twice` finds models for which this does not hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from hotloop.errors import ShapeError, TraceError
+from hotloop.graph import dtypes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from hotloop._core import Graph
+    from hotloop.graph.symbolic import Tensor
+
+__all__ = ["Leaf", "Trace", "active", "current", "no_grad", "trace_twice"]
+
+T = TypeVar("T")
+
+
+class Leaf(Protocol):
+    """What owns a leaf: a parameter or a buffer."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dims of the value."""
+
+    @property
+    def dtype(self) -> dtypes.DType:
+        """Element type of the value."""
+
+    @property
+    def qualified_name(self) -> str:
+        """Its path from the model, ``"body.0.weight"``."""
+
+
+_active: ContextVar[Trace | None] = ContextVar("hotloop_trace", default=None)
+
+
+def active() -> Trace | None:
+    """The running trace, or None outside ``forward``."""
+    return _active.get()
+
+
+def current(what: str = "this") -> Trace:
+    """The running trace.
+
+    Raises
+    ------
+    TraceError
+        Outside ``forward``; ``what`` was asked for.
+    """
+    trace = _active.get()
+    if trace is None:
+        raise TraceError(
+            f"{what}: must run inside a module's forward, got a call outside of it; "
+            "use NumPy for arrays, or call model(array) to run a model"
+        )
+    return trace
+
+
+class Trace:
+    """One call of ``forward`` (and of the loss) while it is recorded.
+
+    Use it as a context manager; at the end of the block the assignments to buffers are committed.
+
+    Parameters
+    ----------
+    graph : _core.Graph
+        Receives the nodes.
+    leaf_for : callable, optional
+        ``leaf_for(trace, owner) -> value id``, called once for each parameter and buffer that is
+        used; it makes the leaf with ``graph.param`` or ``graph.state``. See
+        :class:`hotloop.nn.layout.Layout` for the usual one. Without it, models with parameters
+        cannot be traced.
+    training : bool
+        Whether dropout drops and batch statistics are used and kept. In evaluation, assignments
+        to buffers change nothing.
+    seed : int
+        Of the random streams.
+
+    Attributes
+    ----------
+    scalars : dict
+        Name to schedule of each :func:`hotloop.scalar` that forward used.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        leaf_for: Callable[[Trace, Any], int] | None = None,
+        *,
+        training: bool = False,
+        seed: int = 42,
+    ) -> None:
+        self.graph = graph
+        self.training = training
+        self.seed = seed
+        self.scalars: dict[str, Any] = {}
+        self._leaf_for = leaf_for
+        self._leaves: dict[int, Tensor] = {}
+        self._owners: dict[int, Any] = {}
+        self._assigned: dict[int, Tensor] = {}
+        self._numbers: dict[tuple[str, str], Tensor] = {}
+        self._streams: dict[str, int] = {}
+        self._control: Tensor | None = None
+        self._scope: list[str] = []
+        self._detached = 0
+        self._tokens: list[Any] = []
+
+    # ---- the running trace
+
+    def __enter__(self) -> Trace:
+        self._tokens.append(_active.set(self))
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        _active.reset(self._tokens.pop())
+        if kind is None and not self._tokens:
+            self._commit()
+
+    def _commit(self) -> None:
+        if self.training:
+            for key, value in self._assigned.items():
+                self.graph.commit(self._leaves[key].id_in(self), value.id_in(self))
+        self._assigned.clear()
+
+    # ---- values
+
+    def wrap(self, value: int) -> Tensor:
+        """The tensor of a value id of this trace's graph."""
+        from hotloop.graph.symbolic import Tensor
+
+        return Tensor(self, value)
+
+    def input(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
+        """A field of the batch, made in the graph."""
+        return self.wrap(self.graph.input(name, dtype, tuple(shape)))
+
+    def const(self, array: npt.NDArray[Any]) -> Tensor:
+        """A constant; the bytes are copied."""
+        return self.wrap(self.graph.const(array))
+
+    def number(self, dtype: str, value: float) -> Tensor:
+        """A rank-0 constant; equal numbers are one leaf."""
+        key = (dtype, repr(value))
+        if key not in self._numbers:
+            self._numbers[key] = self.wrap(self.graph.number(dtype, float(value)))
+        return self._numbers[key]
+
+    def scalar(self, name: str, schedule: Any) -> Tensor:
+        """A named number of the control block; ``schedule`` is kept for the trainer."""
+        if self.scalars.setdefault(name, schedule) is not schedule:
+            raise TraceError(f"scalar: a name must have one schedule, got two for {name!r}")
+        return self.wrap(self.graph.scalar(name))
+
+    def leaf(self, owner: Any) -> Tensor:
+        """The tensor of a parameter or buffer: its leaf, or what forward assigned to it."""
+        key = id(owner)
+        if key in self._assigned:
+            return self._assigned[key]
+        if key not in self._leaves:
+            if self._leaf_for is None:
+                raise TraceError(
+                    f"{owner.qualified_name}: a trace without leaf_for has no parameters, got "
+                    f"one of shape {owner.shape}"
+                )
+            self._leaves[key] = self.wrap(self._leaf_for(self, owner))
+            self._owners[key] = owner  # keeps the id valid
+        return self._leaves[key]
+
+    def leaves(self) -> list[tuple[Any, int]]:
+        """Each used parameter and buffer with its leaf's id, in the order of first use."""
+        return [(self._owners[key], leaf.id_in(self)) for key, leaf in self._leaves.items()]
+
+    def assign(self, owner: Any, value: Tensor) -> None:
+        """Makes ``value`` what the owner holds after this step and what forward reads from here."""
+        if value.shape != tuple(owner.shape):
+            raise ShapeError(
+                f"{owner.qualified_name}.assign: the value's shape must be {tuple(owner.shape)}, "
+                f"got {value.shape}"
+            )
+        self.leaf(owner)  # a commit needs the leaf even when forward only writes
+        self._assigned[id(owner)] = value.to(owner.dtype).detach()
+
+    def assigned(self) -> list[Any]:
+        """The owners that forward assigned so far."""
+        return [self._owners[key] for key in self._assigned]
+
+    # ---- randomness
+
+    def control(self) -> Tensor:
+        """The control block: the counter of random ops."""
+        if self._control is None:
+            self._control = self.wrap(self.graph.control())
+        return self._control
+
+    def stream(self, kind: str) -> str:
+        """A stream's name that is this call site's own: module path, kind, and a count."""
+        base = f"{self._scope[-1] if self._scope else ''}.{kind}"
+        n = self._streams[base] = self._streams.get(base, -1) + 1
+        return f"{base}.{n}"
+
+    # ---- scope and gradient
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Nodes made in the block carry the module path ``name``."""
+        self._scope.append(name)
+        self.graph.scope(name or None)
+        try:
+            yield
+        finally:
+            self._scope.pop()
+            self.graph.scope((self._scope[-1] if self._scope else "") or None)
+
+    @property
+    def path(self) -> str:
+        """The path of the module that is running, ``""`` for the model itself."""
+        return self._scope[-1] if self._scope else ""
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether a ``no_grad`` block is open."""
+        return self._detached > 0
+
+
+class no_grad(contextlib.ContextDecorator):
+    """In ``forward``: what is computed in the block passes no gradient. Elsewhere: does nothing.
+
+    A context manager and a decorator, as ``torch.no_grad``.
+    """
+
+    def __init__(self) -> None:
+        self._traces: list[Trace | None] = []
+
+    def __enter__(self) -> None:
+        trace = active()
+        self._traces.append(trace)
+        if trace is not None:
+            trace._detached += 1
+
+    def __exit__(self, *error: object) -> None:
+        trace = self._traces.pop()
+        if trace is not None:
+            trace._detached -= 1
+
+
+def trace_twice(build: Callable[[], tuple[Graph, T]]) -> tuple[Graph, T]:
+    """Records a model two times and refuses one whose two graphs differ.
+
+    Parameters
+    ----------
+    build : callable
+        ``build() -> (graph, anything)``: makes a graph, traces into it and hands both back.
+
+    Returns
+    -------
+    tuple
+        What the first call returned.
+
+    Raises
+    ------
+    TraceError
+        If ``forward`` is impure: it reads Python's or NumPy's random numbers, the clock, or an
+        attribute that it changes. The first line that differs is shown.
+    """
+    first, second = build(), build()
+    a, b = str(first[0]).splitlines(), str(second[0]).splitlines()
+    if a != b:
+        pairs = [(x, y) for x, y in zip(a, b) if x != y]
+        x, y = pairs[0] if pairs else (f"{len(a)} lines", f"{len(b)} lines")
+        raise TraceError(
+            "forward: must do the same each time it is called (it is recorded once and then run "
+            f"from C), got two different recordings: {x.strip()!r} and {y.strip()!r}; use "
+            "nn.Dropout, hl.rand or buffers instead of Python's random numbers and attributes "
+            "that forward changes"
+        )
+    return first

@@ -1,0 +1,200 @@
+"""Value: what a symbolic tensor is, and what it is not.
+
+It has a shape and a dtype and no numbers: those exist when the plan runs. What needs numbers
+(``if x > 0``, ``float(x)``, ``x.numpy()``) raises a TraceError that says what to use instead.
+Methods whose name ends in ``_`` change values in place in torch; here a value never changes, and
+they name their twin that returns a new one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hotloop._suggest import did_you_mean
+from hotloop.errors import ShapeError, TraceError
+from hotloop.graph import dtypes
+from hotloop.graph.dtypes import DType
+
+if TYPE_CHECKING:
+    from hotloop.graph.loss_parts import Parts
+    from hotloop.graph.trace import Trace
+
+__all__ = ["Value"]
+
+
+class Value:
+    """A value of a trace's graph: its number there, shape and dtype."""
+
+    # ndarray <op> Tensor must come here and not be taken apart by NumPy.
+    __array_ufunc__ = None
+
+    _parts: Parts | None = None
+
+    def __init__(self, trace: Trace, value: int) -> None:
+        self._trace = trace
+        self._id = value
+        self._shape: tuple[int, ...] | None = None
+        self._dtype: DType | None = None
+
+    # ---- what it is
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that made it."""
+        return self._trace
+
+    @property
+    def id(self) -> int:
+        """Its value's number in the trace's graph."""
+        return self._id
+
+    def id_in(self, trace: Trace) -> int:
+        """Its number in ``trace``'s graph.
+
+        Raises
+        ------
+        TraceError
+            If it belongs to another trace: a tensor that was kept from an earlier forward.
+        """
+        if self._trace is not trace:
+            raise TraceError(
+                f"tensor of shape {self.shape}: must come from this call of forward, got one of "
+                "another call; a tensor has no value to keep: use a buffer (register_buffer) and "
+                "self.buffer.assign(value)"
+            )
+        return self._id
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dims."""
+        if self._shape is None:
+            self._shape = tuple(self._trace.graph.shape(self._id))
+        return self._shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        if self._dtype is None:
+            self._dtype = dtypes.parse(self._trace.graph.dtype(self._id))
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return len(self.shape)
+
+    @property
+    def device(self) -> str:
+        """``"auto"``: a graph has its device from the plan; functions take it and do nothing."""
+        return "auto"
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dim."""
+        if dim is None:
+            return self.shape
+        if not -self.ndim <= dim < self.ndim:
+            raise ShapeError(f"size: dim must fit shape {self.shape}, got {dim}")
+        return self.shape[dim]
+
+    def dim(self) -> int:
+        """Number of dims."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        n = 1
+        for size in self.shape:
+            n *= size
+        return n
+
+    def nelement(self) -> int:
+        """Number of elements."""
+        return self.numel()
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is one of floating-point numbers."""
+        return self.dtype.is_floating_point
+
+    def __repr__(self) -> str:
+        return f"Tensor(shape={self.shape}, dtype={self.dtype})"
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TraceError("len: must be given a tensor with dims, got a scalar")
+        return self.shape[0]
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    # ---- what it has not: numbers
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{what}: a tensor in forward has no value yet, got one of shape {self.shape}; "
+            "forward is recorded once and then run from C, so Python cannot look at values: use "
+            "hl.where(condition, a, b) in place of if, and tensor functions in place of numbers"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse("bool(tensor), as in `if` and `while`")
+
+    def __float__(self) -> float:
+        self._refuse("float(tensor)")
+
+    def __int__(self) -> int:
+        self._refuse("int(tensor)")
+
+    def __index__(self) -> int:
+        self._refuse("tensor as an index or count")
+
+    def __contains__(self, item: object) -> bool:
+        self._refuse("`in` tensor")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        self._refuse("NumPy function of a tensor")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._refuse("formatted tensor")
+        return repr(self)
+
+    def item(self) -> NoReturn:
+        """Refused: a tensor has no value while tracing."""
+        self._refuse("item()")
+
+    def tolist(self) -> NoReturn:
+        """Refused: a tensor has no value while tracing."""
+        self._refuse("tolist()")
+
+    def numpy(self) -> Any:
+        """Refused: a tensor has no value while tracing."""
+        self._refuse("numpy()")
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: gradients are part of the training step."""
+        raise TraceError(
+            "backward(): gradients are part of the training step, got a call in forward; use "
+            "hl.train, or hl.stepper for a loop of your own"
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise TraceError(
+            f"x[...] = value: a tensor cannot be changed in place, got shape {self.shape}; use "
+            "hl.where, hl.cat, x.index_copy(dim, index, rows) or x.scatter(dim, index, src)"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        twin = name[:-1]
+        if name.endswith("_") and not name.startswith("_") and hasattr(type(self), twin):
+
+            def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+                raise TraceError(
+                    f"{name}(): a tensor cannot be changed in place, got shape {self.shape}; "
+                    f"use x = x.{twin}(...)"
+                )
+
+            return refuse
+        public = [n for n in dir(type(self)) if not n.startswith("_")]
+        raise AttributeError(f"Tensor has no attribute {name!r}{did_you_mean(name, public)}")
