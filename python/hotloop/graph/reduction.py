@@ -11,9 +11,12 @@ from hotloop.errors import ConfigError
 from hotloop.graph import dtypes, pointwise
 from hotloop.graph.build import (
     Operand,
+    add_node,
+    add_nodes,
     axes_of,
     axis_of,
     cast,
+    is_tensor,
     lift,
     lift_float,
 )
@@ -139,8 +142,6 @@ def min(input: Operand, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _extreme(which: str, input: Operand, dim: Any, keepdim: bool) -> Any:
-    from hotloop.graph.build import is_tensor
-
     x = lift(input, what=which)
     if dim is None:
         return _reduce("a" + which, x, None, False)
