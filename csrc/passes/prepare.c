@@ -116,6 +116,8 @@ static hl_status make_identity_map(const hl_graph *graph, hl_id **out_map)
     return HL_OK;
 }
 
+enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
+
 /* One sweep; the ops that a lowering made are seen by the next. */
 static hl_status lower_once(hl_graph *graph, hl_device *device, bool *out_changed)
 {
