@@ -58,12 +58,14 @@ static hl_status launch_cross_entropy(const hl_kernel_state *state, void *const 
         int64_t t;
         loss[n] = weight[n] = 0;
         if (!take_target(&rows, n, launch, &t)) continue;
-        double total = hl_ref_log_sum_exp(x, rows.C);
+        hl_ref_row row = hl_ref_row_make(x, rows.C);
         weight[n] = weigh_class(&rows, t);
-        loss[n] = (1 - s) * weight[n] * (total - x[t]);
+        loss[n] = -(1 - s) * weight[n] * hl_ref_row_log_softmax(row, x[t]);
         if (s == 0) continue;
+        double soft = 0;
         for (int64_t c = 0; c < rows.C; c++)
-            loss[n] += s / (double)rows.C * weigh_class(&rows, c) * (total - x[c]);
+            soft -= weigh_class(&rows, c) * hl_ref_row_log_softmax(row, x[c]);
+        loss[n] += s / (double)rows.C * soft;
     }
     return HL_OK;
 }
@@ -83,11 +85,11 @@ static hl_status launch_cross_entropy_grad(const hl_kernel_state *state, void *c
         double *dx = (double *)args[call->n_in] + n * rows.C;
         int64_t t;
         bool counts = take_target(&rows, n, launch, &t);
-        double total = hl_ref_log_sum_exp(x, rows.C);
+        hl_ref_row row = hl_ref_row_make(x, rows.C);
         for (int64_t j = 0; j < rows.C; j++) {
             dx[j] = 0;
             if (!counts) continue;
-            double p = exp(x[j] - total);
+            double p = exp(hl_ref_row_log_softmax(row, x[j]));
             double hard = weigh_class(&rows, t) * (p - (j == t));
             double soft = (p * all_weights - weigh_class(&rows, j)) / (double)rows.C;
             dx[j] = dloss[n] * ((1 - s) * hard + s * soft);

@@ -80,7 +80,16 @@ static inline int64_t hl_ref_groups_at(const hl_ref_groups *groups, int64_t g, i
            + hl_ref_offset(&groups->reduced, groups->reduced_stride, k);
 }
 
-/* log(e**x[0] + ... + e**x[C - 1]) without overflow; NaN where a row has +inf, as its softmax. */
-double hl_ref_log_sum_exp(const double *x, int64_t C);
+/* What the softmax of a row x (C) is made of: the largest is taken out of every power, so that none
+ * overflows, and apart from the logarithm of the sum, so that it costs no digits. A row with +inf,
+ * or of -inf alone, gives NaN. */
+typedef struct hl_ref_row {
+    double largest, log_sum;
+} hl_ref_row;
+hl_ref_row hl_ref_row_make(const double *x, int64_t C);
+static inline double hl_ref_row_log_softmax(hl_ref_row row, double x)
+{
+    return x - row.largest - row.log_sum;
+}
 
 #endif

@@ -16,14 +16,12 @@ static int64_t count_rows(const hl_ref_call *call)
     return shape->rank > 0 ? hl_shape_span(shape, 0, shape->rank - 1) : 1;
 }
 
-/* The largest is taken out of every power, so that none overflows. */
-double hl_ref_log_sum_exp(const double *x, int64_t C)
+hl_ref_row hl_ref_row_make(const double *x, int64_t C)
 {
     double largest = -INFINITY, sum = 0;
     for (int64_t c = 0; c < C; c++) largest = fmax(largest, x[c]);
-    if (largest == INFINITY) return NAN;
     for (int64_t c = 0; c < C; c++) sum += exp(x[c] - largest);
-    return largest + log(sum);
+    return (hl_ref_row){largest, log(sum)};
 }
 
 static hl_status launch_log_softmax(const hl_kernel_state *state, void *const *args,
@@ -34,8 +32,8 @@ static hl_status launch_log_softmax(const hl_kernel_state *state, void *const *a
     for (int64_t n = 0; n < N; n++) {
         const double *x = (const double *)args[0] + n * C;
         double *y = (double *)args[1] + n * C;
-        double total = hl_ref_log_sum_exp(x, C);
-        for (int64_t c = 0; c < C; c++) y[c] = x[c] - total;
+        hl_ref_row row = hl_ref_row_make(x, C);
+        for (int64_t c = 0; c < C; c++) y[c] = hl_ref_row_log_softmax(row, x[c]);
     }
     return HL_OK;
 }
@@ -48,8 +46,8 @@ static hl_status launch_softmax(const hl_kernel_state *state, void *const *args,
     for (int64_t n = 0; n < N; n++) {
         const double *x = (const double *)args[0] + n * C;
         double *y = (double *)args[1] + n * C;
-        double total = hl_ref_log_sum_exp(x, C);
-        for (int64_t c = 0; c < C; c++) y[c] = exp(x[c] - total);
+        hl_ref_row row = hl_ref_row_make(x, C);
+        for (int64_t c = 0; c < C; c++) y[c] = exp(hl_ref_row_log_softmax(row, x[c]));
     }
     return HL_OK;
 }

@@ -1,0 +1,344 @@
+/* The backend contract above kernels: registry, choice of a kernel with its reasons, the null
+ * device, and every transition of the control block. */
+#include <math.h>
+
+#include "backend/backend.h"
+#include "base/log.h"
+#include "tests/c/check.h"
+
+/* ---- registry and choice --------------------------------------------------------------------- */
+
+static void test_registry(void)
+{
+    static hl_backend many[HL_REGISTRY_MAX + 1];
+    static const char *const names[] = {"b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8"};
+    hl_registry registry = {0};
+    CHECK(hl_registry_find(&registry, "null") == NULL);
+    CHECK_OK(hl_registry_add(&registry, hl_null_backend()));
+    CHECK(hl_registry_find(&registry, "null") == hl_null_backend());
+    CHECK_ERROR(hl_registry_add(&registry, hl_null_backend()), HL_ERROR_CONFIG, "got null again");
+    for (int i = 1; i < HL_REGISTRY_MAX; i++) {
+        many[i].name = names[i];
+        CHECK_OK(hl_registry_add(&registry, &many[i]));
+    }
+    many[HL_REGISTRY_MAX].name = names[HL_REGISTRY_MAX];
+    CHECK_ERROR(hl_registry_add(&registry, &many[HL_REGISTRY_MAX]), HL_ERROR_CONFIG, "at most 8");
+    CHECK(hl_registry_find(&registry, "b7") == &many[7]);
+    CHECK_INT(registry.n, HL_REGISTRY_MAX);
+}
+
+static hl_status query_refuse(hl_device *device, const hl_graph *graph, hl_node_id node,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)node;
+    out_req->scratch_bytes = 77;
+    return hl_reason_set(out_why_not, "needs K >= %d, got 3", 8);
+}
+
+static hl_status query_accept(hl_device *device, const hl_graph *graph, hl_node_id node,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)node, (void)out_why_not;
+    out_req->rows = 5;
+    return HL_OK;
+}
+
+static hl_status query_fail(hl_device *device, const hl_graph *graph, hl_node_id node,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)node, (void)out_req, (void)out_why_not;
+    return hl_status_set(HL_ERROR_MEMORY, "memory: no room");
+}
+
+static const hl_kernel fast = {.op = HL_OP_NEG, .name = "fake.fast", .query = query_refuse};
+static const hl_kernel plain = {.op = HL_OP_NEG, .name = "fake.plain", .query = query_accept};
+static const hl_kernel broken = {.op = HL_OP_NEG, .name = "fake.broken", .query = query_fail};
+static const hl_kernel *fake_list[3];
+
+static const hl_kernel *const *list_fake(const hl_device *device, hl_op op)
+{
+    (void)device;
+    return op == HL_OP_NEG ? fake_list : NULL;
+}
+
+static void set_fake_list(const hl_kernel *first, const hl_kernel *second)
+{
+    fake_list[0] = first;
+    fake_list[1] = second;
+    fake_list[2] = NULL;
+}
+
+static void test_select(void)
+{
+    const hl_device_ops ops = {.kernels = list_fake};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    hl_node nodes[] = {{.op = HL_OP_NEG}, {.op = HL_OP_EXP}};
+    hl_graph graph = {.nodes = nodes, .n_nodes = 2};
+    const hl_kernel *kernel;
+    hl_kernel_req req;
+    hl_log_level level;
+    char line[256];
+    while (hl_log_take(&level, line, sizeof line)) continue;
+
+    set_fake_list(&fast, &plain);
+    CHECK_OK(hl_kernel_select(&device, &graph, 0, &kernel, &req));
+    CHECK(kernel == &plain);
+    CHECK_INT(req.scratch_bytes, 0); /* nothing of the refusing kernel is left */
+    CHECK_INT(req.rows, 5);
+    CHECK_INT(req.grain, 1);
+    CHECK(hl_log_take(&level, line, sizeof line) && level == HL_LOG_DEBUG);
+    CHECK(strstr(line, "fake.fast") && strstr(line, "needs K >= 8, got 3"));
+
+    set_fake_list(&fast, NULL);
+    CHECK_ERROR(hl_kernel_select(&device, &graph, 0, &kernel, &req), HL_ERROR_DEVICE,
+                "needs K >= 8, got 3");
+    CHECK(kernel == NULL);
+    CHECK_OK(hl_kernel_find(&device, &graph, 0, &kernel, &req));
+    CHECK(kernel == NULL);
+    CHECK_INT(req.scratch_bytes, 0);
+    CHECK_ERROR(hl_kernel_select(&device, &graph, 1, &kernel, &req), HL_ERROR_DEVICE,
+                "none for this op");
+
+    set_fake_list(&broken, &plain);
+    CHECK_ERROR(hl_kernel_find(&device, &graph, 0, &kernel, &req), HL_ERROR_MEMORY, "fake.broken");
+    CHECK(kernel == NULL);
+}
+
+/* ---- null ------------------------------------------------------------------------------------ */
+
+static hl_status open_null(void *context)
+{
+    (void)context;
+    hl_device *device = NULL;
+    const hl_backend *backend = hl_null_backend();
+    void *memory = NULL;
+    HL_TRY(backend->device_open(backend, 0, &(hl_device_options){0}, &device));
+    hl_status status = device->ops->memory_alloc(device, 64, &memory);
+    device->ops->memory_free(device, memory);
+    device->ops->destroy(device);
+    return status;
+}
+
+static void test_null(void)
+{
+    const hl_backend *backend = hl_null_backend();
+    hl_device *device;
+    CHECK_ERROR(backend->device_open(backend, 1, NULL, &device), HL_ERROR_DEVICE, "got 1");
+    CHECK(device == NULL);
+    CHECK_INT(check_walk_faults(CHECK_FAULT_ALLOC, HL_ERROR_MEMORY, 0, open_null, NULL), 4);
+
+    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    hl_node node = {0};
+    hl_graph graph = {.nodes = &node, .n_nodes = 1};
+    for (int op = 0; op < HL_OP_COUNT; op++) {
+        node.op = (hl_op)op;
+        const hl_kernel *kernel;
+        hl_kernel_req req;
+        CHECK_OK(hl_kernel_select(device, &graph, 0, &kernel, &req));
+        CHECK(kernel && kernel->op == (hl_op)op);
+        CHECK_INT(req.rows, 0);
+        hl_kernel_state state = {.kernel = kernel};
+        CHECK_OK(kernel->prepare(device, &graph, 0, &state));
+        CHECK_OK(kernel->launch(&state, NULL, &(hl_launch){0}, NULL));
+    }
+    CHECK(device->ops->kernels(device, HL_OP_COUNT) == NULL);
+
+    int64_t *memory, seven = 7, back = 0;
+    CHECK_OK(device->ops->memory_alloc(device, sizeof *memory, (void **)&memory));
+    CHECK_INT(*memory, 0);
+    CHECK_OK(device->ops->copy(device, memory, &seven, 8, HL_COPY_HOST_TO_DEVICE, NULL));
+    CHECK_OK(device->ops->copy(device, &back, memory, 8, HL_COPY_DEVICE_TO_HOST, NULL));
+    CHECK_INT(back, 7);
+    CHECK_OK(device->ops->fill_zero(device, memory, 8, NULL));
+    CHECK_OK(device->ops->synchronize(device, NULL));
+    CHECK_INT(*memory, 0);
+    device->ops->memory_free(device, memory);
+    device->ops->destroy(device);
+}
+
+/* ---- control block --------------------------------------------------------------------------- */
+
+static hl_control make_control(hl_nan_mode mode)
+{
+    hl_control control = {.nan_mode = mode, .loss_scale = 1};
+    for (int s = 0; s < HL_CONTROL_SCALARS; s++) control.factor[s] = 1;
+    return control;
+}
+
+/* scalar 0 by applied step: 0.5, 0.25, 0.125, then it stays; scalar 1: 10, 20, 30 */
+static const double tables[] = {0.5, 0.25, 0.125, 10, 20, 30};
+
+static void begin(hl_control *control)
+{
+    hl_control_begin(control, tables, 2, 3, true);
+}
+
+static void step(hl_control *control, double loss, double sumsq)
+{
+    begin(control);
+    hl_control_micro(control, loss, 4);
+    hl_control_apply(control, sumsq);
+}
+
+static void test_control_step(void)
+{
+    hl_control c = make_control(HL_NAN_STOP);
+    c.factor[1] = 0.5;
+    CHECK(hl_control_blocks_micro(&c) && hl_control_blocks_apply(&c)); /* nothing has begun */
+    begin(&c);
+    CHECK_INT(c.attempted, 1);
+    CHECK(c.scalar[0].d == 0.5 && c.scalar[1].d == 5 && c.lr == 0.5);
+    CHECK(!hl_control_blocks_micro(&c) && hl_control_blocks_apply(&c));
+    hl_control_micro(&c, 2.0, 4);
+    hl_control_micro(&c, 3.0, 3);
+    CHECK_INT(c.micro_row, 7);
+    CHECK_INT(c.n_micro, 2);
+    CHECK(c.loss == 3.0);
+    hl_control_apply(&c, 25);
+    CHECK(c.grad_norm == 5 && c.apply && !hl_control_blocks_apply(&c));
+    CHECK_INT(c.applied, 1);
+    CHECK_INT(c.n_ring, 1);
+    CHECK_INT(c.ring[0].step, 1);
+    CHECK_INT(c.ring[0].applied, 1);
+    CHECK(c.ring[0].loss == 3 && c.ring[0].grad_norm == 5 && c.ring[0].lr == 0.5);
+
+    begin(&c); /* a new window; the next entry of the table */
+    CHECK(c.scalar[0].d == 0.25 && hl_control_blocks_apply(&c));
+    CHECK_INT(c.micro_row, 0);
+    CHECK_INT(c.n_micro, 0);
+    for (int i = 0; i < 5; i++) step(&c, 1, 1);
+    CHECK(c.scalar[0].d == 0.125 && c.scalar[1].d == 15); /* the last entry stays */
+
+    hl_control_begin(&c, tables, 2, 3, false);
+    CHECK(c.scalar[0].f == 0.125f && c.lr == 0.125);
+    hl_control_begin(&c, NULL, 0, 0, false); /* no tables at all */
+    CHECK_INT(c.attempted, 9);
+}
+
+static void test_control_skip(void)
+{
+    hl_control c = make_control(HL_NAN_SKIP);
+    step(&c, 1, INFINITY);
+    CHECK(!c.stopped && !c.apply && c.lr == 0.5);
+    CHECK_INT(c.skipped, 1);
+    CHECK_INT(c.ring[0].applied, 0);
+    begin(&c); /* the schedule stood still */
+    CHECK(c.scalar[0].d == 0.5);
+    hl_control_micro(&c, NAN, 4); /* a bad micro-batch spoils its whole window, not the next */
+    CHECK(hl_control_blocks_micro(&c));
+    hl_control_micro(&c, 1, 4);
+    CHECK(hl_control_blocks_micro(&c));
+    hl_control_apply(&c, 1);
+    CHECK_INT(c.skipped, 2);
+    CHECK_INT(c.applied, 0);
+    step(&c, 1, 4);
+    CHECK(c.apply && !hl_control_blocks_micro(&c));
+    CHECK_INT(c.applied, 1);
+    CHECK_INT(c.attempted, 3);
+}
+
+/* Queued steps after a stop change nothing at all. */
+static void check_latched(const hl_control *stopped)
+{
+    hl_control c = *stopped;
+    for (int i = 0; i < 3; i++) {
+        step(&c, 1, 1);
+        CHECK(hl_control_blocks_micro(&c) && hl_control_blocks_apply(&c));
+    }
+    CHECK_INT(c.attempted, stopped->attempted);
+    CHECK_INT(c.applied, stopped->applied);
+    CHECK_INT(c.skipped, stopped->skipped);
+    CHECK_INT(c.n_ring, stopped->n_ring);
+    CHECK_INT(c.stopped_at, stopped->stopped_at);
+    CHECK(memcmp(&c.loss, &stopped->loss, sizeof c.loss) == 0);
+    CHECK(c.scalar[0].d == stopped->scalar[0].d);
+}
+
+static void test_control_stop(void)
+{
+    hl_control c = make_control(HL_NAN_STOP);
+    step(&c, 1, 1);
+    begin(&c);
+    hl_control_micro(&c, 1, 4);
+    hl_control_micro(&c, NAN, 4);
+    CHECK(c.stopped && hl_control_blocks_micro(&c));
+    CHECK_INT(c.stopped_at, 2);
+    hl_control_micro(&c, 5, 4);
+    CHECK(isnan(c.loss)); /* the loss that stopped the run is the one that is told */
+    hl_control_apply(&c, 1);
+    CHECK(!c.apply);
+    CHECK_INT(c.applied, 1);
+    CHECK_INT(c.skipped, 1);
+    CHECK_INT(c.n_ring, 2);
+    CHECK(isnan(c.ring[1].loss) && c.ring[1].applied == 0);
+    check_latched(&c);
+
+    c = make_control(HL_NAN_STOP); /* by the gradient */
+    step(&c, 1, 1);
+    step(&c, 1, NAN);
+    CHECK(c.stopped && isnan(c.grad_norm));
+    CHECK_INT(c.stopped_at, 2);
+    CHECK_INT(c.skipped, 1);
+    CHECK_INT(c.n_ring, 2);
+    check_latched(&c);
+
+    c = make_control(HL_NAN_STOP); /* an overflow under a loss scale only skips */
+    c.loss_scale = 1024;
+    step(&c, 1, INFINITY);
+    CHECK(!c.stopped);
+    CHECK_INT(c.skipped, 1);
+    step(&c, INFINITY, 1);
+    CHECK(c.stopped);
+
+    c = make_control(HL_NAN_STOP); /* by the host, between two steps, and in the midst of one */
+    step(&c, 1, 1);
+    c.stopped = 1;
+    check_latched(&c);
+    c.stopped = 0;
+    begin(&c);
+    hl_control_micro(&c, 1, 4);
+    c.stopped = 1;
+    hl_control_apply(&c, 1);
+    CHECK(!c.apply);
+    CHECK_INT(c.applied, 1);
+}
+
+static void test_control_ring(void)
+{
+    hl_control c = make_control(HL_NAN_SKIP);
+    for (int i = 0; i < HL_CONTROL_RING + 3; i++) step(&c, i, 1);
+    CHECK_INT(c.n_ring, HL_CONTROL_RING + 3);
+    CHECK_INT(c.ring[2].step, HL_CONTROL_RING + 3);
+    CHECK(c.ring[2].loss == HL_CONTROL_RING + 2);
+    CHECK_INT(c.ring[3].step, 4);
+}
+
+static void test_launch(void)
+{
+    hl_control c = make_control(HL_NAN_SKIP);
+    hl_launch launch = {.control = &c, .node = 6, .segment = HL_SEGMENT_APPLY};
+    hl_launch_fault(&launch, 3, 99);
+    hl_launch_fault(&launch, 4, 98); /* the first is kept */
+    CHECK_INT(c.error_code, 7);
+    CHECK_INT(c.error_row, 3);
+    CHECK_INT(c.error_value, 99);
+    hl_launch_fault(&(hl_launch){0}, 1, 1); /* without a control block: nothing */
+
+    begin(&c);
+    CHECK(hl_launch_blocked(&launch, &c)); /* apply waits for CONTROL_APPLY, micro does not */
+    launch.segment = HL_SEGMENT_MICRO;
+    CHECK(!hl_launch_blocked(&launch, &c));
+}
+
+int main(void)
+{
+    test_registry();
+    test_select();
+    test_null();
+    test_control_step();
+    test_control_skip();
+    test_control_stop();
+    test_control_ring();
+    test_launch();
+    return CHECK_DONE();
+}
