@@ -123,19 +123,38 @@ static hl_status build_loss(step_state *s, hl_id *out_loss)
     return HL_OK;
 }
 
-/* Losses by denominator; a mean over rows times rows is a sum again. */
+static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
+{
+    const hl_value *value = hl_graph_value(graph, id);
+    if (value->kind != HL_VALUE_CONST || value->type.shape.rank) return false;
+    if (value->type.dtype == HL_DTYPE_F32)
+        *out_number = *(const float *)value->data;
+    else if (value->type.dtype == HL_DTYPE_F64)
+        *out_number = *(const double *)value->data;
+    else
+        return false;
+    return true;
+}
+
+/* Losses by denominator; a fixed one is a multiple of the rows; a mean over rows times rows is a sum again. */
 static hl_status build_groups(step_state *s)
 {
     for (int64_t t = 0; t < s->spec->n_terms; t++) {
         const hl_step_term *term = &s->spec->terms[t];
         hl_id sum;
-        double weight = term->weight;
-        if (term->denominator == HL_NONE) weight *= (double)s->spec->rows;
+        double weight = term->weight, fixed;
+        hl_id denominator = term->denominator;
+        if (denominator == HL_NONE) {
+            weight *= (double)s->spec->rows;
+        } else if (read_number(s->graph, denominator, &fixed) && fixed > 0) {
+            weight *= (double)s->spec->rows / fixed;
+            denominator = HL_NONE;
+        }
         HL_TRY(scale_by(s, term->sum, weight, &sum));
         int64_t g = 0;
-        while (g < s->n_groups && s->groups[g].denominator != term->denominator) g++;
+        while (g < s->n_groups && s->groups[g].denominator != denominator) g++;
         if (g == s->n_groups) {
-            s->groups[s->n_groups++] = (step_group){.denominator = term->denominator, .sum = sum};
+            s->groups[s->n_groups++] = (step_group){.denominator = denominator, .sum = sum};
         } else {
             HL_TRY(add2(s, HL_OP_ADD, s->groups[g].sum, sum, &s->groups[g].sum));
         }

@@ -1,0 +1,154 @@
+/* Autodiff: reverse accumulation over the ops' own rules (hl_op_info.vjp).
+ *
+ * First, forward: which values depend on a wrt in a differentiable way. Then, backward from the
+ * loss: each node whose outputs have a gradient adds its operands' shares. A value used several
+ * times has its shares added in the reverse order of use, so the sum is the same in every run.
+ * Gradient nodes carry the scope of the node they are the gradient of, so that a message or a
+ * profile names the module. */
+#include "passes/passes.h"
+
+#include "base/alloc.h"
+#include "ir/op.h"
+#include "ops/build.h"
+
+typedef struct diff_state {
+    hl_graph *graph;
+    int64_t n_values; /* of the forward part */
+    int64_t n_nodes;
+    bool *depends;    /* on a wrt, by value */
+    hl_id *grads;     /* by value */
+    bool *need;       /* by operand of the node at hand */
+    hl_id *din;
+} diff_state;
+
+static void free_state(diff_state *state)
+{
+    hl_free(state->depends);
+    hl_free(state->grads);
+    hl_free(state->need);
+    hl_free(state->din);
+}
+
+static hl_status alloc_array(int64_t n, size_t element_bytes, void **out_ptr)
+{
+    size_t bytes;
+    *out_ptr = NULL;
+    if (!hl_mul_size((size_t)n, element_bytes, &bytes)) bytes = SIZE_MAX;
+    return hl_alloc_zero(bytes, out_ptr);
+}
+
+/* On failure the caller frees what there is. */
+static hl_status init_state(diff_state *state)
+{
+    const hl_graph *graph = state->graph;
+    int64_t most_in = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].n_in > most_in) most_in = graph->nodes[i].n_in;
+    state->n_values = graph->n_values;
+    state->n_nodes = graph->n_nodes;
+    void *memory;
+    HL_TRY(alloc_array(state->n_values, sizeof(bool), &memory));
+    state->depends = memory;
+    HL_TRY(alloc_array(state->n_values, sizeof(hl_id), &memory));
+    state->grads = memory;
+    HL_TRY(alloc_array(most_in, sizeof(bool), &memory));
+    state->need = memory;
+    HL_TRY(alloc_array(most_in, sizeof(hl_id), &memory));
+    state->din = memory;
+    for (int64_t v = 0; v < state->n_values; v++) state->grads[v] = HL_NONE;
+    return HL_OK;
+}
+
+static hl_status check_wrt(const hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt,
+                           int64_t n_wrt)
+{
+    hl_type loss_type = hl_graph_value(graph, loss)->type;
+    char text[HL_TYPE_TEXT];
+    if (!hl_dtype_is_float(loss_type.dtype))
+        return hl_status_set(HL_ERROR_TRACE, "autodiff: the loss must be of a floating dtype, got %s",
+                             hl_type_format(&loss_type, text));
+    if (!hl_type_equal(&loss_type, &graph->values[seed].type))
+        return hl_status_set(HL_ERROR_INTERNAL, "autodiff: the seed must have the loss' type, got %s",
+                             hl_type_format(&graph->values[seed].type, text));
+    for (int64_t i = 0; i < n_wrt; i++)
+        if (!hl_dtype_is_float(hl_graph_dtype(graph, wrt[i])))
+            return hl_status_set(HL_ERROR_TRACE,
+                                 "autodiff: a gradient must be asked of a floating value, got %s",
+                                 hl_type_format(&graph->values[wrt[i]].type, text));
+    return HL_OK;
+}
+
+static void mark_dependent(diff_state *state)
+{
+    const hl_graph *graph = state->graph;
+    for (int64_t i = 0; i < state->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        bool reached = false;
+        for (int32_t k = 0; k < node->n_in; k++) reached |= state->depends[node->in[k]];
+        if (!reached || !hl_op_get(node->op)->vjp) continue;
+        for (int32_t j = 0; j < node->n_out; j++)
+            if (hl_dtype_is_float(hl_graph_dtype(graph, node->out + j)))
+                state->depends[node->out + j] = true;
+    }
+}
+
+/* Adds what the node's rule gave to its operands' gradients. */
+static hl_status collect_grads(diff_state *state, const hl_node *node)
+{
+    hl_graph *graph = state->graph;
+    for (int32_t k = 0; k < node->n_in; k++) {
+        hl_id operand = node->in[k], grad = state->din[k];
+        if (!state->need[k] || grad == HL_NONE) continue;
+        hl_type want = graph->values[operand].type, got = graph->values[grad].type;
+        if (!hl_type_equal(&want, &got)) {
+            char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
+            return hl_status_set(HL_ERROR_INTERNAL,
+                                 "%s: the gradient of operand %d must be %s, got %s",
+                                 hl_op_get(node->op)->name, k, hl_type_format(&want, want_text),
+                                 hl_type_format(&got, got_text));
+        }
+        HL_TRY(hl_build_accumulate(graph, grad, &state->grads[operand]));
+    }
+    return HL_OK;
+}
+
+static hl_status diff_node(diff_state *state, hl_node_id id)
+{
+    hl_graph *graph = state->graph;
+    hl_node node = graph->nodes[id];
+    const hl_op_info *info = hl_op_get(node.op);
+    const hl_id *dout = &state->grads[node.out];
+    bool reached = false, needed = false;
+    for (int32_t j = 0; j < node.n_out; j++)
+        reached |= dout[j] != HL_NONE && state->depends[node.out + j];
+    if (!reached || !info->vjp) return HL_OK;
+    for (int32_t k = 0; k < node.n_in; k++) {
+        state->need[k] = state->depends[node.in[k]];
+        state->din[k] = HL_NONE;
+        needed |= state->need[k];
+    }
+    if (!needed) return HL_OK;
+    graph->scope = node.scope;
+    HL_TRY(info->vjp(graph, id, dout, state->need, state->din));
+    return collect_grads(state, &node);
+}
+
+hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss_sum, hl_id seed, const hl_id *wrt,
+                           int64_t n_wrt, hl_id *out_grads)
+{
+    for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = HL_NONE;
+    HL_TRY(check_wrt(graph, loss_sum, seed, wrt, n_wrt));
+    const char *scope = graph->scope;
+    diff_state state = {.graph = graph};
+    hl_status status;
+    HL_GOTO(init_state(&state));
+    for (int64_t i = 0; i < n_wrt; i++) state.depends[wrt[i]] = true;
+    mark_dependent(&state);
+    if (state.depends[loss_sum]) state.grads[loss_sum] = seed;
+    for (int64_t i = state.n_nodes - 1; i >= 0; i--) HL_GOTO(diff_node(&state, (hl_node_id)i));
+    for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = state.grads[wrt[i]];
+cleanup:
+    graph->scope = scope;
+    free_state(&state);
+    return status;
+}
