@@ -125,6 +125,7 @@ typedef struct hl_graph {
     hl_segment segment; /* of nodes added from now on */
     const char *scope;  /* of nodes added from now on */
     hl_id control;      /* leaf of the control block, HL_NONE until asked for */
+    hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
 } hl_graph;
 
 hl_status hl_graph_create(HL_GIVE hl_graph **out_graph);
@@ -155,8 +156,8 @@ hl_status hl_graph_control(hl_graph *graph, hl_id *out_id);
 
 /* Adds a node: checks arity, infers, gives the first output's id. in and attrs are copied; attrs
  * NULL = defaults. Any error names scope, op and the operands' types. What would change nothing
- * (reshape and expand to the same shape, cast to the same dtype, the identical permutation, a sum
- * or product without axes) adds no node and gives the operand itself. */
+ * (reshape and expand to the same shape, cast to the same dtype, the identical permutation, a sum,
+ * product or flip of no axes) adds no node and gives the operand itself. */
 hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                        const hl_attrs *attrs, hl_id *out_first);
 /* Adds a fused node with a program and given output types (checked against it). */
@@ -165,9 +166,9 @@ hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
                                hl_id *out_first);
 /* target <- value in the graph's current segment; one commit per target and segment. */
 hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
-/* The same value may be an output several times. */
 /* A commit that adds: running sums, in a dtype of their own (float64, int64). */
 hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
+/* The same value may be an output several times. */
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
 /* Of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);

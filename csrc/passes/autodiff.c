@@ -65,10 +65,15 @@ static hl_status check_wrt(const hl_graph *graph, hl_id loss, hl_id seed, const 
     hl_type loss_type = hl_graph_value(graph, loss)->type;
     char text[HL_TYPE_TEXT];
     if (!hl_dtype_is_float(loss_type.dtype))
-        return hl_status_set(HL_ERROR_TRACE, "autodiff: the loss must be of a floating dtype, got %s",
+        return hl_status_set(HL_ERROR_TRACE,
+                             "autodiff: the loss must be of a floating dtype, got %s",
                              hl_type_format(&loss_type, text));
-    if (!hl_type_equal(&loss_type, &graph->values[seed].type))
-        return hl_status_set(HL_ERROR_INTERNAL, "autodiff: the seed must have the loss' type, got %s",
+    if (loss_type.shape.rank > 0)
+        return hl_status_set(HL_ERROR_SHAPE, "autodiff: the loss must be one number, got %s",
+                             hl_type_format(&loss_type, text));
+    if (seed != HL_NONE && !hl_type_equal(&loss_type, &graph->values[seed].type))
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "autodiff: the seed must have the loss' type, got %s",
                              hl_type_format(&graph->values[seed].type, text));
     for (int64_t i = 0; i < n_wrt; i++)
         if (!hl_dtype_is_float(hl_graph_dtype(graph, wrt[i])))
@@ -133,18 +138,20 @@ static hl_status diff_node(diff_state *state, hl_node_id id)
     return collect_grads(state, &node);
 }
 
-hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss_sum, hl_id seed, const hl_id *wrt,
+hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt,
                            int64_t n_wrt, hl_id *out_grads)
 {
     for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = HL_NONE;
-    HL_TRY(check_wrt(graph, loss_sum, seed, wrt, n_wrt));
+    HL_TRY(check_wrt(graph, loss, seed, wrt, n_wrt));
     const char *scope = graph->scope;
     diff_state state = {.graph = graph};
     hl_status status;
     HL_GOTO(init_state(&state));
     for (int64_t i = 0; i < n_wrt; i++) state.depends[wrt[i]] = true;
     mark_dependent(&state);
-    if (state.depends[loss_sum]) state.grads[loss_sum] = seed;
+    if (!state.depends[loss]) goto cleanup;
+    if (seed == HL_NONE) HL_GOTO(hl_build_number_like(graph, loss, 1, &seed));
+    state.grads[loss] = seed;
     for (int64_t i = state.n_nodes - 1; i >= 0; i--) HL_GOTO(diff_node(&state, (hl_node_id)i));
     for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = state.grads[wrt[i]];
 cleanup:

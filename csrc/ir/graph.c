@@ -1,0 +1,626 @@
+/* Graph: building, copying, reordering. Every adder first makes room and copies what it was given,
+ * then infers on the side, and only then counts the new thing: a failure on the way leaves nothing
+ * behind but unused arena bytes. */
+#include "ir/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/control.h"
+#include "base/alloc.h"
+#include "base/half.h"
+#include "ir/op.h"
+#include "ir/program.h"
+
+static const char control_store[] = "control";
+
+bool hl_type_equal(const hl_type *a, const hl_type *b)
+{
+    return a->dtype == b->dtype && hl_shape_equal(&a->shape, &b->shape);
+}
+
+const char *hl_type_format(const hl_type *type, char *text)
+{
+    char shape[HL_SHAPE_TEXT];
+    snprintf(text, HL_TYPE_TEXT, "%s %s", hl_dtype_name(type->dtype),
+             hl_shape_format(&type->shape, shape));
+    return text;
+}
+
+/* ---- the whole graph ---- */
+
+hl_status hl_graph_create(hl_graph **out_graph)
+{
+    *out_graph = NULL;
+    void *memory;
+    HL_TRY(hl_alloc_zero(sizeof(hl_graph), &memory));
+    hl_graph *graph = memory;
+    hl_arena_init(&graph->arena);
+    graph->segment = HL_SEGMENT_MICRO;
+    graph->control = HL_NONE;
+    graph->float_dtype = HL_DTYPE_F32;
+    *out_graph = graph;
+    return HL_OK;
+}
+
+void hl_graph_destroy(hl_graph *graph)
+{
+    if (!graph) return;
+    hl_free(graph->values);
+    hl_free(graph->nodes);
+    hl_free(graph->commits);
+    hl_free(graph->stores);
+    hl_free(graph->outputs);
+    hl_arena_deinit(&graph->arena);
+    hl_free(graph);
+}
+
+/* Room for `more` elements beyond n; `list` is one of the graph's arrays. */
+static hl_status grow_list(void *list, int64_t *capacity, int64_t n, int64_t more, size_t bytes)
+{
+    void *memory;
+    memcpy(&memory, list, sizeof memory);
+    if (n + more > INT32_MAX)
+        return hl_status_set(HL_ERROR_MEMORY, "graph: ids must fit in 31 bits, got %lld",
+                             (long long)(n + more));
+    HL_TRY(hl_alloc_grow(&memory, capacity, n + more, bytes));
+    memcpy(list, &memory, sizeof memory);
+    return HL_OK;
+}
+
+static hl_status copy_bytes(hl_arena *arena, const void *data, size_t bytes, const void **out_copy)
+{
+    void *copy;
+    HL_TRY(hl_arena_alloc(arena, bytes, &copy));
+    if (bytes > 0) memcpy(copy, data, bytes);
+    *out_copy = copy;
+    return HL_OK;
+}
+
+static size_t count_bytes(const hl_type *type)
+{
+    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
+}
+
+/* *text, which belongs to another graph, is replaced by a copy in this one. */
+static hl_status own_text(hl_graph *graph, const char **text)
+{
+    return hl_arena_strdup(&graph->arena, *text, text);
+}
+
+static hl_status clone_values(hl_graph *graph, const hl_graph *from)
+{
+    HL_TRY(grow_list(&graph->values, &graph->cap_values, 0, from->n_values, sizeof(hl_value)));
+    for (int64_t i = 0; i < from->n_values; i++) {
+        hl_value value = from->values[i];
+        HL_TRY(own_text(graph, &value.name));
+        if (value.kind == HL_VALUE_CONST)
+            HL_TRY(copy_bytes(&graph->arena, value.data, count_bytes(&value.type), &value.data));
+        graph->values[graph->n_values++] = value;
+    }
+    return HL_OK;
+}
+
+static hl_status clone_nodes(hl_graph *graph, const hl_graph *from)
+{
+    HL_TRY(grow_list(&graph->nodes, &graph->cap_nodes, 0, from->n_nodes, sizeof(hl_node)));
+    const char *scope_from = NULL, *scope_copy = NULL;
+    for (int64_t i = 0; i < from->n_nodes; i++) {
+        hl_node node = from->nodes[i];
+        const void *copy;
+        HL_TRY(copy_bytes(&graph->arena, node.in, (size_t)node.n_in * sizeof(hl_id), &copy));
+        node.in = copy;
+        HL_TRY(own_text(graph, &node.attrs.name));
+        if (node.program) {
+            HL_TRY(copy_bytes(&graph->arena, node.program, sizeof(hl_program), &copy));
+            node.program = copy;
+        }
+        if (node.scope != scope_from) {
+            scope_from = scope_copy = node.scope;
+            HL_TRY(own_text(graph, &scope_copy));
+        }
+        node.scope = scope_copy;
+        graph->nodes[graph->n_nodes++] = node;
+    }
+    return HL_OK;
+}
+
+static hl_status clone_lists(hl_graph *graph, const hl_graph *from)
+{
+    HL_TRY(grow_list(&graph->stores, &graph->cap_stores, 0, from->n_stores, sizeof(hl_store)));
+    for (int64_t i = 0; i < from->n_stores; i++) {
+        hl_store store = from->stores[i];
+        HL_TRY(own_text(graph, &store.name));
+        graph->stores[graph->n_stores++] = store;
+    }
+    HL_TRY(grow_list(&graph->commits, &graph->cap_commits, 0, from->n_commits, sizeof(hl_commit)));
+    for (int64_t i = 0; i < from->n_commits; i++) graph->commits[i] = from->commits[i];
+    graph->n_commits = from->n_commits;
+    HL_TRY(grow_list(&graph->outputs, &graph->cap_outputs, 0, from->n_outputs, sizeof(hl_id)));
+    for (int64_t i = 0; i < from->n_outputs; i++) graph->outputs[i] = from->outputs[i];
+    graph->n_outputs = from->n_outputs;
+    graph->n_inputs = from->n_inputs;
+    graph->n_sources = from->n_sources;
+    graph->n_scalars = from->n_scalars;
+    graph->segment = from->segment;
+    graph->control = from->control;
+    graph->float_dtype = from->float_dtype;
+    return hl_graph_scope(graph, from->scope);
+}
+
+hl_status hl_graph_clone(const hl_graph *graph, hl_graph **out_graph)
+{
+    *out_graph = NULL;
+    hl_graph *copy;
+    HL_TRY(hl_graph_create(&copy));
+    hl_status status;
+    HL_GOTO(clone_values(copy, graph));
+    HL_GOTO(clone_nodes(copy, graph));
+    HL_GOTO(clone_lists(copy, graph));
+    *out_graph = copy;
+    copy = NULL;
+cleanup:
+    hl_graph_destroy(copy);
+    return status;
+}
+
+/* ---- stores and leaves ---- */
+
+int32_t hl_graph_store_find(const hl_graph *graph, const char *name)
+{
+    for (int64_t i = 0; i < graph->n_stores; i++)
+        if (strcmp(graph->stores[i].name, name) == 0) return (int32_t)i;
+    return HL_NONE;
+}
+
+hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n,
+                         int32_t *out_store)
+{
+    *out_store = HL_NONE;
+    hl_shape shape = hl_shape_1d(n);
+    HL_TRY(hl_shape_check(&shape, name));
+    int32_t found = hl_graph_store_find(graph, name);
+    if (found != HL_NONE) {
+        const hl_store *store = &graph->stores[found];
+        if (store->dtype != dtype || store->n != n)
+            return hl_status_set(
+                HL_ERROR_INTERNAL, "store %s: it must stay %s of %lld elements, got %s of %lld",
+                name, hl_dtype_name(store->dtype), (long long)store->n, hl_dtype_name(dtype),
+                (long long)n);
+        *out_store = found;
+        return HL_OK;
+    }
+    HL_TRY(grow_list(&graph->stores, &graph->cap_stores, graph->n_stores, 1, sizeof(hl_store)));
+    hl_store store = {name, dtype, n};
+    HL_TRY(own_text(graph, &store.name));
+    graph->stores[graph->n_stores] = store;
+    *out_store = (int32_t)graph->n_stores++;
+    return HL_OK;
+}
+
+/* Copies the name. */
+static hl_status add_value(hl_graph *graph, hl_value value, hl_id *out_id)
+{
+    HL_TRY(hl_shape_check(&value.type.shape, value.name ? value.name : "constant"));
+    HL_TRY(grow_list(&graph->values, &graph->cap_values, graph->n_values, 1, sizeof(hl_value)));
+    HL_TRY(own_text(graph, &value.name));
+    graph->values[graph->n_values] = value;
+    *out_id = (hl_id)graph->n_values++;
+    return HL_OK;
+}
+
+static hl_value make_leaf(hl_value_kind kind, hl_type type, const char *name)
+{
+    return (hl_value){.kind = kind, .type = type, .node = HL_NONE, .store = HL_NONE, .name = name};
+}
+
+hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32_t store,
+                        int64_t offset, const char *name, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    HL_TRY(hl_shape_check(&type.shape, name));
+    if ((kind != HL_VALUE_PARAM && kind != HL_VALUE_STATE) || store < 0 || store >= graph->n_stores)
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "%s: a leaf must be parameter or state in a store, got kind %d, "
+                             "store %d of %lld",
+                             name, (int)kind, store, (long long)graph->n_stores);
+    const hl_store *owner = &graph->stores[store];
+    int64_t n = hl_shape_numel(&type.shape);
+    if (type.dtype != owner->dtype || offset < 0 || n > owner->n || offset > owner->n - n)
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "%s: it must lie in store %s, %s of %lld elements, got %s, elements "
+                             "%lld to %lld",
+                             name, owner->name, hl_dtype_name(owner->dtype), (long long)owner->n,
+                             hl_dtype_name(type.dtype), (long long)offset,
+                             (long long)(offset + n));
+    hl_value value = make_leaf(kind, type, name);
+    value.store = store;
+    value.offset = offset;
+    return add_value(graph, value, out_id);
+}
+
+hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    hl_value value = make_leaf(HL_VALUE_INPUT, type, name);
+    value.store = graph->n_inputs;
+    HL_TRY(add_value(graph, value, out_id));
+    graph->n_inputs++;
+    return HL_OK;
+}
+
+hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    hl_value value = make_leaf(HL_VALUE_SOURCE, type, name);
+    value.store = graph->n_sources;
+    HL_TRY(add_value(graph, value, out_id));
+    graph->n_sources++;
+    return HL_OK;
+}
+
+static hl_status make_control_store(hl_graph *graph, int32_t *out_store)
+{
+    return hl_graph_store(graph, control_store, HL_DTYPE_U8, sizeof(hl_control), out_store);
+}
+
+hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    for (int64_t i = 0; i < graph->n_values; i++) {
+        const hl_value *value = &graph->values[i];
+        if (value->kind == HL_VALUE_SCALAR && strcmp(value->name, name) == 0) {
+            *out_id = (hl_id)i;
+            return HL_OK;
+        }
+    }
+    if (graph->n_scalars == HL_CONTROL_SCALARS)
+        return hl_status_set(HL_ERROR_CONFIG, "scalar %s: at most %d may be in use, got one more",
+                             name, HL_CONTROL_SCALARS);
+    hl_value value =
+        make_leaf(HL_VALUE_SCALAR, (hl_type){HL_DTYPE_F32, hl_shape_scalar()}, name);
+    HL_TRY(make_control_store(graph, &value.store));
+    size_t slot_bytes = sizeof(((hl_control *)NULL)->scalar[0]);
+    value.offset = (int64_t)(offsetof(hl_control, scalar) + (size_t)graph->n_scalars * slot_bytes);
+    HL_TRY(add_value(graph, value, out_id));
+    graph->n_scalars++;
+    return HL_OK;
+}
+
+hl_status hl_graph_control(hl_graph *graph, hl_id *out_id)
+{
+    *out_id = graph->control;
+    if (graph->control != HL_NONE) return HL_OK;
+    int32_t store;
+    HL_TRY(make_control_store(graph, &store));
+    hl_type type = {HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
+    HL_TRY(hl_graph_leaf(graph, HL_VALUE_STATE, type, store, 0, control_store, out_id));
+    graph->control = *out_id;
+    return HL_OK;
+}
+
+hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    HL_TRY(hl_shape_check(&type.shape, "constant"));
+    hl_value value = make_leaf(HL_VALUE_CONST, type, NULL);
+    HL_TRY(copy_bytes(&graph->arena, data, count_bytes(&type), &value.data));
+    return add_value(graph, value, out_id);
+}
+
+/* ---- numbers ---- */
+
+typedef union number_bytes {
+    double f64;
+    float f32;
+    uint16_t half;
+    int64_t i64;
+    int32_t i32;
+    int16_t i16;
+    int8_t i8;
+    uint8_t u8;
+} number_bytes;
+
+static number_bytes encode_number(hl_dtype dtype, double number)
+{
+    number_bytes bytes = {0};
+    switch (dtype) {
+    case HL_DTYPE_F32: bytes.f32 = (float)number; break;
+    case HL_DTYPE_F64: bytes.f64 = number; break;
+    case HL_DTYPE_BF16: bytes.half = hl_f32_to_bf16((float)number); break;
+    case HL_DTYPE_F16: bytes.half = hl_f32_to_f16((float)number); break;
+    case HL_DTYPE_I64: bytes.i64 = (int64_t)number; break;
+    case HL_DTYPE_I32: bytes.i32 = (int32_t)number; break;
+    case HL_DTYPE_I16: bytes.i16 = (int16_t)number; break;
+    case HL_DTYPE_I8: bytes.i8 = (int8_t)number; break;
+    case HL_DTYPE_U8: bytes.u8 = (uint8_t)number; break;
+    default: bytes.u8 = number != 0; break;
+    }
+    return bytes;
+}
+
+static double decode_number(hl_dtype dtype, number_bytes bytes)
+{
+    switch (dtype) {
+    case HL_DTYPE_F32: return bytes.f32;
+    case HL_DTYPE_F64: return bytes.f64;
+    case HL_DTYPE_BF16: return hl_bf16_to_f32(bytes.half);
+    case HL_DTYPE_F16: return hl_f16_to_f32(bytes.half);
+    case HL_DTYPE_I64: return (double)bytes.i64;
+    case HL_DTYPE_I32: return bytes.i32;
+    case HL_DTYPE_I16: return bytes.i16;
+    case HL_DTYPE_I8: return bytes.i8;
+    default: return bytes.u8;
+    }
+}
+
+/* Whether an integer type holds the number, so that its conversion is defined. */
+static bool fits_dtype(hl_dtype dtype, double number)
+{
+    char kind = hl_dtype_kind(dtype);
+    if (kind == 'f' || kind == 'b') return true;
+    int bits = 8 * (int)hl_dtype_bytes(dtype) - (kind == 'i');
+    double limit = (double)(UINT64_C(1) << bits);
+    return number > (kind == 'i' ? -limit - 1 : -1) && number >= -0x1p63 && number < limit;
+}
+
+hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    if (!fits_dtype(dtype, number))
+        return hl_status_set(HL_ERROR_DATA, "constant: a number must fit in its dtype %s, got %g",
+                             hl_dtype_name(dtype), number);
+    number_bytes bytes = encode_number(dtype, number);
+    return hl_graph_const(graph, (hl_type){dtype, hl_shape_scalar()}, &bytes, out_id);
+}
+
+bool hl_graph_number_read(const hl_graph *graph, hl_id id, double *out_number)
+{
+    const hl_value *value = &graph->values[id];
+    *out_number = 0;
+    if (value->kind != HL_VALUE_CONST || hl_shape_numel(&value->type.shape) != 1) return false;
+    number_bytes bytes = {0};
+    memcpy(&bytes, value->data, hl_dtype_bytes(value->type.dtype));
+    *out_number = decode_number(value->type.dtype, bytes);
+    return true;
+}
+
+/* ---- nodes ---- */
+
+/* "body.0: matmul of float32 (2, 3), float32 (4, 5): " in front of what infer said. */
+static hl_status explain_node(const hl_graph *graph, const hl_node *node, hl_status status)
+{
+    enum { N_SHOWN = 3 };
+    char operands[N_SHOWN * (HL_TYPE_TEXT + 2) + 8] = "", type[HL_TYPE_TEXT];
+    size_t used = 0;
+    for (int32_t i = 0; i < node->n_in && i < N_SHOWN; i++) {
+        hl_type_format(&graph->values[node->in[i]].type, type);
+        used += (size_t)snprintf(operands + used, sizeof operands - used, "%s%s",
+                                 i > 0 ? ", " : " of ", type);
+    }
+    if (node->n_in > N_SHOWN) snprintf(operands + used, sizeof operands - used, ", ...");
+    hl_status_context(status, "%s%s", hl_op_get(node->op)->name, operands);
+    return node->scope ? hl_status_context(status, "%s", node->scope) : status;
+}
+
+static hl_status fail_node(const hl_graph *graph, const hl_node *node, hl_status code,
+                           const char *rule, long long got)
+{
+    return explain_node(graph, node, hl_status_set(code, "%s, got %lld", rule, got));
+}
+
+static hl_status check_operands(const hl_graph *graph, const hl_node *node)
+{
+    const hl_op_info *info = hl_op_get(node->op);
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (node->in[i] < 0 || node->in[i] >= graph->n_values)
+            return hl_status_set(HL_ERROR_INTERNAL,
+                                 "%s: operand %d must be a value of the graph, got id %d",
+                                 info->name, i, node->in[i]);
+    if (node->n_in < info->min_in)
+        return fail_node(graph, node, HL_ERROR_TRACE, "more operands are needed", node->n_in);
+    if (info->max_in >= 0 && node->n_in > info->max_in)
+        return fail_node(graph, node, HL_ERROR_TRACE, "fewer operands are taken", node->n_in);
+    return HL_OK;
+}
+
+static hl_status fill_attrs(hl_graph *graph, hl_node *node, const hl_attrs *attrs)
+{
+    if (attrs) {
+        if (attrs->n_dims < 0 || attrs->n_dims > HL_ATTR_DIMS)
+            return fail_node(graph, node, HL_ERROR_SHAPE, "a list must have at most 24 entries",
+                             attrs->n_dims);
+        node->attrs = *attrs;
+        return own_text(graph, &node->attrs.name);
+    }
+    hl_op_attr attr;
+    for (int i = 0; hl_op_attr_at(node->op, i, &attr); i++)
+        if (attr.required)
+            return hl_status_set(HL_ERROR_CONFIG, "%s: attribute %s is required, got none",
+                                 hl_op_get(node->op)->name, attr.name);
+    hl_op_attr_defaults(node->op, &node->attrs);
+    return HL_OK;
+}
+
+/* Counts node and outputs; there must be room. */
+static hl_id append_node(hl_graph *graph, hl_node node, const hl_type *types)
+{
+    node.out = (hl_id)graph->n_values;
+    for (int32_t j = 0; j < node.n_out; j++)
+        graph->values[graph->n_values++] = (hl_value){.kind = HL_VALUE_ACT,
+                                                      .type = types[j],
+                                                      .node = (hl_node_id)graph->n_nodes,
+                                                      .output = j,
+                                                      .store = HL_NONE};
+    graph->nodes[graph->n_nodes++] = node;
+    return node.out;
+}
+
+/* The node does nothing: its output is its operand, bit by bit. */
+static bool is_identity(const hl_graph *graph, const hl_node *node, const hl_type *type)
+{
+    if (node->n_in != 1 || !hl_type_equal(&graph->values[node->in[0]].type, type)) return false;
+    switch (node->op) {
+    case HL_OP_RESHAPE:
+    case HL_OP_EXPAND:
+    case HL_OP_CAST: return true;
+    case HL_OP_FLIP:
+    case HL_OP_SUM:
+    case HL_OP_PROD: return node->attrs.n_dims == 0;
+    case HL_OP_PERMUTE:
+        for (int32_t d = 0; d < node->attrs.n_dims; d++)
+            if (node->attrs.dims[d] != d) return false;
+        return true;
+    default: return false;
+    }
+}
+
+/* Room for a node, and a node with its operands copied. */
+static hl_status begin_node(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in, int32_t n_out,
+                            hl_node *out_node)
+{
+    HL_TRY(grow_list(&graph->nodes, &graph->cap_nodes, graph->n_nodes, 1, sizeof(hl_node)));
+    HL_TRY(grow_list(&graph->values, &graph->cap_values, graph->n_values, n_out, sizeof(hl_value)));
+    const void *copy;
+    HL_TRY(copy_bytes(&graph->arena, in, (size_t)n_in * sizeof(hl_id), &copy));
+    *out_node = (hl_node){.op = op,
+                          .segment = graph->segment,
+                          .n_in = n_in,
+                          .n_out = n_out,
+                          .in = copy,
+                          .scope = graph->scope};
+    return HL_OK;
+}
+
+enum { MAX_OUTPUTS = 4 };
+
+hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
+                       const hl_attrs *attrs, hl_id *out_first)
+{
+    *out_first = HL_NONE;
+    const hl_op_info *info = hl_op_get(op);
+    if (!info->infer || info->n_out > MAX_OUTPUTS)
+        return hl_status_set(HL_ERROR_INTERNAL, "%s: it must be added with its program, got none",
+                             info->name);
+    hl_node node;
+    HL_TRY(begin_node(graph, op, in, n_in, info->n_out, &node));
+    HL_TRY(check_operands(graph, &node));
+    HL_TRY(fill_attrs(graph, &node, attrs));
+    hl_type types[MAX_OUTPUTS];
+    hl_status status = info->infer(graph, &node, types);
+    for (int32_t j = 0; status == HL_OK && j < node.n_out; j++)
+        status = hl_shape_check(&types[j].shape, NULL);
+    if (status != HL_OK) return explain_node(graph, &node, status);
+    *out_first = is_identity(graph, &node, types) ? node.in[0] : append_node(graph, node, types);
+    return HL_OK;
+}
+
+hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
+                               const hl_program *program, const hl_type *out_types, int32_t n_out,
+                               hl_id *out_first)
+{
+    *out_first = HL_NONE;
+    hl_node node;
+    HL_TRY(begin_node(graph, HL_OP_POINTWISE_FUSED, in, n_in, n_out, &node));
+    HL_TRY(check_operands(graph, &node));
+    HL_TRY(hl_program_check(program, graph, in, n_in, out_types, n_out));
+    const void *copy;
+    HL_TRY(copy_bytes(&graph->arena, program, sizeof(hl_program), &copy));
+    node.program = copy;
+    *out_first = append_node(graph, node, out_types);
+    return HL_OK;
+}
+
+/* ---- commits, outputs, scope, order ---- */
+
+static const char *name_value(const hl_graph *graph, hl_id id)
+{
+    const char *name = graph->values[id].name;
+    return name ? name : "a value without name";
+}
+
+static hl_status check_commit(const hl_graph *graph, const hl_commit *commit)
+{
+    hl_id target = commit->target, value = commit->value;
+    if (target < 0 || target >= graph->n_values || value < 0 || value >= graph->n_values)
+        return hl_status_set(HL_ERROR_INTERNAL, "commit: ids must be of the graph, got %d <- %d",
+                             target, value);
+    const hl_value *leaf = &graph->values[target];
+    if (leaf->kind != HL_VALUE_PARAM && leaf->kind != HL_VALUE_STATE)
+        return hl_status_set(HL_ERROR_TRACE,
+                             "assign: the target must be a parameter or a buffer, got %s",
+                             name_value(graph, target));
+    hl_type type = graph->values[value].type;
+    if (commit->added) type.dtype = leaf->type.dtype;
+    if (!hl_type_equal(&leaf->type, &type)) {
+        char want[HL_TYPE_TEXT], got[HL_TYPE_TEXT];
+        return hl_status_set(HL_ERROR_SHAPE, "assign: %s must stay %s, got %s", leaf->name,
+                             hl_type_format(&leaf->type, want),
+                             hl_type_format(&graph->values[value].type, got));
+    }
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (graph->commits[i].target == target && graph->commits[i].segment == commit->segment)
+            return hl_status_set(HL_ERROR_TRACE, "assign: once in a step, got %s a second time",
+                                 leaf->name);
+    return HL_OK;
+}
+
+static hl_status add_commit(hl_graph *graph, hl_commit commit)
+{
+    HL_TRY(check_commit(graph, &commit));
+    HL_TRY(grow_list(&graph->commits, &graph->cap_commits, graph->n_commits, 1, sizeof(hl_commit)));
+    graph->commits[graph->n_commits++] = commit;
+    return HL_OK;
+}
+
+hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value)
+{
+    return add_commit(graph, (hl_commit){target, value, graph->segment, false});
+}
+
+hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value)
+{
+    return add_commit(graph, (hl_commit){target, value, graph->segment, true});
+}
+
+hl_status hl_graph_output(hl_graph *graph, hl_id value)
+{
+    if (value < 0 || value >= graph->n_values)
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "output: it must be a value of the graph, got id %d", value);
+    HL_TRY(grow_list(&graph->outputs, &graph->cap_outputs, graph->n_outputs, 1, sizeof(hl_id)));
+    graph->outputs[graph->n_outputs++] = value;
+    return HL_OK;
+}
+
+hl_status hl_graph_scope(hl_graph *graph, const char *scope)
+{
+    if (scope && !*scope) scope = NULL;
+    if (scope && graph->scope && strcmp(scope, graph->scope) == 0) return HL_OK;
+    HL_TRY(own_text(graph, &scope));
+    graph->scope = scope;
+    return HL_OK;
+}
+
+hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n)
+{
+    void *memory;
+    size_t bytes;
+    if (n < 0 || !hl_mul_size((size_t)n, sizeof(hl_node), &bytes)) bytes = SIZE_MAX;
+    for (int64_t i = 0; i < n; i++)
+        if (order[i] < 0 || order[i] >= graph->n_nodes)
+            return hl_status_set(HL_ERROR_INTERNAL, "reorder: nodes must exist, got %d", order[i]);
+    HL_TRY(hl_alloc(bytes, &memory));
+    hl_node *nodes = memory;
+    for (int64_t i = 0; i < graph->n_values; i++)
+        if (graph->values[i].kind == HL_VALUE_ACT) graph->values[i].node = HL_NONE;
+    for (int64_t i = 0; i < n; i++) {
+        nodes[i] = graph->nodes[order[i]];
+        for (int32_t j = 0; j < nodes[i].n_out; j++)
+            graph->values[nodes[i].out + j].node = (hl_node_id)i;
+    }
+    hl_free(graph->nodes);
+    graph->nodes = nodes;
+    graph->n_nodes = graph->cap_nodes = n;
+    return HL_OK;
+}

@@ -1,0 +1,203 @@
+/* Pointwise programs: the table of micro-ops, programs of single nodes, and the check of any. */
+#include "ir/program.h"
+
+#include <string.h>
+
+#include "ir/op.h"
+
+static const struct {
+    const char *name;
+    int n_operands;
+} pw_table[HL_PW_COUNT] = {
+#define X(op, n_operands) [HL_PW_##op] = {#op, n_operands},
+    HL_PW_OPS(X)
+#undef X
+};
+
+int hl_pw_operands(hl_pw_op op)
+{
+    return pw_table[op].n_operands;
+}
+
+const char *hl_pw_name(hl_pw_op op)
+{
+    return pw_table[op].name;
+}
+
+hl_pw_op hl_pw_of_op(hl_op op)
+{
+    switch (op) {
+#define SAME(name)                                                                                 \
+    case HL_OP_##name: return HL_PW_##name;
+        SAME(NEG) SAME(ABS) SAME(SIGN) SAME(EXP) SAME(EXPM1) SAME(LOG) SAME(LOG1P) SAME(SQRT)
+        SAME(RSQRT) SAME(RECIPROCAL) SAME(SIN) SAME(COS) SAME(TANH) SAME(SIGMOID) SAME(SOFTPLUS)
+        SAME(ERF) SAME(RELU) SAME(FLOOR) SAME(CEIL) SAME(ROUND) SAME(ISFINITE) SAME(NOT)
+        SAME(CAST) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV) SAME(POW) SAME(MOD) SAME(MAXIMUM)
+        SAME(MINIMUM) SAME(EQ) SAME(NE) SAME(LT) SAME(LE) SAME(GT) SAME(GE) SAME(AND) SAME(OR)
+        SAME(WHERE) SAME(UNIFORM)
+#undef SAME
+    case HL_OP_DROPOUT_MASK: return HL_PW_DROPOUT;
+    default: return HL_PW_COUNT;
+    }
+}
+
+/* ---- the program of one node ---- */
+
+static uint8_t append_instr(hl_program *program, hl_pw_instr instr)
+{
+    instr.dst = (uint8_t)program->n_regs++;
+    program->code[program->n_code++] = instr;
+    return instr.dst;
+}
+
+/* The register of operand k: a number, a load, or the load of an equal operand. */
+static uint8_t load_operand(const hl_graph *graph, const hl_node *node, int32_t k,
+                            hl_program *program, const uint8_t *loaded)
+{
+    const double exact = 9007199254740992.0; /* 2^53: beyond it an integer is no double */
+    double number;
+    for (int32_t i = 0; i < k; i++)
+        if (node->in[i] == node->in[k]) return loaded[i];
+    if (hl_graph_number_read(graph, node->in[k], &number) &&
+        (hl_dtype_is_float(hl_graph_dtype(graph, node->in[k])) ||
+         (number > -exact && number < exact)))
+        return append_instr(program, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number});
+    return append_instr(program, (hl_pw_instr){.op = HL_PW_LOAD, .in = (uint8_t)k});
+}
+
+static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_program *program)
+{
+    const hl_attrs *attrs = &node->attrs;
+    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
+    if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
+        instr.number = attrs->f[0];
+        instr.key = hl_rng_key_make((uint64_t)attrs->i[0], attrs->name);
+    } else {
+        uint8_t operand[3] = {0};
+        for (int32_t k = 0; k < node->n_in; k++)
+            operand[k] = load_operand(graph, node, k, program, operand);
+        instr.a = operand[0], instr.b = operand[1], instr.c = operand[2];
+        if (node->op == HL_OP_CAST) instr.number = (double)attrs->i[0];
+    }
+    program->out[0].reg = append_instr(program, instr);
+}
+
+/* False when the axes are neither a leading nor a trailing group. */
+static bool write_sum(const hl_graph *graph, const hl_node *node, hl_program *program)
+{
+    const hl_attrs *attrs = &node->attrs;
+    int32_t n = attrs->n_dims, rank = program->shape.rank;
+    uint8_t reduce = HL_PW_SUM_ALL;
+    if (n < rank && n > 0 && attrs->dims[n - 1] == n - 1) {
+        reduce = HL_PW_SUM_ROWS;
+        program->split = n;
+    } else if (n < rank && n > 0 && attrs->dims[0] == rank - n) {
+        reduce = HL_PW_SUM_COLS;
+        program->split = rank - n;
+    } else if (n < rank) {
+        return false;
+    }
+    program->out[0].reg = load_operand(graph, node, 0, program, NULL);
+    program->out[0].reduce = reduce;
+    return true;
+}
+
+hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program *out_program)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_op_info *info = hl_op_get(node->op);
+    bool is_pointwise = (info->flags & HL_OP_POINTWISE) != 0;
+    memset(out_program, 0, sizeof *out_program);
+    out_program->shape = *hl_graph_shape(graph, is_pointwise ? node->out : node->in[0]);
+    out_program->split = out_program->shape.rank;
+    out_program->n_in = node->n_in;
+    out_program->n_out = 1;
+    if (is_pointwise) {
+        write_pointwise(graph, node, out_program);
+        return HL_OK;
+    }
+    if (node->op == HL_OP_SUM && write_sum(graph, node, out_program)) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG,
+                         "%s: a program must be pointwise or a sum at one end of the shape, got "
+                         "neither",
+                         info->name);
+}
+
+/* ---- the check ---- */
+
+static hl_status fail_program(const char *rule, int64_t got)
+{
+    return hl_status_set(HL_ERROR_INTERNAL, "pointwise: %s, got %lld", rule, (long long)got);
+}
+
+static hl_status check_code(const hl_program *program)
+{
+    bool written[HL_PROGRAM_REGS] = {false};
+    for (int32_t i = 0; i < program->n_code; i++) {
+        const hl_pw_instr *instr = &program->code[i];
+        if (instr->op >= HL_PW_COUNT) return fail_program("a micro-op must exist", instr->op);
+        const uint8_t operand[3] = {instr->a, instr->b, instr->c};
+        for (int k = 0; k < hl_pw_operands(instr->op); k++)
+            if (operand[k] >= program->n_regs || !written[operand[k]])
+                return fail_program("a register must be written before it is read", operand[k]);
+        bool reads_input = instr->op == HL_PW_LOAD || instr->op == HL_PW_DROPOUT
+                           || instr->op == HL_PW_UNIFORM;
+        if (reads_input && instr->in >= program->n_in)
+            return fail_program("an input must exist", instr->in);
+        if (instr->dst >= program->n_regs || written[instr->dst])
+            return fail_program("a register must be written once", instr->dst);
+        written[instr->dst] = true;
+    }
+    for (int32_t j = 0; j < program->n_out; j++)
+        if (program->out[j].reg >= program->n_regs || !written[program->out[j].reg])
+            return fail_program("an output must be written", program->out[j].reg);
+    return HL_OK;
+}
+
+/* Elements of output j. */
+static int64_t count_output(const hl_program *program, int32_t j)
+{
+    const hl_shape *shape = &program->shape;
+    switch (program->out[j].reduce) {
+    case HL_PW_FULL: return hl_shape_numel(shape);
+    case HL_PW_SUM_ROWS: return hl_shape_span(shape, program->split, shape->rank);
+    case HL_PW_SUM_COLS: return hl_shape_span(shape, 0, program->split);
+    case HL_PW_SUM_ALL: return 1;
+    default: return -1;
+    }
+}
+
+static hl_status check_loads(const hl_program *program, const hl_graph *graph, const hl_id *in)
+{
+    for (int32_t i = 0; i < program->n_code; i++) {
+        if (program->code[i].op != HL_PW_LOAD) continue;
+        hl_shape joined, operand = *hl_graph_shape(graph, in[program->code[i].in]);
+        HL_TRY(hl_shape_broadcast(&operand, &program->shape, "pointwise", &joined));
+        if (!hl_shape_equal(&joined, &program->shape))
+            return fail_program("an input must broadcast to the iteration", program->code[i].in);
+    }
+    return HL_OK;
+}
+
+hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,
+                           int32_t n_in, const hl_type *out_types, int32_t n_out)
+{
+    if (program->n_in != n_in || n_in > HL_PROGRAM_INS)
+        return fail_program("inputs must be those of the program, at most 24", n_in);
+    if (program->n_out != n_out || n_out < 1 || n_out > HL_PROGRAM_OUTS)
+        return fail_program("outputs must be those of the program, 1 ... 12", n_out);
+    if (program->n_code < 0 || program->n_code > HL_PROGRAM_CODE)
+        return fail_program("the code must have at most 96 steps", program->n_code);
+    if (program->n_regs < 0 || program->n_regs > HL_PROGRAM_REGS)
+        return fail_program("registers must be at most 48", program->n_regs);
+    HL_TRY(hl_shape_check(&program->shape, "pointwise"));
+    if (program->split < 0 || program->split > program->shape.rank)
+        return fail_program("split must lie within the shape", program->split);
+    HL_TRY(check_code(program));
+    HL_TRY(check_loads(program, graph, in));
+    for (int32_t j = 0; j < n_out; j++)
+        if (hl_shape_numel(&out_types[j].shape) != count_output(program, j))
+            return fail_program("an output must have the elements that the code makes",
+                                hl_shape_numel(&out_types[j].shape));
+    return HL_OK;
+}

@@ -1,0 +1,240 @@
+/* The verifier: every invariant of ir/graph.h's head, checked from what is there, not from how it
+ * was made. Runs before and after passes. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "ir/op.h"
+#include "ir/program.h"
+
+enum { MAX_OUTPUTS = 12 };
+
+static hl_status fail_value(const hl_graph *graph, hl_id id, const char *rule, int64_t got)
+{
+    const char *name = graph->values[id].name;
+    return hl_status_set(HL_ERROR_INTERNAL, "graph: value %%%d%s%s: %s, got %lld", id,
+                         name ? " " : "", name ? name : "", rule, (long long)got);
+}
+
+static hl_status fail_node(const hl_graph *graph, int64_t index, const char *rule, int64_t got)
+{
+    const hl_node *node = &graph->nodes[index];
+    return hl_status_set(HL_ERROR_INTERNAL, "graph: node %lld %s%s%s: %s, got %lld",
+                         (long long)index, hl_op_get(node->op)->name, node->scope ? " of " : "",
+                         node->scope ? node->scope : "", rule, (long long)got);
+}
+
+static bool is_value(const hl_graph *graph, hl_id id)
+{
+    return id >= 0 && id < graph->n_values;
+}
+
+/* ---- values ---- */
+
+static hl_status check_store(const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = &graph->values[id];
+    if (value->store < 0 || value->store >= graph->n_stores)
+        return fail_value(graph, id, "its store must exist", value->store);
+    const hl_store *store = &graph->stores[value->store];
+    int64_t n = hl_shape_numel(&value->type.shape);
+    if (value->kind == HL_VALUE_SCALAR) {
+        if (value->offset < 0 || value->offset > store->n - (int64_t)sizeof(double))
+            return fail_value(graph, id, "a scalar must lie in the control block", value->offset);
+        return HL_OK;
+    }
+    if (value->type.dtype != store->dtype)
+        return fail_value(graph, id, "its dtype must be its store's", value->type.dtype);
+    if (value->offset < 0 || n > store->n || value->offset > store->n - n)
+        return fail_value(graph, id, "it must lie in its store", value->offset);
+    return HL_OK;
+}
+
+static hl_status check_value(const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = &graph->values[id];
+    if ((int)value->type.dtype < 0 || value->type.dtype >= HL_DTYPE_COUNT)
+        return fail_value(graph, id, "its dtype must exist", value->type.dtype);
+    HL_TRY(hl_shape_check(&value->type.shape, "graph"));
+    switch (value->kind) {
+    case HL_VALUE_PARAM:
+    case HL_VALUE_STATE:
+    case HL_VALUE_SCALAR: return check_store(graph, id);
+    case HL_VALUE_INPUT:
+        if (value->store < 0 || value->store >= graph->n_inputs)
+            return fail_value(graph, id, "its slot field must exist", value->store);
+        return HL_OK;
+    case HL_VALUE_SOURCE:
+        if (value->store < 0 || value->store >= graph->n_sources)
+            return fail_value(graph, id, "its source must exist", value->store);
+        return HL_OK;
+    case HL_VALUE_CONST:
+        if (!value->data && hl_shape_numel(&value->type.shape) > 0)
+            return fail_value(graph, id, "a constant must have bytes", 0);
+        return HL_OK;
+    case HL_VALUE_ACT: break;
+    default: return fail_value(graph, id, "its kind must exist", value->kind);
+    }
+    if (value->node == HL_NONE) return HL_OK;
+    if (value->node < 0 || value->node >= graph->n_nodes)
+        return fail_value(graph, id, "its node must exist", value->node);
+    const hl_node *node = &graph->nodes[value->node];
+    if (value->output < 0 || value->output >= node->n_out || node->out + value->output != id)
+        return fail_value(graph, id, "it must be an output of its node", value->output);
+    return HL_OK;
+}
+
+/* ---- nodes ---- */
+
+static hl_status check_operand(const hl_graph *graph, int64_t index, hl_id id)
+{
+    const hl_node *node = &graph->nodes[index];
+    if (!is_value(graph, id)) return fail_node(graph, index, "an operand must exist", id);
+    const hl_value *value = &graph->values[id];
+    if (value->kind != HL_VALUE_ACT) return HL_OK;
+    if (value->node == HL_NONE) return fail_node(graph, index, "an operand must be alive", id);
+    if (value->node >= index) return fail_node(graph, index, "operands must come first", id);
+    if (graph->nodes[value->node].segment > node->segment)
+        return fail_node(graph, index, "an operand must not be of a later segment", id);
+    return HL_OK;
+}
+
+static hl_status check_types(const hl_graph *graph, int64_t index)
+{
+    hl_node node = graph->nodes[index];
+    const hl_op_info *info = hl_op_get(node.op);
+    hl_type types[MAX_OUTPUTS];
+    if (!info->infer) {
+        if (!node.program) return fail_node(graph, index, "it must have a program", 0);
+        for (int32_t j = 0; j < node.n_out; j++) types[j] = graph->values[node.out + j].type;
+        return hl_program_check(node.program, graph, node.in, node.n_in, types, node.n_out);
+    }
+    if (info->infer(graph, &node, types) != HL_OK)
+        return hl_status_context(HL_ERROR_INTERNAL, "graph: node %lld %s", (long long)index,
+                                 info->name);
+    for (int32_t j = 0; j < node.n_out; j++) {
+        if (hl_type_equal(&types[j], &graph->values[node.out + j].type)) continue;
+        char want[HL_TYPE_TEXT], got[HL_TYPE_TEXT];
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "graph: node %lld %s: output %d must be %s, got %s", (long long)index,
+                             info->name, j, hl_type_format(&types[j], want),
+                             hl_type_format(&graph->values[node.out + j].type, got));
+    }
+    return HL_OK;
+}
+
+static hl_status check_node(const hl_graph *graph, int64_t index)
+{
+    const hl_node *node = &graph->nodes[index];
+    if ((int)node->op < 0 || node->op >= HL_OP_COUNT)
+        return hl_status_set(HL_ERROR_INTERNAL, "graph: node %lld: its op must exist, got %d",
+                             (long long)index, (int)node->op);
+    const hl_op_info *info = hl_op_get(node->op);
+    if ((int)node->segment < 0 || node->segment >= HL_SEGMENT_COUNT)
+        return fail_node(graph, index, "its segment must exist", node->segment);
+    if (node->n_in < info->min_in || (info->max_in >= 0 && node->n_in > info->max_in))
+        return fail_node(graph, index, "operands must be as many as the op takes", node->n_in);
+    bool n_out_ok = info->n_out >= 0 ? node->n_out == info->n_out : node->n_out > 0;
+    if (!n_out_ok || node->n_out > MAX_OUTPUTS)
+        return fail_node(graph, index, "outputs must be as many as the op makes", node->n_out);
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (!is_value(graph, node->out + j) || graph->values[node->out + j].node != index)
+            return fail_node(graph, index, "its outputs must be its own", node->out + j);
+    for (int32_t i = 0; i < node->n_in; i++) HL_TRY(check_operand(graph, index, node->in[i]));
+    return check_types(graph, index);
+}
+
+/* ---- commits and guards ---- */
+
+static hl_status check_commit(const hl_graph *graph, const hl_commit *commit)
+{
+    if (!is_value(graph, commit->target) || !is_value(graph, commit->value))
+        return hl_status_set(HL_ERROR_INTERNAL, "graph: a commit's values must exist, got %d, %d",
+                             commit->target, commit->value);
+    const hl_value *target = &graph->values[commit->target];
+    const hl_value *value = &graph->values[commit->value];
+    if (target->kind != HL_VALUE_PARAM && target->kind != HL_VALUE_STATE)
+        return fail_value(graph, commit->target, "a commit's target must be a store's",
+                          target->kind);
+    bool fits = commit->added ? hl_shape_equal(&target->type.shape, &value->type.shape)
+                              : hl_type_equal(&target->type, &value->type);
+    if (!fits) return fail_value(graph, commit->value, "a commit must keep the type", 0);
+    if (value->kind != HL_VALUE_ACT) return HL_OK;
+    if (value->node == HL_NONE)
+        return fail_value(graph, commit->value, "a commit's value must be alive", value->node);
+    if (graph->nodes[value->node].segment > commit->segment)
+        return fail_value(graph, commit->value, "a commit must not be before its value",
+                          commit->segment);
+    return HL_OK;
+}
+
+/* The leaf that a guarded output stands for, through a chain of updates; HL_NONE if there is none
+ * (operands come first, so the walk ends). */
+static hl_id find_leaf(const hl_graph *graph, hl_id id)
+{
+    for (;;) {
+        const hl_value *value = &graph->values[id];
+        if (value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE) return id;
+        if (value->kind != HL_VALUE_ACT) return HL_NONE;
+        const hl_node *node = &graph->nodes[value->node];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) return HL_NONE;
+        id = node->in[value->output];
+    }
+}
+
+/* settled[v]: v is committed to its own leaf, or the next update of a chain goes on from it. */
+static hl_status mark_settled(const hl_graph *graph, bool *settled)
+{
+    for (int64_t i = 0; i < graph->n_commits; i++) {
+        const hl_commit *commit = &graph->commits[i];
+        HL_TRY(check_commit(graph, commit));
+        for (int64_t k = 0; k < i; k++)
+            if (graph->commits[k].target == commit->target &&
+                graph->commits[k].segment == commit->segment)
+                return fail_value(graph, commit->target, "one commit a segment is allowed", 2);
+        if (!commit->added && find_leaf(graph, commit->value) == commit->target)
+            settled[commit->value] = true;
+    }
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        for (int32_t j = 0; j < node->n_out; j++) settled[node->in[j]] = true;
+    }
+    return HL_OK;
+}
+
+static hl_status check_guards(const hl_graph *graph, const bool *settled)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        for (int32_t j = 0; j < node->n_out; j++) {
+            if (find_leaf(graph, node->in[j]) == HL_NONE)
+                return fail_node(graph, i, "what it updates must be a store's", node->in[j]);
+            if (!settled[node->out + j])
+                return fail_node(graph, i, "its output must be committed where it is", j);
+        }
+    }
+    return HL_OK;
+}
+
+hl_status hl_graph_verify(const hl_graph *graph)
+{
+    void *memory = NULL;
+    for (int64_t i = 0; i < graph->n_values; i++) HL_TRY(check_value(graph, (hl_id)i));
+    for (int64_t i = 0; i < graph->n_nodes; i++) HL_TRY(check_node(graph, i));
+    for (int64_t i = 0; i < graph->n_outputs; i++) {
+        hl_id id = graph->outputs[i];
+        if (!is_value(graph, id))
+            return hl_status_set(HL_ERROR_INTERNAL, "graph: an output must exist, got %d", id);
+        if (graph->values[id].kind == HL_VALUE_ACT && graph->values[id].node == HL_NONE)
+            return fail_value(graph, id, "an output must be alive", HL_NONE);
+    }
+    HL_TRY(hl_alloc_zero((size_t)graph->n_values * sizeof(bool), &memory));
+    bool *settled = memory;
+    hl_status status;
+    HL_GOTO(mark_settled(graph, settled));
+    HL_GOTO(check_guards(graph, settled));
+cleanup:
+    hl_free(memory);
+    return status;
+}

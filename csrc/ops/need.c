@@ -1,0 +1,96 @@
+/* The checks that infer functions share. */
+#include "ops/need.h"
+
+static hl_status fail_dtype(const char *what, const char *rule, hl_dtype got)
+{
+    return hl_status_set(HL_ERROR_TRACE, "%s must be %s, got %s", what, rule, hl_dtype_name(got));
+}
+
+hl_status hl_need_float(const hl_type *type, const char *what)
+{
+    if (hl_dtype_is_float(type->dtype)) return HL_OK;
+    return fail_dtype(what, "of a floating dtype", type->dtype);
+}
+
+hl_status hl_need_integer(const hl_type *type, const char *what)
+{
+    char kind = hl_dtype_kind(type->dtype);
+    if (kind == 'i' || kind == 'u') return HL_OK;
+    return fail_dtype(what, "of an integer dtype", type->dtype);
+}
+
+hl_status hl_need_number(const hl_type *type, const char *what)
+{
+    if (type->dtype != HL_DTYPE_BOOL) return HL_OK;
+    return fail_dtype(what, "a number", type->dtype);
+}
+
+hl_status hl_need_dtype(const hl_type *type, hl_dtype dtype, const char *what)
+{
+    if (type->dtype == dtype) return HL_OK;
+    return fail_dtype(what, hl_dtype_name(dtype), type->dtype);
+}
+
+hl_status hl_need_shape(const hl_type *type, const hl_shape *shape, const char *what)
+{
+    if (hl_shape_equal(&type->shape, shape)) return HL_OK;
+    char want[HL_SHAPE_TEXT], got[HL_SHAPE_TEXT];
+    return hl_status_set(HL_ERROR_SHAPE, "%s must have shape %s, got %s", what,
+                         hl_shape_format(shape, want), hl_shape_format(&type->shape, got));
+}
+
+hl_status hl_need_type(const hl_type *type, const hl_type *want, const char *what)
+{
+    HL_TRY(hl_need_dtype(type, want->dtype, what));
+    return hl_need_shape(type, &want->shape, what);
+}
+
+hl_status hl_need_rank(const hl_type *type, int least, const char *what)
+{
+    if (type->shape.rank >= least) return HL_OK;
+    char got[HL_SHAPE_TEXT];
+    return hl_status_set(HL_ERROR_SHAPE, "%s must have at least %d dims, got %s", what, least,
+                         hl_shape_format(&type->shape, got));
+}
+
+hl_status hl_need_rank_exactly(const hl_type *type, int rank, const char *what)
+{
+    if (type->shape.rank == rank) return HL_OK;
+    char got[HL_SHAPE_TEXT];
+    return hl_status_set(HL_ERROR_SHAPE, "%s must have %d dims, got %s", what, rank,
+                         hl_shape_format(&type->shape, got));
+}
+
+hl_status hl_need_dtype_attr(const hl_attrs *attrs, int slot, hl_dtype *out_dtype)
+{
+    *out_dtype = HL_DTYPE_COUNT;
+    if (attrs->i[slot] < 0 || attrs->i[slot] >= HL_DTYPE_COUNT)
+        return hl_status_set(HL_ERROR_TRACE, "dtype must be one that hotloop has, got number %lld",
+                             (long long)attrs->i[slot]);
+    *out_dtype = (hl_dtype)attrs->i[slot];
+    return HL_OK;
+}
+
+hl_status hl_need_axis(const hl_shape *shape, hl_attrs *attrs, int slot, int *out_axis)
+{
+    HL_TRY(hl_shape_axis(shape, attrs->i[slot], NULL, out_axis));
+    attrs->i[slot] = *out_axis;
+    return HL_OK;
+}
+
+hl_status hl_need_axes(const hl_shape *shape, hl_attrs *attrs)
+{
+    bool chosen[HL_MAX_RANK] = {false};
+    for (int32_t i = 0; i < attrs->n_dims; i++) {
+        int axis;
+        HL_TRY(hl_shape_axis(shape, attrs->dims[i], NULL, &axis));
+        if (chosen[axis])
+            return hl_status_set(HL_ERROR_SHAPE, "an axis must be given once, got %d twice", axis);
+        chosen[axis] = true;
+    }
+    bool all = attrs->n_dims == 0;
+    attrs->n_dims = 0;
+    for (int d = 0; d < shape->rank; d++)
+        if (all || chosen[d]) attrs->dims[attrs->n_dims++] = d;
+    return HL_OK;
+}

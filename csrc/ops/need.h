@@ -1,0 +1,30 @@
+/* What infer functions ask of their operands: each says "<what> must be ..., got ..." and returns
+ * HL_ERROR_TRACE for a wrong dtype (a TypeError), HL_ERROR_SHAPE for a wrong shape. */
+#ifndef HL_OPS_NEED_H
+#define HL_OPS_NEED_H
+
+#include "ir/op.h"
+
+static inline const hl_type *hl_node_in(const hl_graph *graph, const hl_node *node, int32_t i)
+{
+    return &graph->values[node->in[i]].type;
+}
+
+hl_status hl_need_float(const hl_type *type, const char *what);
+/* Signed or unsigned; bool is no integer. */
+hl_status hl_need_integer(const hl_type *type, const char *what);
+/* Anything but bool. */
+hl_status hl_need_number(const hl_type *type, const char *what);
+hl_status hl_need_dtype(const hl_type *type, hl_dtype dtype, const char *what);
+hl_status hl_need_shape(const hl_type *type, const hl_shape *shape, const char *what);
+hl_status hl_need_type(const hl_type *type, const hl_type *want, const char *what);
+hl_status hl_need_rank(const hl_type *type, int least, const char *what);
+hl_status hl_need_rank_exactly(const hl_type *type, int rank, const char *what);
+/* attrs.i[slot] as a dtype. */
+hl_status hl_need_dtype_attr(const hl_attrs *attrs, int slot, hl_dtype *out_dtype);
+/* attrs.i[slot] as an axis of the shape, made non-negative. */
+hl_status hl_need_axis(const hl_shape *shape, hl_attrs *attrs, int slot, int *out_axis);
+/* attrs.dims as axes of the shape: made non-negative, sorted, checked for twins; none means all. */
+hl_status hl_need_axes(const hl_shape *shape, hl_attrs *attrs);
+
+#endif

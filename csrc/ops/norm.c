@@ -1,0 +1,269 @@
+/* Normalisation. The gradients subtract the mean before they multiply, so that they keep their
+ * digits where the mean is large; of the batch's statistics only x, mean and variance are kept. */
+#include "ops/build.h"
+#include "ops/need.h"
+#include "ops/ops.h"
+
+/* ---- types ---- */
+
+hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *x = hl_node_in(graph, node, 0);
+    HL_TRY(hl_need_float(x, "the input"));
+    HL_TRY(hl_need_rank(x, 2, "the input"));
+    hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 1), &channels, "the weight"));
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 2), &channels, "the bias"));
+    if (hl_shape_numel(&x->shape) == 0)
+        return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
+    out_types[0] = *x;
+    out_types[1] = out_types[2] = channels;
+    return HL_OK;
+}
+
+/* The dims before the last n_axes, and those. */
+static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows, hl_type *out_cols)
+{
+    HL_TRY(hl_need_float(x, "the input"));
+    if (n_axes < 1 || n_axes > x->shape.rank)
+        return hl_status_set(HL_ERROR_SHAPE, "n_axes must lie in 1 ... %d, got %lld",
+                             x->shape.rank, (long long)n_axes);
+    int32_t n_rows = x->shape.rank - (int32_t)n_axes;
+    *out_rows = (hl_type){x->dtype, hl_shape_make(n_rows, x->shape.dim)};
+    *out_cols = (hl_type){x->dtype, hl_shape_make((int32_t)n_axes, x->shape.dim + n_rows)};
+    return HL_OK;
+}
+
+hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *x = hl_node_in(graph, node, 0);
+    hl_type rows, cols;
+    HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
+    for (int32_t i = 1; i < node->n_in; i++)
+        HL_TRY(hl_need_type(hl_node_in(graph, node, i), &cols, i == 1 ? "the weight" : "the bias"));
+    if (hl_shape_numel(&cols.shape) == 0)
+        return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
+    out_types[0] = *x;
+    out_types[1] = out_types[2] = rows;
+    return HL_OK;
+}
+
+hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *x = hl_node_in(graph, node, 1);
+    hl_type rows, cols;
+    HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 0), x, "dy"));
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 2), &rows, "the mean"));
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 3), &rows, "1/std"));
+    if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in(graph, node, 4), &cols, "the weight"));
+    out_types[0] = *x;
+    return HL_OK;
+}
+
+/* ---- batch norm ---- */
+
+typedef struct batch_values {
+    hl_id x, weight, mean, var;
+    int rank;
+    double eps, share; /* share: 1 / elements per channel */
+    int64_t axes[HL_MAX_RANK]; /* all but 1 */
+} batch_values;
+
+static batch_values read_batch_norm(const hl_graph *graph, hl_node_id id)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_shape *shape = hl_graph_shape(graph, node->in[0]);
+    batch_values values = {.x = node->in[0],
+                           .weight = node->in[1],
+                           .mean = node->out + 1,
+                           .var = node->out + 2,
+                           .rank = shape->rank,
+                           .eps = node->attrs.f[0]};
+    values.share = (double)shape->dim[1] / (double)hl_shape_numel(shape);
+    for (int d = 0, i = 0; d < shape->rank; d++)
+        if (d != 1) values.axes[i++] = d;
+    return values;
+}
+
+static hl_status build_rstd(hl_graph *graph, hl_id var, double eps, hl_id *out_id)
+{
+    HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, var, eps, out_id));
+    return hl_build_unary(graph, HL_OP_RSQRT, *out_id, out_id);
+}
+
+/* x - mean */
+static hl_status build_centred(hl_graph *graph, const batch_values *bn, hl_id *out_id)
+{
+    hl_id mean;
+    HL_TRY(hl_build_channels(graph, bn->mean, bn->rank, &mean));
+    return hl_build_binary(graph, HL_OP_SUB, bn->x, mean, out_id);
+}
+
+/* a op (a value per channel) * factor */
+static hl_status build_per_channel(hl_graph *graph, const batch_values *bn, hl_op op, hl_id a,
+                                   hl_id per_channel, double factor, hl_id *out_id)
+{
+    if (factor != 1)
+        HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, per_channel, factor, &per_channel));
+    HL_TRY(hl_build_channels(graph, per_channel, bn->rank, &per_channel));
+    return hl_build_binary(graph, op, a, per_channel, out_id);
+}
+
+/* With c = x - mean, r = 1/std, s = sum(dy c): dbias = sum(dy), dweight = s r,
+ * dx = weight r (dy - dbias / n - c (dweight r / n)). */
+static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id centred,
+                                  const bool *need, hl_id *din)
+{
+    hl_id rstd, product, dweight, dbias, scale, slope, dx;
+    HL_TRY(hl_build_sum(graph, dy, bn->axes, bn->rank - 1, false, &dbias));
+    din[2] = dbias;
+    if (!need[0] && !need[1]) return HL_OK;
+    HL_TRY(build_rstd(graph, bn->var, bn->eps, &rstd));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, dy, centred, &product));
+    HL_TRY(hl_build_sum(graph, product, bn->axes, bn->rank - 1, false, &product));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, product, rstd, &dweight));
+    din[1] = dweight;
+    if (!need[0]) return HL_OK;
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, dweight, rstd, &slope));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn->weight, rstd, &scale));
+    HL_TRY(build_per_channel(graph, bn, HL_OP_MUL, centred, slope, bn->share, &slope));
+    HL_TRY(build_per_channel(graph, bn, HL_OP_SUB, dy, dbias, bn->share, &dx));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, dx, slope, &dx));
+    return build_per_channel(graph, bn, HL_OP_MUL, dx, scale, 1, &din[0]);
+}
+
+hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                            hl_id *din)
+{
+    batch_values bn = read_batch_norm(graph, id);
+    hl_shape shape = *hl_graph_shape(graph, bn.x);
+    hl_id centred, term;
+    HL_TRY(build_centred(graph, &bn, &centred));
+    if (dout[0] != HL_NONE) HL_TRY(build_batch_grad(graph, &bn, dout[0], centred, need, din));
+    if (!need[0]) return HL_OK;
+    if (dout[2] != HL_NONE) {
+        HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, centred, dout[2], 2 * bn.share, &term));
+        HL_TRY(hl_build_accumulate(graph, term, &din[0]));
+    }
+    if (dout[1] != HL_NONE) {
+        HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dout[1], bn.share, &term));
+        HL_TRY(hl_build_channels(graph, term, bn.rank, &term));
+        HL_TRY(hl_build_accumulate(graph, term, &din[0]));
+        HL_TRY(hl_build_expand(graph, din[0], &shape, &din[0]));
+    }
+    return HL_OK;
+}
+
+/* y = (x - mean) * (weight / std) + bias, the factor per channel made first. */
+hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    batch_values bn = read_batch_norm(graph, id);
+    hl_id bias = graph->nodes[id].in[2], scale, y;
+    hl_attrs attrs = {.n_dims = bn.rank - 1};
+    for (int32_t i = 0; i < attrs.n_dims; i++) attrs.dims[i] = bn.axes[i];
+    HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
+    bn.var = bn.mean + 1;
+    out_values[1] = bn.mean;
+    out_values[2] = bn.var;
+    HL_TRY(build_rstd(graph, bn.var, bn.eps, &scale));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn.weight, scale, &scale));
+    HL_TRY(build_centred(graph, &bn, &y));
+    HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, y, scale, 1, &y));
+    return build_per_channel(graph, &bn, HL_OP_ADD, y, bias, 1, &out_values[0]);
+}
+
+/* ---- layer norm: on a matrix of rows ---- */
+
+typedef struct layer_values {
+    hl_id x, weight, mean, rstd; /* (R,C) (C) (R) (R); weight HL_NONE when there is none */
+    hl_shape full, matrix, rows, cols;
+} layer_values;
+
+static hl_status build_layer_values(hl_graph *graph, hl_node_id id, layer_values *out_values)
+{
+    hl_node node = graph->nodes[id];
+    layer_values ln = {.x = node.in[0], .weight = HL_NONE};
+    ln.full = *hl_graph_shape(graph, ln.x);
+    int32_t n_rows = ln.full.rank - (int32_t)node.attrs.i[0];
+    ln.rows = hl_shape_1d(hl_shape_span(&ln.full, 0, n_rows));
+    ln.cols = hl_shape_1d(hl_shape_span(&ln.full, n_rows, ln.full.rank));
+    ln.matrix = hl_shape_2d(ln.rows.dim[0], ln.cols.dim[0]);
+    HL_TRY(hl_build_reshape(graph, ln.x, &ln.matrix, &ln.x));
+    HL_TRY(hl_build_reshape(graph, node.out + 1, &ln.rows, &ln.mean));
+    HL_TRY(hl_build_reshape(graph, node.out + 2, &ln.rows, &ln.rstd));
+    if (node.n_in > 1) HL_TRY(hl_build_reshape(graph, node.in[1], &ln.cols, &ln.weight));
+    *out_values = ln;
+    return HL_OK;
+}
+
+/* a op (a value per row) */
+static hl_status build_per_row(hl_graph *graph, const layer_values *ln, hl_op op, hl_id a,
+                               hl_id per_row, hl_id *out_id)
+{
+    hl_shape column = hl_shape_2d(ln->rows.dim[0], 1);
+    HL_TRY(hl_build_reshape(graph, per_row, &column, &per_row));
+    return hl_build_binary(graph, op, a, per_row, out_id);
+}
+
+/* Sums over the rows, in the operand's shape. */
+static hl_status build_row_sum(hl_graph *graph, hl_id matrix, hl_id operand, hl_id *out_id)
+{
+    const int64_t axis = 0;
+    hl_shape shape = *hl_graph_shape(graph, operand);
+    HL_TRY(hl_build_sum(graph, matrix, &axis, 1, false, out_id));
+    return hl_build_reshape(graph, *out_id, &shape, out_id);
+}
+
+static hl_status build_layer_dx(hl_graph *graph, const layer_values *ln, hl_id dy, hl_id *out_id)
+{
+    hl_id in[5] = {dy, ln->x, ln->mean, ln->rstd, ln->weight};
+    hl_attrs attrs = {.i = {1}};
+    return hl_graph_add(graph, HL_OP_LAYER_NORM_GRAD, in, ln->weight == HL_NONE ? 4 : 5, &attrs,
+                        out_id);
+}
+
+/* What flows in through the statistics: dmean / n - drstd rstd^3 (x - mean) / n. */
+static hl_status add_statistics_grad(hl_graph *graph, const layer_values *ln, hl_id dmean,
+                                     hl_id drstd, hl_id *dx)
+{
+    double share = 1 / (double)ln->cols.dim[0];
+    hl_id term, centred;
+    if (drstd != HL_NONE) {
+        HL_TRY(hl_build_reshape(graph, drstd, &ln->rows, &term));
+        for (int i = 0; i < 3; i++)
+            HL_TRY(hl_build_binary(graph, HL_OP_MUL, term, ln->rstd, &term));
+        HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, term, -share, &term));
+        HL_TRY(build_per_row(graph, ln, HL_OP_SUB, ln->x, ln->mean, &centred));
+        HL_TRY(build_per_row(graph, ln, HL_OP_MUL, centred, term, &term));
+        HL_TRY(hl_build_accumulate(graph, term, dx));
+    }
+    if (dmean == HL_NONE) return HL_OK;
+    hl_shape column = hl_shape_2d(ln->rows.dim[0], 1);
+    HL_TRY(hl_build_reshape(graph, dmean, &column, &term));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, term, share, &term));
+    HL_TRY(hl_build_expand(graph, term, &ln->matrix, &term));
+    return hl_build_accumulate(graph, term, dx);
+}
+
+hl_status hl_vjp_layer_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                            hl_id *din)
+{
+    hl_node node = graph->nodes[id];
+    layer_values ln;
+    hl_id dy = HL_NONE, dx = HL_NONE, xhat;
+    HL_TRY(build_layer_values(graph, id, &ln));
+    if (dout[0] != HL_NONE) HL_TRY(hl_build_reshape(graph, dout[0], &ln.matrix, &dy));
+    if (dy != HL_NONE && node.n_in > 2 && need[2])
+        HL_TRY(build_row_sum(graph, dy, node.in[2], &din[2]));
+    if (dy != HL_NONE && node.n_in > 1 && need[1]) {
+        HL_TRY(build_per_row(graph, &ln, HL_OP_SUB, ln.x, ln.mean, &xhat));
+        HL_TRY(build_per_row(graph, &ln, HL_OP_MUL, xhat, ln.rstd, &xhat));
+        HL_TRY(hl_build_binary(graph, HL_OP_MUL, dy, xhat, &xhat));
+        HL_TRY(build_row_sum(graph, xhat, node.in[1], &din[1]));
+    }
+    if (!need[0]) return HL_OK;
+    if (dy != HL_NONE) HL_TRY(build_layer_dx(graph, &ln, dy, &dx));
+    HL_TRY(add_statistics_grad(graph, &ln, dout[1], dout[2], &dx));
+    return hl_build_reshape(graph, dx, &ln.full, &din[0]);
+}

@@ -1,0 +1,139 @@
+/* The functions that ops.def names, one file per family. Contracts are in ir/op.h: this list exists
+ * so that the compiler holds the table and the families together. */
+#ifndef HL_OPS_OPS_H
+#define HL_OPS_OPS_H
+
+#include "ir/op.h"
+
+#define HL_INFER(name)                                                                             \
+    hl_status hl_infer_##name(const hl_graph *graph, hl_node *node, hl_type *out_types)
+#define HL_VJP(name)                                                                               \
+    hl_status hl_vjp_##name(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,   \
+                            hl_id *din)
+#define HL_LOWER(name)                                                                             \
+    hl_status hl_lower_##name(hl_graph *graph, hl_node_id id, hl_id *out_values)
+
+/* pointwise.c */
+HL_INFER(unary);
+HL_INFER(unary_float);
+HL_INFER(unary_bool);
+HL_INFER(cast);
+HL_INFER(binary);
+HL_INFER(binary_float);
+HL_INFER(compare);
+HL_INFER(where);
+
+/* pointwise_grad.c */
+HL_VJP(neg);
+HL_VJP(abs);
+HL_VJP(exp);
+HL_VJP(expm1);
+HL_VJP(log);
+HL_VJP(log1p);
+HL_VJP(sqrt);
+HL_VJP(rsqrt);
+HL_VJP(reciprocal);
+HL_VJP(sin);
+HL_VJP(cos);
+HL_VJP(tanh);
+HL_VJP(sigmoid);
+HL_VJP(softplus);
+HL_VJP(erf);
+HL_VJP(relu);
+HL_VJP(cast);
+HL_VJP(add);
+HL_VJP(sub);
+HL_VJP(mul);
+HL_VJP(div);
+HL_VJP(pow);
+HL_VJP(maximum);
+HL_VJP(minimum);
+HL_VJP(where);
+
+/* random.c */
+HL_INFER(random);
+
+/* matmul.c */
+HL_INFER(matmul);
+HL_INFER(matmul_pack);
+HL_INFER(matmul_packed);
+HL_VJP(matmul);
+HL_LOWER(matmul);
+
+/* reduce.c */
+HL_INFER(reduce);
+HL_INFER(prod_grad);
+HL_INFER(argreduce);
+HL_INFER(moments);
+HL_INFER(scan);
+HL_VJP(sum);
+HL_VJP(prod);
+HL_VJP(extreme);
+HL_VJP(moments);
+HL_VJP(cumsum);
+HL_LOWER(reduce);
+HL_LOWER(prod_grad);
+
+/* softmax.c */
+HL_INFER(softmax);
+HL_INFER(softmax_grad);
+HL_VJP(softmax);
+HL_VJP(log_softmax);
+
+/* loss.c */
+HL_INFER(cross_entropy);
+HL_INFER(cross_entropy_grad);
+HL_VJP(cross_entropy);
+
+/* view.c */
+HL_INFER(same);
+HL_INFER(reshape);
+HL_INFER(permute);
+HL_INFER(expand);
+HL_INFER(concat);
+HL_INFER(slice);
+HL_INFER(slice_grad);
+HL_INFER(pad);
+HL_INFER(pad_grad);
+HL_INFER(flip);
+HL_VJP(reshape);
+HL_VJP(permute);
+HL_VJP(expand);
+HL_VJP(concat);
+HL_VJP(slice);
+HL_VJP(pad);
+HL_VJP(flip);
+
+/* index.c */
+HL_INFER(gather);
+HL_INFER(scatter);
+HL_INFER(index_select);
+HL_INFER(index_write);
+HL_INFER(batch_gather);
+HL_VJP(gather);
+HL_VJP(scatter);
+HL_VJP(scatter_add);
+HL_VJP(index_select);
+HL_VJP(index_add);
+HL_VJP(index_copy);
+
+/* norm.c */
+HL_INFER(batch_norm);
+HL_INFER(layer_norm);
+HL_INFER(layer_norm_grad);
+HL_VJP(batch_norm);
+HL_VJP(layer_norm);
+HL_LOWER(batch_norm);
+
+/* control.c */
+HL_INFER(control);
+HL_INFER(update);
+
+/* optim.c */
+HL_INFER(optimizer);
+
+/* Elements of a packed (K, N) matrix: room for panels of 8, 16 or 32 columns, K rounded up to pairs
+ * (a device whose order needs more says no to MATMUL_PACK). */
+int64_t hl_matmul_packed_elements(int64_t k, int64_t n);
+
+#endif
