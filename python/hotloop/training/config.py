@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, Unpack, cast
 
 from ..errors import ConfigError
 from . import unsupported
@@ -433,16 +433,8 @@ class TrainingConfig:
             base = cls.from_dict(config)
         elif isinstance(config, (str, os.PathLike)):
             base = cls.from_toml(config)
-        elif isinstance(config, (TrainerConfig, Part)):
-            part = "trainer" if isinstance(config, TrainerConfig) else config._label
-            reject(
-                "training_config",
-                "must be a TrainingConfig",
-                config,
-                f"write TrainingConfig({part}=...)",
-            )
         else:
-            reject("training_config", "must be a TrainingConfig", config)
+            _reject_config(config)
         return base._replaced(overrides or {})
 
     @classmethod
@@ -486,9 +478,9 @@ class TrainingConfig:
         ConfigError
             As the constructor does.
         """
-        if not isinstance(values, Mapping):
-            reject("from_dict", "a dict is needed", values)
-        return cls()._replaced(values)
+        if isinstance(values, Mapping):
+            return cls()._replaced(values)
+        reject("from_dict", "a dict is needed", values)
 
     def _replaced(self, values: Mapping[str, Any]) -> Self:
         made = object.__new__(type(self))
@@ -596,6 +588,14 @@ _DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Train
 def _settled(options: Mapping[str, Any]) -> dict[str, Any]:
     owner = "TrainingConfig"
     return settle(owner, collect(owner, options, frozenset(_DEFAULTS)))
+
+
+def _reject_config(value: object) -> NoReturn:
+    fix = ""
+    if isinstance(value, (TrainerConfig, Part)):
+        part = "trainer" if isinstance(value, TrainerConfig) else value._label
+        fix = f"write TrainingConfig({part}=...)"
+    reject("training_config", "must be a TrainingConfig", value, fix)
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -484,7 +484,9 @@ class EMAConfig(Part):
     decay: float = dataclasses.field(default=0.999, kw_only=False)
 
     _label = "ema"
-    _rules: ClassVar[Mapping[str, Rule]] = {"decay": number(above=0.0, below=1.0, fix="a usual value is 0.999")}
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "decay": number(above=0.0, below=1.0, fix="a usual value is 0.999")
+    }
 
 
 @_part

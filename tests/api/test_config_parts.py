@@ -1,0 +1,121 @@
+"""OptimizerConfig, SchedulerConfig and their like: defaults, rules, and what has what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hotloop.errors import ConfigError
+from hotloop.training.config import (
+    EarlyStopping,
+    OptimizerConfig,
+    SchedulerConfig,
+    TrainingConfig,
+    monitor_mode,
+)
+from hotloop.training.parts import OPTIMIZERS, SCHEDULERS
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_config_is_complete(name: str) -> None:
+    part = TrainingConfig(optimizer=name).optimizer_config
+    assert part == OptimizerConfig(name, lr=1e-3, weight_decay=0.01, **OPTIMIZERS[name])
+    assert part.resolved() == part
+    assert set(part.to_dict()) == {"name", "lr", "weight_decay", *OPTIMIZERS[name]}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_refuses_what_it_does_not_have(name: str) -> None:
+    for other, own in OPTIMIZERS.items():
+        for field, default in own.items():
+            if field in OPTIMIZERS[name]:
+                OptimizerConfig(name, **{field: default})
+            else:
+                with pytest.raises(ConfigError, match=f"optimizer.{field}: '{name}' .*{other}"):
+                    OptimizerConfig(name, **{field: default})
+
+
+def test_optimizer_rules() -> None:
+    part = TrainingConfig(optimizer=OptimizerConfig("sgd", nesterov=True, momentum=0.9))
+    assert part.optimizer_config.nesterov is True
+    with pytest.raises(ConfigError, match="nesterov: needs momentum > 0 and dampening 0"):
+        TrainingConfig(optimizer=OptimizerConfig("sgd", nesterov=True))
+    with pytest.raises(ConfigError, match="nesterov: needs momentum > 0 and dampening 0"):
+        OptimizerConfig("sgd", nesterov=True, momentum=0.9, dampening=0.1).resolved()
+    for bad in ({"eps": 0}, {"alpha": 1}, {"centered": 1}, {"dampening": 2}, {"amsgrad": "yes"}):
+        with pytest.raises(ConfigError, match=f"^optimizer.{next(iter(bad))}: "):
+            OptimizerConfig("rmsprop", **bad)
+
+
+def test_every_schedule_resolves() -> None:
+    needed = {"step_size": 3, "milestones": [3], "T_0": 3}
+    for name, own in SCHEDULERS.items():
+        required = {k: v for k, v in needed.items() if k in own}
+        if name == "exponential":
+            required["gamma"] = 0.9
+        config = TrainingConfig(scheduler=SchedulerConfig(name, **required), lr=0.5)
+        part = config.scheduler_config
+        assert all(getattr(part, field) is not None for field in own)
+        assert part.warmup == (0 if name == "one_cycle" else 0.05)
+        for field in {f for other in SCHEDULERS.values() for f in other} - set(own):
+            with pytest.raises(ConfigError, match=f"^scheduler.{field}: "):
+                SchedulerConfig(name, **required, **{field: "rel" if "mode" in field else 0.5})
+
+
+def test_plateau_watches_what_the_configuration_monitors() -> None:
+    part = TrainingConfig(scheduler="plateau", monitor="val_f1").scheduler_config
+    assert (part.monitor, part.mode) == ("val_f1", "max")
+    own = SchedulerConfig("plateau", monitor="val_loss", mode="min")
+    part = TrainingConfig(scheduler=own, monitor="val_f1").scheduler_config
+    assert (part.monitor, part.mode) == ("val_loss", "min")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"name": "multistep", "milestones": [3, 2]},
+        {"name": "multistep", "milestones": []},
+        {"name": "multistep", "milestones": [0]},
+        {"name": "multistep", "milestones": 3},
+        {"name": "step", "step_size": 0},
+        {"name": "exponential", "gamma": 0},
+        {"name": "warm_restarts", "T_0": 0},
+        {"name": "warm_restarts", "T_0": 1, "T_mult": 0},
+        {"name": "plateau", "factor": 1.0},
+        {"name": "plateau", "patience": -1},
+        {"name": "plateau", "threshold_mode": "both"},
+        {"name": "one_cycle", "pct_start": 1.1},
+        {"name": "one_cycle", "anneal_strategy": "sin"},
+        {"name": "one_cycle", "warmup": 5},
+        {"name": "cosine", "min_lr": -1},
+        {"name": "cosine", "warmup": "long"},
+    ],
+)
+def test_bad_schedule(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^scheduler\."):
+        SchedulerConfig(**bad)
+
+
+def test_parts_replace_and_to_dict() -> None:
+    part = EarlyStopping(3).replace(min_delta=0.1)
+    assert part == EarlyStopping(patience=3, min_delta=0.1)
+    assert part.to_dict() == {"patience": 3, "min_delta": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode", "expected"),
+    [
+        ("val_loss", "auto", "min"),
+        ("val_accuracy", "auto", "max"),
+        ("val/f1", None, "max"),
+        ("val_IoU", "auto", "max"),
+        ("f1_loss", "auto", "min"),
+        ("val_mse", "auto", "min"),
+        ("PCK@0.2", "auto", "max"),
+        ("something", "auto", "min"),
+        ("val_loss", "max", "max"),
+        ("val_accuracy", "min", "min"),
+    ],
+)
+def test_monitor_mode(monitor: str, mode: str | None, expected: str) -> None:
+    assert monitor_mode(monitor, mode) == expected

@@ -1,0 +1,68 @@
+"""The exceptions: what each of them is besides a HotloopError, and that they survive pickling."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hotloop import errors
+
+BUILTIN = {
+    "ConfigError": (ValueError,),
+    "ShapeError": (ValueError,),
+    "DataError": (ValueError,),
+    "TraceError": (TypeError,),
+    "DeviceError": (RuntimeError,),
+    "DeviceLostError": (RuntimeError, errors.DeviceError),
+    "BusyError": (RuntimeError,),
+    "OutOfMemoryError": (RuntimeError, MemoryError),
+    "CheckpointError": (OSError,),
+    "NotFiniteError": (ArithmeticError,),
+    "TrainingInterrupted": (KeyboardInterrupt,),
+}
+
+
+def test_table_is_complete() -> None:
+    assert set(errors.__all__) == {"HotloopError", *BUILTIN}
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_class(name: str) -> None:
+    cls = getattr(errors, name)
+    assert issubclass(cls, errors.HotloopError)
+    assert all(issubclass(cls, base) for base in BUILTIN[name])
+    assert cls.__doc__
+    with pytest.raises(BUILTIN[name][0], match="the reason"):
+        raise cls("the reason")
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickle(name: str, protocol: int) -> None:
+    made = getattr(errors, name)("linear: shapes must fit, got (3, 4)")
+    again = pickle.loads(pickle.dumps(made, protocol))
+    assert type(again) is type(made)
+    assert str(again) == str(made)
+    assert again.args == made.args
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("arena: 3 GB are missing", "out of memory: arena: 3 GB are missing"),
+        ("CUDA out of memory in arena", "CUDA out of memory in arena"),
+        ("Out of memory", "Out of memory"),
+        ("", "out of memory"),
+    ],
+)
+def test_out_of_memory_says_so(message: str, shown: str) -> None:
+    assert str(errors.OutOfMemoryError(message)) == shown
+    assert "out of memory" in str(errors.OutOfMemoryError()).lower()
+
+
+def test_interrupted_carries_the_result() -> None:
+    made = errors.TrainingInterrupted("stopped at step 3", result={"steps": 3})
+    again = pickle.loads(pickle.dumps(made))
+    assert made.result == again.result == {"steps": 3}
+    assert str(again) == "stopped at step 3"
+    assert errors.TrainingInterrupted().result is None
