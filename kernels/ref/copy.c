@@ -33,6 +33,12 @@ static int64_t clip_start(int64_t start, int64_t n)
     return start < 0 ? 0 : start > n ? n : start;
 }
 
+/* A step may be beyond any memory where only one element is taken. */
+static int64_t widen_stride(int64_t stride, int64_t step, int64_t n_taken)
+{
+    return n_taken > 1 ? stride * step : 0;
+}
+
 /* Views: the plan need not launch them where the result may lie on its operand. */
 static hl_status launch_view(const hl_kernel_state *state, void *const *args,
                                 const hl_launch *launch, hl_stream *stream)
@@ -78,7 +84,7 @@ static hl_status launch_slice(const hl_kernel_state *state, void *const *args,
     hl_ref_strides(&call->in[0].shape, stride);
     int64_t start = clip_start(call->attrs.i[1], call->in[0].shape.dim[axis]);
     int64_t first = start * stride[axis];
-    stride[axis] *= step;
+    stride[axis] = widen_stride(stride[axis], step, call->out[0].shape.dim[axis]);
     return copy_strided(call, args, first, stride);
 }
 
@@ -107,9 +113,9 @@ static hl_status launch_slice_grad(const hl_kernel_state *state, void *const *ar
     int64_t stride[HL_MAX_RANK];
     hl_ref_strides(dx, stride);
     int64_t first = clip_start(call->attrs.i[1], size) * stride[axis];
-    stride[axis] *= step;
-    size_t bytes = element_bytes(&call->out[0]);
-    memset(args[1], 0, (size_t)hl_shape_numel(dx) * bytes);
+    stride[axis] = widen_stride(stride[axis], step, dy->dim[axis]);
+    size_t bytes = element_bytes(&call->out[0]), all = (size_t)hl_shape_numel(dx) * bytes;
+    if (all > 0) memset(args[1], 0, all);
     int64_t n = hl_shape_numel(dy);
     for (int64_t i = 0; i < n; i++)
         copy_element(args[1], first + hl_ref_offset(dy, stride, i), args[0], i, bytes);

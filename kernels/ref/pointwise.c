@@ -337,11 +337,11 @@ static hl_status launch_pointwise(const hl_kernel_state *state, void *const *arg
     const pointwise *work = state->impl;
     const hl_program *program = &work->program;
     void *const *out = args + program->n_in;
-    for (int j = 0; j < program->n_out; j++)
-        if (program->out[j].reduce != HL_PW_FULL)
-            memset(out[j], 0,
-                   (size_t)hl_shape_numel(&work->out[j].shape)
-                       * hl_dtype_bytes(work->out[j].dtype));
+    for (int j = 0; j < program->n_out; j++) {
+        size_t bytes =
+            (size_t)hl_shape_numel(&work->out[j].shape) * hl_dtype_bytes(work->out[j].dtype);
+        if (program->out[j].reduce != HL_PW_FULL && bytes > 0) memset(out[j], 0, bytes);
+    }
     point at = {.work = work, .args = args};
     int64_t n = hl_shape_numel(&program->shape);
     for (; at.index < n; at.index++) {

@@ -271,6 +271,9 @@ static void test_random(void)
         n_kept += mask[i] != 0;
     }
     CHECK(n_kept > 20 && n_kept < 42);
+    attrs.f[0] = hl_rng_bits16(key, 5, 100, 0) / 65536.0; /* bits at the threshold are kept */
+    CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
+    CHECK_CLOSE(mask, 1 / (1 - attrs.f[0]));
     attrs.f[0] = 1;
     CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
     for (int i = 0; i < 42; i++) CHECK(mask[i] == 0);
@@ -326,11 +329,11 @@ static void test_reduce(void)
     CHECK_CLOSE(y, 78);
     CHECK_OK(run(HL_OP_PROD, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 4, 3)), OUT(F64(y, 4))));
     CHECK_CLOSE(y, 6, 120, 504, 1320);
-    double z[4] = {3, NAN, -1, 2};
-    CHECK_OK(run(HL_OP_MAX, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 2, 2)), OUT(F64(y, 2))));
-    CHECK_CLOSE(y, NAN, 2);
-    CHECK_OK(run(HL_OP_MIN, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 2, 2)), OUT(F64(y, 2))));
-    CHECK_CLOSE(y, NAN, -1);
+    double z[6] = {3, NAN, -1, 2, NAN, 1};
+    CHECK_OK(run(HL_OP_MAX, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
+    CHECK_CLOSE(y, NAN, 2, NAN);
+    CHECK_OK(run(HL_OP_MIN, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
+    CHECK_CLOSE(y, NAN, -1, NAN);
     CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {0}), IN(F64(x, 0, 2)), OUT(F64(y, 2))));
     CHECK_CLOSE(y, 0, 0);
 
@@ -370,9 +373,11 @@ static void test_argreduce(void)
     CHECK_INTS(y, 0, 1);
     CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(F64(x, 2, 4)), OUT(I64(y, 4))));
     CHECK_INTS(y, 1, 1, 0, 1);
-    int64_t big[2] = {(int64_t)1 << 53, ((int64_t)1 << 53) + 1};
-    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(I64(big, 2)), OUT(I64(y, 1))));
+    int64_t top = ((int64_t)1 << 53) + 1, big[3] = {top - 1, top, top};
+    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(I64(big, 3)), OUT(I64(y, 1))));
     CHECK_INTS(y, 1);
+    CHECK_OK(run(HL_OP_ARGMIN, ATTRS(.i = {0}), IN(I64(big + 1, 2)), OUT(I64(y, 1))));
+    CHECK_INTS(y, 0);
 }
 
 static void test_moments_cumsum(void)
@@ -469,6 +474,9 @@ static void test_copies(void)
     CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {1, 0, 3, 2}), IN(OF(I16, x, 2, 3)),
                  OUT(OF(I16, y, 2, 2))));
     CHECK_SHORTS(1, 3, 4, 6);
+    CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {0, 2, 3, INT64_MAX}), IN(OF(I16, x, 3, 2)),
+                 OUT(OF(I16, y, 1, 2))));
+    CHECK_SHORTS(5, 6);
     CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {0, -2, INT64_MAX, 1}), IN(OF(I16, x, 3, 2)),
                  OUT(OF(I16, y, 2, 2))));
     CHECK_SHORTS(3, 4, 5, 6);
@@ -534,6 +542,11 @@ static void test_gather_scatter(void)
     CHECK_OK(run(HL_OP_SCATTER_ADD, ATTRS(.i = {0}),
                  IN(F64(x, 2, 3), I64(row, 1, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 1, 22, 3, 14, 5, 6);
+
+    int64_t rows[4] = {1, 0, 0, 0};
+    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {0}), IN(F64(x, 2, 3), I64(rows, 2, 2), F64(src, 2, 2)),
+                 OUT(F64(y, 2, 3))));
+    CHECK_CLOSE(y, 30, 40, 3, 10, 5, 6);
 
     int32_t bad[4] = {2, -1, 1, 3};
     CHECK_OK(run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, bad, 2, 2)),
