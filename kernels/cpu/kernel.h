@@ -9,7 +9,8 @@
 #include "backend/backend.h"
 #include "base/alloc.h"
 
-#define HL_CPU_FAMILIES(X, isa) X(pointwise, isa)
+#define HL_CPU_FAMILIES(X, isa)                                                                    \
+    X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa)
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];
 HL_CPU_FAMILIES(HL_CPU_LIST, portable)

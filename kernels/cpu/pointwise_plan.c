@@ -181,7 +181,8 @@ static void add_code(pw_plan *plan, const hl_program *program)
     for (int s = 0; s < program->n_code; s++) {
         const hl_pw_instr *instr = &program->code[s];
         const uint8_t reg[3] = {instr->a, instr->b, instr->c};
-        pw_step step = {.op = instr->op, .in = instr->in, .number = instr->number, .key = instr->key};
+        pw_step step = {.op = instr->op, .in = instr->in, .number = instr->number};
+        step.key = instr->key;
         uint8_t *operand[3] = {&step.a, &step.b, &step.c};
         pw_span span = PW_ONE;
         int n_operands = hl_pw_operands((hl_pw_op)instr->op);

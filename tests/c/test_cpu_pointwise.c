@@ -1,5 +1,5 @@
 /* The pointwise engine against the reference's evaluator: every micro-op, every operand form,
- * every dtype, every kind of sum, random programs over all of them, and random numbers bit by bit. */
+ * every dtype, every kind of sum, random programs over all of them, random numbers bit by bit. */
 #include "tests/c/cpu_case.h"
 
 typedef struct builder {
@@ -74,10 +74,10 @@ static void store(builder *b, int reg, hl_pw_reduce reduce, hl_dtype dtype)
     b->program.n_out = b->c.n_out;
 }
 
-static const int64_t shapes[][4] = {{1, 1, 1, 1},   {1, 1, 1, 7},    {1, 1, 3, 5},   {1, 1, 40, 10},
-                                    {1, 1, 9, 16},  {1, 1, 5, 513},  {1, 1, 3, 2000}, {1, 2, 3, 4},
-                                    {3, 5, 7, 11},  {1, 4, 33, 100}, {1, 1, 1, 5000}, {1, 1, 700, 3},
-                                    {1, 1, 0, 4},   {1, 1, 4, 0},    {1, 70, 1, 600}, {1, 1, 100, 1}};
+static const int64_t shapes[][4] = {
+    {1, 1, 1, 1},    {1, 1, 1, 7},   {1, 1, 3, 5},  {1, 1, 40, 10}, {1, 1, 9, 16},   {1, 1, 5, 513},
+    {1, 1, 3, 2000}, {1, 2, 3, 4},   {3, 5, 7, 11}, {1, 4, 33, 99}, {1, 1, 1, 5000}, {1, 1, 700, 3},
+    {1, 1, 0, 4},    {1, 1, 4, 0},   {1, 70, 1, 9}, {1, 1, 100, 1}};
 static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 3, 4, 3, 1, 2, 2, 2, 3, 2};
 enum { N_SHAPES = sizeof ranks / sizeof ranks[0] };
 
@@ -214,7 +214,7 @@ static int pick(int n)
     return (int)((case_draw() + 1) / 2 * n);
 }
 
-/* Straight-line code of any length over operands of any form and dtype, with every kind of output. */
+/* Straight-line code over operands of any form and dtype, with every kind of output. */
 static void check_random_program(int number)
 {
     static const uint8_t ops[] = {HL_PW_NEG, HL_PW_ABS,     HL_PW_TANH,    HL_PW_SIGMOID,

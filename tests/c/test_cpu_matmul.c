@@ -1,0 +1,140 @@
+/* Matrix products on the CPU against the reference: every combination of transposition, batch
+ * broadcast and bias, packed weights, and shapes around the tile sizes. */
+#include "tests/c/cpu_case.h"
+
+static hl_type type_of(hl_shape shape)
+{
+    return (hl_type){HL_DTYPE_F32, shape};
+}
+
+static hl_shape matrix_of(int batch_rank, const int64_t *batch, int64_t rows, int64_t cols)
+{
+    hl_shape shape = hl_shape_make(batch_rank, batch);
+    shape.dim[shape.rank++] = rows;
+    shape.dim[shape.rank++] = cols;
+    return shape;
+}
+
+static void check_matmul(const hl_shape *batch_a, const hl_shape *batch_b, const hl_shape *batch,
+                         int64_t M, int64_t K, int64_t N, int flags)
+{
+    cpu_case c = {.op = HL_OP_MATMUL, .n_in = flags & 4 ? 3 : 2, .n_out = 1};
+    c.attrs.i[0] = flags & 1, c.attrs.i[1] = flags >> 1 & 1;
+    c.in[0] = type_of(matrix_of(batch_a->rank, batch_a->dim, flags & 1 ? K : M, flags & 1 ? M : K));
+    c.in[1] = type_of(matrix_of(batch_b->rank, batch_b->dim, flags & 2 ? N : K, flags & 2 ? K : N));
+    c.in[2] = type_of(hl_shape_1d(N));
+    c.out[0] = type_of(matrix_of(batch->rank, batch->dim, M, N));
+    for (int i = 0; i < c.n_in; i++) case_fill(&c, i, -1, 1);
+    /* gamma(K) eps sum|ab|, with |ab| <= 1. */
+    c.tolerance = 6e-8 * (double)(K + 2) * (double)(K + 2) / 4 + 1e-6;
+    if (c.tolerance > 2e-5) c.tolerance = 2e-5;
+    check_case("matmul %lld x %lld x %lld batch rank %d %d flags %d", (long long)M, (long long)K,
+               (long long)N, batch_a->rank, batch_b->rank, flags);
+    case_check(&c);
+}
+
+static void test_matmul(void)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},   {2, 3, 4},    {13, 17, 33}, {64, 64, 32},
+                                       {70, 5, 10}, {5, 130, 96}, {200, 33, 1}, {0, 4, 5},
+                                       {4, 0, 5},   {4, 5, 0},    {1, 300, 65}, {150, 20, 70}};
+    static const struct {
+        int rank_a, rank_b, rank;
+        int64_t a[2], b[2], out[2];
+    } batches[] = {{0, 0, 0, {0}, {0}, {0}},       {1, 0, 1, {3}, {0}, {3}},
+                   {0, 1, 1, {0}, {3}, {3}},       {1, 1, 1, {2}, {2}, {2}},
+                   {1, 1, 1, {20}, {20}, {20}},    {2, 1, 2, {2, 3}, {3}, {2, 3}},
+                   {2, 2, 2, {4, 1}, {1, 5}, {4, 5}}};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
+            for (int flags = 0; flags < 8; flags++) {
+                hl_shape a = hl_shape_make(batches[b].rank_a, batches[b].a);
+                hl_shape other = hl_shape_make(batches[b].rank_b, batches[b].b);
+                hl_shape out = hl_shape_make(batches[b].rank, batches[b].out);
+                check_matmul(&a, &other, &out, sizes[s][0], sizes[s][1], sizes[s][2], flags);
+            }
+        }
+    }
+}
+
+/* The weight gradient with a long reduction, where K is split. */
+static void test_weight_gradient(void)
+{
+    hl_shape none = hl_shape_scalar();
+    check_matmul(&none, &none, &none, 10, 5000, 7, 1);
+    check_matmul(&none, &none, &none, 64, 3000, 128, 1);
+    check_matmul(&none, &none, &none, 3, 10000, 64, 1);
+}
+
+static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n_in,
+                       const hl_type *out, void **args, int64_t grains)
+{
+    cpu_case c = {.op = op, .attrs = *attrs, .n_in = n_in, .n_out = 1};
+    memcpy(c.in, in, (size_t)n_in * sizeof *in);
+    c.out[0] = *out;
+    case_graph g;
+    case_build(&c, false, &g);
+    const hl_kernel *kernel = case_cpu->ops->kernels(case_cpu, op)[0];
+    hl_kernel_req req = {0};
+    hl_reason reason;
+    CHECK_OK(kernel->query(case_cpu, &g.graph, 0, &req, &reason));
+    hl_kernel_state state = {.kernel = kernel};
+    CHECK_OK(kernel->prepare(case_cpu, &g.graph, 0, &state));
+    unsigned char *scratch = case_alloc(req.thread_scratch_bytes);
+    hl_launch launch = {.thread_scratch = scratch};
+    case_launch(kernel, &state, &req, args, &launch, grains);
+    case_free(scratch, req.thread_scratch_bytes);
+    hl_free(state.impl);
+}
+
+/* pack then packed, against double; the packed bytes are opaque, so there is no reference. */
+static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
+{
+    hl_attrs pack_attrs = {.i = {flags & 1}}, packed_attrs = {.i = {N, flags >> 1 & 1}};
+    int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
+    hl_type a = type_of(hl_shape_2d(M, K)), bias = type_of(hl_shape_1d(N));
+    hl_type b = type_of(flags & 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N));
+    hl_type packed = type_of(hl_shape_1d(elements)), c = type_of(hl_shape_2d(M, N));
+    float *data[5];
+    const hl_type *types[5] = {&a, &b, &bias, &packed, &c};
+    for (int i = 0; i < 5; i++) {
+        data[i] = (float *)(void *)case_alloc(case_bytes(types[i]));
+        for (int64_t e = 0; i < 3 && e < hl_shape_numel(&types[i]->shape); e++) {
+            data[i][e] = (float)case_draw();
+        }
+    }
+    check_case("packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
+               flags);
+    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, &b, 1, &packed, (void *[]){data[1], data[3]}, 2);
+    hl_type in[3] = {a, packed, bias};
+    bool has_bias = (flags & 4) != 0;
+    void *args[4] = {data[0], data[3], has_bias ? data[2] : data[4], data[4]};
+    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, in, has_bias ? 3 : 2, &c, args, 37);
+    for (int64_t i = 0; i < M * N; i++) {
+        double want = has_bias ? (double)data[2][i % N] : 0;
+        for (int64_t k = 0; k < K; k++) {
+            float other = data[1][flags & 1 ? i % N * K + k : k * N + i % N];
+            want += (double)data[0][i / N * K + k] * (double)other;
+        }
+        if (flags & 2 && want < 0) want = 0;
+        CHECK(fabs((double)data[4][i] - want) < 1e-5 * (1 + (double)K / 100));
+    }
+    for (int i = 0; i < 5; i++) case_free((unsigned char *)data[i], case_bytes(types[i]));
+}
+
+int main(void)
+{
+    case_open();
+    test_matmul();
+    test_weight_gradient();
+    for (int flags = 0; flags < 8; flags++) {
+        check_packed(100, 64, 128, flags);
+        check_packed(33, 7, 10, flags);
+        check_packed(1, 200, 33, flags);
+        check_packed(3, 0, 5, flags);
+        check_packed(0, 3, 5, flags);
+        check_packed(64, 64, 10, flags);
+    }
+    case_close();
+    return CHECK_DONE();
+}
