@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hotloop.errors import ConfigError
+from hotloop.training import rules
 from hotloop.training.config import (
     EarlyStopping,
     OptimizerConfig,
@@ -119,3 +120,59 @@ def test_parts_replace_and_to_dict() -> None:
 )
 def test_monitor_mode(monitor: str, mode: str | None, expected: str) -> None:
     assert monitor_mode(monitor, mode) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "n_bytes"),
+    [
+        (1, 1),
+        (4e9, 4 * 10**9),
+        ("512 B", 512),
+        ("3kB", 3000),
+        ("1.5 MB", 1_500_000),
+        ("4GB", 4 * 10**9),
+        ("2tb", 2 * 10**12),
+        ("3KiB", 3072),
+        ("2 MiB", 2 * 2**20),
+        ("4GiB", 4 * 2**30),
+        ("1TiB", 2**40),
+    ],
+)
+def test_byte_size(given: int | float | str, n_bytes: int) -> None:
+    assert rules.byte_size("memory_limit", given) == n_bytes
+
+
+def test_defaults_are_those_of_torch() -> None:
+    settings = {name: dict(own) for name, own in SCHEDULERS.items()}
+    assert settings["step"]["gamma"] == settings["multistep"]["gamma"] == 0.1
+    assert settings["warm_restarts"]["T_mult"] == 1
+    assert settings["cosine"]["min_lr"] == settings["warm_restarts"]["min_lr"] == 0.0
+    assert settings["one_cycle"] == {
+        "max_lr": None,
+        "pct_start": 0.3,
+        "div_factor": 25.0,
+        "final_div_factor": 1e4,
+        "anneal_strategy": "cos",
+        "three_phase": False,
+    }
+    assert settings["plateau"] == {
+        "factor": 0.1,
+        "patience": 10,
+        "threshold": 1e-4,
+        "threshold_mode": "rel",
+        "cooldown": 0,
+        "min_lr": 0.0,
+        "eps": 1e-8,
+        "monitor": None,
+        "mode": None,
+    }
+    assert OPTIMIZERS["adam"] == OPTIMIZERS["adamw"]
+    assert OPTIMIZERS["adamw"] == {"betas": (0.9, 0.999), "eps": 1e-8, "amsgrad": False}
+    assert OPTIMIZERS["sgd"] == {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
+    assert OPTIMIZERS["rmsprop"] == {
+        "alpha": 0.99,
+        "eps": 1e-8,
+        "momentum": 0.0,
+        "centered": False,
+    }
+    assert OPTIMIZERS["lion"] == {"betas": (0.9, 0.99)}
