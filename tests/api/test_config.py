@@ -320,6 +320,7 @@ UNSUPPORTED: dict[str, list[Any]] = {
     "strategy": ["ddp", "fsdp"],
     "cuda_graph": [True],
     "device_cache": [True],
+    "optimizer": [OptimizerConfig("adam", amsgrad=True), {"name": "adamw", "amsgrad": True}],
     "swa": [True],
     "recompute": [True, ["body"], "body"],
     "memory_limit": [10**9, "4GB", "4GiB", "1.5 MB"],

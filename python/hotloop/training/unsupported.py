@@ -38,6 +38,7 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("strategy", lambda v: v not in ("auto", "single"), "training on several devices is not built yet", "write strategy='auto'"),  # noqa: E501
     Unsupported("cuda_graph", lambda v: v is True, "graph capture on a GPU is not built yet", "write cuda_graph='auto'"),  # noqa: E501
     Unsupported("device_cache", lambda v: v is True, "data resident on a GPU is not built yet", "write device_cache='auto'"),  # noqa: E501
+    Unsupported("optimizer", lambda v: bool(getattr(v, "amsgrad", None)), "amsgrad is not built yet", "leave amsgrad out"),  # noqa: E501
     Unsupported("swa", bool, "stochastic weight averaging is not built yet", "write ema=True for a moving average of the weights"),  # noqa: E501
     Unsupported("recompute", lambda v: v not in ("auto", False), "recomputing activations on demand is not built yet", "write recompute='auto'"),  # noqa: E501
     Unsupported("memory_limit", lambda v: v is not None, "planning within a memory limit is not built yet", "leave memory_limit out and set batch_size"),  # noqa: E501
