@@ -71,6 +71,8 @@ typedef enum hl_run_end {
  * value of an index out of range. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
+/* Was a step left in the middle? */
+bool hl_plan_is_unfinished(const hl_plan *plan);
 /* Forgets a step that was left in the middle. */
 void hl_plan_abandon(hl_plan *plan);
 void hl_plan_set_k(hl_plan *plan, int32_t k);

@@ -203,6 +203,11 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     return status;
 }
 
+bool hl_plan_is_unfinished(const hl_plan *plan)
+{
+    return plan->in_step;
+}
+
 void hl_plan_abandon(hl_plan *plan)
 {
     plan->in_step = false;

@@ -166,6 +166,9 @@ class Plan:
     def window(self, join: bool, hold: bool, /) -> None:
         """A window shared by two plans: hold leaves it open (no apply), join takes it over."""
     @property
+    def unfinished(self) -> bool:
+        """Whether a step was left in the middle (by a deadline or a stop)."""
+    @property
     def k(self) -> int: ...
     @k.setter
     def k(self, value: int) -> None: ...

@@ -1,0 +1,540 @@
+"""``train``: the run from configuration to result.
+
+Everything is planned before the first step: full and last batches of training and validation. Then
+the loop only hands slices of at most 50 ms to the core, looks at the keyboard and moves the bar.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from hotloop import _core
+from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
+from hotloop.nn.layout import resolve_lazy
+from hotloop.training.config import TrainingConfig
+from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
+from hotloop.training.metrics import PythonMetric
+from hotloop.training.progress import Progress, format_bytes, format_count, header_lines, show
+from hotloop.training.result import History, TrainResult
+from hotloop.training.runtime import Runtime, Sums, open_device
+from hotloop.training.schedule import PlateauState, count_steps, lr_table
+from hotloop.training.signals import Interrupts
+from hotloop.training.steps import Steps
+from hotloop.training.summary import summarize
+
+if TYPE_CHECKING:
+    from hotloop.data.module import DataModule
+    from hotloop.nn.module import Module
+
+__all__ = ["train"]
+
+_SLICE_SECONDS = 0.05
+_SMALLER_IS_BETTER = ("loss", "mse", "rmse", "mae", "error")
+
+
+def train(
+    model: Module | None = None,
+    datamodule: Any = None,
+    training_config: TrainingConfig | None = None,
+    *,
+    resume: Any = None,
+    callbacks: tuple[Any, ...] = (),
+    **overrides: Any,
+) -> TrainResult:
+    """Trains a model.
+
+    Parameters
+    ----------
+    model : Module
+        Trained in place: it has the new weights when this returns. A model that was trained
+        before goes on from its weights; ``model.reset()`` starts over.
+    datamodule : DataModule, or a tuple (X, y)
+        What to train on.
+    training_config : TrainingConfig, optional
+        How. Without it, the defaults.
+    resume : None
+        Continuing an earlier run needs checkpoints, which this version does not write.
+    callbacks : sequence
+        Objects with any of the methods ``on_train_start(run)``, ``on_epoch_end(run)`` and
+        ``on_train_end(run)``; ``run.stop()`` in one of them ends training.
+    **overrides
+        Fields of the configuration, ``lr=3e-4``.
+
+    Returns
+    -------
+    TrainResult
+        However training ended.
+
+    Raises
+    ------
+    ConfigError, ShapeError, DataError, TraceError
+        For wrong input, before any weight changes.
+    TrainingInterrupted
+        On Ctrl-C in a script; its ``result`` is what a notebook would get returned.
+    BusyError
+        If another thread is training this model.
+
+    Examples
+    --------
+    >>> result = hl.train(net, (X, y), max_epochs=5)  # doctest: +SKIP
+    """
+    from hotloop.data.module import as_datamodule
+    from hotloop.nn.module import Module
+
+    began = time.perf_counter()
+    if not isinstance(model, Module):
+        raise ConfigError(
+            f"train: model must be a hotloop.nn.Module, got {type(model).__name__}; write "
+            "train(model, data, config)"
+        )
+    if datamodule is None:
+        raise ConfigError("train: data is missing; give a DataModule or a tuple (X, y)")
+    if resume not in (None, "auto", False):
+        raise ConfigError(
+            f"resume: this version writes no checkpoints to continue from, got {resume!r}; a "
+            "trained model goes on from its weights when it is trained again"
+        )
+    config = TrainingConfig.resolve(training_config, overrides)
+    if callbacks:
+        config = config.replace(callbacks=tuple(config.callbacks) + tuple(callbacks))
+    config.check_supported()
+    data = as_datamodule(datamodule)
+    with exclusive(model, "train"):
+        run = Run(model, data, config, began)
+        with Interrupts() as interrupts:
+            result = run.execute(interrupts)
+    return _finish(result, config)
+
+
+def _finish(result: TrainResult, config: TrainingConfig) -> TrainResult:
+    if result.stop_reason == "nan" and config.on_nan == "raise":
+        raise NotFiniteError(
+            f"train: the loss or a gradient was not finite at step {result.steps + 1}; the model "
+            "has the last finite weights. Lower lr, clip gradients or look for bad data"
+        )
+    if result.stop_reason == "interrupted":
+        raises = config.on_interrupt == "raise" or (
+            config.on_interrupt == "auto" and not _is_interactive()
+        )
+        if raises:
+            error = TrainingInterrupted("training was interrupted; .result holds what was reached")
+            error.result = result
+            raise error
+        show("hotloop: interrupted; the model has the weights reached so far")
+    return result
+
+
+def _is_interactive() -> bool:
+    return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)
+
+
+class Run:
+    """One call of ``train``.
+
+    Attributes
+    ----------
+    epoch : int
+        Finished epochs.
+    history : History
+    config : TrainingConfig
+    model : Module
+    """
+
+    def __init__(
+        self, model: Module, data: DataModule, config: TrainingConfig, began: float
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.config = config
+        self.history = History()
+        self.epoch = 0
+        self._began = began
+        self._stop_reason = ""
+        self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
+        self._samples = 0
+        self._best: float | None = None
+        self._best_epoch: int | None = None
+        self._bad_rounds = 0
+        self._val_sums = Sums("val")
+        self._predicted = 0
+
+    def stop(self, reason: str = "interrupted") -> None:
+        """Ends training after the current step; may be called from any thread."""
+        self._stop_reason = self._stop_reason or reason
+        for plan, _, _ in getattr(self, "_train_plans", ()):
+            plan.stop()
+
+    # ---- preparation
+
+    def prepare(self) -> None:
+        """Checks the data, traces, plans everything, prints the header."""
+        config, data = self.config, self.data
+        _core.alloc_peak_reset()
+        data.check("train")
+        if data.split("val") is not None:
+            data.check("val")
+        self.device = open_device(config.accelerator, config.precision)
+        resolve_lazy(self.model, data.example_inputs())
+        self.runtime = Runtime(self.model, self.device, seed=config.seed, config=config)
+        self.steps = Steps(self.runtime, data, config)
+        groups = self._groups("train", training=True)
+        self._counts = count_steps(config, sum(count for _, count in groups))
+        total = self._counts.total
+        self._plan_training(groups, total)
+        self._plan_validation()
+        self.runtime.upload()
+        self._write_tables(total)
+        nan_mode = 1 if config.on_nan == "skip" else 0
+        self.runtime.session.control_set(nan_mode=nan_mode)
+        self._plateau = (
+            PlateauState.from_config(config) if config.scheduler_config.name == "plateau" else None
+        )
+        if config.ema:
+            self.runtime.session.write("ema", self._trainable_values())
+        self._timings["plan"] = time.perf_counter() - self._began
+        self._predicted = self._predict_bytes()
+
+    def _groups(self, split: str, *, training: bool) -> list[tuple[int, int]]:
+        """(batch size, number of batches): full ones, then what is left."""
+        groups: list[tuple[int, int]] = self.data.batches(
+            split, training=training, merge_tail=training and uses_batch_statistics(self.model)
+        )
+        limit = self.config.limit_batches
+        if limit is not None:
+            n = sum(count for _, count in groups)
+            left = max(1, int(n * limit)) if isinstance(limit, float) else limit
+            kept = []
+            for size, count in groups:
+                if left > 0:
+                    kept.append((size, min(count, left)))
+                    left -= count
+            groups = kept
+        if not groups:
+            raise ConfigError(f"{split}: the batch size leaves no batch; use a smaller batch_size")
+        return groups
+
+    def _attach(self, graph: _core.Graph, split: Any, feed: _core.Feed, k: int) -> _core.Plan:
+        plan = self.runtime.plan(graph, k=k)
+        for i, field in enumerate(split.fields):
+            plan.source(i, field.array)
+        plan.feed(feed)
+        return plan
+
+    def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
+        split = self.data.split("train")
+        self._train_plans: list[tuple[_core.Plan, int, int]] = []
+        self._feeds = self.data.feeds("train", groups, training=True)
+        for (size, count), feed in zip(groups, self._feeds, strict=True):
+            graph = self.steps.train_graph(split, size, total)
+            k = self.config.accumulate_grad_batches
+            self._train_plans.append((self._attach(graph, split, feed, k), size, count))
+        for name in self.steps.no_grad:
+            show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
+
+    def _plan_validation(self) -> None:
+        split = self.data.split("val")
+        self._val_plans: list[tuple[_core.Plan, int, int]] = []
+        self._val_feeds: list[_core.Feed] = []
+        if split is None:
+            return
+        groups = self._groups("val", training=False)
+        self._val_feeds = self.data.feeds("val", groups, training=False)
+        for (size, count), feed in zip(groups, self._val_feeds, strict=True):
+            graph = self.steps.eval_graph(split, size, self._val_sums)
+            self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
+
+    def _write_tables(self, total: int) -> None:
+        import numpy as np
+
+        table = lr_table(self.config, total, self._counts.per_epoch) * self.config.lr
+        self.runtime.session.write("table", np.asarray(table if total else [0.0]))
+
+    def _predict_bytes(self) -> int:
+        return _core.alloc_stats()["current_bytes"]
+
+    def _header(self) -> None:
+        config, data = self.config, self.data
+        if config.enable_progress_bar is False:
+            return
+        train = data.split("train")
+        val = data.split("val")
+        optimizer = config.optimizer_config
+        precision = "fp64" if self.device.float_dtype == "float64" else "fp32"
+        decay = f" wd {optimizer.weight_decay:g}" if optimizer.weight_decay else ""
+        if decay and not config.decay_norm_and_bias:
+            decay += " (not on norms and biases)"
+        rows = f"{format_count(train.n)}" + (f" + {format_count(val.n)} val" if val else "")
+        clip = config.gradient_clip_val
+        again = "continues from its weights" if fitted_of(self.model) else ""
+        facts = [
+            ("", self.device.name),
+            ("precision", precision),
+            ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
+            ("data", f"{rows} rows, batch {data.batch_size}"),
+            ("loss", self.steps.loss.name if self.steps.loss else "training_step"),
+            ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
+            ("schedule", config.scheduler_config.name),
+            ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
+            ("memory", format_bytes(self._predicted)),
+        ]
+        if config.accumulate_grad_batches > 1:
+            facts.append(("accumulate", str(config.accumulate_grad_batches)))
+        show(header_lines(facts))
+
+    # ---- the loop
+
+    def execute(self, interrupts: Interrupts) -> TrainResult:
+        """Prepares, runs the epochs, restores the best weights."""
+        self._interrupts = interrupts
+        self.prepare()
+        if self.config.enable_model_summary and self.config.enable_progress_bar is not False:
+            show(summarize(self.model))
+        self._header()
+        self._progress = Progress(self.config.enable_progress_bar, self.config.max_epochs)
+        self._call("on_train_start")
+        try:
+            while not self._stop_reason and self.epoch < self.config.max_epochs:
+                self._run_epoch()
+        finally:
+            self._progress.close()
+        return self._conclude()
+
+    def _call(self, name: str) -> None:
+        for callback in self.config.callbacks:
+            method = getattr(callback, name, None)
+            if method is not None:
+                method(self)
+
+    def _run_epoch(self) -> None:
+        session = self.runtime.session
+        epoch, began = self.epoch + 1, time.perf_counter()
+        self.steps.train_sums.clear(session)
+        before = self._samples
+        self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self._train_plans))
+        for feed in self._feeds:
+            feed.seek(self.epoch)
+        complete = self._run_batches()
+        trained = time.perf_counter() - began
+        self._timings["train"] += trained
+        if not complete:
+            return
+        values = self.steps.values(self.steps.train_sums.read(session))
+        row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
+        if self._val_plans and epoch % self.config.check_val_every_n_epoch == 0:
+            row.update(self._validate())
+        row["lr"] = self._current_lr()
+        row["seconds"] = time.perf_counter() - began
+        self.history.append(row)
+        self.epoch = epoch
+        self._progress.end_epoch(epoch, row, trained, self._samples - before)
+        self._judge(row)
+        self._call("on_epoch_end")
+
+    def _current_lr(self) -> float:
+        log = self.runtime.session.control_log(0)
+        return float(log[-1][3]) if log else 0.0
+
+    def _run_batches(self) -> bool:
+        """All windows of the epoch; False when training ends in between."""
+        k = self.config.accumulate_grad_batches
+        last = len(self._train_plans) - 1
+        for i, (plan, size, count) in enumerate(self._train_plans):
+            whole, rest = divmod(count, k)
+            joins = i > 0 and self._open_window
+            if joins:
+                plan.k = 1
+                plan.window(True, False)
+                if not self._run_steps(plan, 1, size):
+                    return False
+                continue
+            plan.window(False, False)
+            plan.k = k
+            if whole and not self._run_steps(plan, whole, size * k):
+                return False
+            self._open_window = bool(rest) and i < last
+            if rest:
+                plan.k = rest
+                plan.window(False, self._open_window)
+                if not self._run_steps(plan, 1, size * rest):
+                    return False
+        return True
+
+    _open_window = False
+
+    def _run_steps(self, plan: _core.Plan, n: int, samples: int) -> bool:
+        done = 0
+        while done < n:
+            how, ran = plan.run(n - done, _SLICE_SECONDS)
+            done += ran
+            self._samples += ran * samples
+            if not self._progress.is_quiet and ran:
+                control = self.runtime.session.control()
+                self._progress.advance(ran * samples, {"loss": control["loss"]})
+            if self._interrupts.asked:
+                self._interrupt(plan)
+                return False
+            if how == "stopped":
+                self._stop_reason = "nan"
+                return False
+            if self._stop_reason:
+                return False
+            if self._is_over():
+                return False
+        return True
+
+    def _interrupt(self, plan: _core.Plan) -> None:
+        """Finishes the step that was begun, unless Ctrl-C is pressed again."""
+        self._stop_reason = "interrupted"
+        while plan.unfinished and self._interrupts.count < 2:
+            plan.run(1, _SLICE_SECONDS)
+        plan.abandon()
+
+    def _is_over(self) -> bool:
+        config = self.config
+        if config.max_time is not None and time.perf_counter() - self._began >= config.max_time:
+            self._stop_reason = "max_time"
+        elif config.max_steps is not None:
+            if self.runtime.session.control()["applied"] >= config.max_steps:
+                self._stop_reason = "max_steps"
+        return bool(self._stop_reason)
+
+    # ---- validation
+
+    def _validate(self) -> dict[str, float]:
+        began = time.perf_counter()
+        session = self.runtime.session
+        backup = self._swap_in_average()
+        self._val_sums.clear(session)
+        outputs: list[Any] = []
+        collect = any(isinstance(metric, PythonMetric) for metric in self.steps.metrics)
+        for (plan, _, count), feed in zip(self._val_plans, self._val_feeds, strict=True):
+            feed.seek(0)
+            done = 0
+            while done < count and not self._interrupts.asked:
+                _, ran = plan.run(1 if collect else count - done, _SLICE_SECONDS)
+                done += ran
+                if collect and ran:
+                    outputs.append(plan.output(0))
+        if backup is not None:
+            session.write("param", backup)
+        values = self.steps.values(self._val_sums.read(session))
+        if collect and not self._interrupts.asked:
+            values.update(self._python_metrics(outputs))
+        self._timings["validate"] += time.perf_counter() - began
+        return {f"val_{name}": value for name, value in values.items()}
+
+    def _python_metrics(self, outputs: list[Any]) -> dict[str, float]:
+        import numpy as np
+
+        predicted = np.concatenate(outputs)
+        target = np.concatenate([batch["y"] for batch in self.data.val_batches()])
+        if self.data.target_kind == "class":
+            many = predicted.ndim == 2 and predicted.shape[1] > 1
+            predicted = predicted.argmax(1) if many else (predicted.reshape(-1) > 0).astype(int)
+        return {
+            metric.name: float(metric.function(target, predicted))
+            for metric in self.steps.metrics
+            if isinstance(metric, PythonMetric)
+        }
+
+    def _trainable_values(self) -> Any:
+        return self.runtime.session.read("param", "float64", 0, self.runtime.n_trainable)
+
+    def _swap_in_average(self) -> Any:
+        """The moving average in the place of the weights; returns what was there."""
+        if not self.config.ema:
+            return None
+        session = self.runtime.session
+        backup = self._trainable_values()
+        session.write("param", session.read("ema", "float64"))
+        return backup
+
+    # ---- best, early stopping, plateau
+
+    def _judge(self, row: dict[str, float]) -> None:
+        config = self.config
+        stopping = config.early_stopping
+        monitor = (stopping.monitor if stopping and stopping.monitor else None) or config.monitor
+        if monitor not in row and not self._val_plans and monitor == "val_loss":
+            monitor = "loss"
+        if monitor not in row:
+            if self._val_plans and not any(name.startswith("val_") for name in row):
+                return  # no validation in this epoch
+            raise ConfigError(
+                f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}"
+            )
+        value = row[monitor]
+        if self._plateau is not None:
+            factor = self._plateau.update(value)
+            self.runtime.session.control_set(factor=[factor])
+        if self._is_better(value, monitor, stopping.min_delta if stopping else 0.0):
+            self._best, self._best_epoch, self._bad_rounds = value, self.epoch, 0
+            if config.restore_best:
+                self._keep_best()
+            return
+        self._bad_rounds += 1
+        if stopping is not None and self._bad_rounds >= stopping.patience:
+            self._stop_reason = self._stop_reason or "early_stopping"
+
+    def _is_better(self, value: float, monitor: str, min_delta: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self._best is None:
+            return True
+        mode = self.config.mode
+        if mode == "auto":
+            mode = "min" if any(word in monitor for word in _SMALLER_IS_BETTER) else "max"
+        gain = self._best - value if mode == "min" else value - self._best
+        return gain > min_delta
+
+    def _keep_best(self) -> None:
+        session = self.runtime.session
+        average = self._swap_in_average()
+        for name, (dtype, n) in self.runtime.layout.stores().items():
+            session.store(f"best.{name}", dtype, n)
+            session.copy(f"best.{name}", name)
+        if average is not None:
+            session.write("param", average)
+
+    def _restore_best(self) -> None:
+        session = self.runtime.session
+        if self._best is None or not self.config.restore_best:
+            self._swap_in_average()
+            return
+        for name in self.runtime.layout.stores():
+            session.copy(name, f"best.{name}")
+
+    # ---- the end
+
+    def _conclude(self) -> TrainResult:
+        control = self.runtime.session.control()
+        self._restore_best()
+        self.runtime.download()
+        self.model.eval()
+        remember(self.model, self.data, self.steps.loss)
+        seconds = time.perf_counter() - self._began
+        timings = self._timings
+        timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))
+        result = TrainResult(
+            model=self.model,
+            history=self.history,
+            config=self.config,
+            device=self.device.name,
+            state=None,
+            best_score=self._best,
+            best_epoch=self._best_epoch,
+            stop_reason=self._stop_reason or "completed",
+            epochs=self.epoch,
+            steps=control["applied"],
+            skipped_steps=control["skipped"],
+            seconds=seconds,
+            timings=timings,
+            samples_per_second=self._samples / max(timings["train"], 1e-9),
+            peak_bytes=_core.alloc_stats()["peak_bytes"],
+            predicted_peak_bytes=self._predicted,
+        )
+        self._call("on_train_end")
+        return result

@@ -1,0 +1,99 @@
+"""What a model knows of its training: class names, link, transforms; and who is using it.
+
+It lies on the module itself, so that copies and pickles of a model keep it, and ``predict`` and
+``save`` need nothing but the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import BusyError
+
+if TYPE_CHECKING:
+    from hotloop.data.module import DataModule
+    from hotloop.nn.module import Module
+    from hotloop.training.losses import Loss
+
+__all__ = ["Fitted", "exclusive", "fitted_of", "remember", "uses_batch_statistics"]
+
+_ATTRIBUTE = "_fitted"
+_busy: weakref.WeakSet[Module] = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+@dataclasses.dataclass
+class Fitted:
+    """What training learnt about the data.
+
+    Attributes
+    ----------
+    classes : list or None
+        Names by class id.
+    target_kind : str
+        "class", "multilabel", "float" or "none".
+    link : str or None
+        How outputs become probabilities: "softmax", "sigmoid", "exp" or None.
+    transforms : list
+        Fitted transforms that are part of the model: ``("standardize", {field: (mean, std)})``.
+    fields : list of (name, dtype, shape)
+        Of the inputs, shape without the batch.
+    """
+
+    classes: list[Any] | None
+    target_kind: str
+    link: str | None
+    transforms: list[Any]
+    fields: list[tuple[str, str, tuple[int, ...]]]
+
+
+def fitted_of(model: Module) -> Fitted | None:
+    """What the model learnt about its data, or None when it was not trained."""
+    fitted: Fitted | None = model.__dict__.get(_ATTRIBUTE)
+    return fitted
+
+
+def remember(model: Module, data: DataModule, loss: Loss | None) -> None:
+    """Notes class names and the like on the model."""
+    split = data.split("train")
+    inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
+    model.__dict__[_ATTRIBUTE] = Fitted(
+        classes=list(data.classes) if data.classes is not None else None,
+        target_kind=data.target_kind,
+        link=loss.link if loss is not None else None,
+        transforms=list(data.transforms),
+        fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
+    )
+
+
+@contextlib.contextmanager
+def exclusive(model: Module, what: str) -> Iterator[None]:
+    """One thread at a time trains or runs a model.
+
+    Raises
+    ------
+    BusyError
+        If another one does.
+    """
+    with _lock:
+        if model in _busy:
+            raise BusyError(
+                f"{what}: this model is being trained or run by another thread; wait for it, or "
+                "use copy.deepcopy(model)"
+            )
+        _busy.add(model)
+    try:
+        yield
+    finally:
+        with _lock:
+            _busy.discard(model)
+
+
+def uses_batch_statistics(model: Module) -> bool:
+    """Whether a module of the model normalises by its batch in training."""
+    return any(getattr(module, "uses_batch_statistics", False) for module in model.modules())

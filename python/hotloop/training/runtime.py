@@ -1,0 +1,251 @@
+"""Runtime: a model on a device, and its plans.
+
+A runtime owns a session (the model's memory) and makes plans from traces: one per mode and batch
+size, kept until they are dropped. Training, evaluation and prediction share parameters and arena.
+A batch is gathered inside the plan from the user's arrays, so a step needs row numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hotloop import _core
+from hotloop.errors import ConfigError, DeviceError
+from hotloop.graph.trace import Trace, trace_twice
+from hotloop.nn.layout import Layout
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from hotloop.data.split import Field, Split
+    from hotloop.graph.symbolic import Tensor
+    from hotloop.nn.module import Module
+    from hotloop.training.config import TrainingConfig
+
+__all__ = ["Runtime", "Sums", "flatten", "open_device", "unflatten"]
+
+
+def open_device(accelerator: str, precision: str) -> _core.Device:
+    """The device of a run.
+
+    Raises
+    ------
+    DeviceError
+        If a GPU is asked for and there is none that can be used.
+    """
+    if accelerator == "gpu":
+        raise DeviceError(
+            "accelerator: 'gpu' needs a CUDA build of hotloop, got the backends "
+            f"{', '.join(_core.backends())}; use accelerator='auto' or 'cpu'"
+        )
+    return _core.Device("ref" if precision == "64-true" else "cpu")
+
+
+# ---- structures of tensors
+
+
+def flatten(value: Any) -> tuple[list[Any], Any]:
+    """Leaves of nested tuples, lists and dicts, and what :func:`unflatten` needs."""
+    if isinstance(value, dict):
+        pairs = [(key, flatten(item)) for key, item in value.items()]
+        leaves = [leaf for _, (items, _) in pairs for leaf in items]
+        return leaves, {"dict": [[key, spec] for key, (_, spec) in pairs]}
+    if isinstance(value, (tuple, list)):
+        parts = [flatten(item) for item in value]
+        leaves = [leaf for items, _ in parts for leaf in items]
+        return leaves, {type(value).__name__: [spec for _, spec in parts]}
+    return [value], None
+
+
+def unflatten(leaves: Sequence[Any], spec: Any) -> Any:
+    """The structure again, with other leaves."""
+    return _build(iter(leaves), spec)
+
+
+def _build(leaves: Any, spec: Any) -> Any:
+    if spec is None:
+        return next(leaves)
+    kind, parts = next(iter(spec.items()))
+    if kind == "dict":
+        return {key: _build(leaves, part) for key, part in parts}
+    items = [_build(leaves, part) for part in parts]
+    return items if kind == "list" else tuple(items)
+
+
+# ---- sums over a split
+
+
+class Sums:
+    """Running float64 sums, each a store: what metrics and losses add to per batch.
+
+    Parameters
+    ----------
+    prefix : str
+        Of the stores' names: "train", "val".
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
+    def add(self, trace: Trace, name: str, value: Tensor) -> None:
+        """Adds the value to the sum of that name."""
+        self._shapes[name] = value.shape
+        store = self._store(name)
+        trace.graph.store(store, "float64", value.numel())
+        leaf = trace.graph.state(store, "float64", value.shape, store, 0)
+        trace.graph.accumulate(leaf, value.id_in(trace))
+
+    def _store(self, name: str) -> str:
+        return f"{self._prefix}.{name}"
+
+    def clear(self, session: _core.Session) -> None:
+        """All sums to 0."""
+        import numpy as np
+
+        for name, shape in self._shapes.items():
+            session.write(self._store(name), np.zeros(shape))
+
+    def read(self, session: _core.Session) -> dict[str, npt.NDArray[np.float64]]:
+        """The sums as arrays."""
+        return {
+            name: session.read(self._store(name), "float64").reshape(shape)
+            for name, shape in self._shapes.items()
+        }
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for dim in shape:
+        size *= dim
+    return size
+
+
+# ---- the runtime
+
+
+class Runtime:
+    """A model's memory and plans on a device.
+
+    Parameters
+    ----------
+    model : Module
+    device : _core.Device
+    seed : int
+        For values that were not drawn yet, and for dropout.
+    config : TrainingConfig, optional
+        Its freeze and unfreeze count.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        device: _core.Device,
+        *,
+        seed: int = 42,
+        config: TrainingConfig | None = None,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.seed = seed
+        self.session = _core.Session(device)
+        freeze, unfreeze = (config.freeze, config.unfreeze) if config else (None, None)
+        self.layout = Layout(model, freeze=freeze, unfreeze=unfreeze)
+        self._versions: tuple[int, ...] = ()
+
+    @property
+    def n_trainable(self) -> int:
+        """Elements of the store "param" that learn."""
+        return sum(slot.size for slot in self.layout.trainable)
+
+    # ---- values in and out
+
+    def upload(self) -> None:
+        """The model's values into the session, where they changed since the last time."""
+        versions = tuple(variable.version for variable in self.layout.variables())
+        if versions == self._versions:
+            return
+        for name, (dtype, n) in self.layout.stores().items():
+            self.session.store(name, dtype, n)
+        for variable, store, offset in self.layout.places():
+            self.session.write(store, variable.value(self.seed), offset)
+        self._versions = tuple(variable.version for variable in self.layout.variables())
+
+    def download(self) -> None:
+        """The session's values into the model."""
+        for variable, store, offset in self.layout.places():
+            size = _size(variable.shape)
+            values = self.session.read(store, str(variable.dtype), offset, size)
+            variable.set_value(values.reshape(variable.shape))
+        self._versions = tuple(variable.version for variable in self.layout.variables())
+
+    # ---- tracing
+
+    def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[Any, Any]:
+        """Records ``build(trace)`` twice and compares; the graph and what build returned."""
+
+        def record() -> tuple[_core.Graph, Any]:
+            graph = _core.Graph()
+            graph.scalar("lr")  # number 0 of the control block, by which its log knows the rate
+            trace = Trace(graph, self.layout.leaf_for, training=training, seed=self.seed)
+            self.model.train(training)
+            with trace:
+                made = build(trace)
+            return graph, made
+
+        return trace_twice(record)
+
+    def plan(self, graph: _core.Graph, *, k: int = 1) -> _core.Plan:
+        """A plan of the graph in this session."""
+        return _core.Plan(self.session, graph, n_slots=1, k=k)
+
+
+def gather_batch(trace: Trace, split: Split, batch: int, transforms: Sequence[Any]) -> dict[str, Any]:
+    """The batch's fields as tensors, gathered from resident arrays by row number.
+
+    Returns
+    -------
+    dict
+        Field name to tensor, in the split's order; sources are numbered in that order.
+    """
+    index = trace.input("rows", "int64", (batch,))
+    fields: dict[str, Any] = {}
+    for field in split.fields:
+        fields[field.name] = _gather_field(trace, field, index)
+    for kind, values in transforms:
+        if kind != "standardize":
+            raise ConfigError(f"transform: must be 'standardize', got {kind!r}")
+        for name in fields:
+            if name.split(".")[0] == "x" and name in values:
+                mean, std = values[name]
+                fields[name] = (fields[name] - trace.const(mean)) / trace.const(std)
+    return fields
+
+
+def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
+    dtype = str(field.array.dtype)
+    source = trace.graph.source(field.name, dtype, field.array.shape)
+    (value,) = trace.graph.add("batch_gather", [source, index.id_in(trace)], dtype=field.dtype)
+    return trace.wrap(value)
+
+
+def join_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """``x.a``, ``x.b`` as ``{"x": {"a": ..., "b": ...}}``; ``x.0``, ``x.1`` as a tuple."""
+    batch: dict[str, Any] = {}
+    for name, tensor in fields.items():
+        head, _, tail = name.partition(".")
+        if not tail:
+            batch[name] = tensor
+        else:
+            batch.setdefault(head, {})[tail] = tensor
+    for head, value in batch.items():
+        if isinstance(value, dict) and all(key.isdigit() for key in value):
+            batch[head] = tuple(value[key] for key in sorted(value, key=int))
+    return batch
+
+
+def call_model(model: Module, x: Any) -> Any:
+    """forward on a batch's inputs: a tuple is spread over the arguments."""
+    return model(*x) if isinstance(x, tuple) else model(x)
