@@ -144,16 +144,24 @@ static void test_truncated(double *x)
 {
     static const double cases[][4] = {
         {0, 1, -2, 2},  {0, 0.02, -0.04, 0.04}, {1, 2, -9, 0},      {0, 1, 3, 9},
-        {0, 1, -9, -3}, {5, 1, 5, 5.001},       {0, 1, -1e6, 1e6},  {0, 1, 7, 8},
+        {0, 1, -9, -3}, {5, 1, 5, 5.001},       {0, 1, -1e6, 1e6},  {0, 1, 8, 9},
     };
     enum { N = 1 << 18 };
+    double *u = x + N;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const double *c = cases[i];
-        hl_rng_fill_trunc_normal(hl_rng_key_make(i, "trunc"), c[0], c[1], c[2], c[3], x, N);
+        hl_rng_key key = hl_rng_key_make(i, "trunc");
+        hl_rng_fill_trunc_normal(key, c[0], c[1], c[2], c[3], x, N);
         moments m = measure(x, N);
         check_case("mean %g std %g in [%g, %g]", c[0], c[1], c[2], c[3]);
         CHECK(m.least >= c[2] && m.greatest <= c[3] && m.variance > 0);
         CHECK(measure_cells(x, N, cdf_truncated, c) < 63 + 5 * 11.2);
+        /* The inverse of its own probability, each one; mirrored in the upper tail. */
+        hl_rng_fill_uniform(key, 0, 1, u, N);
+        for (int j = 0; j < N; j++) {
+            double p = u[j] + 0x1p-25, back = cdf_truncated(x[j], c);
+            CHECK(fabs((c[2] > c[0] ? 1 - back : back) - p) < 1e-11);
+        }
     }
     check_case("%s", "");
     /* So far out that no double holds the probability: still inside. */

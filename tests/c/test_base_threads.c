@@ -84,16 +84,22 @@ static void hold_block(void *context, int64_t block, int thread)
     CHECK(hl_os_time_ns() < deadline);
 }
 
-static void test_all_take_part(void)
+static void check_all_take_part(void *context)
 {
-    hl_pool *pool;
-    CHECK_OK(hl_pool_create(7, &pool));
+    hl_pool *pool = context;
     for (int i = 0; i < 5; i++) {
         atomic_int n_here = 0;
         hl_pool_run(pool, 7, hold_block, &n_here);
         CHECK_INT(n_here, 7);
     }
     hl_pool_destroy(pool);
+}
+
+static void test_all_take_part(void)
+{
+    hl_pool *pool;
+    CHECK_OK(hl_pool_create(7, &pool));
+    check_all_take_part(pool);
 }
 
 static void test_counts(void)
@@ -168,6 +174,9 @@ static void test_fork(void)
     CHECK(runs_in_child(use_pool_and_fork, pool));
     CHECK(runs_in_child(destroy_pool, pool));
     check_runs(pool, 1000, 0);
+    hl_pool_destroy(pool);
+    CHECK_OK(hl_pool_create(7, &pool));
+    CHECK(runs_in_child(check_all_take_part, pool));
     hl_pool_destroy(pool);
 }
 
