@@ -26,7 +26,7 @@
 #include "base/fault.h"
 
 static hl_fault os_fault;
-static int os_fault_error;
+static atomic_int os_fault_error;
 static _Atomic int64_t fork_count;
 
 int64_t hl_os_fault(int64_t k, bool sticky, int error)

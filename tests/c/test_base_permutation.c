@@ -114,8 +114,7 @@ static void test_parts(void)
 static double measure_sigmas(const int64_t *counts, int64_t cells, double total)
 {
     double chi = 0, want = total / (double)cells;
-    for (int64_t i = 0; i < cells; i++)
-        chi += ((double)counts[i] - want) * ((double)counts[i] - want) / want;
+    for (int64_t i = 0; i < cells; i++) chi += pow((double)counts[i] - want, 2) / want;
     double freedom = (double)cells - 1;
     return (chi - freedom) / sqrt(2 * freedom);
 }

@@ -89,7 +89,7 @@ static double measure_cells(const double *x, int64_t n, double (*cdf)(double, co
         counts[cell < 0 ? 0 : cell > 63 ? 63 : cell]++;
     }
     double chi = 0, want = (double)n / 64;
-    for (int i = 0; i < 64; i++) chi += ((double)counts[i] - want) * ((double)counts[i] - want) / want;
+    for (int i = 0; i < 64; i++) chi += pow((double)counts[i] - want, 2) / want;
     return chi;
 }
 
