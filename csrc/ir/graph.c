@@ -497,17 +497,18 @@ enum { MAX_OUTPUTS = 4 };
 hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                        const hl_attrs *attrs, hl_id *out_first)
 {
-    *out_first = HL_NONE;
     const hl_op_info *info = hl_op_get(op);
+    hl_node node;
+    hl_status status = begin_node(graph, op, in, n_in, info->n_out, &node);
+    *out_first = HL_NONE; /* only now: it may be where an operand stood */
+    if (status != HL_OK) return status;
     if (!info->infer || info->n_out > MAX_OUTPUTS)
         return hl_status_set(HL_ERROR_INTERNAL, "%s: it must be added with its program, got none",
                              info->name);
-    hl_node node;
-    HL_TRY(begin_node(graph, op, in, n_in, info->n_out, &node));
     HL_TRY(check_operands(graph, &node));
     HL_TRY(fill_attrs(graph, &node, attrs));
     hl_type types[MAX_OUTPUTS];
-    hl_status status = info->infer(graph, &node, types);
+    status = info->infer(graph, &node, types);
     for (int32_t j = 0; status == HL_OK && j < node.n_out; j++)
         status = hl_shape_check(&types[j].shape, NULL);
     if (status != HL_OK) return explain_node(graph, &node, status);
@@ -519,11 +520,12 @@ hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
                                const hl_program *program, const hl_type *out_types, int32_t n_out,
                                hl_id *out_first)
 {
-    *out_first = HL_NONE;
     hl_node node;
-    HL_TRY(begin_node(graph, HL_OP_POINTWISE_FUSED, in, n_in, n_out, &node));
+    hl_status status = begin_node(graph, HL_OP_POINTWISE_FUSED, in, n_in, n_out, &node);
+    *out_first = HL_NONE;
+    if (status != HL_OK) return status;
     HL_TRY(check_operands(graph, &node));
-    HL_TRY(hl_program_check(program, graph, in, n_in, out_types, n_out));
+    HL_TRY(hl_program_check(program, graph, node.in, n_in, out_types, n_out));
     const void *copy;
     HL_TRY(copy_bytes(&graph->arena, program, sizeof(hl_program), &copy));
     node.program = copy;
