@@ -29,8 +29,9 @@ enum {
     M_BLOCK = 10 * HL_GEMM_ROWS_BEST,
     /* Row stride of a copy of A: one cache line off the power of two. */
     COPY_STRIDE = K_BLOCK + 16,
+    PREFETCH_ROWS = 32,
+    PACK_PANELS = 8, /* written side by side: as many streams as a cache set has ways */
     WIDTH_MAX = REGISTERS_32 ? 4 : 3, /* vectors */
-    STRIP_PANELS = (WIDTH_MAX + 1) / 2,
     HEIGHT_MAX = REGISTERS_32 ? 14 : 12
 };
 
@@ -180,24 +181,51 @@ static const tile_fn RUN_ROWS[WIDTH_MAX + 1][HEIGHT_MAX + 1] = {TILES(X)};
 static const tile_fn RUN_COLUMNS[WIDTH_MAX + 1][HEIGHT_MAX + 1] = {TILES(X)};
 #undef X
 
-/* One strip of columns of C, `width` vectors wide: its rows in tiles of nearly equal height. */
+/* One strip of columns of C, `width` vectors wide, done in row tiles of nearly equal height. */
 typedef struct strip {
     int width;
+    const float *b;
     int64_t b_stride, b_pair;
     tile_end end;
 } strip;
 
-static void run_strip(const strip *s, int64_t rows, int64_t k, const float *a, int64_t a_row,
-                      int64_t a_col, const float *b, float *c, int64_t ldc)
+/* A as a strip reads it: by row, by column, or packed in tiles, column after column. */
+typedef enum a_layout { A_ROWS, A_COLUMNS, A_TILES } a_layout;
+typedef struct a_view {
+    a_layout layout;
+    const float *at;
+    int64_t stride; /* between rows, between columns; unused in tiles */
+} a_view;
+
+/* Tiles of `rows` rows: the first `n_taller` have height + 1. */
+typedef struct row_split {
+    int64_t n_tiles, height, n_taller;
+} row_split;
+
+static row_split split_rows(int64_t rows, int64_t height_max)
 {
-    const tile_fn *run = a_row == 1 && a_col != 1 ? RUN_COLUMNS[s->width] : RUN_ROWS[s->width];
-    int64_t a_stride = a_row == 1 && a_col != 1 ? a_col : a_row;
-    int64_t tiles = ceil_div(rows, HEIGHT_OF[s->width]), height = rows / tiles;
-    int64_t taller = rows - tiles * height;
-    for (int64_t t = 0; t < tiles; t++) {
-        int64_t h = height + (t < taller);
-        run[h](k, a, a_stride, b, s->b_stride, s->b_pair, c, ldc, &s->end);
-        a += h * a_row, c += h * ldc;
+    int64_t n_tiles = ceil_div(rows, height_max);
+    return (row_split){n_tiles, rows / n_tiles, rows % n_tiles};
+}
+
+/* Floats of a packed tile: the last column's store may run over by less than a vector. */
+static int64_t tile_floats(int64_t k, int64_t height)
+{
+    return k * height + HL_VL;
+}
+
+static void run_strip(const strip *s, int64_t rows, int64_t k, const a_view *a, float *c,
+                      int64_t ldc)
+{
+    const tile_fn *run = a->layout == A_ROWS ? RUN_ROWS[s->width] : RUN_COLUMNS[s->width];
+    row_split split = split_rows(rows, HEIGHT_OF[a->layout == A_TILES ? 2 : s->width]);
+    const float *at = a->at;
+    for (int64_t t = 0; t < split.n_tiles; t++) {
+        int64_t h = split.height + (t < split.n_taller);
+        run[h](k, at, a->layout == A_TILES ? h : a->stride, s->b, s->b_stride, s->b_pair, c, ldc,
+               &s->end);
+        at += a->layout == A_ROWS ? h * a->stride : a->layout == A_TILES ? tile_floats(k, h) : h;
+        c += h * ldc;
     }
 }
 
@@ -217,16 +245,30 @@ size_t hl_gemm_pack_bytes(int64_t k, int64_t n)
     return (size_t)(hl_gemm_panels(n) * k * HL_GEMM_PANEL) * sizeof(float);
 }
 
-/* Rows of `lanes` contiguous columns, padded with zeros. */
-static void pack_rows(int64_t k, int64_t lanes, const float *b, int64_t row_stride, float *packed)
+/* Asks for n floats some rows ahead: rows are too far apart for the hardware to see the pattern. An
+ * address beyond the matrix is harmless. */
+HL_SIMD void prefetch_row(const float *row, int64_t stride, int64_t n)
 {
-    if (lanes == HL_GEMM_PANEL) {
-        for (int64_t i = 0; i < k; i++, b += row_stride, packed += HL_GEMM_PANEL) {
-            hl_v_store(packed, hl_v_load(b));
-            hl_v_store(packed + HL_VL, hl_v_load(b + HL_VL));
+    uintptr_t ahead = (uintptr_t)row + (uintptr_t)(PREFETCH_ROWS * stride) * sizeof(float);
+    for (int64_t j = 0; j < n; j += 16) __builtin_prefetch((const void *)(ahead + (uintptr_t)j * 4));
+}
+
+/* Whole panels side by side, row by row: memory is read along its rows, whatever their stride. */
+static void pack_rows(int64_t k, int64_t panels, const float *b, int64_t row_stride, float *packed)
+{
+    for (int64_t i = 0; i < k; i++, b += row_stride, packed += HL_GEMM_PANEL) {
+        prefetch_row(b, row_stride, panels * HL_GEMM_PANEL);
+        for (int64_t p = 0; p < panels; p++) {
+            float *to = packed + p * k * HL_GEMM_PANEL;
+            hl_v_store(to, hl_v_load(b + p * HL_GEMM_PANEL));
+            hl_v_store(to + HL_VL, hl_v_load(b + p * HL_GEMM_PANEL + HL_VL));
         }
-        return;
     }
+}
+
+/* The last panel, padded with zeros. */
+static void pack_edge(int64_t k, int64_t lanes, const float *b, int64_t row_stride, float *packed)
+{
     int64_t first = min64(lanes, HL_VL), second = lanes - first;
     for (int64_t i = 0; i < k; i++, b += row_stride, packed += HL_GEMM_PANEL) {
         hl_v_store(packed, hl_v_load_n(b, first));
@@ -268,16 +310,21 @@ static void pack_strided(int64_t k, int64_t lanes, const float *b, int64_t row_s
 void hl_gemm_pack(int64_t k, int64_t n, const float *b, int64_t row_stride, int64_t col_stride,
                   int64_t panel0, int64_t panel1, float *packed)
 {
-    for (int64_t p = panel0; p < panel1; p++) {
+    for (int64_t p = panel0, count; p < panel1; p += count) {
         int64_t lanes = min64(HL_GEMM_PANEL, n - p * HL_GEMM_PANEL);
         const float *from = b + p * HL_GEMM_PANEL * col_stride;
         float *to = packed + p * k * HL_GEMM_PANEL;
-        if (col_stride == 1)
-            pack_rows(k, lanes, from, row_stride, to);
-        else if (row_stride == 1)
+        count = 1;
+        if (col_stride == 1 && lanes == HL_GEMM_PANEL) {
+            count = min64(PACK_PANELS, min64(panel1, n / HL_GEMM_PANEL) - p);
+            pack_rows(k, count, from, row_stride, to);
+        } else if (col_stride == 1) {
+            pack_edge(k, lanes, from, row_stride, to);
+        } else if (row_stride == 1) {
             pack_transposed(k, lanes, from, col_stride, to);
-        else
+        } else {
             pack_strided(k, lanes, from, row_stride, col_stride, to);
+        }
     }
 }
 
@@ -309,7 +356,7 @@ static void copy_rows(int64_t rows, int64_t k, const float *a, int64_t a_row, fl
 
 /* All strips of rows [m0, m1) for block [k0, k0 + k) of the reduction. */
 static void run_block(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t k0, int64_t k,
-                      const float *a, int64_t a_row)
+                      const a_view *a)
 {
     bool last = k0 + k == gemm->k;
     int64_t vectors = ceil_div(gemm->n, HL_VL);
@@ -320,24 +367,28 @@ static void run_block(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t k0, i
         s.width = choose_width(vectors - v, m1 - m0);
         s.end.last_lanes = min64(HL_VL, gemm->n - (v + s.width - 1) * HL_VL);
         s.end.bias = last && gemm->bias ? gemm->bias + v * HL_VL : NULL;
-        const float *b = gemm->b + (v / 2 * gemm->k + k0) * HL_GEMM_PANEL;
-        run_strip(&s, m1 - m0, k, a, a_row, gemm->a_col, b, gemm->c + m0 * gemm->ldc + v * HL_VL,
-                  gemm->ldc);
+        s.b = gemm->b + (v / 2 * gemm->k + k0) * HL_GEMM_PANEL;
+        run_strip(&s, m1 - m0, k, a, gemm->c + m0 * gemm->ldc + v * HL_VL, gemm->ldc);
     }
 }
 
 void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 {
-    bool copy = wants_copy(gemm);
+    bool copy = wants_copy(gemm), by_row = gemm->a_col == 1;
     int64_t k_block = choose_k_block(gemm->k);
     for (int64_t i = m0; i < m1; i += M_BLOCK) {
         int64_t end = min64(i + M_BLOCK, m1);
         int64_t k0 = 0;
         do { /* once for an empty reduction too: C is still to be written */
             int64_t k = min64(k_block, gemm->k - k0);
-            const float *a = gemm->a + i * gemm->a_row + k0 * gemm->a_col;
-            if (copy) copy_rows(end - i, k, a, gemm->a_row, scratch);
-            run_block(gemm, i, end, k0, k, copy ? scratch : a, copy ? COPY_STRIDE : gemm->a_row);
+            a_view a = {by_row ? A_ROWS : A_COLUMNS,
+                        gemm->a + i * gemm->a_row + k0 * gemm->a_col,
+                        by_row ? gemm->a_row : gemm->a_col};
+            if (copy) {
+                copy_rows(end - i, k, a.at, a.stride, scratch);
+                a.at = scratch, a.stride = COPY_STRIDE;
+            }
+            run_block(gemm, i, end, k0, k, &a);
             k0 += k;
         } while (k0 < gemm->k);
     }
@@ -346,80 +397,198 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 /* ---- A^T B ---- */
 
 enum {
-    TN_K_BLOCK = 256,                  /* reduction rows per pass over a tile's strips */
-    TN_TILE_M = 9 * HL_GEMM_ROWS_BEST, /* largest tile of C: stays in the second-level cache */
-    TN_TILE_N = 8 * HL_GEMM_PANEL,
-    TN_TASKS = 16,        /* enough for balance on the machines at hand */
-    TN_SPLIT_MIN = 1024,  /* rows of K that pay for writing and adding up a partial sum */
-    TN_PACK_TILES = 4     /* row tiles that pay for packing a strip of B */
+    TN_K_BLOCK = 256, /* rows of A and B per pass over a tile */
+    TN_TILE_M = 352,  /* the largest tile of C: its block of A (360 KB) stays in the second-level */
+    TN_TILE_N = 512,  /* cache, its block of B goes by in strips */
+    TN_SPLIT_TILE_M = 64, /* K is split only where tiles of this size are fewer than */
+    TN_SPLIT_TILE_N = 128,
+    TN_SPLIT_TASKS = 16,
+    TN_SPLIT_MIN = 1024, /* rows of K that pay for writing and adding up a partial sum */
+    TN_TASK_MIN = 1 << 20, /* multiply-adds that are not cut further: some 20 us */
+    TN_PACK_B_TILES = 8, /* row tiles that pay for packing B */
+    TN_PACK_A_STRIPS = 5 /* strips that pay for packing A */
 };
 
-void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, hl_gemm_tn_plan *out_plan)
+static int64_t round_lanes(int64_t n)
 {
-    int64_t tile_m = min64(m, TN_TILE_M), tile_n = min64(n, TN_TILE_N), splits = 1;
-    int64_t tiles = ceil_div(m, tile_m) * ceil_div(n, tile_n);
-    if (tiles < TN_TASKS && k >= 2 * TN_SPLIT_MIN)
-        splits = min64(ceil_div(TN_TASKS, tiles), k / TN_SPLIT_MIN);
-    while (tiles * splits < TN_TASKS && (tile_m > 2 * HL_GEMM_ROWS_BEST || tile_n > HL_GEMM_PANEL)) {
-        if (tile_n >= tile_m && tile_n > HL_GEMM_PANEL)
-            tile_n = ceil_div(ceil_div(tile_n, 2), HL_GEMM_PANEL) * HL_GEMM_PANEL;
+    return ceil_div(n, HL_VL) * HL_VL;
+}
+
+/* Vectors take the dimension that fills them better; a wide enough gain pays for the transposition
+ * of the finished tile. */
+static bool wants_swap(int64_t m, int64_t n)
+{
+    return n * round_lanes(m) * 10 < m * round_lanes(n) * 9;
+}
+
+/* A is read in place, one line of it per tile and k. Only where its rows lie a multiple of 4 KB apart,
+ * all in one cache set, and a tile uses little of each line, packing is faster. */
+static bool packs_a(int64_t columns, int64_t lda)
+{
+    return !REGISTERS_32 && lda % 1024 == 0 && columns >= TN_PACK_A_STRIPS * HL_GEMM_PANEL;
+}
+
+/* Rows of K per split: decides bits, so it knows the shape only. */
+static int64_t choose_tile_k(int64_t rows, int64_t cols, int64_t k)
+{
+    int64_t tiles = ceil_div(rows, TN_SPLIT_TILE_M) * ceil_div(cols, TN_SPLIT_TILE_N), splits = 1;
+    if (tiles < TN_SPLIT_TASKS && k >= 2 * TN_SPLIT_MIN)
+        splits = min64(ceil_div(TN_SPLIT_TASKS, tiles), k / TN_SPLIT_MIN);
+    return ceil_div(ceil_div(k, splits), TN_K_BLOCK) * TN_K_BLOCK;
+}
+
+void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,
+                          hl_gemm_tn_plan *out_plan)
+{
+    bool swapped = wants_swap(m, n);
+    int64_t rows = swapped ? n : m, cols = swapped ? m : n, tile_k = choose_tile_k(rows, cols, k);
+    int64_t splits = k > 0 ? ceil_div(k, tile_k) : 1;
+    int64_t tiles_m = ceil_div(rows, TN_TILE_M), tiles_n = ceil_div(cols, TN_TILE_N);
+    int64_t tile_m = 0, tile_n = 0;
+    for (;;) {
+        tile_m = ceil_div(rows, tiles_m);
+        tile_n = hl_gemm_panels(ceil_div(cols, tiles_n)) * HL_GEMM_PANEL;
+        tiles_m = ceil_div(rows, tile_m), tiles_n = ceil_div(cols, tile_n);
+        if (tiles_m * tiles_n * splits >= n_tasks_min) break;
+        if (tile_m * tile_n * min64(tile_k, k) < TN_TASK_MIN) break;
+        if (tile_n >= 2 * HL_GEMM_PANEL && tile_n >= tile_m)
+            tiles_n *= 2;
+        else if (tile_m >= 2 * HL_GEMM_ROWS_BEST)
+            tiles_m *= 2;
         else
-            tile_m = ceil_div(ceil_div(tile_m, 2), HL_GEMM_ROWS_BEST) * HL_GEMM_ROWS_BEST;
-        tiles = ceil_div(m, tile_m) * ceil_div(n, tile_n);
+            break;
     }
-    int64_t tile_k = ceil_div(ceil_div(k, splits), TN_K_BLOCK) * TN_K_BLOCK;
-    splits = ceil_div(k, tile_k);
+    int64_t block = min64(k, TN_K_BLOCK), tiles = tiles_m * tiles_n;
+    int64_t floats = block * tile_n + tile_m * (block + HL_VL);
+    if (swapped) floats += tile_m * tile_n;
     *out_plan = (hl_gemm_tn_plan){
-        .tile_m = tile_m, .tile_n = tile_n, .tile_k = tile_k,
-        .n_tiles_m = ceil_div(m, tile_m), .n_tiles_n = ceil_div(n, tile_n), .n_splits = splits,
-        .n_tiles = tiles * splits, .n_merges = splits > 1 ? tiles : 0,
+        .tile_m = tile_m, .tile_n = tile_n, .tile_k = tile_k, .n_tiles_m = tiles_m,
+        .n_tiles_n = tiles_n, .n_splits = splits, .n_tiles = tiles * splits,
+        .n_merges = splits > 1 ? tiles : 0, .swapped = swapped,
         .partial_bytes = splits > 1 ? (size_t)(splits * m * n) * sizeof(float) : 0,
-        .scratch_bytes = (size_t)(TN_K_BLOCK * STRIP_PANELS * HL_GEMM_PANEL) * sizeof(float),
+        .scratch_bytes = (size_t)floats * sizeof(float),
     };
 }
 
-/* One strip of a block: rows [k0, k0 + k) of A and B into columns [j, j + width vectors) of C. */
-static void run_tn_strip(const hl_gemm_tn *gemm, strip *s, int64_t m0, int64_t m1, int64_t j,
-                         int64_t lanes, int64_t k0, int64_t k, float *c, int64_t ldc,
-                         float *scratch)
+/* Rows of A into tiles, column after column within a tile. Whole vectors are stored, each over what
+ * the one before wrote too much: masked stores are slow on AMD. */
+static void pack_tiles(int64_t k, int64_t rows, const float *a, int64_t lda, float *packed)
 {
-    const float *b = gemm->b + k0 * gemm->ldb + j;
-    bool whole = lanes == s->width * HL_VL;
-    s->end.last_lanes = lanes - (s->width - 1) * HL_VL;
-    s->b_stride = gemm->ldb, s->b_pair = HL_GEMM_PANEL;
-    if (!whole || m1 - m0 >= TN_PACK_TILES * HEIGHT_OF[s->width]) {
-        int64_t panels = ceil_div(s->width, 2);
-        hl_gemm_pack(k, lanes, b, gemm->ldb, 1, 0, panels, scratch);
-        b = scratch, s->b_stride = HL_GEMM_PANEL, s->b_pair = k * HL_GEMM_PANEL;
+    row_split split = split_rows(rows, HEIGHT_OF[2]);
+    for (int64_t i = 0; i < k; i++, a += lda) {
+        const float *from = a;
+        float *tile = packed;
+        prefetch_row(a, lda, rows);
+        for (int64_t t = 0; t < split.n_tiles; t++) {
+            int64_t h = split.height + (t < split.n_taller);
+            for (int64_t v = 0; v < h; v += HL_VL)
+                hl_v_store(tile + i * h + v, hl_v_load_n(from + v, min64(HL_VL, h - v)));
+            from += h, tile += tile_floats(k, h);
+        }
     }
-    run_strip(s, m1 - m0, k, gemm->a + k0 * gemm->lda + m0, 1, gemm->lda, b, c, ldc);
+}
+
+/* What a task works on: C[m, n] += A^T B over rows [k0, k1), A and B possibly exchanged. */
+typedef struct tn_task {
+    int64_t m, n, k0, k1;
+    const float *a, *b; /* at the tile's first column */
+    int64_t lda, ldb;
+    float *c;
+    int64_t ldc;
+    float alpha;
+    bool accumulate;
+} tn_task;
+
+/* One block of the reduction into all strips of the tile. */
+static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, float *scratch)
+{
+    float *packed_b = scratch, *packed_a = scratch + hl_gemm_panels(task->n) * k * HL_GEMM_PANEL;
+    a_view a = {A_COLUMNS, task->a + k0 * task->lda, task->lda};
+    if (packs_a(task->n, task->lda)) {
+        pack_tiles(k, task->m, a.at, task->lda, packed_a);
+        a = (a_view){A_TILES, packed_a, 0};
+    }
+    const float *b = task->b + k0 * task->ldb;
+    bool pack_b = task->m >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
+    if (pack_b)
+        hl_gemm_pack(k, task->n, b, task->ldb, 1, 0, hl_gemm_panels(task->n), packed_b);
+    int64_t vectors = ceil_div(task->n, HL_VL);
+    strip s = {.end = {.alpha = task->alpha, .accumulate = task->accumulate || k0 > task->k0}};
+    for (int64_t v = 0; v < vectors; v += s.width) {
+        s.width = choose_width(vectors - v, task->m);
+        if (a.layout == A_TILES) s.width = (int)min64(2, vectors - v);
+        int64_t lanes = min64(s.width * HL_VL, task->n - v * HL_VL);
+        s.end.last_lanes = lanes - (s.width - 1) * HL_VL;
+        if (pack_b || s.end.last_lanes < HL_VL) {
+            float *to = packed_b + v / 2 * k * HL_GEMM_PANEL;
+            if (!pack_b)
+                hl_gemm_pack(k, lanes, b + v * HL_VL, task->ldb, 1, 0, ceil_div(s.width, 2), to);
+            s.b = to, s.b_stride = HL_GEMM_PANEL, s.b_pair = k * HL_GEMM_PANEL;
+        } else {
+            s.b = b + v * HL_VL, s.b_stride = task->ldb, s.b_pair = HL_GEMM_PANEL;
+        }
+        run_strip(&s, task->m, k, &a, task->c + v * HL_VL, task->ldc);
+    }
+}
+
+static void run_tn_task(const tn_task *task, float *scratch)
+{
+    int64_t k0 = task->k0;
+    do {
+        int64_t k = min64(TN_K_BLOCK, task->k1 - k0);
+        run_tn_block(task, k0, k, scratch);
+        k0 += k;
+    } while (k0 < task->k1);
+}
+
+/* c (n,m) (+)= the transpose of t (m,n) */
+static void add_transposed(int64_t m, int64_t n, const float *t, float *c, int64_t ldc,
+                           bool accumulate)
+{
+    for (int64_t i = 0; i < m; i += HL_VL)
+        for (int64_t j = 0; j < n; j += HL_VL) {
+            int64_t rows = min64(HL_VL, m - i), cols = min64(HL_VL, n - j);
+            hl_v square[HL_VL];
+            for (int64_t r = 0; r < HL_VL; r++)
+                square[r] = r < rows ? hl_v_load_n(t + (i + r) * n + j, cols) : hl_v_zero();
+            hl_v_transpose(square);
+            for (int64_t r = 0; r < cols; r++) {
+                float *at = c + (j + r) * ldc + i;
+                hl_v y = square[r];
+                if (accumulate) y = hl_v_load_n(at, rows) + y;
+                hl_v_store_n(at, y, rows);
+            }
+        }
 }
 
 void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_t tile,
                      float *partials, float *scratch)
 {
-    int64_t tj = tile % plan->n_tiles_n, ti = tile / plan->n_tiles_n % plan->n_tiles_m;
+    int64_t rows = plan->swapped ? gemm->n : gemm->m, cols = plan->swapped ? gemm->m : gemm->n;
+    int64_t j = tile % plan->n_tiles_n * plan->tile_n;
+    int64_t i = tile / plan->n_tiles_n % plan->n_tiles_m * plan->tile_m;
     int64_t split = tile / (plan->n_tiles_n * plan->n_tiles_m);
-    int64_t m0 = ti * plan->tile_m, m1 = min64(m0 + plan->tile_m, gemm->m);
-    int64_t n0 = tj * plan->tile_n, n1 = min64(n0 + plan->tile_n, gemm->n);
-    int64_t k0 = split * plan->tile_k, k1 = min64(k0 + plan->tile_k, gemm->k);
-    bool partial = plan->n_splits > 1;
-    int64_t ldc = partial ? gemm->n : gemm->ldc, vectors = ceil_div(n1 - n0, HL_VL);
+    bool partial = plan->n_splits > 1, swapped = plan->swapped;
+    int64_t ldc = partial ? gemm->n : gemm->ldc;
     float *c = partial ? partials + split * gemm->m * gemm->n : gemm->c;
-    strip s = {.end = {.alpha = gemm->alpha}};
-    for (int64_t at = k0; at < k1; at += TN_K_BLOCK) {
-        s.end.accumulate = at > k0 || (!partial && gemm->accumulate);
-        for (int64_t v = 0; v < vectors; v += s.width) {
-            s.width = choose_width(vectors - v, m1 - m0);
-            int64_t j = n0 + v * HL_VL, lanes = min64(s.width * HL_VL, n1 - j);
-            run_tn_strip(gemm, &s, m0, m1, j, lanes, at, min64(TN_K_BLOCK, k1 - at),
-                         c + m0 * ldc + j, ldc, scratch);
-        }
+    tn_task task = {
+        .m = min64(plan->tile_m, rows - i), .n = min64(plan->tile_n, cols - j),
+        .k0 = split * plan->tile_k, .k1 = min64((split + 1) * plan->tile_k, gemm->k),
+        .a = (swapped ? gemm->b : gemm->a) + i, .lda = swapped ? gemm->ldb : gemm->lda,
+        .b = (swapped ? gemm->a : gemm->b) + j, .ldb = swapped ? gemm->lda : gemm->ldb,
+        .c = swapped ? scratch : c + i * ldc + j, .ldc = ldc, .alpha = gemm->alpha,
+        .accumulate = !partial && gemm->accumulate,
+    };
+    if (!swapped) {
+        run_tn_task(&task, scratch);
+        return;
     }
+    task.ldc = task.n, task.accumulate = false;
+    run_tn_task(&task, scratch + plan->tile_m * plan->tile_n);
+    add_transposed(task.m, task.n, scratch, c + j * ldc + i, ldc, !partial && gemm->accumulate);
 }
 
-/* Sum of the partials [first, first + count) of one vector: halves onto halves, a tree that the
- * number of splits fixes. */
+/* Sum of `count` partials of one vector, halves onto halves: a tree that the count fixes. */
 static hl_v sum_partials(const float *at, int64_t stride, int64_t count, int64_t lanes)
 {
     if (count == 1) return hl_v_load_n(at, lanes);
@@ -432,9 +601,14 @@ void hl_gemm_tn_merge(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64
                       const float *partials)
 {
     int64_t tj = merge % plan->n_tiles_n, ti = merge / plan->n_tiles_n;
-    int64_t m1 = min64((ti + 1) * plan->tile_m, gemm->m);
-    int64_t n0 = tj * plan->tile_n, n1 = min64(n0 + plan->tile_n, gemm->n);
-    for (int64_t i = ti * plan->tile_m; i < m1; i++)
+    int64_t m0 = ti * plan->tile_m, m1 = m0 + plan->tile_m;
+    int64_t n0 = tj * plan->tile_n, n1 = n0 + plan->tile_n;
+    if (plan->swapped) {
+        m0 = tj * plan->tile_n, m1 = m0 + plan->tile_n;
+        n0 = ti * plan->tile_m, n1 = n0 + plan->tile_m;
+    }
+    m1 = min64(m1, gemm->m), n1 = min64(n1, gemm->n);
+    for (int64_t i = m0; i < m1; i++)
         for (int64_t j = n0; j < n1; j += HL_VL) {
             int64_t lanes = min64(HL_VL, n1 - j);
             float *c = gemm->c + i * gemm->ldc + j;

@@ -81,19 +81,22 @@ typedef struct hl_gemm_tn {
     bool accumulate;
 } hl_gemm_tn;
 
-/* How the work is cut; from the shape alone. Tiles of C, and of K where that gives too few. With
- * n_splits = 1 the tiles write C; else they write partial sums, which n_merges merges add up in a
- * fixed tree once all tiles are done. */
+/* How the work is cut: into tiles of C, and of K where C is small and K long. With n_splits = 1 the
+ * tiles write C; else they write partial sums, which n_merges merges add up in a fixed tree once all
+ * tiles are done. The splits, and with them the bits, follow from the shape alone; the tiles of C
+ * shrink, at some cost, until there are n_tasks_min tasks or no sense in it: a few per thread. */
 typedef struct hl_gemm_tn_plan {
     int64_t tile_m, tile_n, tile_k;
     int64_t n_tiles_m, n_tiles_n, n_splits;
     int64_t n_tiles;       /* tasks: n_splits * n_tiles_m * n_tiles_n */
     int64_t n_merges;      /* 0 when n_splits is 1 */
+    bool swapped;          /* tiles are of C^T: vectors run along M */
     size_t partial_bytes;  /* one buffer for all; 0 when n_splits is 1 */
     size_t scratch_bytes;  /* per concurrent caller, 64-byte aligned */
 } hl_gemm_tn_plan;
 
-void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, hl_gemm_tn_plan *out_plan);
+void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,
+                          hl_gemm_tn_plan *out_plan);
 void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_t tile,
                      float *partials, float *scratch);
 void hl_gemm_tn_merge(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_t merge,

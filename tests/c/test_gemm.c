@@ -164,16 +164,28 @@ static void run_tn_case(int64_t m, int64_t n, int64_t k, int64_t pad, bool accum
     gemm_case t = {.m = m, .n = n, .k = k, .accumulate = accumulate, .alpha = 0.5f, .pad = pad};
     matrix a = make_matrix(k, m, m + pad, true), b = make_matrix(k, n, n + pad, true);
     matrix c = make_matrix(m, n, n + pad, accumulate), old = make_matrix(m, n, n, false);
-    for (int64_t i = 0; i < m; i++)
+    matrix again = make_matrix(m, n, n, false);
+    for (int64_t i = 0; i < m; i++) {
         memcpy(old.at + i * n, c.at + i * c.ld, (size_t)n * sizeof(float));
+        memcpy(again.at + i * n, c.at + i * c.ld, (size_t)n * sizeof(float));
+    }
     hl_gemm_tn_plan plan;
-    hl_gemm_tn_plan_make(m, n, k, &plan);
+    hl_gemm_tn_plan_make(m, n, k, 1, &plan);
     float *partials = make_buffer(plan.partial_bytes), *scratch = make_buffer(plan.scratch_bytes);
     hl_gemm_tn g = {m, n, k, a.at, a.ld, b.at, b.ld, c.at, c.ld, t.alpha, accumulate};
     for (int64_t i = plan.n_tiles; i-- > 0;) hl_gemm_tn_tile(&g, &plan, i, partials, scratch);
     for (int64_t i = plan.n_merges; i-- > 0;) hl_gemm_tn_merge(&g, &plan, i, partials);
-    bool right = true;
-    for (int64_t i = 0; i < m; i++)
+    free(partials), free(scratch);
+
+    /* Cut for many threads: the same bits. */
+    hl_gemm_tn_plan_make(m, n, k, 64, &plan);
+    partials = make_buffer(plan.partial_bytes), scratch = make_buffer(plan.scratch_bytes);
+    g.c = again.at, g.ldc = n;
+    for (int64_t i = 0; i < plan.n_tiles; i++) hl_gemm_tn_tile(&g, &plan, i, partials, scratch);
+    for (int64_t i = 0; i < plan.n_merges; i++) hl_gemm_tn_merge(&g, &plan, i, partials);
+    bool right = true, same = true;
+    for (int64_t i = 0; i < m; i++) {
+        same = same && !memcmp(again.at + i * n, c.at + i * c.ld, (size_t)n * sizeof(float));
         for (int64_t j = 0; j < n; j++) {
             double sum = 0, size = 0;
             for (int64_t r = 0; r < k; r++) {
@@ -182,10 +194,12 @@ static void run_tn_case(int64_t m, int64_t n, int64_t k, int64_t pad, bool accum
             }
             right = right && check_element(&t, c.at[i * c.ld + j], sum, size, old.at[i * n + j], 0);
         }
-    if (!right) describe(&t);
+    }
+    if (!right || !same) describe(&t);
     CHECK(right);
+    CHECK(same);
     free(partials), free(scratch);
-    free_matrix(&a), free_matrix(&b), free_matrix(&c), free_matrix(&old);
+    free_matrix(&a), free_matrix(&b), free_matrix(&c), free_matrix(&old), free_matrix(&again);
 }
 
 static void test_tn(void)
