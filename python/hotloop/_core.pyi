@@ -60,6 +60,8 @@ class Graph:
         """A commit that adds to the target, in the target's dtype: target <- target + value."""
     def output(self, value: int, /) -> int:
         """Marks a value to be read after a run; returns its output number."""
+    def outputs(self) -> list[int]:
+        """The values marked as outputs, in order."""
     def scope(self, name: str | None, /) -> None: ...
     def segment(self, name: str, /) -> None:
         """Of nodes added from now on: "begin", "micro" or "apply"."""

@@ -32,6 +32,8 @@ class Steps:
     runtime : Runtime
     data : DataModule
     config : TrainingConfig
+    transforms : list, optional
+        Fitted transforms of the inputs; without it, the data's own.
 
     Attributes
     ----------
@@ -42,7 +44,13 @@ class Steps:
         Parameters that the loss does not reach, after ``train_plan``.
     """
 
-    def __init__(self, runtime: Runtime, data: DataModule, config: TrainingConfig) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: DataModule,
+        config: TrainingConfig,
+        transforms: list[Any] | None = None,
+    ) -> None:
         self.runtime = runtime
         self.data = data
         self.config = config
@@ -50,13 +58,14 @@ class Steps:
         self.metrics = resolve_metrics(config.metrics, data.target_kind)
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
+        self._transforms = data.transforms if transforms is None else transforms
         self._class_weight = _class_weights(config, data)
         self._user_step = getattr(runtime.model, "training_step", None)
 
     # ---- one batch
 
     def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        return join_fields(gather_batch(trace, split, rows, self.data.transforms))
+        return join_fields(gather_batch(trace, split, rows, self._transforms))
 
     def _losses(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], Any]:
         """Named losses of a batch, and the output where the default step ran."""

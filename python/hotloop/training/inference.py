@@ -1,0 +1,363 @@
+"""``predict``, ``evaluate`` and ``model(array)``.
+
+A model keeps one inference runtime with a few plans, one per batch size; parameters are uploaded
+again only when they changed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hotloop import _core
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.training.fitted import exclusive, fitted_of
+from hotloop.training.runtime import Runtime, flatten, open_device, unflatten
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from hotloop.graph.trace import Trace
+    from hotloop.nn.module import Module
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["Predictor", "empty_cache", "evaluate", "predict", "run_batch"]
+
+_DEFAULT_BATCH = 1024
+_MOST_PLANS = 8
+
+
+class Predictor:
+    """Runs a model's forward pass on batches of arrays."""
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+        self._runtime: Runtime | None = None
+        self._plans: OrderedDict[Any, tuple[_core.Plan, Any]] = OrderedDict()
+
+    def _ready(self, shapes: list[tuple[str, tuple[int, ...]]]) -> Runtime:
+        from hotloop.nn.layout import resolve_lazy
+
+        if self._runtime is None:
+            resolve_lazy(self._model, shapes)
+            self._runtime = Runtime(self._model, open_device("cpu", "auto"))
+        self._runtime.upload()
+        return self._runtime
+
+    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+        """forward on one batch; the output's structure as arrays."""
+        key = (tuple((a.shape, str(a.dtype)) for a in inputs), repr(spec), path, fitted)
+        runtime = self._ready([(str(a.dtype), a.shape) for a in inputs])
+        if key not in self._plans:
+            self._plans[key] = self._plan(runtime, inputs, spec, path, fitted)
+            while len(self._plans) > _MOST_PLANS:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        plan, out_spec = self._plans[key]
+        for i, array in enumerate(inputs):
+            plan.input(i, array)
+        how = "deadline"
+        while how == "deadline":
+            how, _ = plan.run(1, 0.05)
+        n = len(flatten(_placeholders(out_spec))[0])
+        return unflatten([plan.output(i) for i in range(n)], out_spec)
+
+    def _plan(
+        self, runtime: Runtime, inputs: list[Array], spec: Any, path: str | None, fitted: bool
+    ) -> tuple[_core.Plan, Any]:
+        def build(trace: Trace) -> Any:
+            return trace_forward(
+                trace, self._model, [(str(a.dtype), a.shape) for a in inputs], spec, path, fitted
+            )
+
+        graph, out_spec = runtime.trace(build, training=False)
+        return runtime.plan(graph), out_spec
+
+
+def trace_forward(
+    trace: Trace,
+    model: Module,
+    inputs: list[tuple[str, tuple[int, ...]]],
+    spec: Any,
+    path: str | None,
+    fitted: bool,
+) -> Any:
+    """Records forward on new inputs; every leaf of the result becomes an output.
+
+    Returns
+    -------
+    Any
+        The structure of the result.
+    """
+    known = fitted_of(model) if fitted else None
+    tensors = []
+    for i, (dtype, shape) in enumerate(inputs):
+        tensor = trace.input(f"x{i}", dtype, shape)
+        if dtype in ("float64", "float16"):
+            tensor = tensor.to("float32")
+        if known is not None and i < len(known.fields):
+            for _, values in known.transforms:
+                if known.fields[i][0] in values:
+                    mean, std = values[known.fields[i][0]]
+                    tensor = (tensor - trace.const(mean)) / trace.const(std)
+        tensors.append(tensor)
+    x = unflatten(tensors, spec)
+    seen: dict[str, Any] = {}
+    if path is not None:
+        model.get_submodule(path)
+        trace.watch(path, seen)
+    result = model(*x) if isinstance(x, tuple) else model(x)
+    if path is not None:
+        if path not in seen:
+            raise ConfigError(f"outputs: module {path!r} did not run in forward")
+        result = seen[path]
+    leaves, out_spec = flatten(result)
+    for leaf in leaves:
+        trace.graph.output(leaf.id_in(trace))
+    return out_spec
+
+
+def _placeholders(spec: Any) -> Any:
+    """A structure of the spec's form, to count its leaves."""
+    if spec is None:
+        return 0
+    kind, parts = next(iter(spec.items()))
+    if kind == "dict":
+        return {key: _placeholders(part) for key, part in parts}
+    return tuple(_placeholders(part) for part in parts)
+
+
+_predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDictionary()
+
+
+def empty_cache() -> None:
+    """Drops the plans that prediction keeps, and their memory."""
+    _predictors.clear()
+
+
+def _predictor(model: Module) -> Predictor:
+    if model not in _predictors:
+        _predictors[model] = Predictor(model)
+    return _predictors[model]
+
+
+def run_batch(model: Module, args: tuple[Any, ...]) -> Any:
+    """``model(array)``: forward in evaluation mode on one batch.
+
+    Parameters
+    ----------
+    model : Module
+    args : tuple
+        forward's arguments: arrays or structures of them.
+
+    Returns
+    -------
+    Any
+        forward's structure as NumPy arrays.
+    """
+    leaves, spec = flatten(tuple(args))
+    arrays = [as_input(leaf) for leaf in leaves]
+    with exclusive(model, "model(...)"):
+        return _predictor(model).run(arrays, spec, None, fitted=False)
+
+
+def as_input(value: Any) -> Array:
+    """An input as a native, contiguous array of a dtype that the core knows."""
+    from hotloop.data.arrays import to_array
+
+    return to_array(value, "input")
+
+
+def predict(
+    model: Module,
+    data: Any,
+    batch_size: int | None = None,
+    *,
+    proba: bool = False,
+    labels: bool = False,
+    outputs: str | None = None,
+) -> Any:
+    """Runs a model on data, in order, in evaluation mode.
+
+    Parameters
+    ----------
+    model : Module, TrainResult or loaded model
+    data : array, tuple or dict of arrays, or DataModule
+        Of a DataModule, the test split, else the validation split.
+    batch_size : int, optional
+        Rows at a time.
+    proba : bool
+        Apply the loss's link: softmax or sigmoid.
+    labels : bool
+        Class names instead of numbers (class ids where there are no names).
+    outputs : str, optional
+        Path of the module whose output is wanted, ``"body.2"``.
+
+    Returns
+    -------
+    ndarray, or forward's structure of them
+        First dim: rows in input order.
+
+    Raises
+    ------
+    ConfigError
+        If proba or labels is asked of a model that was not trained as a classifier.
+    ShapeError
+        If the data does not have the shape that the model takes.
+    """
+    import numpy as np
+
+    model = getattr(model, "model", model)
+    fitted = fitted_of(model)
+    arrays, spec = _inputs_of(data)
+    n = len(arrays[0])
+    if any(len(a) != n for a in arrays):
+        raise ShapeError(
+            f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}"
+        )
+    _check_fields(arrays, fitted)
+    size = min(batch_size or _DEFAULT_BATCH, max(n, 1))
+    parts: list[list[Array]] = []
+    out_spec: Any = None
+    with exclusive(model, "predict"):
+        runner = model.runner if hasattr(model, "runner") else _predictor(model)
+        for begin in range(0, max(n, 1), size):
+            batch = [a[begin : begin + size] for a in arrays]
+            made = runner.run(batch, spec, outputs, fitted=True)
+            leaves, out_spec = flatten(made)
+            parts.append(leaves)
+    joined = [np.concatenate(column) if np.ndim(column[0]) else column[0] for column in zip(*parts)]
+    result = unflatten(joined, out_spec)
+    if outputs is None and (proba or labels):
+        return _as_labels(result, fitted, proba=proba, labels=labels)
+    return result
+
+
+def _inputs_of(data: Any) -> tuple[list[Array], Any]:
+    """Arrays of forward's inputs, and their structure as a tuple of arguments."""
+    from hotloop.data.module import DataModule
+
+    if isinstance(data, DataModule):
+        split = data.split("test") or data.split("val")
+        if split is None:
+            raise ConfigError("predict: the DataModule has neither a test nor a validation split")
+        rows = split.rows if split.rows is not None else slice(None)
+        named = {f.name: f.array[rows] for f in split.fields if f.name.split(".")[0] == "x"}
+        from hotloop.training.runtime import join_fields
+
+        data = join_fields(named)["x"]
+    if not isinstance(data, (tuple, Mapping)):
+        data = (data,)
+    elif isinstance(data, Mapping):
+        data = (dict(data),)
+    leaves, spec = flatten(data)
+    return [as_input(leaf) for leaf in leaves], spec
+
+
+def _check_fields(arrays: list[Array], fitted: Any) -> None:
+    if fitted is None or len(arrays) != len(fitted.fields):
+        return
+    for array, (name, _, shape) in zip(arrays, fitted.fields):
+        if array.shape[1:] != shape:
+            raise ShapeError(
+                f"predict: {name} must have shape (rows, {', '.join(map(str, shape))}) as in "
+                f"training, got {array.shape}"
+            )
+
+
+def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
+    import numpy as np
+
+    what = "proba" if proba else "labels"
+    if fitted is None or fitted.link is None:
+        raise ConfigError(
+            f"predict: {what}=True needs a model trained as a classifier; call "
+            "predict(model, data) and use the outputs"
+        )
+    logits: Array = flatten(result)[0][0]
+    flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits
+    if labels:
+        many = fitted.target_kind != "multilabel" and flat.ndim > 1
+        ids = flat.argmax(-1) if many else (flat > 0).astype(np.int64)
+        if fitted.classes is None or fitted.target_kind == "multilabel":
+            return ids
+        return np.asarray(fitted.classes)[ids]
+    link = {"softmax": "softmax", "sigmoid": "sigmoid", "exp": "exp"}[fitted.link]
+    return apply_op(link, logits)
+
+
+def apply_op(op: str, array: Array) -> Array:
+    """One op of the core on an array."""
+    session = _core.Session(_core.Device("cpu"))
+    graph = _core.Graph()
+    (out,) = graph.add(op, [graph.input("x", str(array.dtype), array.shape)])
+    graph.output(out)
+    plan = _core.Plan(session, graph)
+    plan.input(0, array)
+    plan.run(1, 1e9)
+    return plan.output(0)
+
+
+def evaluate(
+    model: Module, data: Any, split: str = "test", *, config: Any = None
+) -> dict[str, float]:
+    """Loss and metrics of a model on a split.
+
+    Parameters
+    ----------
+    model : Module or TrainResult
+    data : DataModule, or a tuple (X, y)
+        A tuple is evaluated as a whole.
+    split : {"test", "val", "train"}
+    config : TrainingConfig, optional
+        Its loss, metrics, label smoothing and class weights count; a TrainResult brings its own.
+
+    Returns
+    -------
+    dict of str to float
+        ``loss`` and metrics by name.
+
+    Raises
+    ------
+    ConfigError
+        If the data has no such split.
+    """
+    from hotloop.data.module import DataModule, as_datamodule
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.runtime import Sums
+    from hotloop.training.steps import Steps
+
+    config = config or getattr(model, "config", None) or TrainingConfig()
+    model = getattr(model, "model", model)
+    if not isinstance(data, DataModule):
+        data, split = as_datamodule(data, val=None), "train"
+    part = data.split(split)
+    if part is None:
+        raise ConfigError(
+            f"evaluate: the data has no {split} split; give from_arrays {split}=0.2 or choose "
+            "another split"
+        )
+    data.check(split)
+    known = fitted_of(model)
+    with exclusive(model, "evaluate"):
+        runtime = Runtime(model, open_device("cpu", config.precision), seed=config.seed)
+        steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
+        sums = Sums("eval")
+        groups = data.batches(split, training=False, merge_tail=False)
+        plans = []
+        for (size, count), feed in zip(groups, data.feeds(split, groups, training=False)):
+            plan = runtime.plan(steps.eval_graph(part, size, sums))
+            for i, field in enumerate(part.fields):
+                plan.source(i, field.array)
+            plan.feed(feed)
+            plans.append((plan, count))
+        runtime.upload()
+        for plan, count in plans:
+            done = 0
+            while done < count:
+                done += plan.run(count - done, 0.05)[1]
+        return steps.values(sums.read(runtime.session))

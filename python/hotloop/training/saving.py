@@ -1,0 +1,347 @@
+"""``save`` and ``load``: a model as one safetensors file that needs no Python class.
+
+The tensors are the model's parameters and buffers under their state_dict names, so other tools can
+read them. The header's metadata holds what else prediction needs, as JSON: the predict graph for
+the batch sizes it was recorded at, class names, link and fitted transforms. Loading rebuilds the
+graph through the same checked builder that tracing uses; a file is data, and nothing in it is
+executed.
+
+Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
+bytes, tensors follow without gaps; the atomic writer replaces an old file as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+from hotloop import _core
+from hotloop.errors import CheckpointError, ConfigError, HotloopError
+from hotloop.training.fitted import Fitted, fitted_of
+from hotloop.training.inference import trace_forward
+from hotloop.training.runtime import Runtime, open_device
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from hotloop.nn.module import Module
+
+    Array = npt.NDArray[Any]
+
+__all__ = ["LoadedModel", "load", "save"]
+
+_FORMAT = 1
+_BATCHES = (1, 256)
+_DTYPES = {
+    "float32": "F32",
+    "float64": "F64",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+def save(model: Module, path: str | os.PathLike[str]) -> None:
+    """Writes a model to a safetensors file; see :meth:`TrainResult.save`.
+
+    Parameters
+    ----------
+    model : Module or TrainResult
+        A trained model takes its predict graph along; an untrained one its tensors only.
+    path : path-like
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be written; an old one is then as it was.
+    """
+    model = getattr(model, "model", model)
+    tensors = {name: array for name, array in model.state_dict().items()}
+    metadata = {"format": "pt", "hotloop": json.dumps(_describe(model), allow_nan=False)}
+    write_safetensors(path, tensors, metadata)
+
+
+def write_safetensors(
+    path: str | os.PathLike[str], tensors: dict[str, Array], metadata: dict[str, str]
+) -> None:
+    """A safetensors file of arrays, in order, without gaps."""
+    import numpy as np
+
+    header: dict[str, Any] = {"__metadata__": metadata}
+    parts: list[Any] = []
+    at = 0
+    for name, array in tensors.items():
+        array = np.ascontiguousarray(array)
+        kind = _DTYPES.get(str(array.dtype))
+        if kind is None:
+            raise ConfigError(f"save: {name} must be of a dtype safetensors has, got {array.dtype}")
+        header[name] = {
+            "dtype": kind,
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        at += array.nbytes
+        parts.append(array.reshape(-1).view(np.uint8))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    _core.write_file(os.fspath(path), [struct.pack("<Q", len(text)), text, *parts])
+
+
+def _describe(model: Module) -> dict[str, Any]:
+    fitted = fitted_of(model)
+    described: dict[str, Any] = {"format": _FORMAT, "class": type(model).__name__}
+    if fitted is None:
+        return described
+    described["fitted"] = {
+        "classes": fitted.classes,
+        "target_kind": fitted.target_kind,
+        "link": fitted.link,
+        "fields": fitted.fields,
+    }
+    described["graphs"] = [_record(model, fitted, batch) for batch in _BATCHES]
+    return described
+
+
+def _input_spec(fitted: Fitted) -> Any:
+    """The structure of forward's arguments, from the fields' names."""
+    names = [name for name, _, _ in fitted.fields]
+    if names == ["x"]:
+        return {"tuple": [None]}
+    tails = [name.partition(".")[2] for name in names]
+    if all(tail.isdigit() for tail in tails):
+        return {"tuple": [None] * len(tails)}
+    return {"tuple": [{"dict": [[tail, None] for tail in tails]}]}
+
+
+def _record(model: Module, fitted: Fitted, batch: int) -> dict[str, Any]:
+    """The predict graph of a batch size, as data; parameters by their name."""
+    runtime = Runtime(model, open_device("cpu", "auto"))
+    inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
+    spec = _input_spec(fitted)
+    graph, out_spec = runtime.trace(
+        lambda trace: trace_forward(trace, model, inputs, spec, None, True), training=False
+    )
+    leaves = []
+    for leaf in graph.leaves():
+        entry = {key: leaf[key] for key in ("id", "kind", "name", "dtype", "shape")}
+        if leaf["kind"] == "const":
+            value = graph.const_value(leaf["id"])
+            assert value is not None
+            entry["value"] = value.reshape(-1).tolist()
+        leaves.append(entry)
+    nodes = [
+        {key: node[key] for key in ("op", "inputs", "outputs", "attrs")} for node in graph.nodes()
+    ]
+    outputs = list(graph.outputs())
+    return {
+        "batch": batch,
+        "in": spec,
+        "out": out_spec,
+        "leaves": leaves,
+        "nodes": nodes,
+        "outputs": outputs,
+    }
+
+
+class LoadedModel:
+    """A model from a file: it predicts, without its Python class.
+
+    ``predict(loaded, data, proba=..., labels=...)`` and ``loaded(array)`` work as on the model;
+    to train on, build the module and ``load_state_dict(loaded.state_dict())``.
+
+    Attributes
+    ----------
+    class_name : str
+        Of the module that was saved.
+    """
+
+    def __init__(self, tensors: dict[str, Array], described: dict[str, Any]) -> None:
+        self.class_name: str = str(described.get("class", "Module"))
+        self._tensors = tensors
+        fitted = described["fitted"]
+        self._fitted = Fitted(
+            classes=fitted["classes"],
+            target_kind=fitted["target_kind"],
+            link=fitted["link"],
+            transforms=[],
+            fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
+        )
+        self._session = _core.Session(open_device("cpu", "auto"))
+        self._graphs = [_Recorded(self._session, tensors, graph) for graph in described["graphs"]]
+        self._graphs.sort(key=lambda graph: graph.batch)
+
+    def __repr__(self) -> str:
+        n = sum(array.size for array in self._tensors.values())
+        return f"LoadedModel({self.class_name}, {n:,} values)"
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of parameters and buffers by name."""
+        return {name: array.copy() for name, array in self._tensors.items()}
+
+    @property
+    def runner(self) -> LoadedModel:
+        """What ``predict`` calls for each batch."""
+        return self
+
+    def __call__(self, *args: Any) -> Any:
+        """forward on one batch of arrays."""
+        from hotloop.training.inference import predict
+
+        return predict(self, args if len(args) > 1 else args[0])
+
+    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+        """One batch, padded to a recorded size and cut back."""
+        import numpy as np
+
+        from hotloop.training.runtime import flatten, unflatten
+
+        if path is not None:
+            raise ConfigError(
+                "outputs: a model loaded from a file has no modules; build the module and "
+                "load_state_dict"
+            )
+        n = len(inputs[0])
+        parts = []
+        out_spec: Any = None
+        at = 0
+        while at < max(n, 1):
+            left = n - at
+            recorded = next((g for g in self._graphs if g.batch >= left), self._graphs[-1])
+            batch = [array[at : at + recorded.batch] for array in inputs]
+            made, out_spec = recorded.run(batch)
+            parts.append(made)
+            at += recorded.batch
+        return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
+
+
+class _Recorded:
+    """One recorded predict graph, planned when it is first used."""
+
+    def __init__(
+        self, session: _core.Session, tensors: dict[str, Array], data: dict[str, Any]
+    ) -> None:
+        self.batch = int(data["batch"])
+        self._session = session
+        self._out = data["out"]
+        self._graph = _rebuild(data, tensors, session)
+        self._n_outputs = len(data["outputs"])
+        self._plan: _core.Plan | None = None
+
+    def run(self, inputs: list[Array]) -> tuple[list[Array], Any]:
+        import numpy as np
+
+        if self._plan is None:
+            self._plan = _core.Plan(self._session, self._graph)
+        n = len(inputs[0])
+        for i, array in enumerate(inputs):
+            if n < self.batch:
+                padded = np.zeros((self.batch, *array.shape[1:]), array.dtype)
+                padded[:n] = array
+                array = padded
+            self._plan.input(i, array)
+        self._plan.run(1, 1e9)
+        return [self._plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+
+
+def _rebuild(
+    data: dict[str, Any], tensors: dict[str, Array], session: _core.Session
+) -> _core.Graph:
+    """A graph from its description; every step is checked by the builder."""
+    import numpy as np
+
+    graph = _core.Graph()
+    ids: dict[int, int] = {}
+    for leaf in data["leaves"]:
+        kind, shape, dtype = leaf["kind"], tuple(leaf["shape"]), leaf["dtype"]
+        if kind == "input":
+            made = graph.input(leaf["name"], dtype, shape)
+        elif kind == "const":
+            made = graph.const(np.asarray(leaf["value"], dtype).reshape(shape))
+        elif kind in ("param", "state") and leaf["name"] in tensors:
+            array = tensors[leaf["name"]]
+            if array.shape != shape:
+                raise CheckpointError(
+                    f"load: {leaf['name']} must have shape {shape}, got {array.shape}"
+                )
+            store = f"model.{leaf['name']}"
+            session.store(store, dtype, array.size)
+            session.write(store, array)
+            graph.store(store, dtype, array.size)
+            make = graph.param if kind == "param" else graph.state
+            made = make(leaf["name"], dtype, shape, store, 0)
+        elif kind == "scalar" or leaf["name"] == "control":
+            continue  # the control block: every graph has one, prediction reads nothing of it
+        else:
+            raise CheckpointError(f"load: leaf {leaf['name']!r} of kind {kind!r} is unknown")
+        ids[leaf["id"]] = made
+    for node in data["nodes"]:
+        outputs = graph.add(node["op"], [ids[i] for i in node["inputs"]], **node["attrs"])
+        ids.update(zip(node["outputs"], outputs, strict=True))
+    for value in data["outputs"]:
+        graph.output(ids[value])
+    return graph
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModel:
+    """Reads a model that :func:`save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    LoadedModel
+        Predicts without the Python class.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing, cut short, altered in its structure, or holds no predict graph.
+
+    Examples
+    --------
+    >>> net = hl.load("net.safetensors")  # doctest: +SKIP
+    >>> hl.predict(net, X, labels=True)  # doctest: +SKIP
+    """
+    path = os.fspath(path)
+    tensors, metadata = read_safetensors(path)
+    if "hotloop" not in metadata:
+        raise CheckpointError(
+            f"load: {path} was not written by hotloop; build the module and "
+            "load_state_dict(safetensors.numpy.load_file(path))"
+        )
+    try:
+        described = json.loads(metadata["hotloop"])
+        if described.get("format") != _FORMAT:
+            raise CheckpointError(
+                f"load: {path} has format {described.get('format')!r}, this version reads {_FORMAT}"
+            )
+        if "graphs" not in described:
+            raise CheckpointError(
+                f"load: {path} holds an untrained model's values only; build the module and "
+                "load_state_dict"
+            )
+        return LoadedModel(tensors, described)
+    except CheckpointError:
+        raise
+    except (HotloopError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise CheckpointError(f"load: {path} is damaged: {error}") from error
+
+
+def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
+    """Tensors and metadata of a file, by the safetensors package."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"load: {path} cannot be read: {error}") from error
