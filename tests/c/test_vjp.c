@@ -33,8 +33,8 @@ typedef struct vjp_case {
 #define NUMBER {ANY, 0, {0}, NULL}
 #define NO_ATTRS {.i = {0}}
 
-static const int64_t twins[] = {2, 0, 2, 2}, grid[] = {1, 0, 3, 3, 1, 0}, rows[] = {1, 1, 0, 2, 1, 0},
-                     classes[] = {3, 0, -100, 1};
+static const int64_t twins[] = {2, 0, 2, 2}, grid[] = {1, 0, 3, 3, 1, 0},
+                     rows[] = {1, 1, 0, 2, 1, 0}, classes[] = {3, 0, -100, 1};
 
 static const vjp_case cases[] = {
     {HL_OP_NEG, 1, {A(3, 2)}, NO_ATTRS},
