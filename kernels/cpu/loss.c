@@ -1,0 +1,187 @@
+/* Cross-entropy of integer targets from logits (N,C), row by row.
+ *
+ * Rows go in groups of a vector's width, so that the logarithm is taken once per group. A target
+ * that is no class is a fault; its row and ignored rows give 0 and weigh 0. */
+#include "kernels/cpu/rows.h"
+
+typedef struct loss_state {
+    hl_rows rows;
+    hl_dtype target_dtype;
+    bool has_weight;
+    float smoothing;
+    int64_t ignored;
+} loss_state;
+
+static int64_t read_target(const void *target, hl_dtype dtype, int64_t n)
+{
+    switch (dtype) {
+    case HL_DTYPE_I64:
+        return ((const int64_t *)target)[n];
+    case HL_DTYPE_I32:
+        return ((const int32_t *)target)[n];
+    case HL_DTYPE_I16:
+        return ((const int16_t *)target)[n];
+    case HL_DTYPE_I8:
+        return ((const int8_t *)target)[n];
+    default:
+        return ((const uint8_t *)target)[n];
+    }
+}
+
+/* -1 for a row that gives 0. */
+static int64_t take_target(const loss_state *loss, const void *target, int64_t n,
+                           const hl_launch *launch)
+{
+    int64_t t = read_target(target, loss->target_dtype, n);
+    if (t == loss->ignored) return -1;
+    if (t >= 0 && t < loss->rows.C) return t;
+    hl_launch_fault(launch, n, t);
+    return -1;
+}
+
+/* sum over classes of weight (top - x), the smoothed part's distances without the log. */
+static float sum_distances(const float *x, const float *weight, float top, int64_t C)
+{
+    hl_v t = hl_v_set1(top);
+    if (weight) {
+        return HL_ROW_SUM(C, i, n, hl_row_load(weight + i, n) * (t - hl_row_load(x + i, n)));
+    }
+    return HL_ROW_SUM(C, i, n, hl_v_keep(hl_vm_first(n), t - hl_row_load(x + i, n)));
+}
+
+static float sum_weights(const loss_state *loss, const float *weight)
+{
+    if (!weight) return (float)loss->rows.C;
+    return HL_ROW_SUM(loss->rows.C, i, n, hl_row_load(weight + i, n));
+}
+
+/* Rows [first, first + n), n <= HL_VL. */
+static void run_group(const loss_state *loss, void *const *args, int64_t first, int64_t n,
+                      float all_weights, const hl_launch *launch)
+{
+    int64_t C = loss->rows.C;
+    const float *logits = args[0], *weight = loss->has_weight ? args[2] : NULL;
+    float *out_loss = args[loss->has_weight ? 3 : 2], *out_weight = args[loss->has_weight ? 4 : 3];
+    float sum[HL_VL], distance[HL_VL], soft[HL_VL], row_weight[HL_VL], log_sum[HL_VL];
+    bool counts[HL_VL];
+    for (int64_t i = 0; i < n; i++) {
+        const float *x = logits + (first + i) * C;
+        int64_t t = take_target(loss, args[1], first + i, launch);
+        float top = hl_row_max(x, C);
+        sum[i] = hl_row_exp(x, top, NULL, C);
+        distance[i] = t < 0 ? 0 : top - x[t];
+        soft[i] = loss->smoothing > 0 ? sum_distances(x, weight, top, C) : 0;
+        counts[i] = t >= 0;
+        row_weight[i] = t < 0 ? 0 : weight ? weight[t] : 1;
+    }
+    for (int64_t i = n; i < HL_VL; i++) sum[i] = 1;
+    hl_v_store(log_sum, hl_v_log(hl_v_load(sum)));
+    float share = loss->smoothing / (float)C;
+    for (int64_t i = 0; i < n; i++) {
+        float hard = (1 - loss->smoothing) * row_weight[i] * (distance[i] + log_sum[i]);
+        float smooth = share * (soft[i] + all_weights * log_sum[i]);
+        out_loss[first + i] = !counts[i] ? 0 : loss->smoothing > 0 ? hard + smooth : hard;
+        out_weight[first + i] = row_weight[i];
+    }
+}
+
+static void run_loss(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                     const hl_launch *launch)
+{
+    const loss_state *loss = state->impl;
+    end = hl_cpu_min(end, loss->rows.R);
+    if (begin >= end) return;
+    float all_weights = sum_weights(loss, loss->has_weight ? args[2] : NULL);
+    for (int64_t r = begin; r < end; r += HL_VL) {
+        run_group(loss, args, r, hl_cpu_min(end - r, HL_VL), all_weights, launch);
+    }
+}
+
+/* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
+static void run_grad_row(const loss_state *loss, const float *x, const float *weight, float dloss,
+                         int64_t t, float all_weights, float *dx)
+{
+    int64_t C = loss->rows.C;
+    float sum = hl_row_exp(x, hl_row_max(x, C), dx, C);
+    float s = loss->smoothing, share = s / (float)C;
+    float hard = (1 - s) * (weight ? weight[t] : 1);
+    hl_v scale = hl_v_set1(dloss * (hard + share * all_weights) / sum);
+    hl_v even = hl_v_set1(dloss * share);
+    for (int64_t i = 0; i < C; i += HL_VL) {
+        int64_t n = hl_cpu_min(C - i, HL_VL);
+        hl_v value = hl_row_load(dx + i, n) * scale;
+        if (s > 0) value -= weight ? even * hl_row_load(weight + i, n) : even;
+        hl_row_store(dx + i, value, n);
+    }
+    dx[t] -= dloss * hard;
+}
+
+static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64_t begin,
+                          int64_t end, const hl_launch *launch)
+{
+    const loss_state *loss = state->impl;
+    int64_t C = loss->rows.C;
+    const float *dloss = args[0], *logits = args[1];
+    const float *weight = loss->has_weight ? args[3] : NULL;
+    float *dlogits = args[loss->has_weight ? 4 : 3];
+    end = hl_cpu_min(end, loss->rows.R);
+    if (begin >= end) return;
+    float all_weights = sum_weights(loss, weight);
+    for (int64_t r = begin; r < end; r++) {
+        int64_t t = take_target(loss, args[2], r, launch);
+        if (t < 0) {
+            memset(dlogits + r * C, 0, (size_t)C * sizeof *dlogits);
+        } else {
+            run_grad_row(loss, logits + r * C, weight, dloss[r], t, all_weights, dlogits + r * C);
+        }
+    }
+}
+
+static loss_state make_loss(const hl_graph *graph, const hl_node *node)
+{
+    int logits = node->op == HL_OP_CROSS_ENTROPY_GRAD;
+    return (loss_state){.rows = hl_rows_make(&hl_cpu_in(graph, node, logits)->shape, 1),
+                        .target_dtype = hl_cpu_in(graph, node, logits + 1)->dtype,
+                        .has_weight = node->n_in > logits + 2,
+                        .smoothing = (float)node->attrs.f[0],
+                        .ignored = node->attrs.i[0]};
+}
+
+static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    int target = node->op == HL_OP_CROSS_ENTROPY_GRAD ? 2 : 1;
+    bool fits = hl_rows_is_f32(graph, node, 0, target, out_why_not) &&
+                hl_rows_is_f32(graph, node, target + 1, node->n_in, out_why_not);
+    if (!fits) return HL_ERROR_CONFIG;
+    loss_state loss = make_loss(graph, node);
+    hl_rows_require(&loss.rows, hl_cpu_bits(target + 1), hl_cpu_bits(node->n_out), 0.8, out_req);
+    if (target == 2) out_req->in_place = 1 << 1;
+    if (target == 1) out_req->grain = hl_cpu_line_grain(sizeof(float));
+    return HL_OK;
+}
+
+static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    (void)device;
+    loss_state loss = make_loss(graph, &graph->nodes[id]);
+    HL_TRY(hl_alloc(sizeof loss, &out_state->impl));
+    memcpy(out_state->impl, &loss, sizeof loss);
+    return HL_OK;
+}
+
+static const hl_kernel loss_kernel = {.op = HL_OP_CROSS_ENTROPY,
+                                      .name = HL_CPU_NAME("cross_entropy"),
+                                      .query = query_loss,
+                                      .prepare = prepare_loss,
+                                      .block = run_loss};
+static const hl_kernel grad_kernel = {.op = HL_OP_CROSS_ENTROPY_GRAD,
+                                      .name = HL_CPU_NAME("cross_entropy_grad"),
+                                      .query = query_loss,
+                                      .prepare = prepare_loss,
+                                      .block = run_loss_grad};
+
+const hl_kernel *const HL_ISA_NAME(hl_cpu_loss_kernels)[] = {&loss_kernel, &grad_kernel, NULL};

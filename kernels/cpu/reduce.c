@@ -1,0 +1,511 @@
+/* Reductions other than sums, moments, and running sums.
+ *
+ * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
+ * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
+ * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
+ * norm's, are the exception: they are cut along N, each grain of rows giving mean and M2, merged by
+ * Chan, Golub and LeVeque's formula (1979) in a fixed tree. */
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/rows.h"
+
+enum { N_CHUNK = 256, N_SUB_ROWS = 32 };
+
+typedef struct reduce_state {
+    hl_op op;
+    int64_t O, N, I;
+    pw_kind kind;
+    hl_dtype dtype, out_dtype;
+    bool is_reverse, by_column;
+    int64_t grain, n_partials; /* moments over leading axes */
+} reduce_state;
+
+/* False when the axes do not stand together. */
+static bool find_groups(const hl_shape *shape, const int64_t *axes, int n_axes, reduce_state *state)
+{
+    int first = n_axes > 0 ? (int)axes[0] : 0, last = n_axes > 0 ? (int)axes[0] + 1 : shape->rank;
+    for (int a = 1; a < n_axes; a++) {
+        bool follows = true;
+        for (int d = last; d < axes[a]; d++) follows = follows && shape->dim[d] == 1;
+        if (!follows) return false;
+        last = (int)axes[a] + 1;
+    }
+    state->O = hl_shape_span(shape, 0, first);
+    state->N = hl_shape_span(shape, first, last);
+    state->I = hl_shape_span(shape, last, shape->rank);
+    return true;
+}
+
+static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state *out_state)
+{
+    const hl_type *x = hl_cpu_in(graph, node, 0);
+    reduce_state *state = out_state;
+    *state = (reduce_state){.op = node->op, .dtype = x->dtype, .grain = 1};
+    state->out_dtype = hl_cpu_out(graph, node, 0)->dtype;
+    bool one_axis = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN || node->op == HL_OP_CUMSUM;
+    const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
+    if (!find_groups(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, state)) return false;
+    state->is_reverse = node->op == HL_OP_CUMSUM && node->attrs.i[1] != 0;
+    state->kind = !hl_dtype_is_float(x->dtype)                                       ? PW_I64
+                  : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? PW_F64
+                                                                                     : PW_F32;
+    if (!hl_dtype_is_float(x->dtype) && hl_dtype_is_float(state->out_dtype)) state->kind = PW_F64;
+    /* Running sums over columns would interleave their rows, so they stay whole. */
+    state->by_column = state->O == 1 && state->I > 1 && node->op != HL_OP_CUMSUM;
+    state->n_partials = 1;
+    if (node->op == HL_OP_MOMENTS && state->by_column) {
+        state->grain = hl_cpu_grain(state->N);
+        state->n_partials = hl_cpu_max(hl_cpu_ceil_div(state->N, state->grain), 1);
+    }
+    return true;
+}
+
+/* ---- columns [first, first + n), n <= N_CHUNK, of one (N,I) group ---- */
+
+static size_t element_of(pw_kind kind)
+{
+    return kind == PW_F32 ? sizeof(float) : 8;
+}
+
+/* Row k's elements as values of the kind: where they lie, or converted into `room`. */
+static const void *read_part(const reduce_state *state, const unsigned char *x, int64_t at,
+                             int64_t n, void *room)
+{
+    x += (size_t)at * hl_dtype_bytes(state->dtype);
+    if (state->kind == PW_F32 && state->dtype == HL_DTYPE_F32) return x;
+    HL_ISA_NAME(hl_pw_load)(state->kind, room, state->dtype, x, n);
+    return room;
+}
+
+#define FOLD(T, acc, value, n)                                                                     \
+    do {                                                                                           \
+        T *to = (T *)(acc);                                                                        \
+        const T *from = (const T *)(value);                                                        \
+        if (op == HL_OP_PROD) {                                                                    \
+            for (int64_t i = 0; i < (n); i++) to[i] *= from[i];                                    \
+        } else if (op == HL_OP_MAX) {                                                              \
+            for (int64_t i = 0; i < (n); i++) {                                                    \
+                to[i] = to[i] != to[i] || to[i] > from[i] ? to[i] : from[i];                       \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (int64_t i = 0; i < (n); i++) {                                                    \
+                to[i] = to[i] != to[i] || to[i] < from[i] ? to[i] : from[i];                       \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* acc[i] = fold of acc[i] and value[i]; integers wrap. */
+static void fold_part(hl_op op, pw_kind kind, void *acc, const void *value, int64_t n)
+{
+    if (kind == PW_F32) {
+        FOLD(float, acc, value, n);
+    } else if (kind == PW_F64) {
+        FOLD(double, acc, value, n);
+    } else if (op == HL_OP_PROD) {
+        FOLD(uint64_t, acc, value, n);
+    } else {
+        FOLD(int64_t, acc, value, n);
+    }
+}
+
+static void start_fold(hl_op op, pw_kind kind, void *acc, int64_t n)
+{
+    double number = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? -INFINITY : INFINITY;
+    int64_t integer = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? INT64_MIN : INT64_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        if (kind == PW_F32) {
+            ((float *)acc)[i] = (float)number;
+        } else if (kind == PW_F64) {
+            ((double *)acc)[i] = number;
+        } else {
+            ((int64_t *)acc)[i] = integer;
+        }
+    }
+}
+
+typedef union chunk {
+    double number[N_CHUNK];
+    int64_t integer[N_CHUNK];
+    float single[N_CHUNK];
+} chunk;
+
+static void fold_columns(const reduce_state *state, const unsigned char *x, int64_t first,
+                         int64_t n, unsigned char *out)
+{
+    chunk acc, room;
+    start_fold(state->op, state->kind, &acc, n);
+    for (int64_t k = 0; k < state->N; k++) {
+        const void *part = read_part(state, x, k * state->I + first, n, &room);
+        fold_part(state->op, state->kind, &acc, part, n);
+    }
+    HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, out, &acc, n);
+}
+
+/* One row: N_CHUNK partial results side by side, then folded onto each other by halves. */
+static void fold_row(const reduce_state *state, const unsigned char *x, unsigned char *out)
+{
+    chunk acc, room;
+    size_t bytes = element_of(state->kind);
+    int64_t width = hl_cpu_min(N_CHUNK, state->N), n = 1;
+    start_fold(state->op, state->kind, &acc, hl_cpu_max(width, 1));
+    for (int64_t k = 0; k < state->N; k += N_CHUNK) {
+        int64_t count = hl_cpu_min(N_CHUNK, state->N - k);
+        fold_part(state->op, state->kind, &acc, read_part(state, x, k, count, &room), count);
+    }
+    while (n < width) n *= 2;
+    for (n /= 2; n > 0; n /= 2) {
+        int64_t count = hl_cpu_min(n, width - n);
+        const unsigned char *upper = (const unsigned char *)&acc + (size_t)n * bytes;
+        if (count > 0) fold_part(state->op, state->kind, &acc, upper, count);
+        width = hl_cpu_min(width, n);
+    }
+    HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, out, &acc, 1);
+}
+
+/* Whether an element beats the best so far: strictly, so that the first of equals wins; a NaN
+ * beats every number. */
+#define BEATS(a, b)                                                                                \
+    (!((b) != (b)) && ((a) != (a) || (state->op == HL_OP_ARGMAX ? (a) > (b) : (a) < (b))))
+#define FIND(member)                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        if (k > 0 && !BEATS(value->member[i], best.member[i])) continue;                           \
+        best.member[i] = value->member[i];                                                         \
+        place[i] = k;                                                                              \
+    }
+
+static void find_columns(const reduce_state *state, const unsigned char *x, int64_t first,
+                         int64_t n, unsigned char *out)
+{
+    chunk best, room;
+    int64_t place[N_CHUNK] = {0};
+    for (int64_t k = 0; k < state->N; k++) {
+        const chunk *value = read_part(state, x, k * state->I + first, n, &room);
+        if (state->kind == PW_F32) {
+            FIND(single)
+        } else if (state->kind == PW_F64) {
+            FIND(number)
+        } else {
+            FIND(integer)
+        }
+    }
+    HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, place, n);
+}
+
+#define FIND_ROW(member)                                                                           \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+        if (k + i > 0 && !BEATS(value->member[i], best.member[0])) continue;                       \
+        best.member[0] = value->member[i];                                                         \
+        place = k + i;                                                                             \
+    }
+
+static void find_row(const reduce_state *state, const unsigned char *x, unsigned char *out)
+{
+    chunk best, room;
+    int64_t place = 0;
+    for (int64_t k = 0; k < state->N; k += N_CHUNK) {
+        int64_t count = hl_cpu_min(N_CHUNK, state->N - k);
+        const chunk *value = read_part(state, x, k, count, &room);
+        if (state->kind == PW_F32) {
+            FIND_ROW(single)
+        } else if (state->kind == PW_F64) {
+            FIND_ROW(number)
+        } else {
+            FIND_ROW(integer)
+        }
+    }
+    HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, &place, 1);
+}
+
+/* ---- running sums, in float64 or int64 ---- */
+
+static void scan_columns(const reduce_state *state, const unsigned char *x, int64_t first,
+                         int64_t n, unsigned char *out)
+{
+    chunk sum, room;
+    memset(&sum, 0, sizeof sum);
+    for (int64_t step = 0; step < state->N; step++) {
+        int64_t k = state->is_reverse ? state->N - 1 - step : step, at = k * state->I + first;
+        const chunk *value = read_part(state, x, at, n, &room);
+        for (int64_t i = 0; i < n; i++) {
+            if (state->kind == PW_I64) {
+                uint64_t total = (uint64_t)sum.integer[i] + (uint64_t)value->integer[i];
+                sum.integer[i] = (int64_t)total;
+            } else {
+                sum.number[i] += value->number[i];
+            }
+        }
+        unsigned char *to = out + (size_t)at * hl_dtype_bytes(state->out_dtype);
+        HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, to, &sum, n);
+    }
+}
+
+static void scan_row(const reduce_state *state, const unsigned char *x, unsigned char *out)
+{
+    chunk value;
+    double sum = 0;
+    uint64_t sum_int = 0;
+    int64_t n_chunks = hl_cpu_ceil_div(state->N, N_CHUNK);
+    for (int64_t c = 0; c < n_chunks; c++) {
+        int64_t at = (state->is_reverse ? n_chunks - 1 - c : c) * N_CHUNK;
+        int64_t n = hl_cpu_min(N_CHUNK, state->N - at);
+        read_part(state, x, at, n, &value);
+        for (int64_t step = 0; step < n; step++) {
+            int64_t i = state->is_reverse ? n - 1 - step : step;
+            if (state->kind == PW_I64) {
+                sum_int += (uint64_t)value.integer[i];
+                value.integer[i] = (int64_t)sum_int;
+            } else {
+                sum += value.number[i];
+                value.number[i] = sum;
+            }
+        }
+        unsigned char *to = out + (size_t)at * hl_dtype_bytes(state->out_dtype);
+        HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, to, &value, n);
+    }
+}
+
+/* ---- groups ---- */
+
+/* Columns [begin, end) of group o. */
+static void run_columns(const reduce_state *state, void *const *args, int64_t o, int64_t begin,
+                        int64_t end)
+{
+    size_t bytes = hl_dtype_bytes(state->dtype), out_bytes = hl_dtype_bytes(state->out_dtype);
+    const unsigned char *x = args[0];
+    unsigned char *out = args[1];
+    x += (size_t)(o * state->N * state->I) * bytes;
+    for (int64_t first = begin; first < end; first += N_CHUNK) {
+        int64_t n = hl_cpu_min(N_CHUNK, end - first);
+        unsigned char *to = out + (size_t)(o * state->I + first) * out_bytes;
+        if (state->op == HL_OP_CUMSUM) {
+            scan_columns(state, x, first, n, out + (size_t)(o * state->N * state->I) * out_bytes);
+        } else if (state->op == HL_OP_ARGMAX || state->op == HL_OP_ARGMIN) {
+            find_columns(state, x, first, n, to);
+        } else {
+            fold_columns(state, x, first, n, to);
+        }
+    }
+}
+
+static void run_row(const reduce_state *state, void *const *args, int64_t o)
+{
+    size_t bytes = hl_dtype_bytes(state->dtype), out_bytes = hl_dtype_bytes(state->out_dtype);
+    const unsigned char *x = (const unsigned char *)args[0] + (size_t)(o * state->N) * bytes;
+    unsigned char *out = args[1];
+    if (state->op == HL_OP_CUMSUM) {
+        scan_row(state, x, out + (size_t)(o * state->N) * out_bytes);
+    } else if (state->op == HL_OP_ARGMAX || state->op == HL_OP_ARGMIN) {
+        find_row(state, x, out + (size_t)o * out_bytes);
+    } else {
+        fold_row(state, x, out + (size_t)o * out_bytes);
+    }
+}
+
+static void run_reduce(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
+{
+    (void)launch;
+    const reduce_state *reduce = state->impl;
+    if (reduce->by_column) {
+        run_columns(reduce, args, 0, begin, hl_cpu_min(end, reduce->I));
+        return;
+    }
+    end = hl_cpu_min(end, reduce->O);
+    for (int64_t o = begin; o < end; o++) {
+        if (reduce->I == 1) {
+            run_row(reduce, args, o);
+        } else {
+            run_columns(reduce, args, o, 0, reduce->I);
+        }
+    }
+}
+
+/* ---- moments over trailing axes ---- */
+
+static void run_row_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
+                            int64_t end, const hl_launch *launch)
+{
+    (void)launch;
+    const reduce_state *reduce = state->impl;
+    int64_t C = reduce->N;
+    float *mean = args[1], *var = args[2];
+    end = hl_cpu_min(end, reduce->O);
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = (const float *)args[0] + r * C;
+        float m = HL_ROW_SUM(C, i, n, hl_row_load(x + i, n)) / (float)C;
+        hl_v center = hl_v_set1(m);
+        hl_v zero = hl_v_zero();
+        float squares = HL_ROW_SUM(C, i, n, ({
+            hl_v d = hl_row_load(x + i, n) - center;
+            hl_v_select(hl_vm_first(n), d * d, zero);
+        }));
+        mean[r] = m;
+        var[r] = squares / (float)C;
+    }
+}
+
+/* ---- moments over leading axes: columns of (N,I) ---- */
+
+/* mean, m2 of n_a rows take in those of n_b rows. */
+HL_SIMD void merge_moments(float n_a, float n_b, hl_v *mean, hl_v *m2, hl_v mean_b, hl_v m2_b)
+{
+    hl_v delta = mean_b - *mean;
+    float share = n_b / (n_a + n_b);
+    *mean = *mean + delta * share;
+    *m2 = (*m2 + m2_b) + delta * delta * (n_a * share);
+}
+
+/* Columns [c, c + n) of rows [begin, end): sub-blocks that stay in cache for their second pass. */
+HL_SIMD void find_moments(const float *x, int64_t I, int64_t c, int64_t n, int64_t begin,
+                          int64_t end, float *out_mean, float *out_m2)
+{
+    hl_v mean = {0}, m2 = {0};
+    for (int64_t first = begin; first < end; first += N_SUB_ROWS) {
+        int64_t last = hl_cpu_min(end, first + N_SUB_ROWS);
+        hl_v sum[2] = {{0}}, squares[2] = {{0}};
+        for (int64_t r = first; r < last; r++) sum[r & 1] += hl_row_load(x + r * I + c, n);
+        hl_v center = (sum[0] + sum[1]) * (1 / (float)(last - first));
+        for (int64_t r = first; r < last; r++) {
+            hl_v d = hl_row_load(x + r * I + c, n) - center;
+            squares[r & 1] += d * d;
+        }
+        merge_moments((float)(first - begin), (float)(last - first), &mean, &m2, center,
+                      squares[0] + squares[1]);
+    }
+    hl_row_store(out_mean + c, mean, n);
+    hl_row_store(out_m2 + c, m2, n);
+}
+
+static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
+                               int64_t end, const hl_launch *launch)
+{
+    const reduce_state *reduce = state->impl;
+    int64_t I = reduce->I;
+    end = hl_cpu_min(end, reduce->N);
+    for (int64_t first = begin; first < end; first += reduce->grain) {
+        int64_t last = hl_cpu_min(end, first + reduce->grain);
+        float *mean = (float *)launch->scratch + first / reduce->grain * 2 * I, *m2 = mean + I;
+        for (int64_t c = 0; c < I; c += HL_VL) {
+            int64_t n = hl_cpu_min(I - c, HL_VL);
+            if (n == HL_VL) {
+                find_moments(args[0], I, c, HL_VL, first, last, mean, m2);
+            } else {
+                find_moments(args[0], I, c, n, first, last, mean, m2);
+            }
+        }
+    }
+}
+
+static void finish_column_moments(const hl_kernel_state *state, void *const *args,
+                                  const hl_launch *launch)
+{
+    const reduce_state *reduce = state->impl;
+    int64_t I = reduce->I, N = reduce->N, grain = reduce->grain;
+    float *partials = launch->scratch;
+    for (int64_t step = 1; step < reduce->n_partials; step *= 2) {
+        for (int64_t p = 0; p + step < reduce->n_partials; p += 2 * step) {
+            float n_a = (float)(step * grain);
+            float n_b = (float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);
+            float *a = partials + p * 2 * I, *b = a + step * 2 * I;
+            for (int64_t c = 0; c < I; c += HL_VL) {
+                int64_t n = hl_cpu_min(I - c, HL_VL);
+                hl_v mean = hl_row_load(a + c, n), m2 = hl_row_load(a + I + c, n);
+                merge_moments(n_a, n_b, &mean, &m2, hl_row_load(b + c, n),
+                              hl_row_load(b + I + c, n));
+                hl_row_store(a + c, mean, n);
+                hl_row_store(a + I + c, m2, n);
+            }
+        }
+    }
+    float *mean = args[1], *var = args[2];
+    for (int64_t c = 0; c < I; c++) {
+        mean[c] = N > 0 ? partials[c] : NAN;
+        var[c] = N > 0 ? partials[I + c] / (float)N : NAN;
+    }
+}
+
+/* ---- kernels ---- */
+
+static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    reduce_state state;
+    if (!make_reduce(graph, &graph->nodes[id], &state)) {
+        return hl_reason_set(out_why_not, "needs axes that stand together");
+    }
+    int64_t rows = state.by_column ? state.I : state.O;
+    out_req->rows = hl_cpu_max(rows, 1);
+    bool is_long = !state.by_column && state.N * state.I >= 64;
+    out_req->grain = is_long ? 1 : hl_cpu_line_grain(8);
+    out_req->row_in = !state.by_column && rows > 1;
+    out_req->row_out = 1;
+    out_req->row_cost = (double)state.N * (double)(state.by_column ? 1 : state.I);
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_req *out_req, hl_reason *out_why_not, bool by_column)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    reduce_state state;
+    if (!hl_rows_is_f32(graph, node, 0, 1, out_why_not)) return HL_ERROR_CONFIG;
+    bool fits = make_reduce(graph, node, &state) && state.by_column == by_column &&
+                (by_column || state.I == 1);
+    if (!fits) return hl_reason_set(out_why_not, "needs leading or trailing axes");
+    out_req->rows = hl_cpu_max(by_column ? state.N : state.O, 1);
+    out_req->grain = by_column ? state.grain : hl_cpu_line_grain(sizeof(float));
+    out_req->row_in = out_req->rows > 1;
+    out_req->row_out = by_column ? 0 : 3;
+    out_req->row_cost = 0.3 * (double)(by_column ? state.I : state.N);
+    out_req->deterministic = true;
+    if (by_column) {
+        out_req->scratch_bytes = (size_t)(state.n_partials * 2 * state.I) * sizeof(float);
+    }
+    return HL_OK;
+}
+
+static hl_status query_row_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    return query_moments(device, graph, id, out_req, out_why_not, false);
+}
+
+static hl_status query_column_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                      hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    return query_moments(device, graph, id, out_req, out_why_not, true);
+}
+
+static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    (void)device;
+    HL_TRY(hl_alloc(sizeof(reduce_state), &out_state->impl));
+    make_reduce(graph, &graph->nodes[id], out_state->impl);
+    return HL_OK;
+}
+
+#define KERNEL(OP, text)                                                                           \
+    {                                                                                              \
+        .op = HL_OP_##OP, .name = HL_CPU_NAME(text), .query = query_reduce,                        \
+        .prepare = prepare_reduce, .block = run_reduce                                             \
+    }
+static const hl_kernel prod = KERNEL(PROD, "prod"), max = KERNEL(MAX, "max");
+static const hl_kernel min = KERNEL(MIN, "min"), cumsum = KERNEL(CUMSUM, "cumsum");
+static const hl_kernel argmax = KERNEL(ARGMAX, "argmax"), argmin = KERNEL(ARGMIN, "argmin");
+static const hl_kernel row_moments = {.op = HL_OP_MOMENTS,
+                                      .name = HL_CPU_NAME("moments.rows"),
+                                      .query = query_row_moments,
+                                      .prepare = prepare_reduce,
+                                      .block = run_row_moments};
+static const hl_kernel column_moments = {.op = HL_OP_MOMENTS,
+                                         .name = HL_CPU_NAME("moments.columns"),
+                                         .query = query_column_moments,
+                                         .prepare = prepare_reduce,
+                                         .block = run_column_moments,
+                                         .finish = finish_column_moments};
+
+const hl_kernel *const HL_ISA_NAME(hl_cpu_reduce_kernels)[] = {
+    &prod, &max, &min, &argmax, &argmin, &cumsum, &row_moments, &column_moments, NULL};
