@@ -1,6 +1,6 @@
 /* Timed loops around the GEMM core of one instruction set and around any CBLAS, for run.py. Each
- * function runs its work `reps` times and returns seconds per run; which one runs when, and what is
- * made of the numbers, is run.py's. */
+ * function runs its work `reps` times and returns seconds per run; which one runs when, and what
+ * is made of the numbers, is run.py's. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -49,7 +49,8 @@ int bench_vector_lanes(void)
     return HL_VL;
 }
 
-/* C (M,N) = A (M,K) B; b is (K,N), or (N,K) when transposed. pack: in every run, or once before. */
+/* C (M,N) = A (M,K) B; b is (K,N), or (N,K) when transposed. pack: in every run, or once before.
+ * */
 double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
                   const float *bias, int transposed, int pack, int64_t reps);
 double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
@@ -110,8 +111,8 @@ double bench_cblas(void *sgemm, int m, int n, int k, const float *a, const float
     double start = 0;
     for (int64_t i = -1; i < reps; i++) {
         if (i == 0) start = read_clock();
-        run(ROW_MAJOR, form == 2 ? TRANSPOSED : PLAIN, form == 1 ? TRANSPOSED : PLAIN, m, n, k, 1, a,
-            form == 2 ? m : k, b, form == 1 ? k : n, 0, c, n);
+        run(ROW_MAJOR, form == 2 ? TRANSPOSED : PLAIN, form == 1 ? TRANSPOSED : PLAIN, m, n, k, 1,
+            a, form == 2 ? m : k, b, form == 1 ? k : n, 0, c, n);
     }
     return (read_clock() - start) / (double)reps;
 }

@@ -1,19 +1,19 @@
 /* GEMM, fp32: packing, register tiles, and the loops around them.
  *
- * The register tile is `height` rows by `width` vectors of C, kept in registers over a block of K. B
- * comes as vectors from packed panels, A one number at a time, broadcast: so A is read where it lies,
- * by row (a forward pass) or by column (a weight gradient), and only B is packed, once per optimizer
- * step. The bigger the tile, the fewer loads per multiply-add: 14 x 2 vectors fill 28 of AVX-512's 32
- * registers and 6 x 2 fill 12 of AVX2's 16. Narrow C takes one tile of its own width (1, 3 or 4
- * vectors), so that N = 50 is one pass over A and writes whole rows.
+ * The register tile is `height` rows by `width` vectors of C, kept in registers over a block of K.
+ * B comes as vectors from packed panels, A one number at a time, broadcast: so A is read where it
+ * lies, by row (a forward pass) or by column (a weight gradient), and only B is packed, once per
+ * optimizer step. The bigger the tile, the fewer loads per multiply-add: 14 x 2 vectors fill 28 of
+ * AVX-512's 32 registers and 6 x 2 fill 12 of AVX2's 16. Narrow C takes one tile of its own width
+ * (1, 3 or, with 32 registers, 4 vectors), so that N = 50 is one pass over A and writes whole rows.
  *
  * K is cut into equal blocks of at most K_BLOCK, so that a panel's block stays in the second-level
- * cache while the rows go by. A is copied first where its row stride would put a tile's rows into the
- * same cache sets.
+ * cache while the rows go by. A is copied first where its row stride would put a tile's rows into
+ * the same cache sets.
  *
- * Rejected: packing A in tiles (a transpose per element of A costs 5 % at N = 128), reducing several
- * k in parallel for short tiles (bits would depend on the height), masked loads of B's edge (packing
- * pads it with zeros). */
+ * Rejected: packing A in tiles (a transpose per element of A costs 5 % at N = 128), reducing
+ * several k in parallel for short tiles (bits would depend on the height), masked loads of B's
+ * edge (packing pads it with zeros). */
 #include "kernels/cpu/gemm.h"
 
 #if HL_ISA_AVX512 || defined(__aarch64__)
@@ -229,8 +229,9 @@ static void run_strip(const strip *s, int64_t rows, int64_t k, const a_view *a, 
     }
 }
 
-/* Vectors of the strip that starts with `left` vectors to go: all when they fit one tile, else two,
- * or three where one would be left over. Few rows take wide strips, to keep enough chains going. */
+/* Vectors of the strip that starts with `left` vectors to go: all when they fit one tile, else
+ * two, or three where one would be left over. Few rows take wide strips, to keep enough chains
+ * going. */
 static int choose_width(int64_t left, int64_t rows)
 {
     if (left <= WIDTH_MAX) return (int)left;
@@ -245,12 +246,13 @@ size_t hl_gemm_pack_bytes(int64_t k, int64_t n)
     return (size_t)(hl_gemm_panels(n) * k * HL_GEMM_PANEL) * sizeof(float);
 }
 
-/* Asks for n floats some rows ahead: rows are too far apart for the hardware to see the pattern. An
- * address beyond the matrix is harmless. */
+/* Asks for n floats some rows ahead: rows are too far apart for the hardware to see the pattern.
+ * An address beyond the matrix is harmless. */
 HL_SIMD void prefetch_row(const float *row, int64_t stride, int64_t n)
 {
     uintptr_t ahead = (uintptr_t)row + (uintptr_t)(PREFETCH_ROWS * stride) * sizeof(float);
-    for (int64_t j = 0; j < n; j += 16) __builtin_prefetch((const void *)(ahead + (uintptr_t)j * 4));
+    uintptr_t end = ahead + (uintptr_t)n * sizeof(float);
+    for (; ahead < end; ahead += 64) __builtin_prefetch((const void *)ahead);
 }
 
 /* Whole panels side by side, row by row: memory is read along its rows, whatever their stride. */
@@ -372,9 +374,74 @@ static void run_block(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t k0, i
     }
 }
 
+/* ---- thin C ---- */
+
+/* Up to this many columns a tile would use one lane in four or fewer. Then lanes run along the
+ * rows of C instead: A goes through registers in squares, transposed. Only 16 lanes make up for
+ * that. */
+enum { THIN_MAX = HL_VL == 16 ? 4 : 0 };
+
+static void finish_thin(const hl_gemm *gemm, int64_t i, int64_t rows, int64_t j, hl_v sum)
+{
+    float lanes[HL_VL], *at = gemm->c + i * gemm->ldc + j;
+    hl_v y = sum * hl_v_set1(gemm->alpha);
+    if (gemm->accumulate) {
+        for (int64_t r = 0; r < HL_VL; r++) lanes[r] = r < rows ? at[r * gemm->ldc] : 0;
+        y = y + hl_v_load(lanes);
+    }
+    if (gemm->bias) y = y + hl_v_set1(gemm->bias[j]);
+    if (gemm->relu) y = hl_v_max(hl_v_zero(), y);
+    hl_v_store(lanes, y);
+    for (int64_t r = 0; r < rows; r++) at[r * gemm->ldc] = lanes[r];
+}
+
+/* HL_VL rows of `width` columns: the same chain in the order of k as in a tile. */
+HL_SIMD void run_thin(const int width, const hl_gemm *gemm, int64_t i, int64_t rows)
+{
+    hl_v sum[4] = {hl_v_zero(), hl_v_zero(), hl_v_zero(), hl_v_zero()};
+    const float *a = gemm->a + i * gemm->a_row, *b = gemm->b;
+    for (int64_t k = 0; k < gemm->k; k += HL_VL) {
+        int64_t count = min64(HL_VL, gemm->k - k);
+        hl_v square[HL_VL];
+#pragma GCC unroll 16
+        for (int64_t r = 0; r < HL_VL; r++)
+            square[r] = r < rows ? hl_v_load_n(a + r * gemm->a_row + k, count) : hl_v_zero();
+        hl_v_transpose(square);
+        if (count == HL_VL) {
+#pragma GCC unroll 16
+            for (int64_t t = 0; t < HL_VL; t++)
+                for (int j = 0; j < width; j++)
+                    sum[j] = hl_v_fma(square[t], hl_v_set1(b[t * HL_GEMM_PANEL + j]), sum[j]);
+        } else {
+            for (int64_t t = 0; t < count; t++)
+                for (int j = 0; j < width; j++)
+                    sum[j] = hl_v_fma(square[t], hl_v_set1(b[t * HL_GEMM_PANEL + j]), sum[j]);
+        }
+        b += HL_VL * HL_GEMM_PANEL;
+    }
+    for (int j = 0; j < width; j++) finish_thin(gemm, i, rows, j, sum[j]);
+}
+
+static void run_thin_rows(const hl_gemm *gemm, int64_t m0, int64_t m1)
+{
+    for (int64_t i = m0; i < m1; i += HL_VL) {
+        int64_t rows = min64(HL_VL, m1 - i);
+        switch (gemm->n) {
+        case 1: run_thin(1, gemm, i, rows); break;
+        case 2: run_thin(2, gemm, i, rows); break;
+        case 3: run_thin(3, gemm, i, rows); break;
+        default: run_thin(4, gemm, i, rows); break;
+        }
+    }
+}
+
 void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 {
     bool copy = wants_copy(gemm), by_row = gemm->a_col == 1;
+    if (by_row && gemm->n <= THIN_MAX) {
+        run_thin_rows(gemm, m0, m1);
+        return;
+    }
     int64_t k_block = choose_k_block(gemm->k);
     for (int64_t i = m0; i < m1; i += M_BLOCK) {
         int64_t end = min64(i + M_BLOCK, m1);
@@ -421,8 +488,8 @@ static bool wants_swap(int64_t m, int64_t n)
     return n * round_lanes(m) * 10 < m * round_lanes(n) * 9;
 }
 
-/* A is read in place, one line of it per tile and k. Only where its rows lie a multiple of 4 KB apart,
- * all in one cache set, and a tile uses little of each line, packing is faster. */
+/* A is read in place, one line of it per tile and k. Only where its rows lie a multiple of 4 KB
+ * apart, all in one cache set, and a tile uses little of each line, packing is faster. */
 static bool packs_a(int64_t columns, int64_t lda)
 {
     return !REGISTERS_32 && lda % 1024 == 0 && columns >= TN_PACK_A_STRIPS * HL_GEMM_PANEL;
@@ -470,8 +537,8 @@ void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,
     };
 }
 
-/* Rows of A into tiles, column after column within a tile. Whole vectors are stored, each over what
- * the one before wrote too much: masked stores are slow on AMD. */
+/* Rows of A into tiles, column after column within a tile. Whole vectors are stored, each over
+ * what the one before wrote too much: masked stores are slow on AMD. */
 static void pack_tiles(int64_t k, int64_t rows, const float *a, int64_t lda, float *packed)
 {
     row_split split = split_rows(rows, HEIGHT_OF[2]);

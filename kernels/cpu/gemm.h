@@ -1,12 +1,13 @@
 /* GEMM, fp32, row-major: the core under linear layers, recurrences and 1x1 convolutions.
  *
- * Pure functions of pointers and sizes: no allocation, no threads, no IR. A backend kernel owns the
- * blocks and the scratch; it calls hl_gemm_pack (panel ranges are independent), then hl_gemm_rows
- * (row ranges are independent), or hl_gemm_tn_tile (tiles are independent) and hl_gemm_tn_merge.
+ * Pure functions of pointers and sizes: no allocation, no threads, no IR. A backend kernel owns
+ * the blocks and the scratch; it calls hl_gemm_pack (panel ranges are independent), then
+ * hl_gemm_rows (row ranges are independent), or hl_gemm_tn_tile (tiles are independent) and
+ * hl_gemm_tn_merge.
  *
- * The invariant: an element of C is one chain of fused multiply-adds in the order of k, cut at places
- * that depend on the shape alone. So the bits of a result depend neither on how rows, panels and
- * tiles are dealt to threads, nor on the tile heights that a range happens to need.
+ * The invariant: an element of C is one chain of fused multiply-adds in the order of k, cut at
+ * places that depend on the shape alone. So the bits of a result depend neither on how rows,
+ * panels and tiles are dealt to threads, nor on the tile heights that a range happens to need.
  *
  * Each name is that of the instruction set the including file is compiled for (HL_ISA_NAME). */
 #ifndef HL_KERNELS_CPU_GEMM_H
@@ -39,11 +40,12 @@ static inline int64_t hl_gemm_panels(int64_t n)
     return (n + HL_GEMM_PANEL - 1) / HL_GEMM_PANEL;
 }
 
-/* Packed form of a K x N matrix: panel p holds columns [p, p + 1) * HL_GEMM_PANEL for k = 0..K-1, row
- * after row, columns beyond N zero. 64-byte alignment is best, 4 is enough. */
+/* Packed form of a K x N matrix: panel p holds columns [p, p + 1) * HL_GEMM_PANEL for k = 0..K-1,
+ * row after row, columns beyond N zero. 64-byte alignment is best, 4 is enough. */
 size_t hl_gemm_pack_bytes(int64_t k, int64_t n);
 /* b[i * row_stride + j * col_stride] is element (i, j): B itself with (ldb, 1), the transpose of a
- * stored N x K matrix with (1, ldb). Writes panels [panel0, panel1) and reads their columns only. */
+ * stored N x K matrix with (1, ldb). Writes panels [panel0, panel1) and reads their columns only.
+ * */
 void hl_gemm_pack(int64_t k, int64_t n, const float *b, int64_t row_stride, int64_t col_stride,
                   int64_t panel0, int64_t panel1, float *packed);
 
@@ -61,8 +63,8 @@ typedef struct hl_gemm {
     const float *bias;  /* (N), or NULL */
 } hl_gemm;
 
-/* Bytes of scratch for one call of hl_gemm_rows, one per concurrent caller; 64-byte aligned. Follows
- * from n, k and the strides of A. */
+/* Bytes of scratch for one call of hl_gemm_rows, one per concurrent caller; 64-byte aligned.
+ * Follows from n, k and the strides of A. */
 size_t hl_gemm_scratch_bytes(const hl_gemm *gemm);
 /* Rows [m0, m1) of C. A, B, bias and C must not overlap. */
 void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch);
@@ -81,10 +83,11 @@ typedef struct hl_gemm_tn {
     bool accumulate;
 } hl_gemm_tn;
 
-/* How the work is cut: into tiles of C, and of K where C is small and K long. With n_splits = 1 the
- * tiles write C; else they write partial sums, which n_merges merges add up in a fixed tree once all
- * tiles are done. The splits, and with them the bits, follow from the shape alone; the tiles of C
- * shrink, at some cost, until there are n_tasks_min tasks or no sense in it: a few per thread. */
+/* How the work is cut: into tiles of C, and of K where C is small and K long. With n_splits = 1
+ * the tiles write C; else they write partial sums, which n_merges merges add up in a fixed tree
+ * once all tiles are done. The splits, and with them the bits, follow from the shape alone; the
+ * tiles of C shrink, at some cost, until there are n_tasks_min tasks or no sense in it: a few per
+ * thread. */
 typedef struct hl_gemm_tn_plan {
     int64_t tile_m, tile_n, tile_k;
     int64_t n_tiles_m, n_tiles_n, n_splits;

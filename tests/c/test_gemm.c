@@ -244,7 +244,8 @@ static void test_exact(void)
 /* NaN and infinity pass through; ReLU keeps a NaN; a tile's padding never leaks into C. */
 static void test_not_finite(void)
 {
-    float a[2] = {NAN, 1}, b[2] = {1, INFINITY}, c[4], *packed = make_buffer(hl_gemm_pack_bytes(1, 2));
+    float a[2] = {NAN, 1}, b[2] = {1, INFINITY}, c[4];
+    float *packed = make_buffer(hl_gemm_pack_bytes(1, 2));
     hl_gemm_pack(1, 2, b, 2, 1, 0, 1, packed);
     hl_gemm g = {.n = 2, .k = 1, .a = a, .a_row = 1, .a_col = 1, .b = packed, .c = c, .ldc = 2,
                  .alpha = 1, .relu = true};

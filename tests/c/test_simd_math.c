@@ -125,10 +125,9 @@ static void test_accuracy(void)
     }
 }
 
-static const float EDGES[] = {0,          -0.0f,    1,         -1,       2,         -2,
-                              0.5f,       -0.5f,    3,         -3,       1e-45f,    -1e-45f,
-                              0x1p-126f,  1e38f,    -1e38f,    INFINITY, -INFINITY, NAN,
-                              0x1.fffp22f, 16777215, -16777215, 88.72f,   -87.4f,    0x1.fffffep-1f};
+static const float EDGES[] = {
+    0, -0.0f, 1, -1, 2, -2, 0.5f, -0.5f, 3, -3, 1e-45f, -1e-45f, 0x1p-126f, 1e38f, -1e38f, INFINITY,
+    -INFINITY, NAN, 0x1.fffp22f, 16777215, -16777215, 88.72f, -87.4f, 0x1.fffffep-1f};
 enum { N_EDGES = sizeof EDGES / sizeof *EDGES };
 
 static void check_special(const char *name, float x, float got, double want)

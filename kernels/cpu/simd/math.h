@@ -1,9 +1,9 @@
 /* Elementary functions on vectors of fp32.
  *
- * The idea is the classic one: reduce the argument exactly (Cody and Waite's split constants), then a
- * short polynomial on the reduced range, then put the pieces together so that the large term is added
- * last. The polynomials are near-minimax fits (Lawson's reweighted least squares in double, in the
- * weight of the final relative error), rounded to float.
+ * The idea is the classic one: reduce the argument exactly (Cody and Waite's split constants),
+ * then a short polynomial on the reduced range, then put the pieces together so that the large
+ * term is added last. The polynomials are near-minimax fits (Lawson's reweighted least squares in
+ * double, in the weight of the final relative error), rounded to float.
  *
  * Accuracy, measured against double libm by tests/c/test_simd_math.c on every instruction set: all
  * functions stay within 2 ulp, sigmoid within 2.5, over every finite argument, denormal results
@@ -33,8 +33,8 @@ HL_SIMD hl_v hl_v_exp2_int(hl_vi n)
     return (hl_v)hl_vi_shl(hl_vi_add(n, hl_vi_set1(127)), 23);
 }
 
-/* x = n ln2 + r, |r| <= ln2/2, for |x| < 150: r, and n as float and integer. The high part of ln2 has
- * 15 bits, so that its product with n is exact without fma too. */
+/* x = n ln2 + r, |r| <= ln2/2, for |x| < 150: r, and n as float and integer. The high part of ln2
+ * has 15 bits, so that its product with n is exact without fma too. */
 HL_SIMD hl_v hl_v_reduce_ln2(hl_v x, hl_v *out_n, hl_vi *out_n_int)
 {
     hl_v n = hl_v_round(x * 0x1.715476p+0f);
@@ -153,7 +153,8 @@ HL_SIMD hl_v hl_v_erf(hl_v x)
     static const float near[] = {0x1.06eba8p-3f,  -0x1.812744p-2f, 0x1.ce2e30p-4f, -0x1.b811c2p-6f,
                                  0x1.54e650p-8f, -0x1.ab48dcp-11f, 0x1.603ab6p-14f};
     static const float far[] = {-0x1.20e8ccp+0f, -0x1.457066p-1f, -0x1.af2c3ep-4f, 0x1.73904ap-6f,
-                                -0x1.8068cap-9f, 0x1.a7ff60p-15f, 0x1.7cca20p-15f, -0x1.4a5deep-18f};
+                                -0x1.8068cap-9f, 0x1.a7ff60p-15f, 0x1.7cca20p-15f,
+                                -0x1.4a5deep-18f};
     hl_v size = hl_v_abs(x), square = x * x, t = hl_v_min(hl_v_set1(4), size);
     hl_v small = hl_v_fma(size, hl_v_poly(square, near, 7), size);
     hl_v large = 1 - hl_v_exp(t * hl_v_poly(t, far, 8));
@@ -245,8 +246,8 @@ HL_SIMD hl_v hl_v_cos(hl_v x)
     return hl_v_sin_reduced(r, hl_vi_add(n, hl_vi_set1(1)));
 }
 
-/* |x|^y for x neither 0, inf nor NaN, and any y, in double: an error of log2 is multiplied by up to
- * 128 in the result. Vectors of doubles twice the register are the compiler's to split. */
+/* |x|^y for x neither 0, inf nor NaN, and any y, in double: an error of log2 is multiplied by up
+ * to 128 in the result. Vectors of doubles twice the register are the compiler's to split. */
 HL_SIMD hl_v hl_v_pow_magnitude(hl_v x, hl_v y)
 {
     typedef double wide __attribute__((vector_size(HL_VL * 8)));

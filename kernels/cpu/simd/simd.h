@@ -1,8 +1,8 @@
 /* SIMD: one source, several instruction sets.
  *
- * Every kernels/cpu source is compiled three times, with -DHL_ISA=portable (no -m flags), -DHL_ISA=avx2
- * (-mavx2 -mfma -mf16c) and -DHL_ISA=avx512 (-mavx512f -mavx512bw -mavx512dq -mavx512vl
- * -mprefer-vector-width=512), always with -ffp-contract=off and never with -ffast-math.
+ * Every kernels/cpu source is compiled three times, with -DHL_ISA=portable (no -m flags),
+ * -DHL_ISA=avx2 (-mavx2 -mfma -mf16c) and -DHL_ISA=avx512 (-mavx512f -mavx512bw -mavx512dq
+ * -mavx512vl -mprefer-vector-width=512), always with -ffp-contract=off and never with -ffast-math.
  * HL_ISA_NAME(f) is f_portable, f_avx2 or f_avx512, so that the three live in one library and are
  * chosen at run time.
  *
@@ -11,10 +11,10 @@
  * language has no word (fma, masks, rounding, gathers). What is named here means the same on every
  * set except where its comment says otherwise; only the number of lanes differs.
  *
- * The invariant: strict IEEE. A multiply and an add are fused exactly where hl_v_fma is written, and
- * the order of additions in hl_v_sum is a fixed tree, so a kernel gives the same bits in every run of
- * one set. Rejected: one function body per set (three sources drift apart) and a C++ wrapper class
- * (the core is C).
+ * The invariant: strict IEEE. A multiply and an add are fused exactly where hl_v_fma is written,
+ * and the order of additions in hl_v_sum is a fixed tree, so a kernel gives the same bits in every
+ * run of one set. Rejected: one function body per set (three sources drift apart) and a C++
+ * wrapper class (the core is C).
  *
  * Every `_n` function touches only the first n lanes of memory, 0 <= n <= HL_VL. */
 #ifndef HL_KERNELS_CPU_SIMD_H
@@ -493,8 +493,8 @@ HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
 #endif
 }
 
-/* The square of HL_VL x HL_VL lanes, transposed in place. Each round interleaves rows that are half
- * a square apart; after log2(HL_VL) rounds every lane has arrived. */
+/* The square of HL_VL x HL_VL lanes, transposed in place. Each round interleaves rows that are
+ * half a square apart; after log2(HL_VL) rounds every lane has arrived. */
 HL_SIMD void hl_v_transpose(hl_v rows[HL_VL])
 {
     hl_v next[HL_VL];
