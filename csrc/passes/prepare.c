@@ -28,6 +28,7 @@ static hl_status widen_const(hl_graph *graph, hl_value *value)
 
 hl_status hl_pass_double(hl_graph *graph)
 {
+    graph->float_dtype = HL_DTYPE_F64;
     for (int64_t i = 0; i < graph->n_values; i++) {
         hl_value *value = &graph->values[i];
         /* A resident array keeps its own type; BATCH_GATHER converts. */

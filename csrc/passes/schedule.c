@@ -62,7 +62,8 @@ static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
         y->kind == HL_VALUE_CONST || x->kind == HL_VALUE_INPUT || y->kind == HL_VALUE_INPUT ||
         x->kind == HL_VALUE_SOURCE || y->kind == HL_VALUE_SOURCE || x->store != y->store)
         return a == b;
-    if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return true;
+    /* Scalars move in CONTROL_BEGIN alone, before anything that reads them. */
+    if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return false;
     if (hl_graph_dtype(graph, a) == HL_DTYPE_U8 || hl_graph_dtype(graph, b) == HL_DTYPE_U8)
         return true;
     int64_t nx = hl_shape_numel(&x->type.shape), ny = hl_shape_numel(&y->type.shape);
@@ -277,8 +278,13 @@ static hl_status order_steps(sched_state *s)
             sorted[n++] = out->steps[step];
         }
     }
+    bool complete = n == out->n_steps;
     hl_free(out->steps);
     out->steps = sorted;
+    out->n_steps = n;
+    if (!complete)
+        return hl_status_set(HL_ERROR_INTERNAL,
+                             "schedule: an update and its readers wait for each other");
     for (int32_t r = 0, c = 0; r < out->n_regions; r++) {
         out->regions[r].first_chain = c;
         c += out->regions[r].n_chains;

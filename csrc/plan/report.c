@@ -1,0 +1,104 @@
+/* Report: what a plan is made of, as numbers and as text. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "plan/internal.h"
+
+void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
+{
+    *out_info = (hl_plan_info){
+        .arena_bytes = plan->memory.arena_bytes,
+        .slot_bytes = plan->slot_bytes,
+        .n_nodes = plan->graph->n_nodes,
+        .n_instructions = plan->schedule.n_steps,
+        .n_chains = plan->schedule.n_chains,
+        .n_regions = plan->schedule.n_regions,
+    };
+    for (int64_t i = 0; i < plan->session->n_stores; i++)
+        out_info->store_bytes += plan->session->stores[i].n *
+                                 (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
+}
+
+typedef struct text {
+    char *bytes;
+    int64_t n, capacity;
+} text;
+
+__attribute__((format(printf, 2, 3))) static hl_status add_text(text *t, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (n < 0) return hl_status_set(HL_ERROR_INTERNAL, "plan: text could not be formatted");
+    if (n >= (int)sizeof line) n = (int)sizeof line - 1;
+    HL_TRY(hl_alloc_grow((void **)&t->bytes, &t->capacity, t->n + n + 1, 1));
+    memcpy(t->bytes + t->n, line, (size_t)n + 1);
+    t->n += n;
+    return HL_OK;
+}
+
+static hl_status add_value(text *t, const hl_plan *plan, hl_id id)
+{
+    const hl_value *value = hl_graph_value(plan->graph, id);
+    const hl_place *place = &plan->memory.places[id];
+    char shape[HL_SHAPE_TEXT];
+    HL_TRY(add_text(t, " %%%d", id));
+    if (value->name) HL_TRY(add_text(t, " %s", value->name));
+    HL_TRY(add_text(t, " %s%s", hl_dtype_name(value->type.dtype),
+                    hl_shape_format(&value->type.shape, shape)));
+    if (plan->graph->values[place->root].kind != HL_VALUE_ACT) return HL_OK;
+    int64_t base = plan->memory.places[place->root].offset;
+    return add_text(t, "@%lld", (long long)(base + (place->root == id ? 0 : place->offset)));
+}
+
+static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
+{
+    const hl_step *step = &plan->schedule.steps[s];
+    const hl_node *node = &plan->graph->nodes[step->node];
+    HL_TRY(add_text(t, "      %s%s:", step->kernel->name, plan->instrs[s].elided ? " (in place)" : ""));
+    for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
+    HL_TRY(add_text(t, " ->"));
+    for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
+    if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    return add_text(t, "%s%s\n", node->scope ? "  ; " : "", node->scope ? node->scope : "");
+}
+
+static hl_status add_region(text *t, const hl_plan *plan, int32_t r)
+{
+    const hl_region *region = &plan->schedule.regions[r];
+    HL_TRY(add_text(t, "  region %d%s\n", r, region->serial ? " (serial)" : ""));
+    for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
+        const hl_chain *chain = &plan->schedule.chains[c];
+        HL_TRY(add_text(t, "    chain of %lld rows in %lld blocks\n", (long long)chain->rows,
+                        (long long)chain->n_blocks));
+        for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
+            HL_TRY(add_step(t, plan, s));
+    }
+    return HL_OK;
+}
+
+hl_status hl_plan_print(const hl_plan *plan, char **out_text)
+{
+    static const char *const segments[] = {"begin", "micro", "apply"};
+    const hl_schedule *schedule = &plan->schedule;
+    text t = {0};
+    hl_status status = HL_OK;
+    *out_text = NULL;
+    HL_GOTO(add_text(&t, "plan on %s: %d instructions, %d regions, arena %lld bytes\n",
+                     plan->session->device->name, schedule->n_steps, schedule->n_regions,
+                     (long long)plan->memory.arena_bytes));
+    for (int s = 0; s < HL_SEGMENT_COUNT; s++) {
+        HL_GOTO(add_text(&t, "%s\n", segments[s]));
+        for (int32_t r = schedule->segment_first[s]; r < schedule->segment_first[s + 1]; r++)
+            HL_GOTO(add_region(&t, plan, r));
+    }
+    *out_text = t.bytes;
+    t.bytes = NULL;
+cleanup:
+    hl_free(t.bytes);
+    return status;
+}
