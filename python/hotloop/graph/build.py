@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
@@ -14,6 +15,7 @@ from hotloop.graph.dtypes import DType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
     from hotloop.graph.symbolic import Tensor
     from hotloop.graph.trace import Trace
 

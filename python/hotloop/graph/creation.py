@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import dtypes, pointwise, seeds
 from hotloop.graph import trace as tracing
@@ -22,6 +23,7 @@ from hotloop.graph.views import expand, reshape, sizes_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
     from hotloop.graph.symbolic import Tensor
 
 __all__ = [

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, pointwise, views
 from hotloop.graph.build import Operand, add_node, axis_of, cast, is_int, is_tensor, lift, to_array

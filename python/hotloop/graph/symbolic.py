@@ -11,7 +11,7 @@ from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
 from hotloop.graph.value import Value
 
-__all__ = ["Tensor"]
+__all__ = ["Tensor", "is_device"]
 
 Dim = int | Sequence[int] | None
 
@@ -159,6 +159,11 @@ class Tensor(Value):
     __rxor__ = __xor__
 
     # ---- gradient and storage
+
+    @property
+    def data(self) -> Any:
+        """The same value; no gradient passes."""
+        return pointwise.detach(self)
 
     def contiguous(self) -> Tensor:
         """Itself: every value is contiguous."""
@@ -761,11 +766,15 @@ class Tensor(Value):
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype = arg.dtype
-            elif isinstance(arg, bool) or arg is None or _is_device(arg):
+            elif isinstance(arg, bool) or arg is None or is_device(arg):
                 continue
             else:
                 dtype = arg
         return self if dtype is None else cast(lift(self), dtypes.parse(dtype))
+
+    def cast(self, dtype: Any) -> Tensor:
+        """In another dtype."""
+        return cast(lift(self), dtypes.parse(dtype))
 
     def type(self, dtype: Any) -> Tensor:
         """In another dtype."""
@@ -812,7 +821,8 @@ class Tensor(Value):
         return self
 
 
-def _is_device(value: Any) -> bool:
+def is_device(value: Any) -> bool:
+    """Whether a value is a device or the name of one, as torch spells them."""
     if isinstance(value, str) and not isinstance(value, DType):
         return value.partition(":")[0] in ("cpu", "cuda", "auto", "gpu", "mps", "meta")
     return type(value).__name__ == "device"

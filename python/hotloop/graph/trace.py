@@ -23,6 +23,7 @@ from hotloop.graph import dtypes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
     from hotloop._core import Graph
     from hotloop.graph.symbolic import Tensor
 
@@ -96,6 +97,8 @@ class Trace:
     ----------
     scalars : dict
         Name to schedule of each :func:`hotloop.scalar` that forward used.
+    stores : dict or None
+        The persistent stores that ``leaf_for`` declared in the graph.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Trace:
         self.training = training
         self.seed = seed
         self.scalars: dict[str, Any] = {}
+        self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         self._leaves: dict[int, Tensor] = {}
         self._owners: dict[int, Any] = {}

@@ -1,0 +1,46 @@
+"""Dropout layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotloop.errors import ConfigError
+from hotloop.nn import functional as F
+from hotloop.nn.module import Module
+
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d"]
+
+
+class _Dropout(Module):
+    """What dropout layers share: a probability; ``inplace`` means nothing."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ConfigError(f"{type(self).__name__}: p must lie in [0, 1], got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """In training: each element 0 with probability p, else times ``1 / (1 - p)``."""
+
+    def forward(self, input: Any) -> Any:
+        return F.dropout(input, self.p, self.training)
+
+
+class Dropout1d(_Dropout):
+    """In training: whole channels of ``(N, C, L)`` or ``(C, L)`` are dropped."""
+
+    def forward(self, input: Any) -> Any:
+        return F.dropout1d(input, self.p, self.training)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps SELU's mean and variance."""
+
+    def forward(self, input: Any) -> Any:
+        return F.alpha_dropout(input, self.p, self.training)

@@ -1,0 +1,89 @@
+"""Dropout and its kin: masks by hotloop's counter-based generator, never stored.
+
+Each call has a stream of its own (module path and count), so the same model draws the same masks
+for a sample whatever the batch size, the number of threads or of micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph import pointwise
+from hotloop.graph import trace as tracing
+from hotloop.graph.build import Operand, add_node, cast, lift_float
+from hotloop.graph.views import reshape
+
+if TYPE_CHECKING:
+    from hotloop.graph.symbolic import Tensor
+
+__all__ = ["alpha_dropout", "dropout", "dropout1d"]
+
+
+def _check_p(p: float, what: str) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ConfigError(f"{what}: p must lie in [0, 1], got {p}")
+
+
+def _mask(shape: Sequence[int], p: float, kind: str) -> Tensor:
+    """0 with probability p, else 1 / (1 - p)."""
+    trace = tracing.current(kind)
+    sizes = tuple(shape)
+    made = add_node(
+        "dropout_mask",
+        trace.control(),
+        shape=sizes or (1,),
+        p=float(p),
+        stream=trace.stream(kind),
+        seed=trace.seed,
+    )
+    return made if sizes else reshape(made, ())
+
+
+def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """In training: each element 0 with probability p, else times ``1 / (1 - p)``.
+
+    Srivastava et al. 2014. 16 random bits decide, so p is met to within 2**-16.
+    """
+    _check_p(p, "dropout")
+    x = lift_float(input, "dropout")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return x * 0.0
+    return x * cast(_mask(x.shape, p, "dropout"), x.dtype)
+
+
+def dropout1d(
+    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """As dropout for whole channels of ``(N, C, L)``, or of one sample ``(C, L)``."""
+    _check_p(p, "dropout1d")
+    x = lift_float(input, "dropout1d")
+    if x.ndim not in (2, 3):
+        raise ShapeError(f"dropout1d: input must be (N, C, L) or (C, L), got shape {x.shape}")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return x * 0.0
+    mask = _mask((*((1,) if x.ndim == 2 else ()), *x.shape[:-1], 1), p, "dropout1d")
+    mask = reshape(mask, (*x.shape[:-1], 1))
+    return x * cast(mask, x.dtype)
+
+
+def alpha_dropout(
+    input: Operand, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Dropout that keeps SELU's mean and variance (Klambauer et al. 2017)."""
+    _check_p(p, "alpha_dropout")
+    x = lift_float(input, "alpha_dropout")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return x * 0.0
+    alpha = -1.7580993408473766
+    a = ((1.0 - p) * (1.0 + p * alpha * alpha)) ** -0.5
+    b = -a * alpha * p
+    kept = _mask(x.shape, p, "alpha_dropout") > 0
+    return pointwise.where(kept, x, alpha) * a + b

@@ -1,0 +1,170 @@
+"""Layout: where a model's values lie in the persistent stores that plans share.
+
+One flat float32 store "param": what learns first, then what is frozen, in the order of their
+names; a tied set is one slot. Buffers lie in one store per dtype: "buffer" (float32), "counter"
+(int64), "buffer.bool" and so on. The same layout serves training, evaluation and prediction, so
+that all their plans read the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hotloop.errors import TraceError
+from hotloop.graph.trace import Trace
+from hotloop.nn.parameter import Parameter, Variable
+from hotloop.training.patterns import select
+
+if TYPE_CHECKING:
+    from hotloop.nn.module import Module
+
+__all__ = ["Layout", "Slot", "resolve_lazy"]
+
+
+class Slot(NamedTuple):
+    """A value's place: ``size`` elements of ``store`` from ``offset`` on."""
+
+    name: str
+    owner: Variable
+    store: str
+    offset: int
+    size: int
+
+
+def _store_of(owner: Variable) -> str:
+    if isinstance(owner, Parameter):
+        return "param"
+    stores = {"float32": "buffer", "int64": "counter"}
+    return stores.get(owner.dtype, f"buffer.{owner.dtype}")
+
+
+class Layout:
+    """Slots of all parameters and buffers of a model (and of its loss).
+
+    Parameters
+    ----------
+    *modules : Module
+        The model first; a loss with parameters or buffers after it.
+    freeze, unfreeze : sequence of str, optional
+        Patterns of parameters that do not learn, and of those that do though they were frozen
+        (by ``freeze`` or ``requires_grad_(False)``); see :mod:`hotloop.training.patterns`.
+
+    Attributes
+    ----------
+    slots : list of Slot
+        Trainable parameters, frozen parameters, buffers.
+    n_trainable : int
+        How many slots, from the first on, learn.
+
+    Raises
+    ------
+    ConfigError
+        If a pattern covers no parameter.
+    """
+
+    def __init__(
+        self,
+        *modules: Module,
+        freeze: Sequence[str] | None = None,
+        unfreeze: Sequence[str] | None = None,
+    ) -> None:
+        parameters: dict[int, tuple[str, Parameter]] = {}
+        buffers: dict[int, tuple[str, Variable]] = {}
+        for module in modules:
+            for name, parameter in module.named_parameters():
+                parameters.setdefault(id(parameter), (name, parameter))
+            for name, buffer in module.named_buffers():
+                buffers.setdefault(id(buffer), (name, buffer))
+        names = [name for name, _ in parameters.values()]
+        held = set(select("freeze", freeze or (), names))
+        freed = set(select("unfreeze", unfreeze or (), names))
+        learns: list[tuple[str, Variable]] = []
+        fixed: list[tuple[str, Variable]] = []
+        for name, parameter in parameters.values():
+            trainable = name in freed or (parameter.requires_grad and name not in held)
+            (learns if trainable else fixed).append((name, parameter))
+        self.slots: list[Slot] = []
+        self.n_trainable = len(learns)
+        self._stores: dict[str, tuple[str, int]] = {}
+        self._by_owner: dict[int, Slot] = {}
+        for name, owner in (*learns, *fixed, *buffers.values()):
+            self._place(name, owner)
+
+    def _place(self, name: str, owner: Variable) -> None:
+        store = _store_of(owner)
+        dtype, offset = self._stores.get(store, (str(owner.dtype), 0))
+        slot = Slot(name, owner, store, offset, owner.numel())
+        self._stores[store] = (dtype, offset + slot.size)
+        self.slots.append(slot)
+        self._by_owner[id(owner)] = slot
+
+    @property
+    def trainable(self) -> list[Slot]:
+        """The slots of the parameters that learn, without gaps from offset 0."""
+        return self.slots[: self.n_trainable]
+
+    def stores(self) -> dict[str, tuple[str, int]]:
+        """Store name to (dtype, number of elements)."""
+        return dict(self._stores)
+
+    def variables(self) -> list[Variable]:
+        """The parameters and buffers in the order of their slots."""
+        return [slot.owner for slot in self.slots]
+
+    def places(self) -> list[tuple[Variable, str, int]]:
+        """Parameter or buffer, store and offset of each slot."""
+        return [(slot.owner, slot.store, slot.offset) for slot in self.slots]
+
+    def slot_of(self, owner: Variable) -> Slot:
+        """The slot of a parameter or buffer.
+
+        Raises
+        ------
+        TraceError
+            If the model does not have it.
+        """
+        slot = self._by_owner.get(id(owner))
+        if slot is None:
+            raise TraceError(
+                f"{type(owner).__name__} of shape {owner.shape}: must be registered in the model "
+                "to be used in forward, got one that is not; assign it to an attribute of a "
+                "module, and lists of modules to an nn.ModuleList"
+            )
+        return slot
+
+    def leaf_for(self, trace: Trace, owner: Variable) -> int:
+        """Makes the leaf of a parameter or buffer; what :class:`Trace` takes.
+
+        The graph is told of the stores when it gets its first leaf.
+        """
+        slot = self.slot_of(owner)
+        if trace.stores is not self._stores:
+            for name, (dtype, n) in self._stores.items():
+                trace.graph.store(name, dtype, n)
+            trace.stores = self._stores
+        make = trace.graph.param if isinstance(owner, Parameter) else trace.graph.state
+        return make(slot.name, str(owner.dtype), owner.shape, slot.store, slot.offset)
+
+
+def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> None:
+    """Gives lazy layers their shapes by tracing ``model`` once into a graph that is dropped.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers nothing is done.
+    inputs : sequence of (dtype, shape)
+        Of forward's arguments.
+    """
+    if not any(parameter.is_lazy for parameter in model.parameters()):
+        return
+    from hotloop import _core
+
+    graph = _core.Graph()
+
+    def leaf_for(trace: Trace, owner: Variable) -> int:
+        return graph.source(owner.qualified_name, str(owner.dtype), owner.shape)
+
+    with Trace(graph, leaf_for) as trace:
+        model(*(trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)))

@@ -1,0 +1,210 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hotloop.errors import ShapeError
+from hotloop.nn import functional as F
+from hotloop.nn.linear import check_sizes
+from hotloop.nn.module import Module
+from hotloop.nn.parameter import Buffer, Parameter
+from hotloop.nn.recipes import Constant
+
+__all__ = ["BatchNorm1d", "LayerNorm", "RMSNorm"]
+
+
+class BatchNorm1d(Module):
+    """Normalisation per channel by batch statistics (Ioffe and Szegedy 2015).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C)`` or ``(N, C, L)``.
+    eps : float
+        Added to the variance.
+    momentum : float or None
+        The share of the batch in the running statistics; None: their plain average.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Attributes
+    ----------
+    running_mean, running_var, num_batches_tracked : Buffer or None
+        Statistics, the variance unbiased, and the training steps so far.
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Buffer | None
+    running_var: Buffer | None
+    num_batches_tracked: Buffer | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_sizes("BatchNorm1d", num_features=num_features)
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        shape = (num_features,)
+        self.register_parameter(
+            "weight", Parameter.of_recipe(shape, Constant(1.0)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
+        )
+        track = track_running_stats
+        self.register_buffer("running_mean", np.zeros(shape, np.float32) if track else None)
+        self.register_buffer("running_var", np.ones(shape, np.float32) if track else None)
+        self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if track else None)
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim not in (2, 3) or input.shape[1] != self.num_features:
+            raise ShapeError(
+                f"input must be (N, {self.num_features}) or (N, {self.num_features}, L), got "
+                f"input of shape {tuple(input.shape)}"
+            )
+        momentum: Any = self.momentum
+        updates = self.training and self.track_running_stats
+        if updates and self.num_batches_tracked is not None:
+            count = self.num_batches_tracked + 1
+            self.num_batches_tracked.assign(count)
+            if momentum is None:
+                momentum = 1.0 / count.float()
+        return F.batch_norm(
+            input,
+            self.running_mean if updates or not self.training else None,
+            self.running_var if updates or not self.training else None,
+            self.weight,
+            self.bias,
+            training=self.training or self.running_mean is None,
+            momentum=momentum,
+            eps=self.eps,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+        )
+
+
+def _trailing(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    check_sizes("normalized_shape", **{f"dim {i}": size for i, size in enumerate(shape)})
+    return shape
+
+
+class LayerNorm(Module):
+    """Normalisation over the last dims (Ba et al. 2016).
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The last dims of the input, normalised together.
+    eps : float
+        Added to the variance.
+    elementwise_affine : bool
+        Whether weight (and bias) are learnt.
+    bias : bool
+        Whether there is a bias beside the weight.
+    device, dtype
+        Taken for torch's sake.
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = shape = _trailing(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = affine = elementwise_affine
+        self.register_parameter(
+            "weight", Parameter.of_recipe(shape, Constant(1.0)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
+        )
+
+    def forward(self, input: Any) -> Any:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}"
+            + (f", bias={self.bias is not None}" if self.elementwise_affine else "")
+        )
+
+
+class RMSNorm(Module):
+    """Division by the root mean square of the last dims (Zhang and Sennrich 2019).
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The last dims of the input, normalised together.
+    eps : float, optional
+        Added to the mean square; by default the dtype's distance from 1 to the next number.
+    elementwise_affine : bool
+        Whether a weight is learnt.
+    device, dtype
+        Taken for torch's sake.
+    """
+
+    weight: Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = shape = _trailing(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter(
+            "weight", Parameter.of_recipe(shape, Constant(1.0)) if elementwise_affine else None
+        )
+
+    def forward(self, input: Any) -> Any:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )

@@ -1,0 +1,398 @@
+"""Parameter and Buffer: the values a module owns.
+
+Both are tensors: used in ``forward`` they become leaves of the running trace. Outside of it they
+hold an array on the host, which is what training reads from and writes back to. A parameter's
+initial value is a recipe until someone asks for it; loaded values are never drawn again.
+
+Invariant: the array a variable holds is never written to, only replaced. So handing out read-only
+views is safe, and keeping the initial value costs nothing until it changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.graph import dtypes, seeds
+from hotloop.graph import trace as tracing
+from hotloop.graph.build import to_array
+from hotloop.graph.dtypes import DType
+from hotloop.graph.symbolic import Tensor
+from hotloop.nn.recipes import Array, Constant, Recipe, Values
+
+if TYPE_CHECKING:
+    from hotloop.graph.trace import Trace
+    from hotloop.nn.module import Module
+
+__all__ = ["Buffer", "Parameter", "ReadOnlyArray", "Variable"]
+
+_unowned = itertools.count()
+
+
+class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
+    """A view of a parameter's value; writing to it says what to use instead."""
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise ConfigError(
+            "parameter.data: is a read-only view, got a write; use parameter.copy_(array), "
+            "nn.init or load_state_dict"
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.flags.writeable:
+            self._refuse()
+        super().__setitem__(key, value)
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_") and not name.startswith("_"):
+            return self._refuse
+        raise AttributeError(name)
+
+
+def frozen(array: Array) -> Array:
+    """The array, contiguous and no longer writeable; copied when it was not ours."""
+    array.setflags(write=False)
+    return array
+
+
+class Variable(Tensor):
+    """What Parameter and Buffer share: an array, a name, and a leaf in each trace."""
+
+    def __init__(self, shape: tuple[int, ...] | None, dtype: DType, recipe: Recipe) -> None:
+        self._dims = shape
+        self._kind = dtype
+        self._recipe = recipe
+        self._value: Array | None = None
+        self._owner: weakref.ref[Module] | None = None
+        self._name = ""
+        self._number = next(_unowned)
+        self._version = 0
+
+    # ---- as a tensor
+
+    @property
+    def trace(self) -> Trace:
+        """The running trace; outside of forward an error."""
+        return tracing.current(f"{self._title()} in a computation")
+
+    @property
+    def id(self) -> int:
+        """Its leaf's number in the running trace."""
+        return self.id_in(self.trace)
+
+    def id_in(self, trace: Trace) -> int:
+        """Its leaf's number in a trace."""
+        return trace.leaf(self).id_in(trace)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dims."""
+        if self._dims is None:
+            raise ConfigError(
+                f"{self._title()}: its shape is known after the first batch (lazy layer); "
+                "run model(batch) or train first"
+            )
+        return self._dims
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the values."""
+        return self._kind
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the shape is still unknown."""
+        return self._dims is None
+
+    @property
+    def data(self) -> Any:
+        """Its value as a read-only view; in ``forward``, the tensor without gradient."""
+        if tracing.active() is not None:
+            return self.detach()
+        return self.value().view(ReadOnlyArray)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise ConfigError(
+            f"{self._title()}.data: cannot be replaced, got {type(value).__name__}; use "
+            "copy_(array), nn.init or load_state_dict"
+        )
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    # ---- its name
+
+    def attach(self, owner: Module, name: str) -> None:
+        """Notes the module that holds it; the first one that still does gives the name."""
+        held = self._owner() if self._owner is not None else None
+        if held is None or held.variable(self._name) is not self:
+            self._owner, self._name = weakref.ref(owner), name
+
+    @property
+    def qualified_name(self) -> str:
+        """Its path from the outermost module, ``"body.0.weight"``."""
+        owner = self._owner() if self._owner is not None else None
+        if owner is None:
+            return f"{type(self).__name__.lower()}.{self._number}"
+        path = owner.path
+        return f"{path}.{self._name}" if path else self._name
+
+    def _title(self) -> str:
+        return f"{type(self).__name__} {self.qualified_name}"
+
+    # ---- its value
+
+    @property
+    def version(self) -> int:
+        """Grows whenever the value on the host is replaced."""
+        return self._version
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is a value yet, and not only the recipe of one."""
+        return self._value is not None
+
+    def value(self, seed: int | None = None) -> Array:
+        """The value, read-only, drawn if that was not done yet.
+
+        Parameters
+        ----------
+        seed : int, optional
+            The configuration's; ``hl.manual_seed`` goes first, 42 is last.
+        """
+        if self._value is None:
+            drawn = self._recipe.draw(
+                self.shape, seeds.seed_or(seed), f"init.{self.qualified_name}"
+            )
+            self._value = frozen(np.ascontiguousarray(drawn, str(self._kind)).reshape(self.shape))
+        return self._value
+
+    def numpy(self) -> Array:
+        """A copy of the value.
+
+        Raises
+        ------
+        TraceError
+            In ``forward``, where the value at run time is not known.
+        """
+        if tracing.active() is not None:
+            self._refuse(f"{self._title()}.numpy()")
+        return self.value().copy()
+
+    def item(self) -> Any:
+        """The only element as a Python number; not in ``forward``."""
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The value as nested lists; not in ``forward``."""
+        return self.numpy().tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.numpy(), dtype)
+
+    def set_value(self, array: Any, *, initial: bool = False) -> None:
+        """Replaces the value by a copy of ``array``.
+
+        Parameters
+        ----------
+        array : array
+            Of the same shape; converted to the variable's dtype.
+        initial : bool
+            Whether ``reset`` comes back to it.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes differ.
+        """
+        value = np.array(to_host(array), str(self._kind), order="C")
+        if self._dims is not None and value.shape != self._dims:
+            raise ShapeError(
+                f"{self._title()}: the value's shape must be {self._dims}, got {value.shape}"
+            )
+        self._dims = value.shape
+        self._value = frozen(value)
+        if initial:
+            self._recipe = Values(self._value)
+        self._version += 1
+
+    def set_recipe(self, recipe: Recipe) -> None:
+        """Makes ``recipe`` the initial value; a value that was there is dropped."""
+        if tracing.active() is not None:
+            raise TraceError(f"{self._title()}: cannot be initialised inside forward")
+        self._recipe = recipe
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the initial value."""
+        self._value = None
+        self._version += 1
+
+    def copy_(self, array: Any) -> Any:
+        """Replaces the value (and what ``reset`` comes back to) by a copy of an array."""
+        if tracing.active() is not None:
+            self._refuse_in_place("copy_")
+        self.set_value(array, initial=True)
+        return self
+
+    def fill_(self, value: float) -> Any:
+        """Sets every element to a number."""
+        self.set_recipe(Constant(float(value)))
+        return self
+
+    def zero_(self) -> Any:
+        """Sets every element to 0."""
+        return self.fill_(0.0)
+
+    def _refuse_in_place(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{self._title()}.{what}(): cannot change inside forward; use a buffer and "
+            "buffer.assign(value)"
+        )
+
+    # ---- copies and files
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.is_lazy:
+            self.value()  # a copy has the same numbers, whatever its name will be
+        return {**self.__dict__, "_owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._number = next(_unowned)
+        if self._value is not None:
+            frozen(self._value)
+
+    def __repr__(self) -> str:
+        if self.is_lazy:
+            return f"{type(self).__name__}(lazy, dtype={self.dtype})"
+        return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
+
+
+class Parameter(Variable):
+    """A tensor that learns, float32; assigned to a module's attribute it is registered.
+
+    Parameters
+    ----------
+    data : array, Tensor function's array, or shape-giving array
+        The initial value; copied. ``nn.Parameter(hl.zeros(3))``, ``nn.Parameter(np.ones(3))``.
+    requires_grad : bool
+        False: frozen, it keeps its value.
+
+    Raises
+    ------
+    ConfigError
+        For integers, which cannot learn.
+    """
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        array = to_host(data)
+        if array.dtype.kind != "f" and requires_grad:
+            raise ConfigError(
+                f"Parameter: must be given floats, got {array.dtype}; use requires_grad=False or "
+                "a buffer"
+            )
+        array = frozen(np.array(array, np.float32, order="C"))
+        super().__init__(array.shape, dtypes.float32, Values(array))
+        self.requires_grad = bool(requires_grad)
+
+    @classmethod
+    def of_recipe(cls, shape: tuple[int, ...] | None, recipe: Recipe) -> Parameter:
+        """A parameter whose initial value is drawn when it is needed; shape None: lazy."""
+        self = cls.__new__(cls)
+        Variable.__init__(self, shape, dtypes.float32, recipe)
+        self.requires_grad = True
+        return self
+
+    def resolve(self, shape: tuple[int, ...], recipe: Recipe) -> None:
+        """Gives a lazy parameter its shape and recipe."""
+        self._dims = shape
+        self._recipe = recipe
+
+    def requires_grad_(self, requires_grad: bool = True) -> Parameter:
+        """Sets whether it learns."""
+        self.requires_grad = bool(requires_grad)
+        return self
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Parameter:
+        """Normal initial values; see :func:`hotloop.nn.init.normal_`."""
+        from hotloop.nn import init
+
+        init.normal_(self, mean, std)
+        return self
+
+    def uniform_(self, a: float = 0.0, b: float = 1.0) -> Parameter:
+        """Uniform initial values; see :func:`hotloop.nn.init.uniform_`."""
+        from hotloop.nn import init
+
+        init.uniform_(self, a, b)
+        return self
+
+
+class Buffer(Variable):
+    """A value that a module keeps and does not learn: running statistics, masks, counters.
+
+    Parameters
+    ----------
+    data : array
+        The initial value; copied. float64 becomes float32, other dtypes stay.
+    persistent : bool
+        Whether ``state_dict`` has it.
+    """
+
+    def __init__(self, data: Any, persistent: bool = True) -> None:
+        array = frozen(np.array(to_array(to_host(data), "buffer"), order="C"))
+        super().__init__(array.shape, dtypes.parse(array.dtype), Values(array))
+        self.persistent = bool(persistent)
+
+    def assign(self, value: Any) -> None:
+        """In ``forward``: makes ``value`` what the buffer holds after this training step.
+
+        What forward reads from it afterwards is ``value``. Evaluation and prediction change
+        nothing. Outside of ``forward`` it is :meth:`copy_`.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes differ.
+        """
+        trace = tracing.active()
+        if trace is None:
+            self.copy_(value)
+            return
+        from hotloop.graph.build import lift
+
+        trace.assign(self, lift(value, trace, f"{self._title()}.assign"))
+
+
+def to_host(value: Any) -> Array:
+    """A NumPy array from an array, a parameter or buffer, or a torch tensor (of any device)."""
+    if isinstance(value, Variable):
+        return value.value()
+    if isinstance(value, Tensor):
+        raise TraceError(
+            f"value: must be an array, got a symbolic tensor of shape {value.shape}; values do "
+            "not exist while forward is traced"
+        )
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+        value = value.numpy()
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ConfigError(f"value: must be an array of numbers, got dtype {array.dtype}")
+    return array
