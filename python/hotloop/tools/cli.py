@@ -1,0 +1,123 @@
+"""The command line: ``hotloop demo | train | plan | doctor | inspect``.
+
+Each command is a function of its parsed arguments that returns the exit status, and imports what
+it needs itself, so that ``hotloop --help`` and ``hotloop inspect`` start at once. An error of
+hotloop's is one sentence and status 1; a mistake in the command line is argparse's status 2;
+Ctrl-C is 130, as a shell expects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.demo import run_demo
+
+    return run_demo(arguments.picture)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.runfile import train_file
+
+    train_file(arguments.file)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.planning import plan_demo, plan_file
+
+    print(plan_demo() if arguments.file is None else plan_file(arguments.file, arguments.batch))
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.machine import doctor
+
+    print(doctor())
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.inspection import inspect_file
+
+    print(inspect_file(arguments.file))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from hotloop._version import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="hotloop", description="Trains neural networks, fast by default."
+    )
+    parser.add_argument("--version", action="version", version=f"hotloop {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="train a model on real data, in seconds")
+    demo.add_argument(
+        "--picture",
+        metavar="FILE",
+        default="digits.png",
+        help="where to draw loss and accuracy, if matplotlib is installed (default: %(default)s)",
+    )
+    demo.set_defaults(run=_demo)
+
+    train = commands.add_parser("train", help="train as a TOML file says")
+    train.add_argument("file", metavar="run.toml", help="model, data and configuration")
+    train.set_defaults(run=_train)
+
+    plan = commands.add_parser("plan", help="print the plan of the demo's step, or of a saved model")
+    plan.add_argument("file", nargs="?", metavar="FILE", help="a model that hotloop saved")
+    plan.add_argument(
+        "--batch", type=int, default=256, help="rows of the saved model's batch (default: 256)"
+    )
+    plan.set_defaults(run=_plan)
+
+    doctor = commands.add_parser("doctor", help="what this machine and this installation can do")
+    doctor.set_defaults(run=_doctor)
+
+    inspect = commands.add_parser("inspect", help="what a saved model file holds")
+    inspect.add_argument("file", metavar="FILE", help="a safetensors file")
+    inspect.set_defaults(run=_inspect)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Without the program's name; by default the process's own arguments.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    from hotloop.errors import HotloopError, TrainingInterrupted
+
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except TrainingInterrupted as error:
+        print(f"hotloop: {error}", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `hotloop plan | head`: the reader has what it wanted, and Python's own flush at exit
+        # must not meet the closed pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except HotloopError as error:
+        print(f"hotloop: error: {error}", file=sys.stderr)
+        return 1
+    return status

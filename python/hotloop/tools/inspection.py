@@ -1,0 +1,104 @@
+"""``hotloop inspect``: what a safetensors file holds, read without loading its tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import CheckpointError
+from hotloop.training.progress import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["inspect_file"]
+
+_BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32,
+    "F32": 32, "U64": 64, "I64": 64, "F64": 64,
+}  # fmt: skip
+_MOST_CHARACTERS = 200
+
+
+def inspect_file(path: str | os.PathLike[str]) -> str:
+    """Describes a file: who wrote it, what it predicts, its tensors.
+
+    Parameters
+    ----------
+    path : path-like
+        A safetensors file, hotloop's or another program's.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be read as safetensors.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = os.fspath(path)
+    try:
+        size = os.path.getsize(path)
+        with safe_open(path, framework="numpy") as file:
+            metadata = dict(file.metadata() or {})
+            slices = [(name, file.get_slice(name)) for name in file.keys()]
+            tensors = [(name, s.get_dtype(), tuple(s.get_shape())) for name, s in slices]
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"inspect: {path} cannot be read: {error}") from error
+    lines = [f"{path}: {format_bytes(size)}"]
+    lines += _describe_model(metadata.pop("hotloop", None))
+    lines += [f"{name}: {_shorten(text)}" for name, text in metadata.items()]
+    lines += ["", *_table(tensors)]
+    return "\n".join(lines)
+
+
+def _shorten(text: str) -> str:
+    cut = len(text) - _MOST_CHARACTERS
+    return text if cut <= 0 else f"{text[:_MOST_CHARACTERS]}... ({cut:,} more characters)"
+
+
+def _describe_model(text: str | None) -> Iterator[str]:
+    """What hotloop wrote about the model; a file is foreign input, so nothing is taken for sure."""
+    if text is None:
+        yield "not written by hotloop"
+        return
+    try:
+        described: dict[str, Any] = json.loads(text)
+        yield f"model: {described['class']} (format {described['format']})"
+        fitted = described.get("fitted")
+        if fitted is None:
+            yield "untrained: holds values, no predict graph"
+            return
+        for name, dtype, shape in fitted["fields"]:
+            yield f"input {name}: {dtype} ({', '.join(map(str, ['rows', *shape]))})"
+        if fitted["classes"] is not None:
+            yield f"classes: {_shorten(', '.join(map(str, fitted['classes'])))}"
+        if fitted["link"] is not None:
+            yield f"probabilities by: {fitted['link']}"
+        for graph in described["graphs"]:
+            yield f"predict graph: batch {graph['batch']}, {len(graph['nodes'])} nodes"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        yield "model: hotloop's description of it is damaged"
+
+
+def _table(tensors: list[tuple[str, str, tuple[int, ...]]]) -> Iterator[str]:
+    rows = []
+    n_values = n_bytes = 0
+    for name, dtype, shape in tensors:
+        count = 1
+        for dim in shape:
+            count *= dim
+        n_values += count
+        n_bytes += count * _BITS.get(dtype, 0) // 8
+        rows.append((name, dtype, str(shape), f"{count:,}"))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    for name, dtype, shape_text, count_text in rows:
+        yield (
+            f"{name:<{widths[0]}}  {dtype:<{widths[1]}}  {shape_text:<{widths[2]}}  "
+            f"{count_text:>{widths[3]}}"
+        )
+    yield f"{len(rows)} tensors, {n_values:,} values, {format_bytes(n_bytes)}"

@@ -1,0 +1,86 @@
+"""``doctor``: what this machine and this installation can do, for a user and for a bug report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from typing import Any
+
+__all__ = ["Doctor", "doctor"]
+
+_NEEDED = ("numpy", "safetensors", "tqdm")
+_EXTRAS = (("matplotlib", "result.plot()"), ("pandas", "result.to_pandas()"))
+_VARIABLES = ("HOTLOOP_CPU", "HOTLOOP_NUM_THREADS")
+
+
+class Doctor(dict[str, dict[str, Any]]):
+    """Facts by section; printing it gives them as text, one fact a line."""
+
+    def __str__(self) -> str:
+        width = max(len(name) for section in self.values() for name in section)
+        blocks = []
+        for title, facts in self.items():
+            lines = [f"  {name:<{width}}  {_as_text(value)}" for name, value in facts.items()]
+            blocks.append("\n".join([title, *lines]))
+        return "\n\n".join(blocks)
+
+    __repr__ = __str__
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def doctor() -> Doctor:
+    """Looks at the machine, the build and the packages around it; trains nothing.
+
+    Returns
+    -------
+    Doctor
+        A dict of sections ("machine", "build", "backends", "packages", "environment"), each a dict
+        of facts; print it.
+
+    Examples
+    --------
+    >>> print(hl.doctor())  # doctest: +SKIP
+    """
+    from hotloop import _core
+
+    cpu = _core.cpu_info()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    backends = _core.backends()
+    report = Doctor()
+    report["machine"] = {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "C library": " ".join(platform.libc_ver()) or "unknown",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "interpreter": sys.executable,
+        "processor": cpu["name"],
+        "processors": f"{usable} usable of {os.cpu_count()}",
+        "threads": cpu["threads"],
+        "instruction sets": cpu["isa"],
+    }
+    report["build"] = {"hotloop": _core.__version__, **_core.build_info()}
+    report["backends"] = {
+        "available": backends,
+        "GPU": "cuda" if "cuda" in backends else "none: this version trains on the CPU",
+    }
+    report["packages"] = {
+        **{name: _version(name) or "MISSING: pip install " + name for name in _NEEDED},
+        **{name: _version(name) or f"not installed ({use} needs it)" for name, use in _EXTRAS},
+    }
+    report["environment"] = {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    return report

@@ -1,0 +1,130 @@
+"""``plan``: what a training step or a prediction will do, before anything runs.
+
+The plans shown are those that ``train`` and ``predict`` make, made in the same way; nothing is
+run, so nothing but the model's initial values is drawn.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from hotloop.training.progress import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from hotloop import _core
+    from hotloop.nn.module import Module
+    from hotloop.training.config import TrainingConfig
+
+__all__ = ["PlanReport", "plan", "plan_demo", "plan_file"]
+
+
+class PlanReport:
+    """A plan as numbers and as text; printing it gives both.
+
+    Attributes
+    ----------
+    info : dict
+        Bytes of arena, slots and stores; numbers of nodes, instructions, chains and regions; the
+        floating-point operations of a step.
+    device : str
+        Where it would run.
+    text : str
+        Regions, chains, kernels, shapes and offsets.
+    """
+
+    def __init__(self, made: _core.Plan, device: str) -> None:
+        self.info: dict[str, Any] = made.info()
+        self.device = device
+        self.text = str(made)
+
+    def __str__(self) -> str:
+        info = self.info
+        return (
+            f"on {self.device}\n"
+            f"memory: {format_bytes(info['arena_bytes'])} activations and scratch, "
+            f"{format_bytes(info['store_bytes'])} parameters and state, "
+            f"{format_bytes(info['slot_bytes'])} batch\n"
+            f"work: {format_count(float(info['flops']))}flop in {info['n_instructions']} "
+            f"instructions, {info['n_chains']} chains, {info['n_regions']} regions\n\n{self.text}"
+        )
+
+    __repr__ = __str__
+
+
+def plan(
+    model: Module,
+    datamodule: Any,
+    training_config: TrainingConfig | None = None,
+    **overrides: Any,
+) -> PlanReport:
+    """The plan of a full batch's training step.
+
+    Parameters
+    ----------
+    model, datamodule, training_config, **overrides
+        As for :func:`hotloop.train`.
+
+    Returns
+    -------
+    PlanReport
+
+    Raises
+    ------
+    ConfigError, ShapeError, DataError, TraceError
+        As ``train`` would.
+
+    Examples
+    --------
+    >>> print(hl.plan(net, (X, y), batch_size=64))  # doctest: +SKIP
+    """
+    from hotloop.data.module import as_datamodule
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.fit import Run
+    from hotloop.training.fitted import exclusive
+
+    config = TrainingConfig.resolve(training_config, overrides)
+    config.check_supported()
+    with exclusive(model, "plan"):
+        run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
+        run.prepare()
+        made, _, _ = run._train_plans[0]
+        return PlanReport(made, run.device.name)
+
+
+def plan_demo() -> PlanReport:
+    """The plan of the step that ``hotloop demo`` trains with."""
+    from hotloop.tools.demo import demo_parts
+
+    return plan(*demo_parts())
+
+
+def plan_file(path: str | os.PathLike[str], batch: int = 256) -> PlanReport:
+    """The plan by which a saved model predicts.
+
+    Parameters
+    ----------
+    path : path-like
+        What ``result.save`` wrote.
+    batch : int
+        Rows; the smallest recorded size that holds them is shown, else the largest.
+
+    Returns
+    -------
+    PlanReport
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be read, or holds no predict graph.
+    """
+    from hotloop import _core
+    from hotloop.training.runtime import open_device
+    from hotloop.training.saving import load
+
+    loaded = load(path)
+    graphs = loaded._graphs
+    recorded = next((g for g in graphs if g.batch >= batch), graphs[-1])
+    device = open_device("cpu", "auto").name
+    return PlanReport(_core.Plan(loaded._session, recorded._graph), device)

@@ -1,0 +1,157 @@
+"""``hotloop train run.toml``: a run written down as a file.
+
+    model = "net.py:Net"            # a Module class or a function without arguments
+    save = "net.safetensors"        # optional
+    picture = "net.png"             # optional, needs matplotlib
+
+    [data]                          # arrays, and any keyword of DataModule.from_arrays
+    x = "train.npz:x"               # or "x.npy"
+    y = "train.npz:y"
+    val = 0.2
+    batch_size = 64
+
+    [training]                      # any field of TrainingConfig
+    max_epochs = 20
+
+Paths are relative to the file. Data is read from .npy and .npz without pickle; the model is the
+user's own Python file, which is executed, as `python net.py` would.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from hotloop.nn.module import Module
+    from hotloop.training.result import TrainResult
+
+__all__ = ["train_file"]
+
+_KEYS = ("model", "save", "picture", "data", "training")
+
+
+def train_file(path: str | os.PathLike[str]) -> TrainResult:
+    """Trains as a TOML file says; saves model and picture where it says so.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    TrainResult
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, no TOML, or has a key that is unknown.
+    DataError
+        If an array cannot be read.
+    """
+    from hotloop.data.module import DataModule
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.fit import train
+
+    path = Path(path)
+    run = _read(path)
+    config = TrainingConfig(**_table(path, run, "training", required=False))
+    options = _table(path, run, "data", required=True)
+    x = _array(path, options.pop("x", None), "x")
+    y = _array(path, options.pop("y", None), "y")
+    try:
+        data = DataModule.from_arrays(x, y, **options)
+    except TypeError as error:
+        raise ConfigError(f"{path}: [data]: {error}") from error
+    model = _model(path, _text(path, run, "model", required=True))
+    save = _text(path, run, "save")
+    picture = _text(path, run, "picture")
+    result = train(model, data, config)
+    if save:
+        result.save(path.parent / save)
+    if picture:
+        result.plot(path.parent / picture)
+    return result
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from hotloop._suggest import did_you_mean
+
+    try:
+        run = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    for key in run:
+        if key not in _KEYS:
+            raise ConfigError(
+                f"{path}: keys are {', '.join(_KEYS)}, got {key!r}{did_you_mean(key, _KEYS)}"
+            )
+    return run
+
+
+def _table(path: Path, run: dict[str, Any], key: str, *, required: bool) -> dict[str, Any]:
+    table = run.get(key, None if required else {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: a table [{key}] is needed, got {table!r}")
+    return dict(table)
+
+
+def _text(path: Path, run: dict[str, Any], key: str, *, required: bool = False) -> str:
+    text = run.get(key, None if required else "")
+    if not isinstance(text, str):
+        raise ConfigError(f"{path}: {key} must be a text, got {text!r}")
+    return text
+
+
+def _array(path: Path, source: Any, name: str) -> Any:
+    """The array of "file.npy" or "file.npz:key"."""
+    import numpy as np
+
+    if not isinstance(source, str):
+        raise ConfigError(f"{path}: [data]: {name} must be a path to .npy or .npz, got {source!r}")
+    file, _, key = source.partition(":")
+    try:
+        loaded = np.load(path.parent / file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            if key not in loaded:
+                raise DataError(
+                    f"{file}: holds the arrays {', '.join(loaded)}; write {file}:NAME, "
+                    f"got {source!r}"
+                )
+            return loaded[key]
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path.parent / file}: cannot be read as .npy or .npz: {error}") from error
+
+
+def _model(path: Path, source: str) -> Module:
+    """The module that "file.py:name" makes."""
+    import importlib.util
+    import sys
+
+    from hotloop.nn.module import Module
+
+    file, _, name = source.partition(":")
+    where = path.parent / file
+    spec = importlib.util.spec_from_file_location(where.stem, where)
+    if spec is None or spec.loader is None or not where.is_file() or not name:
+        raise ConfigError(f'{path}: model must be "file.py:Name" of a file that is, got {source!r}')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up there
+    spec.loader.exec_module(module)
+    made = getattr(module, name, None)
+    if made is None:
+        raise ConfigError(f"{path}: {file} must define {name}, got {', '.join(vars(module))}")
+    model = made() if callable(made) and not isinstance(made, Module) else made
+    if not isinstance(model, Module):
+        raise ConfigError(
+            f"{path}: {source} must make a hotloop.nn.Module, got {type(model).__name__}"
+        )
+    return model
