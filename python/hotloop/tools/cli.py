@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("file", metavar="run.toml", help="model, data and configuration")
     train.set_defaults(run=_train)
 
-    plan = commands.add_parser("plan", help="print the plan of the demo's step, or of a saved model")
+    plan = commands.add_parser(
+        "plan", help="print the plan of the demo's step, or of a saved model"
+    )
     plan.add_argument("file", nargs="?", metavar="FILE", help="a model that hotloop saved")
     plan.add_argument(
         "--batch", type=int, default=256, help="rows of the saved model's batch (default: 256)"

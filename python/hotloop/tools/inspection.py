@@ -45,7 +45,8 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
         size = os.path.getsize(path)
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            slices = [(name, file.get_slice(name)) for name in file.keys()]
+            names = list(file.keys())
+            slices = [(name, file.get_slice(name)) for name in names]
             tensors = [(name, s.get_dtype(), tuple(s.get_shape())) for name, s in slices]
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"inspect: {path} cannot be read: {error}") from error
