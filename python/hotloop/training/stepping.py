@@ -1,0 +1,213 @@
+"""``stepper``: the planned training step, one call per batch, for hand-written loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import ConfigError, DataError
+from hotloop.nn.layout import resolve_lazy
+from hotloop.training.config import TrainingConfig
+from hotloop.training.fitted import exclusive
+from hotloop.training.runtime import Runtime, Sums, open_device
+from hotloop.training.schedule import count_steps, lr_table
+from hotloop.training.steps import Steps
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from hotloop import _core
+    from hotloop.nn.module import Module
+
+__all__ = ["Stepper", "stepper"]
+
+
+def stepper(
+    model: Module, config: TrainingConfig | None = None, data: Any = None, **overrides: Any
+) -> Stepper:
+    """The plan that ``train`` would run, for loops of your own.
+
+    Parameters
+    ----------
+    model : Module
+    config : TrainingConfig, optional
+    data : DataModule or tuple (X, y)
+        Says what batches look like, and how long the schedule is.
+    **overrides
+        Fields of the configuration.
+
+    Returns
+    -------
+    Stepper
+
+    Examples
+    --------
+    >>> step = hl.stepper(net, hl.TrainingConfig(lr=1e-3), data)  # doctest: +SKIP
+    >>> for batch in data.train_batches():  # doctest: +SKIP
+    ...     print(step.step(batch)["loss"])
+    """
+    from hotloop.data.module import as_datamodule
+
+    if data is None:
+        raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
+    resolved = TrainingConfig.resolve(config, overrides)
+    resolved.check_supported()
+    return Stepper(model, resolved, as_datamodule(data))
+
+
+class Stepper:
+    """See :func:`stepper`. Weights live in the plan's memory; ``sync`` writes them to the model."""
+
+    def __init__(self, model: Module, config: TrainingConfig, data: Any) -> None:
+        import numpy as np
+
+        self.model = model
+        self.config = config
+        self._data = data
+        resolve_lazy(model, data.example_inputs())
+        self._runtime = Runtime(
+            model,
+            open_device(config.accelerator, config.precision),
+            seed=config.seed,
+            config=config,
+        )
+        self._steps = Steps(self._runtime, data, config.replace(accumulate_grad_batches=1))
+        self._plans: dict[int, tuple[_core.Plan, dict[str, npt.NDArray[Any]]]] = {}
+        groups = data.batches("train", training=True, merge_tail=False)
+        counts = count_steps(config, sum(count for _, count in groups))
+        self._total = max(counts.total, 1)
+        self._plan(groups[0][0])
+        self._runtime.upload()
+        table = lr_table(config, self._total, counts.per_epoch) * config.lr
+        self._runtime.session.write("table", np.asarray(table))
+        nan_mode = 1 if config.on_nan == "skip" else 0
+        self._runtime.session.control_set(nan_mode=nan_mode)
+
+    def _plan(self, rows: int) -> tuple[_core.Plan, dict[str, npt.NDArray[Any]]]:
+        """The plan for batches of ``rows``: its sources are buffers that ``step`` fills."""
+        import numpy as np
+
+        if rows not in self._plans:
+            from hotloop.data.split import Field, Split
+
+            split = self._data.split("train")
+            staged = {
+                field.name: np.zeros((rows, *field.array.shape[1:]), field.dtype)
+                for field in split.fields
+            }
+            fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
+            graph = self._steps.train_graph(Split(fields, None, rows), rows, self._total)
+            plan = self._runtime.plan(graph)
+            for i, field in enumerate(fields):
+                plan.source(i, field.array)
+            plan.input(0, np.arange(rows, dtype=np.int64))
+            self._plans[rows] = (plan, staged)
+        return self._plans[rows]
+
+    def step(self, batch: Mapping[str, Any] | tuple[Any, Any]) -> dict[str, Any]:
+        """One training step.
+
+        Parameters
+        ----------
+        batch : dict or tuple (x, y)
+            As ``data.train_batches()`` yields them.
+
+        Returns
+        -------
+        dict
+            ``loss``, ``grad_norm``, ``lr``, ``step`` (applied steps) and ``applied`` (False: a
+            loss or gradient was not finite and nothing changed).
+        """
+        named = _fields_of(batch)
+        rows = len(next(iter(named.values())))
+        with exclusive(self.model, "step"):
+            plan, staged = self._plan(rows)
+            for name, buffer in staged.items():
+                if name not in named:
+                    raise DataError(f"step: the batch lacks {name!r}, got {', '.join(named)}")
+                if named[name].shape != buffer.shape:
+                    raise DataError(
+                        f"step: {name} must have shape {buffer.shape}, got {named[name].shape}"
+                    )
+                buffer[...] = named[name]
+            how, done = "deadline", 0
+            while how == "deadline" and not done:
+                how, done = plan.run(1, 0.05)
+            control = self._runtime.session.control()
+        log = self._runtime.session.control_log(0)
+        return {
+            "loss": control["loss"],
+            "grad_norm": control["grad_norm"],
+            "lr": log[-1][3] if log else 0.0,
+            "step": control["applied"],
+            "applied": bool(log and log[-1][4]),
+        }
+
+    def evaluate(self, split: str = "val") -> dict[str, float]:
+        """Loss and metrics on a split of the data, with the weights as they are."""
+        part = self._data.split(split)
+        if part is None:
+            raise ConfigError(f"evaluate: the data has no {split} split")
+        sums = Sums(f"step.{split}")
+        groups = self._data.batches(split, training=False, merge_tail=False)
+        feeds = self._data.feeds(split, groups, training=False)
+        plans = []
+        for (size, count), feed in zip(groups, feeds, strict=True):
+            plan = self._runtime.plan(self._steps.eval_graph(part, size, sums))
+            for i, field in enumerate(part.fields):
+                plan.source(i, field.array)
+            plan.feed(feed)
+            plans.append((plan, count))
+        sums.clear(self._runtime.session)
+        with exclusive(self.model, "evaluate"):
+            for plan, count in plans:
+                done = 0
+                while done < count:
+                    done += plan.run(count - done, 0.05)[1]
+        return self._steps.values(sums.read(self._runtime.session))
+
+    def sync(self) -> Module:
+        """Writes the weights to the model and returns it."""
+        self._runtime.download()
+        return self.model
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model's values and the optimizer's, as arrays by name."""
+        session = self._runtime.session
+        state: dict[str, Any] = dict(self.sync().state_dict())
+        for name, (dtype, _) in session.stores().items():
+            if name.startswith("optimizer."):
+                state[name] = session.read(name, dtype)
+        control = session.control()
+        state["steps"] = (control["attempted"], control["applied"])
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from :meth:`state_dict`."""
+        session = self._runtime.session
+        own = {k: v for k, v in state.items() if not k.startswith("optimizer.") and k != "steps"}
+        self.model.load_state_dict(own)
+        self._runtime.upload()
+        for name, value in state.items():
+            if name.startswith("optimizer."):
+                session.write(name, value)
+        attempted, applied = state["steps"]
+        session.control_set(attempted=int(attempted), applied=int(applied))
+
+
+def _fields_of(batch: Any) -> dict[str, Any]:
+    """``x``, ``x.a``, ``x.0``, ``y`` ... of a batch as users see it."""
+    import numpy as np
+
+    if isinstance(batch, tuple):
+        batch = dict(zip(("x", "y", "weight"), batch, strict=False))
+    named: dict[str, Any] = {}
+    for key, value in batch.items():
+        if isinstance(value, Mapping):
+            named.update({f"{key}.{tail}": np.asarray(item) for tail, item in value.items()})
+        elif isinstance(value, tuple):
+            named.update({f"{key}.{i}": np.asarray(item) for i, item in enumerate(value)})
+        else:
+            named[key] = np.asarray(value)
+    return named
