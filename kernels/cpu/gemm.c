@@ -58,33 +58,43 @@ typedef void (*tile_fn)(int64_t k, const float *a, int64_t a_stride, const float
                         int64_t b_stride, int64_t b_pair, float *c, int64_t ldc,
                         const tile_end *end);
 
+/* For every vector of the tile: i its row, v its place in the row. */
+#define EACH_VECTOR                                                                                \
+    _Pragma("GCC unroll 14") for (int i = 0; i < height; i++)                                      \
+        _Pragma("GCC unroll 4") for (int v = 0; v < width; v++)
+
+/* One pass over the registers per step, so that a step not wanted costs one branch per tile. */
 HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float *c, int64_t ldc,
                          const tile_end *end)
 {
-    /* Local copies: a store to C might otherwise change them, for all the compiler knows. */
-    const tile_end e = *end;
-    const bool whole = e.last_lanes == HL_VL, scale = e.alpha != 1;
-    const hl_v alpha = hl_v_set1(e.alpha);
-#pragma GCC unroll 4
-    for (int v = 0; v < width; v++) {
-        int64_t lanes = v + 1 < width ? HL_VL : e.last_lanes;
-        bool full = v + 1 < width || whole;
-        hl_v bias = hl_v_zero();
-        if (e.bias) bias = hl_v_load_n(e.bias + v * HL_VL, lanes);
-#pragma GCC unroll 14
-        for (int i = 0; i < height; i++) {
-            float *at = c + i * ldc + v * HL_VL;
-            hl_v y = sum[i][v];
-            if (scale) y = y * alpha;
-            if (e.accumulate) y = y + (full ? hl_v_load(at) : hl_v_load_n(at, lanes));
-            if (e.bias) y = y + bias;
-            if (e.relu) y = hl_v_max(hl_v_zero(), y);
-            if (full)
-                hl_v_store(at, y);
-            else
-                hl_v_store_n(at, y, lanes);
-        }
+    const int64_t last_lanes = end->last_lanes;
+    const float *bias = end->bias;
+    const bool relu = end->relu;
+    if (end->alpha != 1) {
+        hl_v alpha = hl_v_set1(end->alpha);
+        EACH_VECTOR sum[i][v] = sum[i][v] * alpha;
     }
+    if (last_lanes == HL_VL) {
+        if (end->accumulate)
+            EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(c + i * ldc + v * HL_VL);
+        if (bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(bias + v * HL_VL);
+        if (relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
+        EACH_VECTOR hl_v_store(c + i * ldc + v * HL_VL, sum[i][v]);
+        return;
+    }
+#define LANES (v + 1 < width ? HL_VL : last_lanes)
+    if (end->accumulate)
+        EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load_n(c + i * ldc + v * HL_VL, LANES);
+    if (bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load_n(bias + v * HL_VL, LANES);
+    if (relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
+    EACH_VECTOR
+    {
+        if (v + 1 < width)
+            hl_v_store(c + i * ldc + v * HL_VL, sum[i][v]);
+        else
+            hl_v_store_n(c + i * ldc + v * HL_VL, sum[i][v], last_lanes);
+    }
+#undef LANES
 }
 
 /* Three rows share a pointer: base, base + stride and base + 2 stride are addressing modes. */
