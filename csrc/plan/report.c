@@ -17,8 +17,8 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_regions = plan->schedule.n_regions,
     };
     for (int64_t i = 0; i < plan->session->n_stores; i++)
-        out_info->store_bytes += plan->session->stores[i].n *
-                                 (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
+        out_info->store_bytes +=
+            plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
 }
 
 typedef struct text {
@@ -59,7 +59,8 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
 {
     const hl_step *step = &plan->schedule.steps[s];
     const hl_node *node = &plan->graph->nodes[step->node];
-    HL_TRY(add_text(t, "      %s%s:", step->kernel->name, plan->instrs[s].elided ? " (in place)" : ""));
+    HL_TRY(add_text(t, "      %s%s:", step->kernel->name,
+                    plan->instrs[s].elided ? " (in place)" : ""));
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
