@@ -11,7 +11,7 @@
 
 #define HL_CPU_FAMILIES(X, isa)                                                                    \
     X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(softmax, isa) X(loss, isa)    \
-    X(norm, isa) X(reduce, isa)
+    X(norm, isa) X(reduce, isa) X(copy, isa) X(index, isa)
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];
 HL_CPU_FAMILIES(HL_CPU_LIST, portable)

@@ -41,7 +41,8 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     reduce_state *state = out_state;
     *state = (reduce_state){.op = node->op, .dtype = x->dtype, .grain = 1};
     state->out_dtype = hl_cpu_out(graph, node, 0)->dtype;
-    bool one_axis = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN || node->op == HL_OP_CUMSUM;
+    bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
+    bool one_axis = is_place || node->op == HL_OP_CUMSUM;
     const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
     if (!find_groups(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, state)) return false;
     state->is_reverse = node->op == HL_OP_CUMSUM && node->attrs.i[1] != 0;

@@ -1,0 +1,437 @@
+/* Indexed access: gather, scatter, rows by index, and the batch's gather from resident data.
+ *
+ * An index out of range sets the error word, reads as 0 and writes nothing. Where several indices
+ * may meet in one place (scatter, index_add) work is cut by destination: a block of rows reads the
+ * whole index and does what falls to it, in the index' order, so that the result is the same for
+ * any cut and no write is atomic. Rows that are fetched from anywhere are prefetched. */
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/rows.h"
+
+enum { AHEAD = 8, PREFETCH_LINES = 8, N_CHUNK = 256 };
+
+typedef struct index_state {
+    hl_op op;
+    hl_dtype dtype, index_dtype, out_dtype;
+    size_t bytes;
+    int axis;
+    hl_shape x, index, src;
+    int64_t n_index;
+    int64_t O, N, I; /* x as (O,N,I), N the indexed axis */
+} index_state;
+
+static int64_t read_index(const void *index, hl_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case HL_DTYPE_I64:
+        return ((const int64_t *)index)[i];
+    case HL_DTYPE_I32:
+        return ((const int32_t *)index)[i];
+    case HL_DTYPE_I16:
+        return ((const int16_t *)index)[i];
+    case HL_DTYPE_I8:
+        return ((const int8_t *)index)[i];
+    default:
+        return ((const uint8_t *)index)[i];
+    }
+}
+
+/* -1 when out of range, which `reports` makes a fault: once per index, not once per block. */
+static int64_t take_index(const index_state *s, const void *index, int64_t i, bool reports,
+                          const hl_launch *launch)
+{
+    int64_t k = read_index(index, s->index_dtype, i);
+    if (k >= 0 && k < s->N) return k;
+    if (reports) hl_launch_fault(launch, i, k);
+    return -1;
+}
+
+static void prefetch_row(const unsigned char *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < PREFETCH_LINES * HL_ALIGN; at += HL_ALIGN) {
+        __builtin_prefetch(row + at);
+    }
+}
+
+/* dst += src; 16-bit floats through fp32, integers wrap. */
+static void add_row(hl_dtype dtype, void *dst, const void *src, int64_t n)
+{
+    if (dtype == HL_DTYPE_F32) {
+        float *to = dst;
+        const float *from = src;
+        for (int64_t i = 0; i < n; i++) to[i] += from[i];
+        return;
+    }
+    bool is_float = hl_dtype_is_float(dtype);
+    pw_kind kind = is_float ? PW_F64 : PW_I64;
+    size_t bytes = hl_dtype_bytes(dtype);
+    for (int64_t i = 0; i < n; i += N_CHUNK) {
+        union {
+            double number[N_CHUNK];
+            int64_t integer[N_CHUNK];
+        } a, b;
+        int64_t count = hl_cpu_min(N_CHUNK, n - i);
+        unsigned char *to = (unsigned char *)dst + (size_t)i * bytes;
+        HL_ISA_NAME(hl_pw_load)(kind, &a, dtype, to, count);
+        HL_ISA_NAME(hl_pw_load)
+        (kind, &b, dtype, (const unsigned char *)src + (size_t)i * bytes, count);
+        for (int64_t j = 0; j < count; j++) {
+            if (is_float) {
+                a.number[j] += b.number[j];
+            } else {
+                a.integer[j] = (int64_t)((uint64_t)a.integer[j] + (uint64_t)b.integer[j]);
+            }
+        }
+        HL_ISA_NAME(hl_pw_store)(kind, dtype, to, &a, count);
+    }
+}
+
+/* ---- rows by index: index_select, batch_gather ---- */
+
+static void copy_row(void *dst, const void *src, size_t bytes)
+{
+    if (bytes == 4) {
+        memcpy(dst, src, 4);
+    } else if (bytes == 8) {
+        memcpy(dst, src, 8);
+    } else {
+        memcpy(dst, src, bytes);
+    }
+}
+
+/* A row in another dtype. Floats and integers to fp32 directly, everything else by a wide value. */
+static void convert_row(const index_state *s, unsigned char *dst, const unsigned char *src)
+{
+    if (s->dtype == s->out_dtype) {
+        copy_row(dst, src, (size_t)s->I * s->bytes);
+        return;
+    }
+    if (s->out_dtype == HL_DTYPE_F32) {
+        HL_ISA_NAME(hl_pw_load)(PW_F32, dst, s->dtype, src, s->I);
+        return;
+    }
+    bool is_exact = !hl_dtype_is_float(s->dtype) && !hl_dtype_is_float(s->out_dtype);
+    pw_kind kind = is_exact ? PW_I64 : PW_F64;
+    size_t out_bytes = hl_dtype_bytes(s->out_dtype);
+    for (int64_t i = 0; i < s->I; i += N_CHUNK) {
+        double value[N_CHUNK];
+        int64_t count = hl_cpu_min(N_CHUNK, s->I - i);
+        HL_ISA_NAME(hl_pw_load)(kind, value, s->dtype, src + (size_t)i * s->bytes, count);
+        HL_ISA_NAME(hl_pw_store)(kind, s->out_dtype, dst + (size_t)i * out_bytes, value, count);
+    }
+}
+
+/* Rows [begin, end) of the index, from one (N,I) array. */
+static void select_rows(const index_state *s, const unsigned char *x, const void *index,
+                        int64_t begin, int64_t end, unsigned char *out, bool reports,
+                        const hl_launch *launch)
+{
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
+    for (int64_t i = begin; i < end; i++) {
+        if (i + AHEAD < end) {
+            int64_t next = read_index(index, s->index_dtype, i + AHEAD);
+            if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * row_bytes, row_bytes);
+        }
+        int64_t k = take_index(s, index, i, reports, launch);
+        unsigned char *to = out + (size_t)i * out_bytes;
+        if (k >= 0) {
+            convert_row(s, to, x + (size_t)k * row_bytes);
+        } else {
+            memset(to, 0, out_bytes);
+        }
+    }
+}
+
+static void run_select(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
+{
+    const index_state *s = state->impl;
+    const unsigned char *x = args[0];
+    unsigned char *out = args[2];
+    if (s->O == 1) {
+        select_rows(s, x, args[1], begin, hl_cpu_min(end, s->n_index), out, true, launch);
+        return;
+    }
+    size_t x_bytes = (size_t)(s->N * s->I) * s->bytes;
+    size_t out_bytes = (size_t)(s->n_index * s->I) * hl_dtype_bytes(s->out_dtype);
+    end = hl_cpu_min(end, s->O);
+    for (int64_t o = begin; o < end; o++) {
+        select_rows(s, x + (size_t)o * x_bytes, args[1], 0, s->n_index,
+                    out + (size_t)o * out_bytes, o == 0, launch);
+    }
+}
+
+/* ---- rows into places: index_add, index_copy ---- */
+
+static void write_row(const index_state *s, unsigned char *dst, const unsigned char *src, int64_t n)
+{
+    if (s->op == HL_OP_INDEX_ADD || s->op == HL_OP_SCATTER_ADD) {
+        add_row(s->dtype, dst, src, n);
+    } else {
+        memcpy(dst, src, (size_t)n * s->bytes);
+    }
+}
+
+static void copy_base(unsigned char *dst, const unsigned char *src, size_t bytes)
+{
+    if (dst != src && bytes > 0) memcpy(dst, src, bytes);
+}
+
+/* What falls to rows [low, high) along the axis of one (N,I) array. */
+static void write_rows(const index_state *s, const void *index, const unsigned char *src,
+                       unsigned char *out, int64_t low, int64_t high, bool reports,
+                       const hl_launch *launch)
+{
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    for (int64_t i = 0; i < s->n_index; i++) {
+        int64_t k = take_index(s, index, i, reports, launch);
+        if (k < low || k >= high) continue;
+        write_row(s, out + (size_t)k * row_bytes, src + (size_t)i * row_bytes, s->I);
+    }
+}
+
+static void run_write(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                      const hl_launch *launch)
+{
+    const index_state *s = state->impl;
+    const unsigned char *x = args[0], *src = args[2];
+    unsigned char *out = args[3];
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    if (s->O == 1) {
+        end = hl_cpu_min(end, s->N);
+        bool reports = begin == 0;
+        if (begin < end) {
+            size_t at = (size_t)begin * row_bytes;
+            copy_base(out + at, x + at, (size_t)(end - begin) * row_bytes);
+        }
+        write_rows(s, args[1], src, out, begin, end, reports, launch);
+        return;
+    }
+    end = hl_cpu_min(end, s->O);
+    for (int64_t o = begin; o < end; o++) {
+        size_t at = (size_t)(o * s->N) * row_bytes, from = (size_t)(o * s->n_index) * row_bytes;
+        copy_base(out + at, x + at, (size_t)s->N * row_bytes);
+        write_rows(s, args[1], src + from, out + at, 0, s->N, o == 0, launch);
+    }
+}
+
+/* ---- element by element: gather, scatter ---- */
+
+/* Lines of the index along its last dim. Places in `array` and along its axis. */
+typedef struct line_walk {
+    int64_t base;      /* of the line's first element, its coordinate along the axis left out */
+    int64_t axis_step; /* in the array, per step of the axis */
+    int64_t step;      /* in the array, per element of the line; 0 when the axis is the last dim */
+    int64_t own;       /* coordinate along the axis of the line's first element */
+} line_walk;
+
+static line_walk walk_line(const index_state *s, const hl_shape *array, int64_t line)
+{
+    line_walk walk = {0};
+    int last = s->index.rank - 1;
+    int64_t scale = 1;
+    if (last < 0) return (line_walk){.axis_step = 1};
+    for (int d = last; d >= 0; d--) {
+        int64_t coordinate = d == last ? 0 : line % s->index.dim[d];
+        if (d < last) line /= s->index.dim[d];
+        if (d == s->axis) {
+            walk.axis_step = scale;
+            walk.own = coordinate;
+        } else {
+            walk.base += coordinate * scale;
+            if (d == last) walk.step = scale;
+        }
+        scale *= array->dim[d];
+    }
+    return walk;
+}
+
+static int64_t line_length(const index_state *s)
+{
+    return s->index.rank > 0 ? s->index.dim[s->index.rank - 1] : 1;
+}
+
+static void run_gather(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
+{
+    const index_state *s = state->impl;
+    const unsigned char *x = args[0];
+    unsigned char *out = args[2];
+    int64_t width = line_length(s);
+    int64_t rows = s->index.rank > 1 ? s->index.dim[0] : 1;
+    if (s->n_index == 0) return;
+    int64_t per_row = s->n_index / width / rows;
+    for (int64_t line = begin * per_row; line < end * per_row; line++) {
+        line_walk walk = walk_line(s, &s->x, line);
+        for (int64_t j = 0; j < width; j++) {
+            int64_t i = line * width + j, k = take_index(s, args[1], i, true, launch);
+            unsigned char *to = out + (size_t)i * s->bytes;
+            int64_t from = walk.base + k * walk.axis_step + j * walk.step;
+            if (k >= 0) {
+                copy_row(to, x + (size_t)from * s->bytes, s->bytes);
+            } else {
+                memset(to, 0, s->bytes);
+            }
+        }
+    }
+}
+
+/* Writes of the index' lines [first, last) whose row of the result (the first dim's coordinate)
+ * is in [low, high). */
+static void scatter_lines(const index_state *s, void *const *args, int64_t first, int64_t last,
+                          int64_t low, int64_t high, bool reports, const hl_launch *launch)
+{
+    const unsigned char *src = args[2];
+    unsigned char *out = args[3];
+    int64_t width = line_length(s);
+    for (int64_t line = first; line < last; line++) {
+        line_walk to = walk_line(s, &s->x, line), from = walk_line(s, &s->src, line);
+        for (int64_t j = 0; j < width; j++) {
+            int64_t k = take_index(s, args[1], line * width + j, reports, launch);
+            if (k < 0 || (s->axis == 0 && (k < low || k >= high))) continue;
+            bool is_last = s->axis == s->index.rank - 1;
+            int64_t own = is_last ? j : from.own;
+            int64_t at = to.base + k * to.axis_step + j * to.step;
+            int64_t source = from.base + own * from.axis_step + j * from.step;
+            write_row(s, out + (size_t)at * s->bytes, src + (size_t)source * s->bytes, 1);
+        }
+    }
+}
+
+static void run_scatter(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                        const hl_launch *launch)
+{
+    const index_state *s = state->impl;
+    const unsigned char *x = args[0];
+    unsigned char *out = args[3];
+    int64_t rows = s->x.rank > 0 ? s->x.dim[0] : 1, width = line_length(s);
+    end = hl_cpu_min(end, rows);
+    int64_t row = rows > 0 ? hl_shape_numel(&s->x) / rows : 0;
+    if (begin < end) {
+        size_t at = (size_t)(begin * row) * s->bytes;
+        copy_base(out + at, x + at, (size_t)((end - begin) * row) * s->bytes);
+    }
+    if (s->n_index == 0) return;
+    int64_t n_lines = s->n_index / width;
+    if (s->axis == 0) {
+        scatter_lines(s, args, 0, n_lines, begin, end, begin == 0, launch);
+        return;
+    }
+    int64_t per_row = n_lines / s->index.dim[0];
+    end = hl_cpu_min(end, s->index.dim[0]);
+    scatter_lines(s, args, begin * per_row, end * per_row, 0, rows, true, launch);
+}
+
+/* ---- queries ---- */
+
+static index_state make_index(const hl_graph *graph, const hl_node *node)
+{
+    const hl_type *x = hl_cpu_in(graph, node, 0), *index = hl_cpu_in(graph, node, 1);
+    index_state s = {.op = node->op, .dtype = x->dtype, .index_dtype = index->dtype};
+    s.out_dtype = hl_cpu_out(graph, node, 0)->dtype;
+    s.bytes = hl_dtype_bytes(x->dtype);
+    s.axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)node->attrs.i[0];
+    s.x = x->shape, s.index = index->shape;
+    if (node->n_in > 2) s.src = hl_cpu_in(graph, node, 2)->shape;
+    s.n_index = hl_shape_numel(&index->shape);
+    s.O = hl_shape_span(&x->shape, 0, s.axis);
+    s.N = x->shape.rank > 0 ? x->shape.dim[s.axis] : 1;
+    s.I = hl_shape_span(&x->shape, (int)hl_cpu_min(s.axis + 1, x->shape.rank), x->shape.rank);
+    return s;
+}
+
+static void require_rows(int64_t rows, int64_t n_elements, uint64_t row_in, size_t bytes,
+                         hl_kernel_req *out_req)
+{
+    out_req->rows = hl_cpu_max(rows, 1);
+    int64_t row = n_elements / out_req->rows;
+    out_req->grain = hl_cpu_line_grain(hl_cpu_max(row * (int64_t)bytes, 1));
+    out_req->row_in = rows > 1 ? row_in : 0;
+    out_req->row_out = 1;
+    out_req->row_cost = 5 + 0.2 * (double)row;
+    out_req->deterministic = true;
+}
+
+static hl_status query_select(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    const hl_node *node = &graph->nodes[id];
+    index_state s = make_index(graph, node);
+    int64_t n = hl_shape_numel(&hl_cpu_out(graph, node, 0)->shape);
+    bool by_index = s.O == 1;
+    require_rows(by_index ? s.n_index : s.O, n, by_index ? 2 : 1, hl_dtype_bytes(s.out_dtype),
+                 out_req);
+    return HL_OK;
+}
+
+static hl_status query_write(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    const hl_node *node = &graph->nodes[id];
+    index_state s = make_index(graph, node);
+    require_rows(s.O == 1 ? s.N : s.O, hl_shape_numel(&s.x), s.O == 1 ? 1 : 5, s.bytes, out_req);
+    out_req->in_place = 1;
+    /* Every block reads the whole index. */
+    if (s.O == 1) out_req->grain = hl_cpu_max(out_req->grain, hl_cpu_ceil_div(s.N, 64));
+    return HL_OK;
+}
+
+static hl_status query_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    index_state s = make_index(graph, &graph->nodes[id]);
+    int64_t rows = s.index.rank > 1 ? s.index.dim[0] : 1;
+    bool by_row = s.axis > 0 && s.x.dim[0] == rows;
+    require_rows(rows, s.n_index, by_row ? 3 : 2, s.bytes, out_req);
+    out_req->row_cost = 2 * (double)s.n_index / (double)out_req->rows;
+    return HL_OK;
+}
+
+static hl_status query_scatter(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    index_state s = make_index(graph, &graph->nodes[id]);
+    int64_t rows = s.x.rank > 0 ? s.x.dim[0] : 1;
+    uint64_t row_in = 1;
+    if (s.axis > 0) {
+        if (s.index.dim[0] == rows) row_in |= 2;
+        if (s.src.dim[0] == rows) row_in |= 4;
+    }
+    require_rows(rows, hl_shape_numel(&s.x), row_in, s.bytes, out_req);
+    out_req->row_cost += 3 * (double)s.n_index / (double)out_req->rows;
+    out_req->in_place = 1;
+    if (s.axis == 0) out_req->grain = hl_cpu_max(out_req->grain, hl_cpu_ceil_div(rows, 64));
+    return HL_OK;
+}
+
+static hl_status prepare_index(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    (void)device;
+    index_state s = make_index(graph, &graph->nodes[id]);
+    HL_TRY(hl_alloc(sizeof s, &out_state->impl));
+    memcpy(out_state->impl, &s, sizeof s);
+    return HL_OK;
+}
+
+#define KERNEL(id, OP, text, family)                                                               \
+    static const hl_kernel id = {.op = HL_OP_##OP,                                                 \
+                                 .name = HL_CPU_NAME(text),                                        \
+                                 .query = query_##family,                                          \
+                                 .prepare = prepare_index,                                         \
+                                 .block = run_##family};
+KERNEL(gather, GATHER, "gather", gather)
+KERNEL(scatter, SCATTER, "scatter", scatter)
+KERNEL(scatter_add, SCATTER_ADD, "scatter_add", scatter)
+KERNEL(index_select, INDEX_SELECT, "index_select", select)
+KERNEL(index_add, INDEX_ADD, "index_add", write)
+KERNEL(index_copy, INDEX_COPY, "index_copy", write)
+KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select)
+
+const hl_kernel *const HL_ISA_NAME(hl_cpu_index_kernels)[] = {
+    &gather,    &scatter,    &scatter_add, &index_select,
+    &index_add, &index_copy, &batch_gather, NULL};
