@@ -122,6 +122,7 @@ class Trace:
         self._streams: dict[str, int] = {}
         self._control: Tensor | None = None
         self._scope: list[str] = []
+        self._watched: dict[str, dict[str, Any]] = {}
         self._detached = 0
         self._tokens: list[Any] = []
 
@@ -230,6 +231,15 @@ class Trace:
         finally:
             self._scope.pop()
             self.graph.scope((self._scope[-1] if self._scope else "") or None)
+
+    def watch(self, path: str, into: dict[str, Any]) -> None:
+        """Puts what the module at ``path`` returns into ``into[path]``."""
+        self._watched[path] = into
+
+    def saw(self, path: str, result: Any) -> None:
+        """Notes what the module at ``path`` returned."""
+        if path in self._watched:
+            self._watched[path][path] = result
 
     @property
     def path(self) -> str:

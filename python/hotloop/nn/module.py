@@ -77,15 +77,18 @@ class Module:
         trace = tracing.active()
         if trace is None:
             return self._predict(args, kwargs)
-        with trace.scope(self.path):
+        path = self.path
+        with trace.scope(path):
             try:
-                return self.forward(*args, **kwargs)
+                result = self.forward(*args, **kwargs)
             except HotloopError as error:
                 self._locate(error)
                 raise
+        trace.saw(path, result)
+        return result
 
     def _predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from hotloop.training import predict  # here, for it imports this module
+        from hotloop.training.inference import run_batch  # here, for it imports this module
 
         if kwargs:
             try:
@@ -94,7 +97,7 @@ class Module:
                 raise TraceError(f"{type(self).__name__}.forward: {error}") from None
             bound.apply_defaults()
             args = bound.args
-        return predict.run_batch(self, args)
+        return run_batch(self, args)
 
     def _locate(self, error: HotloopError) -> None:
         """Puts the innermost module's path and repr before the error's text, once."""

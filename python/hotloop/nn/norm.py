@@ -43,6 +43,8 @@ class BatchNorm1d(Module):
         Statistics, the variance unbiased, and the training steps so far.
     """
 
+    uses_batch_statistics = True
+
     weight: Parameter | None
     bias: Parameter | None
     running_mean: Buffer | None

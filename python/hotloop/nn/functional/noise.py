@@ -6,6 +6,7 @@ for a sample whatever the batch size, the number of threads or of micro-batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def alpha_dropout(
     if p == 1.0:
         return x * 0.0
     alpha = -1.7580993408473766
-    a = ((1.0 - p) * (1.0 + p * alpha * alpha)) ** -0.5
+    a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * alpha * alpha))
     b = -a * alpha * p
     kept = _mask(x.shape, p, "alpha_dropout") > 0
     return pointwise.where(kept, x, alpha) * a + b
