@@ -18,7 +18,7 @@
 #ifndef HL_BACKEND_BACKEND_H
 #define HL_BACKEND_BACKEND_H
 
-#include "backend/control.h"
+#include "ir/control.h"
 #include "ir/graph.h"
 #include "ir/op.h"
 #include "ir/program.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/control.h"
+#include "ir/control.h"
 #include "base/alloc.h"
 #include "base/half.h"
 #include "ir/op.h"

@@ -1,6 +1,6 @@
 /* Control block moves and guarded updates of state. They change what they stand for in place, so
  * their output has the type of the operand it replaces. */
-#include "backend/control.h"
+#include "ir/control.h"
 #include "ops/need.h"
 #include "ops/ops.h"
 

@@ -1,6 +1,6 @@
 /* The control block's kernels, and guarded updates of state: assign, accumulate, ema.
  *
- * The transitions of the control block are the shared ones (backend/control.h): a few scalars,
+ * The transitions of the control block are the shared ones (ir/control.h): a few scalars,
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
 #include "backend/control_kernels.h"
 #include "kernels/cpu/kernel.h"

@@ -166,10 +166,11 @@ static void fold_row(const reduce_state *state, const unsigned char *x, unsigned
  * beats every number. */
 #define BEATS(a, b)                                                                                \
     (!((b) != (b)) && ((a) != (a) || (state->op == HL_OP_ARGMAX ? (a) > (b) : (a) < (b))))
-#define FIND(member)                                                                               \
+#define FIND(T, member)                                                                            \
     for (int64_t i = 0; i < n; i++) {                                                              \
-        if (k > 0 && !BEATS(value->member[i], best.member[i])) continue;                           \
-        best.member[i] = value->member[i];                                                         \
+        T candidate = ((const T *)value)[i];                                                       \
+        if (k > 0 && !BEATS(candidate, best.member[i])) continue;                                  \
+        best.member[i] = candidate;                                                                \
         place[i] = k;                                                                              \
     }
 
@@ -179,22 +180,23 @@ static void find_columns(const reduce_state *state, const unsigned char *x, int6
     chunk best, room;
     int64_t place[N_CHUNK] = {0};
     for (int64_t k = 0; k < state->N; k++) {
-        const chunk *value = read_part(state, x, k * state->I + first, n, &room);
+        const void *value = read_part(state, x, k * state->I + first, n, &room);
         if (state->kind == PW_F32) {
-            FIND(single)
+            FIND(float, single)
         } else if (state->kind == PW_F64) {
-            FIND(number)
+            FIND(double, number)
         } else {
-            FIND(integer)
+            FIND(int64_t, integer)
         }
     }
     HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, place, n);
 }
 
-#define FIND_ROW(member)                                                                           \
+#define FIND_ROW(T, member)                                                                        \
     for (int64_t i = 0; i < count; i++) {                                                          \
-        if (k + i > 0 && !BEATS(value->member[i], best.member[0])) continue;                       \
-        best.member[0] = value->member[i];                                                         \
+        T candidate = ((const T *)value)[i];                                                       \
+        if (k + i > 0 && !BEATS(candidate, best.member[0])) continue;                              \
+        best.member[0] = candidate;                                                                \
         place = k + i;                                                                             \
     }
 
@@ -204,13 +206,13 @@ static void find_row(const reduce_state *state, const unsigned char *x, unsigned
     int64_t place = 0;
     for (int64_t k = 0; k < state->N; k += N_CHUNK) {
         int64_t count = hl_cpu_min(N_CHUNK, state->N - k);
-        const chunk *value = read_part(state, x, k, count, &room);
+        const void *value = read_part(state, x, k, count, &room);
         if (state->kind == PW_F32) {
-            FIND_ROW(single)
+            FIND_ROW(float, single)
         } else if (state->kind == PW_F64) {
-            FIND_ROW(number)
+            FIND_ROW(double, number)
         } else {
-            FIND_ROW(integer)
+            FIND_ROW(int64_t, integer)
         }
     }
     HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, &place, 1);

@@ -1,7 +1,7 @@
 /* The graph library: dtypes, shapes, the op table, building, printing, cloning, reordering,
  * programs of single nodes, what the verifier refuses, the structure of gradients, and every
  * allocation failing. What gradients are worth is test_vjp's. */
-#include "backend/control.h"
+#include "ir/control.h"
 #include "ir/op.h"
 #include "ir/program.h"
 #include "ops/build.h"

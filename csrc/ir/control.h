@@ -9,8 +9,8 @@
  * The invariant: once stopped, queued steps change nothing, this block included, so that it still
  * tells which step stopped the run and why. The step that stops is finished: it has its ring entry
  * and counts as skipped. */
-#ifndef HL_BACKEND_CONTROL_H
-#define HL_BACKEND_CONTROL_H
+#ifndef HL_IR_CONTROL_H
+#define HL_IR_CONTROL_H
 
 #include <math.h>
 #include <stdbool.h>
