@@ -1,0 +1,241 @@
+"""``make bench``: one table of ratios against PyTorch, and a JSON file in benchmarks/results.
+
+    python -m benchmarks [--rounds 5] [--seconds 1] [--threads 2] [--only NAME ...] [--out FILE]
+
+Columns: how many times as fast hotloop is as PyTorch in its default use, behind its DataLoader,
+and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks, the better of
+one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors that are not
+Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.duel import ROOT, Ratio, Side, clean_environment, compete, ratio_of
+from benchmarks.workloads import FEEDING, TRAINING, Workload
+
+COLUMNS = {
+    "default": "default",
+    "default_mkl": "default, MKL",
+    "loader": "DataLoader",
+    "tuned": "tuned",
+    "tuned_mkl": "tuned, MKL",
+}
+# glibc keeps big blocks instead of giving them back: no page faults after the first steps.
+TUNED_MALLOC = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+@dataclasses.dataclass
+class Row:
+    """A workload's ratios by column."""
+
+    title: str
+    ratios: dict[str, Ratio]
+    aims: dict[str, float]
+    note: str = ""
+    raw: Any = None
+
+
+# ---------------------------------------------------------------------------- sides
+
+
+def build_mkl_path(folder: Path) -> Path | None:
+    """The preload that opens MKL's fast path, or None without a compiler."""
+    library = folder / "mkl_path.so"
+    source = ROOT / "benchmarks" / "mkl_path.c"
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", str(source), "-o"]
+    try:
+        subprocess.run([*command, str(library)], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return library
+
+
+def sides_of(workload: Workload, threads: int, mkl_path: Path | None) -> Iterator[Side]:
+    """hotloop first, then PyTorch in every way."""
+    feeding = workload is FEEDING
+    yield Side(
+        "hotloop",
+        ("benchmarks.worker_hotloop", workload.name),
+        {"HOTLOOP_NUM_THREADS": str(threads)},
+    )
+    worker = ("benchmarks.worker_torch", workload.name)
+    modes = ["loader", "tuned"] if feeding else ["default", "tuned"]
+    if workload.loader:
+        modes.append("loader")
+    for mode in modes:
+        for n in sorted({1, threads}) if mode == "tuned" else [threads]:
+            environment = {"OMP_NUM_THREADS": str(n), **(TUNED_MALLOC if mode == "tuned" else {})}
+            yield Side(f"{mode}/{n}", (*worker, mode, str(n)), environment)
+            if mkl_path is not None and not feeding and mode != "loader":
+                forced = {**environment, "LD_PRELOAD": str(mkl_path)}
+                yield Side(f"{mode}_mkl/{n}", (*worker, mode, str(n)), forced)
+
+
+def measure(workload: Workload, options: argparse.Namespace, mkl_path: Path | None) -> Row:
+    """One workload; of several numbers of threads PyTorch's best counts."""
+    sides = list(sides_of(workload, options.threads, mkl_path))
+    rates = compete(sides, options.rounds, options.seconds)
+    ratios = {}
+    for column in COLUMNS:
+        rivals = [r for name, r in rates.items() if name.partition("/")[0] == column]
+        if rivals:
+            ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
+    return Row(workload.title, ratios, workload.aims, raw={"samples_per_second": rates})
+
+
+# ---------------------------------------------------------------------------- the others
+
+
+def measure_imports(rounds: int) -> Row:
+    """Seconds that the import statement takes in a fresh interpreter, in turn."""
+    code = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    seconds: dict[str, list[float]] = {"hotloop": [], "torch": []}
+    for number in range(rounds + 1):
+        for name, times in seconds.items():
+            command = [sys.executable, "-c", code.format(name)]
+            done = subprocess.run(
+                command, cwd=ROOT, env=clean_environment(), check=True, capture_output=True
+            )
+            if number:  # the first time fills the page cache
+                times.append(float(done.stdout))
+    ratio = ratio_of([1 / s for s in seconds["hotloop"]], [1 / s for s in seconds["torch"]])
+    own = statistics.median(seconds["hotloop"]) * 1e3
+    note = f"import hotloop: {own:.0f} ms (aim: below 100)"
+    return Row("import", {"default": ratio}, {"default": 13.0}, note, {"seconds": seconds})
+
+
+def measure_gemm(rounds: int) -> Row:
+    """Our matrix products against the best rival, over the shapes of the workloads, one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "gemm.json"
+        command = [sys.executable, "benchmarks/gemm/run.py", "--rounds", str(rounds)]
+        isa = "avx512" if "avx512" in usable_sets() else "avx2"
+        subprocess.run(
+            [*command, "--isa", isa, "--json", str(found)],
+            cwd=ROOT,
+            env=clean_environment(),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        rows = json.loads(found.read_text())
+    ratios = sorted(row["ratio"] for row in rows if row["ratio"] is not None)
+    share = sorted(row["share_of_peak"] for row in rows)
+    note = (
+        f"{len(rows)} shapes, one thread, against the best rival of the run, {isa}; median "
+        f"{statistics.median(share):.0%} of the register-only peak"
+    )
+    ratio = {"tuned": Ratio(statistics.median(ratios), ratios[0], ratios[-1])} if ratios else {}
+    return Row("GEMM, lowest over shapes in brackets", ratio, {"tuned": 0.98}, note, {"rows": rows})
+
+
+def usable_sets() -> list[str]:
+    """Instruction sets that hotloop can use here."""
+    from hotloop import _core
+
+    return list(_core.cpu_info()["isa"])
+
+
+# ---------------------------------------------------------------------------- what is shown
+
+
+def describe_machine() -> dict[str, Any]:
+    """Machine, versions and date, for the JSON file."""
+    from hotloop import _core
+
+    packages = ("hotloop", "torch", "numpy")
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "processor": _core.cpu_info()["name"],
+        "processors": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "build": _core.build_info(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def format_table(rows: list[Row], threads: int) -> str:
+    """Ratios by workload and column: median (lowest of the rounds), [aim]."""
+    shown = [column for column in COLUMNS if any(column in row.ratios for row in rows)]
+    table = [[f"{threads} threads, fp32; times as fast as", *(COLUMNS[c] for c in shown)]]
+    for row in rows:
+        cells = [row.title]
+        for column in shown:
+            ratio, aim = row.ratios.get(column), row.aims.get(column)
+            text = f"{ratio.median:.2f} ({ratio.lowest:.2f})" if ratio else "-"
+            cells.append(f"{text} [{aim:g}]" if ratio and aim else text)
+        table.append(cells)
+    widths = [max(len(cells[i]) for cells in table) for i in range(len(shown) + 1)]
+    lines = [
+        "  ".join([cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:], widths[1:]))])
+        for cells in table
+    ]
+    lines.insert(1, "-" * len(lines[0]))
+    lines.append("median over the rounds (lowest) [aim]")
+    lines += [f"{row.title}: {row.note}" for row in rows if row.note]
+    return "\n".join(lines)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    names = [*(w.name for w in TRAINING), FEEDING.name, "import", "gemm"]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a slice")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measures, prints the table, writes the file."""
+    options = parse()
+    if importlib.util.find_spec("torch") is None:
+        print("benchmarks: PyTorch is not installed; make bench installs it", file=sys.stderr)
+        return 1
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        mkl_path = build_mkl_path(Path(folder))
+        for workload in [*TRAINING, FEEDING]:
+            if workload.name in options.only:
+                print(f"{workload.title} ...", file=sys.stderr, flush=True)
+                rows.append(measure(workload, options, mkl_path))
+    if "import" in options.only:
+        rows.append(measure_imports(options.rounds))
+    if "gemm" in options.only:
+        print("GEMM ...", file=sys.stderr, flush=True)
+        rows.append(measure_gemm(options.rounds))
+    print(format_table(rows, options.threads))
+    facts = describe_machine()
+    facts["options"] = {k: getattr(options, k) for k in ("rounds", "seconds", "threads")}
+    facts["rows"] = [dataclasses.asdict(row) for row in rows]
+    out = options.out or ROOT / "benchmarks" / "results" / f"{facts['date'][:10]}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"written to {os.path.relpath(out)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Sides that take turns: processes, rounds, ratios."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Ratio", "Side", "clean_environment", "compete", "ratio_of"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# They choose OpenBLAS's kernels, OpenMP's waiting or the number of threads behind a side's back.
+_UNSET = (
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "HOTLOOP_CPU",
+    "HOTLOOP_NUM_THREADS", "LD_PRELOAD",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One contestant: a worker's command line and what its environment adds."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """How many times as fast the first side is, over the rounds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's environment without what would bend a measurement."""
+    kept = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    return {**kept, "PYTHONHASHSEED": "0", **more}
+
+
+class _Worker:
+    """A side's process between slices."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *side.command],
+            cwd=ROOT,
+            env=clean_environment(**side.environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.facts = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError(f"{self.side.name}: ended with status {self._process.wait()}")
+
+    def run(self, seconds: float) -> float:
+        """One slice; samples per second."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        return float(answer["samples"] / answer["seconds"])
+
+    def close(self) -> None:
+        """Ends the process; it stops after what it is doing."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate(timeout=60)
+
+
+@contextlib.contextmanager
+def _workers(sides: Sequence[Side]) -> Iterator[list[_Worker]]:
+    made: list[_Worker] = []
+    try:
+        for side in sides:
+            made.append(_Worker(side))
+        yield made
+    finally:
+        for worker in made:
+            worker.close()
+
+
+def compete(sides: Sequence[Side], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Samples per second of every side in every round.
+
+    Parameters
+    ----------
+    sides : sequence of Side
+        One slice each per round, in turn, every second round backwards; a slice before the first
+        round is thrown away.
+    rounds : int
+    seconds : float
+        Of a slice.
+
+    Returns
+    -------
+    dict of str to list of float
+    """
+    rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    with _workers(sides) as workers:
+        for worker in workers:
+            worker.run(min(seconds, 0.5))
+        for number in range(rounds):
+            for worker in workers if number % 2 == 0 else reversed(workers):
+                rates[worker.side.name].append(worker.run(seconds))
+    return rates
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """Ratio of rates, round by round."""
+    each = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return Ratio(statistics.median(each), min(each), max(each))

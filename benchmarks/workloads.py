@@ -1,0 +1,109 @@
+"""What is measured: models, data and training of each workload, known to both sides.
+
+Rows are a multiple of the batch, so that both sides run the same steps: PyTorch's side drops a
+short last batch, hotloop trains on it. Values are random; time does not depend on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+__all__ = ["FEEDING", "TRAINING", "Workload", "make_arrays"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+    title : str
+        As shown.
+    rows, features, classes, batch : int
+    optimizer : str
+        "adam" or "adamw", at lr 1e-3.
+    weight_decay : float
+    clip : float or None
+        Largest global norm of the gradients.
+    smoothing : float
+        Label smoothing of the cross-entropy.
+    aims : dict of str to float
+        Aim by column, as in the issue that set it.
+    loader : bool
+        Whether PyTorch runs through its DataLoader as well.
+    """
+
+    name: str
+    title: str
+    rows: int
+    features: int
+    classes: int
+    batch: int
+    optimizer: str = "adam"
+    weight_decay: float = 0.0
+    clip: float | None = None
+    smoothing: float = 0.0
+    aims: dict[str, float] = dataclasses.field(default_factory=dict)
+    loader: bool = False
+
+
+TRAINING = [
+    Workload(
+        "mlp",
+        "W2 MLP 29-128-96-64-32-3, batch 512",
+        rows=76_800,
+        features=29,
+        classes=3,
+        batch=512,
+        optimizer="adamw",
+        weight_decay=5e-4,
+        clip=1.0,
+        smoothing=0.1,
+        aims={"default": 7.0, "loader": 10.0, "tuned": 5.5},
+        loader=True,
+    ),
+    Workload(
+        "tiny",
+        "20-32-16-2, batch 64",
+        rows=9_984,
+        features=20,
+        classes=2,
+        batch=64,
+        aims={"default": 50.0, "tuned": 30.0},
+    ),
+    Workload(
+        "wide",
+        "784-512-256-10, batch 512",
+        rows=30_720,
+        features=784,
+        classes=10,
+        batch=512,
+        aims={"default": 2.2, "tuned_mkl": 1.1},
+    ),
+]
+
+FEEDING = Workload(
+    "feeding",
+    "feeding alone: 100,000 x 64, batch 512",
+    rows=100_000,
+    features=64,
+    classes=10,
+    batch=512,
+    aims={"loader": 40.0, "tuned": 1.0},
+)
+
+
+def make_arrays(workload: Workload) -> tuple[Any, Any]:
+    """Inputs (rows, features) float32 and labels (rows,) int64, the same on both sides."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((workload.rows, workload.features), dtype=np.float32)
+    return x, rng.integers(0, workload.classes, workload.rows)
+
+
+def find(name: str) -> Workload:
+    """The workload of that name."""
+    return next(w for w in [*TRAINING, FEEDING] if w.name == name)
