@@ -136,7 +136,8 @@ static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
     return true;
 }
 
-/* Losses by denominator; a fixed one is a multiple of the rows; a mean over rows times rows is a sum again. */
+/* Losses by denominator; a fixed one is a multiple of the rows; a mean over rows times rows is a
+ * sum again. */
 static hl_status build_groups(step_state *s)
 {
     for (int64_t t = 0; t < s->spec->n_terms; t++) {
