@@ -418,7 +418,7 @@ def logaddexp(input: Operand, other: Operand) -> Tensor:
 def xlogy(input: Operand, other: Operand) -> Tensor:
     """``a * log(b)``, 0 where a is 0 (and b is not NaN)."""
     a, b = unify(input, other, what="xlogy")
-    zero = (a == 0) & ~isnan(b)
+    zero = (a == 0) & ((b <= 0) | (b == math.inf))  # elsewhere 0 * log(b) is 0 by itself
     return where(zero, 0.0, a * log(where(zero, 1.0, b)))
 
 

@@ -199,7 +199,7 @@ class Trace:
                 f"got {value.shape}"
             )
         self.leaf(owner)  # a commit needs the leaf even when forward only writes
-        self._assigned[id(owner)] = value.to(owner.dtype).detach()
+        self._assigned[id(owner)] = value.to(owner.dtype)
 
     def assigned(self) -> list[Any]:
         """The owners that forward assigned so far."""

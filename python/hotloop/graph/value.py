@@ -21,12 +21,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Value"]
 
+# What NumPy calls for `array <op> tensor`, and hotloop's function of the same meaning.
+_OPERATORS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "power": "pow",
+    "floor_divide": "floor_divide",
+    "remainder": "remainder",
+    "matmul": "matmul",
+    "equal": "eq",
+    "not_equal": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+}
+
 
 class Value:
     """A value of a trace's graph: its number there, shape and dtype."""
-
-    # ndarray <op> Tensor must come here and not be taken apart by NumPy.
-    __array_ufunc__ = None
 
     _parts: Parts | None = None
 
@@ -149,6 +167,16 @@ class Value:
 
     def __contains__(self, item: object) -> bool:
         self._refuse("`in` tensor")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """array <op> tensor: the operators are the tensor's, other NumPy functions are refused."""
+        from hotloop import ops
+
+        name = _OPERATORS.get(ufunc.__name__)
+        if name is None or method != "__call__" or kwargs:
+            twin = ufunc.__name__ if hasattr(ops, ufunc.__name__) else "exp, hl.where, ..."
+            self._refuse(f"np.{ufunc.__name__}(tensor), instead of hl.{twin}")
+        return getattr(ops, name)(*inputs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("NumPy function of a tensor")

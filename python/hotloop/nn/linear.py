@@ -128,6 +128,9 @@ class LazyLinear(Linear):
         if self.bias is not None:
             self.bias.resolve((self.out_features,), _bound(in_features))
 
+    def _get_name(self) -> str:
+        return "LazyLinear" if self.weight.is_lazy else "Linear"
+
     def after_load(self) -> None:
         """Takes in_features from a loaded weight."""
         if not self.weight.is_lazy:

@@ -12,6 +12,7 @@ from hotloop.nn import functional as F
 from hotloop.nn.functional.reductions import check_reduction
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer
+from hotloop.nn.shape import PairwiseDistance
 
 __all__ = [
     *("BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss"),
@@ -330,7 +331,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
-        self.distance_function = distance_function
+        self.distance_function = distance_function or PairwiseDistance()
         self.margin = margin
         self.swap = swap
 

@@ -88,6 +88,8 @@ class Module:
         return result
 
     def _predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
+            tracing.current(f"{type(self).__name__}(tensor)")  # raises
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
         if kwargs:
@@ -204,8 +206,10 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter | Buffer | Module):
             self._registry(name, type(value).__name__)
-            for registry in (self._parameters, self._buffers, self._modules):
-                registry.pop(name, None)
+            kinds = (Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules)
+            for kind, registry in kinds:
+                if not isinstance(value, kind):
+                    registry.pop(name, None)  # of its own kind it keeps the place
             self.__dict__.pop(name, None)
             if isinstance(value, Parameter):
                 self.register_parameter(name, value)
@@ -214,16 +218,16 @@ class Module:
             else:
                 self.add_module(name, value)
             return
-        registered = self.__dict__.get("_parameters", {}), self.__dict__.get("_modules", {})
-        for registry, kind in zip(registered, ("nn.Parameter", "nn.Module")):
-            if name in registry:
+        for held, kind in (("_parameters", "nn.Parameter"), ("_modules", "nn.Module")):
+            registered = self.__dict__.get(held, {})
+            if name in registered:
                 if value is not None:
+                    hint = "; use copy_(array) to set values" if held == "_parameters" else ""
                     raise ConfigError(
                         f"{type(self).__name__}.{name}: must be an {kind} or None, got "
-                        f"{type(value).__name__}"
-                        + ("; use copy_(array) to set values" if kind == "nn.Parameter" else "")
+                        f"{type(value).__name__}{hint}"
                     )
-                registry[name] = None
+                registered[name] = None
                 return
         buffers = self.__dict__.get("_buffers", {})
         if name in buffers:

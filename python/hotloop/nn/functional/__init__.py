@@ -5,7 +5,7 @@ nothing here computes with numbers.
 """
 
 from hotloop.graph.indexing import one_hot
-from hotloop.graph.pointwise import relu, sigmoid, tanh
+from hotloop.graph.pointwise import sigmoid, tanh
 from hotloop.nn.functional.activations import (
     celu,
     elu,
@@ -21,6 +21,7 @@ from hotloop.nn.functional.activations import (
     logsigmoid,
     mish,
     prelu,
+    relu,
     relu6,
     rrelu,
     selu,

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish"),
-    *("hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu6", "rrelu"),
+    *(
+        "hardtanh",
+        "leaky_relu",
+        "log_softmax",
+        "logsigmoid",
+        "mish",
+        "prelu",
+        "relu",
+        "relu6",
+        "rrelu",
+    ),
     *("selu", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanhshrink"),
     "threshold",
 ]
@@ -86,6 +96,11 @@ def hardtanh(
         raise ConfigError(f"hardtanh: min_val must not exceed max_val, got {min_val}, {max_val}")
     x = lift(input, what="hardtanh")
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
+
+
+def relu(input: Operand, inplace: bool = False) -> Tensor:
+    """``max(x, 0)``; gradient 0 at 0."""
+    return pointwise.relu(input)
 
 
 def relu6(input: Operand, inplace: bool = False) -> Tensor:
@@ -202,18 +217,24 @@ def _softmax_dim(x: Tensor, dim: int | None) -> int:
     return 0 if x.ndim in (0, 1, 3) else 1
 
 
-def softmax(input: Operand, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmax(
+    input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """``e**x / sum(e**x)`` along a dim; without one, dim 0 for 1 or 3 dims, else dim 1."""
     x = lift_float(input, "softmax")
     return reduction.softmax(x, _softmax_dim(x, dim), dtype=dtype)
 
 
-def softmin(input: Operand, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmin(
+    input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """``softmax(-x)``."""
-    return softmax(-lift_float(input, "softmin"), dim, dtype)
+    return softmax(-lift_float(input, "softmin"), dim, dtype=dtype)
 
 
-def log_softmax(input: Operand, dim: int | None = None, dtype: Any = None) -> Tensor:
+def log_softmax(
+    input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """``log(softmax(x))`` along a dim, without overflow."""
     x = lift_float(input, "log_softmax")
     return reduction.log_softmax(x, _softmax_dim(x, dim), dtype=dtype)
