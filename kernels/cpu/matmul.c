@@ -304,7 +304,7 @@ static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_i
         count_pack_bytes(&state) + hl_gemm_scratch_bytes(&state.gemm);
     out_req->rows = hl_cpu_max(rows, 1);
     out_req->grain = state.by_matrix ? 1 : GRAIN_ROWS;
-    out_req->row_in = rows > 1 ? (uint64_t)a_rows | (uint64_t)b_rows << 1 : 0;
+    out_req->row_in = (uint64_t)a_rows | (uint64_t)b_rows << 1;
     out_req->row_out = 1;
     out_req->row_cost = NS_PER_MAC * macs;
     out_req->deterministic = true;

@@ -380,10 +380,10 @@ static void set_row_masks(const hl_graph *graph, const hl_node *node, const hl_p
 {
     for (int i = 0; i < plan->n_in; i++) {
         bool has_none;
-        if (plan->view[i].is_control || k == 0) continue;
+        if (plan->view[i].is_control) continue;
         const hl_shape *operand = &hl_cpu_in(graph, node, i)->shape;
         bool has_all = has_leading_dims(&program->shape, operand, k, &has_none);
-        if (has_all && plan->rows > 1) plan->req.row_in |= (uint64_t)1 << i;
+        if (has_all) plan->req.row_in |= (uint64_t)1 << i;
     }
     for (int j = 0; j < plan->n_out; j++) {
         int reduce = plan->out[j].reduce;

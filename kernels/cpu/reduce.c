@@ -440,7 +440,7 @@ static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_
     out_req->rows = hl_cpu_max(rows, 1);
     bool is_long = !state.by_column && state.N * state.I >= 64;
     out_req->grain = is_long ? 1 : hl_cpu_line_grain(8);
-    out_req->row_in = !state.by_column && rows > 1;
+    out_req->row_in = !state.by_column;
     out_req->row_out = 1;
     out_req->row_cost = (double)state.N * (double)(state.by_column ? 1 : state.I);
     out_req->deterministic = true;
@@ -459,7 +459,7 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     if (!fits) return hl_reason_set(out_why_not, "needs leading or trailing axes");
     out_req->rows = hl_cpu_max(by_column ? state.N : state.O, 1);
     out_req->grain = by_column ? state.grain : hl_cpu_line_grain(sizeof(float));
-    out_req->row_in = out_req->rows > 1;
+    out_req->row_in = 1;
     out_req->row_out = by_column ? 0 : 3;
     out_req->row_cost = 0.3 * (double)(by_column ? state.I : state.N);
     out_req->deterministic = true;

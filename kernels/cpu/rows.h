@@ -29,7 +29,7 @@ static inline void hl_rows_require(const hl_rows *rows, uint64_t row_in, uint64_
 {
     out_req->rows = hl_cpu_max(rows->R, 1);
     out_req->grain = hl_cpu_line_grain(4 * hl_cpu_min(hl_cpu_max(rows->C, 1), 16));
-    out_req->row_in = rows->R > 1 ? row_in : 0;
+    out_req->row_in = row_in;
     out_req->row_out = row_out;
     out_req->row_cost = 5 + ns_per_element * (double)rows->C;
     out_req->deterministic = true;
