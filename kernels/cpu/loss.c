@@ -116,6 +116,48 @@ static void run_grad_row(const loss_state *loss, const float *x, const float *we
     dx[t] -= dloss * hard;
 }
 
+/* Rows of few classes go side by side, one row a lane: a vector per class instead of a vector per
+ * row, most of which would be empty, and no way through memory between its steps. */
+enum { SHORT_ROW = 8 };
+
+static void run_short_group(const loss_state *loss, void *const *args, int64_t first, int64_t n,
+                            float all_weights, const hl_launch *launch)
+{
+    int64_t C = loss->rows.C;
+    const float *dloss = (const float *)args[0] + first, *x = (const float *)args[1] + first * C;
+    const float *weight = loss->has_weight ? args[3] : NULL;
+    float *dx = (float *)args[loss->has_weight ? 4 : 3] + first * C;
+    float s = loss->smoothing, share = s / (float)C, out[SHORT_ROW][HL_VL];
+    float hard[HL_VL] = {0}, scale[HL_VL] = {0}, even[HL_VL] = {0};
+    int32_t target[HL_VL], at[HL_VL];
+    for (int64_t i = 0; i < HL_VL; i++) {
+        int64_t t = i < n ? take_target(loss, args[2], first + i, launch) : -1;
+        target[i] = (int32_t)t;
+        at[i] = (int32_t)(hl_cpu_min(i, n - 1) * C);
+        if (t < 0) continue;
+        hard[i] = dloss[i] * (1 - s) * (weight ? weight[t] : 1);
+        scale[i] = hard[i] + dloss[i] * share * all_weights;
+        even[i] = dloss[i] * share;
+    }
+    hl_vi classes = hl_vi_load(target), rows = hl_vi_load(at);
+    hl_vm counts = hl_vi_gt(classes, hl_vi_set1(-1));
+    hl_v e[SHORT_ROW], top = hl_v_gather(x, rows), sum = hl_v_zero();
+    for (int64_t c = 1; c < C; c++) top = hl_v_max(hl_v_gather(x + c, rows), top);
+    for (int64_t c = 0; c < C; c++) {
+        e[c] = hl_v_exp(hl_v_gather(x + c, rows) - top);
+        sum += e[c];
+    }
+    hl_v factor = hl_v_load(scale) / sum, one = hl_v_load(hard), rest = hl_v_load(even);
+    for (int64_t c = 0; c < C; c++) {
+        hl_v value = e[c] * factor - hl_v_keep(hl_vi_eq(classes, hl_vi_set1((int32_t)c)), one);
+        if (s > 0) value -= weight ? rest * hl_v_set1(weight[c]) : rest;
+        hl_v_store(out[c], hl_v_keep(counts, value));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < C; c++) dx[i * C + c] = out[c][i];
+    }
+}
+
 static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64_t begin,
                           int64_t end, const hl_launch *launch)
 {
@@ -127,7 +169,10 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
     end = hl_cpu_min(end, loss->rows.R);
     if (begin >= end) return;
     float all_weights = sum_weights(loss, weight);
-    for (int64_t r = begin; r < end; r++) {
+    for (int64_t r = begin; C <= SHORT_ROW && r < end; r += HL_VL) {
+        run_short_group(loss, args, r, hl_cpu_min(end - r, HL_VL), all_weights, launch);
+    }
+    for (int64_t r = begin; C > SHORT_ROW && r < end; r++) {
         int64_t t = take_target(loss, args[2], r, launch);
         if (t < 0) {
             memset(dlogits + r * C, 0, (size_t)C * sizeof *dlogits);
