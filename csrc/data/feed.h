@@ -13,6 +13,9 @@
 #include "base/rng.h"
 #include "base/status.h"
 
+/* Name of the random stream that orders an epoch. */
+#define HL_SAMPLER_STREAM "shuffle"
+
 typedef struct hl_sampler {
     int64_t n;           /* rows to draw from */
     const int64_t *rows; /* row numbers, borrowed; NULL: 0..n-1 */
@@ -20,32 +23,45 @@ typedef struct hl_sampler {
     uint64_t seed;
 } hl_sampler;
 
-/* out[i] = row at position first + i of the epoch's order. */
+/* out[i] = row at position first + i of the epoch's order; first + count <= n. */
 void hl_sampler_fill(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
                      int64_t *out);
+/* The same in two parts, for many calls in one epoch. */
+void hl_sampler_order_init(const hl_sampler *sampler, uint64_t epoch, hl_permutation *out_order);
+void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *order, int64_t first,
+                           int64_t count, int64_t *out);
+
+enum { HL_FEED_THREADS_MAX = 256, HL_FEED_SLOTS_MAX = 1024 };
 
 typedef struct hl_feed hl_feed;
 typedef struct hl_feed_options {
     hl_sampler sampler;   /* copied; sampler.rows borrowed */
     int64_t batch;        /* samples in a micro-batch */
-    int64_t first, count; /* positions of the epoch's order that this feed serves (the tail has a
-                             feed of its own) */
+    int64_t first, count; /* positions of the epoch's order that this feed serves, in whole batches:
+                             what is left of count is not served (the tail has a feed of its own) */
     int32_t n_threads;    /* loader threads for fill; 0: fill runs in hl_feed_next */
     int32_t n_slots;
     /* (optional) Writes the batch of these rows into the slot's fields; NULL: field 0 gets the row
-     * numbers. */
+     * numbers. Runs on several threads at once, for different slots. After an error the feed gives
+     * that error for this batch until it is sought again. */
     hl_status (*fill)(void *context, const int64_t *rows, int64_t n, void *const *fields);
     void *context;
 } hl_feed_options;
 
+/* Stands at batch 0 of epoch 0. */
 hl_status hl_feed_create(const hl_feed_options *options, HL_GIVE hl_feed **out_feed);
+/* Waits for a fill that runs. NULL is allowed. */
 void hl_feed_destroy(HL_TAKE hl_feed *feed);
+/* Batches of an epoch. */
+int64_t hl_feed_batches(const hl_feed *feed);
 /* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
-/* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan. */
+/* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan;
+ * NULL takes them away. Batches that were filled ahead are filled again. */
 hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields);
 /* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
- * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers. */
+ * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers, valid as long
+ * as the slot. */
 hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_rows, bool *out_end);
 
 #endif

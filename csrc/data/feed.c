@@ -1,0 +1,244 @@
+/* Feed: batches in order, from the caller's thread or from loader threads.
+ *
+ * Batch b of an epoch always stands in slot b % n_slots. Loaders claim batch numbers in order and
+ * finish them in any; the caller waits for the very next one, so the order of batches does not
+ * depend on the threads. Before loaders may fill a slot again the caller must have come back for
+ * the following batch: `n_free` counts the batches whose slots were given back, and a loader claims
+ * batch b only while b < n_free + n_slots.
+ *
+ * One mutex guards the counters and one condition tells of every change; rows and fields of a slot
+ * belong to the loader that claimed it until it says so, then to the caller. Loaders live from the
+ * first batch that is asked for to the next seek, so between epochs nothing runs. A process made by
+ * fork has no loaders: it notices by the fork count and starts its own at the same position. */
+#include "data/feed.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "base/threads.h"
+
+typedef struct feed_slot {
+    int64_t batch; /* that it is filled with, -1: none */
+    hl_status_record error;
+} feed_slot;
+
+struct hl_feed {
+    hl_feed_options options;
+    int64_t n_batches;
+    uint64_t epoch;
+    hl_permutation order; /* of the epoch */
+    void *const *fields;  /* NULL: not bound */
+    int32_t n_fields;
+    int64_t *rows; /* (n_slots, batch) */
+    int64_t next;  /* batch that hl_feed_next gives */
+
+    /* Loader threads; all but `threads` guarded by the mutex while they run. */
+    hl_mutex *mutex; /* NULL: no threads */
+    hl_cond *changed;
+    hl_thread **threads;
+    int32_t n_started;
+    int64_t fork_count; /* of the process they live in */
+    feed_slot *slots;
+    int64_t claimed; /* next batch a loader takes */
+    int64_t n_free;
+    bool is_ending;
+};
+
+/* ---- one batch ------------------------------------------------------------------------------- */
+
+static hl_status fill_batch(hl_feed *feed, int64_t batch)
+{
+    const hl_feed_options *options = &feed->options;
+    int64_t slot = batch % options->n_slots, n = options->batch;
+    int64_t *rows = feed->rows + slot * n;
+    void *const *fields = feed->fields ? feed->fields + slot * feed->n_fields : NULL;
+    hl_sampler_order_fill(&options->sampler, &feed->order, options->first + batch * n, n, rows);
+    if (options->fill) return options->fill(options->context, rows, n, fields);
+    if (feed->n_fields > 0) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    return HL_OK;
+}
+
+/* ---- loaders --------------------------------------------------------------------------------- */
+
+static bool can_claim(const hl_feed *feed)
+{
+    return feed->claimed < feed->n_batches && feed->claimed < feed->n_free + feed->options.n_slots;
+}
+
+static void run_loader(void *context)
+{
+    hl_feed *feed = context;
+    hl_mutex_lock(feed->mutex);
+    for (;;) {
+        while (!feed->is_ending && !can_claim(feed)) hl_cond_wait(feed->changed, feed->mutex);
+        if (feed->is_ending) break;
+        int64_t batch = feed->claimed++;
+        feed_slot *slot = &feed->slots[batch % feed->options.n_slots];
+        hl_mutex_unlock(feed->mutex);
+        hl_status_record error = {.code = HL_OK};
+        hl_status status = fill_batch(feed, batch);
+        if (status != HL_OK) hl_status_save(status, &error);
+        hl_mutex_lock(feed->mutex);
+        slot->error = error;
+        slot->batch = batch;
+        hl_cond_broadcast(feed->changed);
+    }
+    hl_mutex_unlock(feed->mutex);
+}
+
+static void stop_loaders(hl_feed *feed)
+{
+    if (!feed->n_started) return;
+    hl_mutex_lock(feed->mutex);
+    feed->is_ending = true;
+    hl_cond_broadcast(feed->changed);
+    hl_mutex_unlock(feed->mutex);
+    while (feed->n_started) hl_thread_join(feed->threads[--feed->n_started]);
+    feed->is_ending = false;
+}
+
+/* From feed->next on. As many as the system gives: one is enough to go on. */
+static hl_status start_loaders(hl_feed *feed)
+{
+    feed->claimed = feed->n_free = feed->next;
+    feed->fork_count = hl_os_fork_count();
+    for (int32_t s = 0; s < feed->options.n_slots; s++) feed->slots[s].batch = -1;
+    for (int32_t t = 0; t < feed->options.n_threads; t++) {
+        hl_status status = hl_thread_start(run_loader, feed, &feed->threads[t]);
+        if (status != HL_OK) return t ? HL_OK : hl_status_context(status, "feed");
+        /* Loaders never look at it. */
+        feed->n_started++;
+    }
+    return HL_OK;
+}
+
+static hl_status take_loaded(hl_feed *feed)
+{
+    if (feed->n_started && feed->fork_count != hl_os_fork_count()) stop_loaders(feed);
+    if (!feed->n_started) HL_TRY(start_loaders(feed));
+    feed_slot *slot = &feed->slots[feed->next % feed->options.n_slots];
+    hl_mutex_lock(feed->mutex);
+    feed->n_free = feed->next;
+    hl_cond_broadcast(feed->changed);
+    while (slot->batch != feed->next) hl_cond_wait(feed->changed, feed->mutex);
+    hl_mutex_unlock(feed->mutex);
+    return slot->error.code == HL_OK ? HL_OK : hl_status_raise(&slot->error);
+}
+
+/* ---- the feed -------------------------------------------------------------------------------- */
+
+static hl_status check_options(const hl_feed_options *options)
+{
+    int64_t n = options->sampler.n, first = options->first, count = options->count;
+    if (options->batch < 1)
+        return hl_status_set(HL_ERROR_CONFIG, "feed: a batch must hold at least 1 sample, got %lld",
+                             (long long)options->batch);
+    if (n < 0 || first < 0 || count < 0 || first > n || count > n - first)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "feed: first and count must lie in %lld samples, got %lld and %lld",
+                             (long long)n, (long long)first, (long long)count);
+    if (options->n_threads < 0 || options->n_threads > HL_FEED_THREADS_MAX)
+        return hl_status_set(HL_ERROR_CONFIG, "feed: threads must be in 0..%d, got %d",
+                             HL_FEED_THREADS_MAX, options->n_threads);
+    if (options->n_slots < 1 || options->n_slots > HL_FEED_SLOTS_MAX)
+        return hl_status_set(HL_ERROR_CONFIG, "feed: slots must be in 1..%d, got %d",
+                             HL_FEED_SLOTS_MAX, options->n_slots);
+    return HL_OK;
+}
+
+static hl_status make_loaders(hl_feed *feed)
+{
+    size_t n_slots = (size_t)feed->options.n_slots, n_threads = (size_t)feed->options.n_threads;
+    HL_TRY(hl_alloc_zero(n_threads * sizeof *feed->threads, (void **)&feed->threads));
+    HL_TRY(hl_alloc_zero(n_slots * sizeof *feed->slots, (void **)&feed->slots));
+    HL_TRY(hl_mutex_create(&feed->mutex));
+    return hl_cond_create(&feed->changed);
+}
+
+/* Room for the row numbers of every slot; a batch that is never full needs none. */
+static hl_status make_rows(hl_feed *feed)
+{
+    size_t bytes;
+    if (!feed->n_batches) return HL_OK;
+    if (!hl_mul_size((size_t)feed->options.batch, sizeof *feed->rows, &bytes) ||
+        !hl_mul_size(bytes, (size_t)feed->options.n_slots, &bytes))
+        return hl_status_set(HL_ERROR_SHAPE, "feed: a batch must fit memory, got %lld samples",
+                             (long long)feed->options.batch);
+    return hl_alloc(bytes, (void **)&feed->rows);
+}
+
+hl_status hl_feed_create(const hl_feed_options *options, hl_feed **out_feed)
+{
+    *out_feed = NULL;
+    HL_TRY(check_options(options));
+    hl_feed *feed;
+    HL_TRY(hl_alloc_zero(sizeof *feed, (void **)&feed));
+    hl_status status;
+    feed->options = *options;
+    if (!options->fill) feed->options.n_threads = 0;
+    feed->n_batches = options->count / options->batch;
+    HL_GOTO(make_rows(feed));
+    if (feed->options.n_threads > 0) HL_GOTO(make_loaders(feed));
+    hl_sampler_order_init(&feed->options.sampler, 0, &feed->order);
+    *out_feed = feed;
+    feed = NULL;
+cleanup:
+    hl_feed_destroy(feed);
+    return status;
+}
+
+void hl_feed_destroy(hl_feed *feed)
+{
+    if (!feed) return;
+    stop_loaders(feed);
+    hl_cond_destroy(feed->changed);
+    hl_mutex_destroy(feed->mutex);
+    hl_free(feed->threads);
+    hl_free(feed->slots);
+    hl_free(feed->rows);
+    hl_free(feed);
+}
+
+int64_t hl_feed_batches(const hl_feed *feed)
+{
+    return feed->n_batches;
+}
+
+hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
+{
+    if (batch < 0 || batch > feed->n_batches)
+        return hl_status_set(HL_ERROR_CONFIG, "feed: batch must be in 0..%lld, got %lld",
+                             (long long)feed->n_batches, (long long)batch);
+    stop_loaders(feed);
+    if (epoch != feed->epoch) hl_sampler_order_init(&feed->options.sampler, epoch, &feed->order);
+    feed->epoch = epoch;
+    feed->next = batch;
+    return feed->options.n_threads && feed->fields ? start_loaders(feed) : HL_OK;
+}
+
+hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields)
+{
+    stop_loaders(feed);
+    feed->fields = n_fields > 0 ? fields : NULL;
+    feed->n_fields = feed->fields ? n_fields : 0;
+    return HL_OK;
+}
+
+hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_rows, bool *out_end)
+{
+    *out_slot = 0;
+    if (out_rows) *out_rows = NULL;
+    *out_end = feed->next == feed->n_batches;
+    if (*out_end) return HL_OK;
+    if (feed->options.fill && !feed->fields)
+        return hl_status_set(HL_ERROR_INTERNAL, "feed: its slots must be bound before it is read");
+    if (feed->options.n_threads)
+        HL_TRY(take_loaded(feed));
+    else
+        HL_TRY(fill_batch(feed, feed->next));
+    *out_slot = (int32_t)(feed->next % feed->options.n_slots);
+    if (out_rows) *out_rows = feed->rows + *out_slot * feed->options.batch;
+    feed->next++;
+    return HL_OK;
+}

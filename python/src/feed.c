@@ -1,0 +1,163 @@
+/* Feed: the order of samples, over csrc/data/feed.h. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "numpy_api.h"
+#include "objects.h"
+
+static hl_py_feed *feed_of(PyObject *self)
+{
+    return (hl_py_feed *)self;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* A copy of the row numbers: the user's array may change. */
+static bool copy_rows(hl_py_feed *self, PyObject *object, int64_t n)
+{
+    hl_py_state *state = hl_py_state_of((PyObject *)self);
+    hl_py_array array;
+    if (!hl_py_array_read(state, object, "rows", HL_DTYPE_COUNT, &array)) return false;
+    const int64_t *rows = array.data;
+    bool good = array.dtype == HL_DTYPE_I64 && array.shape.rank == 1 && array.n == n;
+    char got[HL_TYPE_TEXT];
+    hl_type type = {array.dtype, array.shape};
+    if (!good)
+        hl_py_fail(state, HL_ERROR_SHAPE, "rows: must be int64 of shape (%lld,), got %s",
+                   (long long)n, hl_type_format(&type, got));
+    for (int64_t i = 0; good && i < n; i++) {
+        if (rows[i] >= 0) continue;
+        hl_py_fail(state, HL_ERROR_DATA, "rows: must not be negative, got %lld at %lld",
+                   (long long)rows[i], (long long)i);
+        good = false;
+    }
+    hl_status status = HL_OK;
+    if (good) status = hl_alloc((size_t)n * sizeof *self->rows, (void **)&self->rows);
+    if (status != HL_OK) good = hl_py_raise(state, status) != NULL;
+    if (good && n) memcpy(self->rows, rows, (size_t)n * sizeof *rows);
+    hl_py_array_release(&array);
+    return good;
+}
+
+/* Everything but rows. */
+static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_options *out)
+{
+    memset(out, 0, sizeof *out);
+    out->n_slots = 1;
+    out->count = -1;
+    if (!hl_py_int(state, given[0], "n", 0, INT64_MAX, &out->sampler.n) ||
+        !hl_py_int(state, given[1], "batch", 1, INT64_MAX, &out->batch) ||
+        (given[3] && !hl_py_bool(given[3], "shuffle", &out->sampler.shuffle)) ||
+        (given[4] && !hl_py_seed(state, given[4], "seed", &out->sampler.seed)) ||
+        (given[5] && !hl_py_int(state, given[5], "first", 0, out->sampler.n, &out->first)) ||
+        (given[6] &&
+         !hl_py_int(state, given[6], "count", -1, out->sampler.n - out->first, &out->count)))
+        return false;
+    if (out->count < 0) out->count = out->sampler.n - out->first;
+    return true;
+}
+
+static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const hl_py_signature signature = {
+        .function = "Feed",
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = 7,
+        .names = {HL_PY_NAME_n, HL_PY_NAME_batch, HL_PY_NAME_rows, HL_PY_NAME_shuffle,
+                  HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count}};
+    hl_py_state *state = PyType_GetModuleState(type);
+    PyObject *given[7];
+    hl_feed_options options;
+    if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
+        !read_options(state, given, &options))
+        return NULL;
+    hl_py_feed *self = (hl_py_feed *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    self->batch = options.batch;
+    bool good = !given[2] || given[2] == Py_None || copy_rows(self, given[2], options.sampler.n);
+    options.sampler.rows = self->rows;
+    hl_status status = good ? hl_feed_create(&options, &self->feed) : HL_OK;
+    if (status != HL_OK) good = hl_py_raise(state, status) != NULL;
+    if (good) return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+static void free_feed(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    hl_feed_destroy(feed_of(self)->feed);
+    hl_free(feed_of(self)->rows);
+    hl_py_free(self);
+}
+
+/* ---- methods --------------------------------------------------------------------------------- */
+
+/* A plan that is running reads its feed. */
+static PyObject *seek(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int64_t batch = 0;
+    uint64_t epoch;
+    if (!hl_py_args_count("Feed.seek", n_args, 1, 2) ||
+        !hl_py_seed(state, args[0], "epoch", &epoch) ||
+        (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)))
+        return NULL;
+    hl_py_plan *plan = feed_of(self)->plan;
+    if (plan && !hl_py_session_enter(plan->session, "seek")) return NULL;
+    hl_status status = hl_feed_seek(feed_of(self)->feed, epoch, batch);
+    if (plan) hl_py_session_leave(plan->session);
+    return hl_py_none_or_raise(state, status);
+}
+
+static PyObject *next_rows(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_py_state *state = hl_py_state_of(self);
+    const int64_t *rows;
+    int32_t slot;
+    bool is_end;
+    void *data;
+    if (feed_of(self)->plan)
+        return hl_py_fail(state, HL_ERROR_CONFIG,
+                          "next_rows: the feed's batches go to the plan that it was given to; make "
+                          "another feed with the same arguments to look at them, got this one");
+    /* The array first: a batch must not be lost for want of memory. */
+    hl_shape shape = hl_shape_1d(feed_of(self)->batch);
+    if (!hl_feed_batches(feed_of(self)->feed)) return Py_NewRef(Py_None);
+    PyObject *array = hl_py_array_new(HL_DTYPE_I64, &shape, &data);
+    if (!array) return NULL;
+    hl_status status = hl_feed_next(feed_of(self)->feed, &slot, &rows, &is_end);
+    if (status == HL_OK && !is_end) {
+        memcpy(data, rows, (size_t)feed_of(self)->batch * sizeof *rows);
+        return array;
+    }
+    Py_DECREF(array);
+    return hl_py_none_or_raise(state, status);
+}
+
+static PyMethodDef methods[] = {
+    {"seek", HL_PY_METH_FAST(seek),
+     "seek($self, epoch, batch=0, /)\n--\n\nGoes to a batch of an epoch."},
+    {"next_rows", next_rows, METH_NOARGS,
+     "next_rows($self, /)\n--\n\nRow numbers of the next batch, or None at the end of the epoch."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1)\n--\n\n"
+                "Order of samples, in whole batches: a shorter rest of count is another feed's."},
+    {Py_tp_new, make_feed},
+    {Py_tp_dealloc, free_feed},
+    {Py_tp_traverse, hl_py_traverse_type},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+PyType_Spec hl_py_feed_spec = {
+    .name = "hotloop._core.Feed",
+    .basicsize = sizeof(hl_py_feed),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};

@@ -1,0 +1,99 @@
+/* The exposed types, and who keeps whom.
+ *
+ * A plan keeps its session, its feed and the arrays of its sources; a session keeps its device. A
+ * feed knows the plan it is bound to, without keeping it. So whatever order Python drops them in,
+ * the core's rule holds: plans go before sessions, sessions before devices.
+ * Only a plan can be part of a reference cycle (through an array's attributes), so only a plan has
+ * a tp_clear: cleared, it is closed for good and says so. Session and device have none on purpose:
+ * the collector clears in any order, and a plan that is cleared still needs both.
+ *
+ * The GIL is released while a plan is made or runs, so a session has a flag of its own: whoever
+ * uses the core's session takes it first, a second one gets BusyError. Graphs and feeds without a
+ * plan are only used with the GIL held. */
+#ifndef HL_PYTHON_OBJECTS_H
+#define HL_PYTHON_OBJECTS_H
+
+#include "args.h"
+#include "data/feed.h"
+#include "errors.h"
+#include "plan/plan.h"
+#include "state.h"
+
+typedef struct hl_py_plan hl_py_plan;
+
+typedef struct hl_py_graph {
+    PyObject_HEAD hl_graph *graph;
+} hl_py_graph;
+
+typedef struct hl_py_device {
+    PyObject_HEAD hl_device *device;
+} hl_py_device;
+
+typedef struct hl_py_session {
+    PyObject_HEAD hl_session *session;
+    hl_py_device *device;
+    int busy; /* atomic */
+} hl_py_session;
+
+typedef struct hl_py_feed {
+    PyObject_HEAD hl_feed *feed;
+    int64_t *rows; /* row numbers of the sampler, or NULL */
+    int64_t batch;
+    hl_py_plan *plan; /* that it is bound to, not kept */
+} hl_py_feed;
+
+struct hl_py_plan {
+    PyObject_HEAD hl_plan *plan; /* NULL: closed by the collector */
+    hl_py_session *session;
+    hl_py_feed *feed;  /* or NULL */
+    PyObject *sources; /* list: array or None by number */
+    hl_type *types;    /* of inputs, sources, outputs, as the graph had them */
+    int32_t n_inputs, n_sources, n_outputs;
+    int32_t k;
+    volatile int stop; /* asked for by stop(), taken back by the run that heard it */
+};
+
+/* BusyError and false while another thread uses the session. `what` names the call. */
+bool hl_py_session_enter(hl_py_session *session, const char *what);
+void hl_py_session_leave(hl_py_session *session);
+
+/* An object of our own type, checked. */
+static inline bool hl_py_check_type(PyObject *object, PyTypeObject *type, const char *what,
+                                    const char *rule)
+{
+    if (Py_TYPE(object) == type) return true;
+    PyObject *name = PyType_GetName(Py_TYPE(object));
+    if (name) PyErr_Format(PyExc_TypeError, "%s: must be a %s, got %U", what, rule, name);
+    Py_XDECREF(name);
+    return false;
+}
+
+/* tp_traverse of types that hold nothing the collector could follow but their type. */
+int hl_py_traverse_type(PyObject *self, visitproc visit, void *arg);
+/* The end of every tp_dealloc. */
+void hl_py_free(PyObject *self);
+
+/* ---- graph ----------------------------------------------------------------------------------- */
+
+/* The id of one of a Graph's values; ConfigError otherwise. A number's __index__ may run Python
+ * code that changes the graph, so the hl_graph is looked up here, each time, and by callers
+ * afterwards: ids stay valid, as a graph only grows. */
+bool hl_py_value(PyObject *graph, PyObject *object, const char *what, hl_id *out);
+/* A sequence of them, from hl_alloc. */
+bool hl_py_values(PyObject *graph, PyObject *object, const char *what, HL_GIVE hl_id **out,
+                  int32_t *out_n);
+/* Attributes of an op by name, from the values of a call (keys: tuple or NULL) or from a dict. */
+bool hl_py_attrs_from_call(hl_py_state *state, hl_op op, PyObject *keys, PyObject *const *values,
+                           hl_attrs *out);
+bool hl_py_attrs_from_dict(hl_py_state *state, hl_op op, PyObject *dict, hl_attrs *out);
+PyObject *hl_py_attrs_to_dict(hl_op op, const hl_attrs *attrs);
+
+PyObject *hl_py_graph_nodes(PyObject *self, PyObject *unused);
+PyObject *hl_py_graph_leaves(PyObject *self, PyObject *unused);
+PyObject *hl_py_graph_backward(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *hl_py_graph_training_step(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
+PyObject *hl_py_graph_depends(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
+const char *hl_py_kind_name(hl_value_kind kind);
+const char *hl_py_segment_name(hl_segment segment);
+
+#endif

@@ -1,0 +1,494 @@
+/* Plan: a graph bound to a session. The loop over steps is the core's; the GIL is released around
+ * it and around making the plan. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "numpy_api.h"
+#include "objects.h"
+
+enum { SLOTS_MAX = 64 };
+
+static hl_py_plan *plan_of(PyObject *self)
+{
+    return (hl_py_plan *)self;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* Types of what is given and read, before the passes change the graph. */
+static hl_status copy_types(hl_py_plan *self, const hl_graph *graph)
+{
+    self->n_inputs = graph->n_inputs;
+    self->n_sources = graph->n_sources;
+    self->n_outputs = (int32_t)graph->n_outputs;
+    size_t n = (size_t)self->n_inputs + (size_t)self->n_sources + (size_t)self->n_outputs;
+    HL_TRY(hl_alloc((n + 1) * sizeof *self->types, (void **)&self->types));
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        const hl_value *value = &graph->values[v];
+        if (value->kind == HL_VALUE_INPUT) self->types[value->store] = value->type;
+        if (value->kind == HL_VALUE_SOURCE)
+            self->types[self->n_inputs + value->store] = value->type;
+    }
+    for (int32_t i = 0; i < self->n_outputs; i++)
+        self->types[self->n_inputs + self->n_sources + i] =
+            hl_graph_value(graph, graph->outputs[i])->type;
+    return HL_OK;
+}
+
+static PyObject *make_nones(int32_t n)
+{
+    PyObject *list = PyList_New(n);
+    for (int32_t i = 0; list && i < n; i++) PyList_SetItem(list, i, Py_NewRef(Py_None));
+    return list;
+}
+
+static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_options *options)
+{
+    hl_py_state *state = hl_py_state_of((PyObject *)self);
+    hl_graph *graph;
+    if (!hl_py_session_enter(self->session, "plan")) return false;
+    hl_status status = hl_graph_clone(source, &graph);
+    if (status == HL_OK) status = copy_types(self, graph);
+    if (status == HL_OK) {
+        Py_BEGIN_ALLOW_THREADS status =
+            hl_plan_create(self->session->session, graph, options, &self->plan);
+        Py_END_ALLOW_THREADS
+    } else {
+        hl_graph_destroy(graph);
+    }
+    hl_py_session_leave(self->session);
+    if (status != HL_OK) hl_py_raise(state, status);
+    return status == HL_OK;
+}
+
+static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
+{
+    int64_t n_slots = 1, k = 1;
+    *out = (hl_plan_options){.fuse = true, .chain = true};
+    if ((given[2] && !hl_py_int(state, given[2], "n_slots", 1, SLOTS_MAX, &n_slots)) ||
+        (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
+        (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
+        (given[5] && !hl_py_bool(given[5], "chain", &out->chain)))
+        return false;
+    out->n_slots = (int32_t)n_slots;
+    out->k = (int32_t)k;
+    return true;
+}
+
+static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const hl_py_signature signature = {.function = "Plan",
+                                              .n_positional = 2,
+                                              .n_required = 2,
+                                              .n_params = 6,
+                                              .names = {HL_PY_NAME_session, HL_PY_NAME_graph,
+                                                        HL_PY_NAME_n_slots, HL_PY_NAME_k,
+                                                        HL_PY_NAME_fuse, HL_PY_NAME_chain}};
+    hl_py_state *state = PyType_GetModuleState(type);
+    PyObject *given[6];
+    hl_plan_options options;
+    if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
+        !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
+        !hl_py_check_type(given[1], state->graph_type, "graph", "Graph") ||
+        !read_options(state, given, &options))
+        return NULL;
+    hl_py_plan *self = (hl_py_plan *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    self->session = (hl_py_session *)Py_NewRef(given[0]);
+    self->k = options.k;
+    hl_graph *graph = ((hl_py_graph *)given[1])->graph;
+    if (create_plan(self, graph, &options)) self->sources = make_nones(self->n_sources);
+    if (self->sources) return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+static int traverse_plan(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(plan_of(self)->session);
+    Py_VISIT(plan_of(self)->feed);
+    Py_VISIT(plan_of(self)->sources);
+    return hl_py_traverse_type(self, visit, arg);
+}
+
+static void drop_feed(hl_py_plan *self)
+{
+    if (!self->feed) return;
+    hl_feed_bind(self->feed->feed, NULL, 0);
+    self->feed->plan = NULL;
+    Py_CLEAR(self->feed);
+}
+
+/* The core's plan goes before what it stands on. */
+static int clear_plan(PyObject *self)
+{
+    hl_plan *plan = plan_of(self)->plan;
+    plan_of(self)->plan = NULL;
+    hl_plan_destroy(plan);
+    drop_feed(plan_of(self));
+    Py_CLEAR(plan_of(self)->sources);
+    Py_CLEAR(plan_of(self)->session);
+    return 0;
+}
+
+static void free_plan(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    clear_plan(self);
+    hl_free(plan_of(self)->types);
+    hl_py_free(self);
+}
+
+/* Takes the session for one call; false with an exception. */
+static bool enter(PyObject *self, const char *what)
+{
+    if (plan_of(self)->plan) return hl_py_session_enter(plan_of(self)->session, what);
+    hl_py_fail(hl_py_state_of(self), HL_ERROR_INTERNAL,
+               "%s: the plan must be alive, got one that the garbage collector closed", what);
+    return false;
+}
+
+static void leave(PyObject *self)
+{
+    hl_py_session_leave(plan_of(self)->session);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static bool read_index(PyObject *self, PyObject *object, const char *what, int32_t n, int32_t *out)
+{
+    int64_t index;
+    hl_py_state *state = hl_py_state_of(self);
+    if (!hl_py_int(state, object, what, INT64_MIN, INT64_MAX, &index)) return false;
+    *out = (int32_t)index;
+    if (index >= 0 && index < n) return true;
+    hl_py_fail(state, HL_ERROR_CONFIG, "%s: the plan has %d of them, got number %lld", what, n,
+               (long long)index);
+    return false;
+}
+
+static bool check_source(PyObject *self, int32_t index, const hl_py_array *array)
+{
+    const hl_type *want = &plan_of(self)->types[plan_of(self)->n_inputs + index];
+    hl_type got = {array->dtype, array->shape};
+    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
+    if (hl_type_equal(want, &got)) return true;
+    hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE, "source %d: must be %s, got %s", index,
+               hl_type_format(want, want_text), hl_type_format(&got, got_text));
+    return false;
+}
+
+static PyObject *set_source(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int32_t index;
+    hl_py_array array;
+    if (!hl_py_args_count("Plan.source", n_args, 2, 2) ||
+        !read_index(self, args[0], "source", plan_of(self)->n_sources, &index))
+        return NULL;
+    hl_dtype as_bits = plan_of(self)->types[plan_of(self)->n_inputs + index].dtype;
+    as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
+    if (!hl_py_array_borrow(state, args[1], "source", as_bits, &array)) return NULL;
+    hl_status status = HL_OK;
+    bool good = check_source(self, index, &array) && enter(self, "source");
+    PyObject *before = NULL;
+    if (good) {
+        status = hl_plan_source(plan_of(self)->plan, index, array.data, array.shape.dim[0]);
+        if (status == HL_OK) {
+            before = Py_XNewRef(PyList_GetItem(plan_of(self)->sources, index));
+            PyList_SetItem(plan_of(self)->sources, index, Py_NewRef(array.object));
+        }
+        leave(self);
+    }
+    hl_py_array_release(&array);
+    Py_XDECREF(before); /* last: it may run the array's own code */
+    return good ? hl_py_none_or_raise(state, status) : NULL;
+}
+
+/* A feed writes row numbers into input 0. */
+static bool check_feed(PyObject *self, const hl_py_feed *feed)
+{
+    const hl_py_plan *plan = plan_of(self);
+    hl_py_state *state = hl_py_state_of(self);
+    hl_type want = {HL_DTYPE_I64, hl_shape_1d(feed->batch)};
+    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
+    if (feed->plan && feed->plan != plan) {
+        hl_py_fail(state, HL_ERROR_BUSY,
+                   "feed: must belong to one plan, got one that another plan has");
+        return false;
+    }
+    if (plan->n_inputs > 0 && hl_type_equal(&plan->types[0], &want)) return true;
+    hl_py_fail(state, HL_ERROR_SHAPE, "feed: input 0 must take its row numbers, %s, got %s",
+               hl_type_format(&want, want_text),
+               plan->n_inputs ? hl_type_format(&plan->types[0], got_text)
+                              : "a plan without inputs");
+    return false;
+}
+
+static PyObject *set_feed(PyObject *self, PyObject *object)
+{
+    hl_py_plan *plan = plan_of(self);
+    hl_py_state *state = hl_py_state_of(self);
+    hl_py_feed *feed = object == Py_None ? NULL : (hl_py_feed *)object;
+    if ((feed && !hl_py_check_type(object, state->feed_type, "feed", "Feed")) ||
+        (feed && !check_feed(self, feed)) || !enter(self, "feed"))
+        return NULL;
+    hl_status status = hl_plan_feed(plan->plan, NULL);
+    drop_feed(plan);
+    if (feed && status == HL_OK) status = hl_plan_feed(plan->plan, feed->feed);
+    if (feed && status == HL_OK) {
+        plan->feed = (hl_py_feed *)Py_NewRef(object);
+        feed->plan = plan;
+    }
+    leave(self);
+    return hl_py_none_or_raise(state, status);
+}
+
+/* Floats become floats, integers and bools whatever the leaf is; a float for an index is a slip. */
+static bool check_input_kind(PyObject *self, int32_t index, hl_dtype got)
+{
+    hl_dtype want = plan_of(self)->types[index].dtype;
+    if (hl_dtype_is_float(want) || !hl_dtype_is_float(got)) return true;
+    hl_py_fail(hl_py_state_of(self), HL_ERROR_DATA, "input %d: must be integers for %s, got %s",
+               index, hl_dtype_name(want), hl_dtype_name(got));
+    return false;
+}
+
+static PyObject *set_input(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int32_t index;
+    hl_py_array array;
+    if (!hl_py_args_count("Plan.input", n_args, 2, 2) ||
+        !read_index(self, args[0], "input", plan_of(self)->n_inputs, &index))
+        return NULL;
+    hl_dtype as_bits = plan_of(self)->types[index].dtype;
+    as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
+    if (!hl_py_array_read(state, args[1], "input", as_bits, &array)) return NULL;
+    hl_status status = HL_OK;
+    bool good = check_input_kind(self, index, array.dtype) && enter(self, "input");
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS status =
+            hl_plan_input(plan_of(self)->plan, index, array.dtype, &array.shape, array.data);
+        Py_END_ALLOW_THREADS leave(self);
+    }
+    hl_py_array_release(&array);
+    return good ? hl_py_none_or_raise(state, status) : NULL;
+}
+
+/* What the value is computed in, where NumPy has it. */
+static hl_dtype default_dtype(PyObject *self, hl_dtype dtype)
+{
+    const hl_device *device = plan_of(self)->session->device->device;
+    if (!hl_dtype_is_float(dtype)) return dtype;
+    if (device->float_type == HL_DTYPE_F64) return HL_DTYPE_F64;
+    return dtype == HL_DTYPE_BF16 ? HL_DTYPE_F32 : dtype;
+}
+
+static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int32_t index;
+    void *data;
+    if (!hl_py_args_count("Plan.output", n_args, 1, 2) ||
+        !read_index(self, args[0], "output", plan_of(self)->n_outputs, &index) ||
+        !enter(self, "output"))
+        return NULL;
+    const hl_type *type =
+        &plan_of(self)->types[plan_of(self)->n_inputs + plan_of(self)->n_sources + index];
+    hl_dtype dtype = default_dtype(self, type->dtype);
+    PyObject *array = NULL;
+    if (n_args < 2 || args[1] == Py_None || hl_py_dtype(state, args[1], "output", &dtype))
+        array = hl_py_array_new(dtype, &type->shape, &data);
+    hl_status status = HL_OK;
+    if (array) {
+        Py_BEGIN_ALLOW_THREADS status = hl_plan_output(plan_of(self)->plan, index, dtype, data);
+        Py_END_ALLOW_THREADS
+    }
+    leave(self);
+    if (status == HL_OK) return array;
+    Py_XDECREF(array);
+    return hl_py_raise(state, status);
+}
+
+/* ---- run ------------------------------------------------------------------------------------- */
+
+/* 0: none, for an infinite time. */
+static int64_t find_deadline(double seconds)
+{
+    int64_t now = hl_os_time_ns();
+    if (seconds <= 0) return now;
+    if (seconds >= 1e9) return 0;
+    return now + (int64_t)(seconds * 1e9);
+}
+
+static const char *name_end(hl_run_end end)
+{
+    static const char *const names[] = {
+        [HL_RUN_DONE] = "done",       [HL_RUN_DEADLINE] = "deadline", [HL_RUN_ASKED] = "asked",
+        [HL_RUN_STOPPED] = "stopped", [HL_RUN_FEED_END] = "feed_end",
+    };
+    return names[end];
+}
+
+static PyObject *run_plan(PyObject *self, int64_t n_steps, double seconds)
+{
+    hl_py_plan *plan = plan_of(self);
+    hl_status status = HL_OK;
+    hl_run_end end = HL_RUN_ASKED;
+    int64_t n_run = 0;
+    if (!enter(self, "run")) return NULL;
+    if (!plan->stop) {
+        Py_BEGIN_ALLOW_THREADS status =
+            hl_plan_run(plan->plan, n_steps, find_deadline(seconds), &plan->stop, &end, &n_run);
+        Py_END_ALLOW_THREADS
+    }
+    if (end == HL_RUN_ASKED) plan->stop = 0;
+    leave(self);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    if (PyErr_CheckSignals() < 0) return NULL;
+    return Py_BuildValue("(sL)", name_end(end), (long long)n_run);
+}
+
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int64_t n_steps = 1;
+    double seconds = 0.05;
+    if (!hl_py_args_count("Plan.run", n_args, 0, 2) ||
+        (n_args > 0 && !hl_py_int(state, args[0], "n_steps", 0, INT64_MAX, &n_steps)) ||
+        (n_args > 1 && !hl_py_double(args[1], "seconds", &seconds)))
+        return NULL;
+    if (isnan(seconds))
+        return hl_py_fail(state, HL_ERROR_CONFIG, "seconds: must be a number, got nan");
+    return run_plan(self, n_steps, seconds);
+}
+
+static PyObject *stop(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    plan_of(self)->stop = 1;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *abandon(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (!enter(self, "abandon")) return NULL;
+    hl_plan_abandon(plan_of(self)->plan);
+    leave(self);
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *set_window(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    bool join, hold;
+    if (!hl_py_args_count("Plan.window", n_args, 2, 2) || !hl_py_bool(args[0], "join", &join) ||
+        !hl_py_bool(args[1], "hold", &hold) || !enter(self, "window"))
+        return NULL;
+    hl_plan_window(plan_of(self)->plan, join, hold);
+    leave(self);
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *get_k(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(plan_of(self)->k);
+}
+
+static int set_k(PyObject *self, PyObject *object, void *unused)
+{
+    (void)unused;
+    int64_t k;
+    if (!object) {
+        PyErr_SetString(PyExc_AttributeError, "k: cannot be deleted");
+        return -1;
+    }
+    if (!hl_py_int(hl_py_state_of(self), object, "k", 1, INT32_MAX, &k) || !enter(self, "k"))
+        return -1;
+    hl_plan_set_k(plan_of(self)->plan, (int32_t)k);
+    plan_of(self)->k = (int32_t)k;
+    leave(self);
+    return 0;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static PyObject *get_info(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_plan_info info;
+    if (!enter(self, "info")) return NULL;
+    hl_plan_info_read(plan_of(self)->plan, &info);
+    leave(self);
+    return Py_BuildValue(
+        "{sLsLsLsLsLsLsLsd}", "arena_bytes", (long long)info.arena_bytes, "slot_bytes",
+        (long long)info.slot_bytes, "store_bytes", (long long)info.store_bytes, "n_nodes",
+        (long long)info.n_nodes, "n_instructions", (long long)info.n_instructions, "n_chains",
+        (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops", info.flops);
+}
+
+static PyObject *print(PyObject *self)
+{
+    char *text;
+    if (!enter(self, "str")) return NULL;
+    hl_status status = hl_plan_print(plan_of(self)->plan, &text);
+    leave(self);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    PyObject *words = hl_py_from_text(text);
+    hl_free(text);
+    return words;
+}
+
+static PyMethodDef methods[] = {
+    {"source", HL_PY_METH_FAST(set_source),
+     "source($self, index, array, /)\n--\n\nResident data of a source; kept, not copied."},
+    {"feed", set_feed, METH_O,
+     "feed($self, feed, /)\n--\n\nWhere batches come from; None: from input()."},
+    {"input", HL_PY_METH_FAST(set_input),
+     "input($self, index, array, /)\n--\n\nCopies an array into an input of slot 0."},
+    {"output", HL_PY_METH_FAST(get_output),
+     "output($self, index, dtype=None, /)\n--\n\nA copy of an output; None: in the dtype it is "
+     "computed in."},
+    {"run", HL_PY_METH_FAST(run),
+     "run($self, n_steps=1, seconds=0.05, /)\n--\n\n(\"done\" | \"deadline\" | \"asked\" | "
+     "\"stopped\" | \"feed_end\", steps run). Releases the GIL."},
+    {"stop", stop, METH_NOARGS,
+     "stop($self, /)\n--\n\nMakes a run in another thread return \"asked\" at its next barrier."},
+    {"abandon", abandon, METH_NOARGS,
+     "abandon($self, /)\n--\n\nForgets a step that was left in the middle."},
+    {"window", HL_PY_METH_FAST(set_window),
+     "window($self, join, hold, /)\n--\n\nA window shared by two plans: hold leaves it open (no "
+     "apply), join takes it over."},
+    {"info", get_info, METH_NOARGS, "info($self, /)\n--\n\nBytes, counts and flops."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef members[] = {
+    {"k", get_k, set_k, "Micro-batches per step.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True)\n--\n\n"
+                "A graph bound to a session. Raises BusyError when another thread runs the "
+                "session. The graph is copied."},
+    {Py_tp_new, make_plan},
+    {Py_tp_dealloc, free_plan},
+    {Py_tp_traverse, traverse_plan},
+    {Py_tp_clear, clear_plan},
+    {Py_tp_str, print},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, members},
+    {0, NULL},
+};
+
+PyType_Spec hl_py_plan_spec = {
+    .name = "hotloop._core.Plan",
+    .basicsize = sizeof(hl_py_plan),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};
