@@ -3,8 +3,10 @@
  * A case gives op, attributes, types and values; the reference runs it with float64 in place of
  * every floating type, on values that were rounded first. The CPU runs it several times, its rows
  * cut differently each time, with guards around every buffer, NaN in scratch and outputs, thread
- * scratch spoiled before every block: all runs must give the same bits. Compiled per instruction
- * set; the device is opened for that set. */
+ * scratch spoiled before every block: all runs must give the same bits. One more run holds the
+ * kernel to what it says of rows: a block sees only its part of every operand it calls row-wise,
+ * the rest is spoiled, and may change only its part of such results. Compiled per instruction set;
+ * the device is opened for that set. */
 #ifndef TESTS_C_CPU_CASE_H
 #define TESTS_C_CPU_CASE_H
 
@@ -163,9 +165,45 @@ static void case_spoil(unsigned char *scratch, size_t bytes)
     if (bytes > 0) memset(scratch, 0xFF, bytes);
 }
 
+/* Operands of the run that keeps blocks to their rows. */
+typedef struct case_rows {
+    int n_in, n_out;
+    size_t bytes[2 * CASE_MAX];
+    unsigned char *saved[2 * CASE_MAX]; /* whole inputs; outputs before the block */
+} case_rows;
+
+static void case_show_rows(const hl_kernel_req *req, const case_rows *rows, void *const *args,
+                           int64_t begin, int64_t end)
+{
+    for (int v = 0; v < rows->n_in + rows->n_out; v++) {
+        size_t part = rows->bytes[v] / (size_t)req->rows;
+        bool is_in = v < rows->n_in;
+        if (!is_in) memcpy(rows->saved[v], args[v], rows->bytes[v]);
+        if (!is_in || !(req->row_in >> v & 1)) continue;
+        CHECK_INT(part * (size_t)req->rows, rows->bytes[v]);
+        size_t at = part * (size_t)begin;
+        case_spoil(args[v], rows->bytes[v]);
+        memcpy((unsigned char *)args[v] + at, rows->saved[v] + at, part * (size_t)(end - begin));
+    }
+}
+
+static void case_check_rows(const hl_kernel_req *req, const case_rows *rows, void *const *args,
+                            int64_t begin, int64_t end)
+{
+    for (int j = 0; j < rows->n_out; j++) {
+        int v = rows->n_in + j;
+        if (!(req->row_out >> j & 1)) continue;
+        size_t part = rows->bytes[v] / (size_t)req->rows, first = part * (size_t)begin;
+        size_t last = part * (size_t)end;
+        const unsigned char *now = args[v], *before = rows->saved[v];
+        CHECK(memcmp(now, before, first) == 0);
+        CHECK(memcmp(now + last, before + last, rows->bytes[v] - last) == 0);
+    }
+}
+
 static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
                         const hl_kernel_req *req, void *const *args, hl_launch *launch,
-                        int64_t grains_per_block)
+                        int64_t grains_per_block, const case_rows *rows)
 {
     if (!kernel->block) {
         CHECK_OK(kernel->launch(state, args, launch, NULL));
@@ -177,12 +215,17 @@ static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
     for (int64_t b = n_blocks - 1; b >= 0; b--) {
         case_spoil(launch->thread_scratch, req->thread_scratch_bytes);
         int64_t end = (b + 1) * step < req->rows ? (b + 1) * step : req->rows;
+        if (rows) case_show_rows(req, rows, args, b * step, end);
         kernel->block(state, args, b * step, end, launch);
+        if (rows) case_check_rows(req, rows, args, b * step, end);
     }
     if (kernel->finish) kernel->finish(state, args, launch);
 }
 
-/* False when no kernel takes the node. in_place: output 0 is laid over this input. */
+enum { CASE_APART = -1, CASE_BY_ROWS = -2 };
+
+/* False when no kernel takes the node. in_place: output 0 is laid over this input; CASE_BY_ROWS:
+ * blocks are kept to their rows. */
 static bool case_run_once(cpu_case *c, hl_device *device, int64_t grains, int in_place,
                           unsigned char **out_bytes, uint64_t *out_in_place)
 {
@@ -229,7 +272,16 @@ static bool case_run_once(cpu_case *c, hl_device *device, int64_t grains, int in
     unsigned char *thread_scratch = case_alloc(req.thread_scratch_bytes);
     hl_launch launch = {.scratch = scratch, .thread_scratch = thread_scratch,
                         .control = &control, .segment = c->segment};
-    case_launch(kernel, &state, &req, (void *const *)args, &launch, grains);
+    case_rows rows = {.n_in = c->n_in, .n_out = c->n_out};
+    for (int v = 0; v < c->n_in + c->n_out && in_place == CASE_BY_ROWS; v++) {
+        bool is_control = v < c->n_in && c->is_control[v];
+        rows.bytes[v] = is_control ? 0 : case_bytes(&g.value[v].type);
+        rows.saved[v] = malloc(rows.bytes[v] + 1);
+        memcpy(rows.saved[v], args[v], rows.bytes[v]);
+    }
+    case_launch(kernel, &state, &req, (void *const *)args, &launch, grains,
+                in_place == CASE_BY_ROWS ? &rows : NULL);
+    for (int v = 0; v < c->n_in + c->n_out; v++) free(rows.saved[v]);
     c->control_after[is_ref] = control;
     for (int j = 0; j < c->n_out; j++) {
         const hl_type *type = &g.value[c->n_in + j].type;
@@ -285,13 +337,13 @@ __attribute__((unused)) static void case_check(cpu_case *c)
     static const int64_t cuts[] = {1, 2, 3, 1000000000};
     unsigned char *first[CASE_MAX] = {NULL};
     uint64_t in_place = 0, ignored;
-    bool runs = case_run_once(c, case_cpu, cuts[0], -1, first, &in_place);
-    int n_places = c->is_guarded ? 0 : c->n_in;
-    for (int v = 1; runs && v < 4 + n_places; v++) {
-        int place = v < 4 ? -1 : v - 4;
+    bool runs = case_run_once(c, case_cpu, cuts[0], CASE_APART, first, &in_place);
+    int n_places = c->is_guarded ? -1 : c->n_in;
+    for (int v = 1; runs && v < 5 + n_places; v++) {
+        int place = v < 4 ? CASE_APART : v == 4 ? CASE_BY_ROWS : v - 5;
         if (place >= 0 && !(in_place >> place & 1)) continue;
         unsigned char *again[CASE_MAX] = {NULL};
-        case_run_once(c, case_cpu, cuts[v < 4 ? v : 3], place, again, &ignored);
+        case_run_once(c, case_cpu, cuts[v < 4 ? v : v == 4 ? 1 : 3], place, again, &ignored);
         for (int j = 0; j < c->n_out; j++) {
             if (first[j] && memcmp(first[j], again[j], case_bytes(&c->out[j])) != 0) {
                 check_fail(__FILE__, __LINE__, "output %d: other bits, run %d, in place %d", j, v,
@@ -300,7 +352,7 @@ __attribute__((unused)) static void case_check(cpu_case *c)
             free(again[j]);
         }
     }
-    if (runs && !c->allows_any && case_run_once(c, case_ref, 1, -1, NULL, &ignored)) {
+    if (runs && !c->allows_any && case_run_once(c, case_ref, 1, CASE_APART, NULL, &ignored)) {
         case_compare(c);
     }
     for (int v = 0; v < CASE_MAX; v++) {

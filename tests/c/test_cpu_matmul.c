@@ -82,7 +82,7 @@ static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n
     CHECK_OK(kernel->prepare(case_cpu, &g.graph, 0, &state));
     unsigned char *scratch = case_alloc(req.thread_scratch_bytes);
     hl_launch launch = {.thread_scratch = scratch};
-    case_launch(kernel, &state, &req, args, &launch, grains);
+    case_launch(kernel, &state, &req, args, &launch, grains, NULL);
     case_free(scratch, req.thread_scratch_bytes);
     hl_free(state.impl);
 }
