@@ -1,0 +1,243 @@
+"""Whatever holds numbers, as an array that the core can read.
+
+The core reads C-contiguous, aligned, native-endian arrays of the dtypes in ``DTYPES``. An array
+that already is one is used in place: nothing here or below ever writes to it. Everything else is
+converted once, without losing a value, or refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.errors import DataError
+from hotloop.training.rules import show
+
+__all__ = ["DTYPES", "column_names", "graph_dtype", "is_arraylike", "read_raw", "to_array"]
+
+Array = npt.NDArray[Any]
+
+DTYPES = (
+    "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
+)  # fmt: skip
+
+# Unknown to the core, and the known dtype that holds every value.
+_WIDER = {"uint16": "int32", "uint32": "int64"}
+_NUMBERS = "biuf"
+
+# What to do instead, by NumPy's kind of dtype.
+_FIXES = {
+    "c": "give real and imaginary part as two columns, np.stack([a.real, a.imag], -1)",
+    "M": "give the time since a start as numbers, (a - a[0]) / np.timedelta64(1, 's')",
+    "m": "give it as numbers, a / np.timedelta64(1, 's')",
+    "U": "encode the texts as numbers (np.unique(a, return_inverse=True)[1] gives ids)",
+    "S": "encode the texts as numbers (np.unique(a, return_inverse=True)[1] gives ids)",
+    "T": "encode the texts as numbers (np.unique(a, return_inverse=True)[1] gives ids)",
+    "V": "give the fields as a dict of columns, {name: a[name] for name in a.dtype.names}",
+}
+
+
+def to_array(value: Any, name: str) -> Array:
+    """The value as an array that the core can read.
+
+    Parameters
+    ----------
+    value : array_like
+        A NumPy array, anything with the buffer protocol, ``__array__`` or DLPack, a pandas or
+        polars object, nested lists of numbers.
+    name : str
+        What it is, for messages.
+
+    Returns
+    -------
+    ndarray
+        C-contiguous, aligned, native-endian, at least one dim, dtype one of ``DTYPES``. The
+        value's own memory where that already is so, else a copy.
+
+    Raises
+    ------
+    DataError
+        If it is not an array of numbers, or holds numbers that no dtype of the core holds.
+    """
+    raw = read_raw(value, name)
+    if raw.dtype.name == "bfloat16":  # of ml_dtypes, whose kind is "V"
+        raw = raw.astype(np.float32)
+    if raw.dtype.kind not in _NUMBERS:
+        _refuse_dtype(raw, name)
+    if raw.ndim == 0:
+        raise DataError(f"{name}: an array with one row per sample is needed, got {show(value)}")
+    return np.require(raw, _known_dtype(raw, name), ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def graph_dtype(dtype: np.dtype[Any]) -> str:
+    """The dtype in which forward sees a feature: float32, or int64 for integers (ids).
+
+    bool and uint8 (flags and pixels) count as measurements and become float32.
+    """
+    return "int64" if dtype.kind in "iu" and dtype != np.uint8 else "float32"
+
+
+def column_names(value: Any) -> tuple[str, ...] | None:
+    """Names of a data frame's columns; None for other arrays."""
+    return tuple(str(name) for name in value.columns) if _is_frame(value) else None
+
+
+def is_arraylike(value: Any) -> bool:
+    """Whether :func:`read_raw` knows a way to read the value."""
+    if isinstance(value, (np.ndarray, list, range, memoryview, bytearray)):
+        return True
+    if any(hasattr(value, a) for a in ("__array__", "__array_interface__", "__dlpack__")):
+        return True
+    return hasattr(value, "to_numpy") or hasattr(value, "toarray") or _has_buffer(value)
+
+
+def read_raw(value: Any, name: str) -> Array:
+    """The value as a NumPy array of whatever dtype, strides and byte order it comes in.
+
+    Raises
+    ------
+    DataError
+        If there is no way to read it as one.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        return _read_masked(value, name)
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)
+    if isinstance(value, (str, bytes, Mapping)) or not (
+        isinstance(value, tuple) or is_arraylike(value)
+    ):
+        raise DataError(f"{name}: an array is needed, got {type(value).__name__} {show(value)}")
+    try:
+        if _is_frame(value):
+            return _read_frame(value, name)
+        if hasattr(value, "to_numpy"):
+            return _read_series(value)
+        if hasattr(value, "toarray") and not hasattr(value, "__array__"):
+            raise DataError(
+                f"{name}: sparse matrices are not supported, got {type(value).__name__}; convert "
+                "it with .toarray() if it fits into memory"
+            )
+        return _read_foreign(value)
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # a foreign object may raise anything
+        if isinstance(value, (list, tuple)):
+            raise DataError(
+                f"{name}: the rows of a list must have one shape and hold numbers, got "
+                f"{show(value)} ({_first_line(error)})"
+            ) from error
+        raise DataError(
+            f"{name}: this {type(value).__module__}.{type(value).__name__} cannot be read as a "
+            f"NumPy array ({_first_line(error)}); convert it first"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _has_buffer(value: Any) -> bool:
+    try:
+        memoryview(value).release()
+    except TypeError:
+        return False
+    return True
+
+
+def _read_masked(value: Any, name: str) -> Array:
+    n = int(np.ma.getmaskarray(value).sum())
+    if n:
+        raise DataError(
+            f"{name}: {n} values of the masked array are masked; fill them (.filled(value)) or "
+            "drop their rows"
+        )
+    return np.asarray(value.data)
+
+
+def _read_foreign(value: Any) -> Array:
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch: leave the graph and the GPU
+        value = value.detach().cpu()
+        if "bfloat16" in str(value.dtype):
+            value = value.float()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+# ---- data frames
+
+
+def _is_frame(value: Any) -> bool:
+    return hasattr(value, "columns") and hasattr(value, "to_numpy") and len(value.shape) == 2
+
+
+def _read_frame(frame: Any, name: str) -> Array:
+    whole = np.asarray(frame.to_numpy())
+    if whole.dtype.kind in _NUMBERS:
+        return whole
+    names = column_names(frame) or ()
+    columns = []
+    for i, column in enumerate(names):
+        series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame.get_columns()[i]
+        values = _read_series(series)
+        if values.dtype.kind not in _NUMBERS:
+            _refuse_dtype(values, f"{name}: column {column!r}")
+        columns.append(values)
+    return np.stack(columns, axis=1)
+
+
+def _read_series(series: Any) -> Array:
+    values = np.asarray(series.to_numpy())
+    is_number = getattr(series.dtype, "kind", "O") in _NUMBERS
+    if values.dtype.kind == "O" and is_number:  # pandas' nullable numbers with missing ones
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    return values
+
+
+# ---- dtypes
+
+
+def _known_dtype(raw: Array, name: str) -> np.dtype[Any]:
+    dtype = raw.dtype.newbyteorder("=")
+    if dtype.name in DTYPES:
+        return dtype
+    if dtype.name in _WIDER:
+        return np.dtype(_WIDER[dtype.name])
+    if dtype.kind == "u":
+        _refuse_outside(raw, raw > np.uint64(2**63 - 1), name, "int64 holds up to 2**63 - 1")
+        return np.dtype(np.int64)
+    if dtype.kind == "f":  # longdouble: float32 is what forward sees, the range has to fit
+        limit = np.finfo(np.float64).max
+        outside = np.isfinite(raw) & (np.abs(raw) > limit)
+        _refuse_outside(raw, outside, name, f"float64 holds up to {limit:g}")
+        return np.dtype(np.float64)
+    _refuse_dtype(raw, name)
+
+
+def _refuse_outside(raw: Array, outside: Array, name: str, why: str) -> None:
+    if outside.any():
+        index = np.unravel_index(int(np.argmax(outside)), raw.shape)
+        where = ", ".join(str(int(i)) for i in index)
+        raise DataError(
+            f"{name}: {raw.dtype} is converted once, {why}, got {raw[index]} at [{where}]"
+        )
+
+
+def _refuse_dtype(raw: Array, name: str) -> NoReturn:
+    kind = raw.dtype.kind
+    what = f"{name}: must hold numbers, got dtype {raw.dtype}"
+    if kind != "O":
+        raise DataError(f"{what}; {_FIXES.get(kind, 'convert it to float32')}")
+    if raw.ndim == 0:
+        raise DataError(f"{name}: an array is needed, got {show(raw.item())}")
+    for index, item in np.ndenumerate(raw):
+        if not isinstance(item, (bool, int, float, np.number, np.bool_)):
+            where = ", ".join(str(i) for i in index)
+            raise DataError(
+                f"{what}: the value at [{where}] is {type(item).__name__} {show(item)}; drop or "
+                "encode what is not a number"
+            )
+    raise DataError(f"{what}; convert it with .astype(np.float32)")

@@ -1,0 +1,138 @@
+"""Looks through the values once, before the first step.
+
+A whole array is scanned in C; only when it holds something bad are the rows of the split looked at
+one block after another, to name the first bad value by the user's own row and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.data.split import Field
+from hotloop.errors import DataError
+
+__all__ = ["blocks", "check_labels", "check_values", "check_weights", "place"]
+
+_BLOCK = 2**20  # elements looked at at a time
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def blocks(
+    array: npt.NDArray[Any], rows: npt.NDArray[np.int64] | None
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+    """Row numbers and rows, a few at a time."""
+    n = len(array) if rows is None else len(rows)
+    step = max(1, _BLOCK // max(1, array[:1].size))
+    for begin in range(0, n, step):
+        end = min(begin + step, n)
+        if rows is None:
+            yield np.arange(begin, end), array[begin:end]
+        else:
+            yield rows[begin:end], array[rows[begin:end]]
+
+
+def place(field: Field, row: int, index: tuple[int, ...]) -> str:
+    """Where a value is: ``row 17, column 3``."""
+    if not index:
+        return f"row {row}"
+    if len(index) == 1 and field.columns is not None:
+        return f"row {row}, column {field.columns[index[0]]!r}"
+    if len(index) == 1:
+        return f"row {row}, column {index[0]}"
+    return f"row {row}, index ({', '.join(map(str, index))})"
+
+
+def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> None:
+    """Refuses NaN, infinities and what float32 cannot hold.
+
+    Raises
+    ------
+    DataError
+        With the row and column of the first such value, and how many there are.
+    """
+    array = field.array
+    if array.dtype.kind != "f":
+        return
+    is_wide = array.dtype == np.float64
+    if _core.check_finite(array) is None and not (is_wide and _exceeds(array)):
+        return
+    first: tuple[str, float] | None = None
+    n_values = n_rows = 0
+    for numbers, values in blocks(array, rows):
+        bad = ~(np.abs(values) <= _LARGEST) if is_wide else ~np.isfinite(values)
+        if not bad.any():
+            continue
+        if first is None:
+            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            where = place(field, int(numbers[index[0]]), index[1:])
+            first = where, float(values[index])
+        n_values += int(bad.sum())
+        n_rows += int(bad.reshape(len(bad), -1).any(axis=1).sum())
+    if first is None:
+        return  # they are in rows of another split
+    where, value = first
+    more = f" ({n_values:,} such values in {n_rows:,} rows)" if n_values > 1 else ""
+    if np.isfinite(value):
+        raise DataError(
+            f"{field.label}: values must fit float32 (up to {_LARGEST:.3g}), got {value:g} in "
+            f"{where}{more}; scale the column"
+        )
+    raise DataError(
+        f"{field.label}: must be finite, got {value} in {where}{more}; drop or fill these rows, or "
+        "write allow_nonfinite=True to train on them"
+    )
+
+
+def _exceeds(array: npt.NDArray[Any]) -> bool:
+    return bool(array.size) and bool(max(array.max(), -array.min()) > _LARGEST)
+
+
+def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) -> None:
+    """Refuses sample weights that are negative, not finite, or all 0.
+
+    Raises
+    ------
+    DataError
+    """
+    total = 0.0
+    for numbers, values in blocks(field.array, rows):
+        bad = ~((values >= 0) & (np.abs(values) <= _LARGEST))
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise DataError(
+                f"{field.label}: weights must be finite and at least 0, got {values[i]} in row "
+                f"{numbers[i]}"
+            )
+        total += float(values.sum(dtype=np.float64))
+    if total <= 0.0:
+        raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
+
+
+def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: int) -> None:
+    """Refuses class ids outside [0, n_classes).
+
+    Raises
+    ------
+    DataError
+        With the row and the value.
+    """
+    array = field.array
+    if array.dtype.kind == "b" and n_classes >= 2:
+        return
+    if array.dtype.kind != "b" and _core.check_range(array, 0, n_classes) is None:
+        return
+    for numbers, values in blocks(array, rows):
+        bad = (values < 0) | (values >= n_classes)
+        if bad.any():
+            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            where = place(field, int(numbers[index[0]]), index[1:])
+            raise DataError(
+                f"{field.label}: class ids must be below the model's {n_classes} outputs, got "
+                f"{int(values[index])} in {where}; give the model more outputs, or renumber the "
+                "classes from 0"
+            )

@@ -1,0 +1,598 @@
+"""DataModule: what to train, validate and test on.
+
+The arrays stay where they are. A split is a list of row numbers; a feed of the core orders them,
+and the plan gathers a batch by row number, so no Python runs per sample or per batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.scaling import fit_standard
+from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
+from hotloop.errors import ConfigError, DataError
+from hotloop.training.rules import either, flag, reject, show, whole
+
+__all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
+
+Rows = npt.NDArray[np.int64]
+Batch = dict[str, Any]
+
+_SPLITS = ("train", "val", "test")
+_ENOUGH_TO_VALIDATE = 50  # rows from which the shorthand (X, y) holds some out
+_HELD_OUT = 0.2
+
+
+class DataModule:
+    """Training, validation and test data with their order and batch size.
+
+    Parameters
+    ----------
+    train_dataset, val_dataset, test_dataset
+        Each ``(X, y)``, ``(X, y, sample_weight)``, an array ``X``, an object with ``.tensors`` or
+        ``.arrays`` (as torch's TensorDataset), or a subset of one. X and y are as in
+        :meth:`from_arrays`. Datasets that make each sample in Python are not supported yet.
+    batch_size : int
+        Samples in a step. The last batch of an epoch has what is left.
+    num_workers : int
+        Accepted for code that comes from other libraries: arrays in memory are gathered inside the
+        step, which needs no workers.
+    pin_memory : bool or "auto"
+        Likewise; it concerns copies to a GPU.
+    shuffle : bool
+        Whether training sees the rows in a new order every epoch.
+    drop_last : bool
+        Leave a smaller last batch out of training epochs; never the only one.
+    seed : int
+        Decides splits and order.
+    standardize : bool or sequence of str
+        Bring features to mean 0 and deviation 1, by the training rows. True: every input that
+        forward receives as float, and an X of integers; names: these columns of a dict. It is part
+        of the model: the arrays stay as they are, and ``predict`` does the same.
+    allow_nonfinite : bool
+        Let NaN and infinities in X and y pass.
+
+    Raises
+    ------
+    ConfigError
+        For an option out of its range or a dataset of an unknown kind.
+    DataError
+        For data that cannot be trained on, by row and column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, y = np.random.rand(100, 4).astype("float32"), np.arange(100) % 3
+    >>> data = DataModule.from_arrays(X, y, val=0.2, batch_size=16)
+    >>> len(data), data.n_classes
+    (80, 3)
+    """
+
+    def __init__(
+        self,
+        train_dataset: Any,
+        val_dataset: Any = None,
+        test_dataset: Any = None,
+        *,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        pin_memory: bool | str = "auto",
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 42,
+        standardize: bool | Sequence[str] = False,
+        allow_nonfinite: bool = False,
+    ) -> None:
+        self._set_options(
+            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
+        )
+        wanted = _read_standardize(standardize)
+        if train_dataset is None:
+            raise DataError("train_dataset: data to train on is needed, got None")
+        parts: dict[str, tuple[Table, Rows | None]] = {}
+        for name, dataset in zip(_SPLITS, (train_dataset, val_dataset, test_dataset)):
+            if dataset is None:
+                continue
+            source = unpack_dataset(dataset, f"{name}_dataset")
+            table = read_table(
+                source.X,
+                source.y,
+                source.weight,
+                prefix=f"{name}_dataset ",
+                like=parts["train"][0] if parts else None,
+                standardize=wanted,
+            )
+            parts[name] = table, _check_rows(source.rows, table.n, name)
+        self._set_splits(parts, wanted)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        y: Any = None,
+        *,
+        val: Any = None,
+        test: Any = None,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        stratify: bool | str = "auto",
+        groups: Any = None,
+        sample_weight: Any = None,
+        standardize: bool | Sequence[str] = False,
+        allow_nonfinite: bool = False,
+        drop_last: bool = False,
+        seed: int = 42,
+        num_workers: int = 0,
+        pin_memory: bool | str = "auto",
+    ) -> DataModule:
+        """A DataModule of arrays in memory.
+
+        Parameters
+        ----------
+        X : array_like, dict or tuple
+            ``(N, ...)`` features: a NumPy array, anything with the buffer protocol, ``__array__``
+            or DLPack, a data frame, nested lists. Floats, bools and uint8 enter forward as
+            float32, other integers as int64 (ids for embeddings). A dict of columns enters it as
+            a dict, a tuple as separate arguments. Native, contiguous arrays are used in place
+            and never written to; others are copied once.
+        y : array_like, optional
+            ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
+            numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
+            of 0 and 1: one yes-or-no question per column.
+        val, test : float, int, tuple or array, optional
+            A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
+            ``(X, y)`` or ``(X, y, weight)``.
+        batch_size : int
+            Samples in a step.
+        shuffle : bool
+            Random splits and a new order every epoch. False, for time series: the last rows are
+            the test, those before them validation, and training sees the rows in order.
+        stratify : bool or "auto"
+            Every class has its share in every split, to within one row. "auto": for classes, when
+            each has a row for each split.
+        groups : array_like (N,), optional
+            Rows of one group (patient, recording, document) never are in two splits; the splits'
+            sizes are met as nearly as whole groups allow.
+        sample_weight : array_like (N,), optional
+            Weights of rows in loss and metrics, at least 0.
+        standardize, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+            As for the class.
+
+        Returns
+        -------
+        DataModule
+
+        Raises
+        ------
+        ConfigError
+            For an option out of its range, or two that contradict.
+        DataError
+            For lengths that differ, empty data or splits, dtypes that hold no numbers, labels that
+            are no class ids. NaN and infinities are found on first use.
+        """
+        self = cls.__new__(cls)
+        self._set_options(
+            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
+        )
+        wanted = _read_standardize(standardize)
+        table = read_table(X, y, sample_weight, standardize=wanted)
+        given = {"val": val, "test": test}
+        own = {name: part for name, part in given.items() if isinstance(part, tuple)}
+        rows = divide_rows(
+            table.n,
+            {name: part for name, part in given.items() if name not in own},
+            ids=table.targets.array if table.targets and table.targets.n_classes else None,
+            groups=None if groups is None else read_groups(groups, table.n),
+            shuffle=self._shuffle,
+            stratify=stratify,
+            seed=self._seed,
+        )
+        parts: dict[str, tuple[Table, Rows | None]] = {"train": (table, rows["train"])}
+        for name in ("val", "test"):
+            if name in own:
+                source = unpack_dataset(own[name], name)
+                part = read_table(source.X, source.y, source.weight, prefix=f"{name} ", like=table)
+                parts[name] = part, None
+            elif rows[name] is not None:
+                parts[name] = table, rows[name]
+        self._set_splits(parts, wanted)
+        return self
+
+    # ---- construction
+
+    def _set_options(
+        self,
+        batch_size: Any,
+        num_workers: Any,
+        pin_memory: Any,
+        shuffle: Any,
+        drop_last: Any,
+        seed: Any,
+        allow_nonfinite: Any,
+    ) -> None:
+        if batch_size == "auto":
+            raise ConfigError(
+                "batch_size: 'auto' is not built yet, got 'auto'; write batch_size=64"
+            )
+        self._batch_size: int = whole(1)("batch_size", batch_size)
+        self._num_workers: int | str = either("auto", rule=whole(0))("num_workers", num_workers)
+        self._pin_memory: bool | str = either("auto", rule=flag)("pin_memory", pin_memory)
+        self._shuffle = flag("shuffle", shuffle)
+        self._drop_last = flag("drop_last", drop_last)
+        self._seed: int = whole(0, 2**63 - 1)("seed", seed)
+        self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
+
+    def _set_splits(
+        self, parts: dict[str, tuple[Table, Rows | None]], wanted: bool | frozenset[str]
+    ) -> None:
+        self._splits = {
+            name: Split(table.fields, rows, table.n if rows is None else len(rows))
+            for name, (table, rows) in parts.items()
+        }
+        targets = [table.targets for table, _ in parts.values() if table.targets is not None]
+        self._target_kind = targets[0].kind if targets else "none"
+        self._classes = targets[0].classes if targets else None
+        self._n_classes = (
+            max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
+        )
+        self._checked: set[str] = set()
+        self._transforms: list[Any] | None = None
+        self._standardized = self._find_standardized(wanted)
+        for name, split in self._splits.items():
+            for field in split.fields:
+                if field.name == "weight":
+                    check_weights(field, split.rows, name)
+        self._warn_of_one_class()
+
+    def _find_standardized(self, wanted: bool | frozenset[str]) -> list[Field]:
+        inputs = [field for field in self._splits["train"].fields if field.is_input]
+        if isinstance(wanted, bool):
+            return [field for field in inputs if wanted and field.dtype == "float32"]
+        names = {field.name.partition(".")[2] for field in inputs}
+        known = ", ".join(sorted(name for name in names if name)) or "there are none"
+        for name in sorted(wanted - names):
+            rule = f"must name columns of a dict X ({known})"
+            reject("standardize", rule, name, "write standardize=True for all")
+        return [field for field in inputs if field.name.partition(".")[2] in wanted]
+
+    def _warn_of_one_class(self) -> None:
+        if self._target_kind != "class":
+            return
+        present = [i for i, count in enumerate(self.class_counts()) if count]
+        if len(present) == 1:
+            shown = self._classes[present[0]] if self._classes else present[0]
+            warnings.warn(
+                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
+                "from one class",
+                stacklevel=4,
+            )
+
+    # ---- what it is
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a full batch."""
+        return self._batch_size
+
+    @property
+    def shuffle(self) -> bool:
+        """Whether training epochs have a random order."""
+        return self._shuffle
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether training leaves out a smaller last batch."""
+        return self._drop_last
+
+    @property
+    def seed(self) -> int:
+        """Of splits and order."""
+        return self._seed
+
+    @property
+    def target_kind(self) -> str:
+        """ "class", "multilabel", "float" or "none"."""
+        return self._target_kind
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """Names by class id, where y came with names (strings, bools)."""
+        return None if self._classes is None else list(self._classes)
+
+    @property
+    def n_classes(self) -> int | None:
+        """Classes of all splits, the largest id + 1; None unless y holds classes."""
+        return self._n_classes
+
+    @property
+    def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
+        """Transforms fitted on the training rows: ``("standardize", {field: (mean, std)})``.
+
+        They are applied inside the graph, not to the arrays.
+        """
+        if self._transforms is None:
+            rows = self._splits["train"].rows
+            fitted = {
+                field.name: fit_standard(field, rows, skip_nonfinite=self._allow_nonfinite)
+                for field in self._standardized
+            }
+            self._transforms = [("standardize", fitted)] if fitted else []
+        return list(self._transforms)
+
+    def split(self, name: str) -> Split | None:
+        """Arrays and row numbers of "train", "val" or "test"; None where there is no such split."""
+        if name not in _SPLITS:
+            reject("split", f"must be one of {', '.join(_SPLITS)}", name)
+        return self._splits.get(name)
+
+    def class_counts(self) -> list[int]:
+        """Training rows of each class id.
+
+        Raises
+        ------
+        ConfigError
+            If the targets are no classes.
+        """
+        if self._n_classes is None:
+            raise ConfigError(f"class_counts: needs class targets, got {self._target_kind} targets")
+        split = self._splits["train"]
+        ids = next(field.array for field in split.fields if field.name == "y")
+        ids = ids if split.rows is None else ids[split.rows]
+        counts = np.bincount(ids.reshape(-1).astype(np.int64), minlength=self._n_classes)
+        return [int(count) for count in counts]
+
+    def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
+        """dtype and shape of forward's arguments in the first batch; [] for a dict of columns."""
+        size = self.batches("train", training=True, merge_tail=False)[0][0]
+        inputs = [field for field in self._splits["train"].fields if field.is_input]
+        if not isinstance(nest_fields({f.name: None for f in inputs})["x"], (tuple, type(None))):
+            return []
+        return [(f.dtype, (size, *f.array.shape[1:])) for f in inputs]
+
+    # ---- checks
+
+    def check(self, split_name: str) -> None:
+        """Looks through a split's values once; later calls return at once.
+
+        Raises
+        ------
+        DataError
+            For NaN, infinities (unless allow_nonfinite) and values beyond float32, by the row and
+            column of the user's own array.
+        """
+        split = self._need(split_name)
+        if split_name in self._checked:
+            return
+        if not self._allow_nonfinite:
+            for field in split.fields:
+                check_values(field, split.rows)
+        self._checked.add(split_name)
+
+    def check_labels(self, split_name: str, n_outputs: int) -> None:
+        """Refuses class ids that a model with ``n_outputs`` outputs has no output for.
+
+        Raises
+        ------
+        DataError
+            With row, value and what is allowed.
+        """
+        split = self._need(split_name)
+        for field in split.fields:
+            if field.name == "y" and self._target_kind == "class":
+                check_labels(field, split.rows, n_outputs)
+
+    def _need(self, split_name: str) -> Split:
+        split = self.split(split_name)
+        if split is None:
+            raise ConfigError(
+                f"{split_name}: the data has no such split; write from_arrays(X, y, "
+                f"{split_name}=0.2), or (X, y) for data of its own"
+            )
+        return split
+
+    # ---- batches
+
+    def batches(
+        self, split_name: str, *, training: bool, merge_tail: bool
+    ) -> list[tuple[int, int]]:
+        """How an epoch is cut: (samples in a batch, number of such batches), in order.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+        training : bool
+            Whether drop_last counts.
+        merge_tail : bool
+            Whether a last batch of one row joins the one before it, since batch statistics need
+            two rows.
+
+        Raises
+        ------
+        DataError
+            If merge_tail is asked for and every batch has one row.
+        """
+        split = self._need(split_name)
+        size = min(self._batch_size, split.n)
+        count, tail = divmod(split.n, size)
+        if merge_tail and size == 1:
+            fix = "give more data" if split.n == 1 else "use a larger batch_size"
+            raise DataError(
+                f"{split_name}: one sample with BatchNorm: batch statistics need two rows, got "
+                f"{split.n} rows in batches of {self._batch_size}; {fix}"
+            )
+        if training and self._drop_last:
+            tail = 0
+        if not tail:
+            return [(size, count)]
+        if merge_tail and tail == 1:
+            merged = [(size, count - 1), (size + 1, 1)]
+            return merged if count > 1 else merged[1:]
+        return [(size, count), (tail, 1)]
+
+    def feeds(
+        self, split_name: str, groups: Sequence[tuple[int, int]], *, training: bool
+    ) -> list[_core.Feed]:
+        """One feed per group of equal batches, which serve an epoch one after the other."""
+        split = self._need(split_name)
+        made, first = [], 0
+        for size, count in groups:
+            made.append(
+                _core.Feed(
+                    split.n,
+                    size,
+                    rows=split.rows,
+                    shuffle=training and self._shuffle,
+                    seed=self._seed,
+                    first=first,
+                    count=size * count,
+                )
+            )
+            first += size * count
+        return made
+
+    def train_batches(self, epoch: int = 0, *, merge_tail: bool = False) -> Iterator[Batch]:
+        """The batches of a training epoch, as training sees them.
+
+        Parameters
+        ----------
+        epoch : int
+            From 0; each has an order of its own when shuffle is on.
+        merge_tail : bool
+            As training does it for models with BatchNorm.
+
+        Yields
+        ------
+        dict
+            "x", and "y" and "weight" where there are some: arrays in the dtypes of the graph,
+            before transforms; "x" is a dict or tuple where X was one.
+        """
+        epoch = whole(0)("epoch", epoch)
+        return self._iterate("train", epoch, training=True, merge_tail=merge_tail)
+
+    def val_batches(self) -> Iterator[Batch]:
+        """The batches of the validation split, in order; see :meth:`train_batches`."""
+        return self._iterate("val", 0, training=False, merge_tail=False)
+
+    def test_batches(self) -> Iterator[Batch]:
+        """The batches of the test split, in order; see :meth:`train_batches`."""
+        return self._iterate("test", 0, training=False, merge_tail=False)
+
+    def _iterate(
+        self, split_name: str, epoch: int, *, training: bool, merge_tail: bool
+    ) -> Iterator[Batch]:
+        groups = self.batches(split_name, training=training, merge_tail=merge_tail)
+        feeds = self.feeds(split_name, groups, training=training)
+        return _gather(self._need(split_name).fields, feeds, epoch)
+
+    # ---- as text
+
+    def __len__(self) -> int:
+        return self._splits["train"].n
+
+    def __repr__(self) -> str:
+        lines = [
+            f"DataModule(batch_size={self._batch_size}, shuffle={self._shuffle}, "
+            f"targets={self._target_kind!r})",
+            f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}",
+        ]
+        for name, split in self._splits.items():
+            groups = self.batches(name, training=name == "train", merge_tail=False)
+            n = sum(count for _, count in groups)
+            lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
+        return "\n".join(lines)
+
+    def describe(self) -> str:
+        """The splits, the fields with dtypes and shapes, the classes, as text."""
+        lines = [repr(self), ""]
+        split = self._splits["train"]
+        for field in split.fields:
+            shape = ", ".join(map(str, field.array.shape[1:]))
+            lines.append(
+                f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
+                f"{field.array.nbytes:,} bytes"
+            )
+        if self._n_classes is not None:
+            names: Sequence[Any] = self._classes or range(self._n_classes)
+            shown = [f"{name}: {n:,}" for name, n in zip(names, self.class_counts())]
+            more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
+            lines.append(f"classes     {', '.join(shown[:20])}{more} training rows")
+        if self._standardized:
+            standardized = ", ".join(field.name for field in self._standardized)
+            lines.append(f"standardize {standardized}")
+        if self._num_workers not in (0, "auto"):
+            lines.append("workers     none: arrays in memory are gathered inside the step")
+        return "\n".join(lines)
+
+
+GraphDataModule = DataModule
+
+
+def _gather(fields: tuple[Field, ...], feeds: list[_core.Feed], epoch: int) -> Iterator[Batch]:
+    for feed in feeds:
+        feed.seek(epoch)
+        while (rows := feed.next_rows()) is not None:
+            yield nest_fields({f.name: _core.gather_rows(f.array, rows, f.dtype) for f in fields})
+
+
+def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
+    if rows is None:
+        return None
+    if rows.ndim != 1 or not rows.size:
+        raise DataError(f"{name}_dataset: has no rows")
+    if rows.min() < 0 or rows.max() >= n:
+        bad = rows.min() if rows.min() < 0 else rows.max()
+        raise DataError(f"{name}_dataset: row numbers must lie between 0 and {n - 1}, got {bad}")
+    return np.ascontiguousarray(rows)
+
+
+def _read_standardize(value: Any) -> bool | frozenset[str]:
+    if isinstance(value, (list, tuple, set, frozenset)) and value:
+        for name in value:
+            if not isinstance(name, str):
+                reject("standardize", "must be True, False or names of columns", value)
+        return frozenset(value)
+    if not isinstance(value, (bool, np.bool_)):
+        reject("standardize", "must be True, False or names of columns", value)
+    return bool(value)
+
+
+def as_datamodule(data: Any, **options: Any) -> DataModule:
+    """What ``train`` and ``evaluate`` accept as data.
+
+    Parameters
+    ----------
+    data : DataModule, tuple, array_like, dict or dataset object
+        A DataModule is returned as it is. ``(X, y)``, ``(X, y, weight)`` or X go to
+        :meth:`DataModule.from_arrays`; from 50 rows on a fifth of them validates, below that
+        nothing is held out. Dataset objects go to :class:`DataModule`.
+    **options
+        For ``from_arrays``; ``val=None`` holds nothing out.
+
+    Raises
+    ------
+    ConfigError
+        If data is none of this, or options come with a DataModule.
+    """
+    if isinstance(data, DataModule):
+        if options:
+            raise ConfigError(
+                f"data: the DataModule has its own options, got {show(options)} beside it"
+            )
+        return data
+    source = unpack_dataset(data, "data")
+    if source.rows is not None:
+        if options.pop("val", None) is not None:
+            raise ConfigError("data: a subset's rows are given already, got val beside it")
+        return DataModule(data, **options)
+    if "val" not in options and count_rows(source.X) >= _ENOUGH_TO_VALIDATE:
+        options["val"] = _HELD_OUT
+    return DataModule.from_arrays(source.X, source.y, sample_weight=source.weight, **options)

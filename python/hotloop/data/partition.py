@@ -1,0 +1,376 @@
+"""Divides rows into train, val and test.
+
+Three ways, one rule for sizes. At random, by a permutation that only the seed decides. Stratified,
+so that every class has its share in every split: the table of classes by splits is rounded with
+its row and column sums kept, which moves no cell by a whole row. Grouped, so that no group is in
+two splits. In order, without shuffling: the last rows are the test, the ones before validation, so
+nothing is learnt from the future of a time series.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.data.arrays import read_raw
+from hotloop.errors import ConfigError, DataError
+from hotloop.training.rules import reject, show
+
+__all__ = ["apportion", "divide_rows", "read_groups"]
+
+Rows = npt.NDArray[np.int64]
+
+_STREAM = "split"
+_HELD_OUT = ("val", "test")
+
+
+def divide_rows(
+    n: int,
+    shares: dict[str, Any],
+    *,
+    ids: npt.NDArray[Any] | None,
+    groups: Rows | None,
+    shuffle: bool,
+    stratify: bool | str,
+    seed: int,
+) -> dict[str, Rows | None]:
+    """Row numbers of each split.
+
+    Parameters
+    ----------
+    n : int
+        Rows there are.
+    shares : dict
+        "val" and "test": None, a fraction of n, a count, row numbers, or a mask of n bools.
+    ids : integer array (n,) or None
+        Class ids, where there are classes.
+    groups : int64 array (n,) or None
+        Group numbers; a split gets whole groups, its size is met as nearly as they allow.
+    shuffle : bool
+        False: splits follow each other in the order of the rows.
+    stratify : bool or "auto"
+        "auto": with classes, shuffled, without groups, when no class is too rare.
+    seed : int
+
+    Returns
+    -------
+    dict
+        "train", "val", "test": ascending row numbers, or None: all rows for "train", no such
+        split for the others.
+
+    Raises
+    ------
+    ConfigError, DataError
+        For shares out of range, splits that would be empty, or contradicting wishes.
+    """
+    if stratify not in (True, False, "auto"):
+        reject("stratify", "must be True, False or 'auto'", stratify)
+    made: dict[str, Rows | None] = dict.fromkeys(("train", *_HELD_OUT))
+    sizes: dict[str, int] = {}
+    free = np.ones(n, dtype=np.bool_)
+    for name in _HELD_OUT:
+        share = shares.get(name)
+        if share is None:
+            continue
+        if np.ndim(share) or isinstance(share, range):
+            made[name] = _read_rows(name, share, n)
+            taken = made[name]
+            if not free[taken].all():
+                both = int(np.asarray(taken)[~free[taken]][0])
+                raise DataError(f"test: row {both} is in val already; splits must not overlap")
+            free[taken] = False
+        else:
+            sizes[name] = _count(name, share, n)
+    pool = np.flatnonzero(free)
+    if sum(sizes.values()) >= len(pool):
+        held = " and ".join(f"{name}={show(shares[name])}" for name in shares if name in made)
+        raise DataError(
+            f"{held} of {n} rows leave no row to train on; hold out fewer rows"
+            if n > 1
+            else f"{held}: one row cannot be divided; leave it out or give more rows"
+        )
+    if sizes:
+        made.update(_draw(pool, sizes, ids, groups, shuffle=shuffle, stratify=stratify, seed=seed))
+        for name in sizes:
+            free[made[name]] = False
+    elif stratify is True and not shuffle:
+        _refuse_order()
+    if not free.all():
+        made["train"] = np.flatnonzero(free)
+    if groups is not None:
+        _check_groups(made, groups)
+    return made
+
+
+# ---- shares
+
+
+def _count(name: str, share: Any, n: int) -> int:
+    if isinstance(share, (bool, np.bool_, str)):
+        reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)
+    if isinstance(share, (int, np.integer)):
+        if share < 1:
+            reject(name, "a count must be at least 1", share, f"write {name}=None for none")
+        if share >= n:
+            raise DataError(f"{name}: {share} rows were asked for, there are {n}")
+        return int(share)
+    if not isinstance(share, (float, np.floating)):
+        reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)
+    if not (math.isfinite(share) and 0.0 < share < 1.0):
+        fix = f"write {name}={int(share)} for that many rows" if share >= 1.0 else ""
+        reject(name, "a fraction must lie between 0 and 1", share, fix if share < 1e18 else "")
+    count = round(float(share) * n)
+    if count < 1:
+        raise DataError(
+            f"{name}: {share:g} of {n} rows is no row; write {name}=1 for one row, or {name}=None"
+        )
+    return count
+
+
+def _read_rows(name: str, share: Any, n: int) -> Rows:
+    rows = read_raw(share, name)
+    if rows.dtype == np.bool_:
+        if rows.shape != (n,):
+            raise DataError(f"{name}: a mask must have shape ({n},), got {rows.shape}")
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        raise DataError(
+            f"{name}: row numbers must be a 1-d array of integers, got dtype {rows.dtype} of shape "
+            f"{rows.shape}; write {name}=(X, y) for data of its own"
+        )
+    if not rows.size:
+        raise DataError(f"{name}: no rows were given; write {name}=None for no such split")
+    for bad in (rows.min(), rows.max()):
+        if not 0 <= bad < n:
+            raise DataError(f"{name}: row numbers must lie between 0 and {n - 1}, got {bad}")
+    sorted_rows = np.sort(rows.astype(np.int64))
+    twice = sorted_rows[1:][sorted_rows[1:] == sorted_rows[:-1]]
+    if twice.size:
+        raise DataError(f"{name}: row {twice[0]} was given twice")
+    return sorted_rows
+
+
+# ---- drawing
+
+
+def _draw(
+    pool: Rows,
+    sizes: dict[str, int],
+    ids: npt.NDArray[Any] | None,
+    groups: Rows | None,
+    *,
+    shuffle: bool,
+    stratify: bool | str,
+    seed: int,
+) -> dict[str, Rows]:
+    if groups is not None:
+        if stratify is True:
+            raise ConfigError(
+                "stratify: whole groups cannot be stratified, got stratify=True and groups; leave "
+                "one of them out"
+            )
+        return _draw_groups(pool, sizes, groups[pool], shuffle, seed)
+    if not shuffle:
+        if stratify is True:
+            _refuse_order()
+        return _cut(pool, sizes)
+    order = _core.permutation(seed, _STREAM, 0, len(pool))
+    if _can_stratify(None if ids is None else ids[pool], len(sizes) + 1, stratify):
+        assert ids is not None
+        return _draw_classes(pool, sizes, ids[pool], order)
+    return _cut(pool[order], sizes)
+
+
+def _refuse_order() -> None:
+    raise ConfigError(
+        "stratify: splits in the order of the rows cannot be stratified, got stratify=True and "
+        "shuffle=False; leave one of them out"
+    )
+
+
+def _cut(order: Rows, sizes: dict[str, int]) -> dict[str, Rows]:
+    """The last rows of an order: test at the end, val before it."""
+    made = {}
+    end = len(order)
+    for name in reversed(sizes):
+        made[name] = np.sort(order[end - sizes[name] : end])
+        end -= sizes[name]
+    return made
+
+
+def _can_stratify(ids: npt.NDArray[Any] | None, n_splits: int, stratify: bool | str) -> bool:
+    if stratify is False:
+        return False
+    if ids is None or ids.ndim != 1:
+        if stratify is True:
+            raise ConfigError("stratify: needs one class per row in y, got stratify=True")
+        return False
+    values, counts = np.unique(ids, return_counts=True)
+    rarest = int(np.argmin(counts))
+    if counts[rarest] >= n_splits:
+        return True
+    if stratify is True:
+        raise DataError(
+            f"stratify: every class needs a row for each of {n_splits} splits, got class "
+            f"{values[rarest]} with {counts[rarest]}; drop it, or write stratify=False"
+        )
+    return False
+
+
+def _draw_classes(
+    pool: Rows, sizes: dict[str, int], ids: npt.NDArray[Any], order: Rows
+) -> dict[str, Rows]:
+    _, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    codes = codes.reshape(-1)
+    table = apportion(counts, np.array([*sizes.values(), len(pool) - sum(sizes.values())]))
+    by_class = order[np.argsort(codes[order], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    place = np.arange(len(pool)) - np.repeat(starts, counts)  # of a row in its class
+    made = {}
+    begin = np.zeros(len(counts), dtype=np.int64)
+    for i, name in enumerate(sizes):
+        end = begin + table[:, i]
+        inside = (place >= np.repeat(begin, counts)) & (place < np.repeat(end, counts))
+        made[name] = np.sort(pool[by_class[inside]])
+        begin = end
+    return made
+
+
+def apportion(counts: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Rows:
+    """Whole numbers near ``counts[i] * sizes[j] / n`` with these row and column sums.
+
+    Every cell is its share rounded up or down. Rows are rounded by largest remainders; then cells
+    move between columns until the column sums hold, along paths as in a network flow, of which
+    there always is one since the shares themselves are a fractional solution.
+
+    Parameters
+    ----------
+    counts : integer array (C,)
+    sizes : integer array (S,)
+        Of the same sum n as counts.
+
+    Returns
+    -------
+    int64 array (C, S)
+    """
+    counts, sizes = np.asarray(counts, dtype=np.int64), np.asarray(sizes, dtype=np.int64)
+    n = int(counts.sum())
+    share = counts[:, None] * sizes[None, :]
+    down, rest = share // n, share % n
+    n_up = counts - down.sum(axis=1)
+    rank = np.argsort(np.argsort(-rest, axis=1, kind="stable"), axis=1)
+    up = rank < n_up[:, None]
+    while True:
+        surplus = down.sum(axis=0) + up.sum(axis=0) - sizes
+        if not surplus.any():
+            return np.asarray(down + up, dtype=np.int64)
+        for begin, end in _find_path(up, rest > 0, surplus):
+            movable = np.flatnonzero(up[:, begin] & ~up[:, end] & (rest[:, end] > 0))
+            best = movable[np.argmax(rest[movable, end] - rest[movable, begin])]
+            up[best, begin], up[best, end] = False, True
+
+
+def _find_path(
+    up: npt.NDArray[np.bool_], is_open: npt.NDArray[np.bool_], surplus: Rows
+) -> list[tuple[int, int]]:
+    """Shortest chain of columns along which roundings up can move from too many to too few."""
+    source = int(np.argmax(surplus))
+    came: dict[int, int] = {}
+    queue = [source]
+    for column in queue:
+        if surplus[column] < 0:
+            path = []
+            while column != source:
+                path.append((came[column], column))
+                column = came[column]
+            return path[::-1]
+        for other in range(up.shape[1]):
+            if other == source or other in came:
+                continue
+            if (up[:, column] & ~up[:, other] & is_open[:, other]).any():
+                came[other] = column
+                queue.append(other)
+    raise AssertionError("the shares are a fractional solution, so there is a whole one")
+
+
+# ---- groups
+
+
+def read_groups(groups: Any, n: int) -> Rows:
+    """Group numbers of the rows, counted in the order in which groups first appear.
+
+    Raises
+    ------
+    DataError
+        If there is not one group per row.
+    """
+    raw = read_raw(groups, "groups")
+    if raw.shape != (n,):
+        raise DataError(f"groups: must have one entry per row, shape ({n},), got shape {raw.shape}")
+    if raw.dtype.kind == "f" and np.isnan(raw).any():
+        raise DataError(f"groups: row {int(np.argmax(np.isnan(raw)))} is NaN; name its group")
+    try:
+        _, first, codes = np.unique(raw, return_index=True, return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"groups: must be all numbers or all strings ({error})") from error
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[codes.reshape(-1)]
+
+
+def _draw_groups(
+    pool: Rows, sizes: dict[str, int], groups: Rows, shuffle: bool, seed: int
+) -> dict[str, Rows]:
+    names, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    codes = codes.reshape(-1)
+    if len(names) <= len(sizes):
+        raise DataError(
+            f"groups: {len(sizes) + 1} splits need as many groups, got {len(names)}; hold out "
+            "less or use finer groups"
+        )
+    order = _core.permutation(seed, _STREAM, 0, len(names)) if shuffle else np.arange(len(names))
+    order = order[::-1]
+    split_of = np.full(len(names), -1, dtype=np.int64)
+    for number, name in enumerate(reversed(sizes)):
+        left = len(sizes) - number  # other splits that still need a group each
+        free = [int(g) for g in order if split_of[g] < 0]
+        chosen = _choose_groups([int(counts[g]) for g in free], sizes[name], shuffle, left)
+        split_of[[free[i] for i in chosen]] = number
+    return {name: pool[split_of[codes] == number] for number, name in enumerate(reversed(sizes))}
+
+
+def _choose_groups(counts: list[int], wanted: int, any_order: bool, n_kept: int) -> list[int]:
+    """Positions of groups whose rows come near ``wanted``: at least one, leaving n_kept."""
+    chosen: list[int] = []
+    total = 0
+    for i, count in enumerate(counts):
+        if len(chosen) == len(counts) - n_kept:
+            break
+        if abs(total + count - wanted) <= abs(wanted - total):
+            chosen.append(i)
+            total += count
+        elif not any_order:
+            break
+    return chosen or [int(np.argmin(counts)) if any_order else 0]
+
+
+def _check_groups(made: dict[str, Rows | None], groups: Rows) -> None:
+    """Row numbers given by hand may tear a group apart."""
+    owner = np.full(int(groups.max()) + 1, -1)
+    names = list(made)
+    for i, rows in enumerate(made.values()):
+        if rows is None:
+            continue
+        found = np.unique(groups[rows])
+        taken = found[owner[found] >= 0]
+        if taken.size:
+            row = int(rows[np.argmax(groups[rows] == taken[0])])
+            raise DataError(
+                f"groups: the group of row {row} is in {names[owner[taken[0]]]} and in {names[i]}; "
+                "a group must be in one split"
+            )
+        owner[found] = i

@@ -1,0 +1,68 @@
+"""Standardising: mean and deviation of the training rows, applied inside the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.data.checks import blocks
+from hotloop.data.split import Field
+
+__all__ = ["fit_standard"]
+
+Values = npt.NDArray[np.float32]
+
+
+def fit_standard(
+    field: Field, rows: npt.NDArray[np.int64] | None, *, skip_nonfinite: bool = False
+) -> tuple[Values, Values]:
+    """Mean and standard deviation of every feature.
+
+    Two passes in float64, since the one-pass formula loses all digits of columns whose mean is
+    large against their spread.
+
+    Parameters
+    ----------
+    field : Field
+        Array ``(N, ...)``.
+    rows : int64 array or None
+        The training rows; None: all.
+    skip_nonfinite : bool
+        Leave NaN and infinities out instead of passing them on.
+
+    Returns
+    -------
+    mean, std : float32 arrays, shape of a row
+        A constant feature has std 1, so that it becomes 0.
+    """
+    shape = field.array.shape[1:]
+    count = np.zeros(shape)
+    total = np.zeros(shape)
+    for values, known in _wide_blocks(field, rows, skip_nonfinite):
+        count += known
+        total += values.sum(axis=0)
+    count = np.maximum(count, 1.0)
+    mean = total / count
+    squares = np.zeros(shape)
+    for values, _ in _wide_blocks(field, rows, skip_nonfinite, mean):
+        squares += np.square(values - mean).sum(axis=0)
+    deviation = np.sqrt(squares / count)
+    std = deviation.astype(np.float32)
+    rounding = 10.0 * np.finfo(np.float64).eps * np.abs(mean)  # of a constant column's mean
+    std = np.where((deviation <= rounding) | (std == 0.0), np.float32(1.0), std)
+    return mean.astype(np.float32), std.astype(np.float32)
+
+
+def _wide_blocks(
+    field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: Any = 0.0
+) -> Any:
+    """Blocks in float64 with their count per feature; what is not finite as ``fill``."""
+    for _, values in blocks(field.array, rows):
+        wide = values.astype(np.float64)
+        if not skip:
+            yield wide, len(wide)
+            continue
+        known = np.isfinite(wide)
+        yield np.where(known, wide, fill), known.sum(axis=0)

@@ -1,0 +1,88 @@
+"""What the trainer sees of a part of the data: arrays and the row numbers that belong to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Field", "Split", "nest_fields"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Field:
+    """One array of the data.
+
+    Attributes
+    ----------
+    name : str
+        "x", "x.<column>", "x.<position>", "y" or "weight".
+    array : ndarray
+        C-contiguous, aligned, native-endian; dim 0: samples. Often the user's own memory, so it
+        is read and never written.
+    dtype : str
+        In which a gathered batch enters the graph: "float32" or "int64".
+    label : str
+        As the user calls it, for messages: ``X``, ``X['age']``, ``val y``.
+    columns : tuple of str or None
+        Names of the columns, where it came with some.
+    """
+
+    name: str
+    array: npt.NDArray[Any]
+    dtype: str
+    label: str = ""
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def is_input(self) -> bool:
+        """Whether forward receives it."""
+        return self.name.split(".")[0] == "x"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """A part of the data.
+
+    Attributes
+    ----------
+    fields : tuple of Field
+        Inputs first, then "y" and "weight" where there are some.
+    rows : int64 array (n,) or None
+        Row numbers into the fields' arrays, ascending; None: all of them.
+    n : int
+        Samples.
+    """
+
+    fields: tuple[Field, ...]
+    rows: npt.NDArray[np.int64] | None
+    n: int
+
+
+def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple.
+
+    Parameters
+    ----------
+    fields : mapping
+        Field name to array or tensor.
+
+    Returns
+    -------
+    dict
+        "x", and "y" and "weight" where there are some.
+    """
+    batch: dict[str, Any] = {}
+    for name, value in fields.items():
+        head, dot, tail = name.partition(".")
+        if dot:
+            batch.setdefault(head, {})[tail] = value
+        else:
+            batch[head] = value
+    for head, value in batch.items():
+        if isinstance(value, dict) and all(key.isdigit() for key in value):
+            batch[head] = tuple(value[key] for key in sorted(value, key=int))
+    return batch

@@ -1,0 +1,251 @@
+"""Tables: X, y and weights as fields with one number of rows; and the objects they come in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.data.arrays import column_names, graph_dtype, is_arraylike, read_raw, to_array
+from hotloop.data.split import Field
+from hotloop.data.targets import Targets, read_targets
+from hotloop.errors import ConfigError, DataError
+from hotloop.training.rules import show
+
+__all__ = ["Source", "Table", "count_rows", "read_table", "unpack_dataset"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """Fields with ``n`` rows each, and what their targets are."""
+
+    fields: tuple[Field, ...]
+    targets: Targets | None
+    n: int
+
+    def field(self, name: str) -> Field | None:
+        """The field of that name, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """What a dataset object holds: arrays, and which of their rows it means."""
+
+    X: Any
+    y: Any = None
+    weight: Any = None
+    rows: npt.NDArray[np.int64] | None = None
+
+
+def read_table(
+    X: Any,
+    y: Any,
+    weight: Any,
+    *,
+    prefix: str = "",
+    like: Table | None = None,
+    standardize: bool | frozenset[str] = False,
+) -> Table:
+    """Reads inputs, targets and weights.
+
+    Parameters
+    ----------
+    X : array_like, dict or tuple of them
+    y, weight : array_like or None
+    prefix : str
+        Before the names in messages, ``"val "``.
+    like : Table, optional
+        The training table, whose fields these must share.
+    standardize : bool or set of str
+        Columns that become floats though they are integers; True: an X of its own.
+
+    Raises
+    ------
+    DataError
+    """
+    fields = _read_inputs(X, prefix, standardize)
+    n = len(fields[0].array)
+    for field in fields:
+        if len(field.array) != n:
+            raise DataError(
+                f"{field.label}: must have as many rows as {fields[0].label}, {n}, got "
+                f"{len(field.array)}"
+            )
+    targets = None
+    if y is not None:
+        label = f"{prefix}y"
+        targets = read_targets(y, label, None if like is None else like.targets)
+        _check_length(targets.array, n, label, fields[0].label)
+        fields.append(Field("y", targets.array, targets.dtype, label, column_names(y)))
+    if weight is not None:
+        label = f"{prefix}sample_weight"
+        array = to_array(weight, label)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array.reshape(len(array))
+        if array.ndim != 1:
+            raise DataError(f"{label}: must have shape ({n},), got {array.shape}")
+        _check_length(array, n, label, fields[0].label)
+        fields.append(Field("weight", array, "float32", label))
+    table = Table(tuple(fields), targets, n)
+    if like is not None:
+        table = _match(table, like, prefix)
+    return table
+
+
+def _check_length(array: npt.NDArray[Any], n: int, label: str, first: str) -> None:
+    if len(array) != n:
+        raise DataError(
+            f"{label}: must have one entry per row of {first}, which has {n}, got {len(array)}"
+        )
+
+
+# ---- inputs
+
+
+def _read_inputs(X: Any, prefix: str, standardize: bool | frozenset[str]) -> list[Field]:
+    label = f"{prefix}X"
+    if X is None:
+        raise DataError(f"{label}: an array is needed, got None")
+    if isinstance(X, Mapping):
+        parts = [(f"x.{key}", f"{label}[{key!r}]", value) for key, value in X.items()]
+        _check_keys(list(X), label)
+    elif isinstance(X, tuple):
+        parts = [(f"x.{i}", f"{label}[{i}]", value) for i, value in enumerate(X)]
+    else:
+        parts = [("x", label, X)]
+    if not parts:
+        raise DataError(f"{label}: has no arrays, got {show(X)}")
+    return [_read_input(*part, standardize) for part in parts]
+
+
+def _check_keys(keys: list[Any], label: str) -> None:
+    for key in keys:
+        if not isinstance(key, str) or not key:
+            raise DataError(f"{label}: the names of columns must be strings, got {key!r}")
+    if keys and all(key.isdigit() for key in keys):
+        raise DataError(
+            f"{label}: names of columns must not all be numbers, got {show(keys)}; give a tuple of "
+            "arrays for forward(*arrays), or names with a letter"
+        )
+
+
+def _read_input(name: str, label: str, value: Any, standardize: bool | frozenset[str]) -> Field:
+    if isinstance(value, (tuple, Mapping)):
+        raise DataError(f"{label}: must be an array, got {type(value).__name__} {show(value)}")
+    array = to_array(value, label)
+    if len(array) == 0:
+        raise DataError(f"{label}: has no rows, got shape {array.shape}")
+    if array.size == 0:
+        raise DataError(f"{label}: its rows have no values, got shape {array.shape}")
+    dtype = graph_dtype(array.dtype)
+    if standardize is True:
+        measured = name == "x"
+    else:
+        measured = bool(standardize) and name.partition(".")[2] in (standardize or ())
+    if measured:
+        dtype = "float32"
+    return Field(name, array, dtype, label, column_names(value))
+
+
+# ---- validation and test tables beside the training table
+
+
+def _match(table: Table, like: Table, prefix: str) -> Table:
+    """The table with fields as in training; weights are its own affair."""
+    wanted = [field for field in like.fields if field.name != "weight"]
+    given = {field.name: field for field in table.fields}
+    names = [field.name for field in wanted]
+    extra = [name for name in given if name not in names and name != "weight"]
+    missing = [name for name in names if name not in given]
+    if extra or missing:
+        raise DataError(
+            f"{prefix}data: must have the parts of the training data, {', '.join(names)}, got "
+            f"{', '.join(name for name in given)}"
+        )
+    fields = []
+    for field in wanted:
+        found = given[field.name]
+        if found.array.shape[1:] != field.array.shape[1:]:
+            raise DataError(
+                f"{found.label}: rows must have shape {field.array.shape[1:]} as in training, got "
+                f"{found.array.shape[1:]}"
+            )
+        if field.dtype == "int64" and found.array.dtype.kind == "f":
+            raise DataError(
+                f"{found.label}: must hold integers as in training, got {found.array.dtype}"
+            )
+        fields.append(dataclasses.replace(found, dtype=field.dtype))
+    if "weight" in given:
+        fields.append(given["weight"])
+    return Table(tuple(fields), table.targets, table.n)
+
+
+# ---- objects
+
+
+def unpack_dataset(dataset: Any, label: str) -> Source:
+    """The arrays in a dataset.
+
+    Parameters
+    ----------
+    dataset : tuple, array_like, dict, or object
+        ``(X, y)`` or ``(X, y, weight)``; X alone; an object with ``.tensors`` or ``.arrays``; a
+        subset of one (``.dataset`` and ``.indices``).
+
+    Raises
+    ------
+    ConfigError
+        If its samples are made one by one in Python.
+    """
+    if isinstance(dataset, tuple):
+        return _unpack_tuple(dataset, label)
+    if isinstance(dataset, Mapping) or is_arraylike(dataset):
+        return Source(dataset)
+    for attribute in ("tensors", "arrays"):
+        held = getattr(dataset, attribute, None)
+        if isinstance(held, (tuple, list)):
+            return _unpack_tuple(tuple(held), f"{label}.{attribute}")
+    if hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        inner = unpack_dataset(dataset.dataset, f"{label}.dataset")
+        rows = read_raw(dataset.indices, f"{label}.indices").astype(np.int64)
+        rows = rows if inner.rows is None else inner.rows[rows]
+        return Source(inner.X, inner.y, inner.weight, rows)
+    if hasattr(dataset, "dataset") and hasattr(dataset, "batch_size"):
+        raise ConfigError(
+            f"{label}: a {type(dataset).__name__} makes batches in Python, which hotloop does "
+            "itself; give its .dataset and batch_size=..."
+        )
+    if hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__"):
+        raise ConfigError(
+            f"{label}: streaming datasets, whose samples are made one by one in Python, are not "
+            f"built yet, got {type(dataset).__name__}; DataModule.from_arrays(X, y) takes arrays"
+        )
+    raise ConfigError(
+        f"{label}: must be (X, y), an array, or an object with .tensors or .arrays, got "
+        f"{type(dataset).__name__} {show(dataset)}"
+    )
+
+
+def _unpack_tuple(parts: tuple[Any, ...], label: str) -> Source:
+    if not 1 <= len(parts) <= 3:
+        raise ConfigError(
+            f"{label}: must be (X,), (X, y) or (X, y, weight), got {len(parts)} parts; several "
+            "inputs go into X as a tuple or dict: ((X1, X2), y)"
+        )
+    return Source(*parts)
+
+
+def count_rows(X: Any) -> int:
+    """Rows of the first array in X, without converting it; 0 when that cannot be told."""
+    if isinstance(X, Mapping):
+        X = next(iter(X.values()), ())
+    elif isinstance(X, tuple):
+        X = X[0] if X else ()
+    try:
+        return len(X)
+    except TypeError:
+        return 0
