@@ -187,7 +187,7 @@ class Run:
         self._plan_validation()
         self.runtime.upload()
         self._write_tables(total)
-        nan_mode = 1 if config.on_nan == "skip" else 0
+        nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self.runtime.session.control_set(nan_mode=nan_mode)
         self._plateau = (
             PlateauState.from_config(config) if config.scheduler_config.name == "plateau" else None

@@ -81,7 +81,7 @@ class Stepper:
         self._runtime.upload()
         table = lr_table(config, self._total, counts.per_epoch) * config.lr
         self._runtime.session.write("table", np.asarray(table))
-        nan_mode = 1 if config.on_nan == "skip" else 0
+        nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
 
     def _plan(self, rows: int) -> tuple[_core.Plan, dict[str, npt.NDArray[Any]]]:
