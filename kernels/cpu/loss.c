@@ -102,18 +102,23 @@ static void run_grad_row(const loss_state *loss, const float *x, const float *we
                          int64_t t, float all_weights, float *dx)
 {
     int64_t C = loss->rows.C;
-    float sum = hl_row_exp(x, hl_row_max(x, C), dx, C);
+    hl_v e = {0};
+    bool is_short = C <= HL_VL;
+    if (is_short) e = hl_row_exp_short(x, C);
+    float sum = is_short ? hl_v_sum(e) : hl_row_exp(x, hl_row_max(x, C), dx, C);
     float s = loss->smoothing, share = s / (float)C;
     float hard = (1 - s) * (weight ? weight[t] : 1);
     hl_v scale = hl_v_set1(dloss * (hard + share * all_weights) / sum);
-    hl_v even = hl_v_set1(dloss * share);
+    hl_v even = hl_v_set1(dloss * share), at_target = hl_v_set1(dloss * hard);
     for (int64_t i = 0; i < C; i += HL_VL) {
         int64_t n = hl_cpu_min(C - i, HL_VL);
-        hl_v value = hl_row_load(dx + i, n) * scale;
+        hl_v value = (is_short ? e : hl_row_load(dx + i, n)) * scale;
         if (s > 0) value -= weight ? even * hl_row_load(weight + i, n) : even;
+        /* In a short row dx[t] would wait for the store of the only vector. */
+        if (is_short) value -= hl_v_keep(hl_vi_eq(hl_vi_iota(), hl_vi_set1((int32_t)t)), at_target);
         hl_row_store(dx + i, value, n);
     }
-    dx[t] -= dloss * hard;
+    if (!is_short) dx[t] -= dloss * hard;
 }
 
 /* Rows of few classes go side by side, one row a lane: a vector per class instead of a vector per

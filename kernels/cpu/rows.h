@@ -117,4 +117,12 @@ HL_SIMD float hl_row_exp(const float *x, float largest, float *dst, int64_t n)
     return hl_v_sum(sum);
 }
 
+/* A row of at most a vector, which stays in one: e^(x - its largest), 0 in the lanes beyond n. */
+HL_SIMD hl_v hl_row_exp_short(const float *x, int64_t n)
+{
+    hl_vm used = hl_vm_first(n);
+    hl_v v = hl_v_select(used, hl_v_load_n(x, n), hl_v_set1(-INFINITY));
+    return hl_v_keep(used, hl_v_exp(v - hl_v_set1(hl_v_max_lane(v))));
+}
+
 #endif

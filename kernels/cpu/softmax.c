@@ -5,6 +5,11 @@
 
 static void softmax_row(const float *x, float *y, int64_t C)
 {
+    if (C <= HL_VL) {
+        hl_v e = hl_row_exp_short(x, C);
+        hl_v_store_n(y, e * (1 / hl_v_sum(e)), C);
+        return;
+    }
     float sum = hl_row_exp(x, hl_row_max(x, C), y, C);
     hl_v scale = hl_v_set1(1 / sum);
     for (int64_t i = 0; i < C; i += HL_VL) {
@@ -13,14 +18,22 @@ static void softmax_row(const float *x, float *y, int64_t C)
     }
 }
 
-static void log_softmax_row(const float *x, float *y, int64_t C)
+/* At most HL_VL rows: their logarithms are taken together. */
+static void log_softmax_rows(const float *x, float *y, int64_t C, int64_t n_rows)
 {
-    float largest = hl_row_max(x, C);
-    float sum = hl_row_exp(x, largest, NULL, C);
-    hl_v top = hl_v_set1(largest), rest = hl_v_log(hl_v_set1(sum));
-    for (int64_t i = 0; i < C; i += HL_VL) {
-        int64_t n = hl_cpu_min(C - i, HL_VL);
-        hl_row_store(y + i, (hl_row_load(x + i, n) - top) - rest, n);
+    float top[HL_VL], sum[HL_VL], log_sum[HL_VL];
+    for (int64_t r = 0; r < n_rows; r++) {
+        top[r] = hl_row_max(x + r * C, C);
+        sum[r] = hl_row_exp(x + r * C, top[r], NULL, C);
+    }
+    for (int64_t r = n_rows; r < HL_VL; r++) sum[r] = 1;
+    hl_v_store(log_sum, hl_v_log(hl_v_load(sum)));
+    for (int64_t r = 0; r < n_rows; r++) {
+        hl_v largest = hl_v_set1(top[r]), rest = hl_v_set1(log_sum[r]);
+        for (int64_t i = 0; i < C; i += HL_VL) {
+            int64_t n = hl_cpu_min(C - i, HL_VL), at = r * C + i;
+            hl_row_store(y + at, (hl_row_load(x + at, n) - largest) - rest, n);
+        }
     }
 }
 
@@ -64,7 +77,9 @@ static void run_log_softmax(const hl_kernel_state *state, void *const *args, int
     end = hl_cpu_min(end, rows->R);
     const float *x = args[0];
     float *y = args[1];
-    for (int64_t r = begin; r < end; r++) log_softmax_row(x + r * C, y + r * C, C);
+    for (int64_t r = begin; r < end; r += HL_VL) {
+        log_softmax_rows(x + r * C, y + r * C, C, hl_cpu_min(end - r, HL_VL));
+    }
 }
 
 static void run_softmax_grad(const hl_kernel_state *state, void *const *args, int64_t begin,
