@@ -16,6 +16,7 @@ from hotloop._version import __version__
 
 if TYPE_CHECKING:
     from hotloop import data, errors, nn
+    from hotloop.data.digits import load_digits
     from hotloop.data.module import DataModule, GraphDataModule
     from hotloop.errors import (
         BusyError,
@@ -209,6 +210,8 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
+    from hotloop.tools.machine import doctor
+    from hotloop.tools.planning import plan
     from hotloop.training.config import (
         EarlyStopping,
         EMAConfig,
@@ -233,6 +236,7 @@ if TYPE_CHECKING:
         load,
         save,
     )
+    from hotloop.training.stepping import stepper
 
 __all__ = ["BusyError", "CheckpointError", "ConfigError", "DataError", "DataModule"]
 __all__ += ["DeviceError", "DeviceLostError", "EMAConfig", "EarlyStopping", "GraphDataModule"]
@@ -242,14 +246,16 @@ __all__ += ["TrainerConfig", "TrainingConfig", "TrainingInterrupted", "__version
 __all__ += ["addcmul", "all", "amax", "amin", "any", "arange", "argmax", "argmin", "as_tensor"]
 __all__ += ["baddbmm", "bernoulli", "bfloat16", "bmm", "broadcast_shapes"]
 __all__ += ["broadcast_tensors", "broadcast_to", "cat", "ceil", "chunk", "clamp", "clip"]
-__all__ += ["concat", "cos", "cosh", "count_nonzero", "cumsum", "data", "div", "dot", "double"]
+__all__ += ["concat", "cos", "cosh", "count_nonzero", "cumsum", "data", "div", "doctor", "dot"]
+__all__ += ["double"]
 __all__ += ["einsum", "empty", "empty_cache", "empty_like", "eq", "erf", "erfc", "errors"]
 __all__ += ["evaluate", "exp", "exp2", "expand", "expm1", "eye", "flatten", "flip", "float"]
 __all__ += ["float16", "float32", "float64", "floor", "floor_divide", "frac", "from_numpy"]
 __all__ += ["full", "full_like", "gather", "ge", "gt", "half", "hstack", "index_add"]
 __all__ += ["index_copy", "index_fill", "index_select", "initial_seed", "int16", "int32"]
 __all__ += ["int64", "int8", "isclose", "isfinite", "isinf", "isnan", "le", "lerp", "linspace"]
-__all__ += ["load", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and"]
+__all__ += ["load", "load_digits", "plan", "stepper"]
+__all__ += ["log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and"]
 __all__ += ["logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "long", "lt"]
 __all__ += ["manual_seed", "masked_fill", "matmul", "max", "maximum", "mean", "min", "minimum"]
 __all__ += ["mm", "movedim", "mul", "mv", "nan_to_num", "narrow", "ne", "neg", "nn", "no_grad"]
@@ -266,9 +272,12 @@ __all__ += ["xlogy", "zeros", "zeros_like"]
 # Name to the module that defines it; a name that stands here as a module is the module itself.
 _MODULES = ("data", "errors", "graph", "nn", "ops", "training")
 _HOMES = {
+    "load_digits": "hotloop.data.digits",
     "DataModule": "hotloop.data.module",
     "GraphDataModule": "hotloop.data.module",
     "Tensor": "hotloop.graph.symbolic",
+    "doctor": "hotloop.tools.machine",
+    "plan": "hotloop.tools.planning",
     "EMAConfig": "hotloop.training.config",
     "EarlyStopping": "hotloop.training.config",
     "OptimizerConfig": "hotloop.training.config",
@@ -283,6 +292,7 @@ _HOMES = {
     "load": "hotloop.training.saving",
     "save": "hotloop.training.saving",
     "TrainResult": "hotloop.training.result",
+    "stepper": "hotloop.training.stepping",
 }
 # bool, float and int are not in __all__: a star import would hide the builtins.
 _DTYPES = {
