@@ -1,4 +1,4 @@
-"""Writes docs/ops.md from the op table of the built extension; tests/api/test_docs.py holds it true.
+"""Writes docs/ops.md from the built extension's op table; tests/api/test_docs.py holds it true.
 
 python docs/make_ops.py
 """

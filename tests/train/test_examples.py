@@ -1,0 +1,44 @@
+"""Every example, and the first code in README.md, runs as it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(code: list[str], folder: Path) -> str:
+    """Output of a script that must end well; it runs in an empty folder."""
+    done = subprocess.run(
+        [sys.executable, *code], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path: Path, tmp_path: Path) -> None:
+    assert run([str(path)], tmp_path)
+    assert os.listdir(tmp_path) == [] or os.listdir(tmp_path) == ["runs"]
+
+
+def test_regression_leaves_only_the_noise(tmp_path: Path) -> None:
+    text = run([str(ROOT / "examples" / "02_regression.py")], tmp_path)
+    error = float(re.search(r"error ([\d.]+)", text).group(1))
+    assert 0.95 < error < 1.1
+
+
+def test_readme_starts_with_code_that_runs(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    check = "\nassert result.history['val_accuracy'][-1] > 0.9\n"
+    run(["-c", code + check], tmp_path)
+    assert (tmp_path / "net.safetensors").exists()
