@@ -1,7 +1,15 @@
-"""The C core as Python sees it. Private: `hotloop` wraps it; names may change between versions."""
+"""The C core as Python sees it. Private: `hotloop` wraps it; names may change between versions.
+
+Errors: a wrong Python type is a TypeError, everything else an exception of `hotloop.errors`. dtypes
+are names: float32 float64 bfloat16 float16 int64 int32 int16 int8 uint8 bool. Arrays that are
+copied in may have any strides and byte order; those that are kept (Plan.source) must be
+C-contiguous, aligned and native. NumPy has no bfloat16: such values come out as uint16 with the
+same bits, and uint16 arrays are taken for it where a store, source or input is bfloat16. All types
+are final. One thread at a time uses a session and its plans; a second one gets BusyError.
+"""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +17,17 @@ import numpy.typing as npt
 __version__: Final[str]
 
 def op_table() -> list[dict[str, Any]]:
-    """Every op that may be added from Python: name, min_in, max_in, n_out, attrs, doc, differentiable, pointwise."""
+    """Every op that may be added from Python, in the table's order.
+
+    name, min_in, max_in (-1: any number), n_out, attrs (schema, "kind:name[=default] ..."), doc,
+    differentiable, pointwise.
+    """
 
 def build_info() -> dict[str, Any]:
-    """Compiler, flags, instruction sets, sanitizers, CUDA: how this extension was built."""
+    """How this extension was built.
+
+    compiler, optimized, assertions, sanitizers, instruction_sets, python_abi, cuda.
+    """
 
 def log_take() -> tuple[str, str] | None:
     """Oldest (level, text) of the core's log, or None."""
@@ -22,14 +37,21 @@ def alloc_stats() -> dict[str, int]:
 
 def alloc_peak_reset() -> None: ...
 def alloc_fault(k: int, sticky: bool = False, /) -> int:
-    """The k-th allocation from now fails (0: none). Returns how many were made since the last call. For tests."""
+    """For tests: the k-th allocation from now fails (0: none), and all later ones if sticky.
+
+    Returns how many were made since the last call.
+    """
 
 def backends() -> tuple[str, ...]: ...
 def cpu_info() -> dict[str, Any]:
     """name, threads, isa (usable instruction sets, best first)."""
 
-def random_uniform(seed: int, stream: str, n: int, low: float, high: float) -> npt.NDArray[np.float64]: ...
-def random_normal(seed: int, stream: str, n: int, mean: float, std: float) -> npt.NDArray[np.float64]: ...
+def random_uniform(
+    seed: int, stream: str, n: int, low: float, high: float
+) -> npt.NDArray[np.float64]: ...
+def random_normal(
+    seed: int, stream: str, n: int, mean: float, std: float
+) -> npt.NDArray[np.float64]: ...
 def random_trunc_normal(
     seed: int, stream: str, n: int, mean: float, std: float, low: float, high: float
 ) -> npt.NDArray[np.float64]: ...
@@ -40,15 +62,22 @@ def check_finite(array: npt.NDArray[Any], /) -> tuple[int, ...] | None:
 def check_range(array: npt.NDArray[Any], low: int, high: int, /) -> tuple[int, ...] | None:
     """Index of the first integer outside [low, high), or None."""
 
+@final
 class Graph:
-    """SSA graph; values are ints. Every method raises ShapeError, TraceError or ConfigError with a sentence."""
+    """SSA graph; values are ints. Every method raises ShapeError, TraceError or ConfigError with a
+    sentence.
+    """
 
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def store(self, name: str, dtype: str, n: int, /) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
     def source(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
-    def param(self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /) -> int: ...
-    def state(self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /) -> int: ...
+    def param(
+        self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /
+    ) -> int: ...
+    def state(
+        self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /
+    ) -> int: ...
     def scalar(self, name: str, /) -> int: ...
     def scalar_names(self) -> list[str]: ...
     def control(self) -> int: ...
@@ -75,7 +104,10 @@ class Graph:
     def nodes(self) -> list[dict[str, Any]]:
         """op, inputs, outputs, attrs, scope, segment of every node in order."""
     def leaves(self) -> list[dict[str, Any]]:
-        """id, kind, name, dtype, shape, store, offset of every leaf."""
+        """id, kind, name, dtype, shape, store, offset, index of every leaf.
+
+        index: the number of an input, source or scalar; None for others.
+        """
     def depends(self, value: int, leaves: Sequence[int], /) -> list[bool]:
         """For each leaf, whether the value depends on it."""
     def backward(self, loss: int, wrt: Sequence[int], /) -> tuple[int | None, ...]:
@@ -87,22 +119,28 @@ class Graph:
         spec: dict[str, Any],
         /,
     ) -> dict[str, Any]:
-        """Makes the training step of DESIGN section 3 out of a forward graph.
+        """Makes the training step of csrc/passes/step.c out of a forward graph.
 
-        terms: (sum, denominator or None for "mean over rows", weight) of each loss; params: the trainable PARAM
-        leaves, in store order without gaps from offset 0. spec: rows (samples in a micro-batch), optimizer (op
-        name), attrs (of the op), segments (list of (begin, end, lr_scale, weight_decay)), accumulate, clip_norm,
-        clip_value, ema (decay or None), ema_ramp, table (shape (S, T) of the scalar tables).
+        terms: (sum, denominator or None for "mean over rows", weight) of each loss; params: the
+        trainable PARAM leaves, in store order without gaps from offset 0. spec: rows (samples in a
+        micro-batch), optimizer (op name), attrs (of the op), segments (list of (begin, end,
+        lr_scale, weight_decay)), accumulate, clip_norm, clip_value (0 or None: none), ema (decay, 0
+        or None: none), ema_ramp, table (shape (S, T) of the scalar tables); all of them are needed.
+        A call that fails leaves the graph as it was.
+
         Returns loss (value), no_grad (params that got no gradient, by index).
         """
     def clone(self) -> Graph: ...
     def verify(self) -> None: ...
     def __str__(self) -> str: ...
 
+@final
 class Device:
     """A device that plans run on."""
 
-    def __init__(self, backend: str, index: int = 0, n_threads: int = 0, isa: str | None = None) -> None: ...
+    def __new__(
+        cls, backend: str, index: int = 0, n_threads: int = 0, isa: str | None = None
+    ) -> Self: ...
     @property
     def name(self) -> str: ...
     @property
@@ -112,10 +150,11 @@ class Device:
     @property
     def float_dtype(self) -> str: ...
 
+@final
 class Session:
     """A model's memory on a device: persistent stores and the arena its plans share."""
 
-    def __init__(self, device: Device, /) -> None: ...
+    def __new__(cls, device: Device, /) -> Self: ...
     def store(self, name: str, dtype: str, n: int, /) -> None: ...
     def stores(self) -> dict[str, tuple[str, int]]: ...
     def write(self, name: str, array: npt.NDArray[Any], first: int = 0, /) -> None:
@@ -123,16 +162,31 @@ class Session:
     def read(self, name: str, dtype: str, first: int = 0, n: int = -1, /) -> npt.NDArray[Any]: ...
     def copy(self, dst: str, src: str, /) -> None: ...
     def control(self) -> dict[str, Any]:
-        """attempted, applied, skipped, stopped, stopped_at, loss, grad_norm, loss_scale, factor, ... now."""
-    def control_set(self, **fields: Any) -> None: ...
+        """The control block now (csrc/backend/control.h).
+
+        Numbers by name: attempted, applied, skipped, micro_row, n_micro, apply, window_ok, stopped,
+        stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, n_ring. nan_mode is "stop" or
+        "skip"; factor and scalars are lists by scalar number.
+        """
+    def control_set(self, **fields: Any) -> None:
+        """Sets fields, all or none; a factor list may be shorter.
+
+        micro_row, n_micro, apply, window_ok, n_ring and scalars cannot be set.
+        """
     def control_log(self, since: int, /) -> list[tuple[int, float, float, float, bool]]:
         """(step, loss, grad_norm, lr, applied) of the ring's entries from number `since` on."""
 
+@final
 class Feed:
-    """Order of samples; see csrc/data/feed.h."""
+    """Order of samples, in whole batches; see csrc/data/feed.h.
 
-    def __init__(
-        self,
+    Positions first to first + count (-1: to the end) of an epoch's order; a rest of less than a
+    batch is not served. rows: row numbers of the n samples; they are copied. Stands at batch 0 of
+    epoch 0. A feed belongs to at most one plan.
+    """
+
+    def __new__(
+        cls,
         n: int,
         batch: int,
         *,
@@ -141,29 +195,52 @@ class Feed:
         seed: int = 0,
         first: int = 0,
         count: int = -1,
-    ) -> None: ...
+    ) -> Self: ...
     def seek(self, epoch: int, batch: int = 0, /) -> None: ...
     def next_rows(self) -> npt.NDArray[np.int64] | None:
-        """Row numbers of the next batch, or None at the end of the epoch."""
+        """Row numbers of the next batch, or None at the end of the epoch.
 
-def gather_rows(array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, /) -> npt.NDArray[Any]:
+        ConfigError while a plan has the feed.
+        """
+
+def gather_rows(
+    array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, /
+) -> npt.NDArray[Any]:
     """array[rows] as dtype, by the kernel that training uses, without the GIL."""
 
+@final
 class Plan:
     """A graph bound to a session. Raises BusyError when another thread runs the session."""
 
-    def __init__(
-        self, session: Session, graph: Graph, *, n_slots: int = 1, k: int = 1, fuse: bool = True, chain: bool = True
-    ) -> None:
+    def __new__(
+        cls,
+        session: Session,
+        graph: Graph,
+        *,
+        n_slots: int = 1,
+        k: int = 1,
+        fuse: bool = True,
+        chain: bool = True,
+    ) -> Self:
         """The graph is copied."""
-    def source(self, index: int, array: npt.NDArray[Any], /) -> None: ...
-    def feed(self, feed: Feed | None, /) -> None: ...
-    def input(self, index: int, array: npt.NDArray[Any], /) -> None: ...
-    def output(self, index: int, dtype: str | None = None, /) -> npt.NDArray[Any]: ...
+    def source(self, index: int, array: npt.NDArray[Any], /) -> None:
+        """Resident data; kept, not copied."""
+    def feed(self, feed: Feed | None, /) -> None:
+        """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
+    def input(self, index: int, array: npt.NDArray[Any], /) -> None:
+        """Copies an array into an input, converting; no floats into integers."""
+    def output(self, index: int, dtype: str | None = None, /) -> npt.NDArray[Any]:
+        """A copy of an output after a run.
+
+        dtype None: what it was computed in (float64 on a float64 device), bfloat16 as float32.
+        """
     def run(self, n_steps: int = 1, seconds: float = 0.05, /) -> tuple[str, int]:
-        """("done" | "deadline" | "asked" | "stopped" | "feed_end", steps run). Releases the GIL."""
+        """("done" | "deadline" | "asked" | "stopped" | "feed_end", steps run). Releases the GIL.
+
+        Runs signal handlers once at its end; what one raises is raised here.
+        """
     def stop(self) -> None:
-        """Makes a run in another thread return "asked" at its next barrier."""
+        """Makes a run in another thread, else the next one, return "asked" at a barrier."""
     def abandon(self) -> None: ...
     def window(self, join: bool, hold: bool, /) -> None:
         """A window shared by two plans: hold leaves it open (no apply), join takes it over."""
@@ -178,4 +255,6 @@ class Plan:
     def __str__(self) -> str: ...
 
 def write_file(path: str, parts: Sequence[Any], /) -> None:
-    """Atomic file writer: the buffers one after another; CheckpointError leaves the old file as it was."""
+    """Atomic file writer: the buffers one after another; CheckpointError leaves the old file as it
+    was.
+    """

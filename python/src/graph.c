@@ -369,6 +369,21 @@ static PyObject *mark_output(PyObject *self, PyObject *value)
     return PyLong_FromLongLong(graph->n_outputs - 1);
 }
 
+static PyObject *list_outputs(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    const hl_graph *graph = graph_of(self);
+    PyObject *list = PyList_New((Py_ssize_t)graph->n_outputs);
+    for (int64_t i = 0; list && i < PyList_Size(list); i++) {
+        PyObject *id = PyLong_FromLong(graph->outputs[i]);
+        if (id)
+            PyList_SetItem(list, (Py_ssize_t)i, id);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 static PyObject *set_scope(PyObject *self, PyObject *object)
 {
     hl_py_state *state = hl_py_state_of(self);
@@ -484,6 +499,8 @@ static PyMethodDef methods[] = {
     {"output", mark_output, METH_O,
      "output($self, value, /)\n--\n\nMarks a value to be read after a run; returns its output "
      "number."},
+    {"outputs", list_outputs, METH_NOARGS,
+     "outputs($self, /)\n--\n\nThe values marked as outputs, in order."},
     {"scope", set_scope, METH_O,
      "scope($self, name, /)\n--\n\nModule path of nodes added from now on."},
     {"segment", set_segment, METH_O,

@@ -137,37 +137,6 @@ PyObject *hl_py_attrs_to_dict(hl_op op, const hl_attrs *attrs)
 
 /* ---- the op table ---------------------------------------------------------------------------- */
 
-static PyObject *describe_attr(const hl_op_attr *attr)
-{
-    hl_attrs defaults = {.i = {0}};
-    if (attr->kind == 'f')
-        defaults.f[attr->slot] = attr->f;
-    else if (attr->kind == 'i' || attr->kind == 't')
-        defaults.i[attr->slot] = attr->i;
-    PyObject *dict = PyDict_New();
-    PyObject *value = attr->required ? Py_NewRef(Py_None) : read_attr(attr, &defaults);
-    char kind[2] = {attr->kind, '\0'};
-    if (!dict || !hl_py_dict_put(dict, "name", hl_py_from_text(attr->name)) ||
-        !hl_py_dict_put(dict, "kind", hl_py_from_text(kind)) ||
-        !hl_py_dict_put(dict, "required", PyBool_FromLong(attr->required)) ||
-        !hl_py_dict_put(dict, "default", Py_XNewRef(value)))
-        Py_CLEAR(dict);
-    Py_XDECREF(value);
-    return dict;
-}
-
-static PyObject *describe_attrs(hl_op op)
-{
-    PyObject *list = PyList_New(0);
-    hl_op_attr attr;
-    for (int i = 0; list && hl_op_attr_at(op, i, &attr); i++) {
-        PyObject *dict = describe_attr(&attr);
-        if (!dict || PyList_Append(list, dict) < 0) Py_CLEAR(list);
-        Py_XDECREF(dict);
-    }
-    return list;
-}
-
 static PyObject *describe_op(hl_op op)
 {
     const hl_op_info *info = hl_op_get(op);
@@ -176,7 +145,7 @@ static PyObject *describe_op(hl_op op)
         !hl_py_dict_put(dict, "min_in", PyLong_FromLong(info->min_in)) ||
         !hl_py_dict_put(dict, "max_in", PyLong_FromLong(info->max_in)) ||
         !hl_py_dict_put(dict, "n_out", PyLong_FromLong(info->n_out)) ||
-        !hl_py_dict_put(dict, "attrs", describe_attrs(op)) ||
+        !hl_py_dict_put(dict, "attrs", hl_py_from_text(info->attrs)) ||
         !hl_py_dict_put(dict, "doc", hl_py_from_text(info->doc)) ||
         !hl_py_dict_put(dict, "differentiable", PyBool_FromLong(info->vjp != NULL)) ||
         !hl_py_dict_put(dict, "pointwise", PyBool_FromLong(info->flags & HL_OP_POINTWISE)))

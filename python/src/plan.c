@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "numpy_api.h"
 #include "objects.h"
+#include "plan/internal.h"
 
 enum { SLOTS_MAX = 64 };
 
@@ -393,6 +394,15 @@ static PyObject *set_window(PyObject *self, PyObject *const *args, Py_ssize_t n_
     return Py_NewRef(Py_None);
 }
 
+static PyObject *get_unfinished(PyObject *self, void *unused)
+{
+    (void)unused;
+    if (!enter(self, "unfinished")) return NULL;
+    bool is_unfinished = plan_of(self)->plan->in_step;
+    leave(self);
+    return PyBool_FromLong(is_unfinished);
+}
+
 static PyObject *get_k(PyObject *self, void *unused)
 {
     (void)unused;
@@ -468,6 +478,8 @@ static PyMethodDef methods[] = {
 };
 
 static PyGetSetDef members[] = {
+    {"unfinished", get_unfinished, NULL,
+     "Whether a step was left in the middle (by a deadline or a stop).", NULL},
     {"k", get_k, set_k, "Micro-batches per step.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
