@@ -137,8 +137,8 @@ def tan(input: Operand) -> Tensor:
 
 def sinh(input: Operand) -> Tensor:
     """Hyperbolic sine, exact near 0."""
-    e = expm1(input)  # (e**x - e**-x) / 2 with e = e**x - 1
-    return (e + e / (e + 1.0)) * 0.5
+    x = lift_float(input, "sinh")
+    return (expm1(x) - expm1(-x)) * 0.5
 
 
 def cosh(input: Operand) -> Tensor:

@@ -209,9 +209,13 @@ def repeat(input: Operand, sizes: Size) -> Tensor:
     if len(times) < x.ndim or any(n < 0 for n in times):
         raise ShapeError(f"repeat: must have a count >= 0 for each dim of {x.shape}, got {times}")
     shape = (1,) * (len(times) - x.ndim) + x.shape
-    spread = reshape(x, tuple(s for size in shape for s in (1, size)))
-    spread = expand(spread, tuple(s for n, size in zip(times, shape) for s in (n, size)))
-    return reshape(spread, tuple(n * size for n, size in zip(times, shape)))
+    x = reshape(x, shape)
+    for axis, n in enumerate(times):
+        if n != 1:  # everything from the axis on is a block that follows itself n times
+            lead, block = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
+            spread = expand(reshape(x, (lead, 1, block)), (lead, n, block))
+            x = reshape(spread, (*x.shape[:axis], n * shape[axis], *x.shape[axis + 1 :]))
+    return x
 
 
 def tile(input: Operand, dims: Size) -> Tensor:

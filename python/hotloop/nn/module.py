@@ -207,8 +207,8 @@ class Module:
         if isinstance(value, Parameter | Buffer | Module):
             self._registry(name, type(value).__name__)
             kinds = (Parameter, self._parameters), (Buffer, self._buffers), (Module, self._modules)
-            for kind, registry in kinds:
-                if not isinstance(value, kind):
+            for cls, registry in kinds:
+                if not isinstance(value, cls):
                     registry.pop(name, None)  # of its own kind it keeps the place
             self.__dict__.pop(name, None)
             if isinstance(value, Parameter):

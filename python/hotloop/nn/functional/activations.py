@@ -20,19 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish"),
-    *(
-        "hardtanh",
-        "leaky_relu",
-        "log_softmax",
-        "logsigmoid",
-        "mish",
-        "prelu",
-        "relu",
-        "relu6",
-        "rrelu",
-    ),
-    *("selu", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanhshrink"),
-    "threshold",
+    *("hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6"),
+    *("rrelu", "selu", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign"),
+    *("tanhshrink", "threshold"),
 ]
 
 # Klambauer et al. 2017, as torch rounds them.
