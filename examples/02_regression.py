@@ -20,7 +20,7 @@ model = nn.Sequential(nn.Linear(10, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU()
 data = hl.DataModule.from_arrays(X, y, val=0.2, test=0.1, batch_size=128)
 
 # Floats as targets: the loss is the mean squared error, and the header says so.
-result = hl.train(model, data, max_epochs=15, lr=5e-3, metrics=["rmse", "r2"], early_stopping=5)
+result = hl.train(model, data, max_epochs=40, lr=5e-3, metrics=["rmse", "r2"], early_stopping=5)
 
 scores = hl.evaluate(result, data, split="test")
 print(f"root mean squared error {scores['rmse']:.3f}, of which 1 is noise; R2 {scores['r2']:.3f}")

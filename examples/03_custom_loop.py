@@ -21,7 +21,7 @@ for epoch in range(config.max_epochs):
         if n_steps % 50 == 0:
             print(f"step {n_steps}: loss {report['loss']:.3f}, |g| {report['grad_norm']:.2f}")
     scores = step.evaluate("val")
-    print(f"epoch {epoch + 1}: {scores}")
+    print(f"epoch {epoch + 1}: validation accuracy {scores['accuracy']:.2%}")
     if scores["accuracy"] > 0.97:
         break
 

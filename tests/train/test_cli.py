@@ -120,7 +120,6 @@ def test_plan_of_the_demo_and_of_a_file(folder: Path, capsys) -> None:
     assert main(["plan"]) == 0
     out = capsys.readouterr().out
     assert "memory:" in out
-    assert "flop" in out
     assert "cpu." in out
     main(["train", str(folder / "run.toml")])
     assert main(["plan", str(folder / "net.safetensors"), "--batch", "1"]) == 0

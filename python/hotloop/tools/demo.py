@@ -7,6 +7,7 @@ into a notebook is what ran.
 from __future__ import annotations
 
 import linecache
+import textwrap
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def run_demo(picture: str = "digits.png") -> int:
         shown = "pip install matplotlib to have loss and accuracy drawn"
     print(_summary(result, seconds, shown))
     print("The same in Python:\n")
-    print("".join(f"    {line}\n" for line in code.splitlines()), end="")
+    print(textwrap.indent(code, "    "), end="")
     return 0 if result.stop_reason == "completed" else 1
 
 

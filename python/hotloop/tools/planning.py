@@ -41,13 +41,14 @@ class PlanReport:
 
     def __str__(self) -> str:
         info = self.info
+        flops = f"{format_count(float(info['flops']))}flop in " if info["flops"] else ""
         return (
             f"on {self.device}\n"
             f"memory: {format_bytes(info['arena_bytes'])} activations and scratch, "
             f"{format_bytes(info['store_bytes'])} parameters and state, "
             f"{format_bytes(info['slot_bytes'])} batch\n"
-            f"work: {format_count(float(info['flops']))}flop in {info['n_instructions']} "
-            f"instructions, {info['n_chains']} chains, {info['n_regions']} regions\n\n{self.text}"
+            f"work: {flops}{info['n_instructions']} instructions, {info['n_chains']} chains, "
+            f"{info['n_regions']} regions\n\n{self.text}"
         )
 
     __repr__ = __str__

@@ -39,6 +39,7 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
             style = "-" if name.startswith("val_") else "--"
             axis.plot(*zip(*values, strict=True), style, label=name) if values else None
         axis.set_xlabel("epoch")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title(title)
         axis.legend()
         axis.grid(alpha=0.3)
