@@ -21,7 +21,8 @@ def fit_standard(
     """Mean and standard deviation of every feature.
 
     Two passes in float64, since the one-pass formula loses all digits of columns whose mean is
-    large against their spread.
+    large against their spread; sums are of differences to the first row, so that a constant
+    feature's deviation is 0 and no rounding error.
 
     Parameters
     ----------
@@ -38,13 +39,15 @@ def fit_standard(
         A constant feature has std 1, so that it becomes 0.
     """
     shape = field.array.shape[1:]
+    first = field.array[0 if rows is None else rows[0]].astype(np.float64)
+    first = np.where(np.isfinite(first), first, 0.0)
     count = np.zeros(shape)
     total = np.zeros(shape)
-    for values, known in _wide_blocks(field, rows, skip_nonfinite):
+    for values, known in _wide_blocks(field, rows, skip_nonfinite, first):
         count += known
-        total += values.sum(axis=0)
+        total += (values - first).sum(axis=0)
     count = np.maximum(count, 1.0)
-    mean = total / count
+    mean = first + total / count
     squares = np.zeros(shape)
     for values, _ in _wide_blocks(field, rows, skip_nonfinite, mean):
         squares += np.square(values - mean).sum(axis=0)
@@ -56,7 +59,7 @@ def fit_standard(
 
 
 def _wide_blocks(
-    field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: Any = 0.0
+    field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: npt.NDArray[Any]
 ) -> Any:
     """Blocks in float64 with their count per feature; what is not finite as ``fill``."""
     for _, values in blocks(field.array, rows):
