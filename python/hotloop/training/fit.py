@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hotloop import _core
 from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
 from hotloop.nn.layout import resolve_lazy
-from hotloop.training.config import TrainingConfig
+from hotloop.training.config import TrainingConfig, monitor_mode
+from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
 from hotloop.training.metrics import PythonMetric
 from hotloop.training.progress import Progress, format_bytes, format_count, header_lines, show
@@ -27,12 +28,12 @@ from hotloop.training.summary import summarize
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
+    from hotloop.data.split import Split
     from hotloop.nn.module import Module
 
 __all__ = ["train"]
 
 _SLICE_SECONDS = 0.05
-_SMALLER_IS_BETTER = ("loss", "mse", "rmse", "mae", "error")
 
 
 def train(
@@ -197,12 +198,19 @@ class Run:
         self._timings["plan"] = time.perf_counter() - self._began
         self._predicted = self._predict_bytes()
 
+    def _split(self, name: str) -> Split:
+        split = self.data.split(name)
+        assert split is not None  # DataModule always has training rows
+        return split
+
     def _groups(self, split: str, *, training: bool) -> list[tuple[int, int]]:
         """(batch size, number of batches): full ones, then what is left."""
         groups: list[tuple[int, int]] = self.data.batches(
             split, training=training, merge_tail=training and uses_batch_statistics(self.model)
         )
-        limit = self.config.limit_batches
+        limit = self.config.overfit_batches
+        if limit is None:
+            limit = self.config.limit_batches
         if limit is not None:
             n = sum(count for _, count in groups)
             left = max(1, int(n * limit)) if isinstance(limit, float) else limit
@@ -224,9 +232,10 @@ class Run:
         return plan
 
     def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
-        split = self.data.split("train")
+        split = self._split("train")
         self._train_plans: list[tuple[_core.Plan, int, int]] = []
-        self._feeds = self.data.feeds("train", groups, training=True)
+        shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
+        self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
             k = self.config.accumulate_grad_batches
@@ -235,13 +244,14 @@ class Run:
             show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
 
     def _plan_validation(self) -> None:
-        split = self.data.split("val")
+        name = "val" if self.config.overfit_batches is None else "train"
+        split = self.data.split(name)
         self._val_plans: list[tuple[_core.Plan, int, int]] = []
         self._val_feeds: list[_core.Feed] = []
         if split is None:
             return
-        groups = self._groups("val", training=False)
-        self._val_feeds = self.data.feeds("val", groups, training=False)
+        groups = self._groups(name, training=False)
+        self._val_feeds = self.data.feeds(name, groups, training=False)
         for (size, count), feed in zip(groups, self._val_feeds, strict=True):
             graph = self.steps.eval_graph(split, size, self._val_sums)
             self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
@@ -259,7 +269,7 @@ class Run:
         config, data = self.config, self.data
         if config.enable_progress_bar is False:
             return
-        train = data.split("train")
+        train = self._split("train")
         val = data.split("val")
         optimizer = config.optimizer_config
         precision = "fp64" if self.device.float_dtype == "float64" else "fp32"
@@ -280,6 +290,8 @@ class Run:
             ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
             ("memory", format_bytes(self._predicted)),
         ]
+        if self._csv is not None and self._csv.path is not None:
+            facts.append(("log", self._csv.path))
         if config.accumulate_grad_batches > 1:
             facts.append(("accumulate", str(config.accumulate_grad_batches)))
         show(header_lines(facts))
@@ -292,6 +304,7 @@ class Run:
         self.prepare()
         if self.config.enable_model_summary and self.config.enable_progress_bar is not False:
             show(summarize(self.model))
+        self._csv = CsvLog(self.config.output_dir) if self.config.logger == "csv" else None
         self._header()
         self._progress = Progress(self.config.enable_progress_bar, self.config.max_epochs)
         self._call("on_train_start")
@@ -329,6 +342,8 @@ class Run:
         row["seconds"] = time.perf_counter() - began
         self.history.append(row)
         self.epoch = epoch
+        if self._csv is not None:
+            self._csv.write(self.history)
         self._progress.end_epoch(epoch, row, trained, self._samples - before)
         self._judge(row)
         self._call("on_epoch_end")
@@ -372,7 +387,8 @@ class Run:
             self._samples += ran * samples
             if not self._progress.is_quiet and ran:
                 control = self.runtime.session.control()
-                self._progress.advance(ran * samples, {"loss": control["loss"]})
+                shown = {"loss": control["loss"], "lr": self._current_lr()}
+                self._progress.advance(ran * samples, shown)
             if self._interrupts.asked:
                 self._interrupt(plan)
                 return False
@@ -396,10 +412,12 @@ class Run:
         config = self.config
         if config.max_time is not None and time.perf_counter() - self._began >= config.max_time:
             self._stop_reason = "max_time"
-        elif config.max_steps is not None:
-            if self.runtime.session.control()["applied"] >= config.max_steps:
-                self._stop_reason = "max_steps"
+        elif config.max_steps is not None and self._applied() >= config.max_steps:
+            self._stop_reason = "max_steps"
         return bool(self._stop_reason)
+
+    def _applied(self) -> int:
+        return int(self.runtime.session.control()["applied"])
 
     # ---- validation
 
@@ -463,9 +481,7 @@ class Run:
         if monitor not in row:
             if self._val_plans and not any(name.startswith("val_") for name in row):
                 return  # no validation in this epoch
-            raise ConfigError(
-                f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}"
-            )
+            raise ConfigError(f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}")
         value = row[monitor]
         if self._plateau is not None:
             factor = self._plateau.update(value)
@@ -484,9 +500,9 @@ class Run:
             return False
         if self._best is None:
             return True
-        mode = self.config.mode
-        if mode == "auto":
-            mode = "min" if any(word in monitor for word in _SMALLER_IS_BETTER) else "max"
+        stopping = self.config.early_stopping
+        wanted = stopping.mode if stopping and stopping.mode else self.config.mode
+        mode = monitor_mode(monitor, wanted)
         gain = self._best - value if mode == "min" else value - self._best
         return gain > min_delta
 

@@ -61,6 +61,7 @@ def fitted_of(model: Module) -> Fitted | None:
 def remember(model: Module, data: DataModule, loss: Loss | None) -> None:
     """Notes class names and the like on the model."""
     split = data.split("train")
+    assert split is not None  # nothing is trained without it
     inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
     model.__dict__[_ATTRIBUTE] = Fitted(
         classes=list(data.classes) if data.classes is not None else None,

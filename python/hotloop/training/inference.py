@@ -17,7 +17,6 @@ from hotloop.training.fitted import exclusive, fitted_of
 from hotloop.training.runtime import Runtime, flatten, open_device, unflatten
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from hotloop.graph.trace import Trace
@@ -216,9 +215,7 @@ def predict(
     arrays, spec = _inputs_of(data)
     n = len(arrays[0])
     if any(len(a) != n for a in arrays):
-        raise ShapeError(
-            f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}"
-        )
+        raise ShapeError(f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}")
     _check_fields(arrays, fitted)
     size = min(batch_size or _DEFAULT_BATCH, max(n, 1))
     parts: list[list[Array]] = []

@@ -94,9 +94,9 @@ def _named(name: str, config: TrainingConfig, class_weight: list[float] | None) 
             options["weight"] = _constant(class_weight)
         if name in _SHAPED_TARGETS:
             target = match_shape(target.cast("float32"), output)
-            if name == "binary_cross_entropy_with_logits" and class_weight is not None:
-                if len(class_weight) == 2:
-                    options["pos_weight"] = _constant([class_weight[1] / class_weight[0]])
+            is_binary = name == "binary_cross_entropy_with_logits"
+            if is_binary and class_weight is not None and len(class_weight) == 2:
+                options["pos_weight"] = _constant([class_weight[1] / class_weight[0]])
         if weight is None:
             return function(output, target, **options)
         return _weighted(function(output, target, reduction="none", **options), weight)

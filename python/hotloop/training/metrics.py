@@ -66,8 +66,10 @@ def _total_weight(target: Tensor, weight: Tensor | None) -> Tensor:
 def predicted_class(output: Tensor) -> Tensor:
     """Class ids (N,) of logits (N, C), or of one logit per row (N,) or (N, 1): positive is 1."""
     if output.ndim == 2 and output.shape[1] > 1:
-        return output.argmax(1)
-    return (output.reshape(output.shape[0]) > 0.0).cast("int64")
+        ids: Tensor = output.argmax(1)
+        return ids
+    positive: Tensor = output.reshape(output.shape[0]) > 0.0
+    return positive.cast("int64")
 
 
 def _hits(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
@@ -184,7 +186,9 @@ METRICS: dict[str, Metric] = {
         Metric("balanced_accuracy", _confusion, _recall_mean),
         Metric("precision", _confusion, _mean_over_classes(lambda hit, said, real: hit / said)),
         Metric("recall", _confusion, _mean_over_classes(lambda hit, said, real: hit / real)),
-        Metric("f1", _confusion, _mean_over_classes(lambda hit, said, real: 2 * hit / (said + real))),
+        Metric(
+            "f1", _confusion, _mean_over_classes(lambda hit, said, real: 2 * hit / (said + real))
+        ),
         Metric(
             "iou", _confusion, _mean_over_classes(lambda hit, said, real: hit / (said + real - hit))
         ),
@@ -215,10 +219,11 @@ def resolve_metrics(
     ConfigError
         For an unknown name, with the list of those there are.
     """
+    named: list[tuple[str, Any]]
     if isinstance(metrics, Mapping):
         named = list(metrics.items())
     else:
-        named = [(getattr(m, "__name__", None) or getattr(m, "name", str(m)), m) for m in metrics]
+        named = [(str(getattr(m, "__name__", None) or getattr(m, "name", m)), m) for m in metrics]
     if not named and target_kind in ("class", "multilabel"):
         return [METRICS["accuracy"]]
     found: list[Metric | PythonMetric] = []

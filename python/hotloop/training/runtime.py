@@ -183,7 +183,7 @@ class Runtime:
 
     # ---- tracing
 
-    def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[Any, Any]:
+    def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[_core.Graph, Any]:
         """Records ``build(trace)`` twice and compares; the graph and what build returned."""
 
         def record() -> tuple[_core.Graph, Any]:
@@ -202,7 +202,9 @@ class Runtime:
         return _core.Plan(self.session, graph, n_slots=1, k=k)
 
 
-def gather_batch(trace: Trace, split: Split, batch: int, transforms: Sequence[Any]) -> dict[str, Any]:
+def gather_batch(
+    trace: Trace, split: Split, batch: int, transforms: Sequence[Any]
+) -> dict[str, Any]:
     """The batch's fields as tensors, gathered from resident arrays by row number.
 
     Returns

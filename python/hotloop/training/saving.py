@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import CheckpointError, ConfigError, HotloopError
@@ -24,7 +24,6 @@ from hotloop.training.inference import trace_forward
 from hotloop.training.runtime import Runtime, open_device
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from hotloop.nn.module import Module
@@ -63,7 +62,7 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
         If the file cannot be written; an old one is then as it was.
     """
     model = getattr(model, "model", model)
-    tensors = {name: array for name, array in model.state_dict().items()}
+    tensors = model.state_dict()
     metadata = {"format": "pt", "hotloop": json.dumps(_describe(model), allow_nan=False)}
     write_safetensors(path, tensors, metadata)
 
@@ -194,13 +193,13 @@ class LoadedModel:
         """forward on one batch of arrays."""
         from hotloop.training.inference import predict
 
-        return predict(self, args if len(args) > 1 else args[0])
+        return predict(cast("Any", self), args if len(args) > 1 else args[0])
 
     def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
         """One batch, padded to a recorded size and cut back."""
         import numpy as np
 
-        from hotloop.training.runtime import flatten, unflatten
+        from hotloop.training.runtime import unflatten
 
         if path is not None:
             raise ConfigError(
@@ -342,6 +341,7 @@ def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"load: {path} cannot be read: {error}") from error

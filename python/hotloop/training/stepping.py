@@ -14,7 +14,6 @@ from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from hotloop import _core

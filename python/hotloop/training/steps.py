@@ -193,7 +193,8 @@ class Steps:
             if any(isinstance(metric, PythonMetric) for metric in self.metrics):
                 trace.graph.output(flatten(output)[0][0].id_in(trace))
 
-        return self.runtime.trace(build, training=False)[0]
+        graph, _ = self.runtime.trace(build, training=False)
+        return graph
 
     def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
         """Losses and metrics from sums: ``loss``, each named loss, each metric."""

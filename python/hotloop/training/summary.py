@@ -44,8 +44,14 @@ def summarize(model: Module) -> str:
         rows = [*rows[: _MOST_ROWS - 1], (f"... {left_out + 1} more layers", "", "", ""), rows[-1]]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     lines = [
-        "  ".join((row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2].ljust(widths[2]),
-                   row[3].rjust(widths[3])))
+        "  ".join(
+            (
+                row[0].ljust(widths[0]),
+                row[1].ljust(widths[1]),
+                row[2].ljust(widths[2]),
+                row[3].rjust(widths[3]),
+            )
+        )
         for row in rows
     ]
     frozen = f", {total - learning:,} of them frozen" if learning < total else ""

@@ -1,0 +1,67 @@
+"""The "csv" logger: one row per epoch in ``<output_dir>/<number>/metrics.csv``.
+
+Each run takes the next free number. The file is written anew after every epoch, by the atomic
+writer, so that a reader never sees half a row and a new column gets its header.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from typing import TYPE_CHECKING
+
+from hotloop import _core
+from hotloop.errors import CheckpointError
+from hotloop.training.progress import show
+
+if TYPE_CHECKING:
+    from hotloop.training.result import History
+
+__all__ = ["CsvLog"]
+
+
+class CsvLog:
+    """Writes a run's history; trouble with the disk is said once and never ends training.
+
+    Parameters
+    ----------
+    output_dir : str
+        Where runs go.
+
+    Attributes
+    ----------
+    path : str or None
+        The file; None after the disk refused it.
+    """
+
+    def __init__(self, output_dir: str) -> None:
+        self.path: str | None = None
+        try:
+            os.makedirs(output_dir, exist_ok=True)
+            taken = [int(name) for name in os.listdir(output_dir) if name.isdecimal()]
+            number = max(taken, default=0) + 1
+            while True:
+                try:
+                    os.mkdir(os.path.join(output_dir, str(number)))
+                    break
+                except FileExistsError:  # another process took it
+                    number += 1
+            self.path = os.path.join(output_dir, str(number), "metrics.csv")
+        except OSError as error:
+            show(f"hotloop: warning: no CSV log, {output_dir!r} cannot be used: {error}")
+
+    def write(self, history: History) -> None:
+        """The whole history."""
+        if self.path is None:
+            return
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(history)
+        for row in history.rows():
+            writer.writerow(["" if row[name] != row[name] else repr(row[name]) for name in history])
+        try:
+            _core.write_file(self.path, [text.getvalue().encode()])
+        except CheckpointError as error:
+            show(f"hotloop: warning: the CSV log stops here: {error}")
+            self.path = None
