@@ -1,0 +1,198 @@
+"""nn.functional against torch's stored answers, values and gradients; and the parts of losses."""
+
+import numpy as np
+import pytest
+from api import nn_cases
+from api.traced import trace
+from hotloop import _core, nn
+from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.graph.loss_parts import loss_terms
+from hotloop.nn import functional as F
+
+STORED = np.load(nn_cases.STORED)
+
+
+def answer(case: str, backend: str) -> tuple[np.ndarray, np.ndarray]:
+    """Value and gradient by x of a case; float64 on ref, float32 on cpu."""
+    arrays = nn_cases.inputs()
+    floats = "float64" if backend == "ref" else "float32"
+    arrays = {k: v.astype(floats) if v.dtype.kind == "f" else v for k, v in arrays.items()}
+    names = list(arrays)
+
+    def fn(*given):
+        value = eval(case, {"F": F}, dict(zip(names, given)))
+        ramp = nn_cases.ramp(value.shape).astype(floats)
+        return value, (value * value.trace.const(ramp)).sum()
+
+    graph, recorder, given, (value, total) = trace(fn, *arrays.values())
+    (gradient,) = graph.backward(total.id_in(recorder), [given[0].id])
+    outputs = graph.output(value.id_in(recorder)), graph.output(gradient)
+    plan = _core.Plan(_core.Session(_core.Device(backend)), graph)
+    for i, array in enumerate(arrays.values()):
+        plan.input(i, array)
+    plan.run(1)
+    return plan.output(outputs[0]), plan.output(outputs[1])
+
+
+@pytest.mark.parametrize("backend", ["ref", "cpu"])
+@pytest.mark.parametrize("number", range(len(nn_cases.CASES)), ids=nn_cases.CASES.__getitem__)
+def test_against_torch(number, backend):
+    value, gradient = answer(nn_cases.CASES[number], backend)
+    tolerance = 1e-10 if backend == "ref" else 1e-4
+    for got, name in ((value, "value"), (gradient, "gradient")):
+        want = STORED[f"{name}{number}"]
+        assert got.shape == want.shape
+        scale = max(float(abs(want).max()), 1.0)
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_functions_survive_extreme_input():
+    x = np.array([1e3, -1e3, np.inf, -np.inf, 0.0], np.float32)
+    for name in ("elu", "selu", "softplus", "gelu", "mish", "silu", "logsigmoid", "celu"):
+        graph, recorder, given, (value,) = trace(getattr(F, name), x[:2])
+        with recorder:
+            total = value.sum()
+        (gradient,) = graph.backward(total.id_in(recorder), [given[0].id])
+        number = graph.output(gradient)
+        plan = _core.Plan(_core.Session(_core.Device("cpu")), graph)
+        plan.input(0, x[:2])
+        plan.run(1)
+        assert np.isfinite(plan.output(number)).all(), name
+
+
+# ---------------------------------------------------------------------------- parts of losses
+
+
+def parts(fn):
+    return trace(fn, ("float32", (6, 4)), ("int64", (6,)))[3]
+
+
+def test_mean_losses_carry_their_parts():
+    (loss,) = parts(lambda x, t: F.cross_entropy(x, t))
+    (term,) = loss_terms(loss)
+    assert (term.total.shape, term.denominator.shape, term.weight) == ((), (), 1.0)
+    (loss,) = parts(lambda x, t: F.cross_entropy(x, t) * 2 / 4)
+    assert loss_terms(loss)[0].weight == 0.5
+    (loss,) = parts(lambda x, t: sum([F.cross_entropy(x, t), -0.1 * F.mse_loss(x, x * 2)]))
+    assert [t.weight for t in loss_terms(loss)] == [1.0, -0.1]
+    (loss,) = parts(lambda x, t: F.cross_entropy(x, t) + (x * x).mean() * 0.1)
+    assert [t.denominator is None for t in loss_terms(loss)] == [False, True]
+    (loss,) = parts(lambda x, t: F.cross_entropy(x, t) - (x * x).mean())
+    assert len(loss_terms(loss)) == 2
+
+
+def test_other_operations_drop_the_parts():
+    for fn in (
+        lambda x, t: F.cross_entropy(x, t).exp(),
+        lambda x, t: F.cross_entropy(x, t) * x.mean(),
+        lambda x, t: F.cross_entropy(x, t, reduction="sum"),
+        lambda x, t: 1 / F.cross_entropy(x, t),
+    ):
+        (loss,) = parts(fn)
+        (term,) = loss_terms(loss)
+        assert term == (loss, None, 1.0)
+
+
+# ---------------------------------------------------------------------------- wrong input
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "words"),
+    [
+        (lambda x, t: F.mse_loss(x, x[:, :1]), ShapeError, ("(6, 4)", "(6, 1)")),
+        (lambda x, t: F.mse_loss(x[:, :1], x[:, 0]), ShapeError, ("output.squeeze(-1)",)),
+        (lambda x, t: F.cross_entropy(x, t[:3]), ShapeError, ("(6,)", "(3,)")),
+        (lambda x, t: F.cross_entropy(x, t.unsqueeze(1)), ShapeError, ("target.squeeze(-1)",)),
+        (lambda x, t: F.cross_entropy(x, t.float()), ConfigError, (".long()",)),
+        (lambda x, t: F.cross_entropy(x, t, np.ones(3)), ShapeError, ("(4,)", "(3,)")),
+        (lambda x, t: F.cross_entropy(x, t, label_smoothing=2), ConfigError, ("[0, 1]",)),
+        (lambda x, t: F.linear(x, np.ones((2, 5))), ShapeError, ("(6, 4)", "(2, 5)")),
+        (lambda x, t: F.embedding(x, x), TraceError, (".long()",)),
+        (lambda x, t: F.layer_norm(x, 5), ShapeError, ("(5,)", "(6, 4)")),
+        (lambda x, t: F.batch_norm(x, None, None, np.ones(3), None, True), ShapeError, ("(3,)",)),
+        (lambda x, t: F.pad(x, (1,)), ShapeError, ("pairs",)),
+        (lambda x, t: F.pad(x, (4, 0), "reflect"), ShapeError, ("at most 3",)),
+        (lambda x, t: F.pad(x, (1, 1), "mirror"), ConfigError, ("reflect",)),
+        (lambda x, t: F.glu(x[:, :3]), ShapeError, ("even",)),
+        (lambda x, t: F.gelu(x, "fast"), ConfigError, ("tanh",)),
+        (lambda x, t: F.dropout(x, -0.1), ConfigError, ("[0, 1]",)),
+        (lambda x, t: F.huber_loss(x, x, delta=0), ConfigError, ("positive",)),
+        (lambda x, t: F.l1_loss(x, x, reduction="avg"), ConfigError, ("'avg'",)),
+        (lambda x, t: F.mse_loss(x, None), TraceError, ("None",)),
+        (lambda x, t: F.prelu(x, np.ones(3)), ShapeError, ("per channel",)),
+    ],
+)
+def test_wrong_input(fn, error, words):
+    with pytest.raises(error) as caught:
+        parts(fn)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_every_layer_runs():
+    x, seq = ("float32", (6, 4)), ("float32", (6, 4, 8))
+    arguments = {
+        "Linear": (4, 3),
+        "LazyLinear": (3,),
+        "BatchNorm1d": (4,),
+        "LayerNorm": (4,),
+        "RMSNorm": (4,),
+        "Threshold": (0.1, 2.0),
+        "Unflatten": (1, (2, 2)),
+        "Softmax": (1,),
+        "LogSoftmax": (1,),
+        "Softmin": (1,),
+    }
+    other = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity"}
+    other |= {"PairwiseDistance", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"}
+    seen = 0
+    for name in nn.__all__:
+        cls = getattr(nn, name)
+        if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+            continue
+        if name in other or name.endswith("Loss"):
+            continue
+        given = arguments.get(name, ())
+        if "Pad" in name:
+            given = (1, 0.5) if name.startswith("Constant") else (1,)
+        rank = int(name[-2]) if name.endswith("d") and name[-2].isdigit() else 1
+        shape = {2: ("float32", (2, 3, 4, 4)), 3: ("float32", (2, 3, 4, 4, 4))}.get(rank)
+        if shape is None:
+            shape = seq if "1d" in name and "Norm" not in name else x
+        net = nn.Sequential(cls(*given))
+        if name == "LazyLinear":
+            from hotloop.nn.layout import resolve_lazy
+
+            resolve_lazy(net, [x])
+        for training in (True, False):
+            trace(net, shape, model=net, training=training)
+        seen += 1
+    assert seen > 45
+
+
+def test_embedding_padding_row_gets_no_gradient(rng):
+    table = rng.standard_normal((5, 3)).astype(np.float32)
+    index = np.array([[1, 2], [2, 4]])
+    graph, recorder, given, (value,) = trace(
+        lambda w, i: F.embedding(i, w, padding_idx=2), table, index
+    )
+    with recorder:
+        total = value.sum()
+    (gradient,) = graph.backward(total.id_in(recorder), [given[0].id])
+    numbers = graph.output(value.id_in(recorder)), graph.output(gradient)
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), graph)
+    plan.input(0, table)
+    plan.input(1, index)
+    plan.run(1)
+    np.testing.assert_array_equal(plan.output(numbers[0]), table[index])
+    np.testing.assert_array_equal(plan.output(numbers[1]).sum(1), [0, 3, 0, 0, 3])
+
+
+def test_gumbel_softmax_hard_is_one_hot():
+    from api.traced import run
+
+    x = np.zeros((512, 4), np.float32)
+    (y,) = run(lambda x: F.gumbel_softmax(x, hard=True), x)
+    assert set(np.unique(np.round(y, 6))) == {0.0, 1.0}
+    np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
+    assert abs(y.mean(0) - 0.25).max() < 0.08

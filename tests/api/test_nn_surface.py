@@ -1,0 +1,95 @@
+"""What torch.nn 2.13 has and hotloop lacks: every name with the reason or the issue to come.
+
+torch's names are stored in tests/parity/torch_nn_2_13.json; tests/parity holds that list to
+torch where it is installed.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hotloop import nn
+from hotloop.nn import functional, init
+
+NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json").read_text())
+
+# Pattern of names to why they are missing. "issue: ..." comes with the issue of that subject.
+CLASSES = {
+    r"(Lazy)?Conv(Transpose)?\dd|Fold|Unfold": "issue: convolution",
+    r"(Adaptive|Fractional)?(Avg|Max|LP)(Pool|Unpool)\dd": "issue: pooling",
+    r"(Lazy)?(Batch|Instance)Norm\dd|GroupNorm|SyncBatchNorm": "issue: norms of images",
+    r"LocalResponseNorm|CrossMapLRN2d": "issue: norms of images",
+    r"Dropout[23]d|FeatureAlphaDropout": "issue: convolution (dropout of image channels)",
+    r"Pixel(Unshuffle|Shuffle)|ChannelShuffle|Upsampl(e|ing.*)": "issue: convolution (resampling)",
+    r"(RNN|LSTM|GRU)(Base|Cell|CellBase)?": "issue: recurrent layers",
+    r"MultiheadAttention|Transformer.*": "issue: attention",
+    r"EmbeddingBag": "issue: embeddings in bags",
+    r"CTCLoss": "issue: recurrent layers (sequence losses)",
+    r"AdaptiveLogSoftmaxWithLoss|LinearCrossEntropy.*": "issue: large vocabularies",
+    r"DataParallel": "several GPUs are the configuration's `devices`",
+    r"Container|NLLLoss2d": "deprecated in torch",
+    r"Uninitialized(Buffer|Parameter)": "lazy parameters are nn.Parameter with is_lazy",
+}
+FUNCTIONS = {
+    r"conv.*|fold|unfold": "issue: convolution",
+    r"(adaptive_|fractional_)?(avg|max|lp)_(pool|unpool)\dd(_with_indices)?": "issue: pooling",
+    r"(group|instance|local_response)_norm": "issue: norms of images",
+    r"dropout[23]d|feature_alpha_dropout": "issue: convolution (dropout of image channels)",
+    r"pixel_(un)?shuffle|(native_)?channel_shuffle": "issue: convolution (resampling)",
+    r"interpolate|upsample.*|grid_sample|affine_grid": "issue: convolution (resampling)",
+    r"multi_head_attention_forward|scaled_dot_product_attention": "issue: attention",
+    r"embedding_bag": "issue: embeddings in bags",
+    r"ctc_loss": "issue: recurrent layers (sequence losses)",
+    r"linear_cross_entropy": "issue: large vocabularies",
+    r"(scaled_)?(grouped_)?mm": "scaled and grouped products serve 8-bit formats",
+    r"pdist": "issue: large vocabularies (pairs within a batch)",
+    r"\w+_": "in place: values never change in a trace",
+    r"has_torch_function.*|assert_int_or_pair|handle_torch_function|boolean_dispatch": "internal",
+}
+METHODS = {
+    r"xpu|ipu|mtia|share_memory|to_empty|type|compile": "other devices, processes and compilers",
+    r".*_hook": "hooks are not run: forward is recorded once",
+    r"T_destination|call_super_init|dump_patches": "internal",
+    r"(get|set)_extra_state": "state is arrays: register_buffer",
+    r"set_submodule": "assign the attribute",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "home", "reasons"),
+    [
+        ("classes", nn, CLASSES),
+        ("functions", functional, FUNCTIONS),
+        ("init", init, {}),
+        ("module", nn.Module, METHODS),
+    ],
+)
+def test_what_is_missing_has_a_reason(kind, home, reasons):
+    missing = [name for name in NAMES[kind] if not hasattr(home, name)]
+    used, silent = set(), []
+    for name in missing:
+        found = [pattern for pattern in reasons if re.fullmatch(pattern, name)]
+        used.update(found[:1])
+        if not found:
+            silent.append(name)
+    assert not silent, f"missing without a reason: {silent}"
+    assert used == set(reasons), f"reasons for nothing: {sorted(set(reasons) - used)}"
+
+
+def test_all_is_what_there_is():
+    for module in (nn, functional, init):
+        assert sorted(set(module.__all__)) == sorted(module.__all__)
+        for name in module.__all__:
+            assert hasattr(module, name)
+
+
+def test_hotloops_names():
+    import hotloop as hl
+
+    for name in hl.__all__:
+        if name in ("DataModule", "GraphDataModule"):
+            continue
+        assert getattr(hl, name) is not None, name
+    with pytest.raises(AttributeError, match="did you mean 'where'"):
+        hl.whre  # noqa: B018

@@ -1,0 +1,105 @@
+"""The stored lists and answers of torch.nn against the torch that is installed."""
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api import nn_cases
+from hotloop import nn
+from hotloop.nn import functional, init
+
+torch = pytest.importorskip("torch")
+
+NAMES = json.loads((Path(__file__).parent / "torch_nn_2_13.json").read_text())
+
+pytestmark = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="the lists are of torch 2.13"
+)
+FOREIGN = ("typing", "collections.abc", "torch.overrides", "torch._jit_internal")
+
+
+def names_of(home, keep):
+    return sorted(n for n in dir(home) if not n.startswith("_") and keep(getattr(home, n)))
+
+
+def test_stored_names_are_torchs():
+    def is_function(value):
+        module = getattr(value, "__module__", None)
+        return callable(value) and not inspect.isclass(value) and module not in FOREIGN
+
+    assert set(NAMES["classes"]) <= set(names_of(torch.nn, inspect.isclass))
+    assert set(NAMES["functions"]) <= set(names_of(torch.nn.functional, is_function))
+    new = set(names_of(torch.nn, inspect.isclass)) - set(NAMES["classes"])
+    assert not new, f"not in the stored list: {sorted(new)}"
+
+
+def parameters_of(call):
+    return [(p.name, p.kind) for p in inspect.signature(call).parameters.values()]
+
+
+def test_signatures_of_layers():
+    for name in nn.__all__:
+        cls = getattr(nn, name)
+        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer"):
+            continue
+        want = parameters_of(getattr(torch.nn, name))
+        if [n for n, _ in want] == ["args", "kwargs"]:
+            continue  # torch takes and ignores anything
+        assert parameters_of(cls) == want, name
+
+
+def test_signatures_of_functions():
+    for name in functional.__all__:
+        try:
+            want = [n for n, _ in parameters_of(getattr(torch.nn.functional, name))]
+        except ValueError:
+            continue  # built in C without a signature
+        have = [n for n, _ in parameters_of(getattr(functional, name))]
+        assert have == [n for n in want if n != "out"], name
+    for name in init.__all__:
+        want = [n for n, _ in parameters_of(getattr(torch.nn.init, name))]
+        have = [n for n, _ in parameters_of(getattr(init, name))]
+        assert have == [n for n in want if n != "generator"], name
+
+
+ARGUMENTS = {
+    "Bilinear": (3, 4, 5),
+    "Embedding": (5, 3),
+    "LayerNorm": ((3, 4),),
+    "Linear": (3, 4),
+    "Threshold": (0.1, 2.0),
+    "Unflatten": (1, (2, 3)),
+    **dict.fromkeys(("BatchNorm1d", "RMSNorm", "PReLU", "LazyLinear"), (4,)),
+}
+
+
+def test_reprs_and_keys_of_layers():
+    for name in nn.__all__:
+        cls = getattr(nn, name)
+        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer"):
+            continue
+        given = ARGUMENTS.get(name, ())
+        if "Pad" in name:
+            given = (2, 1.5) if name.startswith("Constant") else (2,)
+        ours, theirs = cls(*given), getattr(torch.nn, name)(*given)
+        assert repr(ours) == repr(theirs)
+        if name != "LazyLinear":
+            state = {k: tuple(v.shape) for k, v in theirs.state_dict().items()}
+            assert {k: v.shape for k, v in ours.state_dict().items()} == state
+            assert list(ours.state_dict()) == list(state)
+
+
+def test_torchs_state_loads():
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    ours.load_state_dict(theirs.state_dict())
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_array_equal(ours.state_dict()[key], value.numpy())
+
+
+def test_stored_answers_are_torchs():
+    stored = np.load(nn_cases.STORED)
+    for key, value in nn_cases.torch_answers().items():
+        np.testing.assert_allclose(stored[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
