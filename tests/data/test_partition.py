@@ -35,7 +35,8 @@ def assert_partition(found: dict[str, np.ndarray], n: int) -> None:
 def make(n: int, y: object = None, **options: object) -> DataModule | None:
     """A DataModule, or None where these shares leave a split empty."""
     try:
-        return DataModule.from_arrays(np.zeros((n, 1), np.float32), y, **options)  # type: ignore[arg-type]
+        X = np.zeros((n, 1), np.float32)
+        return DataModule.from_arrays(X, y, **options)  # type: ignore[arg-type]
     except ValueError as error:
         if any(words in str(error) for words in ("no row", "there are", "groups:")):
             return None

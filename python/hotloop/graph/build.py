@@ -154,7 +154,9 @@ def unify(*values: Operand, what: str = "hotloop function") -> tuple[Tensor, ...
     assert dtype is not None
     trace = trace or tracing.current(what)
     return tuple(
-        number(trace, dtype, value) if tensor is None else cast(tensor, dtype)  # type: ignore[arg-type]
+        number(trace, dtype, value)  # type: ignore[arg-type]
+        if tensor is None
+        else cast(tensor, dtype)
         for value, tensor in zip(values, tensors)
     )
 

@@ -382,7 +382,7 @@ class Run:
     def _run_steps(self, plan: _core.Plan, n: int, samples: int) -> bool:
         done = 0
         while done < n:
-            how, ran = plan.run(n - done, _SLICE_SECONDS)
+            how, ran = plan.run(min(n - done, self._steps_left()), _SLICE_SECONDS)
             done += ran
             self._samples += ran * samples
             if not self._progress.is_quiet and ran:
@@ -415,6 +415,10 @@ class Run:
         elif config.max_steps is not None and self._applied() >= config.max_steps:
             self._stop_reason = "max_steps"
         return bool(self._stop_reason)
+
+    def _steps_left(self) -> int:
+        most = self.config.max_steps
+        return sys.maxsize if most is None else max(most - self._applied(), 1)
 
     def _applied(self) -> int:
         return int(self.runtime.session.control()["applied"])

@@ -57,19 +57,14 @@ class Metric:
         return f"Metric({self.name!r})"
 
 
-def _total_weight(target: Tensor, weight: Tensor | None) -> Tensor:
-    if weight is not None:
-        return weight.sum()
-    return target.cast("float32").mul(0.0).add(1.0).sum()
-
-
 def predicted_class(output: Tensor) -> Tensor:
     """Class ids (N,) of logits (N, C), or of one logit per row (N,) or (N, 1): positive is 1."""
     if output.ndim == 2 and output.shape[1] > 1:
-        ids: Tensor = output.argmax(1)
-        return ids
+        best: Tensor = output.argmax(1)
+        return best
     positive: Tensor = output.reshape(output.shape[0]) > 0.0
-    return positive.cast("int64")
+    ids: Tensor = positive.cast("int64")
+    return ids
 
 
 def _hits(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
@@ -86,7 +81,8 @@ def _rows_weight(output: Tensor, weight: Tensor | None) -> Tensor:
         return weight.sum()
     from hotloop.graph.creation import full
 
-    return full((), float(output.shape[0]))
+    rows: Tensor = full((), float(output.shape[0]))
+    return rows
 
 
 def _share(top: str, bottom: str) -> Callable[[Totals], float]:

@@ -272,7 +272,8 @@ def fraction_or_count(field: str, value: object) -> int | float:
     """An int counts (>= 1); a float is a fraction, greater than 0 and at most 1."""
     plain = _plain_number(field, value, "a number")
     if isinstance(plain, int):
-        return whole(1, fix=f"write {field}=None for no limit")(field, plain)  # type: ignore[no-any-return]
+        check = whole(1, fix=f"write {field}=None for no limit")
+        return check(field, plain)  # type: ignore[no-any-return]
     if not 0.0 < plain <= 1.0:
         reject(
             field,

@@ -31,26 +31,101 @@ def _several(devices: int | str | tuple[int, ...]) -> bool:
     return not (devices in ("auto", 1) or (isinstance(devices, tuple) and len(devices) == 1))
 
 
-# fmt: off
 UNSUPPORTED: tuple[Unsupported, ...] = (
-    Unsupported("precision", lambda v: v not in ("auto", "32-true", "64-true"), "mixed precision and TF32 are not built yet", "write precision='auto' or '32-true'"),  # noqa: E501
-    Unsupported("devices", _several, "training on several devices is not built yet", "write devices=1"),  # noqa: E501
-    Unsupported("strategy", lambda v: v not in ("auto", "single"), "training on several devices is not built yet", "write strategy='auto'"),  # noqa: E501
-    Unsupported("cuda_graph", lambda v: v is True, "graph capture on a GPU is not built yet", "write cuda_graph='auto'"),  # noqa: E501
-    Unsupported("device_cache", lambda v: v is True, "data resident on a GPU is not built yet", "write device_cache='auto'"),  # noqa: E501
-    Unsupported("optimizer", lambda v: bool(getattr(v, "amsgrad", None)), "amsgrad is not built yet", "leave amsgrad out"),  # noqa: E501
-    Unsupported("swa", bool, "stochastic weight averaging is not built yet", "write ema=True for a moving average of the weights"),  # noqa: E501
-    Unsupported("recompute", lambda v: v not in ("auto", False), "recomputing activations on demand is not built yet", "write recompute='auto'"),  # noqa: E501
-    Unsupported("memory_limit", lambda v: v is not None, "planning within a memory limit is not built yet", "leave memory_limit out and set batch_size"),  # noqa: E501
-    Unsupported("detect_anomaly", bool, "naming the node that made a NaN is not built yet", "write on_nan='stop' or 'raise'"),  # noqa: E501
-    Unsupported("logger", lambda v: v not in ("csv", None), "this logger is not built yet", "write logger='csv', or log from a callback"),  # noqa: E501
-    Unsupported("save_top_k", lambda v: v != 1, "keeping several checkpoints is not built yet", "leave save_top_k out"),  # noqa: E501
-    Unsupported("save_last", lambda v: v is not True, "choosing which checkpoints to keep is not built yet", "leave save_last out, or write enable_checkpointing=False"),  # noqa: E501
-    Unsupported("save_every", lambda v: v is not None, "periodic checkpoints are not built yet", "leave save_every out"),  # noqa: E501
-    Unsupported("max_disk", lambda v: v is not None, "a limit on checkpoints' disk space is not built yet", "leave max_disk out"),  # noqa: E501
-    Unsupported("val_check_interval", lambda v: v is not None, "validation within an epoch is not built yet", "write check_val_every_n_epoch=1"),  # noqa: E501
+    Unsupported(
+        "precision",
+        lambda v: v not in ("auto", "32-true", "64-true"),
+        "mixed precision and TF32 are not built yet",
+        "write precision='auto' or '32-true'",
+    ),
+    Unsupported(
+        "devices", _several, "training on several devices is not built yet", "write devices=1"
+    ),
+    Unsupported(
+        "strategy",
+        lambda v: v not in ("auto", "single"),
+        "training on several devices is not built yet",
+        "write strategy='auto'",
+    ),
+    Unsupported(
+        "cuda_graph",
+        lambda v: v is True,
+        "graph capture on a GPU is not built yet",
+        "write cuda_graph='auto'",
+    ),
+    Unsupported(
+        "device_cache",
+        lambda v: v is True,
+        "data resident on a GPU is not built yet",
+        "write device_cache='auto'",
+    ),
+    Unsupported(
+        "optimizer",
+        lambda v: bool(getattr(v, "amsgrad", None)),
+        "amsgrad is not built yet",
+        "leave amsgrad out",
+    ),
+    Unsupported(
+        "swa",
+        bool,
+        "stochastic weight averaging is not built yet",
+        "write ema=True for a moving average of the weights",
+    ),
+    Unsupported(
+        "recompute",
+        lambda v: v not in ("auto", False),
+        "recomputing activations on demand is not built yet",
+        "write recompute='auto'",
+    ),
+    Unsupported(
+        "memory_limit",
+        lambda v: v is not None,
+        "planning within a memory limit is not built yet",
+        "leave memory_limit out and set batch_size",
+    ),
+    Unsupported(
+        "detect_anomaly",
+        bool,
+        "naming the node that made a NaN is not built yet",
+        "write on_nan='stop' or 'raise'",
+    ),
+    Unsupported(
+        "logger",
+        lambda v: v not in ("csv", None),
+        "this logger is not built yet",
+        "write logger='csv', or log from a callback",
+    ),
+    Unsupported(
+        "save_top_k",
+        lambda v: v != 1,
+        "keeping several checkpoints is not built yet",
+        "leave save_top_k out",
+    ),
+    Unsupported(
+        "save_last",
+        lambda v: v is not True,
+        "choosing which checkpoints to keep is not built yet",
+        "leave save_last out, or write enable_checkpointing=False",
+    ),
+    Unsupported(
+        "save_every",
+        lambda v: v is not None,
+        "periodic checkpoints are not built yet",
+        "leave save_every out",
+    ),
+    Unsupported(
+        "max_disk",
+        lambda v: v is not None,
+        "a limit on checkpoints' disk space is not built yet",
+        "leave max_disk out",
+    ),
+    Unsupported(
+        "val_check_interval",
+        lambda v: v is not None,
+        "validation within an epoch is not built yet",
+        "write check_val_every_n_epoch=1",
+    ),
 )
-# fmt: on
 
 
 def check(config: TrainingConfig) -> None:
