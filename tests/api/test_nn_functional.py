@@ -38,7 +38,7 @@ def answer(case: str, backend: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("number", range(len(nn_cases.CASES)), ids=nn_cases.CASES.__getitem__)
 def test_against_torch(number, backend):
     value, gradient = answer(nn_cases.CASES[number], backend)
-    tolerance = 1e-10 if backend == "ref" else 1e-4
+    tolerance = 2e-7 if backend == "ref" else 1e-4  # torch has some constants in float32
     for got, name in ((value, "value"), (gradient, "gradient")):
         want = STORED[f"{name}{number}"]
         assert got.shape == want.shape
