@@ -36,6 +36,7 @@ COLUMNS = {
     "tuned": "tuned",
     "tuned_mkl": "tuned, MKL",
 }
+_QUIET = 0.5  # load average above which two-threaded measurements mean little
 # glibc keeps big blocks instead of giving them back: no page faults after the first steps.
 TUNED_MALLOC = {
     "MALLOC_MMAP_MAX_": "0",
@@ -145,7 +146,7 @@ def measure_gemm(rounds: int) -> Row:
         f"{statistics.median(share):.0%} of the register-only peak"
     )
     ratio = {"tuned": Ratio(statistics.median(ratios), ratios[0], ratios[-1])} if ratios else {}
-    return Row("GEMM, lowest over shapes in brackets", ratio, {"tuned": 0.98}, note, {"rows": rows})
+    return Row("GEMM over shapes (lowest, highest)", ratio, {"tuned": 0.98}, note, {"rows": rows})
 
 
 def usable_sets() -> list[str]:
@@ -162,7 +163,7 @@ def describe_machine() -> dict[str, Any]:
     """Machine, versions and date, for the JSON file."""
     from hotloop import _core
 
-    packages = ("hotloop", "torch", "numpy")
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "processor": _core.cpu_info()["name"],
@@ -170,19 +171,19 @@ def describe_machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "build": _core.build_info(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": {"hotloop": _core.__version__, **versions},
     }
 
 
 def format_table(rows: list[Row], threads: int) -> str:
-    """Ratios by workload and column: median (lowest of the rounds), [aim]."""
+    """Ratios by workload and column: median (lowest, best) [aim]."""
     shown = [column for column in COLUMNS if any(column in row.ratios for row in rows)]
     table = [[f"{threads} threads, fp32; times as fast as", *(COLUMNS[c] for c in shown)]]
     for row in rows:
         cells = [row.title]
         for column in shown:
             ratio, aim = row.ratios.get(column), row.aims.get(column)
-            text = f"{ratio.median:.2f} ({ratio.lowest:.2f})" if ratio else "-"
+            text = f"{ratio.median:.2f} ({ratio.lowest:.2f}, {ratio.best:.2f})" if ratio else "-"
             cells.append(f"{text} [{aim:g}]" if ratio and aim else text)
         table.append(cells)
     widths = [max(len(cells[i]) for cells in table) for i in range(len(shown) + 1)]
@@ -191,7 +192,7 @@ def format_table(rows: list[Row], threads: int) -> str:
         for cells in table
     ]
     lines.insert(1, "-" * len(lines[0]))
-    lines.append("median over the rounds (lowest) [aim]")
+    lines.append("median over the rounds (lowest; best slice to best slice) [aim]")
     lines += [f"{row.title}: {row.note}" for row in rows if row.note]
     return "\n".join(lines)
 
@@ -214,6 +215,9 @@ def main() -> int:
     if importlib.util.find_spec("torch") is None:
         print("benchmarks: PyTorch is not installed; make bench installs it", file=sys.stderr)
         return 1
+    load = os.getloadavg()[0]
+    if load > _QUIET:
+        print(f"benchmarks: other programs run here (load {load:.1f})", file=sys.stderr)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         mkl_path = build_mkl_path(Path(folder))
@@ -228,6 +232,7 @@ def main() -> int:
         rows.append(measure_gemm(options.rounds))
     print(format_table(rows, options.threads))
     facts = describe_machine()
+    facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "seconds", "threads")}
     facts["rows"] = [dataclasses.asdict(row) for row in rows]
     out = options.out or ROOT / "benchmarks" / "results" / f"{facts['date'][:10]}.json"

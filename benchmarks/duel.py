@@ -36,11 +36,19 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Ratio:
-    """How many times as fast the first side is, over the rounds."""
+    """How many times as fast the first side is.
+
+    Attributes
+    ----------
+    median, lowest : float
+        Over the rounds, slice by neighbouring slice.
+    best : float
+        Of the best slices of both sides: what is left when other programs disturb the rest.
+    """
 
     median: float
     lowest: float
-    highest: float
+    best: float
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -125,6 +133,6 @@ def compete(sides: Sequence[Side], rounds: int, seconds: float) -> dict[str, lis
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Ratio of rates, round by round."""
+    """Ratio of rates."""
     each = [a / b for a, b in zip(ours, theirs, strict=True)]
-    return Ratio(statistics.median(each), min(each), max(each))
+    return Ratio(statistics.median(each), min(each), max(ours) / max(theirs))

@@ -87,6 +87,7 @@ def train(workload: Workload) -> None:
         enable_progress_bar=False,
         enable_checkpointing=False,
         logger=None,
+        on_interrupt="return",
     )
     epochs = _Epochs(Slices(version=hl.__version__), workload.rows)
     model = make_model(workload)
