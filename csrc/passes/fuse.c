@@ -284,22 +284,30 @@ static bool is_loaded_or_small(const emit_state *e, hl_id value)
     return false;
 }
 
-/* Is it cheaper to compute a foreign value here than to load it? *budget counts the steps that are
- * left. */
-static bool is_worth_recomputing(const emit_state *e, hl_id value, int *budget)
+/* What a recomputation may still cost. */
+typedef struct recompute_budget {
+    int steps;
+    int loads; /* one operand that lies in memory anyway may be read in the value's place */
+} recompute_budget;
+
+/* Is it cheaper to compute a foreign value here than to have it stored and load it? */
+static bool is_worth_recomputing(const emit_state *e, hl_id value, recompute_budget *budget)
 {
     const hl_graph *graph = e->fuse->graph;
     hl_node_id p = producer_of(graph, value);
     if (p == HL_NONE || e->fuse->leader[p] == HL_NONE || graph->nodes[p].op == HL_OP_SUM)
         return false;
-    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape) || --*budget < 0)
-        return false;
+    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape)) return false;
     if (graph->nodes[p].segment != graph->nodes[e->cluster].segment) return false;
+    if (--budget->steps < 0) return false;
     const hl_node *node = &graph->nodes[p];
     for (int32_t j = 0; j < node->n_in; j++) {
+        hl_node_id maker = producer_of(graph, node->in[j]);
         if (is_source(graph, node->in[j])) return false;
-        if (!is_loaded_or_small(e, node->in[j]) && !is_worth_recomputing(e, node->in[j], budget))
-            return false;
+        if (is_loaded_or_small(e, node->in[j])) continue;
+        if (is_worth_recomputing(e, node->in[j], budget)) continue;
+        bool in_memory = maker == HL_NONE || e->fuse->leader[maker] == HL_NONE;
+        if (!in_memory || --budget->loads < 0) return false;
     }
     return true;
 }
@@ -338,7 +346,7 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
         return emit(e, value, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number}, out_reg);
     }
     hl_node_id p = producer_of(graph, value);
-    int budget = MOST_RECOMPUTE;
+    recompute_budget budget = {MOST_RECOMPUTE, 1};
     bool member =
         p != HL_NONE && e->fuse->leader[p] == e->cluster && graph->nodes[p].op != HL_OP_SUM;
     bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape);
