@@ -241,6 +241,24 @@ def test_nan_is_named_by_the_users_row_and_column(dtype: str) -> None:
     DataModule.from_arrays(X, allow_nonfinite=True).check("train")
 
 
+@pytest.mark.parametrize("row", range(12))
+def test_every_row_of_every_block_is_looked_at(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotloop.data.checks._BLOCK", 10)
+    X = table(12, 2)
+    X[row, 1] = np.nan
+    data = DataModule.from_arrays(X, val=[11] if row < 11 else [0])
+    with pytest.raises(DataError, match=rf"got nan in row {row}, column 1; drop"):
+        data.check("train")
+
+
+def test_data_of_its_own_enters_in_the_dtypes_of_training() -> None:
+    data = DataModule.from_arrays(
+        table(4), np.arange(4.0), val=(np.ones((2, 4), int), np.arange(2)), standardize=True
+    )
+    batch = next(data.val_batches())
+    assert batch["x"].dtype == batch["y"].dtype == np.float32
+
+
 def test_nan_elsewhere() -> None:
     bad = np.array([0.0, np.inf])
     with pytest.raises(DataError, match=r"^y: must be finite, got inf in row 1; drop"):
