@@ -17,7 +17,13 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MOST_MEMBERS = 40, MOST_LOADS = 18, MOST_RECOMPUTE = 5, SMALL_FRACTION = 16 };
+/* Members and operands take a register each; some are left for what is recomputed. */
+enum {
+    MOST_REGISTERS = HL_PROGRAM_REGS - 10,
+    MOST_LOADS = HL_PROGRAM_INS - 6,
+    MOST_RECOMPUTE = 5,
+    SMALL_FRACTION = 16
+};
 
 typedef struct fuse_state {
     hl_graph *graph;
@@ -124,28 +130,30 @@ static bool is_in(const fuse_state *s, hl_node_id node, hl_node_id a, hl_node_id
     return s->leader[node] == a || s->leader[node] == b;
 }
 
-/* Distinct values that the union of two clusters would load. */
-static int count_loads(fuse_state *s, hl_node_id a, hl_node_id b)
+/* Would the union of two clusters fit a program: distinct operands from outside, numbers among
+ * them, and members? */
+static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
 {
-    hl_id load[MOST_LOADS + 1];
-    int n = 0;
+    hl_id load[MOST_REGISTERS];
+    int n = 0, n_members = s->n_members[a] + s->n_members[b], n_loads = 0;
     for (int side = 0; side < 2; side++) {
         hl_node_id leader = side ? b : a, m = leader;
         do {
             const hl_node *node = &s->graph->nodes[m];
             for (int32_t j = 0; j < node->n_in; j++) {
                 hl_node_id p = producer_of(s->graph, node->in[j]);
-                if ((p != HL_NONE && is_in(s, p, a, b)) || is_number(s->graph, node->in[j]))
-                    continue;
+                if (p != HL_NONE && is_in(s, p, a, b)) continue;
                 int known = 0;
                 while (known < n && load[known] != node->in[j]) known++;
-                if (known == n && n > MOST_LOADS) return n;
-                if (known == n) load[n++] = node->in[j];
+                if (known < n) continue;
+                n_loads += !is_number(s->graph, node->in[j]);
+                if (n + 1 + n_members > MOST_REGISTERS || n_loads > MOST_LOADS) return false;
+                load[n++] = node->in[j];
             }
             m = s->next[m];
         } while (m != leader);
     }
-    return n;
+    return n + n_members <= MOST_REGISTERS;
 }
 
 /* Is there a path from cluster a to cluster b through a node of neither? Clusters count as one node
@@ -186,9 +194,8 @@ static void try_join(fuse_state *s, hl_node_id from, hl_node_id to)
     int32_t split = HL_NONE;
     if (a == b || s->graph->nodes[a].segment != s->graph->nodes[b].segment) return;
     if (!hl_shape_equal(iteration_shape(s->graph, a), iteration_shape(s->graph, b))) return;
-    if (s->n_members[a] + s->n_members[b] > MOST_MEMBERS) return;
     if (!merge_split(s, a, &split) || !merge_split(s, b, &split)) return;
-    if (count_loads(s, a, b) > MOST_LOADS) return;
+    if (!is_small_enough(s, a, b)) return;
     if (is_path_outside(s, a, b) || is_path_outside(s, b, a)) return;
     hl_node_id m = b;
     do {
@@ -238,27 +245,33 @@ typedef struct emit_state {
     hl_id in[HL_PROGRAM_INS];
     hl_id reg_value[HL_PROGRAM_REGS]; /* which value a register holds */
     int32_t n_in;
+    bool full; /* the program is at one of its limits: the cluster's nodes stay as they are */
 } emit_state;
 
-static hl_status check_room(const emit_state *e)
+static hl_status check_room(emit_state *e, int32_t n, int32_t most)
 {
-    if (e->program.n_regs < HL_PROGRAM_REGS && e->program.n_code < HL_PROGRAM_CODE) return HL_OK;
-    return hl_status_set(HL_ERROR_INTERNAL, "fuse: program too long, got %d registers",
-                         e->program.n_regs);
+    if (n < most) return HL_OK;
+    e->full = true;
+    return hl_status_set(HL_ERROR_INTERNAL, "fuse: a program has room for %d, got more", most);
 }
 
-static int find_input(emit_state *e, hl_id value)
+static hl_status find_input(emit_state *e, hl_id value, uint8_t *out_in)
 {
-    for (int32_t i = 0; i < e->n_in; i++)
-        if (e->in[i] == value) return i;
-    e->in[e->n_in] = value;
-    return e->n_in++;
+    int32_t i = 0;
+    while (i < e->n_in && e->in[i] != value) i++;
+    if (i == e->n_in) {
+        HL_TRY(check_room(e, e->n_in, HL_PROGRAM_INS));
+        e->in[e->n_in++] = value;
+    }
+    *out_in = (uint8_t)i;
+    return HL_OK;
 }
 
 /* Appends an instruction that makes `value`; its operands are registers already. */
 static hl_status emit(emit_state *e, hl_id value, hl_pw_instr instr, uint8_t *out_reg)
 {
-    HL_TRY(check_room(e));
+    HL_TRY(check_room(e, e->program.n_regs, HL_PROGRAM_REGS));
+    HL_TRY(check_room(e, e->program.n_code, HL_PROGRAM_CODE));
     *out_reg = (uint8_t)e->program.n_regs++;
     instr.dst = *out_reg;
     e->program.code[e->program.n_code++] = instr;
@@ -319,7 +332,7 @@ static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
     const hl_node *node = &e->fuse->graph->nodes[id];
     hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
     if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
-        instr.in = (uint8_t)find_input(e, node->in[0]);
+        HL_TRY(find_input(e, node->in[0], &instr.in));
         instr.number = node->attrs.f[0];
         instr.key = hl_rng_key_make((uint64_t)node->attrs.i[0], node->attrs.name);
         return emit(e, node->out, instr, out_reg);
@@ -353,7 +366,8 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
     if (member || (is_source(graph, value) && same_shape) ||
         is_worth_recomputing(e, value, &budget))
         return emit_node(e, p, out_reg);
-    hl_pw_instr load = {.op = HL_PW_LOAD, .in = (uint8_t)find_input(e, value)};
+    hl_pw_instr load = {.op = HL_PW_LOAD};
+    HL_TRY(find_input(e, value, &load.in));
     return emit(e, value, load, out_reg);
 }
 
@@ -391,9 +405,7 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
             HL_TRY(emit_value(e, node->out, &reg));
         }
         if (!loaded) continue;
-        if (e->program.n_out == HL_PROGRAM_OUTS)
-            return hl_status_set(HL_ERROR_INTERNAL, "fuse: too many outputs, got more than %d",
-                                 HL_PROGRAM_OUTS);
+        HL_TRY(check_room(e, e->program.n_out, HL_PROGRAM_OUTS));
         e->program.out[e->program.n_out].reg = reg;
         e->program.out[e->program.n_out].reduce = (uint8_t)reduce;
         out_types[e->program.n_out] = s->graph->values[node->out].type;
@@ -425,6 +437,16 @@ static void lower_leaders(fuse_state *s)
     }
 }
 
+/* The cluster's nodes stay single: as if they had never been fusible. */
+static void dissolve(fuse_state *s, hl_node_id cluster)
+{
+    hl_node_id m = cluster;
+    do {
+        s->leader[m] = HL_NONE;
+        m = s->next[m];
+    } while (m != cluster);
+}
+
 static hl_status rewrite_clusters(fuse_state *s)
 {
     hl_graph *graph = s->graph;
@@ -442,12 +464,19 @@ static hl_status rewrite_clusters(fuse_state *s)
     /* First round: what each cluster will load from others, given what it recomputes. */
     for (int64_t i = 0; i < n_nodes; i++) {
         if (s->leader[i] != i) continue;
-        HL_GOTO(emit_cluster(s, (hl_node_id)i, NULL, e, types, values));
+        status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
+        if (status != HL_OK && e->full) {
+            dissolve(s, (hl_node_id)i);
+            continue;
+        }
+        HL_GOTO(status);
         for (int32_t j = 0; j < e->n_in; j++) loaded[e->in[j]] = true;
     }
     for (int64_t i = 0; i < n_nodes; i++) {
         if (s->leader[i] != i) continue;
-        HL_GOTO(emit_cluster(s, (hl_node_id)i, loaded, e, types, values));
+        status = emit_cluster(s, (hl_node_id)i, loaded, e, types, values);
+        if (status != HL_OK && e->full) continue;
+        HL_GOTO(status);
         if (!e->program.n_out) continue;
         hl_id first;
         graph->segment = graph->nodes[i].segment;
@@ -456,6 +485,7 @@ static hl_status rewrite_clusters(fuse_state *s)
                                      &first));
         for (int32_t j = 0; j < e->program.n_out; j++) map[values[j]] = first + j;
     }
+    status = HL_OK;
     hl_rewrite_replace(graph, map, n_map);
     HL_GOTO(hl_rewrite_sort(graph));
 cleanup:

@@ -34,6 +34,7 @@ typedef struct memory_state {
     hl_uses uses;
     life *lives; /* by value; of roots: over all parts */
     int32_t *region_of_step;
+    bool *kept;   /* by root: a part or view of it is an output or a commit's value */
     bool *pinned; /* by value: may not be put inside another (already is, or is special) */
     block *blocks;
     int64_t n_blocks;
@@ -193,6 +194,15 @@ static bool is_row_wise_in_chain(const memory_state *m, hl_id root, int32_t step
     return true;
 }
 
+/* Does the node read this memory through one operand only? A kernel that overwrites it may not have
+ * read the others yet. */
+static bool is_read_once(const memory_state *m, const hl_node *node, hl_id root)
+{
+    int32_t n = 0;
+    for (int32_t j = 0; j < node->n_in; j++) n += find_root(m, node->in[j]) == root;
+    return n == 1;
+}
+
 static void share_in_place(memory_state *m, int32_t step)
 {
     const hl_step *s = &m->schedule->steps[step];
@@ -207,10 +217,11 @@ static void share_in_place(memory_state *m, int32_t step)
         if (value->kind != HL_VALUE_ACT ||
             hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out))
             continue;
-        if (m->uses.kept[root] || !dies_here(m, root, step) || !is_row_wise_in_chain(m, root, step))
+        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step) || !is_row_wise_in_chain(m, root, step))
             continue;
         if (m->graph->nodes[value->node].segment != node->segment) continue;
         join(m, out, root, 0);
+        m->kept[root] |= m->kept[out];
         extend(m, root, m->lives[out].first);
         extend(m, root, m->lives[out].last);
         return;
@@ -314,13 +325,14 @@ static hl_status alloc_state(memory_state *m, void **out_memory)
     HL_TRY(hl_alloc_zero(n_values * sizeof(hl_place), (void **)&m->out->places));
     HL_TRY(hl_alloc_zero(n_steps * sizeof(int64_t), (void **)&m->out->scratch));
     HL_TRY(hl_alloc_zero(n_steps, (void **)&m->out->elided));
-    HL_TRY(hl_alloc_zero((n_values + n_steps) * sizeof(block) + n_values * (sizeof(life) + 1) +
+    HL_TRY(hl_alloc_zero((n_values + n_steps) * sizeof(block) + n_values * (sizeof(life) + 2) +
                              n_steps * sizeof(int32_t),
                          out_memory));
     m->blocks = *out_memory;
     m->lives = (life *)(m->blocks + n_values + n_steps);
     m->region_of_step = (int32_t *)(m->lives + n_values);
     m->pinned = (bool *)(m->region_of_step + n_steps);
+    m->kept = m->pinned + n_values;
     return HL_OK;
 }
 
@@ -342,6 +354,8 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
     for (int64_t i = 0; i < graph->n_nodes; i++)
         if (graph->nodes[i].op == HL_OP_CONCAT) share_concat(&m, (hl_node_id)i);
     find_lives(&m);
+    for (int64_t v = 0; v < graph->n_values; v++)
+        m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
     for (int32_t s = 0; s < schedule->n_steps; s++) share_in_place(&m, s);
     HL_GOTO(place_blocks(&m));
     /* Every value straight to its root, with the offset summed up. */

@@ -13,15 +13,17 @@ static bool is_other_float(hl_dtype dtype)
     return hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64;
 }
 
+/* The values before they were rounded, where they are known. */
 static hl_status widen_const(hl_graph *graph, hl_value *value)
 {
     int64_t n = hl_shape_numel(&value->type.shape);
-    if (value->type.dtype != HL_DTYPE_F32)
+    if (!value->wide && value->type.dtype != HL_DTYPE_F32)
         return hl_status_set(HL_ERROR_TRACE, "float64: constants must be float32, got %s",
                              hl_dtype_name(value->type.dtype));
     void *data;
     HL_TRY(hl_arena_alloc(&graph->arena, (size_t)(n ? n : 1) * sizeof(double), &data));
-    for (int64_t i = 0; i < n; i++) ((double *)data)[i] = ((const float *)value->data)[i];
+    for (int64_t i = 0; i < n; i++)
+        ((double *)data)[i] = value->wide ? value->wide[i] : ((const float *)value->data)[i];
     value->data = data;
     return HL_OK;
 }
