@@ -186,6 +186,7 @@ class Run:
         total = self._counts.total
         self._plan_training(groups, total)
         self._plan_validation()
+        self._check_labels()
         self.runtime.upload()
         self._write_tables(total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
@@ -255,6 +256,13 @@ class Run:
         for (size, count), feed in zip(groups, self._val_feeds, strict=True):
             graph = self.steps.eval_graph(split, size, self._val_sums)
             self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
+
+    def _check_labels(self) -> None:
+        """Every class id has an output of the model, in training and validation."""
+        if self.steps.n_outputs is not None:
+            for name in ("train", "val"):
+                if self.data.split(name) is not None:
+                    self.data.check_labels(name, self.steps.n_outputs)
 
     def _write_tables(self, total: int) -> None:
         import numpy as np
@@ -533,7 +541,6 @@ class Run:
         control = self.runtime.session.control()
         self._restore_best()
         self.runtime.download()
-        self.model.eval()
         remember(self.model, self.data, self.steps.loss)
         seconds = time.perf_counter() - self._began
         timings = self._timings

@@ -96,7 +96,10 @@ def trace_forward(
     tensors = []
     for i, (dtype, shape) in enumerate(inputs):
         tensor = trace.input(f"x{i}", dtype, shape)
-        if dtype in ("float64", "float16"):
+        trained = known.fields[i][1] if known is not None and i < len(known.fields) else None
+        if trained is not None:
+            tensor = tensor.to(trained)
+        elif dtype in ("float64", "float16"):
             tensor = tensor.to("float32")
         if known is not None and i < len(known.fields):
             for _, values in known.transforms:
@@ -244,9 +247,9 @@ def _inputs_of(data: Any) -> tuple[list[Array], Any]:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
         rows = split.rows if split.rows is not None else slice(None)
         named = {f.name: f.array[rows] for f in split.fields if f.name.split(".")[0] == "x"}
-        from hotloop.training.runtime import join_fields
+        from hotloop.data.split import nest_fields
 
-        data = join_fields(named)["x"]
+        data = nest_fields(named)["x"]
     if not isinstance(data, (tuple, Mapping)):
         data = (data,)
     elif isinstance(data, Mapping):

@@ -190,7 +190,6 @@ class Runtime:
             graph = _core.Graph()
             graph.scalar("lr")  # number 0 of the control block, by which its log knows the rate
             trace = Trace(graph, self.layout.leaf_for, training=training, seed=self.seed)
-            self.model.train(training)
             with trace:
                 made = build(trace)
             return graph, made
@@ -231,21 +230,6 @@ def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     source = trace.graph.source(field.name, dtype, field.array.shape)
     (value,) = trace.graph.add("batch_gather", [source, index.id_in(trace)], dtype=field.dtype)
     return trace.wrap(value)
-
-
-def join_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """``x.a``, ``x.b`` as ``{"x": {"a": ..., "b": ...}}``; ``x.0``, ``x.1`` as a tuple."""
-    batch: dict[str, Any] = {}
-    for name, tensor in fields.items():
-        head, _, tail = name.partition(".")
-        if not tail:
-            batch[name] = tensor
-        else:
-            batch.setdefault(head, {})[tail] = tensor
-    for head, value in batch.items():
-        if isinstance(value, dict) and all(key.isdigit() for key in value):
-            batch[head] = tuple(value[key] for key in sorted(value, key=int))
-    return batch
 
 
 def call_model(model: Module, x: Any) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.training.losses import Loss, check_scalar, resolve_loss
 from hotloop.training.metrics import Metric, PythonMetric, resolve_metrics
 from hotloop.training.patterns import matches
-from hotloop.training.runtime import Runtime, Sums, call_model, flatten, gather_batch, join_fields
+from hotloop.training.runtime import Runtime, Sums, call_model, flatten, gather_batch
 
 if TYPE_CHECKING:
     from hotloop import _core
@@ -41,7 +42,9 @@ class Steps:
         Known after the first trace; None where training_step makes the loss itself.
     metrics : list of Metric or PythonMetric
     no_grad : list of str
-        Parameters that the loss does not reach, after ``train_plan``.
+        Parameters that the loss does not reach, after ``train_graph``.
+    n_outputs : int or None
+        Classes that the model has outputs for, where the loss is cross-entropy.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Steps:
         self.metrics = resolve_metrics(config.metrics, data.target_kind)
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
+        self.n_outputs: int | None = None
         self._transforms = data.transforms if transforms is None else transforms
         self._class_weight = _class_weights(config, data)
         self._user_step = getattr(runtime.model, "training_step", None)
@@ -65,7 +69,7 @@ class Steps:
     # ---- one batch
 
     def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        return join_fields(gather_batch(trace, split, rows, self._transforms))
+        return nest_fields(gather_batch(trace, split, rows, self._transforms))
 
     def _losses(self, batch: dict[str, Any]) -> tuple[dict[str, Tensor], Any]:
         """Named losses of a batch, and the output where the default step ran."""
@@ -78,6 +82,9 @@ class Steps:
                 self.loss = resolve_loss(
                     self.config, self.data.target_kind, output, self._class_weight
                 )
+            logits = flatten(output)[0][0]
+            if self.loss.link == "softmax" and logits.ndim == 2:
+                self.n_outputs = logits.shape[1]
             made = self.loss(output, batch.get("y"), batch.get("weight"))
         what = "training_step" if self._user_step is not None else "loss"
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
