@@ -240,16 +240,30 @@ static PyObject *add_control(PyObject *self, PyObject *unused)
     return id_or_raise(self, hl_graph_control(graph_of(self), &id), &id);
 }
 
-static PyObject *add_const(PyObject *self, PyObject *object)
+/* A float64 array of another floating type is rounded; the doubles stay for float64 devices. */
+static hl_status make_const(hl_graph *graph, const hl_py_array *array, hl_dtype dtype, hl_id *out)
+{
+    hl_type type = {dtype, array->shape};
+    *out = HL_NONE;
+    if (dtype == array->dtype) return hl_graph_const(graph, type, array->data, out);
+    if (array->dtype == HL_DTYPE_F64) return hl_graph_const_round(graph, type, array->data, out);
+    return hl_status_set(HL_ERROR_DATA, "constant: must be float64 to be made %s, got %s",
+                         hl_dtype_name(dtype), hl_dtype_name(array->dtype));
+}
+
+static PyObject *add_const(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_array array;
     hl_id id;
-    if (!hl_py_array_read(hl_py_state_of(self), object, "constant", HL_DTYPE_COUNT, &array))
+    if (!hl_py_args_count("Graph.const", n_args, 1, 2) ||
+        !hl_py_array_read(hl_py_state_of(self), args[0], "constant", HL_DTYPE_COUNT, &array))
         return NULL;
-    hl_type type = {array.dtype, array.shape};
-    hl_status status = hl_graph_const(graph_of(self), type, array.data, &id);
+    hl_dtype dtype = array.dtype;
+    bool good = n_args < 2 || args[1] == Py_None ||
+                hl_py_dtype(hl_py_state_of(self), args[1], "constant", &dtype);
+    hl_status status = good ? make_const(graph_of(self), &array, dtype, &id) : HL_OK;
     hl_py_array_release(&array);
-    return id_or_raise(self, status, &id);
+    return good ? id_or_raise(self, status, &id) : NULL;
 }
 
 static PyObject *add_number(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -486,7 +500,9 @@ static PyMethodDef methods[] = {
     {"scalar_names", list_scalar_names, METH_NOARGS,
      "scalar_names($self, /)\n--\n\nNames of the run-time numbers, in order."},
     {"control", add_control, METH_NOARGS, "control($self, /)\n--\n\nThe control block's leaf."},
-    {"const", add_const, METH_O, "const($self, array, /)\n--\n\nAdds a copy of an array."},
+    {"const", HL_PY_METH_FAST(add_const),
+     "const($self, array, dtype=None, /)\n--\n\nAdds a copy of an array; of float64, rounded to a "
+     "floating dtype."},
     {"number", HL_PY_METH_FAST(add_number),
      "number($self, dtype, value, /)\n--\n\nAdds a constant of shape ()."},
     {"add", HL_PY_METH_KEYWORDS(add_node),

@@ -1,0 +1,429 @@
+"""The core's Plan from Python: data in and out, running, stopping, threads, who keeps whom."""
+
+import gc
+import itertools
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hotloop import _core, errors
+
+
+def make_graph(batch: int = 4, n: int = 10, dtype: str = "float32") -> _core.Graph:
+    """Rows of a resident source, times two; the running sum of row numbers in a store."""
+    g = _core.Graph()
+    g.store("seen", "int64", batch)
+    rows = g.input("rows", "int64", (batch,))
+    data = g.source("data", dtype, (n, 3))
+    seen = g.state("seen", "int64", (batch,), "seen", 0)
+    (x,) = g.add("batch_gather", [data, rows], dtype="float32")
+    (y,) = g.add("mul", [x, g.number("float32", 2.0)])
+    g.output(y)
+    g.output(rows)
+    g.accumulate(seen, rows)
+    return g
+
+
+def make_slow(steps: int = 40) -> _core.Graph:
+    """A chain of matrix products that takes some milliseconds a step, with a barrier after each."""
+    g = _core.Graph()
+    x = g.input("x", "float32", (300, 300))
+    w = g.const(np.eye(300, dtype=np.float32))
+    for _ in range(steps):
+        (x,) = g.add("matmul", [w, x])
+    g.output(x)
+    return g
+
+
+@pytest.fixture(params=["cpu", "ref"])
+def session(request: pytest.FixtureRequest) -> _core.Session:
+    return _core.Session(_core.Device(request.param))
+
+
+# ---------------------------------------------------------------------------- data
+
+
+def test_source_and_input(session: _core.Session) -> None:
+    plan = _core.Plan(session, make_graph())
+    data = np.arange(30, dtype=np.float32).reshape(10, 3)
+    with pytest.raises(errors.ConfigError, match="source"):
+        plan.run()
+    plan.source(0, data)
+    plan.input(0, np.array([3, 1, 9, 9], np.int16)[::-1])
+    assert plan.run() == ("done", 1)
+    assert (plan.output(0) == 2 * data[[9, 9, 1, 3]]).all()
+    assert plan.output(1).tolist() == [9, 9, 1, 3]
+    assert plan.output(0, "float16").dtype == np.float16
+    assert plan.output(0, "bfloat16").dtype == np.uint16
+    assert plan.output(0).dtype == session_float(session)
+    data[9] = 100.0
+    plan.run()
+    assert plan.output(0)[0].tolist() == [200.0] * 3
+    plan.input(0, np.array([0, 0, 10, 0]))
+    with pytest.raises(errors.DataError, match="10"):
+        plan.run()
+    plan.input(0, np.array([0, 0, 1, 0]))
+    assert plan.run() == ("done", 1)
+
+
+def session_float(session: _core.Session) -> np.dtype[Any]:
+    """What floats are computed in: the device keeps that to itself, the store tells."""
+    session.store("probe", "float32", 1)
+    return np.dtype(session.stores()["probe"][0])
+
+
+def test_bfloat16_input() -> None:
+    g = _core.Graph()
+    x = g.input("x", "bfloat16", (2,))
+    (y,) = g.add("cast", [x], dtype="float32")
+    g.output(y)
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), g)
+    plan.input(0, np.array([0x3F80, 0xC000], np.uint16))
+    plan.run()
+    assert plan.output(0).tolist() == [1.0, -2.0]
+
+
+def test_feed(session: _core.Session) -> None:
+    plan = _core.Plan(session, make_graph())
+    data = np.arange(30, dtype=np.float32).reshape(10, 3)
+    plan.source(0, data)
+    feed = _core.Feed(10, 4, shuffle=True, seed=1)
+    plan.feed(feed)
+    order = _core.permutation(1, "shuffle", 5, 10)
+    feed.seek(5)
+    assert plan.run(1) == ("done", 1)
+    assert plan.output(1).tolist() == order[:4].tolist()
+    assert plan.run(5, 10.0) == ("feed_end", 1)
+    assert (plan.output(0) == 2 * data[order[4:8]]).all()
+    assert session.read("seen", "int64").tolist() == (order[:4] + order[4:8]).tolist()
+    assert plan.run() == ("feed_end", 0)
+    with pytest.raises(errors.ConfigError, match="plan"):
+        feed.next_rows()
+    other = _core.Plan(session, make_graph())
+    with pytest.raises(errors.BusyError):
+        other.feed(feed)
+    plan.feed(None)
+    feed.seek(5, 1)
+    rows = feed.next_rows()
+    assert rows is not None
+    assert rows.tolist() == order[4:8].tolist()
+    other.feed(feed)
+    other.feed(feed)
+    del other
+    gc.collect()
+    plan.feed(feed)
+    with pytest.raises(errors.ShapeError):
+        plan.feed(_core.Feed(10, 5))
+    assert plan.k == 1
+    plan.k = 2
+    assert plan.k == 2
+
+
+def test_a_window_of_k(session: _core.Session) -> None:
+    """A step takes k batches; an epoch that ends inside the window cuts it short."""
+    plan = _core.Plan(session, make_graph(2), k=3)
+    plan.source(0, np.zeros((10, 3), np.float32))
+    feed = _core.Feed(10, 2)
+    plan.feed(feed)
+    assert plan.run(9, 10.0) == ("feed_end", 2)
+    assert session.read("seen", "int64").tolist() == [20, 25]
+
+
+def test_refuses(session: _core.Session) -> None:
+    g = make_graph()
+    plan = _core.Plan(session, g)
+    data = np.zeros((10, 3), np.float32)
+    frozen = data.copy()
+    frozen.flags.writeable = False
+    plan.source(0, frozen)
+    wrong: list[tuple[type[Exception], Any]] = [
+        (TypeError, lambda: _core.Plan(session)),
+        (TypeError, lambda: _core.Plan(g, session)),
+        (TypeError, lambda: _core.Plan(session, g, 1)),
+        (TypeError, lambda: _core.Plan(session, g, fuse=1)),
+        (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=0)),
+        (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=2**40)),
+        (errors.ConfigError, lambda: _core.Plan(session, g, k=0)),
+        (errors.ConfigError, lambda: plan.source(1, data)),
+        (errors.ConfigError, lambda: plan.source(-1, data)),
+        (errors.ShapeError, lambda: plan.source(0, data[:9])),
+        (errors.ShapeError, lambda: plan.source(0, data.astype(np.float64))),
+        (errors.DataError, lambda: plan.source(0, np.asfortranarray(data))),
+        (errors.DataError, lambda: plan.source(0, data.astype(">f4"))),
+        (errors.DataError, lambda: plan.source(0, np.zeros((20, 3), np.float32)[::2])),
+        (TypeError, lambda: plan.source(0, data.tolist())),
+        (errors.ConfigError, lambda: plan.input(1, data)),
+        (errors.ConfigError, lambda: plan.input(2**40, data)),
+        (errors.ShapeError, lambda: plan.input(0, np.zeros(5, int))),
+        (errors.ShapeError, lambda: plan.input(0, np.zeros((4, 1), int))),
+        (errors.DataError, lambda: plan.input(0, np.zeros(4))),
+        (errors.DataError, lambda: plan.input(0, np.zeros(4, np.uint64))),
+        (errors.ConfigError, lambda: plan.output(2)),
+        (errors.ConfigError, lambda: plan.output(-1)),
+        (errors.ConfigError, lambda: plan.output(0, "float8")),
+        (TypeError, lambda: plan.output(0, np.float32)),
+        (TypeError, lambda: plan.feed(1)),
+        (errors.ConfigError, lambda: plan.run(-1)),
+        (errors.ConfigError, lambda: plan.run(2**63)),
+        (errors.ConfigError, lambda: plan.run(1, float("nan"))),
+        (TypeError, lambda: plan.run("1")),
+        (TypeError, lambda: plan.run(n_steps=1)),
+        (TypeError, lambda: plan.window(1, 0)),
+        (errors.ConfigError, lambda: setattr(plan, "k", 0)),
+        (AttributeError, lambda: delattr(plan, "k")),
+        (AttributeError, lambda: setattr(plan, "other", 0)),
+    ]
+    for kind, call in wrong:
+        with pytest.raises(kind):
+            call()
+    assert plan.run(1) == ("done", 1)
+    assert plan.run(0) == ("done", 0)
+
+
+def test_info_and_text(session: _core.Session) -> None:
+    plan = _core.Plan(session, make_graph())
+    info = plan.info()
+    assert set(info) == {
+        "arena_bytes",
+        "slot_bytes",
+        "store_bytes",
+        "n_nodes",
+        "n_instructions",
+        "n_chains",
+        "n_regions",
+        "flops",
+    }
+    assert info["n_instructions"] > 0
+    assert "batch_gather" in str(plan)
+
+
+def test_options_give_the_same_numbers() -> None:
+    data = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
+    results = []
+    for fuse, chain, n_slots in itertools.product([True, False], [True, False], [1, 3]):
+        session = _core.Session(_core.Device("cpu"))
+        plan = _core.Plan(session, make_graph(), n_slots=n_slots, fuse=fuse, chain=chain)
+        plan.source(0, data)
+        plan.feed(_core.Feed(10, 4, shuffle=True))
+        plan.run(2, 10.0)
+        results.append(plan.output(0).tobytes())
+    assert len(set(results)) == 1
+
+
+# ---------------------------------------------------------------------------- running
+
+
+def test_deadline_and_going_on() -> None:
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), make_slow())
+    x = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+    plan.input(0, x)
+    assert plan.run(1, 0.0) == ("deadline", 0)
+    assert plan.unfinished
+    calls = 1
+    while plan.run(1, 0.0) != ("done", 1):
+        calls += 1
+        assert calls < 1000
+    assert calls > 3
+    assert not plan.unfinished
+    np.testing.assert_allclose(plan.output(0), x, rtol=1e-6)
+    assert plan.run(1, 0.0)[0] == "deadline"
+    plan.abandon()
+    assert not plan.unfinished
+    assert plan.run(2, float("inf")) == ("done", 2)
+
+
+def run_in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Starts a call on another thread; its result or exception ends up in the list."""
+    result: list[Any] = []
+
+    def work() -> None:
+        try:
+            result.append(call())
+        except Exception as error:
+            result.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, result
+
+
+def test_stop_and_busy() -> None:
+    session = _core.Session(_core.Device("cpu"))
+    session.store("a", "float32", 4)
+    plan, other = _core.Plan(session, make_slow()), _core.Plan(session, make_graph())
+    feed = _core.Feed(10, 4)
+    other.feed(feed)
+    other.source(0, np.zeros((10, 3), np.float32))
+    plan.stop()
+    assert plan.run() == ("asked", 0)
+    thread, result = run_in_thread(lambda: plan.run(10**9, float("inf")))
+    time.sleep(0.05)
+    calls: list[Callable[[], Any]] = [
+        plan.run,
+        other.run,
+        lambda: plan.output(0),
+        lambda: plan.input(0, np.zeros((300, 300))),
+        lambda: plan.window(False, False),
+        plan.abandon,
+        plan.info,
+        lambda: str(plan),
+        lambda: plan.unfinished,
+        lambda: setattr(plan, "k", 2),
+        lambda: other.source(0, np.zeros((10, 3), np.float32)),
+        lambda: other.feed(None),
+        lambda: feed.seek(0),
+        lambda: session.read("a", "float32"),
+        lambda: session.write("a", np.zeros(4)),
+        lambda: session.store("b", "float32", 4),
+        lambda: session.copy("a", "a"),
+        session.stores,
+        session.control,
+        lambda: session.control_set(attempted=1),
+        lambda: session.control_log(0),
+        lambda: _core.Plan(session, make_graph()),
+    ]
+    for i, call in enumerate(calls):
+        with pytest.raises(errors.BusyError):
+            call()
+            raise AssertionError(f"call {i} went through")
+    began = time.monotonic()
+    plan.stop()
+    thread.join(10)
+    assert time.monotonic() - began < 1
+    assert result[0][0] == "asked"
+    assert plan.run(1, 10.0)[0] == "done"
+
+
+def test_runs_without_the_gil() -> None:
+    """Python goes on counting while a plan runs."""
+    plan = _core.Plan(_core.Session(_core.Device("cpu", n_threads=1)), make_slow())
+    thread, _ = run_in_thread(lambda: plan.run(10**9, 0.3))
+    time.sleep(0.05)
+    count, end = 0, time.monotonic() + 0.1
+    while time.monotonic() < end:
+        count += 1
+    assert thread.is_alive()
+    assert count > 1000
+    thread.join(10)
+
+
+def test_signals_are_seen() -> None:
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), make_slow())
+
+    def handle(number: int, frame: Any) -> None:
+        plan.stop()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                plan.run(10**9, 0.2)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    plan.run(0)
+    assert plan.run(1, 10.0) == ("done", 1) or plan.run(1, 10.0) == ("done", 1)
+
+
+# ---------------------------------------------------------------------------- lives
+
+
+class Tagged(np.ndarray):
+    """An array with attributes: it can be part of a cycle."""
+
+    held: Any
+
+
+def make_parts() -> dict[str, Any]:
+    device = _core.Device("cpu")
+    session = _core.Session(device)
+    graph = make_graph()
+    plan = _core.Plan(session, graph)
+    feed = _core.Feed(10, 4, shuffle=True)
+    data = np.zeros((10, 3), np.float32)
+    plan.source(0, data)
+    plan.feed(feed)
+    return {
+        "device": device,
+        "session": session,
+        "graph": graph,
+        "plan": plan,
+        "feed": feed,
+        "data": data,
+    }
+
+
+@pytest.mark.parametrize("kept", ["plan", "feed", "session"])
+def test_any_order_of_deletion(kept: str) -> None:
+    gc.collect()
+    before = _core.alloc_stats()
+    for order in itertools.permutations(["device", "session", "graph", "plan", "feed"]):
+        parts = make_parts()
+        del parts["data"]
+        for name in order:
+            if name != kept:
+                del parts[name]
+        if kept == "plan":
+            assert parts["plan"].run(2, 10.0) == ("done", 2)
+        elif kept == "feed":
+            assert parts["feed"].next_rows().shape == (4,)
+        else:
+            assert parts["session"].read("seen", "int64").shape == (4,)
+        parts.clear()
+    gc.collect()
+    after = _core.alloc_stats()
+    assert (after["n_live"], after["current_bytes"]) == (before["n_live"], before["current_bytes"])
+
+
+def test_sources_are_kept_and_let_go() -> None:
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), make_graph())
+    first = np.zeros((10, 3), np.float32).view(Tagged)
+    second = first.copy().view(Tagged)
+    alive = weakref.ref(first)
+    plan.source(0, first)
+    del first
+    gc.collect()
+    assert alive() is not None
+    plan.source(0, second)
+    assert alive() is None
+
+
+def test_cycles_are_collected() -> None:
+    gc.collect()
+    before = _core.alloc_stats()["n_live"]
+    parts = make_parts()
+    data = np.zeros((10, 3), np.float32).view(Tagged)
+    parts["plan"].source(0, data)
+    data.held = parts
+    alive = weakref.ref(data)
+    del parts, data
+    gc.collect()
+    assert alive() is None
+    assert _core.alloc_stats()["n_live"] == before
+
+
+def test_a_plan_that_the_collector_closed() -> None:
+    """The collector may close a plan while the last of its cycle still looks at it."""
+    seen: list[Any] = []
+
+    class Last:
+        def __init__(self, parts: dict[str, Any]) -> None:
+            self.parts = parts
+
+        def __del__(self) -> None:
+            seen.append(self.parts["plan"])
+
+    parts = make_parts()
+    data = np.zeros((10, 3), np.float32).view(Tagged)
+    parts["plan"].source(0, data)
+    data.held = Last(parts)
+    del parts, data
+    gc.collect()
+    assert len(seen) == 1
+    assert seen[0].run(1, 10.0) == ("done", 1)
