@@ -105,7 +105,7 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
 }
 
 /* Through a host copy in the store's dtype, in pieces, so that the peak stays small. */
-enum { PIECE = 1 << 16 };
+enum { PIECE = 1 << 12 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
                           int64_t n, hl_dtype dtype, char *user, bool in)

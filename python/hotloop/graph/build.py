@@ -100,7 +100,11 @@ def lift(value: Operand, trace: Trace | None = None, what: str = "hotloop functi
         return stack([lift(v, trace, what) for v in value])
     if value is None or isinstance(value, str):
         raise TraceError(f"{what}: must be given a tensor, array or number, got {value!r}")
-    return trace.const(to_array(value, what))
+    array = to_array(value, what)
+    exact = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else array
+    if array.dtype == np.float32 and exact.dtype == np.float64:
+        return trace.const(exact, "float32")
+    return trace.const(array)
 
 
 def lift_float(value: Operand, what: str) -> Tensor:

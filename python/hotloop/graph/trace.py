@@ -155,9 +155,12 @@ class Trace:
         """A field of the batch, made in the graph."""
         return self.wrap(self.graph.input(name, dtype, tuple(shape)))
 
-    def const(self, array: npt.NDArray[Any]) -> Tensor:
-        """A constant; the bytes are copied."""
-        return self.wrap(self.graph.const(array))
+    def const(self, array: npt.NDArray[Any], dtype: str | None = None) -> Tensor:
+        """A constant; the bytes are copied.
+
+        A float64 array may be rounded to a floating ``dtype``; devices of float64 use it as it was.
+        """
+        return self.wrap(self.graph.const(array, dtype))
 
     def number(self, dtype: str, value: float) -> Tensor:
         """A rank-0 constant; equal numbers are one leaf."""

@@ -197,6 +197,9 @@ class Run:
         if config.ema:
             self.runtime.session.write("ema", self._trainable_values())
         self._timings["plan"] = time.perf_counter() - self._began
+        if config.restore_best:
+            for name, (dtype, n) in self.runtime.layout.stores().items():
+                self.runtime.session.store(f"best.{name}", dtype, n)
         self._predicted = self._predict_bytes()
 
     def _split(self, name: str) -> Split:
@@ -521,8 +524,7 @@ class Run:
     def _keep_best(self) -> None:
         session = self.runtime.session
         average = self._swap_in_average()
-        for name, (dtype, n) in self.runtime.layout.stores().items():
-            session.store(f"best.{name}", dtype, n)
+        for name in self.runtime.layout.stores():
             session.copy(f"best.{name}", name)
         if average is not None:
             session.write("param", average)

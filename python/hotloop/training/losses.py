@@ -109,7 +109,7 @@ def _constant(values: list[float]) -> Tensor:
 
     from hotloop.graph.trace import current
 
-    return current("class_weight").const(np.asarray(values, dtype=np.float32))
+    return current("class_weight").const(np.asarray(values, dtype=np.float64), "float32")
 
 
 def _one_tensor(output: Any, name: str) -> Any:
