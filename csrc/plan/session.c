@@ -22,6 +22,7 @@ void hl_session_destroy(hl_session *session)
         hl_free(session->stores[i].name);
     }
     ops->memory_free(session->device, session->arena);
+    hl_free(session->piece);
     hl_free(session->stores);
     hl_free(session);
 }
@@ -105,34 +106,31 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
 }
 
 /* Through a host copy in the store's dtype, in pieces, so that the peak stays small. */
-enum { PIECE = 1 << 12 };
+enum { PIECE = 1 << 12, MOST_ELEMENT_BYTES = 8 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
                           int64_t n, hl_dtype dtype, char *user, bool in)
 {
     hl_device *device = session->device;
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
-    void *piece = NULL;
-    hl_status status = HL_OK;
-    HL_GOTO(hl_alloc(PIECE * own, &piece));
+    if (!session->piece) HL_TRY(hl_alloc(PIECE * MOST_ELEMENT_BYTES, &session->piece));
+    void *piece = session->piece;
     for (int64_t i = 0; i < n; i += PIECE) {
         int64_t count = n - i < PIECE ? n - i : PIECE;
         char *stored = (char *)entry->data + (size_t)(first + i) * own;
         if (in) {
             hl_convert(entry->dtype, piece, dtype, user + (size_t)i * other, count);
-            HL_GOTO(device->ops->copy(device, stored, piece, (size_t)count * own,
-                                      HL_COPY_HOST_TO_DEVICE, NULL));
-            HL_GOTO(device->ops->synchronize(device, NULL));
+            HL_TRY(device->ops->copy(device, stored, piece, (size_t)count * own,
+                                     HL_COPY_HOST_TO_DEVICE, NULL));
+            HL_TRY(device->ops->synchronize(device, NULL));
         } else {
-            HL_GOTO(device->ops->copy(device, piece, stored, (size_t)count * own,
-                                      HL_COPY_DEVICE_TO_HOST, NULL));
-            HL_GOTO(device->ops->synchronize(device, NULL));
+            HL_TRY(device->ops->copy(device, piece, stored, (size_t)count * own,
+                                     HL_COPY_DEVICE_TO_HOST, NULL));
+            HL_TRY(device->ops->synchronize(device, NULL));
             hl_convert(dtype, user + (size_t)i * other, entry->dtype, piece, count);
         }
     }
-cleanup:
-    hl_free(piece);
-    return status;
+    return HL_OK;
 }
 
 hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,

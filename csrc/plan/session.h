@@ -17,6 +17,7 @@ struct hl_session {
     int64_t n_stores, cap_stores;
     void *arena;
     int64_t arena_bytes;
+    void *piece; /* host memory of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it moved on */
     int busy;           /* atomic */
 };
