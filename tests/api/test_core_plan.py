@@ -287,10 +287,9 @@ def test_stop_and_busy() -> None:
         lambda: session.control_log(0),
         lambda: _core.Plan(session, make_graph()),
     ]
-    for i, call in enumerate(calls):
+    for call in calls:
         with pytest.raises(errors.BusyError):
             call()
-            raise AssertionError(f"call {i} went through")
     began = time.monotonic()
     plan.stop()
     thread.join(10)
@@ -320,11 +319,12 @@ def test_signals_are_seen() -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, handle)
+    began = time.monotonic()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(KeyboardInterrupt):
-            while True:
-                plan.run(10**9, 0.2)
+            plan.run(10**9, 0.2)
+        assert time.monotonic() - began < 1
     finally:
         signal.signal(signal.SIGALRM, before)
     plan.run(0)
