@@ -1,0 +1,73 @@
+"""batch_gather: rows of resident arrays, converted; and gather_rows, the same kernel on its own."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import _core
+from ops.cases import CASES
+from ops.harness import ISAS, open_session, run_graph
+
+NAMES = [name for name, case in CASES.items() if case.op == "batch_gather"]
+DEVICES = [("ref", None), *(("cpu", isa) for isa in ISAS)]
+
+
+def gather(session: _core.Session, source: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
+    graph = _core.Graph()
+    index = graph.input("rows", "int64", rows.shape)
+    data = graph.source("x", str(source.dtype), source.shape)
+    graph.output(graph.add("batch_gather", [data, index], dtype=dtype)[0])
+    plan = _core.Plan(session, graph)
+    plan.source(0, source)
+    plan.input(0, rows)
+    plan.run(1, 1e9)
+    return plan.output(0)
+
+
+@pytest.mark.parametrize(("backend", "isa"), DEVICES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_case(name: str, backend: str, isa: str | None) -> None:
+    case = CASES[name]
+    source, rows = case.draw()
+    if source.dtype == np.float64:
+        source = source.astype(np.float32)
+    got = gather(open_session(backend, isa), source, rows, str(case.attrs["dtype"]))
+    np.testing.assert_array_equal(got, case.expect(source, rows))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+)
+@pytest.mark.parametrize("shape", [(17,), (17, 1), (17, 33), (17, 3, 5), (17, 0)], ids=str)
+def test_every_type_and_width(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    source = rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+    rows = rng.integers(0, 17, 65)
+    kept = source.copy()
+    wanted = ["float32"] if source.dtype.kind == "f" else ["int64", "float32"]
+    for to in wanted:
+        for backend, isa in DEVICES:
+            got = gather(open_session(backend, isa), source, rows, to)
+            np.testing.assert_array_equal(got, source[rows].astype(to))
+        np.testing.assert_array_equal(_core.gather_rows(source, rows, to), source[rows].astype(to))
+    np.testing.assert_array_equal(source, kept)
+
+
+@pytest.mark.parametrize("bad", [-1, 17])
+def test_row_out_of_range(bad: int) -> None:
+    source = np.zeros((17, 3), np.float32)
+    for backend, isa in DEVICES:
+        with pytest.raises(hl.DataError, match=f"batch_gather.*{bad}"):
+            gather(open_session(backend, isa), source, np.array([0, bad]), "float32")
+
+
+def test_read_only_source() -> None:
+    source = np.arange(12, dtype=np.float32).reshape(4, 3)
+    source.setflags(write=False)
+    got = gather(open_session("cpu"), source, np.array([3, 0]), "float32")
+    np.testing.assert_array_equal(got, source[[3, 0]])
+
+
+def test_sessions_are_reused() -> None:
+    """The harness' sessions survive an error in one of their plans."""
+    (got,) = run_graph(open_session("cpu"), lambda g, ids: g.add("neg", ids), [np.ones(3)])
+    np.testing.assert_array_equal(got, -np.ones(3))
