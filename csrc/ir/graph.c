@@ -88,6 +88,16 @@ static hl_status own_text(hl_graph *graph, const char **text)
     return hl_arena_strdup(&graph->arena, *text, text);
 }
 
+static hl_status copy_doubles(hl_arena *arena, const hl_type *type, const double *values,
+                              const double **out_copy)
+{
+    const void *copy;
+    hl_type wide = {HL_DTYPE_F64, type->shape};
+    HL_TRY(copy_bytes(arena, values, count_bytes(&wide), &copy));
+    *out_copy = copy;
+    return HL_OK;
+}
+
 static hl_status clone_values(hl_graph *graph, const hl_graph *from)
 {
     HL_TRY(grow_list(&graph->values, &graph->cap_values, 0, from->n_values, sizeof(hl_value)));
@@ -96,6 +106,7 @@ static hl_status clone_values(hl_graph *graph, const hl_graph *from)
         HL_TRY(own_text(graph, &value.name));
         if (value.kind == HL_VALUE_CONST)
             HL_TRY(copy_bytes(&graph->arena, value.data, count_bytes(&value.type), &value.data));
+        if (value.wide) HL_TRY(copy_doubles(&graph->arena, &value.type, value.wide, &value.wide));
         graph->values[graph->n_values++] = value;
     }
     return HL_OK;
@@ -364,14 +375,45 @@ static bool fits_dtype(hl_dtype dtype, double number)
     return number > (kind == 'i' ? -limit - 1 : -1) && number >= -0x1p63 && number < limit;
 }
 
+static hl_status round_doubles(hl_arena *arena, const hl_type *type, const double *values,
+                               const void **out_data)
+{
+    int64_t n = hl_shape_numel(&type->shape);
+    size_t bytes = hl_dtype_bytes(type->dtype);
+    void *data;
+    HL_TRY(hl_arena_alloc(arena, n ? count_bytes(type) : 1, &data));
+    for (int64_t i = 0; i < n; i++) {
+        number_bytes number = encode_number(type->dtype, values[i]);
+        memcpy((char *)data + (size_t)i * bytes, &number, bytes);
+    }
+    *out_data = data;
+    return HL_OK;
+}
+
+hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values,
+                               hl_id *out_id)
+{
+    *out_id = HL_NONE;
+    HL_TRY(hl_shape_check(&type.shape, "constant"));
+    if (!hl_dtype_is_float(type.dtype))
+        return hl_status_set(HL_ERROR_DATA, "constant: must be of a floating type, got %s",
+                             hl_dtype_name(type.dtype));
+    hl_value value = make_leaf(HL_VALUE_CONST, type, NULL);
+    HL_TRY(round_doubles(&graph->arena, &type, values, &value.data));
+    HL_TRY(copy_doubles(&graph->arena, &type, values, &value.wide));
+    return add_value(graph, value, out_id);
+}
+
 hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id)
 {
     *out_id = HL_NONE;
     if (!fits_dtype(dtype, number))
         return hl_status_set(HL_ERROR_DATA, "constant: a number must fit in its dtype %s, got %g",
                              hl_dtype_name(dtype), number);
+    hl_type type = {dtype, hl_shape_scalar()};
+    if (hl_dtype_is_float(dtype)) return hl_graph_const_round(graph, type, &number, out_id);
     number_bytes bytes = encode_number(dtype, number);
-    return hl_graph_const(graph, (hl_type){dtype, hl_shape_scalar()}, &bytes, out_id);
+    return hl_graph_const(graph, type, &bytes, out_id);
 }
 
 bool hl_graph_number_read(const hl_graph *graph, hl_id id, double *out_number)

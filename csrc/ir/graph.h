@@ -71,6 +71,9 @@ typedef struct hl_value {
     int64_t offset;
     const char *name; /* qualified name; NULL for ACT unless the user named it */
     const void *data; /* CONST */
+    /* CONST of a floating type: what was rounded to it, for devices that compute in float64; or
+     * NULL. */
+    const double *wide;
 } hl_value;
 
 /* Persistent memory that outlives plans: "param", "grad", "m", "v", "buffer", "ema", "control" */
@@ -147,7 +150,10 @@ hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id
 hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
 /* Copies the bytes. */
 hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id);
-/* Rank-0 constant of a dtype from a double. */
+/* A constant of a floating type, rounded from doubles, which are kept for float64 devices. */
+hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values,
+                               hl_id *out_id);
+/* Rank-0 constant of a dtype from a double; a floating one keeps the double too. */
 hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id);
 /* True for a constant of one element: its value. */
 bool hl_graph_number_read(const hl_graph *graph, hl_id id, double *out_number);

@@ -127,7 +127,9 @@ static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
 {
     const hl_value *value = hl_graph_value(graph, id);
     if (value->kind != HL_VALUE_CONST || value->type.shape.rank) return false;
-    if (value->type.dtype == HL_DTYPE_F32)
+    if (value->wide)
+        *out_number = *value->wide;
+    else if (value->type.dtype == HL_DTYPE_F32)
         *out_number = *(const float *)value->data;
     else if (value->type.dtype == HL_DTYPE_F64)
         *out_number = *(const double *)value->data;
