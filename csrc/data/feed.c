@@ -18,6 +18,10 @@
 #include "base/os.h"
 #include "base/threads.h"
 
+/* Without loaders, rows are drawn for several small batches at once: the order's fast path works on
+ * hundreds of positions. */
+enum { AHEAD_ROWS = 2048 };
+
 typedef struct feed_slot {
     int64_t batch; /* that it is filled with, -1: none */
     hl_status_record error;
@@ -30,8 +34,10 @@ struct hl_feed {
     hl_permutation order; /* of the epoch */
     void *const *fields;  /* NULL: not bound */
     int32_t n_fields;
-    int64_t *rows; /* (n_slots, batch) */
-    int64_t next;  /* batch that hl_feed_next gives */
+    int64_t *rows;  /* (n_slots, batch) */
+    int64_t next;   /* batch that hl_feed_next gives */
+    int64_t *ahead; /* rows of batches [ahead_first, ahead_end); NULL: drawn batch by batch */
+    int64_t ahead_batches, ahead_first, ahead_end;
 
     /* Loader threads; all but `threads` guarded by the mutex while they run. */
     hl_mutex *mutex; /* NULL: no threads */
@@ -47,13 +53,36 @@ struct hl_feed {
 
 /* ---- one batch ------------------------------------------------------------------------------- */
 
+static void draw_rows(hl_feed *feed, int64_t batch, int64_t n_batches, int64_t *rows)
+{
+    const hl_feed_options *options = &feed->options;
+    hl_sampler_order_fill(&options->sampler, &feed->order, options->first + batch * options->batch,
+                          n_batches * options->batch, rows);
+}
+
+static void take_rows(hl_feed *feed, int64_t batch, int64_t *rows)
+{
+    int64_t n = feed->options.batch;
+    if (!feed->ahead) {
+        draw_rows(feed, batch, 1, rows);
+        return;
+    }
+    if (batch < feed->ahead_first || batch >= feed->ahead_end) {
+        int64_t left = feed->n_batches - batch;
+        feed->ahead_first = batch;
+        feed->ahead_end = batch + (left < feed->ahead_batches ? left : feed->ahead_batches);
+        draw_rows(feed, batch, feed->ahead_end - batch, feed->ahead);
+    }
+    memcpy(rows, feed->ahead + (batch - feed->ahead_first) * n, (size_t)n * sizeof *rows);
+}
+
 static hl_status fill_batch(hl_feed *feed, int64_t batch)
 {
     const hl_feed_options *options = &feed->options;
     int64_t slot = batch % options->n_slots, n = options->batch;
     int64_t *rows = feed->rows + slot * n;
     void *const *fields = feed->fields ? feed->fields + slot * feed->n_fields : NULL;
-    hl_sampler_order_fill(&options->sampler, &feed->order, options->first + batch * n, n, rows);
+    take_rows(feed, batch, rows);
     if (options->fill) return options->fill(options->context, rows, n, fields);
     if (feed->n_fields > 0) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
     return HL_OK;
@@ -168,6 +197,14 @@ static hl_status make_rows(hl_feed *feed)
     return hl_alloc(bytes, (void **)&feed->rows);
 }
 
+static hl_status make_ahead(hl_feed *feed)
+{
+    feed->ahead_batches = AHEAD_ROWS / feed->options.batch;
+    if (feed->ahead_batches < 2) return HL_OK;
+    size_t rows = (size_t)(feed->ahead_batches * feed->options.batch);
+    return hl_alloc(rows * sizeof *feed->ahead, (void **)&feed->ahead);
+}
+
 hl_status hl_feed_create(const hl_feed_options *options, hl_feed **out_feed)
 {
     *out_feed = NULL;
@@ -180,6 +217,7 @@ hl_status hl_feed_create(const hl_feed_options *options, hl_feed **out_feed)
     feed->n_batches = options->count / options->batch;
     HL_GOTO(make_rows(feed));
     if (feed->options.n_threads > 0) HL_GOTO(make_loaders(feed));
+    if (!feed->options.n_threads) HL_GOTO(make_ahead(feed));
     hl_sampler_order_init(&feed->options.sampler, 0, &feed->order);
     *out_feed = feed;
     feed = NULL;
@@ -196,6 +234,7 @@ void hl_feed_destroy(hl_feed *feed)
     hl_mutex_destroy(feed->mutex);
     hl_free(feed->threads);
     hl_free(feed->slots);
+    hl_free(feed->ahead);
     hl_free(feed->rows);
     hl_free(feed);
 }
@@ -213,6 +252,7 @@ hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
     stop_loaders(feed);
     if (epoch != feed->epoch) hl_sampler_order_init(&feed->options.sampler, epoch, &feed->order);
     feed->epoch = epoch;
+    feed->ahead_first = feed->ahead_end = 0;
     feed->next = batch;
     return feed->options.n_threads && feed->fields ? start_loaders(feed) : HL_OK;
 }
