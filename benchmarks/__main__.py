@@ -1,6 +1,6 @@
 """``make bench``: one table of ratios against PyTorch, and a JSON file in benchmarks/results.
 
-    python -m benchmarks [--rounds 5] [--seconds 1] [--threads 2] [--only NAME ...] [--out FILE]
+    python -m benchmarks [--rounds 10] [--seconds 0.5] [--threads 2] [--only NAME ...] [--out FILE]
 
 Columns: how many times as fast hotloop is as PyTorch in its default use, behind its DataLoader,
 and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks, the better of
@@ -201,8 +201,8 @@ def parse() -> argparse.Namespace:
     """The command line."""
     names = [*(w.name for w in TRAINING), FEEDING.name, "import", "gemm"]
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a slice")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a slice")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")

@@ -67,7 +67,7 @@ class _Epochs:
         """Counts the epoch; stops training when no slice is wanted."""
         self.wanted = self._slices.done(self._rows)
         if not self.wanted:
-            run.stop()
+            run.stop("completed")
 
 
 def train(workload: Workload) -> None:
@@ -87,7 +87,6 @@ def train(workload: Workload) -> None:
         enable_progress_bar=False,
         enable_checkpointing=False,
         logger=None,
-        on_interrupt="return",
     )
     epochs = _Epochs(Slices(version=hl.__version__), workload.rows)
     model = make_model(workload)
