@@ -55,33 +55,84 @@ static float sum_weights(const loss_state *loss, const float *weight)
     return HL_ROW_SUM(loss->rows.C, i, n, hl_row_load(weight + i, n));
 }
 
+/* Of each of up to HL_VL rows: the largest logit, the sum of e^(x - top), and sum_distances. */
+typedef struct row_sums {
+    float top[HL_VL], exps[HL_VL], soft[HL_VL];
+} row_sums;
+
+static void sum_rows(const loss_state *loss, const float *x, const float *weight, int64_t n,
+                     row_sums *out_sums)
+{
+    int64_t C = loss->rows.C;
+    for (int64_t i = 0; i < n; i++) {
+        float top = hl_row_max(x + i * C, C);
+        out_sums->top[i] = top;
+        out_sums->exps[i] = hl_row_exp(x + i * C, top, NULL, C);
+        if (loss->smoothing > 0) out_sums->soft[i] = sum_distances(x + i * C, weight, top, C);
+    }
+    for (int64_t i = n; i < HL_VL; i++) out_sums->exps[i] = 1;
+}
+
+/* Rows of few classes go side by side, one row a lane: a vector per class instead of a vector per
+ * row, most of which would be empty, and no way through memory between its steps. */
+enum { SHORT_ROW = 8 };
+
+static bool is_short(int64_t C)
+{
+    return C > 0 && C <= SHORT_ROW;
+}
+
+/* Where each lane's row begins; lanes beyond the last row repeat it. */
+static hl_vi short_rows_at(int64_t n, int64_t C)
+{
+    hl_vi last = hl_vi_set1((int32_t)(n - 1)), lane = hl_vi_iota();
+    return hl_vi_mul(hl_vi_select(hl_vi_lt(lane, last), lane, last), hl_vi_set1((int32_t)C));
+}
+
+static void sum_short_rows(const loss_state *loss, const float *x, const float *weight, int64_t n,
+                           row_sums *out_sums)
+{
+    int64_t C = loss->rows.C;
+    hl_vi rows = short_rows_at(n, C);
+    hl_v value[SHORT_ROW], top = value[0] = hl_v_gather(x, rows);
+    for (int64_t c = 1; c < C; c++) {
+        value[c] = hl_v_gather(x + c, rows);
+        top = hl_v_max(value[c], top);
+    }
+    hl_v exps = hl_v_zero(), soft = hl_v_zero();
+    for (int64_t c = 0; c < C; c++) {
+        exps += hl_v_exp(value[c] - top);
+        if (loss->smoothing > 0)
+            soft += weight ? hl_v_set1(weight[c]) * (top - value[c]) : top - value[c];
+    }
+    hl_v_store(out_sums->top, top);
+    hl_v_store(out_sums->exps, exps);
+    hl_v_store(out_sums->soft, soft);
+}
+
 /* Rows [first, first + n), n <= HL_VL. */
 static void run_group(const loss_state *loss, void *const *args, int64_t first, int64_t n,
                       float all_weights, const hl_launch *launch)
 {
     int64_t C = loss->rows.C;
-    const float *logits = args[0], *weight = loss->has_weight ? args[2] : NULL;
+    const float *x = (const float *)args[0] + first * C;
+    const float *weight = loss->has_weight ? args[2] : NULL;
     float *out_loss = args[loss->has_weight ? 3 : 2], *out_weight = args[loss->has_weight ? 4 : 3];
-    float sum[HL_VL], distance[HL_VL], soft[HL_VL], row_weight[HL_VL], log_sum[HL_VL];
-    bool counts[HL_VL];
+    float log_sum[HL_VL], share = loss->smoothing / (float)C;
+    row_sums sums;
+    if (is_short(C))
+        sum_short_rows(loss, x, weight, n, &sums);
+    else
+        sum_rows(loss, x, weight, n, &sums);
+    hl_v_store(log_sum, hl_v_log(hl_v_load(sums.exps)));
     for (int64_t i = 0; i < n; i++) {
-        const float *x = logits + (first + i) * C;
         int64_t t = take_target(loss, args[1], first + i, launch);
-        float top = hl_row_max(x, C);
-        sum[i] = hl_row_exp(x, top, NULL, C);
-        distance[i] = t < 0 ? 0 : top - x[t];
-        soft[i] = loss->smoothing > 0 ? sum_distances(x, weight, top, C) : 0;
-        counts[i] = t >= 0;
-        row_weight[i] = t < 0 ? 0 : weight ? weight[t] : 1;
-    }
-    for (int64_t i = n; i < HL_VL; i++) sum[i] = 1;
-    hl_v_store(log_sum, hl_v_log(hl_v_load(sum)));
-    float share = loss->smoothing / (float)C;
-    for (int64_t i = 0; i < n; i++) {
-        float hard = (1 - loss->smoothing) * row_weight[i] * (distance[i] + log_sum[i]);
-        float smooth = share * (soft[i] + all_weights * log_sum[i]);
-        out_loss[first + i] = !counts[i] ? 0 : loss->smoothing > 0 ? hard + smooth : hard;
-        out_weight[first + i] = row_weight[i];
+        float row_weight = t < 0 ? 0 : weight ? weight[t] : 1;
+        float distance = t < 0 ? 0 : sums.top[i] - x[i * C + t];
+        float value = (1 - loss->smoothing) * row_weight * (distance + log_sum[i]);
+        if (loss->smoothing > 0) value += share * (sums.soft[i] + all_weights * log_sum[i]);
+        out_loss[first + i] = t < 0 ? 0 : value;
+        out_weight[first + i] = row_weight;
     }
 }
 
@@ -121,10 +172,6 @@ static void run_grad_row(const loss_state *loss, const float *x, const float *we
     if (!is_short) dx[t] -= dloss * hard;
 }
 
-/* Rows of few classes go side by side, one row a lane: a vector per class instead of a vector per
- * row, most of which would be empty, and no way through memory between its steps. */
-enum { SHORT_ROW = 8 };
-
 static void run_short_group(const loss_state *loss, void *const *args, int64_t first, int64_t n,
                             float all_weights, const hl_launch *launch)
 {
@@ -134,17 +181,16 @@ static void run_short_group(const loss_state *loss, void *const *args, int64_t f
     float *dx = (float *)args[loss->has_weight ? 4 : 3] + first * C;
     float s = loss->smoothing, share = s / (float)C, out[SHORT_ROW][HL_VL];
     float hard[HL_VL] = {0}, scale[HL_VL] = {0}, even[HL_VL] = {0};
-    int32_t target[HL_VL], at[HL_VL];
+    int32_t target[HL_VL];
     for (int64_t i = 0; i < HL_VL; i++) {
         int64_t t = i < n ? take_target(loss, args[2], first + i, launch) : -1;
         target[i] = (int32_t)t;
-        at[i] = (int32_t)(hl_cpu_min(i, n - 1) * C);
         if (t < 0) continue;
         hard[i] = dloss[i] * (1 - s) * (weight ? weight[t] : 1);
         scale[i] = hard[i] + dloss[i] * share * all_weights;
         even[i] = dloss[i] * share;
     }
-    hl_vi classes = hl_vi_load(target), rows = hl_vi_load(at);
+    hl_vi classes = hl_vi_load(target), rows = short_rows_at(n, C);
     hl_vm counts = hl_vi_gt(classes, hl_vi_set1(-1));
     hl_v e[SHORT_ROW], top = hl_v_gather(x, rows), sum = hl_v_zero();
     for (int64_t c = 1; c < C; c++) top = hl_v_max(hl_v_gather(x + c, rows), top);
@@ -174,10 +220,10 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
     end = hl_cpu_min(end, loss->rows.R);
     if (begin >= end) return;
     float all_weights = sum_weights(loss, weight);
-    for (int64_t r = begin; C <= SHORT_ROW && r < end; r += HL_VL) {
+    for (int64_t r = begin; is_short(C) && r < end; r += HL_VL) {
         run_short_group(loss, args, r, hl_cpu_min(end - r, HL_VL), all_weights, launch);
     }
-    for (int64_t r = begin; C > SHORT_ROW && r < end; r++) {
+    for (int64_t r = begin; !is_short(C) && r < end; r++) {
         int64_t t = take_target(loss, args[2], r, launch);
         if (t < 0) {
             memset(dlogits + r * C, 0, (size_t)C * sizeof *dlogits);
