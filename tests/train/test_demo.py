@@ -1,8 +1,10 @@
 """`hotloop demo`: what it reaches, what it says, and that the lines it prints are what ran."""
 
+import fnmatch
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import hotloop as hl
@@ -100,3 +102,19 @@ def test_digits_are_the_published_ones() -> None:
     source = (Path(hl.__file__).parent / "data" / "files" / "digits.txt").read_text()
     assert digest in source
     assert "CC BY 4.0" in source
+
+
+def test_wheels_take_every_data_file_along() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    package = root / "python" / "hotloop"
+    files = [
+        path
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".so")
+    ]
+    assert any(path.name == "digits.npz" for path in files)
+    for path in files:
+        assert (path.parent / "__init__.py").exists(), f"{path}: its folder is no package"
+        assert any(fnmatch.fnmatch(path.name, p) for p in patterns), f"{path}: no pattern takes it"
