@@ -31,28 +31,67 @@ ROOT = Path(__file__).resolve().parents[2]
 ISA_FLAGS = {
     "portable": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c",
-               "-mprefer-vector-width=512"],
+    "avx512": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mprefer-vector-width=512",
+    ],
 }
-FLAGS = ["-std=gnu11", "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
-         "-fno-trapping-math", "-Icsrc", "-I."]
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-Icsrc",
+    "-I.",
+]
 
 # (form, M, N, K): the multilayer perceptrons, recurrent, attention and per-pixel layers of the
 # workloads. NN: C = A B. NT: C = A B^T, B stored (N, K). TN: C = A^T B, a weight gradient.
 SHAPES = [
-    *[("NN", *s) for s in ((64, 32, 20), (512, 128, 29), (512, 96, 128), (256, 512, 128),
-                           (5120, 512, 128), (5120, 128, 512), (15360, 128, 128),
-                           (4096, 1024, 1024), (262144, 20, 50), (262144, 50, 20),
-                           (262144, 10, 20))],
+    *[
+        ("NN", *s)
+        for s in (
+            (64, 32, 20),
+            (512, 128, 29),
+            (512, 96, 128),
+            (256, 512, 128),
+            (5120, 512, 128),
+            (5120, 128, 512),
+            (15360, 128, 128),
+            (4096, 1024, 1024),
+            (262144, 20, 50),
+            (262144, 50, 20),
+            (262144, 10, 20),
+        )
+    ],
     *[("NT", *s) for s in ((512, 512, 784), (512, 256, 512), (512, 10, 256))],
     *[("NN", *s) for s in ((512, 512, 256), (512, 256, 10), (512, 784, 512))],
     *[("TN", *s) for s in ((512, 784, 512), (256, 512, 512), (10, 256, 512))],
     *[("NT", *s) for s in ((64, 32, 20), (64, 16, 32), (64, 2, 16))],
     *[("NN", *s) for s in ((64, 16, 2), (64, 32, 16), (1, 512, 784))],
     *[("TN", *s) for s in ((32, 20, 64), (16, 32, 64), (2, 16, 64))],
-    *[("TN", *s) for s in ((29, 128, 512), (128, 96, 512), (128, 512, 5120), (512, 128, 5120),
-                           (128, 128, 15360), (1024, 1024, 4096), (50, 50, 262144),
-                           (50, 20, 262144))],
+    *[
+        ("TN", *s)
+        for s in (
+            (29, 128, 512),
+            (128, 96, 512),
+            (128, 512, 5120),
+            (512, 128, 5120),
+            (128, 128, 15360),
+            (1024, 1024, 4096),
+            (50, 50, 262144),
+            (50, 20, 262144),
+        )
+    ],
 ]
 
 
@@ -60,8 +99,20 @@ def build(isa: str, folder: Path) -> ctypes.CDLL:
     """Compiles the core and the timed loops for one instruction set."""
     library = folder / f"bench_gemm_{isa}.so"
     compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, *FLAGS, *ISA_FLAGS[isa], f"-DHL_ISA={isa}", "kernels/cpu/gemm.c",
-                    "benchmarks/gemm/bench_gemm.c", "-o", str(library)], cwd=ROOT, check=True)
+    subprocess.run(
+        [
+            compiler,
+            *FLAGS,
+            *ISA_FLAGS[isa],
+            f"-DHL_ISA={isa}",
+            "kernels/cpu/gemm.c",
+            "benchmarks/gemm/bench_gemm.c",
+            "-o",
+            str(library),
+        ],
+        cwd=ROOT,
+        check=True,
+    )
     loaded = ctypes.CDLL(str(library))
     for function in ("bench_peak", "bench_rows", "bench_tn", "bench_cblas"):
         getattr(loaded, function).restype = ctypes.c_double
@@ -93,6 +144,7 @@ def find_cblas() -> tuple[str, ctypes.c_void_p] | None:
 def make_contestants(bench, cblas, shape, torch):
     """name -> function(reps) -> seconds per run, with operands of its own kind."""
     import numpy as np
+
     form, m, n, k = shape
     rng = np.random.default_rng(0)
     a = rng.random((k, m) if form == "TN" else (m, k), dtype=np.float32) - 0.5
@@ -106,22 +158,26 @@ def make_contestants(bench, cblas, shape, torch):
     else:
         for name, pack in (("own", 0), ("own packing", 1)):
             out[name] = lambda reps, pack=pack: bench.bench_rows(
-                i64(m), i64(n), i64(k), pa, pb, pc, None, int(form == "NT"), pack, i64(reps))
+                i64(m), i64(n), i64(k), pa, pb, pc, None, int(form == "NT"), pack, i64(reps)
+            )
     if cblas:
         code = {"NN": 0, "NT": 1, "TN": 2}[form]
-        out[cblas[0]] = lambda reps: bench.bench_cblas(cblas[1], m, n, k, pa, pb, pc, code,
-                                                       i64(reps))
+        out[cblas[0]] = lambda reps: bench.bench_cblas(
+            cblas[1], m, n, k, pa, pb, pc, code, i64(reps)
+        )
     if torch:
         ta, tb, tc = (torch.from_numpy(array) for array in (a, b, c))
         ta, tb = ta.T if form == "TN" else ta, tb.T if form == "NT" else tb
 
         def run_torch(reps):
             import time
+
             torch.mm(ta, tb, out=tc)
             start = time.perf_counter()
             for _ in range(reps):
                 torch.mm(ta, tb, out=tc)
             return (time.perf_counter() - start) / reps
+
         out["torch"] = run_torch
     keep = (a, b, c)
     return out, keep
@@ -154,11 +210,17 @@ def print_row(row: dict) -> None:
     shape = f"{row['form']} {row['m']}x{row['n']}x{row['k']}"
     g = row["gflops"]
     rivals = "  ".join(f"{name} {v:6.1f}" for name, v in g.items() if not name.startswith("own"))
-    ratio = "  ratio {:5.2f} packing {:5.2f}".format(row["ratio"], row["ratio_packing"]) \
-        if row["ratio"] else ""
+    ratio = (
+        "  ratio {:5.2f} packing {:5.2f}".format(row["ratio"], row["ratio_packing"])
+        if row["ratio"]
+        else ""
+    )
     rival_share = f" (rival {row['rival_share_of_peak']:4.0%})" if rivals else ""
-    print(f"{shape:22s} own {g['own']:6.1f}  packing {g.get('own packing', g['own']):6.1f}  "
-          f"{rivals}{ratio}  of peak {row['share_of_peak']:4.0%}{rival_share}", flush=True)
+    print(
+        f"{shape:22s} own {g['own']:6.1f}  packing {g.get('own packing', g['own']):6.1f}  "
+        f"{rivals}{ratio}  of peak {row['share_of_peak']:4.0%}{rival_share}",
+        flush=True,
+    )
 
 
 def run_isa(isa: str, options: argparse.Namespace) -> list[dict]:
@@ -167,14 +229,18 @@ def run_isa(isa: str, options: argparse.Namespace) -> list[dict]:
         os.environ["OPENBLAS_CORETYPE"] = "Haswell"
     try:
         import torch
+
         torch.set_num_threads(1)
     except ImportError:
         torch = None
     with tempfile.TemporaryDirectory() as folder:
         bench, cblas = build(isa, Path(folder)), find_cblas()
-        print(f"{isa}, {platform.processor() or platform.machine()}, peak "
-              f"{max(bench.bench_peak() for _ in range(5)) / 1e9:.1f} GF/s, against "
-              f"{cblas[0] if cblas else 'nothing'}{' and torch' if torch else ''}", flush=True)
+        print(
+            f"{isa}, {platform.processor() or platform.machine()}, peak "
+            f"{max(bench.bench_peak() for _ in range(5)) / 1e9:.1f} GF/s, against "
+            f"{cblas[0] if cblas else 'nothing'}{' and torch' if torch else ''}",
+            flush=True,
+        )
         rows = []
         for shape in SHAPES:
             if options.only and options.only not in f"{shape[0]} {shape[1]}x{shape[2]}x{shape[3]}":
@@ -200,8 +266,16 @@ def main() -> None:
     for isa in options.isa:
         with tempfile.TemporaryDirectory() as folder:
             part = Path(folder) / "rows.json"
-            command = [sys.executable, __file__, "--isa", isa, "--rounds", str(options.rounds),
-                       "--json", str(part)]
+            command = [
+                sys.executable,
+                __file__,
+                "--isa",
+                isa,
+                "--rounds",
+                str(options.rounds),
+                "--json",
+                str(part),
+            ]
             subprocess.run(command + (["--only", options.only] if options.only else []), check=True)
             rows += json.loads(part.read_text())
     if options.json:
