@@ -115,12 +115,13 @@ class Trace:
         self.scalars: dict[str, Any] = {}
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
-        self._leaves: dict[int, Tensor] = {}
+        # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
+        self._leaves: dict[int, int] = {}
         self._owners: dict[int, Any] = {}
         self._assigned: dict[int, Tensor] = {}
-        self._numbers: dict[tuple[str, str], Tensor] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
         self._streams: dict[str, int] = {}
-        self._control: Tensor | None = None
+        self._control: int | None = None
         self._scope: list[str] = []
         self._watched: dict[str, dict[str, Any]] = {}
         self._detached = 0
@@ -136,11 +137,13 @@ class Trace:
         _active.reset(self._tokens.pop())
         if kind is None and not self._tokens:
             self._commit()
+        if not self._tokens:
+            self._watched.clear()
 
     def _commit(self) -> None:
         if self.training:
             for key, value in self._assigned.items():
-                self.graph.commit(self._leaves[key].id_in(self), value.id_in(self))
+                self.graph.commit(self._leaves[key], value.id_in(self))
         self._assigned.clear()
 
     # ---- values
@@ -166,8 +169,8 @@ class Trace:
         """A rank-0 constant; equal numbers are one leaf."""
         key = (dtype, repr(value))
         if key not in self._numbers:
-            self._numbers[key] = self.wrap(self.graph.number(dtype, float(value)))
-        return self._numbers[key]
+            self._numbers[key] = self.graph.number(dtype, float(value))
+        return self.wrap(self._numbers[key])
 
     def scalar(self, name: str, schedule: Any) -> Tensor:
         """A named number of the control block; ``schedule`` is kept for the trainer."""
@@ -186,13 +189,13 @@ class Trace:
                     f"{owner.qualified_name}: a trace without leaf_for has no parameters, got "
                     f"one of shape {owner.shape}"
                 )
-            self._leaves[key] = self.wrap(self._leaf_for(self, owner))
+            self._leaves[key] = self._leaf_for(self, owner)
             self._owners[key] = owner  # keeps the id valid
-        return self._leaves[key]
+        return self.wrap(self._leaves[key])
 
     def leaves(self) -> list[tuple[Any, int]]:
         """Each used parameter and buffer with its leaf's id, in the order of first use."""
-        return [(self._owners[key], leaf.id_in(self)) for key, leaf in self._leaves.items()]
+        return [(self._owners[key], leaf) for key, leaf in self._leaves.items()]
 
     def assign(self, owner: Any, value: Tensor) -> None:
         """Makes ``value`` what the owner holds after this step and what forward reads from here."""
@@ -213,8 +216,8 @@ class Trace:
     def control(self) -> Tensor:
         """The control block: the counter of random ops."""
         if self._control is None:
-            self._control = self.wrap(self.graph.control())
-        return self._control
+            self._control = self.graph.control()
+        return self.wrap(self._control)
 
     def stream(self, kind: str) -> str:
         """A stream's name that is this call site's own: module path, kind, and a count."""
