@@ -110,7 +110,10 @@ def trace_forward(
     x = unflatten(tensors, spec)
     seen: dict[str, Any] = {}
     if path is not None:
-        model.get_submodule(path)
+        try:
+            model.get_submodule(path)
+        except AttributeError as error:
+            raise ConfigError(f"outputs: must be a module's path, got {path!r}: {error}") from None
         trace.watch(path, seen)
     result = model(*x) if isinstance(x, tuple) else model(x)
     if path is not None:
