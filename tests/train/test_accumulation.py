@@ -1,0 +1,122 @@
+"""k micro-batches are the full batch: same weights, epoch losses and norms of gradients.
+
+In float64 the order of additions is all that differs; 1e-7 is the rounding of a model's weights,
+which are float32, and far below any mistake in a divisor.
+"""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from train.recipes import classes, exact, mlp, quiet, weights
+
+
+def run(X, y, batch: int, k: int, *, config=exact, model=mlp, loss="auto", weight=None, **fields):
+    """Two epochs of one window order: unshuffled, so that micro-batches tile the full batch."""
+    data = hl.DataModule.from_arrays(
+        X, y, batch_size=batch // k, shuffle=False, sample_weight=weight
+    )
+    net = model()
+    steps = []
+
+    class Watch:
+        def on_train_end(self, run):
+            steps.extend(run.runtime.session.control_log(0))
+
+    result = hl.train(
+        net,
+        data,
+        config(max_epochs=2, accumulate_grad_batches=k, loss=loss, callbacks=(Watch(),), **fields),
+    )
+    return weights(net), steps, result
+
+
+def check_same(one, other, tolerance: float) -> None:
+    (w1, log1, r1), (w2, log2, r2) = one, other
+    assert r1.steps == r2.steps
+    for name in w1:
+        np.testing.assert_allclose(w2[name], w1[name], rtol=0, atol=tolerance)
+    np.testing.assert_allclose([e[2] for e in log2], [e[2] for e in log1], rtol=0, atol=tolerance)
+    np.testing.assert_allclose(r2.history["loss"], r1.history["loss"], rtol=0, atol=tolerance)
+
+
+X, Y = classes(n=96)
+# 96 rows in windows of 32; 84 and 85: a short last window, whole micro-batches or not; 81: the
+# last micro-batch has one row
+ROWS = (96, 84, 85, 81, 65)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("n", ROWS)
+def test_equals_full_batch(n: int, k: int) -> None:
+    check_same(run(X[:n], Y[:n], 32, 1), run(X[:n], Y[:n], 32, k), 1e-7)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"class_weight": [0.2, 1.0, 3.0]},
+        {"class_weight": "balanced", "label_smoothing": 0.1},
+        {"loss": nn.CrossEntropyLoss(ignore_index=1)},
+        {"optimizer": "adamw", "weight_decay": 0.01, "lr": 1e-2},
+        {"optimizer": "sgd", "momentum": 0.9},
+        {"gradient_clip_val": 0.05},
+        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"},
+        {"ema": 0.9},
+        {"loss": lambda output, target: nn.functional.cross_entropy(output, target) * 2.0},
+        {"scheduler": "cosine", "warmup": 2},
+    ],
+    ids=str,
+)
+def test_options(fields, k: int) -> None:
+    check_same(run(X[:85], Y[:85], 32, 1, **fields), run(X[:85], Y[:85], 32, k, **fields), 1e-7)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_sample_weights(k: int) -> None:
+    weight = np.random.default_rng(0).uniform(0.1, 3, 85).astype(np.float32)
+    one = run(X[:85], Y[:85], 32, 1, weight=weight)
+    check_same(one, run(X[:85], Y[:85], 32, k, weight=weight), 1e-7)
+
+
+def test_float32() -> None:
+    """On the CPU the weights agree to fp32's rounding of 32 rows' sums over 6 steps."""
+    check_same(
+        run(X[:85], Y[:85], 32, 1, config=quiet, optimizer="sgd", lr=0.05),
+        run(X[:85], Y[:85], 32, 4, config=quiet, optimizer="sgd", lr=0.05),
+        6 * 32 * 2.0**-23,
+    )
+
+
+def test_dropout_masks_are_the_same() -> None:
+    """A sample's mask depends on its place in the window, not on the micro-batch it is in."""
+
+    def net():
+        return mlp(dropout=0.5)
+
+    check_same(run(X, Y, 32, 1, model=net), run(X, Y, 32, 4, model=net), 1e-7)
+
+
+def test_ignored_micro_batch() -> None:
+    """A micro-batch without a counted row adds nothing and divides nothing."""
+    y = Y.copy()
+    y[32:40] = -100
+    loss = nn.CrossEntropyLoss()
+    values = []
+    for k in (1, 4):
+        data = hl.DataModule.from_arrays({"x": X, "t": y}, batch_size=32 // k, shuffle=False)
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+
+            def training_step(self, batch):
+                return loss(self.body(batch["x"]["x"]), batch["x"]["t"].long())
+
+        net = Net()
+        hl.train(net, data, exact(max_epochs=1, accumulate_grad_batches=k))
+        values.append(weights(net))
+    for name in values[0]:
+        np.testing.assert_allclose(values[1][name], values[0][name], rtol=0, atol=1e-7)

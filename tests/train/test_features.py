@@ -1,0 +1,431 @@
+"""Every setting does what it says, held against training by hand in NumPy (float64)."""
+
+import math
+import time
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from train.recipes import (
+    check_line,
+    classes,
+    epochs_of,
+    exact,
+    mlp,
+    mse_gradient,
+    quiet,
+    regression,
+    start,
+    weights,
+)
+
+X, Y = regression()
+
+
+def line_run(**fields):
+    """A line by SGD: model, data, first weights, result."""
+    data = hl.DataModule.from_arrays(X, Y, batch_size=16)
+    model = nn.Linear(5, 1)
+    W, b = start(model)
+    result = hl.train(model, data, exact(**({"max_epochs": 3} | fields)))
+    return model, data, W, b, result
+
+
+def by_hand(data, W, b, epochs=3, lr=0.05, change=lambda step, lr, dW, db: (lr, dW, db)):
+    """SGD; ``change`` sees and returns each step's rate and gradients."""
+    trail = []
+    for step, (x, y) in enumerate(epochs_of(data, epochs)):
+        loss, dW, db = mse_gradient(W, b, x, y)
+        rate, dW, db = change(step, lr, dW, db)
+        W, b = W - rate * dW, b - rate * db
+        trail.append((loss, W, b))
+    return W, b, trail
+
+
+def test_plain_sgd() -> None:
+    model, data, W, b, result = line_run()
+    W, b, trail = by_hand(data, W, b)
+    check_line(model, W, b)
+    losses = np.array([t[0] for t in trail]).reshape(3, 4).mean(1)
+    np.testing.assert_allclose(result.history["loss"], losses, rtol=1e-7)
+    assert (result.epochs, result.steps, result.skipped_steps) == (3, 12, 0)
+    assert result.stop_reason == "completed"
+
+
+def test_momentum_and_decay() -> None:
+    optimizer = hl.OptimizerConfig("sgd", momentum=0.9, nesterov=True, weight_decay=0.1)
+    model, data, W, b, _ = line_run(optimizer=optimizer, decay_norm_and_bias=True)
+    mW, mb = np.zeros_like(W), np.zeros_like(b)
+    for x, y in epochs_of(data, 3):
+        _, dW, db = mse_gradient(W, b, x, y)
+        dW, db = dW + 0.1 * W, db + 0.1 * b
+        mW, mb = 0.9 * mW + dW, 0.9 * mb + db
+        W, b = W - 0.05 * (dW + 0.9 * mW), b - 0.05 * (db + 0.9 * mb)
+    check_line(model, W, b)
+
+
+def test_bias_is_not_decayed() -> None:
+    model, data, W, b, _ = line_run(weight_decay=0.3)
+    for x, y in epochs_of(data, 3):
+        _, dW, db = mse_gradient(W, b, x, y)
+        W, b = W - 0.05 * (dW + 0.3 * W), b - 0.05 * db
+    check_line(model, W, b)
+
+
+@pytest.mark.parametrize("limit", [0.3, 1e-3])
+def test_clip_by_norm(limit: float) -> None:
+    model, data, W, b, _ = line_run(gradient_clip_val=limit)
+
+    def clip(step, lr, dW, db):
+        norm = math.sqrt((dW**2).sum() + (db**2).sum())
+        scale = min(1.0, limit / (norm + 1e-6))
+        return lr, dW * scale, db * scale
+
+    check_line(model, *by_hand(data, W, b, change=clip)[:2])
+
+
+def test_clip_by_value() -> None:
+    model, data, W, b, _ = line_run(gradient_clip_val=0.2, gradient_clip_algorithm="value")
+
+    def clip(step, lr, dW, db):
+        return lr, np.clip(dW, -0.2, 0.2), np.clip(db, -0.2, 0.2)
+
+    check_line(model, *by_hand(data, W, b, change=clip)[:2])
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9])
+def test_ema(decay: float) -> None:
+    """The result and validation have the average, which starts at the initial weights."""
+    data = hl.DataModule.from_arrays(X, Y, val=(X[:20], Y[:20]), batch_size=16)
+    model = nn.Linear(5, 1)
+    W, b = start(model)
+    result = hl.train(model, data, exact(max_epochs=2, ema=decay))
+    aW, ab = W, b
+    losses = []
+    for i, (_, w, c) in enumerate(by_hand(data, W, b, 2)[2]):
+        aW, ab = decay * aW + (1 - decay) * w, decay * ab + (1 - decay) * c
+        if i % 4 == 3:
+            losses.append(mse_gradient(aW, ab, X[:20], Y[:20])[0])
+    check_line(model, aW, ab)
+    np.testing.assert_allclose(result.history["val_loss"], losses, rtol=1e-6)
+
+
+def test_param_groups() -> None:
+    groups = [{"params": "bias", "lr": 0.005}, {"params": "weight", "lr_scale": 2.0}]
+    model, data, W, b, _ = line_run(param_groups=groups)
+    for x, y in epochs_of(data, 3):
+        _, dW, db = mse_gradient(W, b, x, y)
+        W, b = W - 0.1 * dW, b - 0.005 * db
+    check_line(model, W, b)
+
+
+def test_group_decay_wins() -> None:
+    model, data, W, b, _ = line_run(param_groups=[{"params": "*", "weight_decay": 0.2}])
+    for x, y in epochs_of(data, 3):
+        _, dW, db = mse_gradient(W, b, x, y)
+        W, b = W - 0.05 * (dW + 0.2 * W), b - 0.05 * (db + 0.2 * b)
+    check_line(model, W, b)
+
+
+def test_freeze() -> None:
+    model, data, W, b, _ = line_run(freeze="weight")
+    first = b
+    for x, y in epochs_of(data, 3):
+        b = b - 0.05 * mse_gradient(W, b, x, y)[2]
+    check_line(model, W, b)
+    assert not np.allclose(first, b)
+
+
+def test_freeze_and_unfreeze() -> None:
+    Xc, yc = classes()
+    model = mlp()
+    before = weights(model)
+    hl.train(model, (Xc, yc), exact(max_epochs=2, freeze="*", unfreeze="2.bias"))
+    after = weights(model)
+    for name in before:
+        changed = not np.array_equal(before[name], after[name])
+        assert changed == (name == "2.bias"), name
+
+
+def test_frozen_by_requires_grad() -> None:
+    model = mlp()
+    model[0].requires_grad_(False)
+    before = weights(model)
+    hl.train(model, classes(), exact(max_epochs=1))
+    after = weights(model)
+    assert np.array_equal(before["0.weight"], after["0.weight"])
+    assert not np.array_equal(before["2.weight"], after["2.weight"])
+
+
+# ---------------------------------------------------------------------------- schedules
+
+SCHEDULES = [
+    {"scheduler": "constant"},
+    {"scheduler": "linear"},
+    {"scheduler": "cosine"},
+    {"scheduler": "cosine", "warmup": 3},
+    {"scheduler": "one_cycle"},
+    {"scheduler": hl.SchedulerConfig("step", step_size=1, gamma=0.5)},
+    {"scheduler": hl.SchedulerConfig("exponential", gamma=0.7)},
+]
+
+
+@pytest.mark.parametrize("fields", SCHEDULES, ids=str)
+def test_schedule_is_what_steps_use(fields) -> None:
+    """The rate of every applied step is the table's, in the log and in the weights."""
+    from hotloop.training.schedule import lr_table
+
+    model, data, W, b, result = line_run(**fields)
+    config = exact(**({"max_epochs": 3} | fields))
+    table = lr_table(config, 12, 4) * config.lr
+
+    def scheduled(step, lr, dW, db):
+        return table[step], dW, db
+
+    W, b, _ = by_hand(data, W, b, change=scheduled)
+    check_line(model, W, b)
+    np.testing.assert_allclose(result.history["lr"], table[[3, 7, 11]], rtol=1e-12)
+
+
+def test_plateau_lowers_the_rate() -> None:
+    Xr, Yr = regression(seed=3)
+    schedule = hl.SchedulerConfig("plateau", patience=0, factor=0.5, threshold=1e9)
+    data = hl.DataModule.from_arrays(Xr, Yr, val=(Xr[:10], Yr[:10]), batch_size=16)
+    result = hl.train(nn.Linear(5, 1), data, exact(max_epochs=4, scheduler=schedule))
+    rates = result.history["lr"]
+    assert rates[0] == 0.05
+    assert all(b in (a, a / 2) for a, b in zip(rates, rates[1:]))
+    assert rates[-1] < rates[0]
+
+
+# ---------------------------------------------------------------------------- ends
+
+
+def test_max_steps() -> None:
+    model, data, W, b, result = line_run(max_steps=7, max_epochs=100)
+    assert (result.steps, result.stop_reason) == (7, "max_steps")
+    for i, (x, y) in enumerate(epochs_of(data, 2)):
+        if i < 7:
+            _, dW, db = mse_gradient(W, b, x, y)
+            W, b = W - 0.05 * dW, b - 0.05 * db
+    check_line(model, W, b)
+
+
+def test_max_time() -> None:
+    began = time.perf_counter()
+    result = hl.train(mlp(), classes(3000), quiet(max_epochs=10**6, max_time=0.3, lr=1e-3))
+    assert result.stop_reason == "max_time"
+    assert 0.3 <= time.perf_counter() - began < 5
+    assert result.steps > 0
+
+
+def test_no_epochs_changes_nothing() -> None:
+    model, _, W, b, result = line_run(max_epochs=0)
+    check_line(model, W, b)
+    assert result.epochs == 0
+
+
+def test_limit_batches() -> None:
+    model, data, W, b, result = line_run(limit_batches=2, max_epochs=1)
+    for i, (x, y) in enumerate(epochs_of(data, 1)):
+        if i < 2:
+            _, dW, db = mse_gradient(W, b, x, y)
+            W, b = W - 0.05 * dW, b - 0.05 * db
+    check_line(model, W, b)
+    assert result.steps == 2
+
+
+def overfitting():
+    """Few noisy rows, a wide net: validation soon gets worse."""
+    Xc, yc = classes(60, seed=5)
+    rng = np.random.default_rng(0)
+    noisy = rng.integers(0, 3, 60)
+    return hl.DataModule.from_arrays(
+        Xc, noisy, val=(Xc[:30], rng.integers(0, 3, 30)), batch_size=16
+    )
+
+
+def test_early_stopping_restores_best() -> None:
+    data = overfitting()
+    model = mlp()
+    result = hl.train(
+        model,
+        data,
+        quiet(max_epochs=200, lr=0.02, optimizer="adam", early_stopping=5, restore_best=True),
+    )
+    losses = result.history["val_loss"]
+    assert result.stop_reason == "early_stopping"
+    assert result.epochs == len(losses) == result.best_epoch + 5
+    assert result.best_score == min(losses) == losses[result.best_epoch - 1]
+    assert hl.evaluate(model, data, split="val")["loss"] == pytest.approx(min(losses), rel=1e-6)
+
+
+def test_without_restore_best_the_last_weights_stay() -> None:
+    data = overfitting()
+    model = mlp()
+    result = hl.train(model, data, quiet(max_epochs=30, lr=0.02, optimizer="adam"))
+    last = result.history["val_loss"][-1]
+    assert last != min(result.history["val_loss"])
+    assert hl.evaluate(model, data, split="val")["loss"] == pytest.approx(last, rel=1e-6)
+
+
+def test_early_stopping_mode_and_min_delta() -> None:
+    data = overfitting()
+    stopping = hl.EarlyStopping(patience=3, min_delta=1e9)
+    result = hl.train(mlp(), data, quiet(max_epochs=50, early_stopping=stopping))
+    assert result.epochs == 4
+    upside_down = hl.EarlyStopping(patience=3, monitor="val_loss", mode="max")
+    result = hl.train(mlp(), data, quiet(max_epochs=50, lr=1e-3, early_stopping=upside_down))
+    assert result.best_score == max(result.history["val_loss"])
+
+
+def test_monitor_accuracy() -> None:
+    data = overfitting()
+    config = quiet(
+        max_epochs=10, lr=0.02, optimizer="adam", monitor="val_accuracy", restore_best=True
+    )
+    result = hl.train(mlp(), data, config)
+    assert result.best_score == max(result.history["val_accuracy"])
+
+
+def test_validation_every_few_epochs() -> None:
+    data = overfitting()
+    result = hl.train(mlp(), data, quiet(max_epochs=5, check_val_every_n_epoch=2))
+    assert [math.isnan(v) for v in result.history["val_loss"]] == [True, False, True, False, True]
+
+
+# ---------------------------------------------------------------------------- not finite
+
+
+class Explodes(nn.Module):
+    """The loss is infinite where a row's first feature is above 90."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(5, 1)
+
+    def forward(self, x):
+        return self.line(x) + hl.exp(x[:, :1])
+
+
+def spiked():
+    Xs, Ys = regression()
+    Xs = Xs.copy()
+    Xs[37, 0] = 1000.0
+    return hl.DataModule.from_arrays(Xs, Ys, batch_size=16, shuffle=False)
+
+
+def test_on_nan_stop() -> None:
+    model = Explodes()
+    result = hl.train(model, spiked(), exact(max_epochs=3, on_nan="stop"))
+    assert result.stop_reason == "nan"
+    assert result.steps == 2
+    assert all(np.isfinite(v).all() for v in weights(model).values())
+
+
+def test_on_nan_raise() -> None:
+    model = Explodes()
+    with pytest.raises(hl.NotFiniteError, match="step 3"):
+        hl.train(model, spiked(), exact(max_epochs=3, on_nan="raise"))
+    assert all(np.isfinite(v).all() for v in weights(model).values())
+
+
+def test_on_nan_skip() -> None:
+    """The bad batch changes nothing; the others are trained as if it were not there."""
+    model = Explodes()
+    W, b = weights(model)["line.weight"], weights(model)["line.bias"]
+    data = spiked()
+    result = hl.train(model, data, exact(max_epochs=2, on_nan="skip"))
+    assert (result.steps, result.skipped_steps) == (6, 2)
+    for i, (x, y) in enumerate(epochs_of(data, 2)):
+        if i % 4 != 2:
+            _, dW, db = mse_gradient(W, b, x, y - np.exp(x[:, :1]))
+            W, b = W - 0.05 * dW, b - 0.05 * db
+    after = weights(model)
+    np.testing.assert_allclose(after["line.weight"], W, rtol=1e-6)
+    np.testing.assert_allclose(after["line.bias"], b, rtol=1e-6)
+
+
+def test_a_good_model_trains_next() -> None:
+    hl.train(Explodes(), spiked(), quiet(max_epochs=1))
+    model, data, W, b, _ = line_run()
+    check_line(model, *by_hand(data, W, b)[:2])
+
+
+# ---------------------------------------------------------------------------- losses
+
+
+def cross_entropy_of(model, Xc, yc, weight=None, smoothing=0.0):
+    """From the model's own logits, in float64."""
+    logits = np.asarray(hl.predict(model, Xc), np.float64)
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    n, c = logits.shape
+    w = np.ones(c) if weight is None else np.asarray(weight, np.float64)
+    hit = -logs[np.arange(n), yc] * w[yc]
+    spread = -(logs * w).sum(1) / c
+    return (((1 - smoothing) * hit + smoothing * spread).sum()) / w[yc].sum()
+
+
+@pytest.mark.parametrize(
+    ("fields", "oracle"),
+    [
+        ({}, {}),
+        ({"class_weight": [0.5, 1.0, 2.5]}, {"weight": [0.5, 1.0, 2.5]}),
+        ({"label_smoothing": 0.2}, {"smoothing": 0.2}),
+        ({"class_weight": {0: 3.0}}, {"weight": [3.0, 1.0, 1.0]}),
+    ],
+    ids=str,
+)
+def test_classification_loss(fields, oracle) -> None:
+    """lr 0 in effect: the epoch's loss is that of the first weights."""
+    Xc, yc = classes()
+    model = mlp()
+    want = cross_entropy_of(model, Xc, yc, **oracle)
+    config = exact(max_epochs=1, lr=1e-300, **fields)
+    result = hl.train(model, hl.DataModule.from_arrays(Xc, yc, batch_size=32), config)
+    assert result.history["loss"][0] == pytest.approx(want, rel=1e-5)
+
+
+def test_balanced_class_weight() -> None:
+    Xc, yc = classes()
+    yc = np.where(np.arange(90) % 3 == 0, yc, 0)
+    counts = np.bincount(yc)
+    model = mlp()
+    want = cross_entropy_of(model, Xc, yc, weight=90 / (3 * counts))
+    data = hl.DataModule.from_arrays(Xc, yc, batch_size=32)
+    result = hl.train(model, data, exact(max_epochs=1, lr=1e-300, class_weight="balanced"))
+    assert result.history["loss"][0] == pytest.approx(want, rel=1e-5)
+
+
+def test_dict_of_losses_is_summed_and_logged() -> None:
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(5, 1)
+
+        def training_step(self, batch):
+            out = self.line(batch["x"])
+            return {
+                "fit": nn.functional.mse_loss(out, batch["y"]),
+                "size": out.square().mean() * 0.1,
+            }
+
+    result = hl.train(Net(), regression(), exact(max_epochs=2))
+    history = result.history
+    np.testing.assert_allclose(np.add(history["fit"], history["size"]), history["loss"], rtol=1e-6)
+
+
+def test_unused_parameter_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(5, 1)
+            self.spare = nn.Linear(5, 1)
+
+        def forward(self, x):
+            return self.line(x)
+
+    hl.train(Net(), regression(), quiet(max_epochs=1))
+    shown = capfd.readouterr()
+    assert "spare.weight" in shown.out + shown.err

@@ -1,0 +1,136 @@
+"""Metrics over a split against NumPy, whatever the batches; sample weights; Python metrics."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from train.recipes import classes, mlp, quiet, regression
+
+CLASSIFICATION = ("accuracy", "balanced_accuracy", "precision", "recall", "f1", "iou")
+REGRESSION = ("mse", "rmse", "mae", "r2")
+
+
+def table(y, p, n, w):
+    counts = np.zeros((n, n))
+    np.add.at(counts, (y, p), w)
+    return counts
+
+
+def class_scores(y, p, n, w):
+    t = table(y, p, n, w)
+    hit, said, real = t.diagonal(), t.sum(0), t.sum(1)
+    with np.errstate(all="ignore"):
+        per = {
+            "precision": np.nan_to_num(hit / said),
+            "recall": np.nan_to_num(hit / real),
+            "f1": np.nan_to_num(2 * hit / (said + real)),
+            "iou": np.nan_to_num(hit / (said + real - hit)),
+        }
+    seen = (said + real) > 0
+    scores = {k: v[1] if n == 2 else v[seen].mean() for k, v in per.items()}
+    scores["accuracy"] = hit.sum() / t.sum()
+    scores["balanced_accuracy"] = (hit[real > 0] / real[real > 0]).mean()
+    return scores
+
+
+def value_scores(y, p, w):
+    share = w / w.sum()
+    mse = (share[:, None] * (y - p) ** 2).sum() / y.shape[1]
+    mean = (share[:, None] * y).mean(1).sum()
+    spread = (share * ((y - mean) ** 2).mean(1)).sum()
+    return {
+        "mse": mse,
+        "rmse": mse**0.5,
+        "mae": (share * np.abs(y - p).mean(1)).sum(),
+        "r2": 1 - mse / spread,
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 7, 32, 90])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("c", [2, 3, 5])
+def test_classification(c: int, weighted: bool, batch: int) -> None:
+    X, y = classes(90, c=c)
+    w = np.random.default_rng(1).uniform(0.1, 2, 90).astype(np.float32) if weighted else None
+    model = mlp(c=c)
+    data = hl.DataModule.from_arrays(
+        X, y, val=(X, y) if w is None else (X, y, w), batch_size=batch, sample_weight=w
+    )
+    result = hl.train(model, data, quiet(max_epochs=1, metrics=CLASSIFICATION, lr=1e-2))
+    p = np.asarray(hl.predict(model, X)).argmax(1)
+    want = class_scores(y, p, c, np.ones(90) if w is None else w.astype(np.float64))
+    for name in CLASSIFICATION:
+        assert result.history[f"val_{name}"][-1] == pytest.approx(want[name], rel=1e-6), name
+    again = hl.evaluate(model, data, split="val")
+    assert again["loss"] == pytest.approx(result.history["val_loss"][-1], rel=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("k", [1, 3])
+def test_regression(k: int, weighted: bool) -> None:
+    X, y = regression(75, k=k)
+    w = np.random.default_rng(1).uniform(0.1, 2, 75).astype(np.float32) if weighted else None
+    model = hl.nn.Linear(5, k)
+    val = (X, y) if w is None else (X, y, w)
+    data = hl.DataModule.from_arrays(X, y, val=val, batch_size=16, sample_weight=w)
+    result = hl.train(model, data, quiet(max_epochs=1, metrics=REGRESSION, lr=1e-2))
+    p = np.asarray(hl.predict(model, X), np.float64)
+    want = value_scores(y.astype(np.float64), p, np.ones(75) if w is None else w.astype(np.float64))
+    for name in REGRESSION:
+        assert result.history[f"val_{name}"][-1] == pytest.approx(want[name], 1e-5, 1e-6), name
+
+
+def test_multilabel_accuracy() -> None:
+    X, _ = regression(80)
+    Y = (np.random.default_rng(0).random((80, 4)) < 0.4).astype(np.int64)
+    model = hl.nn.Linear(5, 4)
+    data = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=32)
+    result = hl.train(model, data, quiet(max_epochs=1))
+    p = np.asarray(hl.predict(model, X)) > 0
+    assert result.history["val_accuracy"][-1] == pytest.approx((p == Y).mean())
+
+
+def test_one_logit() -> None:
+    X, y = classes(80, c=2)
+    model = mlp(c=1)
+    data = hl.DataModule.from_arrays(X, y, val=(X, y), batch_size=32)
+    result = hl.train(model, data, quiet(max_epochs=2, metrics=("accuracy", "f1"), lr=1e-2))
+    p = (np.asarray(hl.predict(model, X)).ravel() > 0).astype(int)
+    want = class_scores(y, p, 2, np.ones(80))
+    assert result.history["val_accuracy"][-1] == pytest.approx(want["accuracy"])
+    assert result.history["val_f1"][-1] == pytest.approx(want["f1"])
+
+
+def test_python_metric_sees_the_whole_split() -> None:
+    X, y = classes(90)
+    seen = []
+
+    def macro_error(y_true, y_pred):
+        seen.append((y_true.copy(), y_pred.copy()))
+        return float((y_true != y_pred).mean())
+
+    model = mlp()
+    data = hl.DataModule.from_arrays(X, y, val=(X[:50], y[:50]), batch_size=16)
+    result = hl.train(model, data, quiet(max_epochs=2, metrics=(macro_error, "accuracy")))
+    assert len(seen) == 2
+    np.testing.assert_array_equal(seen[-1][0], y[:50])
+    np.testing.assert_array_equal(seen[-1][1], np.asarray(hl.predict(model, X[:50])).argmax(1))
+    error, accuracy = result.history["val_macro_error"], result.history["val_accuracy"]
+    np.testing.assert_allclose(np.add(error, accuracy), 1.0)
+
+
+def test_python_metric_of_values() -> None:
+    X, y = regression(40)
+
+    def largest(y_true, y_pred):
+        return float(np.abs(y_true - y_pred).max())
+
+    model = hl.nn.Linear(5, 1)
+    data = hl.DataModule.from_arrays(X, y, val=(X, y), batch_size=16)
+    result = hl.train(model, data, quiet(max_epochs=1, metrics=largest))
+    want = np.abs(y - hl.predict(model, X)).max()
+    assert result.history["val_largest"][-1] == pytest.approx(want, rel=1e-5)
+
+
+def test_unknown_metric_is_a_sentence() -> None:
+    with pytest.raises(hl.ConfigError, match="accuracy"):
+        hl.train(mlp(), classes(), quiet(max_epochs=1, metrics="acuracy"))
