@@ -6,6 +6,16 @@
 #include "base/alloc.h"
 #include "plan/internal.h"
 
+/* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
+static double count_flops(const hl_graph *graph, const hl_node *node)
+{
+    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return 0;
+    const hl_shape *a = hl_graph_shape(graph, node->in[0]);
+    bool trans_a = node->op == HL_OP_MATMUL && node->attrs.i[0];
+    double k = a->rank ? (double)a->dim[trans_a && a->rank > 1 ? a->rank - 2 : a->rank - 1] : 1;
+    return 2 * k * (double)hl_shape_numel(hl_graph_shape(graph, node->out));
+}
+
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
 {
     *out_info = (hl_plan_info){
@@ -16,6 +26,8 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_chains = plan->schedule.n_chains,
         .n_regions = plan->schedule.n_regions,
     };
+    for (int64_t i = 0; i < plan->graph->n_nodes; i++)
+        out_info->flops += count_flops(plan->graph, &plan->graph->nodes[i]);
     for (int64_t i = 0; i < plan->session->n_stores; i++)
         out_info->store_bytes +=
             plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);

@@ -107,16 +107,16 @@ def train(
         run = Run(model, data, config, began)
         with Interrupts() as interrupts:
             result = run.execute(interrupts)
-    return _finish(result, config)
+    return _finish(result, config, by_signal=interrupts.count > 0)
 
 
-def _finish(result: TrainResult, config: TrainingConfig) -> TrainResult:
+def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:
     if result.stop_reason == "nan" and config.on_nan == "raise":
         raise NotFiniteError(
             f"train: the loss or a gradient was not finite at step {result.steps + 1}; the model "
             "has the last finite weights. Lower lr, clip gradients or look for bad data"
         )
-    if result.stop_reason == "interrupted":
+    if by_signal:
         raises = config.on_interrupt == "raise" or (
             config.on_interrupt == "auto" and not _is_interactive()
         )
@@ -349,6 +349,9 @@ class Run:
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
         if self._val_plans and epoch % self.config.check_val_every_n_epoch == 0:
             row.update(self._validate())
+            if self._interrupts.asked:  # what it saw of the split is no measure of the model
+                self._stop_reason = "interrupted"
+                return
         row["lr"] = self._current_lr()
         row["seconds"] = time.perf_counter() - began
         self.history.append(row)
@@ -451,6 +454,7 @@ class Run:
                 done += ran
                 if collect and ran:
                     outputs.append(plan.output(0))
+            plan.abandon()
         if backup is not None:
             session.write("param", backup)
         values = self.steps.values(self._val_sums.read(session))

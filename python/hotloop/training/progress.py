@@ -105,7 +105,7 @@ class Progress:
         elif not self._quiet:
             rate = format_count(samples / max(seconds, 1e-9))
             text = "  ".join(f"{name} {value}" for name, value in shown.items())
-            show(f"epoch {epoch}/{self._epochs}  {text}  {rate} samples/s  {seconds:.2f} s")
+            show(f"epoch {epoch}/{self._epochs}  {text}  {rate} samples/s  {seconds:.3g} s")
 
     def close(self) -> None:
         """Ends a bar that was left in the middle."""
