@@ -70,6 +70,11 @@ def test_consts() -> None:
     assert (bits.dtype, bits.shape, int(bits)) == (np.uint16, (), 0x3FC0)
     assert g.const_value(g.scalar("lr")) is None
     assert g.shape(g.const(np.zeros((0, 3)))) == (0, 3)
+    rounded = g.const(np.array([0.1, 1e300]), "float32")
+    assert np.asarray(g.const_value(rounded)).tolist() == [np.float32(0.1), np.inf]
+    for array, dtype in ((np.zeros(2), "int64"), (np.zeros(2, np.float32), "float64")):
+        with pytest.raises(errors.DataError):
+            g.const(array, dtype)
 
 
 def test_scalars_scope_segment_outputs() -> None:
