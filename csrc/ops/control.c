@@ -1,18 +1,11 @@
 /* Control block moves and guarded updates of state. They change what they stand for in place, so
  * their output has the type of the operand it replaces. */
-#include "ir/control.h"
 #include "ops/need.h"
 #include "ops/ops.h"
 
-static hl_status need_control(const hl_type *type)
-{
-    hl_type control = {HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
-    return hl_need_type(type, &control, "the control block");
-}
-
 hl_status hl_infer_control(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    HL_TRY(need_control(hl_node_in(graph, node, 0)));
+    HL_TRY(hl_need_control(hl_node_in(graph, node, 0)));
     out_types[0] = *hl_node_in(graph, node, 0);
     const hl_type *other = hl_node_in(graph, node, 1);
     if (node->op == HL_OP_CONTROL_BEGIN) {
@@ -29,7 +22,7 @@ hl_status hl_infer_control(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_update(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *state = hl_node_in(graph, node, 0), *value = hl_node_in(graph, node, 1);
-    HL_TRY(need_control(hl_node_in(graph, node, 2)));
+    HL_TRY(hl_need_control(hl_node_in(graph, node, 2)));
     HL_TRY(hl_need_shape(value, &state->shape, "the value"));
     if (node->op == HL_OP_ASSIGN) HL_TRY(hl_need_dtype(value, state->dtype, "the value"));
     if (node->op == HL_OP_EMA) {

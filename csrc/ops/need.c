@@ -1,6 +1,8 @@
 /* The checks that infer functions share. */
 #include "ops/need.h"
 
+#include "ir/control.h"
+
 static hl_status fail_dtype(const char *what, const char *rule, hl_dtype got)
 {
     return hl_status_set(HL_ERROR_TRACE, "%s must be %s, got %s", what, rule, hl_dtype_name(got));
@@ -43,6 +45,12 @@ hl_status hl_need_type(const hl_type *type, const hl_type *want, const char *wha
 {
     HL_TRY(hl_need_dtype(type, want->dtype, what));
     return hl_need_shape(type, &want->shape, what);
+}
+
+hl_status hl_need_control(const hl_type *type)
+{
+    hl_type control = {HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
+    return hl_need_type(type, &control, "the control block");
 }
 
 hl_status hl_need_rank(const hl_type *type, int least, const char *what)

@@ -20,6 +20,8 @@ hl_status hl_need_shape(const hl_type *type, const hl_shape *shape, const char *
 hl_status hl_need_type(const hl_type *type, const hl_type *want, const char *what);
 hl_status hl_need_rank(const hl_type *type, int least, const char *what);
 hl_status hl_need_rank_exactly(const hl_type *type, int rank, const char *what);
+/* Of the control block's type: a kernel reads its fields, so fewer bytes would be read past. */
+hl_status hl_need_control(const hl_type *type);
 /* attrs.i[slot] as a dtype. */
 hl_status hl_need_dtype_attr(const hl_attrs *attrs, int slot, hl_dtype *out_dtype);
 /* attrs.i[slot] as an axis of the shape, made non-negative. */
