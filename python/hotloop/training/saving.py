@@ -329,7 +329,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
                 "load_state_dict"
             )
         return LoadedModel(tensors, described)
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except (HotloopError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise CheckpointError(f"load: {path} is damaged: {error}") from error
