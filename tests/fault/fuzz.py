@@ -18,7 +18,6 @@ import sys
 from typing import Any
 
 import numpy as np
-
 from hotloop import _core
 from hotloop.errors import HotloopError
 
@@ -60,6 +59,10 @@ class Fuzz:
 
     def integer(self, low: int = -4, high: int = 5) -> int:
         return self.pick(EXTREME) if self.chance(0.04) else int(self.rng.integers(low, high))
+
+    def size(self) -> int:
+        """Elements of something that is filled at once: few, or more than there can be."""
+        return self.pick((-(2**63), -1, 0, 1, 3, 8, 8, 2**62, 2**70))
 
     def number(self) -> float:
         odd = (0.0, 1.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e308, 1e-320)
@@ -172,7 +175,7 @@ class Fuzz:
         attrs = {}
         for item in op["attrs"].split():
             kind, _, rest = item.partition(":")
-            name, _, default = rest.partition("=")
+            name, _, _ = rest.partition("=")
             if not ("=" in rest and self.chance(0.5)) and self.chance(0.97):
                 attrs[name] = self.attribute(kind, name, shape)
         if self.chance(0.01):
@@ -294,9 +297,9 @@ class Fuzz:
         name = self.pick((*self.stores, "nothing"))
         rows = self.rng.integers(-1, 9, int(self.rng.integers(0, 5)))
         calls = (
-            lambda: session.read(name, self.dtype(), self.integer(), self.integer()),
+            lambda: session.read(name, self.dtype(), self.integer(), self.size()),
             lambda: session.write(name, self.fill("float32", (3,)), self.integer()),
-            lambda: session.store(name, self.dtype(), self.integer()),
+            lambda: session.store(name, self.dtype(), self.size()),
             lambda: session.copy(name, self.pick((*self.stores, "nothing"))),
             lambda: session.control_set(attempted=self.integer(), loss=self.number()),
             lambda: session.control_log(self.integer()),
@@ -305,14 +308,14 @@ class Fuzz:
             lambda: plan.window(self.chance(0.5), self.chance(0.5)),
             lambda: setattr(plan, "k", self.integer()),
             lambda: (plan.stop(), plan.abandon(), plan.run(1, 0.01)),
-            lambda: plan.feed(_core.Feed(self.integer(), self.integer(), shuffle=True)),
+            lambda: plan.feed(_core.Feed(self.size(), self.size(), shuffle=True)),
             lambda: _core.Feed(9, self.integer(), rows=rows, count=self.integer()).next_rows(),
             lambda: _core.Feed(self.integer(), 2).seek(self.integer(), self.integer()),
             lambda: _core.gather_rows(self.fill("float32", (4, 2)), rows, self.dtype()),
             lambda: _core.check_range(self.fill("int64", (3,)), self.integer(), self.integer()),
             lambda: _core.check_finite(self.fill(self.pick(("float16", "int8")), (3, 2))),
-            lambda: _core.permutation(self.integer(), "s", self.integer(), self.integer(-1, 9)),
-            lambda: _core.random_normal(self.integer(), "s", self.integer(-1, 9), 0.0, 1.0),
+            lambda: _core.permutation(self.integer(), "s", self.integer(), self.size()),
+            lambda: _core.random_normal(self.integer(), "s", self.size(), 0.0, 1.0),
         )
         for _ in range(3):
             self.attempt(self.pick(calls))
