@@ -73,6 +73,19 @@ static hl_status run_region(const hl_plan *plan, const hl_region *region, void *
     return HL_OK;
 }
 
+/* How many things the node's index chooses from. */
+static int64_t count_choices(const hl_graph *graph, const hl_node *node)
+{
+    bool is_grad = node->op == HL_OP_CROSS_ENTROPY_GRAD;
+    const hl_shape *shape = &graph->values[node->in[is_grad]].type.shape;
+    int64_t axis = 0;
+    if (is_grad || node->op == HL_OP_CROSS_ENTROPY)
+        axis = 1;
+    else if (node->op != HL_OP_BATCH_GATHER)
+        axis = node->attrs.i[0];
+    return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
+}
+
 /* An index out of range, in the words of the op that met it. */
 static hl_status check_fault(hl_plan *plan)
 {
@@ -80,10 +93,12 @@ static hl_status check_fault(hl_plan *plan)
     if (!control->error_code) return HL_OK;
     const hl_node *node = &plan->graph->nodes[control->error_code - 1];
     control->error_code = 0;
-    return hl_status_set(HL_ERROR_DATA, "%s%s%s: index out of range, got %lld at position %lld",
+    return hl_status_set(HL_ERROR_DATA,
+                         "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
+                         "at position %lld",
                          node->scope ? node->scope : "", node->scope ? ": " : "",
-                         hl_op_get(node->op)->name, (long long)control->error_value,
-                         (long long)control->error_row);
+                         hl_op_get(node->op)->name, (long long)count_choices(plan->graph, node),
+                         (long long)control->error_value, (long long)control->error_row);
 }
 
 typedef struct run_limits {
