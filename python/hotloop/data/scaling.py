@@ -55,7 +55,8 @@ def fit_standard(
     std = deviation.astype(np.float32)
     rounding = 10.0 * np.finfo(np.float64).eps * np.abs(mean)  # of a constant column's mean
     std = np.where((deviation <= rounding) | (std == 0.0), np.float32(1.0), std)
-    return mean.astype(np.float32), std.astype(np.float32)
+    # np.asarray: of a column (N,) NumPy has made scalars by now
+    return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
 def _wide_blocks(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
-from hotloop.errors import ConfigError, ShapeError
+from hotloop.errors import ConfigError, DataError, ShapeError
 from hotloop.training.fitted import exclusive, fitted_of
 from hotloop.training.runtime import Runtime, flatten, open_device, unflatten
 
@@ -192,13 +192,15 @@ def predict(
     ----------
     model : Module, TrainResult or loaded model
     data : array, tuple or dict of arrays, or DataModule
-        Of a DataModule, the test split, else the validation split.
+        As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
+        DataModule, the test split, else the validation split.
     batch_size : int, optional
         Rows at a time.
     proba : bool
-        Apply the loss's link: softmax or sigmoid.
+        Probabilities, a column per class (one column from a single logit), instead of forward's
+        output, which is logits.
     labels : bool
-        Class names instead of numbers (class ids where there are no names).
+        The likeliest class of each row: its name, or its id where classes have no names.
     outputs : str, optional
         Path of the module whose output is wanted, ``"body.2"``.
 
@@ -211,6 +213,8 @@ def predict(
     ------
     ConfigError
         If proba or labels is asked of a model that was not trained as a classifier.
+    DataError
+        If a dict lacks a column that training had.
     ShapeError
         If the data does not have the shape that the model takes.
     """
@@ -218,11 +222,13 @@ def predict(
 
     model = getattr(model, "model", model)
     fitted = fitted_of(model)
-    arrays, spec = _inputs_of(data)
+    if proba and labels:
+        raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
+    arrays, spec = _inputs_of(data, fitted)
     n = len(arrays[0])
     if any(len(a) != n for a in arrays):
         raise ShapeError(f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}")
-    _check_fields(arrays, fitted)
+    _check_fields(arrays, fitted, exactly=hasattr(model, "runner"))
     size = min(batch_size or _DEFAULT_BATCH, max(n, 1))
     parts: list[list[Array]] = []
     out_spec: Any = None
@@ -240,7 +246,7 @@ def predict(
     return result
 
 
-def _inputs_of(data: Any) -> tuple[list[Array], Any]:
+def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
     """Arrays of forward's inputs, and their structure as a tuple of arguments."""
     from hotloop.data.module import DataModule
 
@@ -253,16 +259,52 @@ def _inputs_of(data: Any) -> tuple[list[Array], Any]:
         from hotloop.data.split import nest_fields
 
         data = nest_fields(named)["x"]
-    if not isinstance(data, (tuple, Mapping)):
+    known = [name.partition(".")[2] for name, _, _ in fitted.fields] if fitted is not None else []
+    if isinstance(data, Mapping):
+        data = (_columns_of(data, known),)
+    elif known and known[0] and not known[0].isdigit():
+        raise DataError(
+            f"predict: x must be a dict of the columns {', '.join(known)} as in training, got "
+            f"{type(data).__name__}"
+        )
+    elif not isinstance(data, tuple):
         data = (data,)
-    elif isinstance(data, Mapping):
-        data = (dict(data),)
-    leaves, spec = flatten(data)
+    leaves, spec = flatten(_lists_as_arrays(data))
     return [as_input(leaf) for leaf in leaves], spec
 
 
-def _check_fields(arrays: list[Array], fitted: Any) -> None:
-    if fitted is None or len(arrays) != len(fitted.fields):
+def _lists_as_arrays(value: Any) -> Any:
+    """Nested lists are arrays, as in training; tuples and dicts are structure."""
+    if isinstance(value, list):
+        return as_input(value)
+    if isinstance(value, tuple):
+        return tuple(_lists_as_arrays(item) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _lists_as_arrays(item) for key, item in value.items()}
+    return value
+
+
+def _columns_of(columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
+    """The columns that training had, in its order: what was fitted goes by position."""
+    if not any(known):
+        return dict(columns)
+    if any(name not in columns for name in known):
+        raise DataError(
+            f"predict: x must have the columns {', '.join(known)} as in training, got "
+            f"{', '.join(map(str, columns))}"
+        )
+    return {name: columns[name] for name in known}
+
+
+def _check_fields(arrays: list[Array], fitted: Any, *, exactly: bool) -> None:
+    if fitted is None:
+        return
+    if len(arrays) != len(fitted.fields):
+        if exactly:
+            names = ", ".join(name for name, _, _ in fitted.fields)
+            raise ShapeError(
+                f"predict: must get one array for each of {names} as in training, got {len(arrays)}"
+            )
         return
     for array, (name, _, shape) in zip(arrays, fitted.fields):
         if array.shape[1:] != shape:
@@ -336,6 +378,11 @@ def evaluate(
 
     config = config or getattr(model, "config", None) or TrainingConfig()
     model = getattr(model, "model", model)
+    if hasattr(model, "runner"):
+        raise ConfigError(
+            "evaluate: needs the module, got a model loaded from a file; build the module and "
+            "load_state_dict(loaded.state_dict()), or compare predict(loaded, X) with the targets"
+        )
     if not isinstance(data, DataModule):
         data, split = as_datamodule(data, val=None), "train"
     part = data.split(split)

@@ -1,0 +1,134 @@
+"""What newcomers do: columns by name, mistakes that must end in a sentence, models after a loop."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from train.recipes import classes, mlp, quiet
+
+X, Y = classes()
+N_IN, N_OUT = X.shape[1], int(Y.max()) + 1
+
+
+class Columns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.body(hl.stack([x["age"], x["income"]], dim=1))
+
+
+@pytest.fixture(scope="module")
+def by_columns():
+    rng = np.random.default_rng(0)
+    columns = {"age": rng.uniform(20, 80, 200), "income": rng.lognormal(10, 1, 200)}
+    data = hl.DataModule.from_arrays(columns, columns["age"] / 10, standardize=True)
+    return hl.train(Columns(), data, quiet(max_epochs=2)), columns
+
+
+def test_columns_are_found_by_name(by_columns, tmp_path) -> None:
+    result, columns = by_columns
+    result.save(tmp_path / "m.safetensors")
+    turned = {"extra": columns["age"], **dict(reversed(columns.items()))}
+    for model in (result, hl.load(tmp_path / "m.safetensors")):
+        want = hl.predict(model, columns)
+        assert want.std() > 0
+        np.testing.assert_array_equal(hl.predict(model, turned), want)
+        lists = {name: column[:3].tolist() for name, column in columns.items()}
+        np.testing.assert_allclose(hl.predict(model, lists), want[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("data", [{"age": np.ones(3)}, np.ones((3, 2)), (np.ones(3), np.ones(3))])
+def test_missing_columns_are_named(by_columns, data) -> None:
+    with pytest.raises(hl.DataError, match="columns age, income as in training"):
+        hl.predict(by_columns[0], data)
+
+
+def test_standardized_columns_are_standardized(by_columns) -> None:
+    result, columns = by_columns
+    plain = Columns()
+    plain.load_state_dict(result.model.state_dict())
+    scaled = {k: ((v - v.mean()) / v.std()).astype(np.float32) for k, v in columns.items()}
+    np.testing.assert_allclose(hl.predict(plain, scaled), hl.predict(result, columns), rtol=1e-4)
+
+
+def test_nested_lists_are_arrays() -> None:
+    model = mlp()
+    want = hl.predict(model, X[:3])
+    np.testing.assert_allclose(hl.predict(model, X[:3].tolist()), want, rtol=1e-5, atol=1e-6)
+
+
+def test_after_a_loop_of_ones_own_a_model_knows_its_data(tmp_path) -> None:
+    names = np.array([f"class {i}" for i in range(N_OUT)])
+    data = hl.DataModule.from_arrays(X * 100, names[Y], standardize=True, batch_size=32)
+    model = mlp()
+    step = hl.stepper(model, quiet(max_epochs=1), data)
+    for batch in data.train_batches():
+        step.step(batch)
+    step.sync()
+    labels = hl.predict(model, X * 100, labels=True)
+    assert set(labels) <= set(names)
+    accuracy = float((labels == names[Y]).mean())
+    assert accuracy == pytest.approx(step.evaluate("train")["accuracy"], abs=1e-9)
+    hl.save(model, tmp_path / "m.safetensors")
+    loaded = hl.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(hl.predict(loaded, X * 100, labels=True), labels)
+
+
+class NoReturn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(N_IN, N_OUT)
+
+    def forward(self, x):
+        self.body(x)
+
+
+def train(model, y=Y, **fields):
+    return hl.train(model, (X, y), quiet(**fields))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: train(NoReturn()), hl.TraceError, "forward must return a tensor, .* a return?"),
+        (lambda: train(NoReturn), hl.ConfigError, "got the class NoReturn; write NoReturn"),
+        (lambda: hl.train(mlp(), X, Y), hl.ConfigError, r"train\(model, \(X, y\), config\)"),
+        (lambda: train(mlp(), Y.astype(float)), hl.ShapeError, "for classes give integers"),
+        (
+            lambda: train(nn.Linear(N_IN, 1), np.arange(len(X)) % 3),
+            hl.DataError,
+            "tells 2 classes apart, got 2 in row",
+        ),
+        (
+            lambda: train(mlp(), param_groups=[{"params": "hed", "lr": 1.0}]),
+            hl.ConfigError,
+            "param_groups: must match a parameter of the model, got 'hed'",
+        ),
+        (lambda: train(mlp(), monitor="los"), hl.ConfigError, "did you mean 'loss'"),
+        (
+            lambda: hl.predict(train(mlp()), X, proba=True, labels=True),
+            hl.ConfigError,
+            "exclude each other",
+        ),
+        (lambda: mlp().load_state_dict("m.pt"), hl.ConfigError, "got str; read the file first"),
+        (lambda: quiet(validation_split=0.2), hl.ConfigError, "val=..."),
+    ],
+)
+def test_mistake_ends_in_a_sentence(call, error, words) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_loaded_model_is_not_evaluated_or_trained(tmp_path) -> None:
+    train(mlp(), max_epochs=1).save(tmp_path / "m.safetensors")
+    loaded = hl.load(tmp_path / "m.safetensors")
+    for call in (hl.evaluate, hl.train):
+        with pytest.raises(hl.ConfigError, match="load_state_dict"):
+            call(loaded, (X, Y))
+
+
+def test_one_hot_floats_warn() -> None:
+    with pytest.warns(UserWarning, match="give y.argmax"):
+        hl.DataModule.from_arrays(X, np.eye(N_OUT, dtype=np.float32)[Y])
