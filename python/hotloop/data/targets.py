@@ -70,7 +70,7 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
     if isinstance(y, dict):
         raise DataError(
             f"{label}: one array of targets is needed, got a dict of {', '.join(map(str, y))}; "
-            "put the others into X and use them in training_step"
+            "make them columns of one float array and take them apart in training_step"
         )
     raw = read_raw(y, label)
     if raw.ndim == 0:
@@ -102,6 +102,8 @@ def _squeeze(array: Array) -> Array:
 
 def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
     if array.dtype.kind == "f" or (like is not None and like.kind == "float"):
+        if like is None:
+            _warn_of_one_hot(array, label, "values (mean squared error)")
         return Targets(array, "float", "float32")
     array = _squeeze(array)
     if array.size == 0:
@@ -112,7 +114,7 @@ def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
         return Targets(array, "class", "int64", [False, True], 2)
     low, high = int(array.min()), int(array.max())
     if array.ndim == 2 and low >= 0 and high <= 1 and (like is None or like.kind != "class"):
-        _warn_of_one_hot(array, label)
+        _warn_of_one_hot(array, label, f"{array.shape[1]} separate yes-or-no questions")
         return Targets(array, "multilabel", "float32")
     if low < 0 or high >= _MOST_CLASSES:
         _refuse_labels(array, label, low, high)
@@ -135,11 +137,13 @@ def _refuse_labels(array: Array, label: str, low: int, high: int) -> None:
     )
 
 
-def _warn_of_one_hot(array: Array, label: str) -> None:
-    if (array.sum(axis=1) == 1).all():
+def _warn_of_one_hot(array: Array, label: str, kind: str) -> None:
+    if array.ndim != 2 or array.shape[1] < 2:
+        return
+    if ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all():
         warnings.warn(
-            f"{label}: every row has exactly one 1. It is trained as {array.shape[1]} separate "
-            "yes-or-no questions; for one choice out of several give y.argmax(1)",
+            f"{label}: every row has exactly one 1. By default it is trained as {kind}; for one "
+            "choice out of several give y.argmax(1)",
             stacklevel=2,
         )
 

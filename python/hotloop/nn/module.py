@@ -12,6 +12,7 @@ per batch; the errors name what to use.
 from __future__ import annotations
 
 import inspect
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -442,6 +443,7 @@ class Module:
         ConfigError
             With ``strict``, if keys are missing or unexpected; all are listed.
         """
+        _check_state(state_dict)
         own = dict(self._state_items())
         missing = [key for key in own if key not in state_dict]
         unexpected = [key for key in state_dict if key not in own]
@@ -633,3 +635,14 @@ class Module:
         if not lines:
             return f"{self._get_name()}()"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _check_state(state: object) -> None:
+    if isinstance(state, Mapping):
+        return
+    fix = ""
+    if isinstance(state, str | os.PathLike):
+        fix = "; read the file first: safetensors.numpy.load_file(path), torch.load(path)"
+    raise ConfigError(
+        f"load_state_dict: must be a dict from names to arrays, got {type(state).__name__}{fix}"
+    )

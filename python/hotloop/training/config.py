@@ -595,6 +595,8 @@ def _reject_config(value: object) -> NoReturn:
     if isinstance(value, (TrainerConfig, Part)):
         part = "trainer" if isinstance(value, TrainerConfig) else value._label
         fix = f"write TrainingConfig({part}=...)"
+    elif hasattr(value, "__array__") or isinstance(value, (list, tuple)):
+        fix = "inputs and targets go together: train(model, (X, y), config)"
     reject("training_config", "must be a TrainingConfig", value, fix)
 
 

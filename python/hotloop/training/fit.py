@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hotloop import _core
+from hotloop._suggest import did_you_mean
 from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig, monitor_mode
@@ -51,9 +52,12 @@ def train(
     ----------
     model : Module
         Trained in place: it has the new weights when this returns. A model that was trained
-        before goes on from its weights; ``model.reset()`` starts over.
+        before goes on from its weights; ``model.reset()`` starts over. Where it defines
+        ``training_step(self, batch)``, that makes the loss: a tensor, or a dict of tensors, which
+        are summed and logged by name. ``batch`` is a dict of "x", as ``forward`` takes it, "y"
+        and, with sample weights, "weight".
     datamodule : DataModule, or a tuple (X, y)
-        What to train on.
+        What to train on. Of a tuple with 50 rows or more, a fifth validates.
     training_config : TrainingConfig, optional
         How. Without it, the defaults.
     resume : None
@@ -87,10 +91,7 @@ def train(
 
     began = time.perf_counter()
     if not isinstance(model, Module):
-        raise ConfigError(
-            f"train: model must be a hotloop.nn.Module, got {type(model).__name__}; write "
-            "train(model, data, config)"
-        )
+        _refuse_model(model)
     if datamodule is None:
         raise ConfigError("train: data is missing; give a DataModule or a tuple (X, y)")
     if resume not in (None, "auto", False):
@@ -132,6 +133,15 @@ def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)
 
 
+def _refuse_model(value: object) -> NoReturn:
+    got, fix = type(value).__name__, "write train(model, data, config)"
+    if isinstance(value, type):
+        got, fix = f"the class {value.__name__}", f"write {value.__name__}(...) to make a model"
+    elif hasattr(value, "state_dict"):
+        fix = "build the module and load_state_dict the values"
+    raise ConfigError(f"train: model must be a hotloop.nn.Module, got {got}; {fix}")
+
+
 class Run:
     """One call of ``train``.
 
@@ -157,6 +167,7 @@ class Run:
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._samples = 0
         self._best: float | None = None
+        self._monitor: str | None = None
         self._best_epoch: int | None = None
         self._bad_rounds = 0
         self._val_sums = Sums("val")
@@ -500,13 +511,17 @@ class Run:
         if monitor not in row:
             if self._val_plans and not any(name.startswith("val_") for name in row):
                 return  # no validation in this epoch
-            raise ConfigError(f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}")
+            near = did_you_mean(monitor, row)
+            raise ConfigError(
+                f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}{near}"
+            )
         value = row[monitor]
         if self._plateau is not None:
             factor = self._plateau.update(value)
             self.runtime.session.control_set(factor=[factor])
         if self._is_better(value, monitor, stopping.min_delta if stopping else 0.0):
             self._best, self._best_epoch, self._bad_rounds = value, self.epoch, 0
+            self._monitor = monitor
             if config.restore_best:
                 self._keep_best()
             return
@@ -557,6 +572,7 @@ class Run:
             config=self.config,
             device=self.device.name,
             state=None,
+            monitor=self._monitor,
             best_score=self._best,
             best_epoch=self._best_epoch,
             stop_reason=self._stop_reason or "completed",

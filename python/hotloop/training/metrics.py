@@ -157,9 +157,11 @@ def match_shape(target: Tensor, output: Tensor) -> Tensor:
         return target
     if target.numel() == output.numel() and target.shape[:1] == output.shape[:1]:
         return target.reshape(output.shape)
+    fix = "check the last layer's size"
+    if target.ndim == 1 and output.ndim == 2:
+        fix = "for one value per row end in Linear(..., 1), for classes give integers as targets"
     raise ShapeError(
-        f"target: must have the output's shape {output.shape}, got {target.shape}; "
-        "check the last layer's size"
+        f"target: must have the output's shape {output.shape}, got {target.shape}; {fix}"
     )
 
 

@@ -38,6 +38,10 @@ class History(dict[str, list[float]]):
             yield {name: column[i] for name, column in self.items()}
 
 
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 class TrainResult:
     """The trained model and how training went.
 
@@ -47,8 +51,10 @@ class TrainResult:
         With its best weights where ``restore_best`` asks for them, else its last.
     history : History
         ``loss``, ``val_loss``, metrics (``val_accuracy``), ``lr``, ``epoch``, by epoch.
+    monitor : str or None
+        What decided which weights are best: "val_loss".
     best_score : float or None
-        Best value of the monitored quantity.
+        Its best value.
     best_epoch : int or None
         Epoch (from 1) that reached it.
     best_path, last_path : str or None
@@ -91,6 +97,7 @@ class TrainResult:
         self.history = history
         self.config = config
         self.device = device
+        self.monitor: str | None = facts["monitor"]
         self.best_score: float | None = facts["best_score"]
         self.best_epoch: int | None = facts["best_epoch"]
         self.best_path: str | None = None
@@ -107,10 +114,12 @@ class TrainResult:
         self._state = state
 
     def __repr__(self) -> str:
-        best = "" if self.best_score is None else f", best_score={self.best_score:.4g}"
+        best = ""
+        if self.best_score is not None:
+            best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch}"
         return (
-            f"TrainResult({self.stop_reason} after {self.epochs} epochs, {self.steps} steps, "
-            f"{self.seconds:.2f} s on {self.device}{best})"
+            f"TrainResult({self.stop_reason} after {_count(self.epochs, 'epoch')}, "
+            f"{_count(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
         )
 
     def to_pandas(self) -> pd.DataFrame:

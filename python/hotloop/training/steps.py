@@ -10,7 +10,7 @@ from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.training.losses import Loss, check_scalar, resolve_loss
 from hotloop.training.metrics import Metric, PythonMetric, resolve_metrics
-from hotloop.training.patterns import matches
+from hotloop.training.patterns import matches, select
 from hotloop.training.runtime import Runtime, Sums, call_model, flatten, gather_batch
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Steps:
     no_grad : list of str
         Parameters that the loss does not reach, after ``train_graph``.
     n_outputs : int or None
-        Classes that the model has outputs for, where the loss is cross-entropy.
+        Classes that the outputs tell apart, where the loss is cross-entropy: 2 of a single logit.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Steps:
             output = None
         else:
             output = call_model(self.runtime.model, batch["x"])
+            self._check_output(output)
             if self.loss is None:
                 self.loss = resolve_loss(
                     self.config, self.data.target_kind, output, self._class_weight
@@ -85,6 +86,8 @@ class Steps:
             logits = flatten(output)[0][0]
             if self.loss.link == "softmax" and logits.ndim == 2:
                 self.n_outputs = logits.shape[1]
+            elif self.loss.link == "sigmoid" and logits.numel() == logits.shape[0]:
+                self.n_outputs = 2
             made = self.loss(output, batch.get("y"), batch.get("weight"))
         what = "training_step" if self._user_step is not None else "loss"
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
@@ -93,6 +96,20 @@ class Steps:
         for name, loss in losses.items():
             check_scalar(loss, f"{what} {name!r}" if len(losses) > 1 else what)
         return losses, output
+
+    def _check_output(self, output: Any) -> None:
+        """forward returned tensors, so that losses and metrics need not ask."""
+        from hotloop.graph.symbolic import Tensor
+
+        leaves = flatten(output)[0]
+        strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+        if strange or not leaves:
+            got = type(strange[0]).__name__ if strange else "nothing in it"
+            fix = "; has it a return?" if output is None else ""
+            raise TraceError(
+                f"{type(self.runtime.model).__name__}: forward must return a tensor, or a tuple "
+                f"or dict of tensors, got {got}{fix}"
+            )
 
     def _add_losses(self, trace: Trace, sums: Sums, losses: dict[str, Tensor], rows: int) -> None:
         """Each term's sum and denominator, so that an epoch's mean divides once."""
@@ -168,6 +185,9 @@ class Steps:
         config = self.config
         optimizer = config.optimizer_config
         segments: list[tuple[int, int, float, float]] = []
+        names = [name for name, _ in self.runtime.model.named_parameters()]
+        for group in config.param_groups or ():
+            select("param_groups", group.params, names)  # each pattern means something
         for slot in self.runtime.layout.trainable:
             begin, end = slot.offset, slot.offset + slot.size
             scale, decay = 1.0, float(optimizer.weight_decay or 0.0)
