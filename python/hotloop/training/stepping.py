@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig
-from hotloop.training.fitted import exclusive
+from hotloop.training.fitted import exclusive, remember
 from hotloop.training.runtime import Runtime, Sums, open_device
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
@@ -39,12 +39,15 @@ def stepper(
     Returns
     -------
     Stepper
+        ``step(batch)`` trains on a batch, ``evaluate(split)`` scores, ``sync()`` gives the weights
+        to the model: before it, the model has those that it began with.
 
     Examples
     --------
     >>> step = hl.stepper(net, hl.TrainingConfig(lr=1e-3), data)  # doctest: +SKIP
     >>> for batch in data.train_batches():  # doctest: +SKIP
     ...     print(step.step(batch)["loss"])
+    >>> step.sync()  # doctest: +SKIP
     """
     from hotloop.data.module import as_datamodule
 
@@ -82,6 +85,10 @@ class Stepper:
         self._runtime.session.write("table", np.asarray(table))
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
+
+    def __repr__(self) -> str:
+        done = self._runtime.session.control()["applied"]
+        return f"Stepper({type(self.model).__name__}, {done} of {self._total} steps)"
 
     def _plan(self, rows: int) -> tuple[_core.Plan, dict[str, npt.NDArray[Any]]]:
         """The plan for batches of ``rows``: its sources are buffers that ``step`` fills."""
@@ -167,8 +174,12 @@ class Stepper:
         return self._steps.values(sums.read(self._runtime.session))
 
     def sync(self) -> Module:
-        """Writes the weights to the model and returns it."""
+        """Writes the weights to the model and returns it.
+
+        With them goes what the data taught, as after ``train``: class names, standardisation.
+        """
         self._runtime.download()
+        remember(self.model, self._data, self._steps.loss)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:
