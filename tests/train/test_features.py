@@ -1,5 +1,6 @@
 """Every setting does what it says, held against training by hand in NumPy (float64)."""
 
+import itertools
 import math
 import time
 
@@ -195,7 +196,7 @@ def test_plateau_lowers_the_rate() -> None:
     result = hl.train(nn.Linear(5, 1), data, exact(max_epochs=4, scheduler=schedule))
     rates = result.history["lr"]
     assert rates[0] == 0.05
-    assert all(b in (a, a / 2) for a, b in zip(rates, rates[1:]))
+    assert all(b in (a, a / 2) for a, b in itertools.pairwise(rates))
     assert rates[-1] < rates[0]
 
 
@@ -238,7 +239,7 @@ def test_limit_batches() -> None:
 
 def overfitting():
     """Few noisy rows, a wide net: validation soon gets worse."""
-    Xc, yc = classes(60, seed=5)
+    Xc, _ = classes(60, seed=5)
     rng = np.random.default_rng(0)
     noisy = rng.integers(0, 3, 60)
     return hl.DataModule.from_arrays(

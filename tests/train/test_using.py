@@ -233,9 +233,13 @@ import hashlib, numpy as np, hotloop as hl
 from hotloop import nn
 from train.recipes import classes, quiet
 X, Y = classes(2000, 33, 5)
-body = [nn.Linear(33, 65), nn.BatchNorm1d(65), nn.ReLU(), nn.Dropout(0.2), nn.Linear(65, 65), nn.LayerNorm(65), nn.GELU()]
-model = nn.Sequential(*body, nn.Linear(65, 5))
-hl.train(model, hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=100), quiet(max_epochs=3, optimizer="adamw", lr=1e-2, gradient_clip_val=1.0, ema=0.9))
+model = nn.Sequential(
+    nn.Linear(33, 65), nn.BatchNorm1d(65), nn.ReLU(), nn.Dropout(0.2),
+    nn.Linear(65, 65), nn.LayerNorm(65), nn.GELU(), nn.Linear(65, 5),
+)
+data = hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=100)
+config = quiet(max_epochs=3, optimizer="adamw", lr=1e-2, gradient_clip_val=1.0, ema=0.9)
+hl.train(model, data, config)
 h = hashlib.sha256()
 for v in model.state_dict().values(): h.update(v.tobytes())
 print(h.hexdigest())

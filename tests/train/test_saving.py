@@ -1,0 +1,266 @@
+"""save and load: the same predictions without the class, and damaged files that are refused."""
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from train.recipes import classes, mlp, quiet, regression, same_bits
+
+X, Y = classes()
+
+
+class Two(nn.Module):
+    """Two inputs by name, a normalisation, two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.norm = nn.LayerNorm(6)
+        self.head = nn.Linear(10, 3)
+
+    def forward(self, x):
+        return self.head(hl.cat([self.norm(x["values"]), self.table(x["id"])], 1))
+
+
+def fitted(kind: str):
+    """A trained model and inputs."""
+    if kind == "classes":
+        names = np.array(["ant", "bee", "cat"])[Y]
+        model, data = mlp(norm=True, dropout=0.3), (X, names)
+    elif kind == "columns":
+        ids = np.arange(90) % 7
+        model, data = Two(), ({"values": X, "id": ids}, Y)
+    elif kind == "values":
+        model, data = nn.Linear(5, 2), regression(60, k=2)
+    else:
+        model = mlp(norm=True)
+        data = hl.DataModule.from_arrays(X * 50 + 7, Y, batch_size=32, standardize=True)
+        hl.train(model, data, quiet(max_epochs=2, lr=1e-2))
+        return model, X * 50 + 7
+    hl.train(model, data, quiet(max_epochs=2, lr=1e-2))
+    return model, data[0]
+
+
+@pytest.mark.parametrize("kind", ["classes", "columns", "values", "standardized"])
+def test_round_trip(kind: str, tmp_path: Path) -> None:
+    model, inputs = fitted(kind)
+    path = tmp_path / "net.safetensors"
+    hl.save(model, path)
+    loaded = hl.load(path)
+    assert same_bits(loaded.state_dict(), model.state_dict())
+    np.testing.assert_allclose(
+        hl.predict(loaded, inputs), hl.predict(model, inputs), rtol=1e-5, atol=1e-6
+    )
+    if kind == "classes":
+        assert list(hl.predict(loaded, inputs, labels=True)) == list(
+            hl.predict(model, inputs, labels=True)
+        )
+        np.testing.assert_allclose(
+            hl.predict(loaded, inputs, proba=True), hl.predict(model, inputs, proba=True), atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 90, 256, 257, 600])
+def test_any_number_of_rows(n: int, tmp_path: Path) -> None:
+    model, inputs = fitted("classes")
+    rows = np.resize(inputs, (n, 6))
+    hl.save(model, tmp_path / "a")
+    got = hl.predict(hl.load(tmp_path / "a"), rows)
+    np.testing.assert_allclose(got, hl.predict(model, rows), rtol=1e-5, atol=1e-6)
+
+
+def test_saving_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    model, _ = fitted("classes")
+    hl.save(model, tmp_path / "a")
+    hl.save(model, tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_safetensors_reads_it(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    model, _ = fitted("classes")
+    hl.save(model, tmp_path / "a.safetensors")
+    read = load_file(tmp_path / "a.safetensors")
+    assert same_bits(dict(sorted(read.items())), dict(sorted(model.state_dict().items())))
+
+
+def test_untrained_model_has_values_only(tmp_path: Path) -> None:
+    model = mlp()
+    hl.save(model, tmp_path / "a")
+    with pytest.raises(hl.CheckpointError, match="untrained"):
+        hl.load(tmp_path / "a")
+
+
+def test_cannot_write(tmp_path: Path) -> None:
+    model, _ = fitted("classes")
+    with pytest.raises(hl.CheckpointError):
+        hl.save(model, tmp_path / "no" / "such" / "folder")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(hl.CheckpointError):
+        hl.save(model, tmp_path / "folder")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(hl.CheckpointError):
+        hl.load(tmp_path / "none")
+    assert issubclass(hl.CheckpointError, OSError)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a good file."""
+    model, _ = fitted("classes")
+    path = tmp_path_factory.mktemp("saved") / "good"
+    hl.save(model, path)
+    return path.read_bytes()
+
+
+def refuse(path: Path, data: bytes) -> None:
+    """The file is refused as such, or is a model that predicts: nothing else."""
+    path.write_bytes(data)
+    try:
+        model = hl.load(path)
+        hl.predict(model, X[:3])
+    except hl.HotloopError:
+        return
+    except ValueError as error:  # proba of a class list that lost its names, say
+        raise AssertionError(f"not one of hotloop's errors: {error!r}") from error
+
+
+def test_truncated(saved: bytes, tmp_path: Path) -> None:
+    """Cut at every 97th byte and around each boundary."""
+    header = 8 + struct.unpack("<Q", saved[:8])[0]
+    cuts = {*range(0, len(saved), 97), *range(12), header - 1, header, header + 1, len(saved) - 1}
+    for cut in sorted(cuts):
+        path = tmp_path / "cut"
+        path.write_bytes(saved[:cut])
+        with pytest.raises(hl.CheckpointError):
+            hl.load(path)
+
+
+def test_longer(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    path.write_bytes(saved + b"x")
+    with pytest.raises(hl.CheckpointError):
+        hl.load(path)
+
+
+def with_description(saved: bytes, change) -> bytes:
+    """The file with its metadata changed."""
+    size = struct.unpack("<Q", saved[:8])[0]
+    header = json.loads(saved[8 : 8 + size])
+    described = json.loads(header["__metadata__"]["hotloop"])
+    described = change(described)
+    header["__metadata__"]["hotloop"] = (
+        described if isinstance(described, str) else json.dumps(described)
+    )
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + saved[8 + size :]
+
+
+def set_at(place: list, value):
+    """A change that puts a value at a place of the description, or removes it (...)."""
+
+    def change(described):
+        at = described
+        for key in place[:-1]:
+            at = at[key]
+        if value is ...:
+            del at[place[-1]]
+        else:
+            at[place[-1]] = value
+        return described
+
+    return change
+
+
+DAMAGE = {
+    "no json": lambda d: "{",
+    "a list": lambda d: [],
+    "a number": lambda d: 7,
+    "null": lambda d: None,
+    "format": set_at(["format"], 99),
+    "no graphs": set_at(["graphs"], ...),
+    "graphs null": set_at(["graphs"], None),
+    "graphs a number": set_at(["graphs"], 5),
+    "no fitted": set_at(["fitted"], ...),
+    "fitted null": set_at(["fitted"], None),
+    "no fields": set_at(["fitted", "fields"], ...),
+    "fields null": set_at(["fitted", "fields"], None),
+    "batch a text": set_at(["graphs", 0, "batch"], "many"),
+    "batch negative": set_at(["graphs", 0, "batch"], -1),
+    "batch 0": set_at(["graphs", 0, "batch"], 0),
+    "batch huge": set_at(["graphs", 0, "batch"], 2**62),
+    "no nodes": set_at(["graphs", 0, "nodes"], []),
+    "nodes null": set_at(["graphs", 0, "nodes"], None),
+    "unknown op": set_at(["graphs", 0, "nodes", 0, "op"], "system"),
+    "op a list": set_at(["graphs", 0, "nodes", 0, "op"], []),
+    "internal op": set_at(["graphs", 0, "nodes", 0, "op"], "assign"),
+    "input unknown": set_at(["graphs", 0, "nodes", 0, "inputs"], [10**6]),
+    "inputs texts": set_at(["graphs", 0, "nodes", 0, "inputs"], ["a"]),
+    "too many inputs": set_at(["graphs", 0, "nodes", 0, "inputs"], [0] * 1000),
+    "outputs too many": set_at(["graphs", 0, "nodes", 0, "outputs"], [1, 2, 3, 4]),
+    "attrs null": set_at(["graphs", 0, "nodes", 0, "attrs"], None),
+    "attr unknown": set_at(["graphs", 0, "nodes", 0, "attrs"], {"evil": 1}),
+    "no leaves": set_at(["graphs", 0, "leaves"], []),
+    "leaf kind": set_at(["graphs", 0, "leaves", 0, "kind"], "thing"),
+    "leaf shape": set_at(["graphs", 0, "leaves", 0, "shape"], [-5]),
+    "leaf shape huge": set_at(["graphs", 0, "leaves", 0, "shape"], [2**62, 2**62]),
+    "leaf shape text": set_at(["graphs", 0, "leaves", 0, "shape"], "abc"),
+    "leaf dtype": set_at(["graphs", 0, "leaves", 0, "dtype"], "complex64"),
+    "leaf name": set_at(["graphs", 0, "leaves", 1, "name"], "nobody"),
+    "outputs unknown": set_at(["graphs", 0, "outputs"], [10**9]),
+    "outputs texts": set_at(["graphs", 0, "outputs"], ["x"]),
+    "out spec": set_at(["graphs", 0, "out"], {"dict": 5}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_tampered_description(damage: str, saved: bytes, tmp_path: Path) -> None:
+    refuse(tmp_path / "bad", with_description(saved, DAMAGE[damage]))
+
+
+MUST_REFUSE = [
+    "no json", "a list", "a number", "null", "format", "no graphs", "graphs null", "no fitted",
+    "unknown op", "internal op", "input unknown", "leaf kind", "outputs unknown",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", MUST_REFUSE)
+def test_refused_at_load(damage: str, saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(with_description(saved, DAMAGE[damage]))
+    with pytest.raises(hl.CheckpointError):
+        hl.load(path)
+
+
+def test_random_bytes(saved: bytes, tmp_path: Path) -> None:
+    """One byte of the header changed: refused, or still a model; never anything else."""
+    rng = random.Random(1)
+    size = struct.unpack("<Q", saved[:8])[0]
+    for _ in range(400):
+        at = rng.randrange(8 + size)
+        data = bytearray(saved)
+        data[at] = rng.randrange(256)
+        refuse(tmp_path / "bad", bytes(data))
+
+
+def test_foreign_safetensors(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"w": np.zeros(3, np.float32)}, tmp_path / "other")
+    with pytest.raises(hl.CheckpointError, match="not written by hotloop"):
+        hl.load(tmp_path / "other")
+
+
+def test_a_good_file_loads_after_bad_ones(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "good"
+    path.write_bytes(saved)
+    assert hl.predict(hl.load(path), X).shape == (90, 3)
