@@ -100,8 +100,8 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
     *out_entry = hl_session_find(session, name);
     if (!*out_entry) return hl_status_set(HL_ERROR_CONFIG, "session: no store is named %s", name);
     if (first < 0 || n < 0 || first > (*out_entry)->n || n > (*out_entry)->n - first)
-        return hl_status_set(HL_ERROR_SHAPE, "store %s: has elements 0..%lld, got %lld..%lld", name,
-                             (long long)(*out_entry)->n, (long long)first, (long long)(first + n));
+        return hl_status_set(HL_ERROR_SHAPE, "store %s: has %lld elements, got %lld from %lld on",
+                             name, (long long)(*out_entry)->n, (long long)n, (long long)first);
     return HL_OK;
 }
 
