@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from hotloop.errors import ShapeError, TraceError
+from hotloop.errors import DataError, ShapeError, TraceError
 from hotloop.graph import dtypes
 
 if TYPE_CHECKING:
@@ -167,9 +167,15 @@ class Trace:
 
     def number(self, dtype: str, value: float) -> Tensor:
         """A rank-0 constant; equal numbers are one leaf."""
+        try:
+            wide = float(value)
+        except OverflowError:
+            raise DataError(
+                f"constant: a number must fit in its dtype {dtype}, got an int beyond float64"
+            ) from None
         key = (dtype, repr(value))
         if key not in self._numbers:
-            self._numbers[key] = self.graph.number(dtype, float(value))
+            self._numbers[key] = self.graph.number(dtype, wide)
         return self.wrap(self._numbers[key])
 
     def scalar(self, name: str, schedule: Any) -> Tensor:

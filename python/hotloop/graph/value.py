@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hotloop._suggest import did_you_mean
-from hotloop.errors import ShapeError, TraceError
+from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.dtypes import DType
 
@@ -209,6 +209,13 @@ class Value:
         raise TraceError(
             f"x[...] = value: a tensor cannot be changed in place, got shape {self.shape}; use "
             "hl.where, hl.cat, x.index_copy(dim, index, rows) or x.scatter(dim, index, src)"
+        )
+
+    def register_hook(self, *args: Any) -> NoReturn:
+        """Refused: gradients exist only inside the training step."""
+        raise ConfigError(
+            "register_hook: hooks are not run (forward is recorded once and then runs from C); "
+            "use the configuration's clipping, or detach()"
         )
 
     def __getattr__(self, name: str) -> Any:

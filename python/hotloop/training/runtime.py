@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
-from hotloop.errors import ConfigError, DeviceError
+from hotloop.errors import ConfigError, DeviceError, TraceError
 from hotloop.graph.trace import Trace, trace_twice
 from hotloop.nn.layout import Layout
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
 
-__all__ = ["Runtime", "Sums", "flatten", "open_device", "unflatten"]
+__all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
 
 
 def open_device(accelerator: str, precision: str) -> _core.Device:
@@ -57,6 +57,26 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
         leaves = [leaf for items, _ in parts for leaf in items]
         return leaves, {type(value).__name__: [spec for _, spec in parts]}
     return [value], None
+
+
+def check_output(model: Module, output: Any) -> None:
+    """forward returned tensors, so that nothing that uses them needs to ask.
+
+    Raises
+    ------
+    TraceError
+    """
+    from hotloop.graph.symbolic import Tensor
+
+    leaves = flatten(output)[0]
+    strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    if strange or not leaves:
+        got = type(strange[0]).__name__ if strange else "nothing in it"
+        fix = "; has it a return?" if output is None else ""
+        raise TraceError(
+            f"{type(model).__name__}: forward must return a tensor, or a tuple or dict of tensors, "
+            f"got {got}{fix}"
+        )
 
 
 def unflatten(leaves: Sequence[Any], spec: Any) -> Any:
