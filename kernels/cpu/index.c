@@ -93,7 +93,7 @@ static void copy_row(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, 4);
     } else if (bytes == 8) {
         memcpy(dst, src, 8);
-    } else {
+    } else if (bytes > 0) { /* an empty row may lie nowhere */
         memcpy(dst, src, bytes);
     }
 }
