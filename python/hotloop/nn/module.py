@@ -85,6 +85,11 @@ class Module:
             except HotloopError as error:
                 self._locate(error)
                 raise
+            except RecursionError:
+                raise TraceError(
+                    f"{type(self).__name__}: forward must come to an end, got a module that calls "
+                    "itself again and again"
+                ) from None
         trace.saw(path, result)
         return result
 
@@ -191,6 +196,11 @@ class Module:
         self.add_module(name, module)
 
     def _adopt(self, name: str, module: Module | None) -> None:
+        if module is not None and any(inner is self for inner in module.modules()):
+            raise ConfigError(
+                f"module {name}: a module must not contain itself, got the "
+                f"{type(self).__name__} it is put into"
+            )
         self._modules[name] = module
         if module is None:
             return

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
 from hotloop.training.fitted import exclusive, fitted_of
-from hotloop.training.runtime import Runtime, flatten, open_device, unflatten
+from hotloop.training.rules import whole
+from hotloop.training.runtime import Runtime, check_output, flatten, open_device, unflatten
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -120,6 +121,7 @@ def trace_forward(
         if path not in seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
         result = seen[path]
+    check_output(model, result)
     leaves, out_spec = flatten(result)
     for leaf in leaves:
         trace.graph.output(leaf.id_in(trace))
@@ -229,7 +231,8 @@ def predict(
     if any(len(a) != n for a in arrays):
         raise ShapeError(f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}")
     _check_fields(arrays, fitted, exactly=hasattr(model, "runner"))
-    size = min(batch_size or _DEFAULT_BATCH, max(n, 1))
+    wanted = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
+    size = min(wanted, max(n, 1))
     parts: list[list[Array]] = []
     out_spec: Any = None
     with exclusive(model, "predict"):

@@ -11,7 +11,7 @@ from hotloop.graph.loss_parts import loss_terms
 from hotloop.training.losses import Loss, check_scalar, resolve_loss
 from hotloop.training.metrics import Metric, PythonMetric, resolve_metrics
 from hotloop.training.patterns import matches, select
-from hotloop.training.runtime import Runtime, Sums, call_model, flatten, gather_batch
+from hotloop.training.runtime import Runtime, Sums, call_model, check_output, flatten, gather_batch
 
 if TYPE_CHECKING:
     from hotloop import _core
@@ -78,7 +78,7 @@ class Steps:
             output = None
         else:
             output = call_model(self.runtime.model, batch["x"])
-            self._check_output(output)
+            check_output(self.runtime.model, output)
             if self.loss is None:
                 self.loss = resolve_loss(
                     self.config, self.data.target_kind, output, self._class_weight
@@ -96,20 +96,6 @@ class Steps:
         for name, loss in losses.items():
             check_scalar(loss, f"{what} {name!r}" if len(losses) > 1 else what)
         return losses, output
-
-    def _check_output(self, output: Any) -> None:
-        """forward returned tensors, so that losses and metrics need not ask."""
-        from hotloop.graph.symbolic import Tensor
-
-        leaves = flatten(output)[0]
-        strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        if strange or not leaves:
-            got = type(strange[0]).__name__ if strange else "nothing in it"
-            fix = "; has it a return?" if output is None else ""
-            raise TraceError(
-                f"{type(self.runtime.model).__name__}: forward must return a tensor, or a tuple "
-                f"or dict of tensors, got {got}{fix}"
-            )
 
     def _add_losses(self, trace: Trace, sums: Sums, losses: dict[str, Tensor], rows: int) -> None:
         """Each term's sum and denominator, so that an epoch's mean divides once."""
