@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, in processes of their own: acknowledged at once, nothing lost, handlers back."""
+"""Ctrl-C and SIGTERM, in processes of their own: acknowledged, nothing lost, handlers back."""
 
 import os
 import signal
