@@ -21,6 +21,7 @@ from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_s
 from hotloop.training.metrics import PythonMetric
 from hotloop.training.progress import Progress, format_bytes, format_count, header_lines, show
 from hotloop.training.result import History, TrainResult
+from hotloop.training.rules import items
 from hotloop.training.runtime import Runtime, Sums, open_device
 from hotloop.training.schedule import PlateauState, count_steps, lr_table
 from hotloop.training.signals import Interrupts
@@ -101,7 +102,8 @@ def train(
         )
     config = TrainingConfig.resolve(training_config, overrides)
     if callbacks:
-        config = config.replace(callbacks=tuple(config.callbacks) + tuple(callbacks))
+        given = items("callbacks", callbacks, "a list of callbacks")
+        config = config.replace(callbacks=(*config.callbacks, *given))
     config.check_supported()
     data = as_datamodule(datamodule)
     with exclusive(model, "train"):
