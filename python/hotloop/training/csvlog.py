@@ -1,7 +1,8 @@
 """The "csv" logger: one row per epoch in ``<output_dir>/<number>/metrics.csv``.
 
-Each run takes the next free number. The file is written anew after every epoch, by the atomic
-writer, so that a reader never sees half a row and a new column gets its header.
+Each run takes the next free number. The file is written anew by the atomic writer, so that a
+reader never sees half a row and a new column gets its header; once a second at most, and at the
+end, for a durable write takes longer than many an epoch.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import time
 from typing import TYPE_CHECKING
 
 from hotloop import _core
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from hotloop.training.result import History
 
 __all__ = ["CsvLog"]
+
+_SECONDS_BETWEEN = 1.0
+_SHARE = 0.02  # of the time at most, where a write takes long
 
 
 class CsvLog:
@@ -37,6 +42,7 @@ class CsvLog:
 
     def __init__(self, output_dir: str) -> None:
         self.path: str | None = None
+        self._due = time.perf_counter() + _SECONDS_BETWEEN
         try:
             os.makedirs(output_dir, exist_ok=True)
             taken = [int(name) for name in os.listdir(output_dir) if name.isdecimal()]
@@ -51,9 +57,10 @@ class CsvLog:
         except OSError as error:
             show(f"hotloop: warning: no CSV log, {output_dir!r} cannot be used: {error}")
 
-    def write(self, history: History) -> None:
-        """The whole history."""
-        if self.path is None:
+    def write(self, history: History, *, last: bool = False) -> None:
+        """The whole history, where it is time for it or training ends."""
+        began = time.perf_counter()
+        if self.path is None or not history or not (last or began >= self._due):
             return
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -65,3 +72,5 @@ class CsvLog:
         except CheckpointError as error:
             show(f"hotloop: warning: the CSV log stops here: {error}")
             self.path = None
+        now = time.perf_counter()
+        self._due = now + max(_SECONDS_BETWEEN, (now - began) / _SHARE)

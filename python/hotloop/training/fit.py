@@ -337,6 +337,8 @@ class Run:
                 self._run_epoch()
         finally:
             self._progress.close()
+            if self._csv is not None:
+                self._csv.write(self.history, last=True)
         return self._conclude()
 
     def _call(self, name: str) -> None:

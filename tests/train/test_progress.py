@@ -1,0 +1,76 @@
+"""What is shown and logged while training: header, lines, bar, CSV."""
+
+import csv
+import io
+import re
+import sys
+
+import hotloop as hl
+import pytest
+from hotloop.training.progress import Progress, format_seconds, header_lines
+from train.recipes import classes, mlp
+
+ROW = {"epoch": 1.0, "loss": 1.5, "val_loss": 0.25, "lr": 1e-3, "seconds": 0.01}
+
+
+def test_lines_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("auto", 120)
+    for epoch, loss in ((1, 1.5), (12, 0.123456), (120, 1e-5)):
+        progress.begin_epoch(epoch, 1000)
+        progress.end_epoch(epoch, {**ROW, "loss": loss}, 0.01, 1000)
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.index("val_loss") for line in lines[:2]] == [
+        len("epoch   1/120  loss 1.5      ")
+    ] * 2
+    assert re.match(r"epoch 120/120  loss 1e-05 .* lr 0.001 .* 100 k samples/s .* 10 ms$", lines[2])
+
+
+@pytest.mark.parametrize(("epochs", "most"), [(50, 50), (500, 50)])
+def test_bar_keeps_lines_of_short_runs(epochs: int, most: int, monkeypatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = Progress(True, epochs)
+    for epoch in range(1, epochs + 1):
+        progress.begin_epoch(epoch, 10)
+        progress.advance(10, {"loss": 1.0})
+        progress.end_epoch(epoch, ROW, 0.01, 10)
+    progress.close()
+    shown = re.findall(r"epoch +(\d+)/\d+  loss", stream.getvalue())
+    assert (shown[0], shown[-1]) == ("1", str(epochs))
+    assert len(shown) <= most if epochs > 50 else len(shown) == most
+
+
+def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    hl.train(mlp(), classes(), max_epochs=2, logger=None, enable_progress_bar=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_header_keeps_to_100_columns() -> None:
+    facts = [("name", "v" * n) for n in (30, 40, 20, 70, 5)]
+    text = header_lines(facts)
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert " ".join(text.split()) == "hotloop: " + " | ".join(f"{n} {v}" for n, v in facts)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00123, "1.2 ms"), (0.0123, "12 ms"), (0.9999, "1 s"), (59.9, "59.9 s"), (75, "1 min 15 s")],
+)
+def test_seconds(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_csv_has_every_epoch_and_few_writes(tmp_path, monkeypatch) -> None:
+    from hotloop import _core
+
+    writes = []
+    real = _core.write_file
+    monkeypatch.setattr(_core, "write_file", lambda *a: (writes.append(a[0]), real(*a))[1])
+    result = hl.train(
+        mlp(), classes(), max_epochs=300, output_dir=tmp_path, enable_progress_bar=False
+    )
+    (path,) = tmp_path.glob("*/metrics.csv")
+    rows = list(csv.DictReader(path.open()))
+    assert [float(row["loss"]) for row in rows] == result.history["loss"]
+    assert 1 <= len(writes) <= 2 + result.seconds
