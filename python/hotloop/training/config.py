@@ -130,10 +130,12 @@ class TrainingConfig:
         Linear warmup: steps (int), ratio of all steps (float below 1) or ``"5 epochs"``. The
         schedule one_cycle has its own and ignores the default; any other value is an error there.
     loss : str, module, callable or dict
-        "auto" decides by the targets; otherwise a loss's name, a loss module, a function
-        ``(output, target)``, or a dict of those, which is summed.
+        "auto" decides by the targets; otherwise a name ("cross_entropy", "bce", "mse", "l1",
+        "huber", "poisson_nll", ...), a loss module, a function ``(output, target)``, or a dict of
+        those, which is summed.
     metrics : str, callable, or list or dict of them
-        What validation computes besides the loss.
+        What validation computes besides the loss: "accuracy", "balanced_accuracy", "precision",
+        "recall", "f1", "iou", "mse", "rmse", "mae", "r2", or a function ``(y_true, y_pred)``.
     label_smoothing : float
         For cross-entropy, in [0, 1).
     class_weight : "balanced", sequence or dict, optional
@@ -192,7 +194,7 @@ class TrainingConfig:
     restore_best : bool
         Whether the model ends with its best weights.
     output_dir : str or path
-        Where logs and checkpoints go.
+        Where logs go.
     save_top_k : int
         How many of the best checkpoints are kept; -1 is all.
     save_last : bool
@@ -214,11 +216,12 @@ class TrainingConfig:
     overfit_batches : int or float, optional
         Train and validate on these few batches of the training data.
     logger : "csv" or None
-        Where values are logged.
+        "csv" writes the history to ``<output_dir>/<number>/metrics.csv``.
     enable_progress_bar : "auto" or bool
-        "auto" shows a bar in terminals and notebooks, lines elsewhere.
+        "auto" shows a line per epoch, and in terminals and notebooks a bar. False shows nothing,
+        header and summary included.
     enable_checkpointing : bool
-        Whether checkpoints are written.
+        Of no effect: this version writes no checkpoints, only ``result.save``.
     enable_model_summary : bool
         Whether the model's layers are printed at the start.
     callbacks : list

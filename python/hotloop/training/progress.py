@@ -1,24 +1,28 @@
 """What a user sees while training: a header, a bar or lines, and sentences that matter.
 
-One bar per epoch in terminals and notebooks (tqdm), one line per epoch elsewhere. Text goes to
-stderr, as tqdm's does, so that a script's output stays its own.
+A line per epoch, and in terminals and notebooks one bar for the run (tqdm). Text goes to stderr, so
+that a script's output stays its own; in a notebook, which paints stderr as errors, to stdout.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["Progress", "format_bytes", "format_count", "show"]
+__all__ = ["Progress", "format_bytes", "format_count", "format_seconds", "header_lines", "show"]
 
 _SHOWN_FIRST = ("loss", "val_loss")
 _HIDDEN = {"epoch", "seconds", "lr"}
+_ALWAYS_SHOWN = 50
+_SECONDS_BETWEEN_LINES = 0.2
+_COLUMNS = 100
 
 
 def show(text: str) -> None:
     """A sentence to the user."""
-    print(text, file=sys.stderr, flush=True)
+    print(text, file=_stream(), flush=True)
 
 
 def format_count(n: float) -> str:
@@ -37,6 +41,19 @@ def format_bytes(n: int) -> str:
     return f"{n} bytes"
 
 
+def format_seconds(seconds: float) -> str:
+    """``0.0123`` as ``12 ms``, ``75.2`` as ``1 min 15 s``."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.2g} ms" if seconds < 0.00995 else f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _stream() -> TextIO:
+    return sys.stdout if _is_notebook() else sys.stderr
+
+
 def _is_notebook() -> bool:
     shell = sys.modules.get("IPython")
     if shell is None:
@@ -47,6 +64,9 @@ def _is_notebook() -> bool:
 
 class Progress:
     """The bar or the lines of one run.
+
+    With a bar, an epoch's line stands above it; of more than 50 epochs, five lines a second at most
+    and the last: a model that trains a thousand epochs a minute would bury all else.
 
     Parameters
     ----------
@@ -62,6 +82,8 @@ class Progress:
         bar = enabled is True or _is_notebook() or sys.stderr.isatty()
         self._use_bar = bar and not self._quiet
         self._bar: Any = None
+        self._held = ""  # the line of an epoch that came too soon after another
+        self._due = 0.0
 
     @property
     def is_quiet(self) -> bool:
@@ -72,48 +94,79 @@ class Progress:
         """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples."""
         if not self._use_bar:
             return
-        from tqdm.auto import tqdm
-
-        self._bar = tqdm(
-            total=samples,
-            desc=f"epoch {epoch}/{self._epochs}",
-            unit="sample",
-            unit_scale=True,
-            leave=True,
-            file=sys.stderr,
-            dynamic_ncols=True,
-        )
+        if self._bar is None:
+            self._bar = _open_bar(self._epochs * samples)
+        self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
 
     def advance(self, samples: int, values: dict[str, float]) -> None:
         """Adds samples; shows loss, lr and the like."""
         if self._bar is None:
             return
-        self._bar.update(samples)
         self._bar.set_postfix(
             {name: f"{value:.4g}" for name, value in values.items()}, refresh=False
         )
+        self._bar.update(samples)
 
     def end_epoch(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> None:
         """Closes the epoch with its values."""
+        if self._quiet:
+            return
+        self._held = self._line(epoch, row, seconds, samples)
+        now = time.perf_counter()
+        if self._bar is None or self._epochs <= _ALWAYS_SHOWN or now >= self._due:
+            self._flush()
+            self._due = now + _SECONDS_BETWEEN_LINES
+
+    def _line(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> str:
         values = {**{k: row[k] for k in _SHOWN_FIRST if k in row}, **row}
-        shown = {k: f"{v:.4g}" for k, v in values.items() if k not in _HIDDEN}
-        shown["lr"] = f"{row['lr']:.3g}"
-        if self._bar is not None:
-            self._bar.set_postfix(shown, refresh=True)
-            self._bar.close()
-            self._bar = None
-        elif not self._quiet:
-            rate = format_count(samples / max(seconds, 1e-9))
-            text = "  ".join(f"{name} {value}" for name, value in shown.items())
-            show(f"epoch {epoch}/{self._epochs}  {text}  {rate} samples/s  {seconds:.3g} s")
+        shown = [f"{k} {v:<7.4g}" for k, v in values.items() if k not in _HIDDEN]
+        shown.append(f"lr {row['lr']:<8.3g}")
+        shown.append(f"{format_count(samples / max(seconds, 1e-9)):>6} samples/s")
+        shown.append(f"{format_seconds(row['seconds']):>6}")
+        return f"epoch {epoch:>{len(str(self._epochs))}}/{self._epochs}  {'  '.join(shown)}"
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        if self._bar is None:
+            show(self._held)
+        else:
+            type(self._bar).write(self._held, file=_stream())
+        self._held = ""
 
     def close(self) -> None:
-        """Ends a bar that was left in the middle."""
+        """Ends the bar; the last epoch's line is shown in any case."""
+        self._flush()
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _open_bar(samples: int) -> Any:
+    import warnings
+
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)  # a notebook without widgets has a text bar
+        from tqdm.auto import tqdm
+
+    return tqdm(
+        total=samples,
+        unit="sample",
+        unit_scale=True,
+        leave=False,  # its lines stay
+        file=_stream(),
+        dynamic_ncols=True,
+    )
 
 
 def header_lines(facts: Sequence[tuple[str, str]]) -> str:
-    """``name value`` pairs in one line, separated by " | "."""
-    return "hotloop: " + " | ".join(f"{name} {value}".strip() for name, value in facts)
+    """``name value`` pairs, separated by " | ", in lines of at most 100 columns."""
+    lines = ["hotloop:"]
+    for i, (name, value) in enumerate(facts):
+        fact = f"{name} {value}".strip() + (" |" if i + 1 < len(facts) else "")
+        if len(lines[-1]) + 1 + len(fact) > _COLUMNS:
+            lines.append("        ")
+        lines[-1] += " " + fact
+    return "\n".join(lines)
