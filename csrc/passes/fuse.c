@@ -353,9 +353,8 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
             return HL_OK;
         }
     if (is_number(graph, value)) {
-        const hl_value *v = hl_graph_value(graph, value);
-        double number =
-            v->type.dtype == HL_DTYPE_F64 ? *(const double *)v->data : *(const float *)v->data;
+        double number;
+        hl_graph_number_read(graph, value, &number);
         return emit(e, value, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number}, out_reg);
     }
     hl_node_id p = producer_of(graph, value);
