@@ -188,7 +188,7 @@ static bool is_row_wise_in_chain(const memory_state *m, hl_id root, int32_t step
         const hl_node *node = &m->graph->nodes[other->node];
         for (int32_t j = 0; j < node->n_in; j++)
             if (find_root(m, node->in[j]) == root && other->req.rows &&
-                !(other->req.row_in >> j & 1))
+                !hl_kernel_reads_rows(&other->req, j))
                 return false;
     }
     return true;
@@ -254,7 +254,8 @@ static void sort_blocks(block *blocks, int64_t n)
         }
 }
 
-/* Lowest offset at which no placed block that lives at the same time lies. */
+/* Lowest offset at which no placed block that lives at the same time lies; HL_NONE: beyond 63
+ * bits. */
 static int64_t find_offset(const memory_state *m, int64_t n_placed, const block *b)
 {
     int64_t offset = 0;
@@ -265,11 +266,17 @@ static int64_t find_offset(const memory_state *m, int64_t n_placed, const block 
             if (overlap(p->life, b->life) && offset < p->offset + p->bytes &&
                 p->offset < offset + b->bytes) {
                 offset = p->offset + p->bytes;
+                if (offset > INT64_MAX - b->bytes) return HL_NONE;
                 moved = true;
             }
         }
     }
     return offset;
+}
+
+static hl_status fail_overflow(void)
+{
+    return hl_status_set(HL_ERROR_MEMORY, "plan: out of memory: activations overflow 2**63 bytes");
 }
 
 static hl_status place_blocks(memory_state *m)
@@ -302,6 +309,7 @@ static hl_status place_blocks(memory_state *m)
     for (int64_t i = 0; i < m->n_blocks; i++) {
         block *b = &m->blocks[i];
         b->offset = find_offset(m, i, b);
+        if (b->offset == HL_NONE) return fail_overflow();
         if (b->offset + b->bytes > most) most = b->offset + b->bytes;
         if (b->value != HL_NONE)
             m->out->places[b->value].offset = b->offset;
@@ -312,8 +320,7 @@ static hl_status place_blocks(memory_state *m)
     m->out->thread_scratch = most;
     if (__builtin_add_overflow(most, m->out->thread_stride * m->device->n_threads,
                                &m->out->arena_bytes))
-        return hl_status_set(HL_ERROR_MEMORY,
-                             "plan: out of memory: activations overflow 2**63 bytes");
+        return fail_overflow();
     return HL_OK;
 }
 

@@ -19,6 +19,8 @@
 /* Measured on a 3.7 GHz core: handing a region to a pool that spins costs about a microsecond. */
 static const double SERIAL_NS = 4000.0;
 static const double BLOCK_NS = 3000.0;
+/* A run looks at the clock and the keyboard between regions only. */
+static const double REGION_NS = 10e6;
 enum { BLOCKS_PER_THREAD = 4, BLOCK_BYTES = 256 * 1024, LOOKAHEAD = 256 };
 
 typedef struct sched_state {
@@ -64,8 +66,6 @@ static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
         return a == b;
     /* Scalars move in CONTROL_BEGIN alone, before anything that reads them. */
     if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return false;
-    if (hl_graph_dtype(graph, a) == HL_DTYPE_U8 || hl_graph_dtype(graph, b) == HL_DTYPE_U8)
-        return true;
     int64_t nx = hl_shape_numel(&x->type.shape), ny = hl_shape_numel(&y->type.shape);
     return x->offset < y->offset + ny && y->offset < x->offset + nx;
 }
@@ -175,7 +175,7 @@ static int32_t find_chain(const sched_state *s, hl_node_id id, int32_t region)
         hl_id root = view_root(s->graph, node->in[j]);
         const hl_value *v = hl_graph_value(s->graph, root);
         if (v->kind != HL_VALUE_ACT || s->region_of[v->node] != region) continue;
-        if (!(req->row_in >> j & 1) || !is_row_wise_output(s, root)) return JOIN_NO;
+        if (!hl_kernel_reads_rows(req, j) || !is_row_wise_output(s, root)) return JOIN_NO;
         if (chain != JOIN_NEW && chain != s->chain_of[v->node]) return JOIN_NO;
         chain = s->chain_of[v->node];
     }
@@ -221,14 +221,15 @@ static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t c
 }
 
 /* The next node to run: one that joins the open region if there is one near, else the first that is
- * ready. */
+ * ready, however many updates that wait for their readers stand before it. */
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
 {
     hl_node_id first = HL_NONE;
     int seen = 0;
     while (s->first_open < s->graph->n_nodes && s->state[s->first_open] == 2) s->first_open++;
-    for (int64_t i = s->first_open; i < s->graph->n_nodes && seen < LOOKAHEAD; i++) {
+    for (int64_t i = s->first_open; i < s->graph->n_nodes; i++) {
         if (s->graph->nodes[i].segment > segment) break;
+        if (seen >= LOOKAHEAD && first != HL_NONE) break;
         if (s->state[i] == 2) continue;
         seen++;
         if (s->n_waits[i]) continue;
@@ -248,6 +249,7 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
 static void build_segment(sched_state *s, hl_segment segment)
 {
     int32_t region = HL_NONE, chain;
+    double cost = 0; /* of the open region */
     s->out->segment_first[segment] = s->out->n_regions;
     for (;;) {
         hl_node_id id = pick_node(s, segment, region, &chain);
@@ -257,9 +259,12 @@ static void build_segment(sched_state *s, hl_segment segment)
             region = s->out->n_regions++;
             s->out->regions[region] = (hl_region){0};
             chain = JOIN_NEW;
+            cost = 0;
         }
         if (chain == JOIN_NEW) chain = open_chain(s, region, req->rows);
         append_step(s, id, region, chain);
+        cost += req->row_cost * (double)req->rows / s->device->n_threads;
+        if (cost > REGION_NS) region = HL_NONE;
     }
     s->out->segment_first[segment + 1] = s->out->n_regions;
 }
@@ -298,8 +303,9 @@ static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
 {
     const hl_node *node = &graph->nodes[step->node];
     int64_t bytes = 0;
-    for (int32_t j = 0; j < node->n_in && j < 64; j++)
-        if (step->req.row_in >> j & 1) bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
+    for (int32_t j = 0; j < node->n_in; j++)
+        if (hl_kernel_reads_rows(&step->req, j))
+            bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
     for (int32_t j = 0; j < node->n_out; j++)
         if (step->req.row_out >> j & 1) bytes += (int64_t)hl_value_bytes(graph, node->out + j);
     return bytes;
@@ -313,7 +319,10 @@ static void cut_chain(const sched_state *s, hl_chain *chain, bool serial)
         hl_step *step = &s->out->steps[chain->first_step + i];
         step->rows_per_block_row = step->req.rows / chain->rows;
         int64_t grain = step->req.grain / gcd(step->req.grain, step->rows_per_block_row);
-        chain->grain = chain->grain / gcd(chain->grain, grain) * grain;
+        /* Grains without a common multiple below the chain's rows leave one block. */
+        if (__builtin_mul_overflow(chain->grain / gcd(chain->grain, grain), grain, &chain->grain) ||
+            chain->grain > chain->rows)
+            chain->grain = chain->rows;
         cost += step->req.row_cost * (double)step->req.rows;
         bytes += step_row_bytes(s->graph, step);
     }
