@@ -6,6 +6,13 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
+static hl_status reshape_to(hl_graph *graph, hl_id value, const hl_shape *shape, hl_id *out_value)
+{
+    hl_attrs attrs = {.n_dims = shape->rank};
+    for (int32_t d = 0; d < shape->rank; d++) attrs.dims[d] = shape->dim[d];
+    return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
+}
+
 /* ---- float64 --------------------------------------------------------------------------------- */
 
 static bool is_other_float(hl_dtype dtype)
@@ -90,6 +97,30 @@ static hl_status find_guard(hl_graph *graph, hl_segment segment, hl_id *out_guar
     return hl_graph_control(graph, out_guard);
 }
 
+/* A commit of another commit's target (two states that change places) would have each update wait
+ * for the other: it takes a copy, which is made before either. */
+static bool is_overwritten(const hl_graph *graph, int64_t commit, hl_id value)
+{
+    const hl_value *v = hl_graph_value(graph, value);
+    while (v->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[v->node].op)->flags & HL_OP_VIEW)
+        v = hl_graph_value(graph, graph->nodes[v->node].in[0]);
+    if (v->kind != HL_VALUE_PARAM && v->kind != HL_VALUE_STATE) return false;
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (i != commit && graph->commits[i].segment == graph->commits[commit].segment &&
+            hl_graph_value(graph, graph->commits[i].target)->store == v->store)
+            return true;
+    return false;
+}
+
+static hl_status copy_value(hl_graph *graph, hl_id *value)
+{
+    hl_shape shape = *hl_graph_shape(graph, *value), flat = hl_shape_1d(hl_shape_numel(&shape));
+    hl_attrs axis = {.i = {0}};
+    HL_TRY(reshape_to(graph, *value, &flat, value));
+    HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, value, 1, &axis, value));
+    return reshape_to(graph, *value, &shape, value);
+}
+
 hl_status hl_pass_guard(hl_graph *graph)
 {
     for (int64_t i = 0; i < graph->n_commits; i++) {
@@ -103,6 +134,7 @@ hl_status hl_pass_guard(hl_graph *graph)
         HL_TRY(find_guard(graph, commit.segment, &in[2]));
         graph->segment = commit.segment;
         graph->scope = NULL;
+        if (is_overwritten(graph, i, in[1])) HL_TRY(copy_value(graph, &in[1]));
         HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
                             &graph->commits[i].value));
         graph->commits[i].added = false;
@@ -177,13 +209,6 @@ static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segm
     hl_attrs attrs = {.i = {trans}};
     graph->segment = segment;
     return hl_graph_add(graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, out_pack);
-}
-
-static hl_status reshape_to(hl_graph *graph, hl_id value, const hl_shape *shape, hl_id *out_value)
-{
-    hl_attrs attrs = {.n_dims = shape->rank};
-    for (int32_t d = 0; d < shape->rank; d++) attrs.dims[d] = shape->dim[d];
-    return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
 }
 
 /* The RELU that alone reads this value, or HL_NONE. */
