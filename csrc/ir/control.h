@@ -39,7 +39,8 @@ typedef struct hl_control {
     int64_t micro_row; /* first sample of the current micro-batch in its window */
     int64_t n_micro;   /* micro-batches done in the window */
     int32_t apply;     /* of the current step, valid from CONTROL_APPLY on */
-    int32_t window_ok; /* no micro-batch of the window had a non-finite loss */
+    int32_t window_ok; /* no micro-batch of the window had a non-finite loss or an index out of
+                          range; 1 between windows */
     int32_t stopped;   /* latched: no later step changes anything */
     int32_t nan_mode;
     int64_t stopped_at; /* attempted step that stopped the run */
@@ -107,16 +108,17 @@ HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, i
 }
 
 /* After a micro-batch of `rows` samples. A stopped step's later micro-batches are no longer heard:
- * the loss that is kept is the one that stopped it. */
+ * the loss that is kept is the one that stopped it. An index out of range spoils the window too,
+ * but stops nothing: the run reports it. */
 HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t rows)
 {
     if (control->stopped) return;
     control->loss = loss;
     control->micro_row += rows;
     control->n_micro++;
-    if (hl_control_finite(loss)) return;
+    if (hl_control_finite(loss) && !control->error_code) return;
     control->window_ok = 0;
-    if (control->nan_mode == HL_NAN_STOP) hl_control_stop(control);
+    if (control->nan_mode == HL_NAN_STOP && !control->error_code) hl_control_stop(control);
 }
 
 /* sumsq: the squared norm of the unscaled gradient. With a loss scale other than 1 an overflow is
@@ -125,16 +127,19 @@ HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t ro
 HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
 {
     if (control->stopped && control->n_micro == 0) return;
-    bool finite = !control->stopped && control->window_ok && hl_control_finite(sumsq);
+    bool finite = !control->stopped && control->window_ok && !control->error_code &&
+                  hl_control_finite(sumsq);
     control->grad_norm = sqrt(sumsq);
     control->apply = finite;
     if (finite) {
         control->applied++;
     } else {
         control->skipped++;
-        if (control->nan_mode == HL_NAN_STOP && control->loss_scale == 1.0 && !control->stopped)
+        if (control->nan_mode == HL_NAN_STOP && control->loss_scale == 1.0 && !control->stopped &&
+            !control->error_code)
             hl_control_stop(control);
     }
+    control->window_ok = 1; /* what runs before the next window is not held back by this one */
     hl_control_log *entry = &control->ring[control->n_ring % HL_CONTROL_RING];
     entry->step = control->attempted;
     entry->loss = control->loss;

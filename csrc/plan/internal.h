@@ -19,6 +19,7 @@ typedef struct hl_instr {
 
 struct hl_plan {
     hl_session *session;
+    int64_t number; /* in its session, from 1 */
     hl_graph *graph;
     hl_schedule schedule;
     hl_memory memory;

@@ -30,6 +30,24 @@ static hl_status make_stores(hl_plan *plan)
     return hl_session_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
 }
 
+/* Bytes of all slots; a field begins where a vector may. */
+static hl_status count_slots(const hl_plan *plan, int64_t *out_bytes)
+{
+    int64_t bytes = 0;
+    bool fits = true;
+    for (int32_t f = 0; f < plan->graph->n_inputs; f++) {
+        int64_t field = (int64_t)hl_value_bytes(plan->graph, plan->inputs[f]);
+        fits = fits && field <= INT64_MAX - HL_ALIGN &&
+               !__builtin_add_overflow(bytes, hl_round_up(field, HL_ALIGN), &bytes);
+    }
+    *out_bytes = 0;
+    if (!fits || __builtin_mul_overflow(bytes, (int64_t)plan->n_slots, out_bytes))
+        return hl_status_set(HL_ERROR_MEMORY,
+                             "plan: out of memory: batches must fit in 63 bits, got %d slots",
+                             plan->n_slots);
+    return HL_OK;
+}
+
 /* Input leaves in order of their number, and the ring of slots behind them. */
 static hl_status make_slots(hl_plan *plan)
 {
@@ -41,10 +59,7 @@ static hl_status make_slots(hl_plan *plan)
     for (int64_t v = 0; v < graph->n_values; v++)
         if (graph->values[v].kind == HL_VALUE_INPUT)
             plan->inputs[graph->values[v].store] = (hl_id)v;
-    int64_t bytes = 0;
-    for (size_t f = 0; f < n_fields; f++)
-        bytes += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
-    plan->slot_bytes = bytes * plan->n_slots;
+    HL_TRY(count_slots(plan, &plan->slot_bytes));
     if (plan->slot_bytes) {
         hl_device *device = plan->session->device;
         HL_TRY(device->ops->memory_alloc(device, (size_t)plan->slot_bytes, &plan->slots));
@@ -113,6 +128,8 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(hl_session_enter(session, "plan"));
+    plan->number = ++session->n_plans;
+    if (session->arena_bytes < plan->memory.arena_bytes) session->resident = 0;
     status = hl_session_reserve(session, plan->memory.arena_bytes);
     hl_session_leave(session);
     if (status != HL_OK) goto cleanup;
@@ -286,8 +303,12 @@ hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst
     int64_t n = hl_shape_numel(hl_graph_shape(plan->graph, id));
     size_t bytes = hl_value_bytes(plan->graph, id);
     if (!n) return HL_OK;
+    bool is_made = plan->graph->values[plan->memory.places[id].root].kind == HL_VALUE_ACT;
     HL_TRY(hl_session_enter(plan->session, "output"));
     hl_status status = HL_OK;
+    if (is_made && plan->session->resident != plan->number)
+        HL_GOTO(hl_status_set(HL_ERROR_CONFIG, "output: must be read after a run of its plan and "
+                                               "before another plan of the model, got neither"));
     HL_GOTO(hl_plan_bind(plan));
     HL_GOTO(find_address(plan, id, plan->slot, &address));
     HL_GOTO(hl_alloc(bytes, &copy));

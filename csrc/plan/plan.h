@@ -55,7 +55,8 @@ hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed);
 /* Copies one INPUT into slot 0: type must match the leaf's. */
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
                         const void *data);
-/* Copies output `index` out, converting to dtype. */
+/* Copies output `index` of the last run out, converting to dtype. HL_ERROR_CONFIG when there was
+ * none, or another plan of the session has used the arena since. */
 hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst);
 
 typedef enum hl_run_end {
@@ -68,7 +69,8 @@ typedef enum hl_run_end {
 
 /* Runs up to n_steps steps. deadline_ns 0: none. stop: raised by another thread or a signal
  * handler, or NULL. HL_ERROR_BUSY when the session already runs. HL_ERROR_DATA names op, row and
- * value of an index out of range. */
+ * value of an index out of range; such a step is not applied. HL_ERROR_CONFIG when a step was left
+ * in the middle and another plan of the session has used the arena since: that step is lost. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
 /* Was a step left in the middle? */

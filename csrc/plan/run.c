@@ -3,7 +3,8 @@
  * A region's blocks are those of all of its chains, numbered through; a thread takes a block and
  * runs the chain's steps on its rows, then what merges partial sums (`finish`) runs on the caller
  * after the barrier. Between regions the loop looks at the stop flag and the clock; a step that was
- * interrupted goes on where it stood. */
+ * interrupted goes on where it stood. APPLY is never interrupted: nobody may give up a step whose
+ * update has begun. */
 #include <string.h>
 
 #include "base/os.h"
@@ -108,7 +109,7 @@ typedef struct run_limits {
 
 static bool is_over(const run_limits *limits, hl_run_end *out_end)
 {
-    if (limits->stop && *limits->stop)
+    if (limits->stop && __atomic_load_n(limits->stop, __ATOMIC_RELAXED))
         *out_end = HL_RUN_ASKED;
     else if (limits->deadline_ns && hl_os_time_ns() >= limits->deadline_ns)
         *out_end = HL_RUN_DEADLINE;
@@ -126,7 +127,7 @@ static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end
     *out_over = false;
     while (plan->region < end) {
         HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
-        if (plan->region < end && is_over(limits, out_end)) {
+        if (plan->region < end && plan->segment != HL_SEGMENT_APPLY && is_over(limits, out_end)) {
             *out_over = true;
             return HL_OK;
         }
@@ -159,7 +160,9 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
             return HL_OK;
         }
         plan->in_step = true;
+        plan->session->resident = plan->number;
         plan->micro = 0;
+        plan->control->error_code = 0; /* of a step that was given up, by another plan perhaps */
         enter_segment(plan, plan->begun && !plan->trains ? HL_SEGMENT_MICRO : HL_SEGMENT_BEGIN);
         plan->begun = true;
     }
@@ -185,13 +188,24 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
     return check_fault(plan);
 }
 
+/* A window without an end holds back nothing that comes after it. */
+static void give_up_step(hl_plan *plan)
+{
+    if (plan->in_step && plan->trains) plan->control->window_ok = 1;
+    plan->in_step = false;
+}
+
 static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *limits,
                            hl_run_end *out_end, int64_t *out_steps)
 {
+    if (plan->in_step && plan->session->resident != plan->number)
+        return hl_status_set(HL_ERROR_CONFIG, "run: a step was left in the middle and another plan "
+                                              "of the model has run since: it cannot go on");
     HL_TRY(hl_plan_bind(plan));
     *out_end = HL_RUN_DONE;
     while (*out_steps < n_steps) {
-        if (plan->control->stopped) {
+        /* The step that stops is finished first: it has its place in the log. */
+        if (plan->control->stopped && !plan->in_step) {
             *out_end = HL_RUN_STOPPED;
             return HL_OK;
         }
@@ -213,7 +227,7 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     HL_TRY(hl_session_enter(plan->session, "run"));
     plan->begun &= plan->in_step;
     hl_status status = run_steps(plan, n_steps, &limits, out_end, out_steps);
-    if (status != HL_OK) plan->in_step = false;
+    if (status != HL_OK) give_up_step(plan);
     hl_session_leave(plan->session);
     return status;
 }
@@ -225,5 +239,5 @@ bool hl_plan_is_unfinished(const hl_plan *plan)
 
 void hl_plan_abandon(hl_plan *plan)
 {
-    plan->in_step = false;
+    give_up_step(plan);
 }
