@@ -5,26 +5,11 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/ref/ref.h"
-#include "ops/build.h"
-#include "passes/passes.h"
 #include "passes/schedule.h"
-#include "plan/internal.h"
-#include "tests/c/check.h"
+#include "tests/c/train.h"
 
 /* ---- random graphs -----------------------------------------------------------------------------
  */
-
-typedef struct dice {
-    hl_rng_key key;
-    uint32_t n;
-} dice;
-
-static int roll(dice *d, int sides)
-{
-    return hl_rng_bits16(d->key, d->n++, 0, 0) % sides;
-}
 
 /* A value of the given shape from a pool of those that exist. */
 static hl_id pick(dice *d, const hl_id *pool, int n)
@@ -274,9 +259,275 @@ static void test_same_value_however_planned(void)
     }
 }
 
+/* ---- training steps ---- */
+
+enum { MOST_NUMBERS = 8192 };
+
+/* Losses of a few steps over two epochs, then parameters, average and statistics. */
+static int64_t train_net(uint64_t seed, const hl_backend *backend, int n_threads, bool fuse,
+                         bool chain, double *out)
+{
+    static trainer t;
+    int64_t n = 0, steps, deadline = chain && n_threads == 7; /* always over: region by region */
+    int k = (int[]){1, 2, 4}[seed % 3];
+    memset(&t, 0, sizeof t);
+    t.net = net_roll(seed, k);
+    trainer_open(&t, backend, n_threads);
+    trainer_plan(&t, &t.net, k, fuse, chain);
+    trainer_fill(&t);
+    for (int step = 0; step < 6; step++) {
+        hl_run_end end = HL_RUN_DEADLINE;
+        if (step % 3 == 0) CHECK_OK(hl_feed_seek(t.feed, (uint64_t)step, 0));
+        for (int calls = 0; calls < 10000 && end == HL_RUN_DEADLINE; calls++)
+            CHECK_OK(hl_plan_run(t.plan, 1, deadline, NULL, &end, &steps));
+        if (end != HL_RUN_DONE) continue;
+        CHECK_OK(hl_plan_output(t.plan, 0, HL_DTYPE_F64, out + n++));
+    }
+    CHECK(n > 0);
+    const int64_t size[3] = {t.net.n_flat, t.net.spec.ema ? t.net.n_flat : 0,
+                             t.net.batch_norm ? t.net.width[1] : 0};
+    static const char *const stores[3] = {"param", "ema", "buffer"};
+    for (int i = 0; i < 3; n += size[i++])
+        if (size[i])
+            CHECK_OK(hl_session_read(t.session, stores[i], 0, size[i], HL_DTYPE_F64, out + n));
+    trainer_close(&t);
+    return n;
+}
+
+/* Segments, accumulation, commits: the reference's losses and weights by tolerance, and the same
+ * bits at any number of threads, in chains or not, in one piece or from deadline to deadline. */
+static void test_training_however_planned(void)
+{
+    static double want[MOST_NUMBERS], plain[MOST_NUMBERS], got[MOST_NUMBERS];
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        int64_t n = train_net(seed, hl_ref_backend(), 1, false, false, want);
+        for (int variant = 0; variant < 6; variant++) {
+            bool fuse = variant >= 3, first = variant % 3 == 0;
+            double *numbers = first ? plain : got;
+            int n_threads = (int[]){1, 2, 7}[variant % 3];
+            check_case("seed %d, fuse %d, threads %d", (int)seed, fuse, n_threads);
+            CHECK_INT(train_net(seed, hl_cpu_backend(), n_threads, fuse, !first, numbers), n);
+            CHECK(first || !memcmp(plain, got, (size_t)n * sizeof *got));
+            double worst = 0;
+            for (int64_t i = 0; i < n; i++)
+                worst = fmax(worst, fabs(numbers[i] - want[i]) / (1 + fabs(want[i])));
+            CHECK(worst <= 1e-3);
+            for (int64_t i = 0; i < n; i++) CHECK(isfinite(numbers[i]));
+        }
+    }
+}
+
+static hl_status create_step(void *device)
+{
+    hl_graph *graph = NULL, *given;
+    hl_session *session = NULL;
+    hl_plan *plan = NULL;
+    hl_plan_options options = {.n_slots = 2, .k = 2, .fuse = true, .chain = true};
+    net n = net_roll(4, 2);
+    n.batch_norm = n.dropout = true;
+    hl_status status;
+    HL_GOTO(hl_session_create(device, &session));
+    HL_GOTO(hl_graph_create(&graph));
+    HL_GOTO(net_build(graph, &n));
+    given = graph;
+    graph = NULL;
+    HL_GOTO(hl_plan_create(session, given, &options, &plan));
+cleanup:
+    hl_graph_destroy(graph);
+    hl_plan_destroy(plan);
+    hl_session_destroy(session);
+    return status;
+}
+
+static void test_every_allocation_of_a_plan_may_fail(void)
+{
+    hl_device *device;
+    CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, NULL, &device));
+    CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_ERROR_MEMORY, 0, create_step, device) > 100);
+    device->ops->destroy(device);
+}
+
+/* ---- graphs that once went wrong ---- */
+
+typedef struct bench {
+    hl_device *device;
+    hl_session *session;
+    hl_graph *graph;
+    hl_plan *plan;
+} bench;
+
+static bench open_bench(const hl_backend *backend)
+{
+    bench b = {0};
+    hl_device_options options = {.n_threads = 2};
+    CHECK_OK(backend->device_open(backend, 0, &options, &b.device));
+    CHECK_OK(hl_session_create(b.device, &b.session));
+    CHECK_OK(hl_graph_create(&b.graph));
+    return b;
+}
+
+static hl_status plan_bench(bench *b, int32_t n_slots, bool fuse)
+{
+    hl_plan_options options = {.n_slots = n_slots, .k = 1, .fuse = fuse, .chain = true};
+    return hl_plan_create(b->session, b->graph, &options, &b->plan);
+}
+
+static void run_bench(bench *b)
+{
+    hl_run_end end;
+    int64_t steps;
+    CHECK_OK(hl_plan_run(b->plan, 1, 0, NULL, &end, &steps));
+}
+
+static void close_bench(bench *b)
+{
+    close_session(b->plan, b->session, b->device);
+}
+
+/* A number of 16 bits is read as such when it is fused. */
+static void test_half_numbers_are_fused(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    float in[32], out[32];
+    hl_shape shape = hl_shape_2d(4, 8);
+    for (int i = 0; i < 32; i++) in[i] = (float)i;
+    for (int variant = 0; variant < 4; variant++) {
+        bench b = open_bench(hl_cpu_backend());
+        hl_id x, three;
+        CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
+        CHECK_OK(hl_build_cast(b.graph, x, dtypes[variant / 2], &x));
+        CHECK_OK(hl_graph_number(b.graph, dtypes[variant / 2], 3, &three));
+        CHECK_OK(hl_build_binary(b.graph, HL_OP_MUL, x, three, &x));
+        CHECK_OK(hl_build_cast(b.graph, x, HL_DTYPE_F32, &x));
+        CHECK_OK(hl_graph_output(b.graph, x));
+        CHECK_OK(plan_bench(&b, 1, variant % 2));
+        CHECK_OK(hl_plan_input(b.plan, 0, HL_DTYPE_F32, &shape, in));
+        run_bench(&b);
+        CHECK_OK(hl_plan_output(b.plan, 0, HL_DTYPE_F32, out));
+        for (int i = 0; i < 32; i++) CHECK(out[i] == 3 * in[i]);
+        close_bench(&b);
+    }
+}
+
+/* Operands beyond the 64 bits of a mask: the 100 parts of a row are there before they are joined. */
+static void test_many_operands(void)
+{
+    enum { N = 100, R = 64 };
+    static float in[R * 2], out[R * 2 * N];
+    hl_shape shape = hl_shape_2d(R, 2);
+    hl_id x, part[N], all;
+    hl_attrs axis = {.i = {1}};
+    bench b = open_bench(hl_cpu_backend());
+    CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
+    for (int i = 0; i < N; i++) {
+        CHECK_OK(hl_build_binary_number(b.graph, HL_OP_ADD, x, i, &part[i]));
+        CHECK_OK(hl_build_unary(b.graph, HL_OP_SOFTMAX, part[i], &part[i]));
+    }
+    CHECK_OK(hl_graph_add(b.graph, HL_OP_CONCAT, part, N, &axis, &all));
+    CHECK_OK(hl_graph_output(b.graph, all));
+    CHECK_OK(plan_bench(&b, 1, true));
+    CHECK_OK(hl_plan_input(b.plan, 0, HL_DTYPE_F32, &shape, in));
+    memset(b.session->arena, 0xff, (size_t)b.session->arena_bytes);
+    run_bench(&b);
+    CHECK_OK(hl_plan_output(b.plan, 0, HL_DTYPE_F32, out));
+    for (int i = 0; i < R * 2 * N; i++) CHECK(out[i] == 0.5f);
+    close_bench(&b);
+}
+
+static hl_id add_state(bench *b, hl_dtype dtype, int64_t n, int64_t offset, hl_shape shape)
+{
+    int32_t store;
+    hl_id leaf;
+    CHECK_OK(hl_graph_store(b->graph, "s", dtype, n, &store));
+    CHECK_OK(hl_graph_leaf(b->graph, HL_VALUE_STATE, (hl_type){dtype, shape}, store, offset, "s",
+                           &leaf));
+    return leaf;
+}
+
+/* Commits take effect after all reads, so two states may change places; a number among them. */
+static void test_states_change_places(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_U8, HL_DTYPE_I64};
+    for (int variant = 0; variant < 6; variant++) {
+        double got[8], want[8] = {4, 5, 6, 7, 0, 1, 2, 3}, first[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+        hl_dtype dtype = dtypes[variant / 2];
+        int64_t n = variant % 2 ? 1 : 4;
+        hl_shape shape = variant % 2 ? hl_shape_scalar() : hl_shape_1d(4);
+        bench b = open_bench(hl_cpu_backend());
+        hl_id x = add_state(&b, dtype, 2 * n, 0, shape), y = add_state(&b, dtype, 2 * n, n, shape);
+        if (n == 1) want[0] = 1, want[1] = 0;
+        CHECK_OK(hl_graph_commit(b.graph, x, y));
+        CHECK_OK(hl_graph_commit(b.graph, y, x));
+        CHECK_OK(plan_bench(&b, 1, true));
+        CHECK_OK(hl_session_write(b.session, "s", 0, 2 * n, HL_DTYPE_F64, first));
+        run_bench(&b);
+        CHECK_OK(hl_session_read(b.session, "s", 0, 2 * n, HL_DTYPE_F64, got));
+        CHECK(!memcmp(got, want, (size_t)(2 * n) * sizeof *got));
+        close_bench(&b);
+    }
+}
+
+/* Updates that wait for readers far behind them hold nothing else up. */
+static void test_many_waiting_updates(void)
+{
+    enum { N = 400 };
+    hl_id leaf[N], x, control, update, out;
+    hl_shape one = hl_shape_1d(1);
+    float in = 5, sum = 0;
+    bench b = open_bench(hl_cpu_backend());
+    CHECK_OK(hl_graph_control(b.graph, &control));
+    CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, one}, &x));
+    for (int i = 0; i < N; i++) {
+        leaf[i] = add_state(&b, HL_DTYPE_F32, N, i, one);
+        CHECK_OK(hl_graph_add(b.graph, HL_OP_ASSIGN, (hl_id[]){leaf[i], x, control}, 3, NULL,
+                              &update));
+        CHECK_OK(hl_graph_commit(b.graph, leaf[i], update));
+    }
+    out = leaf[0];
+    for (int i = 1; i < N; i++) CHECK_OK(hl_build_binary(b.graph, HL_OP_ADD, out, leaf[i], &out));
+    CHECK_OK(hl_graph_output(b.graph, out));
+    CHECK_OK(plan_bench(&b, 1, false));
+    CHECK_OK(hl_plan_input(b.plan, 0, HL_DTYPE_F32, &one, &in));
+    run_bench(&b);
+    run_bench(&b);
+    CHECK_OK(hl_plan_output(b.plan, 0, HL_DTYPE_F32, &sum));
+    CHECK(sum == 5 * N);
+    close_bench(&b);
+}
+
+/* Sizes that do not fit in 63 bits are memory that is not there. */
+static void test_sizes_that_overflow(void)
+{
+    int64_t huge = (int64_t)1 << 57;
+    hl_shape shape = hl_shape_2d(huge, 4);
+    hl_id x, y;
+    bench b = open_bench(hl_null_backend());
+    CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
+    CHECK_OK(hl_build_sum(b.graph, x, NULL, 0, false, &y));
+    CHECK_OK(hl_graph_output(b.graph, y));
+    CHECK_INT(plan_bench(&b, 16, false), HL_ERROR_MEMORY);
+    close_bench(&b);
+    b = open_bench(hl_null_backend());
+    CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(4)}, &x));
+    CHECK_OK(hl_build_expand(b.graph, x, &shape, &x));
+    for (int i = 0; i < 6; i++) {
+        CHECK_OK(hl_build_unary(b.graph, HL_OP_SOFTMAX, x, &x));
+        CHECK_OK(hl_graph_output(b.graph, x));
+    }
+    CHECK_INT(plan_bench(&b, 1, false), HL_ERROR_MEMORY);
+    close_bench(&b);
+}
+
 int main(void)
 {
     test_invariants_on_random_graphs();
     test_same_value_however_planned();
+    test_training_however_planned();
+    test_every_allocation_of_a_plan_may_fail();
+    test_half_numbers_are_fused();
+    test_many_operands();
+    test_states_change_places();
+    test_many_waiting_updates();
+    test_sizes_that_overflow();
     return CHECK_DONE();
 }

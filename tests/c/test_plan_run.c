@@ -1,0 +1,216 @@
+/* Runs of training plans: what is left in the middle, given up, spoiled by a NaN or a wrong index,
+ * or followed by another plan of the session. */
+#include "tests/c/train.h"
+
+static trainer t;
+
+/* A network whose step has several regions in every segment. */
+static void open_step(int k)
+{
+    memset(&t, 0, sizeof t);
+    t.net = net_roll(4, k);
+    trainer_open(&t, hl_cpu_backend(), 2);
+    trainer_plan(&t, &t.net, k, true, true);
+    trainer_fill(&t);
+}
+
+static hl_control read_control(void)
+{
+    hl_control control;
+    CHECK_OK(hl_session_control_read(t.session, &control));
+    return control;
+}
+
+static void set_nan_mode(hl_nan_mode mode)
+{
+    hl_control control = read_control();
+    control.nan_mode = mode;
+    CHECK_OK(hl_session_control_write(t.session, &control));
+}
+
+static void spoil_data(void)
+{
+    for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
+}
+
+/* From deadline to deadline: one region a call. */
+static hl_run_end run_region_by_region(int64_t n_calls)
+{
+    hl_run_end end = HL_RUN_DEADLINE;
+    int64_t steps;
+    for (int64_t i = 0; i < n_calls && end == HL_RUN_DEADLINE; i++) {
+        CHECK_OK(hl_plan_run(t.plan, 1, 1, NULL, &end, &steps));
+        bool cuts_apply = hl_plan_is_unfinished(t.plan) && t.plan->segment == HL_SEGMENT_APPLY;
+        CHECK(!cuts_apply);
+    }
+    return end;
+}
+
+/* Another plan of the session: x (3) -> tanh(x); with a metric: its sum is added up. */
+static hl_plan *make_other(int64_t n, bool has_metric)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x, sum, metric;
+    int32_t store;
+    hl_type type = {HL_DTYPE_F32, hl_shape_1d(n)}, number = {HL_DTYPE_F64, hl_shape_scalar()};
+    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    if (has_metric) {
+        CHECK_OK(hl_graph_store(graph, "metric", HL_DTYPE_F64, 1, &store));
+        CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, number, store, 0, "metric", &metric));
+        CHECK_OK(hl_build_unary(graph, HL_OP_ISFINITE, x, &sum));
+        CHECK_OK(hl_build_cast(graph, sum, HL_DTYPE_F32, &sum));
+        CHECK_OK(hl_build_sum(graph, sum, NULL, 0, false, &sum));
+        CHECK_OK(hl_graph_accumulate(graph, metric, sum));
+    }
+    CHECK_OK(hl_plan_create(t.session, graph, &options, &plan));
+    return plan;
+}
+
+static hl_status run_other(hl_plan *plan)
+{
+    hl_run_end end;
+    int64_t steps;
+    return hl_plan_run(plan, 1, 0, NULL, &end, &steps);
+}
+
+/* ---- NaN ---- */
+
+static void test_the_stopping_step_is_finished(void)
+{
+    open_step(2);
+    spoil_data();
+    CHECK_INT(run_region_by_region(10000), HL_RUN_STOPPED);
+    CHECK(!hl_plan_is_unfinished(t.plan));
+    hl_control control = read_control();
+    CHECK_INT(control.attempted, 1);
+    CHECK_INT(control.skipped, 1);
+    CHECK_INT(control.n_ring, 1);
+    trainer_close(&t);
+}
+
+/* A skipped step holds back its own commits, not the next plan's. */
+static void test_metrics_after_a_skipped_step(void)
+{
+    hl_run_end end;
+    int64_t steps;
+    double metric = 0;
+    for (int gives_up = 0; gives_up < 2; gives_up++) {
+        open_step(2);
+        set_nan_mode(HL_NAN_SKIP);
+        spoil_data();
+        if (gives_up) {
+            while (read_control().window_ok) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
+            hl_plan_abandon(t.plan);
+        } else {
+            CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+            CHECK_INT(read_control().skipped, 1);
+        }
+        hl_plan *other = make_other(3, true);
+        CHECK_OK(run_other(other));
+        CHECK_OK(hl_session_read(t.session, "metric", 0, 1, HL_DTYPE_F64, &metric));
+        CHECK_INT((int64_t)metric, 3);
+        hl_plan_destroy(other);
+        trainer_close(&t);
+    }
+}
+
+/* ---- a wrong index ---- */
+
+static void set_wrong_index(void)
+{
+    int64_t rows[64] = {DATA_ROWS};
+    hl_shape shape = hl_shape_1d(t.net.rows);
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
+    CHECK_OK(hl_plan_input(t.plan, 0, HL_DTYPE_I64, &shape, rows));
+}
+
+static void test_a_step_with_a_wrong_index_changes_nothing(void)
+{
+    enum { MOST = 4096 };
+    float before[MOST], after[MOST];
+    hl_run_end end;
+    int64_t steps;
+    open_step(1);
+    set_wrong_index();
+    CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F32, before));
+    CHECK_INT(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_DATA);
+    CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F32, after));
+    CHECK(!memcmp(before, after, (size_t)t.net.n_flat * sizeof *before));
+    CHECK_INT(read_control().skipped, 1);
+    CHECK_INT(read_control().stopped, 0);
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    CHECK_INT(read_control().applied, 1);
+    trainer_close(&t);
+}
+
+/* Its node number means nothing to a plan with fewer nodes. */
+static void test_a_fault_ends_with_its_step(void)
+{
+    open_step(1);
+    set_wrong_index();
+    while (!read_control().error_code) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
+    hl_plan_abandon(t.plan);
+    hl_plan *other = make_other(3, false);
+    CHECK_OK(run_other(other));
+    hl_plan_destroy(other);
+    trainer_close(&t);
+}
+
+/* ---- plans that share the arena ---- */
+
+static void test_a_step_left_in_the_middle_is_lost_to_another_plan(void)
+{
+    hl_run_end end;
+    int64_t steps;
+    for (int runs = 0; runs < 2; runs++) {
+        open_step(2);
+        run_region_by_region(3);
+        CHECK(hl_plan_is_unfinished(t.plan));
+        hl_plan *other = make_other(runs ? 3 : 1 << 20, false);
+        if (runs) CHECK_OK(run_other(other));
+        CHECK_INT(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_CONFIG);
+        CHECK(!hl_plan_is_unfinished(t.plan));
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+        CHECK_INT(steps, 1);
+        hl_plan_destroy(other);
+        trainer_close(&t);
+    }
+}
+
+static void test_outputs_are_of_the_last_run(void)
+{
+    hl_run_end end;
+    int64_t steps;
+    float loss;
+    open_step(1);
+    CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &loss), HL_ERROR_CONFIG);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    CHECK_OK(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &loss));
+    hl_plan *other = make_other(3, false);
+    CHECK_OK(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &loss));
+    CHECK_OK(run_other(other));
+    CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &loss), HL_ERROR_CONFIG);
+    hl_plan_destroy(other);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    other = make_other(1 << 20, false); /* the arena grows: what lay in it is gone */
+    CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &loss), HL_ERROR_CONFIG);
+    hl_plan_destroy(other);
+    trainer_close(&t);
+}
+
+int main(void)
+{
+    test_the_stopping_step_is_finished();
+    test_metrics_after_a_skipped_step();
+    test_a_step_with_a_wrong_index_changes_nothing();
+    test_a_fault_ends_with_its_step();
+    test_a_step_left_in_the_middle_is_lost_to_another_plan();
+    test_outputs_are_of_the_last_run();
+    return CHECK_DONE();
+}

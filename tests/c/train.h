@@ -1,0 +1,246 @@
+/* Training steps for tests: small random networks (layers, batch statistics, dropout, two losses
+ * with every kind of denominator, every optimizer), their data, and one way to plan and feed them. */
+#ifndef TESTS_C_TRAIN_H
+#define TESTS_C_TRAIN_H
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "ir/op.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kernel.h"
+#include "kernels/ref/ref.h"
+#include "ops/build.h"
+#include "passes/passes.h"
+#include "plan/internal.h"
+#include "tests/c/check.h"
+
+typedef struct dice {
+    hl_rng_key key;
+    uint32_t n;
+} dice;
+
+static inline int roll(dice *d, int sides)
+{
+    return hl_rng_bits16(d->key, d->n++, 0, 0) % sides;
+}
+
+enum { MOST_LAYERS = 4, MOST_WIDTH = 24, DATA_ROWS = 96 };
+typedef enum net_denominator { BY_ROWS, BY_NUMBER, BY_WEIGHT } net_denominator;
+
+/* What is rolled for one network; BY_WEIGHT: a sum that depends on the batch. */
+typedef struct net {
+    int n_layers, width[MOST_LAYERS + 1], act[MOST_LAYERS];
+    bool dropout, batch_norm, accumulate;
+    int64_t rows;
+    int n_terms;
+    net_denominator denominator[2];
+    hl_step_spec spec;
+    int64_t n_params, n_flat;
+    hl_id params[2 * MOST_LAYERS + 2];
+    double segments[2][4];
+    hl_id loss;
+    bool has_grad[2 * MOST_LAYERS + 2];
+} net;
+
+static inline net net_roll(uint64_t seed, int k)
+{
+    dice d = {hl_rng_key_make(seed, "net"), 0};
+    net n = {.n_layers = 1 + roll(&d, MOST_LAYERS), .rows = 1 + roll(&d, 40)};
+    for (int i = 0; i <= n.n_layers; i++) n.width[i] = 1 + roll(&d, MOST_WIDTH);
+    for (int i = 0; i < n.n_layers; i++) n.act[i] = roll(&d, 4);
+    n.dropout = roll(&d, 2), n.batch_norm = roll(&d, 3) == 0;
+    n.accumulate = k > 1 || roll(&d, 2);
+    n.n_terms = 1 + roll(&d, 2);
+    for (int t = 0; t < 2; t++) n.denominator[t] = (net_denominator)roll(&d, 3);
+    static const hl_op ops[] = {HL_OP_SGD, HL_OP_ADAM, HL_OP_RMSPROP};
+    n.spec.optimizer = ops[roll(&d, 3)];
+    if (n.spec.optimizer == HL_OP_SGD)
+        n.spec.attrs = (hl_attrs){.f = {roll(&d, 2) * 0.9}, .i = {0}};
+    else if (n.spec.optimizer == HL_OP_ADAM)
+        n.spec.attrs = (hl_attrs){.f = {0.9, 0.99, 0.1}, .i = {roll(&d, 2)}};
+    else
+        n.spec.attrs = (hl_attrs){.f = {0.9, 0.1, roll(&d, 2) * 0.5}, .i = {roll(&d, 2)}};
+    n.spec.clip_norm = roll(&d, 2) * 0.5;
+    n.spec.clip_value = roll(&d, 3) == 0 ? 0.02 : 0;
+    n.spec.ema = roll(&d, 2) * 0.9;
+    n.spec.ema_ramp = roll(&d, 2);
+    return n;
+}
+
+static inline hl_status net_param(hl_graph *graph, net *n, hl_shape shape, hl_id *out)
+{
+    int32_t store = hl_graph_store_find(graph, "param");
+    hl_type type = {HL_DTYPE_F32, shape};
+    HL_TRY(hl_graph_leaf(graph, HL_VALUE_PARAM, type, store, n->n_flat, "p", out));
+    n->params[n->n_params++] = *out;
+    n->n_flat += hl_shape_numel(&shape);
+    return HL_OK;
+}
+
+static inline int64_t net_count(const net *n)
+{
+    int64_t count = 0;
+    for (int i = 0; i < n->n_layers; i++) count += (n->width[i] + 1) * n->width[i + 1];
+    return count + 2 * n->width[1];
+}
+
+/* weight and bias of batch statistics, whose running mean is committed in every micro-batch */
+static inline hl_status net_norm(hl_graph *graph, net *n, hl_id *x)
+{
+    hl_id in[3] = {*x}, running, step;
+    int64_t width = n->width[1];
+    int32_t store;
+    hl_attrs attrs = {.f = {1e-2}};
+    HL_TRY(net_param(graph, n, hl_shape_1d(width), &in[1]));
+    HL_TRY(net_param(graph, n, hl_shape_1d(width), &in[2]));
+    HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM, in, 3, &attrs, x));
+    HL_TRY(hl_graph_store(graph, "buffer", HL_DTYPE_F32, width, &store));
+    HL_TRY(hl_graph_leaf(graph, HL_VALUE_STATE, (hl_type){HL_DTYPE_F32, hl_shape_1d(width)}, store,
+                         0, "running", &running));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, *x + 1, running, &step));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, step, 0.1, &step));
+    HL_TRY(hl_build_binary(graph, HL_OP_ADD, running, step, &step));
+    return hl_graph_commit(graph, running, step);
+}
+
+static inline hl_status net_dropout(hl_graph *graph, const net *n, hl_id *x)
+{
+    hl_id control, mask;
+    hl_attrs attrs;
+    hl_op_attr_defaults(HL_OP_DROPOUT_MASK, &attrs);
+    attrs.n_dims = 2;
+    attrs.dims[0] = n->rows, attrs.dims[1] = hl_graph_shape(graph, *x)->dim[1];
+    attrs.f[0] = 0.3, attrs.name = "drop";
+    HL_TRY(hl_graph_control(graph, &control));
+    HL_TRY(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
+    return hl_build_binary(graph, HL_OP_MUL, *x, mask, x);
+}
+
+static inline hl_status net_forward(hl_graph *graph, net *n, hl_id *x)
+{
+    static const hl_op acts[] = {HL_OP_TANH, HL_OP_RELU, HL_OP_SIGMOID, HL_OP_SOFTPLUS};
+    for (int i = 0; i < n->n_layers; i++) {
+        hl_id in[3] = {*x};
+        hl_attrs attrs = {.i = {0, 1}};
+        HL_TRY(net_param(graph, n, hl_shape_2d(n->width[i + 1], n->width[i]), &in[1]));
+        HL_TRY(net_param(graph, n, hl_shape_1d(n->width[i + 1]), &in[2]));
+        HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, 3, &attrs, x));
+        if (i == 0 && n->batch_norm) HL_TRY(net_norm(graph, n, x));
+        if (i + 1 == n->n_layers) break;
+        HL_TRY(hl_build_unary(graph, acts[n->act[i]], *x, x));
+        if (n->dropout) HL_TRY(net_dropout(graph, n, x));
+    }
+    return HL_OK;
+}
+
+/* Squared errors; with BY_WEIGHT rows count by the sign of their first feature. */
+static inline hl_status net_term(hl_graph *graph, const net *n, int t, hl_id x, hl_id y,
+                                 hl_step_term *out)
+{
+    hl_id per_row, weight;
+    *out = (hl_step_term){.denominator = HL_NONE, .weight = t ? 0.5 : 1};
+    if (n->denominator[t] == BY_WEIGHT) {
+        HL_TRY(hl_build_slice(graph, x, 1, 0, 1, &weight));
+        HL_TRY(hl_build_binary_number(graph, HL_OP_GT, weight, 0, &weight));
+        HL_TRY(hl_build_cast(graph, weight, HL_DTYPE_F32, &weight));
+        HL_TRY(hl_build_sum(graph, weight, NULL, 0, false, &out->denominator));
+        HL_TRY(hl_build_binary(graph, HL_OP_MUL, y, weight, &per_row));
+    } else {
+        per_row = y;
+    }
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, per_row, per_row, &per_row));
+    if (t) HL_TRY(hl_build_unary(graph, HL_OP_TANH, per_row, &per_row));
+    if (n->denominator[t] == BY_ROWS) {
+        HL_TRY(hl_build_sum(graph, per_row, NULL, 0, false, &out->sum));
+        return hl_build_binary_number(graph, HL_OP_MUL, out->sum, 1.0 / (double)n->rows, &out->sum);
+    }
+    if (n->denominator[t] == BY_NUMBER)
+        HL_TRY(hl_graph_number(graph, HL_DTYPE_F32, 2.0 * (double)n->rows, &out->denominator));
+    return hl_build_sum(graph, per_row, NULL, 0, false, &out->sum);
+}
+
+static inline hl_status net_build(hl_graph *graph, net *n)
+{
+    hl_id index, source, x, y;
+    int32_t store;
+    hl_step_term terms[2];
+    hl_attrs dtype = {.i = {HL_DTYPE_F32}};
+    n->n_flat = n->n_params = 0;
+    int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
+    HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
+    HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
+    HL_TRY(hl_graph_source(graph, "x",
+                           (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &source));
+    HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){source, index}, 2, &dtype, &x));
+    y = x;
+    HL_TRY(net_forward(graph, n, &y));
+    for (int t = 0; t < n->n_terms; t++) HL_TRY(net_term(graph, n, t, x, y, &terms[t]));
+    n->segments[0][1] = n->segments[1][0] = (double)(n->n_flat / 2);
+    n->segments[1][1] = (double)n->n_flat;
+    n->segments[0][2] = 1, n->segments[1][2] = 0.5, n->segments[1][3] = 0.01;
+    n->spec.terms = terms, n->spec.n_terms = n->n_terms;
+    n->spec.params = n->params, n->spec.n_params = n->n_params;
+    n->spec.rows = n->rows, n->spec.accumulate = n->accumulate;
+    n->spec.segments = n->segments[0], n->spec.n_segments = 2;
+    n->spec.n_table_rows = 1, n->spec.n_table_cols = 3;
+    HL_TRY(hl_pass_training_step(graph, &n->spec, &n->loss, n->has_grad));
+    HL_TRY(hl_graph_output(graph, n->loss));
+    return hl_graph_output(graph, y);
+}
+
+/* ---- a run of one ---- */
+
+typedef struct trainer {
+    hl_device *device;
+    hl_session *session;
+    hl_plan *plan;
+    hl_feed *feed;
+    net net;
+    float data[DATA_ROWS * MOST_WIDTH];
+} trainer;
+
+static inline void trainer_fill(trainer *t)
+{
+    float values[4096];
+    double rate[3] = {0.05, 0.04, 0.03};
+    for (int64_t i = 0; i < DATA_ROWS * t->net.width[0]; i++)
+        t->data[i] = (float)((i * 7 + i / 5) % 23) / 23 - 0.45f;
+    for (int64_t i = 0; i < t->net.n_flat; i++) values[i] = (float)((i * 5) % 17) / 34 - 0.23f;
+    CHECK_OK(hl_session_write(t->session, "param", 0, t->net.n_flat, HL_DTYPE_F32, values));
+    CHECK_OK(hl_session_write(t->session, "table", 0, 3, HL_DTYPE_F64, rate));
+    CHECK_OK(hl_plan_source(t->plan, 0, t->data, DATA_ROWS));
+}
+
+static inline void trainer_open(trainer *t, const hl_backend *backend, int n_threads)
+{
+    hl_device_options options = {.n_threads = n_threads, .isa = HL_CPU_TEXT(HL_ISA)};
+    CHECK_OK(backend->device_open(backend, 0, &options, &t->device));
+    CHECK_OK(hl_session_create(t->device, &t->session));
+}
+
+/* A plan of the network, fed with the data in a shuffled order. */
+static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain)
+{
+    hl_graph *graph;
+    hl_plan_options options = {.n_slots = 2, .k = k, .fuse = fuse, .chain = chain};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(net_build(graph, n));
+    CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));
+    hl_feed_options feed = {.sampler = {.n = DATA_ROWS, .shuffle = true, .seed = 3},
+                            .batch = n->rows,
+                            .count = DATA_ROWS,
+                            .n_slots = 2};
+    CHECK_OK(hl_feed_create(&feed, &t->feed));
+    CHECK_OK(hl_plan_feed(t->plan, t->feed));
+}
+
+static inline void trainer_close(trainer *t)
+{
+    hl_plan_destroy(t->plan);
+    hl_feed_destroy(t->feed);
+    hl_session_destroy(t->session);
+    t->device->ops->destroy(t->device);
+}
+
+#endif
