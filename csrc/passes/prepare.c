@@ -60,11 +60,22 @@ hl_status hl_pass_double(hl_graph *graph)
 
 /* ---- hoisting -------------------------------------------------------------------------------- */
 
+/* A constant, or a parameter that only the optimizer changes. */
+static bool is_fixed(const hl_graph *graph, const hl_value *value)
+{
+    if (value->kind != HL_VALUE_PARAM) return value->kind == HL_VALUE_CONST;
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (graph->commits[i].segment == HL_SEGMENT_MICRO &&
+            hl_graph_value(graph, graph->commits[i].target)->store == value->store)
+            return false;
+    return true;
+}
+
 static bool is_invariant(const hl_graph *graph, hl_id id)
 {
     const hl_value *value = hl_graph_value(graph, id);
     if (value->kind == HL_VALUE_ACT) return graph->nodes[value->node].segment == HL_SEGMENT_BEGIN;
-    return value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_CONST;
+    return is_fixed(graph, value);
 }
 
 hl_status hl_pass_hoist(hl_graph *graph)
@@ -229,7 +240,7 @@ static hl_status pack_matmul(hl_graph *graph, const hl_uses *uses, hl_node_id id
     hl_id in[3], packed;
     const hl_value *matrix = hl_graph_value(graph, node.in[1]);
     hl_segment segment = node.segment;
-    if (matrix->kind == HL_VALUE_PARAM || matrix->kind == HL_VALUE_CONST)
+    if (is_fixed(graph, matrix))
         segment = HL_SEGMENT_BEGIN;
     else if (matrix->kind == HL_VALUE_ACT)
         segment = graph->nodes[matrix->node].segment;

@@ -409,7 +409,8 @@ static void test_half_numbers_are_fused(void)
     }
 }
 
-/* Operands beyond the 64 bits of a mask: the 100 parts of a row are there before they are joined. */
+/* Operands beyond the 64 bits of a mask: the 100 parts of a row are there before they are joined.
+ */
 static void test_many_operands(void)
 {
     enum { N = 100, R = 64 };
@@ -467,6 +468,34 @@ static void test_states_change_places(void)
     }
 }
 
+/* A parameter that a micro-batch itself changes is no constant of the loop: w <- 2 w + 1. */
+static void test_parameters_that_change_in_the_loop(void)
+{
+    for (int fuse = 0; fuse < 2; fuse++) {
+        float w[4], x[4] = {1, 0, 0, 1};
+        hl_shape square = hl_shape_2d(2, 2);
+        hl_run_end end;
+        int64_t steps;
+        int32_t store;
+        hl_id in, leaf, y;
+        bench b = open_bench(hl_cpu_backend());
+        CHECK_OK(hl_graph_store(b.graph, "param", HL_DTYPE_F32, 4, &store));
+        CHECK_OK(hl_graph_leaf(b.graph, HL_VALUE_PARAM, (hl_type){HL_DTYPE_F32, square}, store, 0,
+                               "w", &leaf));
+        CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, square}, &in));
+        CHECK_OK(hl_build_matmul(b.graph, in, leaf, false, false, &y));
+        CHECK_OK(hl_build_binary_number(b.graph, HL_OP_ADD, y, 1, &y));
+        CHECK_OK(hl_build_binary(b.graph, HL_OP_ADD, leaf, y, &y));
+        CHECK_OK(hl_graph_commit(b.graph, leaf, y));
+        CHECK_OK(plan_bench(&b, 1, fuse));
+        CHECK_OK(hl_plan_input(b.plan, 0, HL_DTYPE_F32, &square, x));
+        CHECK_OK(hl_plan_run(b.plan, 3, 0, NULL, &end, &steps));
+        CHECK_OK(hl_session_read(b.session, "param", 0, 4, HL_DTYPE_F32, w));
+        for (int i = 0; i < 4; i++) CHECK(w[i] == 7); /* 0, 1, 3, 7 */
+        close_bench(&b);
+    }
+}
+
 /* Updates that wait for readers far behind them hold nothing else up. */
 static void test_many_waiting_updates(void)
 {
@@ -479,8 +508,8 @@ static void test_many_waiting_updates(void)
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, one}, &x));
     for (int i = 0; i < N; i++) {
         leaf[i] = add_state(&b, HL_DTYPE_F32, N, i, one);
-        CHECK_OK(hl_graph_add(b.graph, HL_OP_ASSIGN, (hl_id[]){leaf[i], x, control}, 3, NULL,
-                              &update));
+        CHECK_OK(
+            hl_graph_add(b.graph, HL_OP_ASSIGN, (hl_id[]){leaf[i], x, control}, 3, NULL, &update));
         CHECK_OK(hl_graph_commit(b.graph, leaf[i], update));
     }
     out = leaf[0];
@@ -527,6 +556,7 @@ int main(void)
     test_half_numbers_are_fused();
     test_many_operands();
     test_states_change_places();
+    test_parameters_that_change_in_the_loop();
     test_many_waiting_updates();
     test_sizes_that_overflow();
     return CHECK_DONE();
