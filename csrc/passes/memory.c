@@ -217,7 +217,8 @@ static void share_in_place(memory_state *m, int32_t step)
         if (value->kind != HL_VALUE_ACT ||
             hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out))
             continue;
-        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step) || !is_row_wise_in_chain(m, root, step))
+        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step) ||
+            !is_row_wise_in_chain(m, root, step))
             continue;
         if (m->graph->nodes[value->node].segment != node->segment) continue;
         join(m, out, root, 0);
@@ -361,8 +362,7 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
     for (int64_t i = 0; i < graph->n_nodes; i++)
         if (graph->nodes[i].op == HL_OP_CONCAT) share_concat(&m, (hl_node_id)i);
     find_lives(&m);
-    for (int64_t v = 0; v < graph->n_values; v++)
-        m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
+    for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
     for (int32_t s = 0; s < schedule->n_steps; s++) share_in_place(&m, s);
     HL_GOTO(place_blocks(&m));
     /* Every value straight to its root, with the offset summed up. */

@@ -44,6 +44,13 @@ def set_source() -> None:
     PLAN.source(0, OTHER)
 
 
+def read_output() -> None:
+    PLAN.source(0, DATA)
+    PLAN.input(0, ROWS)
+    PLAN.run(1, 1.0)
+    PLAN.output(0, "float64")
+
+
 def set_feed() -> None:
     PLAN.feed(FEED)
     PLAN.feed(FEED)
@@ -64,7 +71,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "set feed": set_feed,
     "input": lambda: PLAN.input(0, ROWS),
     "input fails": lambda: fail(errors.DataError, PLAN.input, 0, DATA),
-    "output": lambda: PLAN.output(0, "float64"),
+    "output": read_output,
     "output fails": lambda: fail(errors.ConfigError, PLAN.output, 0, KEY),
     "run": lambda: PLAN.run(1, 1.0),
     "info": lambda: (PLAN.info(), str(PLAN), PLAN.k, PLAN.unfinished),

@@ -1,5 +1,6 @@
 /* Training steps for tests: small random networks (layers, batch statistics, dropout, two losses
- * with every kind of denominator, every optimizer), their data, and one way to plan and feed them. */
+ * with every kind of denominator, every optimizer), their data, and one way to plan and feed them.
+ */
 #ifndef TESTS_C_TRAIN_H
 #define TESTS_C_TRAIN_H
 
@@ -170,8 +171,8 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
     HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
-    HL_TRY(hl_graph_source(graph, "x",
-                           (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &source));
+    HL_TRY(hl_graph_source(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])},
+                           &source));
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){source, index}, 2, &dtype, &x));
     y = x;
     HL_TRY(net_forward(graph, n, &y));
