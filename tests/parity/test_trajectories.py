@@ -1,0 +1,167 @@
+"""Whole nets, step by step: losses, predictions, weights.
+
+By DESIGN's rule: SGD in float32 compares weights; Adam-type optimizers in float64 (gradients that
+are analytically zero, such as those of a bias before BatchNorm, make their float32 trajectories
+incomparable even with themselves). Batches are hotloop's own.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hotloop as hl  # noqa: E402
+from hotloop import nn  # noqa: E402
+from parity.twins import copy_weights  # noqa: E402
+from train.recipes import classes, quiet, regression  # noqa: E402
+
+
+def add_layers(model: Any, home: Any) -> None:
+    """Tokens, three residual blocks of LayerNorm and GELU, a head: written once for both."""
+    model.table = home.Embedding(23, 16)
+    model.blocks = home.ModuleList(
+        home.Sequential(home.LayerNorm(16), home.Linear(16, 32), home.GELU(), home.Linear(32, 16))
+        for _ in range(3)
+    )
+    model.head = home.Linear(16, 4)
+
+
+class Residual(nn.Module):
+    """add_layers under hotloop's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_layers(self, nn)
+
+    def forward(self, x: Any) -> Any:
+        h = self.table(x).mean(1)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.head(h)
+
+
+class TorchResidual(torch.nn.Module):
+    """The same body under torch's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_layers(self, torch.nn)
+
+    forward = Residual.forward
+
+
+def batch_norm_net(home: Any) -> Any:
+    return home.Sequential(
+        home.Linear(20, 32),
+        home.BatchNorm1d(32),
+        home.ReLU(),
+        home.Dropout(0.0),
+        home.Linear(32, 16),
+        home.BatchNorm1d(16),
+        home.ReLU(),
+        home.Linear(16, 3),
+    )
+
+
+def token_data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 23, (256, 6))
+    return X, X.sum(1) % 4
+
+
+NETS: dict[str, tuple[Any, Any, Any, Any]] = {
+    "batch norm": (
+        lambda: batch_norm_net(nn),
+        lambda: batch_norm_net(torch.nn),
+        lambda: classes(256, 20, 3),
+        torch.nn.functional.cross_entropy,
+    ),
+    "residual": (Residual, TorchResidual, token_data, torch.nn.functional.cross_entropy),
+    "logistic": (
+        lambda: nn.Linear(20, 3),
+        lambda: torch.nn.Linear(20, 3),
+        lambda: classes(256, 20, 3),
+        torch.nn.functional.cross_entropy,
+    ),
+    "linear": (
+        lambda: nn.Linear(5, 2),
+        lambda: torch.nn.Linear(5, 2),
+        lambda: regression(256, 5, 2),
+        torch.nn.functional.mse_loss,
+    ),
+}
+OPTIMIZERS = {
+    "sgd": (
+        {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9},
+        lambda p: torch.optim.SGD(p, 0.05, 0.9),
+    ),
+    "adam": ({"optimizer": "adam", "lr": 1e-2}, lambda p: torch.optim.Adam(p, 1e-2)),
+    "adamw": (
+        {"optimizer": "adamw", "lr": 1e-2, "weight_decay": 0.1, "decay_norm_and_bias": True},
+        lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1),
+    ),
+    "rmsprop": ({"optimizer": "rmsprop", "lr": 1e-3}, lambda p: torch.optim.RMSprop(p, 1e-3)),
+}
+
+
+def run(net: str, optimizer: str, precision: str, steps: int) -> tuple[Any, ...]:
+    """Both trajectories: (losses, weights, logits) of hotloop and of torch."""
+    make, make_twin, data_of, loss_of = NETS[net]
+    fields, make_optimizer = OPTIMIZERS[optimizer]
+    X, y = data_of()
+    data = hl.DataModule.from_arrays(X, y, batch_size=32)
+    model, twin = make(), make_twin()
+    copy_weights(model, twin)
+    dtype = torch.float64 if precision == "64-true" else torch.float32
+    twin.to(dtype).train()
+    torch_optimizer = make_optimizer(twin.parameters())
+    step = hl.stepper(model, quiet(max_epochs=50, precision=precision, **fields), data)
+    ours, theirs = [], []
+    done = 0
+    for epoch in range(50):
+        for batch in data.train_batches(epoch):
+            x = torch.from_numpy(batch["x"].copy())
+            goal = torch.from_numpy(batch["y"].copy())
+            x = x.to(dtype) if x.is_floating_point() else x
+            goal = goal.to(dtype) if goal.is_floating_point() else goal
+            torch_optimizer.zero_grad()
+            loss = loss_of(twin(x), goal)
+            loss.backward()
+            torch_optimizer.step()
+            theirs.append(loss.item())
+            ours.append(step.step(batch)["loss"])
+            done += 1
+            if done == steps:
+                break
+        if done == steps:
+            break
+    session = step._runtime.session
+    n = step._runtime.n_trainable
+    flat = session.read("param", "float64", 0, n)
+    twin_flat = np.concatenate([p.detach().double().numpy().ravel() for p in twin.parameters()])
+    twin.eval()
+    inputs = torch.from_numpy(X.copy())
+    inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
+    return ours, theirs, flat, twin_flat, step.sync()(X), twin(inputs).detach().numpy()
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_sgd_float32(net: str) -> None:
+    ours, theirs, flat, twin_flat, out, twin_out = run(net, "sgd", "32-true", 40)
+    np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(flat, twin_flat, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(out, twin_out, rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("net", NETS)
+def test_float64(net: str, optimizer: str) -> None:
+    """1e-9 is a million roundings: 40 steps of nets with gradients near 1 stay far below."""
+    ours, theirs, flat, twin_flat, out, twin_out = run(net, optimizer, "64-true", 40)
+    zero_gradients = net == "batch norm" and optimizer != "sgd"
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    if not zero_gradients:
+        np.testing.assert_allclose(flat, twin_flat, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(out, twin_out, rtol=0, atol=1e-4)
