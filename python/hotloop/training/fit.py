@@ -18,7 +18,6 @@ from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
-from hotloop.training.metrics import PythonMetric
 from hotloop.training.progress import Progress, format_bytes, format_count, header_lines, show
 from hotloop.training.result import History, TrainResult
 from hotloop.training.rules import items
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _SLICE_SECONDS = 0.05
+_CALLS = ("on_train_start", "on_epoch_end", "on_train_end")
 
 
 def train(
@@ -104,6 +104,11 @@ def train(
     if callbacks:
         given = items("callbacks", callbacks, "a list of callbacks")
         config = config.replace(callbacks=(*config.callbacks, *given))
+    for callback in config.callbacks:
+        if not any(hasattr(callback, name) for name in _CALLS):
+            raise ConfigError(
+                f"callbacks: must have one of the methods {', '.join(_CALLS)}, got {callback!r}"
+            )
     config.check_supported()
     data = as_datamodule(datamodule)
     with exclusive(model, "train"):
@@ -287,7 +292,8 @@ class Run:
         self.runtime.session.write("table", np.asarray(table if total else [0.0]))
 
     def _predict_bytes(self) -> int:
-        return _core.alloc_stats()["current_bytes"]
+        """The most that was held so far: planning is done, and running allocates nothing."""
+        return _core.alloc_stats()["peak_bytes"]
 
     def _header(self) -> None:
         config, data = self.config, self.data
@@ -460,7 +466,7 @@ class Run:
         backup = self._swap_in_average()
         self._val_sums.clear(session)
         outputs: list[Any] = []
-        collect = any(isinstance(metric, PythonMetric) for metric in self.steps.metrics)
+        collect = self.steps.has_functions
         for (plan, _, count), feed in zip(self._val_plans, self._val_feeds, strict=True):
             feed.seek(0)
             done = 0
@@ -474,23 +480,10 @@ class Run:
             session.write("param", backup)
         values = self.steps.values(self._val_sums.read(session))
         if collect and not self._interrupts.asked:
-            values.update(self._python_metrics(outputs))
+            name = "val" if self.config.overfit_batches is None else "train"
+            values.update(self.steps.function_values(name, outputs))
         self._timings["validate"] += time.perf_counter() - began
         return {f"val_{name}": value for name, value in values.items()}
-
-    def _python_metrics(self, outputs: list[Any]) -> dict[str, float]:
-        import numpy as np
-
-        predicted = np.concatenate(outputs)
-        target = np.concatenate([batch["y"] for batch in self.data.val_batches()])
-        if self.data.target_kind == "class":
-            many = predicted.ndim == 2 and predicted.shape[1] > 1
-            predicted = predicted.argmax(1) if many else (predicted.reshape(-1) > 0).astype(int)
-        return {
-            metric.name: float(metric.function(target, predicted))
-            for metric in self.steps.metrics
-            if isinstance(metric, PythonMetric)
-        }
 
     def _trainable_values(self) -> Any:
         return self.runtime.session.read("param", "float64", 0, self.runtime.n_trainable)
