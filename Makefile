@@ -61,6 +61,11 @@ $(STAMP)-torch: | $(STAMP)-venv
 	@$(PIP) install $(TORCH)
 	@touch $@
 
+# A rival for the matrix products; never a dependency.
+$(STAMP)-blas: | $(STAMP)-venv
+	@$(PIP) install scipy-openblas32
+	@touch $@
+
 build: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
 
@@ -81,7 +86,7 @@ test-long: build $(STAMP)-torch
 proof: build $(STAMP)-torch sanitize
 	HOTLOOP_PROOF=1 $(BIN)/python -m pytest tests --long $(ARGS)
 
-bench: build $(STAMP)-torch
+bench: build $(STAMP)-torch $(STAMP)-blas
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # ---------------------------------------------------------------------------- release
