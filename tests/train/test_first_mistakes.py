@@ -132,3 +132,42 @@ def test_loaded_model_is_not_evaluated_or_trained(tmp_path) -> None:
 def test_one_hot_floats_warn() -> None:
     with pytest.warns(UserWarning, match="give y.argmax"):
         hl.DataModule.from_arrays(X, np.eye(N_OUT, dtype=np.float32)[Y])
+
+
+def test_functions_are_evaluated_too() -> None:
+    def share(y_true, y_pred):
+        assert len(y_true) == len(y_pred)
+        return (y_true == y_pred).mean()
+
+    data = hl.DataModule.from_arrays(X, Y, val=0.2, test=0.3, batch_size=16)
+    result = hl.train(mlp(), data, quiet(max_epochs=2, metrics=[share, "accuracy"]))
+    for split in ("train", "val", "test"):
+        scores = hl.evaluate(result, data, split)
+        assert scores["share"] == pytest.approx(scores["accuracy"])
+    step = hl.stepper(mlp(), quiet(metrics=[share, "accuracy"]), data)
+    scores = step.evaluate("val")
+    assert scores["share"] == pytest.approx(scores["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("n_out", "y", "metric"), [(1, X[:, 0], "accuracy"), (1, X[:, 0], "f1"), (N_OUT, Y, "r2")]
+)
+def test_metric_of_another_kind_of_targets(n_out, y, metric) -> None:
+    with pytest.raises(hl.ConfigError, match=f"metrics: {metric} needs"):
+        train(nn.Linear(N_IN, n_out), y, metrics=[metric])
+
+
+def test_callback_without_a_method_is_refused() -> None:
+    with pytest.raises(hl.ConfigError, match="callbacks: must have one of the methods"):
+        train(mlp(), callbacks=[print])
+
+
+def test_parameter_to_numpy_as_in_torch() -> None:
+    weight = mlp()[0].weight
+    np.testing.assert_array_equal(weight.detach().cpu().numpy(), weight.numpy())
+
+
+def test_save_of_what_is_no_model(tmp_path) -> None:
+    for wrong in ("m.safetensors", mlp().state_dict()):
+        with pytest.raises(hl.ConfigError, match=r"write save\(model, path\)"):
+            hl.save(wrong, tmp_path / "m.safetensors")

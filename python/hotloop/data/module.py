@@ -486,6 +486,10 @@ class DataModule:
         """The batches of the test split, in order; see :meth:`train_batches`."""
         return self._iterate("test", 0, training=False, merge_tail=False)
 
+    def batches_in_order(self, split_name: str) -> Iterator[Batch]:
+        """The batches of any split as evaluation sees them; see :meth:`train_batches`."""
+        return self._iterate(split_name, 0, training=False, merge_tail=False)
+
     def _iterate(
         self, split_name: str, epoch: int, *, training: bool, merge_tail: bool
     ) -> Iterator[Batch]:

@@ -174,6 +174,10 @@ class Variable(Tensor):
             self._value = frozen(np.ascontiguousarray(drawn, str(self._kind)).reshape(self.shape))
         return self._value
 
+    def detach(self) -> Tensor:
+        """In ``forward``, the value without gradient; outside of it, where none flows, itself."""
+        return super().detach() if tracing.active() is not None else self
+
     def numpy(self) -> Array:
         """A copy of the value.
 

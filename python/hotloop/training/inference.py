@@ -15,7 +15,14 @@ from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
 from hotloop.training.fitted import exclusive, fitted_of
 from hotloop.training.rules import whole
-from hotloop.training.runtime import Runtime, check_output, flatten, open_device, unflatten
+from hotloop.training.runtime import (
+    Runtime,
+    check_output,
+    flatten,
+    open_device,
+    run_plans,
+    unflatten,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -409,8 +416,6 @@ def evaluate(
             plan.feed(feed)
             plans.append((plan, count))
         runtime.upload()
-        for plan, count in plans:
-            done = 0
-            while done < count:
-                done += plan.run(count - done, 0.05)[1]
-        return steps.values(sums.read(runtime.session))
+        outputs = run_plans(plans, collect=steps.has_functions)
+        values = steps.values(sums.read(runtime.session))
+    return values | steps.function_values(split, outputs)

@@ -6,7 +6,7 @@ into batches, sample weights included, and costs nothing in Python per step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop._suggest import did_you_mean
@@ -241,3 +241,52 @@ def resolve_metrics(
                 f"(y_true, y_pred), got {metric!r}{did_you_mean(str(metric), METRICS)}"
             )
     return found
+
+
+def check_metrics(metrics: Sequence[Metric | PythonMetric], target_kind: str) -> None:
+    """Refuses what compares classes where targets are values, and the other way round.
+
+    Raises
+    ------
+    ConfigError
+    """
+    refused = {
+        "float": (_hits, _confusion, "class targets", "mse, rmse, mae or r2"),
+        "class": (_errors, _errors, "values as targets", "accuracy, f1 and the like"),
+    }.get(target_kind)
+    for metric in metrics:
+        if refused and isinstance(metric, Metric) and metric.update in refused[:2]:
+            raise ConfigError(
+                f"metrics: {metric.name} needs {refused[2]}, got {target_kind} targets; choose "
+                f"{refused[3]}"
+            )
+
+
+def python_metrics(
+    metrics: Sequence[Metric | PythonMetric],
+    target_kind: str,
+    batches: Iterable[Mapping[str, Any]],
+    outputs: Sequence[Any],
+) -> dict[str, float]:
+    """The functions among the metrics, over a whole split.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric or PythonMetric
+    target_kind : str
+    batches : iterable of dict
+        The split's, in order, for their "y".
+    outputs : sequence of array
+        What the model made of them.
+    """
+    import numpy as np
+
+    functions = [metric for metric in metrics if isinstance(metric, PythonMetric)]
+    if not functions:
+        return {}
+    predicted = np.concatenate(list(outputs))
+    target = np.concatenate([batch["y"] for batch in batches])[: len(predicted)]
+    if target_kind == "class":
+        many = predicted.ndim == 2 and predicted.shape[1] > 1
+        predicted = predicted.argmax(1) if many else (predicted.reshape(-1) > 0).astype(int)
+    return {metric.name: float(metric.function(target, predicted)) for metric in functions}

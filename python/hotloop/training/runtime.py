@@ -7,7 +7,7 @@ A batch is gathered inside the plan from the user's arrays, so a step needs row 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
@@ -250,6 +250,19 @@ def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     source = trace.graph.source(field.name, dtype, field.array.shape)
     (value,) = trace.graph.add("batch_gather", [source, index.id_in(trace)], dtype=field.dtype)
     return trace.wrap(value)
+
+
+def run_plans(plans: Iterable[tuple[_core.Plan, int]], *, collect: bool) -> list[Any]:
+    """Runs (plan, steps) to their end; with ``collect`` the first output of every step."""
+    outputs: list[Any] = []
+    for plan, count in plans:
+        done = 0
+        while done < count:
+            ran = plan.run(1 if collect else count - done, 0.05)[1]
+            done += ran
+            if collect and ran:
+                outputs.append(plan.output(0))
+    return outputs
 
 
 def call_model(model: Module, x: Any) -> Any:

@@ -58,10 +58,17 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
 
     Raises
     ------
+    ConfigError
+        If it is no module.
     CheckpointError
         If the file cannot be written; an old one is then as it was.
     """
     model = getattr(model, "model", model)
+    if not hasattr(model, "named_modules"):
+        raise ConfigError(
+            f"save: must be a Module or a TrainResult, got {type(model).__name__}; write "
+            "save(model, path)"
+        )
     tensors = model.state_dict()
     metadata = {"format": "pt", "hotloop": json.dumps(_describe(model), allow_nan=False)}
     write_safetensors(path, tensors, metadata)

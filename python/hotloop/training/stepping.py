@@ -9,7 +9,7 @@ from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import exclusive, remember
-from hotloop.training.runtime import Runtime, Sums, open_device
+from hotloop.training.runtime import Runtime, Sums, open_device, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
 
@@ -167,11 +167,9 @@ class Stepper:
             plans.append((plan, count))
         sums.clear(self._runtime.session)
         with exclusive(self.model, "evaluate"):
-            for plan, count in plans:
-                done = 0
-                while done < count:
-                    done += plan.run(count - done, 0.05)[1]
-        return self._steps.values(sums.read(self._runtime.session))
+            outputs = run_plans(plans, collect=self._steps.has_functions)
+        values = self._steps.values(sums.read(self._runtime.session))
+        return values | self._steps.function_values(split, outputs)
 
     def sync(self) -> Module:
         """Writes the weights to the model and returns it.

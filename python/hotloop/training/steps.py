@@ -9,7 +9,13 @@ from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.training.losses import Loss, check_scalar, resolve_loss
-from hotloop.training.metrics import Metric, PythonMetric, resolve_metrics
+from hotloop.training.metrics import (
+    Metric,
+    PythonMetric,
+    check_metrics,
+    python_metrics,
+    resolve_metrics,
+)
 from hotloop.training.patterns import matches, select
 from hotloop.training.runtime import Runtime, Sums, call_model, check_output, flatten, gather_batch
 
@@ -83,6 +89,8 @@ class Steps:
                 self.loss = resolve_loss(
                     self.config, self.data.target_kind, output, self._class_weight
                 )
+                if self.config.loss == "auto":
+                    check_metrics(self.metrics, self.data.target_kind)
             logits = flatten(output)[0][0]
             if self.loss.link == "softmax" and logits.ndim == 2:
                 self.n_outputs = logits.shape[1]
@@ -203,11 +211,24 @@ class Steps:
                 return
             if "y" in batch:
                 self._add_metrics(trace, sums, output, batch)
-            if any(isinstance(metric, PythonMetric) for metric in self.metrics):
+            if self.has_functions:
                 trace.graph.output(flatten(output)[0][0].id_in(trace))
 
         graph, _ = self.runtime.trace(build, training=False)
         return graph
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether functions are among the metrics: evaluation then has outputs to read."""
+        default = self._user_step is None
+        return default and any(isinstance(metric, PythonMetric) for metric in self.metrics)
+
+    def function_values(self, split: str, outputs: list[Any]) -> dict[str, float]:
+        """The functions among the metrics, over a split whose ``outputs`` were collected."""
+        if not outputs:
+            return {}
+        batches = self.data.batches_in_order(split)
+        return python_metrics(self.metrics, self.data.target_kind, batches, outputs)
 
     def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
         """Losses and metrics from sums: ``loss``, each named loss, each metric."""
