@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import ConfigError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_history"]
 
 _NOT_CURVES = {"epoch", "lr", "seconds"}
+_LOG_FROM = 0.01  # smallest by largest loss below which the axis is logarithmic
 
 
 def draw_history(history: History, path: str | os.PathLike[str] | None = None) -> Any:
@@ -27,7 +29,8 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
     losses = [name for name in history if name == "loss" or name.endswith("_loss")]
     others = [name for name in history if name not in losses and name not in _NOT_CURVES]
     panels = [("loss", losses), ("metrics", others)] if others else [("loss", losses)]
-    figure = Figure(figsize=(5.0 * len(panels), 3.5), layout="constrained")
+    shown_anywhere = type("Picture", (Figure,), {"_repr_png_": _as_png})
+    figure = shown_anywhere(figsize=(5.0 * len(panels), 3.5), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, names) in zip(axes, panels, strict=True):
         for name in names:
@@ -41,8 +44,18 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
         axis.set_xlabel("epoch")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title(title)
+        shown = [value for name in names for value in history[name] if value == value]
+        if title == "loss" and shown and 0 < min(shown) < _LOG_FROM * max(shown):
+            axis.set_yscale("log")
         axis.legend()
         axis.grid(alpha=0.3)
     if path is not None:
         figure.savefig(path, dpi=120)
     return figure
+
+
+def _as_png(figure: Any) -> bytes:
+    """What a notebook asks a value for; matplotlib's own answer needs pyplot to be imported."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()
