@@ -25,9 +25,9 @@ static hl_status make_stores(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
     for (int64_t i = 0; i < graph->n_stores; i++)
-        HL_TRY(hl_session_store(plan->session, graph->stores[i].name, graph->stores[i].dtype,
-                                graph->stores[i].n));
-    return hl_session_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
+        HL_TRY(hl_session_add_store(plan->session, graph->stores[i].name, graph->stores[i].dtype,
+                                    graph->stores[i].n));
+    return hl_session_add_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
 }
 
 /* Bytes of all slots; a field begins where a vector may. */
@@ -108,6 +108,16 @@ static hl_status make_instructions(hl_plan *plan)
     return HL_OK;
 }
 
+/* Its place in the session, while nothing else runs there. */
+static hl_status settle_plan(hl_plan *plan)
+{
+    hl_session *session = plan->session;
+    HL_TRY(make_stores(plan));
+    plan->number = ++session->n_plans;
+    if (session->arena_bytes < plan->memory.arena_bytes) session->resident = 0;
+    return hl_session_reserve(session, plan->memory.arena_bytes);
+}
+
 hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
                          hl_plan **out_plan)
 {
@@ -124,13 +134,10 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     HL_GOTO(run_passes(plan->graph, session->device, options));
     HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
-    HL_GOTO(make_stores(plan));
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(hl_session_enter(session, "plan"));
-    plan->number = ++session->n_plans;
-    if (session->arena_bytes < plan->memory.arena_bytes) session->resident = 0;
-    status = hl_session_reserve(session, plan->memory.arena_bytes);
+    status = settle_plan(plan);
     hl_session_leave(session);
     if (status != HL_OK) goto cleanup;
     *out_plan = plan;

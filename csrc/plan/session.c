@@ -52,17 +52,19 @@ hl_session_store_entry *hl_session_find(hl_session *session, const char *name)
 
 /* Guards look at the control block even where no step is trained: it starts out permitting commits.
  */
-static hl_status init_control(hl_session *session)
+static hl_status init_control(hl_session *session, void *data)
 {
+    hl_device *device = session->device;
     hl_control control;
     memset(&control, 0, sizeof control);
     control.window_ok = 1;
     control.loss_scale = 1.0;
     for (int i = 0; i < HL_CONTROL_SCALARS; i++) control.factor[i] = 1.0;
-    return hl_session_control_write(session, &control);
+    HL_TRY(device->ops->copy(device, data, &control, sizeof control, HL_COPY_HOST_TO_DEVICE, NULL));
+    return device->ops->synchronize(device, NULL);
 }
 
-hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
+hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
 {
     hl_session_store_entry *known = hl_session_find(session, name);
     if (hl_dtype_is_float(dtype) && session->device->float_type == HL_DTYPE_F64)
@@ -84,13 +86,21 @@ hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype
     if (bytes) HL_GOTO(session->device->ops->memory_alloc(session->device, bytes, &entry.data));
     if (bytes) HL_GOTO(session->device->ops->fill_zero(session->device, entry.data, bytes, NULL));
     HL_GOTO(session->device->ops->synchronize(session->device, NULL));
+    if (!strcmp(name, "control")) HL_GOTO(init_control(session, entry.data));
     session->stores[session->n_stores++] = entry;
     session->generation++;
     entry = (hl_session_store_entry){0};
-    if (!strcmp(name, "control")) HL_GOTO(init_control(session));
 cleanup:
     hl_free(entry.name);
     if (entry.data) session->device->ops->memory_free(session->device, entry.data);
+    return status;
+}
+
+hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
+{
+    HL_TRY(hl_session_enter(session, "store"));
+    hl_status status = hl_session_add_store(session, name, dtype, n);
+    hl_session_leave(session);
     return status;
 }
 
@@ -185,8 +195,7 @@ hl_status hl_session_control_read(hl_session *session, hl_control *out_control)
 
 hl_status hl_session_control_write(hl_session *session, const hl_control *control)
 {
-    if (!hl_session_find(session, "control"))
-        HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
+    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
     return hl_session_write(session, "control", 0, sizeof *control, HL_DTYPE_U8, control);
 }
 

@@ -28,6 +28,8 @@ struct hl_session {
 hl_status hl_session_enter(hl_session *session, const char *what);
 void hl_session_leave(hl_session *session);
 hl_session_store_entry *hl_session_find(hl_session *session, const char *name);
+/* hl_session_store for who has entered. */
+hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
 /* Grows the arena; contents are lost. */
 hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes);
 

@@ -204,6 +204,30 @@ static void test_outputs_are_of_the_last_run(void)
     trainer_close(&t);
 }
 
+/* Stores and the arena move for nobody while a plan runs. */
+static void test_a_running_session_is_left_alone(void)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x;
+    int32_t store;
+    hl_plan_options options = {.n_slots = 1, .k = 1};
+    hl_type type = {HL_DTYPE_F32, hl_shape_1d(3)};
+    open_step(1);
+    int64_t n_stores = t.session->n_stores;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_store(graph, "new", HL_DTYPE_F32, 3, &store));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, type, store, 0, "new", &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    CHECK_OK(hl_session_enter(t.session, "run"));
+    CHECK_INT(hl_session_store(t.session, "other", HL_DTYPE_F32, 3), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_create(t.session, graph, &options, &plan), HL_ERROR_BUSY);
+    CHECK_INT(t.session->n_stores, n_stores);
+    hl_session_leave(t.session);
+    trainer_close(&t);
+}
+
 int main(void)
 {
     test_the_stopping_step_is_finished();
@@ -212,5 +236,6 @@ int main(void)
     test_a_fault_ends_with_its_step();
     test_a_step_left_in_the_middle_is_lost_to_another_plan();
     test_outputs_are_of_the_last_run();
+    test_a_running_session_is_left_alone();
     return CHECK_DONE();
 }
