@@ -291,7 +291,8 @@ class Fuzz:
         how, _ = plan.run(self.pick((1, 1, 2, 0, self.integer())), 0.05)
         self.counts[f"run {how}"] += 1
         for i in range(len(self.graph.outputs()) + 1):
-            self.attempt(lambda: plan.output(i, self.pick((None, None, "float32", "int64", "x"))))  # noqa: B023
+            dtype = self.pick((None, None, "float32", "int64", "x"))
+            self.attempt(lambda: plan.output(i, dtype))  # noqa: B023
         self.misuse(session, plan)
 
     def misuse(self, session: _core.Session, plan: _core.Plan) -> None:
