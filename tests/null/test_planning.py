@@ -1,0 +1,355 @@
+"""The null backend: everything above kernels, without a number computed.
+
+Models are traced, differentiated, planned and run; what is looked at is shapes, commits, segments,
+bytes and words.
+"""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import _core, nn
+from hotloop.graph.trace import Trace
+from hotloop.nn.layout import Layout
+
+TABLE = {row["name"]: row for row in _core.op_table()}
+# op: its required attributes, with values that fit a (3, 3) operand; "kind:name[=default]"
+VALUES = {"i": 0, "d": (3, 3), "t": "float32", "s": "s", "f": 0.5}
+REQUIRED = {
+    name: {a[2:]: VALUES[a[0]] for a in row["attrs"].split() if "=" not in a}
+    for name, row in TABLE.items()
+}
+
+
+def traced(
+    model: nn.Module, *shapes: tuple[int, ...], dtype: str = "float32", training: bool = True
+):
+    """A graph, its trace, and the ids of what forward returned."""
+    layout = Layout(model)
+    graph = _core.Graph()
+    trace = Trace(graph, layout.leaf_for, training=training)
+    model.train(training)
+    with trace:
+        out = model(*(trace.input(f"x{i}", dtype, s) for i, s in enumerate(shapes)))
+    graph.output(out.id_in(trace))
+    return graph, trace, layout, out.id_in(trace)
+
+
+def plan(graph: _core.Graph, **options) -> _core.Plan:
+    return _core.Plan(_core.Session(_core.Device("null")), graph, **options)
+
+
+def step_of(model: nn.Module, rows: int, width: int, n_classes: int, **spec):
+    """The training step of a classifier."""
+    layout = Layout(model)
+    graph = _core.Graph()
+    graph.scalar("lr")
+    trace = Trace(graph, layout.leaf_for, training=True)
+    model.train(True)
+    with trace:
+        x = trace.input("x", "float32", (rows, width))
+        y = trace.input("y", "int64", (rows,))
+        loss = nn.functional.cross_entropy(model(x), y)
+        from hotloop.graph.loss_parts import loss_terms
+
+        terms = [
+            (t.total.id_in(trace), t.denominator.id_in(trace), t.weight) for t in loss_terms(loss)
+        ]
+        params = [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+    n = sum(slot.size for slot in layout.trainable)
+    full = {
+        "rows": rows,
+        "optimizer": "adam",
+        "attrs": {"decoupled": 1},
+        "segments": [(0, n, 1.0, 0.01)],
+        "accumulate": False,
+        "clip_norm": 1.0,
+        "clip_value": 0.0,
+        "ema": None,
+        "ema_ramp": False,
+        "table": (1, 10),
+    } | spec
+    return graph, graph.training_step(terms, params, full), n
+
+
+def net(norm: bool = True) -> nn.Module:
+    layers = [
+        nn.Linear(12, 32),
+        *([nn.BatchNorm1d(32)] if norm else []),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+    ]
+    return nn.Sequential(*layers, nn.Linear(32, 5))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "out"),
+    [
+        (nn.Linear(5, 3), (7, 5), (7, 3)),
+        (nn.Linear(5, 3), (2, 7, 5), (2, 7, 3)),
+        (nn.Flatten(), (4, 3, 2), (4, 6)),
+        (nn.Unflatten(1, (2, 3)), (4, 6), (4, 2, 3)),
+        (nn.BatchNorm1d(5), (7, 5, 2), (7, 5, 2)),
+        (nn.GLU(), (7, 6), (7, 3)),
+        (nn.ConstantPad2d((1, 2, 3, 0), 1.0), (2, 3, 4, 5), (2, 3, 7, 8)),
+    ],
+    ids=str,
+)
+def test_shapes(module, shape, out) -> None:
+    graph, _, _, value = traced(module, shape)
+    assert graph.shape(value) == out
+    made = plan(graph)
+    assert made.run(1, 1e9) == ("done", 1)
+    assert made.output(0).shape == out
+
+
+def test_embedding_shape() -> None:
+    graph, _, _, value = traced(nn.Embedding(9, 4), (7, 3), dtype="int64")
+    assert graph.shape(value) == (7, 3, 4)
+
+
+def test_commits_of_running_statistics() -> None:
+    """Training commits mean, variance and the counter; evaluation commits nothing."""
+    text = str(traced(net(), (8, 12))[0])
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert any(
+            name in line and ("<-" in line or "commit" in line) for line in text.splitlines()
+        )
+    evaluated = str(traced(net(), (8, 12), training=False)[0])
+    assert "<-" not in evaluated
+
+
+def test_training_step_has_three_segments() -> None:
+    graph, made, _ = step_of(net(), 16, 12, 5, accumulate=True)
+    segments = [node["segment"] for node in graph.nodes()]
+    assert set(segments) == {"begin", "micro", "apply"}
+    ops = {s: {n["op"] for n in graph.nodes() if n["segment"] == s} for s in set(segments)}
+    assert "control_begin" in ops["begin"]
+    assert "cross_entropy" in ops["micro"]
+    assert {"adam", "control_apply"} <= ops["apply"]
+    assert "adam" not in ops["micro"]
+    assert made["no_grad"] == []
+
+
+def test_no_grad_is_reported() -> None:
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(12, 5), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    _, made, _ = step_of(Spare(), 8, 12, 5)
+    assert made["no_grad"] == [2, 3]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("chain", [False, True])
+def test_training_step_runs(k: int, fuse: bool, chain: bool) -> None:
+    graph, _, n = step_of(net(), 16, 12, 5, accumulate=k > 1, ema=0.9)
+    session = _core.Session(_core.Device("null"))
+    made = _core.Plan(session, graph, k=k, fuse=fuse, chain=chain)
+    assert made.run(4, 1e9) == ("done", 4)
+    info = made.info()
+    assert info["n_instructions"] > 0
+    assert info["n_regions"] <= info["n_chains"] <= info["n_instructions"]
+    stores = session.stores()
+    assert stores["param"][1] == n
+    assert stores["ema"][1] == n
+
+
+def test_chains_save_barriers() -> None:
+    """On the CPU, row-wise kernels share a block, and so regions are fewer than kernels."""
+    graph = step_of(net(), 256, 12, 5)[0]
+    counts = []
+    for chain in (True, False):
+        session = _core.Session(_core.Device("cpu"))
+        info = _core.Plan(session, graph, chain=chain).info()
+        assert info["n_regions"] <= info["n_chains"] <= info["n_instructions"]
+        counts.append(info["n_regions"])
+    assert counts[0] < counts[1]
+
+
+def test_memory_is_known_before_a_step() -> None:
+    """The arena grows with the batch, the stores do not."""
+    arenas, stores = [], []
+    for rows in (16, 32, 64, 128):
+        session = _core.Session(_core.Device("null"))
+        info = _core.Plan(session, step_of(net(), rows, 12, 5)[0]).info()
+        arenas.append(info["arena_bytes"])
+        stores.append(info["store_bytes"])
+    assert arenas == sorted(arenas)
+    assert arenas[0] < arenas[-1]
+    assert len(set(stores)) == 1
+
+
+def test_plans_share_a_sessions_arena() -> None:
+    session = _core.Session(_core.Device("null"))
+    before = _core.alloc_stats()["current_bytes"]
+    first = _core.Plan(session, step_of(net(), 512, 12, 5)[0])
+    one = _core.alloc_stats()["current_bytes"]
+    second = _core.Plan(session, step_of(net(), 256, 12, 5)[0])
+    two = _core.alloc_stats()["current_bytes"]
+    assert first.info()["arena_bytes"] > second.info()["arena_bytes"]
+    assert two - one < one - before
+
+
+def test_graph_text_names_everything() -> None:
+    graph, *_ = traced(net(), (8, 12))
+    text = str(graph)
+    for word in ("0.weight", "float32 (8, 12)", "matmul", "dropout_mask", "batch_norm", "x0"):
+        assert word in text, word
+    assert len(text.splitlines()) >= len(graph.nodes())
+
+
+def test_plan_text_names_kernels() -> None:
+    session = _core.Session(_core.Device("cpu"))
+    text = str(_core.Plan(session, step_of(net(), 16, 12, 5)[0]))
+    for word in ("cpu.matmul", "cpu.", "region", "adam"):
+        assert word in text, word
+    assert "null." in str(plan(step_of(net(), 16, 12, 5)[0])) or "null" in str(
+        plan(step_of(net(), 16, 12, 5)[0])
+    )
+
+
+def test_clone_is_equal_and_apart() -> None:
+    graph, *_ = traced(net(), (8, 12))
+    other = graph.clone()
+    assert str(other) == str(graph)
+    (value,) = other.add("neg", [other.outputs()[0]])
+    other.output(value)
+    assert len(other.nodes()) == len(graph.nodes()) + 1
+    graph.verify()
+    other.verify()
+
+
+def test_streams_do_not_depend_on_the_batch() -> None:
+    names = []
+    for rows in (4, 16):
+        graph, *_ = traced(net(), (rows, 12))
+        names.append([n["attrs"]["stream"] for n in graph.nodes() if n["op"] == "dropout_mask"])
+    assert names[0] == names[1] == ["3.dropout.0"]
+
+
+# ---------------------------------------------------------------------------- refused, in words
+
+
+def graph_of(*shapes, dtype="float32"):
+    graph = _core.Graph()
+    return graph, [graph.input(f"x{i}", dtype, s) for i, s in enumerate(shapes)]
+
+
+REFUSED = {
+    "matmul": (((2, 3), (4, 5)), {}, "3"),
+    "add": (((2, 3), (4,)), {}, "4"),
+    "concat": (((2, 3), (2, 4)), {"axis": 0}, "4"),
+    "reshape": (((2, 3),), {"shape": (4, 2)}, "6"),
+    "permute": (((2, 3),), {"dims": (0, 0)}, "twice"),
+    "expand": (((2, 3),), {"shape": (2, 4)}, "4"),
+    "slice": (((2, 3),), {"axis": 5}, "5"),
+    "sum": (((2, 3),), {"axes": (7,)}, "7"),
+    "amax": (((2, 0),), {"axes": (1,)}, "none"),
+    "softmax": (((),), {}, "rank|dims"),
+    "layer_norm": (((2, 3),), {"n_axes": 3}, "3"),
+    "flip": (((2, 3),), {"axes": (4,)}, "4"),
+    "pad": (((2, 3),), {"pads": (1,)}, "4"),
+}
+
+
+@pytest.mark.parametrize("op", REFUSED)
+def test_refused(op: str) -> None:
+    """The message names the op, the rule and the value; the graph goes on."""
+    shapes, attrs, word = REFUSED[op]
+    graph, ids = graph_of(*shapes)
+    before = str(graph)
+    graph.scope("body.0")
+    with pytest.raises(hl.HotloopError, match=word) as caught:
+        graph.add(op, ids, **attrs)
+    assert op in str(caught.value)
+    assert "body.0" in str(caught.value)
+    assert ", got " in str(caught.value) or " to " in str(caught.value)
+    assert str(graph) == before
+    graph.verify()
+
+
+@pytest.mark.parametrize("op", [op for op in TABLE if REQUIRED[op]])
+def test_missing_attribute(op: str) -> None:
+    graph, ids = graph_of(*[(3, 3)] * max(TABLE[op]["min_in"], 1))
+    with pytest.raises(hl.ConfigError, match="needs the attribute"):
+        graph.add(op, ids[: TABLE[op]["min_in"]])
+
+
+@pytest.mark.parametrize("op", TABLE)
+def test_unknown_attribute_and_arity(op: str) -> None:
+    graph, ids = graph_of(*[(3, 3)] * 5)
+    with pytest.raises(hl.HotloopError, match=r"nonsense|attribute"):
+        graph.add(op, ids[: TABLE[op]["min_in"]], nonsense=1)
+    if TABLE[op]["max_in"] >= 0:
+        with pytest.raises(hl.HotloopError, match=op):
+            graph.add(op, ids[: TABLE[op]["max_in"] + 1], **REQUIRED[op])
+    if TABLE[op]["min_in"] > 0:
+        with pytest.raises(hl.HotloopError, match=op):
+            graph.add(op, [], **REQUIRED[op])
+    graph.verify()
+
+
+def test_unknown_op_suggests_or_names() -> None:
+    graph, ids = graph_of((3,))
+    with pytest.raises(hl.HotloopError, match="sofmax"):
+        graph.add("sofmax", ids)
+
+
+@pytest.mark.parametrize("value", [-1, 99, 2**31, -(2**63)])
+def test_foreign_values(value: int) -> None:
+    graph, _ = graph_of((3,))
+    for act in (
+        lambda: graph.add("neg", [value]),
+        lambda: graph.shape(value),
+        lambda: graph.output(value),
+        lambda: graph.backward(value, []),
+    ):
+        with pytest.raises((hl.HotloopError, ValueError, OverflowError)):
+            act()
+
+
+def test_sizes_that_overflow() -> None:
+    graph = _core.Graph()
+    with pytest.raises(hl.ShapeError):
+        graph.input("x", "float32", (2**40, 2**40))
+    with pytest.raises(hl.ShapeError):
+        graph.input("x", "float32", (-1, 3))
+    small = graph.input("y", "float32", (2**20, 1))
+    with pytest.raises(hl.HotloopError):
+        graph.add("expand", [small], shape=(2**20, 2**50))
+
+
+def test_loss_must_be_a_scalar() -> None:
+    graph, ids = graph_of((3,))
+    with pytest.raises(hl.HotloopError, match="one number"):
+        graph.backward(ids[0], ids)
+
+
+def test_commit_must_fit() -> None:
+    graph, ids = graph_of((3,))
+    graph.store("buffer", "float32", 4)
+    state = graph.state("b", "float32", (4,), "buffer", 0)
+    with pytest.raises(hl.HotloopError):
+        graph.commit(state, ids[0])
+    with pytest.raises(hl.HotloopError):
+        graph.commit(ids[0], ids[0])
+
+
+def test_wrong_inputs_of_a_plan() -> None:
+    graph, ids = graph_of((2, 3))
+    graph.output(graph.add("neg", ids)[0])
+    made = plan(graph)
+    for index, array in (
+        (0, np.zeros((3, 2), np.float32)),
+        (1, np.zeros((2, 3), np.float32)),
+        (0, np.zeros((2, 3), np.complex64)),
+    ):
+        with pytest.raises(hl.HotloopError):
+            made.input(index, array)
+    made.input(0, np.zeros((2, 3), np.float32))
+    assert made.run(1, 1e9) == ("done", 1)
