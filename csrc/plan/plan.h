@@ -79,7 +79,7 @@ bool hl_plan_is_unfinished(const hl_plan *plan);
 void hl_plan_abandon(hl_plan *plan);
 void hl_plan_set_k(hl_plan *plan, int32_t k);
 /* A window that two plans share (full batches, then the tail): the first holds it open, without
- * APPLY; the second joins it, without the guarded updates of BEGIN. */
+ * APPLY unless it stops; the second joins it, without the guarded updates of BEGIN. */
 void hl_plan_window(hl_plan *plan, bool join, bool hold);
 
 typedef struct hl_plan_info {

@@ -176,7 +176,7 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
             if (++plan->micro < plan->k) HL_TRY(take_batch(plan, &feed_end));
             if (plan->micro < plan->k && !feed_end)
                 enter_segment(plan, HL_SEGMENT_MICRO);
-            else if (plan->hold)
+            else if (plan->hold && !plan->control->stopped) /* who stops closes the window */
                 break;
             else /* a window that the epoch cuts short is applied with what it has */
                 enter_segment(plan, HL_SEGMENT_APPLY);
