@@ -20,8 +20,8 @@ hl_status hl_session_create(hl_device *device, HL_GIVE hl_session **out_session)
 /* HL_ERROR_BUSY while a plan of it runs. Plans must be destroyed first. */
 void hl_session_destroy(HL_TAKE hl_session *session);
 /* Makes the store, zero-filled, unless the session has it in this dtype and size; another size is
- * HL_ERROR_SHAPE, HL_ERROR_BUSY while a plan runs. dtype is the graph's; floats are held in the device's float type when that is
- * F64. */
+ * HL_ERROR_SHAPE. HL_ERROR_BUSY while a plan runs. dtype is the graph's; floats are held in the
+ * device's float type when that is F64. */
 hl_status hl_session_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
 /* Copies elements [first, first + n) in or out, converting between `dtype` and the store's own. */
 hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,
