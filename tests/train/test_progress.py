@@ -74,3 +74,24 @@ def test_csv_has_every_epoch_and_few_writes(tmp_path, monkeypatch) -> None:
     rows = list(csv.DictReader(path.open()))
     assert [float(row["loss"]) for row in rows] == result.history["loss"]
     assert 1 <= len(writes) <= 2 + result.seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {},
+            r"completed after .*; the model has the weights of epoch \d \(best val_loss, ",
+        ),
+        ({"restore_best": False}, r"completed after .*; the model has the last weights$"),
+        (
+            {"lr": 1e30, "gradient_clip_val": None, "warmup": 0, "max_epochs": 9},
+            r"stopped: loss or gradient not finite at step \d+ after",
+        ),
+        ({"max_steps": 2}, "stopped at max_steps after .* has the last weights"),
+    ],
+)
+def test_last_words(fields, words, capsys: pytest.CaptureFixture[str]) -> None:
+    hl.train(mlp(), classes(), **({"max_epochs": 2, "logger": None} | fields))
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.match("hotloop: " + words, last), last

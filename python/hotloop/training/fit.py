@@ -18,7 +18,14 @@ from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
-from hotloop.training.progress import Progress, format_bytes, format_count, header_lines, show
+from hotloop.training.progress import (
+    Progress,
+    format_bytes,
+    format_count,
+    format_seconds,
+    header_lines,
+    show,
+)
 from hotloop.training.result import History, TrainResult
 from hotloop.training.rules import items
 from hotloop.training.runtime import Runtime, Sums, open_device
@@ -132,8 +139,28 @@ def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> 
             error = TrainingInterrupted("training was interrupted; .result holds what was reached")
             error.result = result
             raise error
-        show("hotloop: interrupted; the model has the weights reached so far")
+    if by_signal or config.enable_progress_bar is not False:
+        show(f"hotloop: {_last_words(result, config)}")
     return result
+
+
+def _last_words(result: TrainResult, config: TrainingConfig) -> str:
+    """How training ended, and which weights the model has."""
+    how = {
+        "early_stopping": "stopped early",
+        "max_time": "stopped at max_time",
+        "max_steps": "stopped at max_steps",
+        "nan": f"stopped: loss or gradient not finite at step {result.steps + 1}",
+    }.get(result.stop_reason, result.stop_reason)
+    weights = "the last weights"
+    if config.restore_best and result.best_score is not None:
+        weights = (
+            f"the weights of epoch {result.best_epoch} "
+            f"(best {result.monitor}, {result.best_score:.4g})"
+        )
+    elif result.stop_reason == "nan":
+        weights = "the last finite weights"
+    return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
 
 
 def _is_interactive() -> bool:
