@@ -313,6 +313,15 @@ _DTYPES = {
     "long": "int64",
     "short": "int16",
 }
+# Names of torch's that a ported script asks for, and what is here in their place.
+_INSTEAD = {
+    "optim": ": optimizers and schedules are settings, TrainingConfig(optimizer='adam', lr=1e-3)",
+    "utils": ": data goes into hl.DataModule.from_arrays(X, y, batch_size=64)",
+    "cuda": ": TrainingConfig(accelerator=...) chooses the device",
+    "device": ": TrainingConfig(accelerator=...) chooses the device",
+    "compile": ": hl.train and hl.predict plan every model",
+    "autograd": ": hl.train and hl.stepper compute gradients",
+}
 
 
 if not TYPE_CHECKING:  # else every misspelt name would pass as Any
@@ -328,6 +337,7 @@ if not TYPE_CHECKING:  # else every misspelt name would pass as Any
             from hotloop._suggest import did_you_mean
 
             hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+            hint = _INSTEAD.get(name, hint)
             raise AttributeError(f"module 'hotloop' has no attribute {name!r}{hint}")
         elif name.endswith(("Error", "Interrupted")):
             value = getattr(importlib.import_module("hotloop.errors"), name)

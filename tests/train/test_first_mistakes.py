@@ -171,3 +171,23 @@ def test_save_of_what_is_no_model(tmp_path) -> None:
     for wrong in ("m.safetensors", mlp().state_dict()):
         with pytest.raises(hl.ConfigError, match=r"write save\(model, path\)"):
             hl.save(wrong, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: nn.Conv2d, "convolution not in this version"),
+        (lambda: nn.LSTM, "recurrent layers not in this version"),
+        (lambda: nn.Liner, "did you mean 'Linear'"),
+        (lambda: hl.optim, r"TrainingConfig\(optimizer='adam'"),
+        (lambda: hl.utils, "DataModule.from_arrays"),
+    ],
+)
+def test_torch_names_that_are_not_here(ask, words) -> None:
+    with pytest.raises(AttributeError, match=words):
+        ask()
+
+
+def test_asking_whether_a_name_is_there_still_works() -> None:
+    assert not hasattr(nn, "Conv2d")
+    assert not hasattr(hl, "optim")

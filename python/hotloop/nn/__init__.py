@@ -4,6 +4,8 @@ Reading order: ``parameter`` and ``recipes``, ``module``, ``layout`` (where valu
 layers. ``functional`` has the formulas, ``init`` the initialisation schemes.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from hotloop.nn import functional, init
 from hotloop.nn.activation import (
     CELU,
@@ -129,3 +131,27 @@ __all__ += ["SoftMarginLoss", "Softmax", "Softmax2d", "Softmin", "Softplus", "So
 __all__ += ["Softsign", "Tanh", "Tanhshrink", "Threshold", "TripletMarginLoss"]
 __all__ += ["TripletMarginWithDistanceLoss", "Unflatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]
 __all__ += ["functional", "init"]
+
+_NOT_HERE = {
+    "Conv": "convolution",
+    "MaxPool": "pooling",
+    "AvgPool": "pooling",
+    "Adaptive": "pooling",
+    "BatchNorm2d": "convolution",
+    "RNN": "recurrent layers",
+    "LSTM": "recurrent layers",
+    "GRU": "recurrent layers",
+    "MultiheadAttention": "attention layers",
+    "Transformer": "attention layers",
+}
+
+if not TYPE_CHECKING:  # else every misspelt name would pass as Any
+
+    def __getattr__(name: str) -> Any:
+        from hotloop._suggest import did_you_mean
+
+        kind = next((kind for start, kind in _NOT_HERE.items() if name.startswith(start)), None)
+        hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+        if kind is not None:
+            hint = f": {kind} not in this version"
+        raise AttributeError(f"module 'hotloop.nn' has no attribute {name!r}{hint}")
