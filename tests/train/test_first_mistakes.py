@@ -191,3 +191,18 @@ def test_torch_names_that_are_not_here(ask, words) -> None:
 def test_asking_whether_a_name_is_there_still_works() -> None:
     assert not hasattr(nn, "Conv2d")
     assert not hasattr(hl, "optim")
+
+
+@pytest.mark.parametrize("fields", [{"metrics": ["accuracy"]}, {"loss": "mse"}])
+def test_training_step_beside_loss_or_metrics_is_refused(fields) -> None:
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(N_IN, N_OUT)
+
+        def training_step(self, batch):
+            return nn.functional.cross_entropy(self.body(batch["x"]), batch["y"])
+
+    train(Own(), max_epochs=1)
+    with pytest.raises(hl.ConfigError, match="training_step makes the losses"):
+        train(Own(), **fields)

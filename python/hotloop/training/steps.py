@@ -71,6 +71,12 @@ class Steps:
         self._transforms = data.transforms if transforms is None else transforms
         self._class_weight = _class_weights(config, data)
         self._user_step = getattr(runtime.model, "training_step", None)
+        for field, given in (("loss", config.loss != "auto"), ("metrics", bool(config.metrics))):
+            if given and self._user_step is not None:
+                raise ConfigError(
+                    f"{field}: the model's training_step makes the losses and returns no output, "
+                    f"got {field}={getattr(config, field)!r} beside it; leave one of them out"
+                )
 
     # ---- one batch
 
