@@ -206,3 +206,23 @@ def test_training_step_beside_loss_or_metrics_is_refused(fields) -> None:
     train(Own(), max_epochs=1)
     with pytest.raises(hl.ConfigError, match="training_step makes the losses"):
         train(Own(), **fields)
+
+
+def test_a_parameter_without_gradient_is_left_alone() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used = nn.Linear(4, 2)
+            self.unused = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    net = Net()
+    before = net.state_dict()
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((64, 4), dtype=np.float32), rng.integers(0, 2, 64)
+    hl.train(net, (X, y), max_epochs=2, weight_decay=0.5, enable_progress_bar=False, logger=None)
+    after = net.state_dict()
+    assert (after["unused.weight"] == before["unused.weight"]).all()
+    assert (after["used.weight"] != before["used.weight"]).any()

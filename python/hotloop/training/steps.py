@@ -156,8 +156,12 @@ class Steps:
             return terms, [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
 
         graph, (terms, params) = self.runtime.trace(build, training=True)
+        untouched = graph.clone()
         made = graph.training_step(terms, params, self._spec(rows, total_steps, graph))
         self.no_grad = [layout.trainable[i].name for i in made["no_grad"]]
+        if self.no_grad:  # the optimizer leaves them alone, decay included, as torch does
+            graph = untouched
+            graph.training_step(terms, params, self._spec(rows, total_steps, graph))
         return graph
 
     def _spec(self, rows: int, total_steps: int, graph: _core.Graph) -> dict[str, Any]:
@@ -181,7 +185,10 @@ class Steps:
         }
 
     def _segments(self) -> list[tuple[int, int, float, float]]:
-        """Runs of parameters with the same learning-rate scale and weight decay."""
+        """Runs of parameters with the same learning-rate scale and weight decay.
+
+        Parameters that get no gradient are in none: the optimizer does not touch them.
+        """
         config = self.config
         optimizer = config.optimizer_config
         segments: list[tuple[int, int, float, float]] = []
@@ -198,7 +205,9 @@ class Steps:
                     scale = _scale_of(group, config.lr)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break
-            if segments and segments[-1][2:] == (scale, decay):
+            if slot.name in self.no_grad:
+                continue
+            if segments and segments[-1][1:] == (begin, scale, decay):
                 segments[-1] = (segments[-1][0], end, scale, decay)
             elif slot.size:
                 segments.append((begin, end, scale, decay))
