@@ -38,7 +38,7 @@ CASES = [
     ("blanks", rules.check_layout, "x \n", "x\n"),
     ("todo", rules.check_finished, "/* TODO: later */", "/* todos are not marks */"),
     ("fixme", rules.check_finished, "# FIXME", "# fix me"),
-    ("path", rules.check_machine_paths, "open('/" + "work/x')", "open('docs/work/x')"),
+    ("path", rules.check_machine_paths, "open('/" + "work/x')", "open('docs/" + "work/x')"),
     ("home", rules.check_machine_paths, "cd /home/" + "somebody/x", "cd ${HOME}/x"),
     ("function", rules.check_docstrings, "def f():\n    pass\n", 'def f():\n    """F."""\n'),
     ("class", rules.check_docstrings, "class A:\n    x = 1\n", "class _A:\n    x = 1\n"),
