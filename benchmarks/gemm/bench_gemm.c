@@ -33,8 +33,9 @@ double bench_peak(void)
 #define STEP(s)                                                                                    \
     s = hl_v_fma(s, x, y);                                                                         \
     KEEP(s);
-        STEP(s0) STEP(s1) STEP(s2) STEP(s3) STEP(s4) STEP(s5)
-        STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
+        STEP(s0)
+        STEP(s1)
+        STEP(s2) STEP(s3) STEP(s4) STEP(s5) STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
 #undef STEP
     }
     double seconds = read_clock() - start;
@@ -58,8 +59,17 @@ double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *
 {
     int64_t row = transposed ? 1 : n, col = transposed ? k : 1, panels = hl_gemm_panels(n);
     float *packed = aligned_alloc(64, (hl_gemm_pack_bytes(k, n) + 63) / 64 * 64);
-    hl_gemm g = {.n = n, .k = k, .a = a, .a_row = k, .a_col = 1, .b = packed, .c = c, .ldc = n,
-                 .alpha = 1, .bias = bias, .relu = bias != NULL};
+    hl_gemm g = {.n = n,
+                 .k = k,
+                 .a = a,
+                 .a_row = k,
+                 .a_col = 1,
+                 .b = packed,
+                 .c = c,
+                 .ldc = n,
+                 .alpha = 1,
+                 .bias = bias,
+                 .relu = bias != NULL};
     float *scratch = aligned_alloc(64, hl_gemm_scratch_bytes(&g) + 64);
     hl_gemm_pack(k, n, b, row, col, 0, panels, packed);
     hl_gemm_rows(&g, 0, m, scratch);

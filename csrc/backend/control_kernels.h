@@ -17,11 +17,10 @@ static inline hl_status query_control(hl_device *device, const hl_graph *graph, 
 {
     (void)device;
     const hl_node *n = &graph->nodes[node];
-    hl_dtype dtype = n->op == HL_OP_CONTROL_BEGIN ? (hl_dtype)n->attrs.i[0]
-                                                  : hl_graph_dtype(graph, n->in[1]);
+    hl_dtype dtype =
+        n->op == HL_OP_CONTROL_BEGIN ? (hl_dtype)n->attrs.i[0] : hl_graph_dtype(graph, n->in[1]);
     if (dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
-        return hl_reason_set(out_why_not, "needs float32 or float64, got %s",
-                             hl_dtype_name(dtype));
+        return hl_reason_set(out_why_not, "needs float32 or float64, got %s", hl_dtype_name(dtype));
     out_req->deterministic = true;
     return HL_OK;
 }
@@ -81,9 +80,10 @@ static inline hl_status launch_control_apply(const hl_kernel_state *state, void 
 
 /* One line of a kernel table: HL_CONTROL_KERNEL(BEGIN, "ref.control_begin", begin). */
 #define HL_CONTROL_KERNEL(id, kernel_name, fn)                                                     \
-    {                                                                                              \
-        .op = HL_OP_CONTROL_##id, .name = kernel_name, .query = query_control,                     \
-        .prepare = prepare_control, .launch = launch_control_##fn                                  \
-    }
+    {.op = HL_OP_CONTROL_##id,                                                                     \
+     .name = kernel_name,                                                                          \
+     .query = query_control,                                                                       \
+     .prepare = prepare_control,                                                                   \
+     .launch = launch_control_##fn}
 
 #endif

@@ -100,8 +100,8 @@ static const hl_device_ops device_ops = {
     .kernels = list_kernels,
 };
 
-static hl_status open_device(const hl_backend *backend, int index,
-                             const hl_device_options *options, hl_device **out_device)
+static hl_status open_device(const hl_backend *backend, int index, const hl_device_options *options,
+                             hl_device **out_device)
 {
     (void)options;
     *out_device = NULL;

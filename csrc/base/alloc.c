@@ -18,8 +18,8 @@ static hl_fault alloc_fault;
 
 static void count_block(size_t bytes)
 {
-    int64_t now = atomic_fetch_add_explicit(&current_bytes, (int64_t)bytes, memory_order_relaxed)
-                  + (int64_t)bytes;
+    int64_t now = atomic_fetch_add_explicit(&current_bytes, (int64_t)bytes, memory_order_relaxed) +
+                  (int64_t)bytes;
     int64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) continue;
     atomic_fetch_add_explicit(&n_live, 1, memory_order_relaxed);
@@ -32,8 +32,9 @@ hl_status hl_alloc(size_t bytes, void **out_ptr)
     if (bytes == 0) return HL_OK;
     size_t total;
     void *raw = NULL;
-    bool failed = hl_fault_take(&alloc_fault) || !hl_add_size(bytes, sizeof(block_header), &total)
-                  || posix_memalign(&raw, HL_ALIGN, total) != 0;
+    bool failed = hl_fault_take(&alloc_fault) ||
+                  !hl_add_size(bytes, sizeof(block_header), &total) ||
+                  posix_memalign(&raw, HL_ALIGN, total) != 0;
     if (failed) {
         return hl_status_set(HL_ERROR_MEMORY,
                              "memory: the system must have what is asked for, got a request for "

@@ -29,7 +29,7 @@ typedef struct hl_alloc_stats {
     int64_t current_bytes; /* live now, without headers */
     int64_t peak_bytes;    /* since the last reset */
     int64_t n_live;
-    int64_t n_total;       /* successful allocations since the process began */
+    int64_t n_total; /* successful allocations since the process began */
 } hl_alloc_stats;
 void hl_alloc_stats_read(hl_alloc_stats *out_stats);
 void hl_alloc_peak_reset(void);

@@ -87,8 +87,8 @@ static hl_status create_temporary(hl_file_writer *writer)
     writer->temporary_name = name;
     int error = 0;
     for (int i = 0; i < N_NAME_TRIES; i++) {
-        snprintf(name, bytes, ".%s.tmp.%" PRId64 ".%016" PRIx64, writer->name,
-                 writer->process_id, hl_os_entropy());
+        snprintf(name, bytes, ".%s.tmp.%" PRId64 ".%016" PRIx64, writer->name, writer->process_id,
+                 hl_os_entropy());
         error = hl_os_file_create(writer->directory, name, &writer->file);
         writer->has_temporary = error == 0;
         if (error == 0) return HL_OK;
@@ -161,8 +161,10 @@ hl_status hl_file_writer_commit(hl_file_writer *writer)
     writer->has_temporary = false;
     error = hl_os_directory_sync(writer->directory);
     if (error) {
-        HL_GOTO(report_error(writer, "the file is whole but may not outlive a power cut: "
-                                     "syncing the directory of", error));
+        HL_GOTO(report_error(writer,
+                             "the file is whole but may not outlive a power cut: "
+                             "syncing the directory of",
+                             error));
     }
 cleanup:
     hl_file_writer_abort(writer);

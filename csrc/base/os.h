@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 
-int64_t hl_os_time_ns(void);     /* monotonic */
-int hl_os_cpu_count(void);       /* usable: affinity and cgroup quota, at least 1 */
+int64_t hl_os_time_ns(void); /* monotonic */
+int hl_os_cpu_count(void);   /* usable: affinity and cgroup quota, at least 1 */
 int64_t hl_os_process_id(void);
 /* False only when the system says that there is no such process. */
 bool hl_os_process_alive(int64_t process_id);
@@ -95,8 +95,8 @@ int hl_os_file_remove(hl_os_file directory, const char *name);
 /* Instruction sets the CPU and the operating system offer. */
 typedef struct hl_os_cpu {
     char name[64];
-    bool avx2;        /* with fma and f16c */
-    bool avx512;      /* f, bw, dq, vl */
+    bool avx2;   /* with fma and f16c */
+    bool avx512; /* f, bw, dq, vl */
     bool avx512_bf16;
 } hl_os_cpu;
 void hl_os_cpu_read(hl_os_cpu *out_cpu);

@@ -166,7 +166,8 @@ static int read_quota(void)
         *path++ = '\0';
         controllers++;
         int quota = INT_MAX;
-        if (*controllers == '\0') quota = read_hierarchy_quota("/sys/fs/cgroup", path);
+        if (*controllers == '\0')
+            quota = read_hierarchy_quota("/sys/fs/cgroup", path);
         else if (!strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4))
             quota = read_hierarchy_quota("/sys/fs/cgroup/cpu", path);
         if (quota < least) least = quota;
@@ -299,8 +300,7 @@ void hl_mutex_lock(hl_mutex *mutex)
     for (;;) {
         if ((word & MUTEX_STATE) == MUTEX_FREE || (word & ~(uint32_t)MUTEX_STATE) != era) {
             if (atomic_compare_exchange_weak_explicit(&mutex->word, &word, era | state,
-                                                      memory_order_acquire,
-                                                      memory_order_relaxed))
+                                                      memory_order_acquire, memory_order_relaxed))
                 return;
             continue;
         }

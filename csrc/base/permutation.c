@@ -132,8 +132,9 @@ uint64_t hl_permutation_at(const hl_permutation *permutation, uint64_t position)
     assert(position < permutation->n);
     if (permutation->n <= HL_PERMUTATION_TABLE) return permutation->table[position];
     uint64_t image = position;
-    do image = is_narrow(permutation) ? permute_narrow(permutation, image)
-                                      : permute_wide(permutation, image);
+    do
+        image = is_narrow(permutation) ? permute_narrow(permutation, image)
+                                       : permute_wide(permutation, image);
     while (image >= permutation->n);
     return image;
 }

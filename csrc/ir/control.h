@@ -127,8 +127,8 @@ HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t ro
 HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
 {
     if (control->stopped && control->n_micro == 0) return;
-    bool finite = !control->stopped && control->window_ok && !control->error_code &&
-                  hl_control_finite(sumsq);
+    bool finite =
+        !control->stopped && control->window_ok && !control->error_code && hl_control_finite(sumsq);
     control->grad_norm = sqrt(sumsq);
     control->apply = finite;
     if (finite) {

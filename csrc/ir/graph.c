@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ir/control.h"
 #include "base/alloc.h"
 #include "base/half.h"
+#include "ir/control.h"
 #include "ir/op.h"
 #include "ir/program.h"
 
@@ -194,10 +194,10 @@ hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int6
     if (found != HL_NONE) {
         const hl_store *store = &graph->stores[found];
         if (store->dtype != dtype || store->n != n)
-            return hl_status_set(
-                HL_ERROR_INTERNAL, "store %s: it must stay %s of %lld elements, got %s of %lld",
-                name, hl_dtype_name(store->dtype), (long long)store->n, hl_dtype_name(dtype),
-                (long long)n);
+            return hl_status_set(HL_ERROR_INTERNAL,
+                                 "store %s: it must stay %s of %lld elements, got %s of %lld", name,
+                                 hl_dtype_name(store->dtype), (long long)store->n,
+                                 hl_dtype_name(dtype), (long long)n);
         *out_store = found;
         return HL_OK;
     }
@@ -242,8 +242,7 @@ hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32
                              "%s: it must lie in store %s, %s of %lld elements, got %s, elements "
                              "%lld to %lld",
                              name, owner->name, hl_dtype_name(owner->dtype), (long long)owner->n,
-                             hl_dtype_name(type.dtype), (long long)offset,
-                             (long long)(offset + n));
+                             hl_dtype_name(type.dtype), (long long)offset, (long long)(offset + n));
     hl_value value = make_leaf(kind, type, name);
     value.store = store;
     value.offset = offset;
@@ -288,8 +287,7 @@ hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id)
     if (graph->n_scalars == HL_CONTROL_SCALARS)
         return hl_status_set(HL_ERROR_CONFIG, "scalar %s: at most %d may be in use, got one more",
                              name, HL_CONTROL_SCALARS);
-    hl_value value =
-        make_leaf(HL_VALUE_SCALAR, (hl_type){HL_DTYPE_F32, hl_shape_scalar()}, name);
+    hl_value value = make_leaf(HL_VALUE_SCALAR, (hl_type){HL_DTYPE_F32, hl_shape_scalar()}, name);
     HL_TRY(make_control_store(graph, &value.store));
     size_t slot_bytes = sizeof(((hl_control *)NULL)->scalar[0]);
     value.offset = (int64_t)(offsetof(hl_control, scalar) + (size_t)graph->n_scalars * slot_bytes);
@@ -390,8 +388,7 @@ static hl_status round_doubles(hl_arena *arena, const hl_type *type, const doubl
     return HL_OK;
 }
 
-hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values,
-                               hl_id *out_id)
+hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values, hl_id *out_id)
 {
     *out_id = HL_NONE;
     HL_TRY(hl_shape_check(&type.shape, "constant"));

@@ -125,9 +125,9 @@ typedef struct hl_graph {
     hl_id *outputs; /* values that the caller reads after a run */
     int64_t n_outputs, cap_outputs;
     int32_t n_inputs, n_sources, n_scalars;
-    hl_segment segment; /* of nodes added from now on */
-    const char *scope;  /* of nodes added from now on */
-    hl_id control;      /* leaf of the control block, HL_NONE until asked for */
+    hl_segment segment;   /* of nodes added from now on */
+    const char *scope;    /* of nodes added from now on */
+    hl_id control;        /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
 } hl_graph;
 
@@ -151,8 +151,7 @@ hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
 /* Copies the bytes. */
 hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id);
 /* A constant of a floating type, rounded from doubles, which are kept for float64 devices. */
-hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values,
-                               hl_id *out_id);
+hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *values, hl_id *out_id);
 /* Rank-0 constant of a dtype from a double; a floating one keeps the double too. */
 hl_status hl_graph_number(hl_graph *graph, hl_dtype dtype, double number, hl_id *out_id);
 /* True for a constant of one element: its value. */

@@ -47,8 +47,10 @@ static void write_value(text_buffer *text, const hl_graph *graph, hl_id id)
     double number;
     const char *name = graph->values[id].name;
     write_text(text, "%%%d", id);
-    if (name) write_text(text, " %s", name);
-    else if (hl_graph_number_read(graph, id, &number)) write_text(text, " %.9g", number);
+    if (name)
+        write_text(text, " %s", name);
+    else if (hl_graph_number_read(graph, id, &number))
+        write_text(text, " %.9g", number);
 }
 
 static void write_leaf(text_buffer *text, const hl_graph *graph, hl_id id)
@@ -59,8 +61,8 @@ static void write_leaf(text_buffer *text, const hl_graph *graph, hl_id id)
     write_text(text, "  %-6s ", kind_names[value->kind]);
     write_value(text, graph, id);
     write_text(text, " %s", hl_type_format(&value->type, type));
-    bool in_store = value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE
-                    || value->kind == HL_VALUE_SCALAR;
+    bool in_store = value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE ||
+                    value->kind == HL_VALUE_SCALAR;
     if (in_store)
         write_text(text, " at %s + %lld", graph->stores[value->store].name,
                    (long long)value->offset);
@@ -92,7 +94,8 @@ static void write_attrs(text_buffer *text, const hl_node *node)
             if (!attr.required && value == attr.i) continue;
             if (attr.kind == 't' && value >= 0 && value < HL_DTYPE_COUNT)
                 write_text(text, " %s=%s", attr.name, hl_dtype_name((hl_dtype)value));
-            else write_text(text, " %s=%lld", attr.name, (long long)value);
+            else
+                write_text(text, " %s=%lld", attr.name, (long long)value);
         }
     }
 }

@@ -27,6 +27,7 @@ const char *hl_pw_name(hl_pw_op op)
 hl_pw_op hl_pw_of_op(hl_op op)
 {
     switch (op) {
+        /* clang-format off */
 #define SAME(name)                                                                                 \
     case HL_OP_##name: return HL_PW_##name;
         SAME(NEG) SAME(ABS) SAME(SIGN) SAME(EXP) SAME(EXPM1) SAME(LOG) SAME(LOG1P) SAME(SQRT)
@@ -36,8 +37,10 @@ hl_pw_op hl_pw_of_op(hl_op op)
         SAME(MINIMUM) SAME(EQ) SAME(NE) SAME(LT) SAME(LE) SAME(GT) SAME(GE) SAME(AND) SAME(OR)
         SAME(WHERE) SAME(UNIFORM)
 #undef SAME
-    case HL_OP_DROPOUT_MASK: return HL_PW_DROPOUT;
-    default: return HL_PW_COUNT;
+        /* clang-format on */
+        case HL_OP_DROPOUT_MASK:
+        return HL_PW_DROPOUT;
+        default : return HL_PW_COUNT;
     }
 }
 
@@ -140,8 +143,8 @@ static hl_status check_code(const hl_program *program)
         for (int k = 0; k < hl_pw_operands(instr->op); k++)
             if (operand[k] >= program->n_regs || !written[operand[k]])
                 return fail_program("a register must be written before it is read", operand[k]);
-        bool reads_input = instr->op == HL_PW_LOAD || instr->op == HL_PW_DROPOUT
-                           || instr->op == HL_PW_UNIFORM;
+        bool reads_input =
+            instr->op == HL_PW_LOAD || instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM;
         if (reads_input && instr->in >= program->n_in)
             return fail_program("an input must exist", instr->in);
         if (instr->dst >= program->n_regs || written[instr->dst])

@@ -114,9 +114,8 @@ static hl_status check_types(const hl_graph *graph, int64_t index)
     for (int32_t j = 0; j < node.n_out; j++) {
         if (hl_type_equal(&types[j], &graph->values[node.out + j].type)) continue;
         char want[HL_TYPE_TEXT], got[HL_TYPE_TEXT];
-        return hl_status_set(HL_ERROR_INTERNAL,
-                             "graph: node %lld %s: output %d must be %s, got %s", (long long)index,
-                             info->name, j, hl_type_format(&types[j], want),
+        return hl_status_set(HL_ERROR_INTERNAL, "graph: node %lld %s: output %d must be %s, got %s",
+                             (long long)index, info->name, j, hl_type_format(&types[j], want),
                              hl_type_format(&graph->values[node.out + j].type, got));
     }
     return HL_OK;

@@ -208,8 +208,8 @@ hl_status hl_vjp_index_copy(hl_graph *graph, hl_node_id id, const hl_id *dout, c
     if (!need[2]) return HL_OK;
     int axis = (int)node.attrs.i[0];
     /* One position per row: dims beside the axis are 1, and broadcast against the gradient. */
-    hl_type slots_type = {HL_DTYPE_I64, {hl_graph_shape(graph, node.in[0])->rank,
-                                         {1, 1, 1, 1, 1, 1, 1, 1}}};
+    hl_type slots_type = {HL_DTYPE_I64,
+                          {hl_graph_shape(graph, node.in[0])->rank, {1, 1, 1, 1, 1, 1, 1, 1}}};
     slots_type.shape.dim[axis] = hl_graph_shape(graph, node.in[0])->dim[axis];
     int64_t n = hl_graph_shape(graph, node.in[1])->dim[0];
     hl_id slots, positions;

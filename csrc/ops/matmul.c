@@ -41,8 +41,8 @@ hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_typ
 int64_t hl_matmul_packed_elements(int64_t k, int64_t n)
 {
     int64_t elements;
-    bool fits = k <= INT64_MAX - 1 && n <= INT64_MAX - 31
-                && hl_mul_dim(hl_round_up(k, 2), hl_round_up(n, 32), &elements);
+    bool fits = k <= INT64_MAX - 1 && n <= INT64_MAX - 31 &&
+                hl_mul_dim(hl_round_up(k, 2), hl_round_up(n, 32), &elements);
     return fits ? elements : -1;
 }
 
@@ -63,8 +63,8 @@ hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *
     int64_t n = node->attrs.i[0];
     HL_TRY(hl_need_float(a, "a"));
     HL_TRY(hl_need_rank_exactly(a, 2, "a"));
-    if (n < 0) return hl_status_set(HL_ERROR_SHAPE, "n must not be negative, got %lld",
-                                    (long long)n);
+    if (n < 0)
+        return hl_status_set(HL_ERROR_SHAPE, "n must not be negative, got %lld", (long long)n);
     hl_type want = {a->dtype, hl_shape_1d(hl_matmul_packed_elements(a->shape.dim[1], n))};
     HL_TRY(hl_need_type(packed, &want, "packed b"));
     out_types[0] = (hl_type){a->dtype, hl_shape_2d(a->shape.dim[0], n)};
@@ -116,7 +116,8 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
         HL_TRY(build_da(graph, b, d, trans_a, trans_b, &din[0]));
         if (hl_shape_numel(hl_graph_shape(graph, din[0])) == hl_shape_numel(&shape_a))
             HL_TRY(hl_build_reshape(graph, din[0], &shape_a, &din[0]));
-        else HL_TRY(hl_build_sum_to(graph, din[0], &shape_a, &din[0]));
+        else
+            HL_TRY(hl_build_sum_to(graph, din[0], &shape_a, &din[0]));
     }
     if (!need[1]) return HL_OK;
     HL_TRY(build_db(graph, a, d, trans_a, trans_b, &din[1]));

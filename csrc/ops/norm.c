@@ -26,8 +26,8 @@ static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows,
 {
     HL_TRY(hl_need_float(x, "the input"));
     if (n_axes < 1 || n_axes > x->shape.rank)
-        return hl_status_set(HL_ERROR_SHAPE, "n_axes must lie in 1 ... %d, got %lld",
-                             x->shape.rank, (long long)n_axes);
+        return hl_status_set(HL_ERROR_SHAPE, "n_axes must lie in 1 ... %d, got %lld", x->shape.rank,
+                             (long long)n_axes);
     int32_t n_rows = x->shape.rank - (int32_t)n_axes;
     *out_rows = (hl_type){x->dtype, hl_shape_make(n_rows, x->shape.dim)};
     *out_cols = (hl_type){x->dtype, hl_shape_make((int32_t)n_axes, x->shape.dim + n_rows)};
@@ -66,7 +66,7 @@ hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type
 typedef struct batch_values {
     hl_id x, weight, mean, var;
     int rank;
-    double eps, share; /* share: 1 / elements per channel */
+    double eps, share;         /* share: 1 / elements per channel */
     int64_t axes[HL_MAX_RANK]; /* all but 1 */
 } batch_values;
 

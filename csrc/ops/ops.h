@@ -10,8 +10,7 @@
 #define HL_VJP(name)                                                                               \
     hl_status hl_vjp_##name(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,   \
                             hl_id *din)
-#define HL_LOWER(name)                                                                             \
-    hl_status hl_lower_##name(hl_graph *graph, hl_node_id id, hl_id *out_values)
+#define HL_LOWER(name) hl_status hl_lower_##name(hl_graph *graph, hl_node_id id, hl_id *out_values)
 
 /* pointwise.c */
 HL_INFER(unary);

@@ -15,8 +15,10 @@ static hl_shape reduce_shape(const hl_shape *shape, const int64_t *axes, int32_t
     for (int32_t d = 0, i = 0; d < shape->rank; d++) {
         bool gone = i < n && axes[i] == d;
         i += gone;
-        if (!gone) reduced.dim[reduced.rank++] = shape->dim[d];
-        else if (keepdim) reduced.dim[reduced.rank++] = 1;
+        if (!gone)
+            reduced.dim[reduced.rank++] = shape->dim[d];
+        else if (keepdim)
+            reduced.dim[reduced.rank++] = 1;
     }
     return reduced;
 }
@@ -183,10 +185,10 @@ hl_status hl_vjp_cumsum(hl_graph *graph, hl_node_id id, const hl_id *dout, const
 /* ---- lowering ---- */
 
 typedef struct axis_split {
-    int32_t n;                    /* axes in the group that is reduced first */
+    int32_t n; /* axes in the group that is reduced first */
     int64_t group[HL_MAX_RANK];
     int32_t n_rest;
-    int64_t rest[HL_MAX_RANK];    /* the other axes, as they are numbered afterwards */
+    int64_t rest[HL_MAX_RANK]; /* the other axes, as they are numbered afterwards */
 } axis_split;
 
 /* The adjacent axes at the end of the shape, or else those at its start. */
@@ -199,8 +201,10 @@ static axis_split split_axes(const hl_attrs *attrs, int32_t rank)
     int32_t first = trailing > 0 ? n - trailing : 0;
     split.n = trailing > 0 ? trailing : leading;
     for (int32_t i = 0; i < n; i++) {
-        if (i >= first && i < first + split.n) split.group[i - first] = attrs->dims[i];
-        else split.rest[split.n_rest++] = attrs->dims[i] - (trailing > 0 ? 0 : split.n);
+        if (i >= first && i < first + split.n)
+            split.group[i - first] = attrs->dims[i];
+        else
+            split.rest[split.n_rest++] = attrs->dims[i] - (trailing > 0 ? 0 : split.n);
     }
     return split;
 }
@@ -211,8 +215,10 @@ static hl_status build_trailing(hl_graph *graph, hl_id x, int64_t *axes, int32_t
     int32_t rank = hl_graph_shape(graph, x)->rank, kept = 0;
     int64_t dims[HL_MAX_RANK] = {0};
     for (int32_t d = 0, i = 0; d < rank; d++) {
-        if (i < n && axes[i] == d) dims[rank - n + i++] = d;
-        else dims[kept++] = d;
+        if (i < n && axes[i] == d)
+            dims[rank - n + i++] = d;
+        else
+            dims[kept++] = d;
     }
     for (int32_t i = 0; i < n; i++) axes[i] = rank - n + i;
     return hl_build_permute(graph, x, dims, out_id);
@@ -238,8 +244,7 @@ static hl_status add_moments(hl_graph *graph, hl_id x, const int64_t *axes, int3
 }
 
 /* Mean and variance of groups, merged: var = mean(var_g) + var(mean_g). */
-static hl_status merge_moments(hl_graph *graph, hl_id x, const axis_split *split,
-                               hl_id *out_values)
+static hl_status merge_moments(hl_graph *graph, hl_id x, const axis_split *split, hl_id *out_values)
 {
     hl_id first, second, inner;
     HL_TRY(add_moments(graph, x, split->group, split->n, &first));

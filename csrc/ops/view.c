@@ -23,7 +23,8 @@ static hl_status solve_dim(const hl_shape *from, hl_shape *shape)
     int unknown = -1;
     int64_t rest = 1;
     for (int d = 0; d < shape->rank; d++) {
-        if (shape->dim[d] == -1 && unknown < 0) unknown = d;
+        if (shape->dim[d] == -1 && unknown < 0)
+            unknown = d;
         else if (shape->dim[d] < 0)
             return hl_status_set(HL_ERROR_SHAPE, "one dim may be -1, no other negative, got %lld",
                                  (long long)shape->dim[d]);
@@ -150,9 +151,9 @@ hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out
     out_types[0] = *hl_node_in(graph, node, 0);
     HL_TRY(hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis));
     int64_t n = out_types[0].shape.dim[axis], reach;
-    bool fits = i[1] >= 0 && i[2] >= 1 && i[3] >= 0
-                && (n == 0 || (!__builtin_mul_overflow(n - 1, i[2], &reach)
-                               && !__builtin_add_overflow(reach, i[1], &reach) && reach < i[3]));
+    bool fits = i[1] >= 0 && i[2] >= 1 && i[3] >= 0 &&
+                (n == 0 || (!__builtin_mul_overflow(n - 1, i[2], &reach) &&
+                            !__builtin_add_overflow(reach, i[1], &reach) && reach < i[3]));
     if (!fits)
         return hl_status_set(HL_ERROR_SHAPE, "the slice must lie in %lld, got %lld from %lld on",
                              (long long)i[3], (long long)n, (long long)i[1]);
@@ -191,9 +192,9 @@ hl_status hl_infer_pad(const hl_graph *graph, hl_node *node, hl_type *out_types)
     HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
     for (int d = 0; d < shape->rank; d++) {
         int64_t before = pads[2 * d], after = pads[2 * d + 1];
-        bool ok = can_pad(shape->dim[d], before, after, mode)
-                  && !__builtin_add_overflow(shape->dim[d], before, &shape->dim[d])
-                  && !__builtin_add_overflow(shape->dim[d], after, &shape->dim[d]);
+        bool ok = can_pad(shape->dim[d], before, after, mode) &&
+                  !__builtin_add_overflow(shape->dim[d], before, &shape->dim[d]) &&
+                  !__builtin_add_overflow(shape->dim[d], after, &shape->dim[d]);
         if (!ok)
             return hl_status_set(HL_ERROR_SHAPE,
                                  "pads must suit the dim and the mode, got %lld, %lld for dim %d",
@@ -210,10 +211,9 @@ hl_status hl_infer_pad_grad(const hl_graph *graph, hl_node *node, hl_type *out_t
     HL_TRY(check_pad_mode(mode));
     HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
     for (int d = 0; d < shape->rank; d++) {
-        bool ok = !__builtin_sub_overflow(shape->dim[d], pads[2 * d], &shape->dim[d])
-                  && !__builtin_sub_overflow(shape->dim[d], pads[2 * d + 1], &shape->dim[d])
-                  && shape->dim[d] >= 0
-                  && can_pad(shape->dim[d], pads[2 * d], pads[2 * d + 1], mode);
+        bool ok = !__builtin_sub_overflow(shape->dim[d], pads[2 * d], &shape->dim[d]) &&
+                  !__builtin_sub_overflow(shape->dim[d], pads[2 * d + 1], &shape->dim[d]) &&
+                  shape->dim[d] >= 0 && can_pad(shape->dim[d], pads[2 * d], pads[2 * d + 1], mode);
         if (!ok)
             return hl_status_set(HL_ERROR_SHAPE,
                                  "pads must suit the dim and the mode, got %lld, %lld for dim %d",

@@ -15,9 +15,9 @@ typedef struct diff_state {
     hl_graph *graph;
     int64_t n_values; /* of the forward part */
     int64_t n_nodes;
-    bool *depends;    /* on a wrt, by value */
-    hl_id *grads;     /* by value */
-    bool *need;       /* by operand of the node at hand */
+    bool *depends; /* on a wrt, by value */
+    hl_id *grads;  /* by value */
+    bool *need;    /* by operand of the node at hand */
     hl_id *din;
 } diff_state;
 
@@ -138,8 +138,8 @@ static hl_status diff_node(diff_state *state, hl_node_id id)
     return collect_grads(state, &node);
 }
 
-hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt,
-                           int64_t n_wrt, hl_id *out_grads)
+hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt, int64_t n_wrt,
+                           hl_id *out_grads)
 {
     for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = HL_NONE;
     HL_TRY(check_wrt(graph, loss, seed, wrt, n_wrt));

@@ -7,82 +7,48 @@
 static double read_float(hl_dtype dtype, const void *src, int64_t i)
 {
     switch (dtype) {
-    case HL_DTYPE_F32:
-        return ((const float *)src)[i];
-    case HL_DTYPE_F64:
-        return ((const double *)src)[i];
-    case HL_DTYPE_BF16:
-        return hl_bf16_to_f32(((const uint16_t *)src)[i]);
-    case HL_DTYPE_F16:
-        return hl_f16_to_f32(((const uint16_t *)src)[i]);
-    default:
-        return 0.0;
+    case HL_DTYPE_F32: return ((const float *)src)[i];
+    case HL_DTYPE_F64: return ((const double *)src)[i];
+    case HL_DTYPE_BF16: return hl_bf16_to_f32(((const uint16_t *)src)[i]);
+    case HL_DTYPE_F16: return hl_f16_to_f32(((const uint16_t *)src)[i]);
+    default: return 0.0;
     }
 }
 
 static int64_t read_integer(hl_dtype dtype, const void *src, int64_t i)
 {
     switch (dtype) {
-    case HL_DTYPE_I64:
-        return ((const int64_t *)src)[i];
-    case HL_DTYPE_I32:
-        return ((const int32_t *)src)[i];
-    case HL_DTYPE_I16:
-        return ((const int16_t *)src)[i];
-    case HL_DTYPE_I8:
-        return ((const int8_t *)src)[i];
-    case HL_DTYPE_U8:
-        return ((const uint8_t *)src)[i];
-    case HL_DTYPE_BOOL:
-        return ((const uint8_t *)src)[i] != 0;
-    default:
-        return 0;
+    case HL_DTYPE_I64: return ((const int64_t *)src)[i];
+    case HL_DTYPE_I32: return ((const int32_t *)src)[i];
+    case HL_DTYPE_I16: return ((const int16_t *)src)[i];
+    case HL_DTYPE_I8: return ((const int8_t *)src)[i];
+    case HL_DTYPE_U8: return ((const uint8_t *)src)[i];
+    case HL_DTYPE_BOOL: return ((const uint8_t *)src)[i] != 0;
+    default: return 0;
     }
 }
 
 static void write_float(hl_dtype dtype, void *dst, int64_t i, double value)
 {
     switch (dtype) {
-    case HL_DTYPE_F32:
-        ((float *)dst)[i] = (float)value;
-        break;
-    case HL_DTYPE_F64:
-        ((double *)dst)[i] = value;
-        break;
-    case HL_DTYPE_BF16:
-        ((uint16_t *)dst)[i] = hl_f32_to_bf16((float)value);
-        break;
-    case HL_DTYPE_F16:
-        ((uint16_t *)dst)[i] = hl_f32_to_f16((float)value);
-        break;
-    default:
-        break;
+    case HL_DTYPE_F32: ((float *)dst)[i] = (float)value; break;
+    case HL_DTYPE_F64: ((double *)dst)[i] = value; break;
+    case HL_DTYPE_BF16: ((uint16_t *)dst)[i] = hl_f32_to_bf16((float)value); break;
+    case HL_DTYPE_F16: ((uint16_t *)dst)[i] = hl_f32_to_f16((float)value); break;
+    default: break;
     }
 }
 
 static void write_integer(hl_dtype dtype, void *dst, int64_t i, int64_t value)
 {
     switch (dtype) {
-    case HL_DTYPE_I64:
-        ((int64_t *)dst)[i] = value;
-        break;
-    case HL_DTYPE_I32:
-        ((int32_t *)dst)[i] = (int32_t)value;
-        break;
-    case HL_DTYPE_I16:
-        ((int16_t *)dst)[i] = (int16_t)value;
-        break;
-    case HL_DTYPE_I8:
-        ((int8_t *)dst)[i] = (int8_t)value;
-        break;
-    case HL_DTYPE_U8:
-        ((uint8_t *)dst)[i] = (uint8_t)value;
-        break;
-    case HL_DTYPE_BOOL:
-        ((uint8_t *)dst)[i] = value != 0;
-        break;
-    default:
-        break;
+    case HL_DTYPE_I64: ((int64_t *)dst)[i] = value; break;
+    case HL_DTYPE_I32: ((int32_t *)dst)[i] = (int32_t)value; break;
+    case HL_DTYPE_I16: ((int16_t *)dst)[i] = (int16_t)value; break;
+    case HL_DTYPE_I8: ((int8_t *)dst)[i] = (int8_t)value; break;
+    case HL_DTYPE_U8: ((uint8_t *)dst)[i] = (uint8_t)value; break;
+    case HL_DTYPE_BOOL: ((uint8_t *)dst)[i] = value != 0; break;
+    default: break;
     }
 }
 

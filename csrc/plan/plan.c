@@ -185,9 +185,7 @@ static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **o
     case HL_VALUE_INPUT:
         *out_address = plan->fields[slot * plan->graph->n_inputs + value->store];
         break;
-    case HL_VALUE_CONST:
-        *out_address = (void *)value->data;
-        break;
+    case HL_VALUE_CONST: *out_address = (void *)value->data; break;
     case HL_VALUE_SOURCE:
         *out_address = (void *)plan->sources[value->store];
         if (!*out_address && hl_shape_numel(&value->type.shape))

@@ -19,7 +19,7 @@ struct hl_session {
     int64_t arena_bytes;
     int64_t n_plans;    /* ever made: their numbers */
     int64_t resident;   /* number of the plan whose values lie in the arena; 0: nobody's */
-    void *piece; /* host memory of transfers, kept so that a run's peak is known before it */
+    void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it moved on */
     int busy;           /* atomic */
 };

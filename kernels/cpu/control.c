@@ -68,8 +68,8 @@ static void update_f32(const update_state *update, float *target, const float *v
 {
     float keep = (float)decay, take = (float)(1 - decay);
     for (int64_t i = 0; i < n; i++) {
-        target[i] = update->op == HL_OP_EMA ? keep * target[i] + take * value[i]
-                                            : target[i] + value[i];
+        target[i] =
+            update->op == HL_OP_EMA ? keep * target[i] + take * value[i] : target[i] + value[i];
     }
 }
 
@@ -92,10 +92,10 @@ static void update_any(const update_state *update, unsigned char *target,
             HL_ISA_NAME(hl_pw_load)(kind, &old, update->dtype, at, count);
             for (int64_t j = 0; j < count; j++) {
                 if (update->is_integer) {
-                    uint64_t sum = (uint64_t)old.integer[j] + (uint64_t)new.integer[j];
+                    uint64_t sum = (uint64_t)old.integer[j] + (uint64_t) new.integer[j];
                     new.integer[j] = (int64_t)sum;
                 } else if (update->op == HL_OP_EMA) {
-                    new.number[j] = decay * old.number[j] + (1 - decay) * new.number[j];
+                    new.number[j] = decay *old.number[j] + (1 - decay) * new.number[j];
                 } else {
                     new.number[j] += old.number[j];
                 }
@@ -135,10 +135,11 @@ static const hl_kernel apply_control =
     HL_CONTROL_KERNEL(APPLY, HL_CPU_NAME("control_apply"), apply);
 
 #define UPDATE(OP, text)                                                                           \
-    {                                                                                              \
-        .op = HL_OP_##OP, .name = HL_CPU_NAME(text), .query = query_update,                        \
-        .prepare = prepare_update, .block = run_update                                             \
-    }
+    {.op = HL_OP_##OP,                                                                             \
+     .name = HL_CPU_NAME(text),                                                                    \
+     .query = query_update,                                                                        \
+     .prepare = prepare_update,                                                                    \
+     .block = run_update}
 static const hl_kernel assign = UPDATE(ASSIGN, "assign");
 static const hl_kernel accumulate = UPDATE(ACCUMULATE, "accumulate");
 static const hl_kernel ema = UPDATE(EMA, "ema");

@@ -16,7 +16,7 @@ typedef struct strided_state {
     size_t bytes; /* of an element */
     int32_t n_dims;
     int64_t dim[HL_MAX_RANK], stride[HL_MAX_RANK]; /* merged; stride in the operand, elements */
-    int64_t first; /* operand's element of the first one */
+    int64_t first;                                 /* operand's element of the first one */
     bool is_row_wise;
 } strided_state;
 
@@ -98,18 +98,10 @@ static strided_state make_strided(const hl_graph *graph, const hl_node *node)
 static void copy_one(unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     switch (bytes) {
-    case 1:
-        *dst = *src;
-        break;
-    case 2:
-        memcpy(dst, src, 2);
-        break;
-    case 4:
-        memcpy(dst, src, 4);
-        break;
-    default:
-        memcpy(dst, src, 8);
-        break;
+    case 1: *dst = *src; break;
+    case 2: memcpy(dst, src, 2); break;
+    case 4: memcpy(dst, src, 4); break;
+    default: memcpy(dst, src, 8); break;
     }
 }
 
@@ -417,12 +409,9 @@ static int64_t find_source(int64_t mode, int64_t coordinate, int64_t n)
             coordinate = coordinate < 0 ? -coordinate : 2 * (n - 1) - coordinate;
         }
         return n > 1 ? coordinate : 0;
-    case PAD_REPLICATE:
-        return coordinate < 0 ? 0 : n - 1;
-    case PAD_CIRCULAR:
-        return (coordinate % n + n) % n;
-    default:
-        return -1;
+    case PAD_REPLICATE: return coordinate < 0 ? 0 : n - 1;
+    case PAD_CIRCULAR: return (coordinate % n + n) % n;
+    default: return -1;
     }
 }
 
@@ -592,5 +581,5 @@ KERNEL(pad, PAD, pad, "pad")
 KERNEL(pad_grad, PAD_GRAD, pad, "pad_grad")
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_copy_kernels)[] = {
-    &reshape, &detach, &permute, &expand,     &slice, &flip,
-    &concat,  &slice_grad, &pad, &pad_grad, NULL};
+    &reshape, &detach,     &permute, &expand,   &slice, &flip,
+    &concat,  &slice_grad, &pad,     &pad_grad, NULL};

@@ -19,8 +19,8 @@ typedef struct isa_entry {
 } isa_entry;
 
 #define LIST_OF(family, isa) hl_cpu_##family##_kernels_##isa,
-static const hl_kernel *const *const families_portable[] = {
-    HL_CPU_FAMILIES(LIST_OF, portable) NULL};
+static const hl_kernel *const *const families_portable[] = {HL_CPU_FAMILIES(LIST_OF, portable)
+                                                                NULL};
 #if defined(__x86_64__)
 static const hl_kernel *const *const families_avx2[] = {HL_CPU_FAMILIES(LIST_OF, avx2) NULL};
 static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_OF, avx512) NULL};

@@ -75,8 +75,7 @@ HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float
         EACH_VECTOR sum[i][v] = sum[i][v] * alpha;
     }
     if (last_lanes == HL_VL) {
-        if (end->accumulate)
-            EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(c + i * ldc + v * HL_VL);
+        if (end->accumulate) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(c + i * ldc + v * HL_VL);
         if (bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(bias + v * HL_VL);
         if (relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
         EACH_VECTOR hl_v_store(c + i * ldc + v * HL_VL, sum[i][v]);
@@ -153,12 +152,11 @@ HL_SIMD void run_tile_columns(const int height, const int width, int64_t k, cons
     finish_tile(height, width, sum, c, ldc, end);
 }
 
-
 /* The tiles that fit the registers: HEIGHT_OF[width] rows at most. */
-#define HEIGHTS_4(X, w) X(1, w) X(2, w) X(3, w) X(4, w)
-#define HEIGHTS_6(X, w) HEIGHTS_4(X, w) X(5, w) X(6, w)
-#define HEIGHTS_7(X, w) HEIGHTS_6(X, w) X(7, w)
-#define HEIGHTS_9(X, w) HEIGHTS_7(X, w) X(8, w) X(9, w)
+#define HEIGHTS_4(X, w)  X(1, w) X(2, w) X(3, w) X(4, w)
+#define HEIGHTS_6(X, w)  HEIGHTS_4(X, w) X(5, w) X(6, w)
+#define HEIGHTS_7(X, w)  HEIGHTS_6(X, w) X(7, w)
+#define HEIGHTS_9(X, w)  HEIGHTS_7(X, w) X(8, w) X(9, w)
 #define HEIGHTS_12(X, w) HEIGHTS_9(X, w) X(10, w) X(11, w) X(12, w)
 #define HEIGHTS_14(X, w) HEIGHTS_12(X, w) X(13, w) X(14, w)
 #if REGISTERS_32
@@ -373,8 +371,8 @@ static void run_block(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t k0, i
     bool last = k0 + k == gemm->k;
     int64_t vectors = ceil_div(gemm->n, HL_VL);
     strip s = {.b_stride = HL_GEMM_PANEL, .b_pair = gemm->k * HL_GEMM_PANEL};
-    s.end = (tile_end){.alpha = gemm->alpha, .accumulate = k0 > 0 || gemm->accumulate,
-                       .relu = last && gemm->relu};
+    s.end = (tile_end){
+        .alpha = gemm->alpha, .accumulate = k0 > 0 || gemm->accumulate, .relu = last && gemm->relu};
     for (int64_t v = 0; v < vectors; v += s.width) {
         s.width = choose_width(vectors - v, m1 - m0);
         s.end.last_lanes = min64(HL_VL, gemm->n - (v + s.width - 1) * HL_VL);
@@ -458,8 +456,7 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
         int64_t k0 = 0;
         do { /* once for an empty reduction too: C is still to be written */
             int64_t k = min64(k_block, gemm->k - k0);
-            a_view a = {by_row ? A_ROWS : A_COLUMNS,
-                        gemm->a + i * gemm->a_row + k0 * gemm->a_col,
+            a_view a = {by_row ? A_ROWS : A_COLUMNS, gemm->a + i * gemm->a_row + k0 * gemm->a_col,
                         by_row ? gemm->a_row : gemm->a_col};
             if (copy) {
                 copy_rows(end - i, k, a.at, a.stride, scratch);
@@ -480,10 +477,10 @@ enum {
     TN_SPLIT_TILE_M = 64, /* K is split only where tiles of this size are fewer than */
     TN_SPLIT_TILE_N = 128,
     TN_SPLIT_TASKS = 16,
-    TN_SPLIT_MIN = 1024, /* rows of K that pay for writing and adding up a partial sum */
+    TN_SPLIT_MIN = 1024,   /* rows of K that pay for writing and adding up a partial sum */
     TN_TASK_MIN = 1 << 20, /* multiply-adds that are not cut further: some 20 us */
-    TN_PACK_B_TILES = 8, /* row tiles that pay for packing B */
-    TN_PACK_A_STRIPS = 5 /* strips that pay for packing A */
+    TN_PACK_B_TILES = 8,   /* row tiles that pay for packing B */
+    TN_PACK_A_STRIPS = 5   /* strips that pay for packing A */
 };
 
 static int64_t round_lanes(int64_t n)
@@ -539,9 +536,15 @@ void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,
     int64_t floats = block * tile_n + tile_m * (block + HL_VL);
     if (swapped) floats += tile_m * tile_n;
     *out_plan = (hl_gemm_tn_plan){
-        .tile_m = tile_m, .tile_n = tile_n, .tile_k = tile_k, .n_tiles_m = tiles_m,
-        .n_tiles_n = tiles_n, .n_splits = splits, .n_tiles = tiles * splits,
-        .n_merges = splits > 1 ? tiles : 0, .swapped = swapped,
+        .tile_m = tile_m,
+        .tile_n = tile_n,
+        .tile_k = tile_k,
+        .n_tiles_m = tiles_m,
+        .n_tiles_n = tiles_n,
+        .n_splits = splits,
+        .n_tiles = tiles * splits,
+        .n_merges = splits > 1 ? tiles : 0,
+        .swapped = swapped,
         .partial_bytes = splits > 1 ? (size_t)(splits * m * n) * sizeof(float) : 0,
         .scratch_bytes = (size_t)floats * sizeof(float),
     };
@@ -587,8 +590,7 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, float *scra
     }
     const float *b = task->b + k0 * task->ldb;
     bool pack_b = task->m >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
-    if (pack_b)
-        hl_gemm_pack(k, task->n, b, task->ldb, 1, 0, hl_gemm_panels(task->n), packed_b);
+    if (pack_b) hl_gemm_pack(k, task->n, b, task->ldb, 1, 0, hl_gemm_panels(task->n), packed_b);
     int64_t vectors = ceil_div(task->n, HL_VL);
     strip s = {.end = {.alpha = task->alpha, .accumulate = task->accumulate || k0 > task->k0}};
     for (int64_t v = 0; v < vectors; v += s.width) {
@@ -649,11 +651,17 @@ void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_
     int64_t ldc = partial ? gemm->n : gemm->ldc;
     float *c = partial ? partials + split * gemm->m * gemm->n : gemm->c;
     tn_task task = {
-        .m = min64(plan->tile_m, rows - i), .n = min64(plan->tile_n, cols - j),
-        .k0 = split * plan->tile_k, .k1 = min64((split + 1) * plan->tile_k, gemm->k),
-        .a = (swapped ? gemm->b : gemm->a) + i, .lda = swapped ? gemm->ldb : gemm->lda,
-        .b = (swapped ? gemm->a : gemm->b) + j, .ldb = swapped ? gemm->lda : gemm->ldb,
-        .c = swapped ? scratch : c + i * ldc + j, .ldc = ldc, .alpha = gemm->alpha,
+        .m = min64(plan->tile_m, rows - i),
+        .n = min64(plan->tile_n, cols - j),
+        .k0 = split * plan->tile_k,
+        .k1 = min64((split + 1) * plan->tile_k, gemm->k),
+        .a = (swapped ? gemm->b : gemm->a) + i,
+        .lda = swapped ? gemm->ldb : gemm->lda,
+        .b = (swapped ? gemm->a : gemm->b) + j,
+        .ldb = swapped ? gemm->lda : gemm->ldb,
+        .c = swapped ? scratch : c + i * ldc + j,
+        .ldc = ldc,
+        .alpha = gemm->alpha,
         .accumulate = !partial && gemm->accumulate,
     };
     if (!swapped) {
@@ -689,8 +697,8 @@ void hl_gemm_tn_merge(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64
         for (int64_t j = n0; j < n1; j += HL_VL) {
             int64_t lanes = min64(HL_VL, n1 - j);
             float *c = gemm->c + i * gemm->ldc + j;
-            hl_v sum = sum_partials(partials + i * gemm->n + j, gemm->m * gemm->n, plan->n_splits,
-                                    lanes);
+            hl_v sum =
+                sum_partials(partials + i * gemm->n + j, gemm->m * gemm->n, plan->n_splits, lanes);
             if (gemm->accumulate) sum = hl_v_load_n(c, lanes) + sum;
             hl_v_store_n(c, sum, lanes);
         }

@@ -17,13 +17,13 @@
 
 #include "kernels/cpu/simd/simd.h"
 
-#define hl_gemm_pack_bytes HL_ISA_NAME(hl_gemm_pack_bytes)
-#define hl_gemm_pack HL_ISA_NAME(hl_gemm_pack)
+#define hl_gemm_pack_bytes    HL_ISA_NAME(hl_gemm_pack_bytes)
+#define hl_gemm_pack          HL_ISA_NAME(hl_gemm_pack)
 #define hl_gemm_scratch_bytes HL_ISA_NAME(hl_gemm_scratch_bytes)
-#define hl_gemm_rows HL_ISA_NAME(hl_gemm_rows)
-#define hl_gemm_tn_plan_make HL_ISA_NAME(hl_gemm_tn_plan_make)
-#define hl_gemm_tn_tile HL_ISA_NAME(hl_gemm_tn_tile)
-#define hl_gemm_tn_merge HL_ISA_NAME(hl_gemm_tn_merge)
+#define hl_gemm_rows          HL_ISA_NAME(hl_gemm_rows)
+#define hl_gemm_tn_plan_make  HL_ISA_NAME(hl_gemm_tn_plan_make)
+#define hl_gemm_tn_tile       HL_ISA_NAME(hl_gemm_tn_tile)
+#define hl_gemm_tn_merge      HL_ISA_NAME(hl_gemm_tn_merge)
 
 /* B is packed in panels of this many columns; rows of C are best given in multiples of
  * HL_GEMM_ROWS_BEST (any range is right). */
@@ -52,15 +52,15 @@ void hl_gemm_pack(int64_t k, int64_t n, const float *b, int64_t row_stride, int6
 /* C = epilogue(alpha A B), or C + alpha A B; then + bias, then ReLU (a NaN stays a NaN). */
 typedef struct hl_gemm {
     int64_t n, k;
-    const float *a;     /* element (i, k) is a[i * a_row + k * a_col] */
+    const float *a;       /* element (i, k) is a[i * a_row + k * a_col] */
     int64_t a_row, a_col; /* one of them is 1 */
-    const float *b;     /* packed */
-    float *c;           /* element (i, j) is c[i * ldc + j] */
+    const float *b;       /* packed */
+    float *c;             /* element (i, j) is c[i * ldc + j] */
     int64_t ldc;
     float alpha;
-    bool accumulate;    /* C += */
+    bool accumulate; /* C += */
     bool relu;
-    const float *bias;  /* (N), or NULL */
+    const float *bias; /* (N), or NULL */
 } hl_gemm;
 
 /* Bytes of scratch for one call of hl_gemm_rows, one per concurrent caller; 64-byte aligned.
@@ -91,11 +91,11 @@ typedef struct hl_gemm_tn {
 typedef struct hl_gemm_tn_plan {
     int64_t tile_m, tile_n, tile_k;
     int64_t n_tiles_m, n_tiles_n, n_splits;
-    int64_t n_tiles;       /* tasks: n_splits * n_tiles_m * n_tiles_n */
-    int64_t n_merges;      /* 0 when n_splits is 1 */
-    bool swapped;          /* tiles are of C^T: vectors run along M */
-    size_t partial_bytes;  /* one buffer for all; 0 when n_splits is 1 */
-    size_t scratch_bytes;  /* per concurrent caller, 64-byte aligned */
+    int64_t n_tiles;      /* tasks: n_splits * n_tiles_m * n_tiles_n */
+    int64_t n_merges;     /* 0 when n_splits is 1 */
+    bool swapped;         /* tiles are of C^T: vectors run along M */
+    size_t partial_bytes; /* one buffer for all; 0 when n_splits is 1 */
+    size_t scratch_bytes; /* per concurrent caller, 64-byte aligned */
 } hl_gemm_tn_plan;
 
 void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,

@@ -22,16 +22,11 @@ typedef struct index_state {
 static int64_t read_index(const void *index, hl_dtype dtype, int64_t i)
 {
     switch (dtype) {
-    case HL_DTYPE_I64:
-        return ((const int64_t *)index)[i];
-    case HL_DTYPE_I32:
-        return ((const int32_t *)index)[i];
-    case HL_DTYPE_I16:
-        return ((const int16_t *)index)[i];
-    case HL_DTYPE_I8:
-        return ((const int8_t *)index)[i];
-    default:
-        return ((const uint8_t *)index)[i];
+    case HL_DTYPE_I64: return ((const int64_t *)index)[i];
+    case HL_DTYPE_I32: return ((const int32_t *)index)[i];
+    case HL_DTYPE_I16: return ((const int16_t *)index)[i];
+    case HL_DTYPE_I8: return ((const int8_t *)index)[i];
+    default: return ((const uint8_t *)index)[i];
     }
 }
 
@@ -156,8 +151,8 @@ static void run_select(const hl_kernel_state *state, void *const *args, int64_t 
     size_t out_bytes = (size_t)(s->n_index * s->I) * hl_dtype_bytes(s->out_dtype);
     end = hl_cpu_min(end, s->O);
     for (int64_t o = begin; o < end; o++) {
-        select_rows(s, x + (size_t)o * x_bytes, args[1], 0, s->n_index,
-                    out + (size_t)o * out_bytes, o == 0, launch);
+        select_rows(s, x + (size_t)o * x_bytes, args[1], 0, s->n_index, out + (size_t)o * out_bytes,
+                    o == 0, launch);
     }
 }
 
@@ -433,5 +428,4 @@ KERNEL(index_copy, INDEX_COPY, "index_copy", write)
 KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select)
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_index_kernels)[] = {
-    &gather,    &scatter,    &scatter_add, &index_select,
-    &index_add, &index_copy, &batch_gather, NULL};
+    &gather, &scatter, &scatter_add, &index_select, &index_add, &index_copy, &batch_gather, NULL};

@@ -9,9 +9,11 @@
 #include "backend/backend.h"
 #include "base/alloc.h"
 
+/* clang-format off */
 #define HL_CPU_FAMILIES(X, isa)                                                                    \
     X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(softmax, isa) X(loss, isa)    \
     X(norm, isa) X(reduce, isa) X(copy, isa) X(index, isa)
+/* clang-format on */
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];
 HL_CPU_FAMILIES(HL_CPU_LIST, portable)
@@ -22,7 +24,7 @@ HL_CPU_FAMILIES(HL_CPU_LIST, avx512)
 #undef HL_CPU_LIST
 
 #define HL_CPU_TEXT2(x) #x
-#define HL_CPU_TEXT(x) HL_CPU_TEXT2(x)
+#define HL_CPU_TEXT(x)  HL_CPU_TEXT2(x)
 /* "cpu.softmax.avx2" */
 #define HL_CPU_NAME(name) "cpu." name "." HL_CPU_TEXT(HL_ISA)
 

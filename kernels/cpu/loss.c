@@ -15,16 +15,11 @@ typedef struct loss_state {
 static int64_t read_target(const void *target, hl_dtype dtype, int64_t n)
 {
     switch (dtype) {
-    case HL_DTYPE_I64:
-        return ((const int64_t *)target)[n];
-    case HL_DTYPE_I32:
-        return ((const int32_t *)target)[n];
-    case HL_DTYPE_I16:
-        return ((const int16_t *)target)[n];
-    case HL_DTYPE_I8:
-        return ((const int8_t *)target)[n];
-    default:
-        return ((const uint8_t *)target)[n];
+    case HL_DTYPE_I64: return ((const int64_t *)target)[n];
+    case HL_DTYPE_I32: return ((const int32_t *)target)[n];
+    case HL_DTYPE_I16: return ((const int16_t *)target)[n];
+    case HL_DTYPE_I8: return ((const int8_t *)target)[n];
+    default: return ((const uint8_t *)target)[n];
     }
 }
 

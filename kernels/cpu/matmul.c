@@ -170,8 +170,8 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
     const hl_node *node = &graph->nodes[id];
     if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
     const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
-    bool fits = a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] &&
-                !node->attrs.i[1];
+    bool fits =
+        a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] && !node->attrs.i[1];
     if (!fits || a->dim[0] == 0 || a->dim[1] == 0 || b->dim[1] == 0) {
         return hl_reason_set(out_why_not, "needs A^T B of two matrices that are not empty");
     }
@@ -300,8 +300,7 @@ static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_i
     bool b_rows = has_whole_batch(&state, state.b_stride) && state.by_matrix;
     if (!state.by_matrix && node->attrs.i[0]) a_rows = false;
     double macs = (double)(state.gemm.n * state.gemm.k) * (double)(state.by_matrix ? state.M : 1);
-    out_req->thread_scratch_bytes =
-        count_pack_bytes(&state) + hl_gemm_scratch_bytes(&state.gemm);
+    out_req->thread_scratch_bytes = count_pack_bytes(&state) + hl_gemm_scratch_bytes(&state.gemm);
     out_req->rows = hl_cpu_max(rows, 1);
     out_req->grain = state.by_matrix ? 1 : GRAIN_ROWS;
     out_req->row_in = (uint64_t)a_rows | (uint64_t)b_rows << 1;
@@ -330,8 +329,8 @@ static int64_t find_matrix(const hl_shape *batch, const int64_t *stride, int64_t
 }
 
 /* Rows [begin, end) of one matrix of the result, group of panels by group. */
-static void run_matrix(const batch_state *state, const hl_gemm *gemm, const float *b,
-                       int64_t begin, int64_t end, unsigned char *scratch)
+static void run_matrix(const batch_state *state, const hl_gemm *gemm, const float *b, int64_t begin,
+                       int64_t end, unsigned char *scratch)
 {
     int64_t n_panels = hl_gemm_panels(gemm->n);
     float *packed = (float *)(void *)scratch;
@@ -366,8 +365,8 @@ static void run_batch(const hl_kernel_state *state, void *const *args, int64_t b
         int64_t matrix = first / batch->M, row = first % batch->M;
         int64_t stop = hl_cpu_min(batch->M, row + last - first);
         gemm.a = (const float *)args[0] + find_matrix(&batch->batch, batch->a_stride, matrix);
-        const float *b = (const float *)args[1]
-                         + find_matrix(&batch->batch, batch->b_stride, matrix);
+        const float *b =
+            (const float *)args[1] + find_matrix(&batch->batch, batch->b_stride, matrix);
         gemm.c = c + matrix * batch->M * gemm.n;
         run_matrix(batch, &gemm, b, row, stop, launch->thread_scratch);
         first += stop - row;

@@ -176,8 +176,8 @@ HL_SIMD void step_lion(const stretch *s, const lion_terms *t, int64_t at, int64_
     hl_v param = take(s->param + at, n), m = take(s->state[0] + at, n);
     hl_v grad = take(s->grad + at, n) * t->grad_scale;
     hl_v direction = t->beta1 * m + t->rest1 * grad, one = hl_v_set1(1);
-    hl_v sign = hl_v_keep(hl_v_gt(direction, hl_v_zero()), one)
-                - hl_v_keep(hl_v_lt(direction, hl_v_zero()), one);
+    hl_v sign = hl_v_keep(hl_v_gt(direction, hl_v_zero()), one) -
+                hl_v_keep(hl_v_lt(direction, hl_v_zero()), one);
     put(s->param + at, param - t->lr * (sign + t->decay * param), n);
     put(s->state[0] + at, t->beta2 * m + t->rest2 * grad, n);
 }
@@ -283,10 +283,11 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
 }
 
 #define KERNEL(OP, text)                                                                           \
-    {                                                                                              \
-        .op = HL_OP_##OP, .name = HL_CPU_NAME(text), .query = query_optim,                         \
-        .prepare = prepare_optim, .block = run_optim                                               \
-    }
+    {.op = HL_OP_##OP,                                                                             \
+     .name = HL_CPU_NAME(text),                                                                    \
+     .query = query_optim,                                                                         \
+     .prepare = prepare_optim,                                                                     \
+     .block = run_optim}
 static const hl_kernel sgd = KERNEL(SGD, "sgd");
 static const hl_kernel adam = KERNEL(ADAM, "adam");
 static const hl_kernel rmsprop = KERNEL(RMSPROP, "rmsprop");

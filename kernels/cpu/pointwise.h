@@ -23,7 +23,7 @@ typedef struct pw_step {
     uint8_t scalar; /* bit i: operand i is one number */
     uint8_t in;
     uint8_t dst, a, b, c;
-    uint8_t dtype; /* CAST */
+    uint8_t dtype;  /* CAST */
     bool is_placed; /* LOAD: read where it lies */
     uint32_t threshold;
     double number;

@@ -202,13 +202,9 @@ static void run_spread(float *dst, float value, int64_t n)
 }
 
 #define UNARY(OP, fn)                                                                              \
-    case HL_PW_##OP:                                                                               \
-        run_unary(fn, dst, a, n);                                                                  \
-        break;
+    case HL_PW_##OP: run_unary(fn, dst, a, n); break;
 #define BINARY(OP, fn)                                                                             \
-    case HL_PW_##OP:                                                                               \
-        run_binary(fn, dst, a, b, step->scalar, n);                                                \
-        break;
+    case HL_PW_##OP: run_binary(fn, dst, a, b, step->scalar, n); break;
 
 void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random)
@@ -254,27 +250,14 @@ void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
         BINARY(GE, pw_ge)
         BINARY(AND, pw_and)
         BINARY(OR, pw_or)
-    case HL_PW_WHERE:
-        run_ternary(pw_where, dst, a, b, c, step->scalar, n);
-        break;
-    case HL_PW_FMA:
-        run_ternary(hl_v_fma, dst, a, b, c, step->scalar, n);
-        break;
-    case HL_PW_CAST:
-        run_cast(step, dst, a, n);
-        break;
+    case HL_PW_WHERE: run_ternary(pw_where, dst, a, b, c, step->scalar, n); break;
+    case HL_PW_FMA: run_ternary(hl_v_fma, dst, a, b, c, step->scalar, n); break;
+    case HL_PW_CAST: run_cast(step, dst, a, n); break;
     case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM:
-        run_random(step, dst, n, random);
-        break;
-    case HL_PW_NUMBER:
-        run_spread(dst, (float)step->number, n);
-        break;
-    case PW_SPREAD:
-        run_spread(dst, *a, n);
-        break;
-    default:
-        break;
+    case HL_PW_UNIFORM: run_random(step, dst, n, random); break;
+    case HL_PW_NUMBER: run_spread(dst, (float)step->number, n); break;
+    case PW_SPREAD: run_spread(dst, *a, n); break;
+    default: break;
     }
 }
 #undef UNARY

@@ -79,10 +79,8 @@ static bool needs_floats(const hl_pw_instr *instr)
     case HL_PW_ERF:
     case HL_PW_DIV:
     case HL_PW_POW:
-    case HL_PW_FMA:
-        return true;
-    default:
-        return false;
+    case HL_PW_FMA: return true;
+    default: return false;
     }
 }
 
@@ -321,13 +319,9 @@ static double estimate_cost(const pw_plan *plan)
     for (int s = 0; s < plan->n_steps; s++) {
         if (plan->step[s].span != PW_EACH) continue;
         switch (plan->step[s].op) {
-        case HL_PW_LOAD:
-            cost += 0.1;
-            break;
+        case HL_PW_LOAD: cost += 0.1; break;
         case HL_PW_DROPOUT:
-        case HL_PW_UNIFORM:
-            cost += 0.5;
-            break;
+        case HL_PW_UNIFORM: cost += 0.5; break;
         case HL_PW_EXP:
         case HL_PW_EXPM1:
         case HL_PW_LOG:
@@ -338,15 +332,9 @@ static double estimate_cost(const pw_plan *plan)
         case HL_PW_SIGMOID:
         case HL_PW_SOFTPLUS:
         case HL_PW_ERF:
-        case HL_PW_POW:
-            cost += 0.6;
-            break;
-        case HL_PW_MOD:
-            cost += 8;
-            break;
-        default:
-            cost += plan->kind == PW_F32 ? 0.07 : 0.5;
-            break;
+        case HL_PW_POW: cost += 0.6; break;
+        case HL_PW_MOD: cost += 8; break;
+        default: cost += plan->kind == PW_F32 ? 0.07 : 0.5; break;
         }
     }
     return cost + 0.1 * plan->n_out;
@@ -451,8 +439,8 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     int k = total > 0 ? choose_row_dims(graph, node, &program, plan) : 0;
     plan->rows = hl_shape_span(&program.shape, 0, k);
     plan->cols = total / plan->rows;
-    plan->per_sample = program.shape.rank > 1 ? hl_shape_span(&program.shape, 1, program.shape.rank)
-                                              : 1;
+    plan->per_sample =
+        program.shape.rank > 1 ? hl_shape_span(&program.shape, 1, program.shape.rank) : 1;
     choose_unit(plan, total);
     add_code(plan, &program);
     place_values(plan);

@@ -35,9 +35,9 @@ typedef enum pw_place { PW_BUFFER, PW_INPUT, PW_OUTPUT } pw_place;
 typedef struct pw_value {
     uint8_t span;
     uint8_t place;
-    uint8_t index;   /* PW_INPUT, PW_OUTPUT: which; PW_BUFFER: by its offset below */
+    uint8_t index;    /* PW_INPUT, PW_OUTPUT: which; PW_BUFFER: by its offset below */
     int16_t last_use; /* step; n_steps: an output */
-    size_t offset;   /* in the thread's scratch */
+    size_t offset;    /* in the thread's scratch */
 } pw_value;
 
 typedef struct pw_output {
@@ -45,8 +45,8 @@ typedef struct pw_output {
     uint8_t reduce; /* hl_pw_reduce */
     bool is_placed; /* the value is computed in the output itself */
     hl_dtype dtype;
-    int64_t n;      /* elements of the output */
-    size_t partial; /* SUM_ROWS, SUM_ALL: offset of its partial sums in the scratch */
+    int64_t n;            /* elements of the output */
+    size_t partial;       /* SUM_ROWS, SUM_ALL: offset of its partial sums in the scratch */
     size_t partial_bytes; /* of one */
 } pw_output;
 

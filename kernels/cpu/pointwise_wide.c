@@ -27,34 +27,20 @@
         for (int64_t i = 0; i < n; i++) dst[i] = value;                                            \
         break;                                                                                     \
     }                                                                                              \
-    case HL_PW_SIGN:                                                                               \
-        EACH((x > 0) - (x < 0));                                                          \
-    case HL_PW_RELU:                                                                               \
-        EACH(x < 0 ? 0 : x);                                                                       \
-    case HL_PW_NOT:                                                                                \
-        EACH(x == 0);                                                                              \
-    case HL_PW_MAXIMUM:                                                                            \
-        EACH(x != x || x > y ? x : y);                                                             \
-    case HL_PW_MINIMUM:                                                                            \
-        EACH(x != x || x < y ? x : y);                                                             \
-    case HL_PW_EQ:                                                                                 \
-        EACH(x == y);                                                                              \
-    case HL_PW_NE:                                                                                 \
-        EACH(x != y);                                                                              \
-    case HL_PW_LT:                                                                                 \
-        EACH(x < y);                                                                               \
-    case HL_PW_LE:                                                                                 \
-        EACH(x <= y);                                                                              \
-    case HL_PW_GT:                                                                                 \
-        EACH(x > y);                                                                               \
-    case HL_PW_GE:                                                                                 \
-        EACH(x >= y);                                                                              \
-    case HL_PW_AND:                                                                                \
-        EACH(x != 0 && y != 0);                                                                    \
-    case HL_PW_OR:                                                                                 \
-        EACH(x != 0 || y != 0);                                                                    \
-    case HL_PW_WHERE:                                                                              \
-        EACH(x != 0 ? y : c[i * step_c])
+    case HL_PW_SIGN: EACH((x > 0) - (x < 0));                                                      \
+    case HL_PW_RELU: EACH(x < 0 ? 0 : x);                                                          \
+    case HL_PW_NOT: EACH(x == 0);                                                                  \
+    case HL_PW_MAXIMUM: EACH(x != x || x > y ? x : y);                                             \
+    case HL_PW_MINIMUM: EACH(x != x || x < y ? x : y);                                             \
+    case HL_PW_EQ: EACH(x == y);                                                                   \
+    case HL_PW_NE: EACH(x != y);                                                                   \
+    case HL_PW_LT: EACH(x < y);                                                                    \
+    case HL_PW_LE: EACH(x <= y);                                                                   \
+    case HL_PW_GT: EACH(x > y);                                                                    \
+    case HL_PW_GE: EACH(x >= y);                                                                   \
+    case HL_PW_AND: EACH(x != 0 && y != 0);                                                        \
+    case HL_PW_OR: EACH(x != 0 || y != 0);                                                         \
+    case HL_PW_WHERE: EACH(x != 0 ? y : c[i * step_c])
 
 static double remainder_f64(double x, double y)
 {
@@ -65,18 +51,12 @@ static double remainder_f64(double x, double y)
 static double cast_f64(double x, hl_dtype dtype)
 {
     switch (dtype) {
-    case HL_DTYPE_F64:
-        return x;
-    case HL_DTYPE_F32:
-        return (float)x;
-    case HL_DTYPE_BF16:
-        return hl_bf16_to_f32(hl_f32_to_bf16((float)x));
-    case HL_DTYPE_F16:
-        return hl_f16_to_f32(hl_f32_to_f16((float)x));
-    case HL_DTYPE_BOOL:
-        return x != 0;
-    default:
-        return trunc(x);
+    case HL_DTYPE_F64: return x;
+    case HL_DTYPE_F32: return (float)x;
+    case HL_DTYPE_BF16: return hl_bf16_to_f32(hl_f32_to_bf16((float)x));
+    case HL_DTYPE_F16: return hl_f16_to_f32(hl_f32_to_f16((float)x));
+    case HL_DTYPE_BOOL: return x != 0;
+    default: return trunc(x);
     }
 }
 
@@ -106,66 +86,36 @@ void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
     int64_t step_c = !(step->scalar & 4);
     switch (step->op) {
         COMMON_CASES;
-    case HL_PW_NEG:
-        EACH(-x);
-    case HL_PW_ABS:
-        EACH(fabs(x));
-    case HL_PW_EXP:
-        EACH(exp(x));
-    case HL_PW_EXPM1:
-        EACH(expm1(x));
-    case HL_PW_LOG:
-        EACH(log(x));
-    case HL_PW_LOG1P:
-        EACH(log1p(x));
-    case HL_PW_SQRT:
-        EACH(sqrt(x));
-    case HL_PW_RSQRT:
-        EACH(1 / sqrt(x));
-    case HL_PW_RECIPROCAL:
-        EACH(1 / x);
-    case HL_PW_SIN:
-        EACH(sin(x));
-    case HL_PW_COS:
-        EACH(cos(x));
-    case HL_PW_TANH:
-        EACH(tanh(x));
-    case HL_PW_SIGMOID:
-        EACH(1 / (1 + exp(-x)));
-    case HL_PW_SOFTPLUS:
-        EACH(softplus_f64(x));
-    case HL_PW_ERF:
-        EACH(erf(x));
-    case HL_PW_FLOOR:
-        EACH(floor(x));
-    case HL_PW_CEIL:
-        EACH(ceil(x));
-    case HL_PW_ROUND:
-        EACH(rint(x));
-    case HL_PW_ISFINITE:
-        EACH(isfinite(x) != 0);
-    case HL_PW_CAST:
-        EACH(cast_f64(x, (hl_dtype)step->dtype));
-    case HL_PW_ADD:
-        EACH(x + y);
-    case HL_PW_SUB:
-        EACH(x - y);
-    case HL_PW_MUL:
-        EACH(x * y);
-    case HL_PW_DIV:
-        EACH(x / y);
-    case HL_PW_POW:
-        EACH(pow(x, y));
-    case HL_PW_MOD:
-        EACH(remainder_f64(x, y));
-    case HL_PW_FMA:
-        EACH(fma(x, y, c[i * step_c]));
+    case HL_PW_NEG: EACH(-x);
+    case HL_PW_ABS: EACH(fabs(x));
+    case HL_PW_EXP: EACH(exp(x));
+    case HL_PW_EXPM1: EACH(expm1(x));
+    case HL_PW_LOG: EACH(log(x));
+    case HL_PW_LOG1P: EACH(log1p(x));
+    case HL_PW_SQRT: EACH(sqrt(x));
+    case HL_PW_RSQRT: EACH(1 / sqrt(x));
+    case HL_PW_RECIPROCAL: EACH(1 / x);
+    case HL_PW_SIN: EACH(sin(x));
+    case HL_PW_COS: EACH(cos(x));
+    case HL_PW_TANH: EACH(tanh(x));
+    case HL_PW_SIGMOID: EACH(1 / (1 + exp(-x)));
+    case HL_PW_SOFTPLUS: EACH(softplus_f64(x));
+    case HL_PW_ERF: EACH(erf(x));
+    case HL_PW_FLOOR: EACH(floor(x));
+    case HL_PW_CEIL: EACH(ceil(x));
+    case HL_PW_ROUND: EACH(rint(x));
+    case HL_PW_ISFINITE: EACH(isfinite(x) != 0);
+    case HL_PW_CAST: EACH(cast_f64(x, (hl_dtype)step->dtype));
+    case HL_PW_ADD: EACH(x + y);
+    case HL_PW_SUB: EACH(x - y);
+    case HL_PW_MUL: EACH(x * y);
+    case HL_PW_DIV: EACH(x / y);
+    case HL_PW_POW: EACH(pow(x, y));
+    case HL_PW_MOD: EACH(remainder_f64(x, y));
+    case HL_PW_FMA: EACH(fma(x, y, c[i * step_c]));
     case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM:
-        run_random_f64(step, dst, n, random);
-        break;
-    default:
-        break;
+    case HL_PW_UNIFORM: run_random_f64(step, dst, n, random); break;
+    default: break;
     }
 }
 #undef T
@@ -180,18 +130,12 @@ static int64_t remainder_i64(int64_t x, int64_t y)
 static int64_t cast_i64(int64_t x, hl_dtype dtype)
 {
     switch (dtype) {
-    case HL_DTYPE_I32:
-        return (int32_t)x;
-    case HL_DTYPE_I16:
-        return (int16_t)x;
-    case HL_DTYPE_I8:
-        return (int8_t)x;
-    case HL_DTYPE_U8:
-        return (uint8_t)x;
-    case HL_DTYPE_BOOL:
-        return x != 0;
-    default:
-        return x;
+    case HL_DTYPE_I32: return (int32_t)x;
+    case HL_DTYPE_I16: return (int16_t)x;
+    case HL_DTYPE_I8: return (int8_t)x;
+    case HL_DTYPE_U8: return (uint8_t)x;
+    case HL_DTYPE_BOOL: return x != 0;
+    default: return x;
     }
 }
 
@@ -206,28 +150,18 @@ void HL_ISA_NAME(hl_pw_run_i64)(const pw_step *step, void *const *at, int64_t n,
     (void)random;
     switch (step->op) {
         COMMON_CASES;
-    case HL_PW_NEG:
-        EACH(0 - (uint64_t)x);
-    case HL_PW_ABS:
-        EACH(x < 0 ? 0 - (uint64_t)x : (uint64_t)x);
+    case HL_PW_NEG: EACH(0 - (uint64_t)x);
+    case HL_PW_ABS: EACH(x < 0 ? 0 - (uint64_t)x : (uint64_t)x);
     case HL_PW_FLOOR:
     case HL_PW_CEIL:
-    case HL_PW_ROUND:
-        EACH(x);
-    case HL_PW_ISFINITE:
-        EACH(1);
-    case HL_PW_CAST:
-        EACH(cast_i64(x, (hl_dtype)step->dtype));
-    case HL_PW_ADD:
-        EACH((uint64_t)x + (uint64_t)y);
-    case HL_PW_SUB:
-        EACH((uint64_t)x - (uint64_t)y);
-    case HL_PW_MUL:
-        EACH((uint64_t)x * (uint64_t)y);
-    case HL_PW_MOD:
-        EACH(remainder_i64(x, y));
-    default:
-        break;
+    case HL_PW_ROUND: EACH(x);
+    case HL_PW_ISFINITE: EACH(1);
+    case HL_PW_CAST: EACH(cast_i64(x, (hl_dtype)step->dtype));
+    case HL_PW_ADD: EACH((uint64_t)x + (uint64_t)y);
+    case HL_PW_SUB: EACH((uint64_t)x - (uint64_t)y);
+    case HL_PW_MUL: EACH((uint64_t)x * (uint64_t)y);
+    case HL_PW_MOD: EACH(remainder_i64(x, y));
+    default: break;
     }
 }
 #undef T
@@ -248,28 +182,20 @@ static inline int64_t truncate_f64(double x)
     }
 
 #define LOAD_CASES                                                                                 \
-    case HL_DTYPE_I64:                                                                             \
-        CONVERT_FROM(int64_t, (T)from[i])                                                          \
-    case HL_DTYPE_I32:                                                                             \
-        CONVERT_FROM(int32_t, (T)from[i])                                                          \
-    case HL_DTYPE_I16:                                                                             \
-        CONVERT_FROM(int16_t, (T)from[i])                                                          \
-    case HL_DTYPE_I8:                                                                              \
-        CONVERT_FROM(int8_t, (T)from[i])                                                           \
-    case HL_DTYPE_U8:                                                                              \
-        CONVERT_FROM(uint8_t, (T)from[i])                                                          \
-    case HL_DTYPE_BOOL:                                                                            \
-        CONVERT_FROM(uint8_t, (T)(from[i] != 0))
+    case HL_DTYPE_I64: CONVERT_FROM(int64_t, (T)from[i])                                           \
+    case HL_DTYPE_I32: CONVERT_FROM(int32_t, (T)from[i])                                           \
+    case HL_DTYPE_I16: CONVERT_FROM(int16_t, (T)from[i])                                           \
+    case HL_DTYPE_I8: CONVERT_FROM(int8_t, (T)from[i])                                             \
+    case HL_DTYPE_U8: CONVERT_FROM(uint8_t, (T)from[i])                                            \
+    case HL_DTYPE_BOOL: CONVERT_FROM(uint8_t, (T)(from[i] != 0))
 
 #define T float
 static void load_f32(float *to, hl_dtype dtype, const void *src, int64_t n)
 {
     switch (dtype) {
         LOAD_CASES
-    case HL_DTYPE_F64:
-        CONVERT_FROM(double, (T)from[i])
-    case HL_DTYPE_BF16:
-        CONVERT_FROM(uint16_t, hl_bf16_to_f32(from[i]))
+    case HL_DTYPE_F64: CONVERT_FROM(double, (T)from[i])
+    case HL_DTYPE_BF16: CONVERT_FROM(uint16_t, hl_bf16_to_f32(from[i]))
     case HL_DTYPE_F16:
 #if HL_ISA_AVX2 || HL_ISA_AVX512
         CONVERT_FROM(uint16_t, _cvtsh_ss(from[i]))
@@ -286,12 +212,9 @@ static void load_f64(double *to, hl_dtype dtype, const void *src, int64_t n)
 {
     switch (dtype) {
         LOAD_CASES
-    case HL_DTYPE_F32:
-        CONVERT_FROM(float, (T)from[i])
-    case HL_DTYPE_BF16:
-        CONVERT_FROM(uint16_t, (T)hl_bf16_to_f32(from[i]))
-    case HL_DTYPE_F16:
-        CONVERT_FROM(uint16_t, (T)hl_f16_to_f32(from[i]))
+    case HL_DTYPE_F32: CONVERT_FROM(float, (T)from[i])
+    case HL_DTYPE_BF16: CONVERT_FROM(uint16_t, (T)hl_bf16_to_f32(from[i]))
+    case HL_DTYPE_F16: CONVERT_FROM(uint16_t, (T)hl_f16_to_f32(from[i]))
     default:
         if (to != src) memcpy(to, src, (size_t)n * sizeof *to);
     }
@@ -302,12 +225,9 @@ static void load_i64(int64_t *to, hl_dtype dtype, const void *src, int64_t n)
 {
     switch (dtype) {
         LOAD_CASES
-    case HL_DTYPE_F32:
-        CONVERT_FROM(float, truncate_f64((double)from[i]))
-    case HL_DTYPE_F64:
-        CONVERT_FROM(double, truncate_f64(from[i]))
-    default:
-        break;
+    case HL_DTYPE_F32: CONVERT_FROM(float, truncate_f64((double)from[i]))
+    case HL_DTYPE_F64: CONVERT_FROM(double, truncate_f64(from[i]))
+    default: break;
     }
 }
 #undef T
@@ -332,36 +252,25 @@ void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void
 
 /* Integer(x) is x as int64. */
 #define STORE_INTEGERS(integer)                                                                    \
-    case HL_DTYPE_I64:                                                                             \
-        CONVERT_TO(int64_t, integer(from[i]))                                                      \
-    case HL_DTYPE_I32:                                                                             \
-        CONVERT_TO(int32_t, integer(from[i]))                                                      \
-    case HL_DTYPE_I16:                                                                             \
-        CONVERT_TO(int16_t, integer(from[i]))                                                      \
-    case HL_DTYPE_I8:                                                                              \
-        CONVERT_TO(int8_t, integer(from[i]))                                                       \
-    case HL_DTYPE_U8:                                                                              \
-        CONVERT_TO(uint8_t, integer(from[i]))                                                      \
-    case HL_DTYPE_BOOL:                                                                            \
-        CONVERT_TO(uint8_t, from[i] != 0)
+    case HL_DTYPE_I64: CONVERT_TO(int64_t, integer(from[i]))                                       \
+    case HL_DTYPE_I32: CONVERT_TO(int32_t, integer(from[i]))                                       \
+    case HL_DTYPE_I16: CONVERT_TO(int16_t, integer(from[i]))                                       \
+    case HL_DTYPE_I8: CONVERT_TO(int8_t, integer(from[i]))                                         \
+    case HL_DTYPE_U8: CONVERT_TO(uint8_t, integer(from[i]))                                        \
+    case HL_DTYPE_BOOL: CONVERT_TO(uint8_t, from[i] != 0)
 
 #define STORE_FLOATS                                                                               \
-    case HL_DTYPE_F32:                                                                             \
-        CONVERT_TO(float, from[i])                                                                 \
-    case HL_DTYPE_F64:                                                                             \
-        CONVERT_TO(double, from[i])                                                                \
-    case HL_DTYPE_BF16:                                                                            \
-        CONVERT_TO(uint16_t, hl_f32_to_bf16((float)from[i]))                                       \
-    case HL_DTYPE_F16:                                                                             \
-        CONVERT_TO(uint16_t, hl_f32_to_f16((float)from[i]))
+    case HL_DTYPE_F32: CONVERT_TO(float, from[i])                                                  \
+    case HL_DTYPE_F64: CONVERT_TO(double, from[i])                                                 \
+    case HL_DTYPE_BF16: CONVERT_TO(uint16_t, hl_f32_to_bf16((float)from[i]))                       \
+    case HL_DTYPE_F16: CONVERT_TO(uint16_t, hl_f32_to_f16((float)from[i]))
 
 static void store_f32(hl_dtype dtype, void *dst, const float *from, int64_t n)
 {
     switch (dtype) {
         STORE_INTEGERS(truncate_f64)
         STORE_FLOATS
-    default:
-        break;
+    default: break;
     }
 }
 static void store_f64(hl_dtype dtype, void *dst, const double *from, int64_t n)
@@ -369,8 +278,7 @@ static void store_f64(hl_dtype dtype, void *dst, const double *from, int64_t n)
     switch (dtype) {
         STORE_INTEGERS(truncate_f64)
         STORE_FLOATS
-    default:
-        break;
+    default: break;
     }
 }
 static void store_i64(hl_dtype dtype, void *dst, const int64_t *from, int64_t n)
@@ -378,8 +286,7 @@ static void store_i64(hl_dtype dtype, void *dst, const int64_t *from, int64_t n)
     switch (dtype) {
         STORE_INTEGERS()
         STORE_FLOATS
-    default:
-        break;
+    default: break;
     }
 }
 

@@ -46,9 +46,9 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
     if (!find_groups(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, state)) return false;
     state->is_reverse = node->op == HL_OP_CUMSUM && node->attrs.i[1] != 0;
-    state->kind = !hl_dtype_is_float(x->dtype)                                       ? PW_I64
+    state->kind = !hl_dtype_is_float(x->dtype)                           ? PW_I64
                   : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? PW_F64
-                                                                                     : PW_F32;
+                                                                         : PW_F32;
     if (!hl_dtype_is_float(x->dtype) && hl_dtype_is_float(state->out_dtype)) state->kind = PW_F64;
     /* Running sums over columns would interleave their rows, so they stay whole. */
     state->by_column = state->O == 1 && state->I > 1 && node->op != HL_OP_CUMSUM;
@@ -338,9 +338,9 @@ static void run_row_moments(const hl_kernel_state *state, void *const *args, int
         hl_v center = hl_v_set1(m);
         hl_v zero = hl_v_zero();
         float squares = HL_ROW_SUM(C, i, n, ({
-            hl_v d = hl_row_load(x + i, n) - center;
-            hl_v_select(hl_vm_first(n), d * d, zero);
-        }));
+                                       hl_v d = hl_row_load(x + i, n) - center;
+                                       hl_v_select(hl_vm_first(n), d * d, zero);
+                                   }));
         mean[r] = m;
         var[r] = squares / (float)C;
     }
@@ -491,10 +491,11 @@ static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_nod
 }
 
 #define KERNEL(OP, text)                                                                           \
-    {                                                                                              \
-        .op = HL_OP_##OP, .name = HL_CPU_NAME(text), .query = query_reduce,                        \
-        .prepare = prepare_reduce, .block = run_reduce                                             \
-    }
+    {.op = HL_OP_##OP,                                                                             \
+     .name = HL_CPU_NAME(text),                                                                    \
+     .query = query_reduce,                                                                        \
+     .prepare = prepare_reduce,                                                                    \
+     .block = run_reduce}
 static const hl_kernel prod = KERNEL(PROD, "prod"), max = KERNEL(MAX, "max");
 static const hl_kernel min = KERNEL(MIN, "min"), cumsum = KERNEL(CUMSUM, "cumsum");
 static const hl_kernel argmax = KERNEL(ARGMAX, "argmax"), argmin = KERNEL(ARGMIN, "argmin");

@@ -131,10 +131,11 @@ static hl_status prepare_softmax(hl_device *device, const hl_graph *graph, hl_no
 }
 
 #define KERNEL(OP, fn)                                                                             \
-    {                                                                                              \
-        .op = HL_OP_##OP, .name = HL_CPU_NAME(#fn), .query = query_softmax,                        \
-        .prepare = prepare_softmax, .block = run_##fn                                              \
-    }
+    {.op = HL_OP_##OP,                                                                             \
+     .name = HL_CPU_NAME(#fn),                                                                     \
+     .query = query_softmax,                                                                       \
+     .prepare = prepare_softmax,                                                                   \
+     .block = run_##fn}
 static const hl_kernel softmax = KERNEL(SOFTMAX, softmax);
 static const hl_kernel log_softmax = KERNEL(LOG_SOFTMAX, log_softmax);
 static const hl_kernel softmax_grad = KERNEL(SOFTMAX_GRAD, softmax_grad);

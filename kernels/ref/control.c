@@ -36,8 +36,8 @@ static hl_status launch_accumulate(const hl_kernel_state *state, void *const *ar
     for (int64_t i = 0; i < n; i++) {
         if (is_exact)
             hl_ref_store_int(args[0], to, i,
-                             (int64_t)((uint64_t)hl_ref_load_int(args[0], to, i)
-                                       + (uint64_t)hl_ref_load_int(args[1], from, i)));
+                             (int64_t)((uint64_t)hl_ref_load_int(args[0], to, i) +
+                                       (uint64_t)hl_ref_load_int(args[1], from, i)));
         else
             hl_ref_store(args[0], to, i,
                          hl_ref_load(args[0], to, i) + hl_ref_load(args[1], from, i));

@@ -41,7 +41,7 @@ static int64_t widen_stride(int64_t stride, int64_t step, int64_t n_taken)
 
 /* Views: the plan need not launch them where the result may lie on its operand. */
 static hl_status launch_view(const hl_kernel_state *state, void *const *args,
-                                const hl_launch *launch, hl_stream *stream)
+                             const hl_launch *launch, hl_stream *stream)
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
@@ -134,9 +134,8 @@ static hl_status launch_concat(const hl_kernel_state *state, void *const *args,
         const hl_shape *x = &call->in[j].shape;
         int64_t n = hl_shape_numel(x);
         for (int64_t i = 0; i < n; i++)
-            copy_element(args[call->n_in],
-                         begin * stride[axis] + hl_ref_offset(x, stride, i), args[j], i,
-                         element_bytes(&call->out[0]));
+            copy_element(args[call->n_in], begin * stride[axis] + hl_ref_offset(x, stride, i),
+                         args[j], i, element_bytes(&call->out[0]));
         begin += x->dim[axis];
     }
     return HL_OK;
@@ -184,8 +183,7 @@ static hl_status launch_pad(const hl_kernel_state *state, void *const *args,
     const hl_type *x = &call->in[0], *out = &call->out[0];
     int64_t n = hl_shape_numel(&out->shape);
     for (int64_t i = 0; i < n; i++) {
-        int64_t source =
-            find_padded(&out->shape, &x->shape, call->attrs.dims, call->attrs.i[0], i);
+        int64_t source = find_padded(&out->shape, &x->shape, call->attrs.dims, call->attrs.i[0], i);
         if (source < 0)
             hl_ref_store(args[1], out->dtype, i, call->attrs.f[0]);
         else

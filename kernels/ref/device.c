@@ -210,8 +210,8 @@ static const hl_device_ops device_ops = {
 
 /* fuses is false so that the oracle runs graphs as they were built; it has the kernel all the same,
  * so that a fused graph can be held against the unfused one. */
-static hl_status open_device(const hl_backend *backend, int index,
-                             const hl_device_options *options, hl_device **out_device)
+static hl_status open_device(const hl_backend *backend, int index, const hl_device_options *options,
+                             hl_device **out_device)
 {
     static const hl_ref_family *const families[] = {
         &hl_ref_pointwise, &hl_ref_matmul, &hl_ref_reduce, &hl_ref_softmax, &hl_ref_loss,

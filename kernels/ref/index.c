@@ -31,8 +31,8 @@ static void add_elements(void *dst, int64_t to, const void *src, int64_t from, i
                          hl_ref_load(dst, dtype, to + i) + hl_ref_load(src, dtype, from + i));
         else
             hl_ref_store_int(dst, dtype, to + i,
-                             (int64_t)((uint64_t)hl_ref_load_int(dst, dtype, to + i)
-                                       + (uint64_t)hl_ref_load_int(src, dtype, from + i)));
+                             (int64_t)((uint64_t)hl_ref_load_int(dst, dtype, to + i) +
+                                       (uint64_t)hl_ref_load_int(src, dtype, from + i)));
     }
 }
 
@@ -64,8 +64,8 @@ static hl_status launch_gather(const hl_kernel_state *state, void *const *args,
     int64_t axis = call->attrs.i[0], n = hl_shape_numel(&index->shape), k;
     for (int64_t i = 0; i < n; i++) {
         if (take_index(args[1], index, i, x->shape.dim[axis], launch, &k))
-            copy_elements(args[2], i, args[0],
-                          find_along(&x->shape, &index->shape, axis, i, k), 1, x->dtype);
+            copy_elements(args[2], i, args[0], find_along(&x->shape, &index->shape, axis, i, k), 1,
+                          x->dtype);
         else
             zero_elements(args[2], i, 1, x->dtype);
     }

@@ -45,8 +45,8 @@ static hl_status launch_matmul(const hl_kernel_state *state, void *const *args,
             for (int64_t n = 0; n < N; n++) {
                 double sum = 0;
                 for (int64_t k = 0; k < K; k++)
-                    sum += a_s[m * a.row_stride + k * a.col_stride]
-                           * b_s[k * b.row_stride + n * b.col_stride];
+                    sum += a_s[m * a.row_stride + k * a.col_stride] *
+                           b_s[k * b.row_stride + n * b.col_stride];
                 *out++ = sum + (bias ? bias[n] : 0);
             }
         }

@@ -51,8 +51,8 @@ static int64_t fold_int_min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static hl_status fold_groups(const hl_ref_call *call, void *const *args, double first,
-                             fold_fn fold, int64_t first_int, fold_int_fn fold_int)
+static hl_status fold_groups(const hl_ref_call *call, void *const *args, double first, fold_fn fold,
+                             int64_t first_int, fold_int_fn fold_int)
 {
     hl_ref_groups groups = make_groups(call);
     hl_dtype x_dtype = call->in[0].dtype, out_dtype = call->out[0].dtype;

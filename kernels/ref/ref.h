@@ -39,10 +39,11 @@ hl_status hl_ref_prepare(hl_device *device, const hl_graph *graph, hl_node_id no
                          hl_kernel_state *out_state);
 
 #define HL_REF_KERNEL(id, op_name, query_fn, launch_fn)                                            \
-    {                                                                                              \
-        .op = HL_OP_##id, .name = "ref." op_name, .query = query_fn, .prepare = hl_ref_prepare,    \
-        .launch = launch_fn                                                                        \
-    }
+    {.op = HL_OP_##id,                                                                             \
+     .name = "ref." op_name,                                                                       \
+     .query = query_fn,                                                                            \
+     .prepare = hl_ref_prepare,                                                                    \
+     .launch = launch_fn}
 #define HL_REF_FAMILY(table) {table, sizeof(table) / sizeof((table)[0])}
 
 /* ---- elements of any dtype ------------------------------------------------------------------- */
@@ -76,8 +77,8 @@ typedef struct hl_ref_groups {
 hl_ref_groups hl_ref_groups_make(const hl_shape *shape, const int64_t *axes, int32_t n_axes);
 static inline int64_t hl_ref_groups_at(const hl_ref_groups *groups, int64_t g, int64_t k)
 {
-    return hl_ref_offset(&groups->kept, groups->kept_stride, g)
-           + hl_ref_offset(&groups->reduced, groups->reduced_stride, k);
+    return hl_ref_offset(&groups->kept, groups->kept_stride, g) +
+           hl_ref_offset(&groups->reduced, groups->reduced_stride, k);
 }
 
 /* What the softmax of a row x (C) is made of: the largest is taken out of every power, so that none

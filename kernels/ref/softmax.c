@@ -86,7 +86,6 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(SOFTMAX, "softmax", hl_ref_query_f64, launch_softmax),
     HL_REF_KERNEL(LOG_SOFTMAX, "log_softmax", hl_ref_query_f64, launch_log_softmax),
     HL_REF_KERNEL(SOFTMAX_GRAD, "softmax_grad", hl_ref_query_f64, launch_softmax_grad),
-    HL_REF_KERNEL(LOG_SOFTMAX_GRAD, "log_softmax_grad", hl_ref_query_f64,
-                  launch_log_softmax_grad),
+    HL_REF_KERNEL(LOG_SOFTMAX_GRAD, "log_softmax_grad", hl_ref_query_f64, launch_log_softmax_grad),
 };
 const hl_ref_family hl_ref_softmax = HL_REF_FAMILY(kernels);

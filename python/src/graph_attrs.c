@@ -47,12 +47,8 @@ static bool set_attr(hl_py_state *state, hl_op op, PyObject *key, PyObject *valu
     }
     snprintf(what, sizeof what, "%s: %s", hl_op_get(op)->name, name);
     switch (kind) {
-    case 'i':
-        good = hl_py_int(state, value, what, INT64_MIN, INT64_MAX, &attrs->i[slot]);
-        break;
-    case 'f':
-        good = hl_py_double(value, what, &attrs->f[slot]);
-        break;
+    case 'i': good = hl_py_int(state, value, what, INT64_MIN, INT64_MAX, &attrs->i[slot]); break;
+    case 'f': good = hl_py_double(value, what, &attrs->f[slot]); break;
     case 't':
         good = hl_py_dtype(state, value, what, &dtype);
         if (good) attrs->i[slot] = dtype;
@@ -60,8 +56,7 @@ static bool set_attr(hl_py_state *state, hl_op op, PyObject *key, PyObject *valu
     case 'd':
         good = hl_py_ints(state, value, what, HL_ATTR_DIMS, attrs->dims, &attrs->n_dims);
         break;
-    default:
-        good = hl_py_text(state, value, what, &attrs->name);
+    default: good = hl_py_text(state, value, what, &attrs->name);
     }
     return good || convert_error(state);
 }
@@ -113,16 +108,11 @@ bool hl_py_attrs_from_dict(hl_py_state *state, hl_op op, PyObject *dict, hl_attr
 static PyObject *read_attr(const hl_op_attr *attr, const hl_attrs *attrs)
 {
     switch (attr->kind) {
-    case 'i':
-        return PyLong_FromLongLong(attrs->i[attr->slot]);
-    case 'f':
-        return PyFloat_FromDouble(attrs->f[attr->slot]);
-    case 't':
-        return hl_py_from_text(hl_dtype_name((hl_dtype)attrs->i[attr->slot]));
-    case 'd':
-        return hl_py_from_ints(attrs->dims, attrs->n_dims);
-    default:
-        return hl_py_from_text(attrs->name);
+    case 'i': return PyLong_FromLongLong(attrs->i[attr->slot]);
+    case 'f': return PyFloat_FromDouble(attrs->f[attr->slot]);
+    case 't': return hl_py_from_text(hl_dtype_name((hl_dtype)attrs->i[attr->slot]));
+    case 'd': return hl_py_from_ints(attrs->dims, attrs->n_dims);
+    default: return hl_py_from_text(attrs->name);
     }
 }
 

@@ -49,13 +49,11 @@ static PyObject *find_index(const hl_value *value)
     size_t scalar_bytes = sizeof(((hl_control *)NULL)->scalar[0]);
     switch (value->kind) {
     case HL_VALUE_INPUT:
-    case HL_VALUE_SOURCE:
-        return PyLong_FromLong(value->store);
+    case HL_VALUE_SOURCE: return PyLong_FromLong(value->store);
     case HL_VALUE_SCALAR:
         return PyLong_FromSize_t(((size_t)value->offset - offsetof(hl_control, scalar)) /
                                  scalar_bytes);
-    default:
-        return Py_NewRef(Py_None);
+    default: return Py_NewRef(Py_None);
     }
 }
 

@@ -109,22 +109,14 @@ RANGE_SCAN(scan_u64, uint64_t, uint64_t, 0, INT64_MAX)
 static int64_t find_outside(void *context, const void *data, char kind, size_t bytes, int64_t n)
 {
     switch (kind == 'i' ? -(int)bytes : (int)bytes) {
-    case -1:
-        return scan_i8(context, data, n);
-    case -2:
-        return scan_i16(context, data, n);
-    case -4:
-        return scan_i32(context, data, n);
-    case -8:
-        return scan_i64(context, data, n);
-    case 1:
-        return scan_u8(context, data, n);
-    case 2:
-        return scan_u16(context, data, n);
-    case 4:
-        return scan_u32(context, data, n);
-    default:
-        return scan_u64(context, data, n);
+    case -1: return scan_i8(context, data, n);
+    case -2: return scan_i16(context, data, n);
+    case -4: return scan_i32(context, data, n);
+    case -8: return scan_i64(context, data, n);
+    case 1: return scan_u8(context, data, n);
+    case 2: return scan_u16(context, data, n);
+    case 4: return scan_u32(context, data, n);
+    default: return scan_u64(context, data, n);
     }
 }
 

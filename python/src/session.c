@@ -243,12 +243,9 @@ static PyObject *get_field(const hl_control *control, const control_field *field
 {
     const char *at = (const char *)control + field->offset;
     switch (field->kind) {
-    case 'l':
-        return PyLong_FromLongLong(*(const int64_t *)at);
-    case 'i':
-        return PyLong_FromLong(*(const int32_t *)at);
-    default:
-        return PyFloat_FromDouble(*(const double *)at);
+    case 'l': return PyLong_FromLongLong(*(const int64_t *)at);
+    case 'i': return PyLong_FromLong(*(const int32_t *)at);
+    default: return PyFloat_FromDouble(*(const double *)at);
     }
 }
 

@@ -39,7 +39,7 @@ __attribute__((format(printf, 1, 2), unused)) static void check_case(const char 
 }
 
 __attribute__((format(printf, 3, 4), unused)) static void check_fail(const char *file, int line,
-                                                                      const char *format, ...)
+                                                                     const char *format, ...)
 {
     if (atomic_fetch_add(&check_failures, 1) >= CHECK_MAX_LINES) return;
     char text[512];
@@ -67,8 +67,7 @@ __attribute__((format(printf, 3, 4), unused)) static void check_fail(const char 
 
 #define CHECK_OK(call)                                                                             \
     do {                                                                                           \
-        if ((call) != HL_OK)                                                                       \
-            check_fail(__FILE__, __LINE__, "%s: %s", #call, hl_status_message());                  \
+        if ((call) != HL_OK) check_fail(__FILE__, __LINE__, "%s: %s", #call, hl_status_message()); \
     } while (0)
 
 /* The call fails with this code and its message holds this text. */
@@ -77,8 +76,8 @@ __attribute__((format(printf, 3, 4), unused)) static void check_fail(const char 
         hl_status check_status = (call);                                                           \
         if (check_status != (code) || !strstr(hl_status_message(), (text)))                        \
             check_fail(__FILE__, __LINE__, "%s: got %s '%s', want %s '%s'", #call,                 \
-                       hl_status_name(check_status), hl_status_message(),                          \
-                       hl_status_name(code), (text));                                              \
+                       hl_status_name(check_status), hl_status_message(), hl_status_name(code),    \
+                       (text));                                                                    \
     } while (0)
 
 /* Says so in the output: a test that silently does nothing looks like one that passed. */
@@ -110,9 +109,8 @@ __attribute__((unused)) static int64_t check_set_fault(check_fault kind, int64_t
 
 /* Returns how many places were made to fail. `code` is what each failure must give; HL_OK: any,
  * success included (a best-effort call may be the one that failed). */
-__attribute__((unused)) static int64_t check_walk_faults(check_fault kind, hl_status code,
-                                                         int os_error, check_entry entry,
-                                                         void *context)
+__attribute__((unused)) static int64_t
+check_walk_faults(check_fault kind, hl_status code, int os_error, check_entry entry, void *context)
 {
     int64_t n_sites = 0;
     for (int sticky = 0; sticky < 2; sticky++) {

@@ -28,12 +28,12 @@ typedef struct cpu_case {
     const hl_program *program;
     int n_in, n_out;
     hl_type in[CASE_MAX], out[CASE_MAX];
-    double *data[CASE_MAX];     /* values of the inputs; case_fill makes them */
-    bool is_control[CASE_MAX];  /* input is the control block below */
-    bool is_guarded;            /* output j lies over input j */
-    bool allows_any;            /* no reference: only the cuts are compared */
+    double *data[CASE_MAX];    /* values of the inputs; case_fill makes them */
+    bool is_control[CASE_MAX]; /* input is the control block below */
+    bool is_guarded;           /* output j lies over input j */
+    bool allows_any;           /* no reference: only the cuts are compared */
     hl_control control;
-    double tolerance;           /* relative, and absolute where |value| < 1 */
+    double tolerance; /* relative, and absolute where |value| < 1 */
     double *want[CASE_MAX], *got[CASE_MAX];
     hl_control control_after[2]; /* CPU, reference */
 } cpu_case;
@@ -270,8 +270,10 @@ static bool case_run_once(cpu_case *c, hl_device *device, int64_t grains, int in
     }
     unsigned char *scratch = case_alloc(req.scratch_bytes);
     unsigned char *thread_scratch = case_alloc(req.thread_scratch_bytes);
-    hl_launch launch = {.scratch = scratch, .thread_scratch = thread_scratch,
-                        .control = &control, .segment = c->segment};
+    hl_launch launch = {.scratch = scratch,
+                        .thread_scratch = thread_scratch,
+                        .control = &control,
+                        .segment = c->segment};
     case_rows rows = {.n_in = c->n_in, .n_out = c->n_out};
     for (int v = 0; v < c->n_in + c->n_out && in_place == CASE_BY_ROWS; v++) {
         bool is_control = v < c->n_in && c->is_control[v];

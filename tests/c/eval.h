@@ -42,9 +42,12 @@ static inline hl_status eval_begin(evaluation *e, hl_graph *graph, void *const *
     for (int64_t v = 0; v < graph->n_values; v++) {
         const hl_value *value = &graph->values[v];
         size_t n = (size_t)hl_shape_numel(&value->type.shape);
-        if (value->kind == HL_VALUE_INPUT) e->data[v] = inputs[value->store];
-        else if (value->kind == HL_VALUE_CONST) e->data[v] = (void *)value->data;
-        else e->data[v] = malloc(n * hl_dtype_bytes(value->type.dtype) + 1);
+        if (value->kind == HL_VALUE_INPUT)
+            e->data[v] = inputs[value->store];
+        else if (value->kind == HL_VALUE_CONST)
+            e->data[v] = (void *)value->data;
+        else
+            e->data[v] = malloc(n * hl_dtype_bytes(value->type.dtype) + 1);
     }
     for (int64_t i = 0; i < graph->n_nodes; i++) HL_TRY(eval_node(e, (hl_node_id)i));
     return HL_OK;

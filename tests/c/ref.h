@@ -26,13 +26,18 @@ static hl_segment segment = HL_SEGMENT_MICRO;
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
-#define F64(data, ...) {{HL_DTYPE_F64, DIMS(__VA_ARGS__)}, data}
-#define I64(data, ...) {{HL_DTYPE_I64, DIMS(__VA_ARGS__)}, data}
+#define F64(data, ...)       {{HL_DTYPE_F64, DIMS(__VA_ARGS__)}, data}
+#define I64(data, ...)       {{HL_DTYPE_I64, DIMS(__VA_ARGS__)}, data}
 #define OF(dtype, data, ...) {{HL_DTYPE_##dtype, DIMS(__VA_ARGS__)}, data}
-#define NUMBER(data) {{HL_DTYPE_F64, {0, {0}}}, data}
-#define CONTROL {{HL_DTYPE_U8, DIMS(sizeof(hl_control))}, &control}
-#define IN(...) (operand[]){__VA_ARGS__}, sizeof((operand[]){__VA_ARGS__}) / sizeof(operand)
-#define OUT IN
+#define NUMBER(data)         {{HL_DTYPE_F64, {0, {0}}}, data}
+#define CONTROL              {{HL_DTYPE_U8, DIMS(sizeof(hl_control))}, &control}
+#define LIST(...)                                                                                  \
+    (operand[])                                                                                    \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define IN(...) LIST(__VA_ARGS__), sizeof(LIST(__VA_ARGS__)) / sizeof(operand)
+#define OUT     IN
 
 /* Selects, prepares, launches, releases. A guarded op's outputs are its first inputs. */
 static inline hl_status run_program(hl_op op, const hl_program *program, const hl_attrs *attrs,

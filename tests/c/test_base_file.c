@@ -177,8 +177,10 @@ static void test_faults(void)
                     CHECK_INT(count_descriptors(), n_before);
                     bool is_new = holds("newer");
                     CHECK(is_new || holds("older"));
-                    if (status == HL_OK) CHECK(is_new);
-                    else CHECK(!is_new || strstr(hl_status_message(), "power cut"));
+                    if (status == HL_OK)
+                        CHECK(is_new);
+                    else
+                        CHECK(!is_new || strstr(hl_status_message(), "power cut"));
                     int litter = count_litter(true);
                     CHECK(litter == 0 || (kind == CHECK_FAULT_OS && sticky && litter == 1));
                     n_litter += litter;

@@ -52,8 +52,10 @@ static uint16_t oracle_f32_to_f16(float value)
     if (size >= 65520) return sign | 0x7C00;
     while (high - low > 1) {
         uint16_t middle = (uint16_t)((low + high) / 2);
-        if (oracle_f16_to_f32(middle) <= size) low = middle;
-        else high = middle;
+        if (oracle_f16_to_f32(middle) <= size)
+            low = middle;
+        else
+            high = middle;
     }
     double below = oracle_f16_to_f32(low), above = high == 0x7C00 ? 65536 : oracle_f16_to_f32(high);
     double middle = (below + above) / 2;

@@ -57,9 +57,13 @@ static int compare(const void *a, const void *b)
 static void test_large(void)
 {
     enum { N = 1 << 18 };
-    static const uint64_t sizes[] = {
-        ((uint64_t)1 << 31) - 1, (uint64_t)1 << 31,       ((uint64_t)1 << 31) + 1,
-        (uint64_t)1 << 32,       ((uint64_t)1 << 40) + 7, ((uint64_t)1 << 62) + 1, INT64_MAX};
+    static const uint64_t sizes[] = {((uint64_t)1 << 31) - 1,
+                                     (uint64_t)1 << 31,
+                                     ((uint64_t)1 << 31) + 1,
+                                     (uint64_t)1 << 32,
+                                     ((uint64_t)1 << 40) + 7,
+                                     ((uint64_t)1 << 62) + 1,
+                                     INT64_MAX};
     int64_t *image = malloc(N * sizeof *image);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         uint64_t n = sizes[k];

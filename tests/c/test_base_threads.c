@@ -357,8 +357,9 @@ static void test_cpu(void)
     CHECK(cpu.name[0] != '\0');
 #if defined(__x86_64__)
     CHECK_INT(cpu.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
-    CHECK_INT(cpu.avx512, __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")
-                              && __builtin_cpu_supports("avx512dq"));
+    CHECK_INT(cpu.avx512, __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512vl") &&
+                              __builtin_cpu_supports("avx512dq"));
     CHECK_INT(cpu.avx512_bf16, __builtin_cpu_supports("avx512bf16") != 0);
 #endif
 }

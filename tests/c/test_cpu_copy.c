@@ -3,7 +3,7 @@
 #include "tests/c/cpu_case.h"
 
 static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_I64, HL_DTYPE_U8, HL_DTYPE_BF16};
-static const int64_t shapes[][4] = {{3, 4, 5, 6},   {1, 7, 1, 9},  {2, 33, 17, 4}, {40, 1, 1, 50},
+static const int64_t shapes[][4] = {{3, 4, 5, 6},   {1, 7, 1, 9}, {2, 33, 17, 4}, {40, 1, 1, 50},
                                     {1, 1, 65, 70}, {5, 0, 3, 2}, {2, 3, 8, 128}, {1, 1, 1, 300}};
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -118,8 +118,8 @@ static void test_concat(void)
 
 static void test_pad(void)
 {
-    static const int64_t pads[][8] = {{0, 0, 0, 0, 0, 0, 2, 3}, {1, 2, 0, 0, 0, 0, 0, 0},
-                                      {0, 0, 1, 1, 2, 0, 0, 2}, {0, 0, 0, 0, 2, 2, 2, 2},
+    static const int64_t pads[][8] = {{0, 0, 0, 0, 0, 0, 2, 3},   {1, 2, 0, 0, 0, 0, 0, 0},
+                                      {0, 0, 1, 1, 2, 0, 0, 2},   {0, 0, 0, 0, 2, 2, 2, 2},
                                       {0, 0, 0, 0, -1, 2, 1, -2}, {-1, -1, 0, 0, 0, 0, 0, 0}};
     for (int p = 0; p < 6; p++) {
         for (int mode = 0; mode < (p < 4 ? 4 : 1); mode++) {

@@ -74,10 +74,10 @@ static void store(builder *b, int reg, hl_pw_reduce reduce, hl_dtype dtype)
     b->program.n_out = b->c.n_out;
 }
 
-static const int64_t shapes[][4] = {
-    {1, 1, 1, 1},    {1, 1, 1, 7},   {1, 1, 3, 5},  {1, 1, 40, 10}, {1, 1, 9, 16},   {1, 1, 5, 513},
-    {1, 1, 3, 2000}, {1, 2, 3, 4},   {3, 5, 7, 11}, {1, 4, 33, 99}, {1, 1, 1, 5000}, {1, 1, 700, 3},
-    {1, 1, 0, 4},    {1, 1, 4, 0},   {1, 70, 1, 9}, {1, 1, 100, 1}};
+static const int64_t shapes[][4] = {{1, 1, 1, 1},  {1, 1, 1, 7},   {1, 1, 3, 5},    {1, 1, 40, 10},
+                                    {1, 1, 9, 16}, {1, 1, 5, 513}, {1, 1, 3, 2000}, {1, 2, 3, 4},
+                                    {3, 5, 7, 11}, {1, 4, 33, 99}, {1, 1, 1, 5000}, {1, 1, 700, 3},
+                                    {1, 1, 0, 4},  {1, 1, 4, 0},   {1, 70, 1, 9},   {1, 1, 100, 1}};
 static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 3, 4, 3, 1, 2, 2, 2, 3, 2};
 enum { N_SHAPES = sizeof ranks / sizeof ranks[0] };
 
@@ -159,8 +159,8 @@ static void test_dtypes(void)
                 builder b;
                 int64_t dim[2] = {37, 21};
                 start_program(&b, 2, dim, 1);
-                bool is_unsigned = from == HL_DTYPE_U8 || to == HL_DTYPE_U8 ||
-                                   from == HL_DTYPE_BOOL;
+                bool is_unsigned =
+                    from == HL_DTYPE_U8 || to == HL_DTYPE_U8 || from == HL_DTYPE_BOOL;
                 int x = load(&b, (hl_dtype)from, mask, is_unsigned ? 0 : -100, 100);
                 int y = emit(&b, HL_PW_CAST, x, 0, 0, to);
                 store(&b, y, HL_PW_FULL, (hl_dtype)to);
@@ -217,11 +217,11 @@ static int pick(int n)
 /* Straight-line code over operands of any form and dtype, with every kind of output. */
 static void check_random_program(int number)
 {
-    static const uint8_t ops[] = {HL_PW_NEG, HL_PW_ABS,     HL_PW_TANH,    HL_PW_SIGMOID,
+    static const uint8_t ops[] = {HL_PW_NEG,  HL_PW_ABS,     HL_PW_TANH,    HL_PW_SIGMOID,
                                   HL_PW_RELU, HL_PW_ADD,     HL_PW_SUB,     HL_PW_MUL,
                                   HL_PW_ADD,  HL_PW_MAXIMUM, HL_PW_MINIMUM, HL_PW_WHERE,
                                   HL_PW_GT,   HL_PW_NUMBER,  HL_PW_FMA};
-    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_F32,
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32,  HL_DTYPE_F32, HL_DTYPE_F32,
                                       HL_DTYPE_BOOL, HL_DTYPE_I32, HL_DTYPE_BF16};
     builder b;
     int s = number % N_SHAPES;

@@ -116,9 +116,9 @@ static hl_shape drop_dims(int rank, const int64_t *dim, int first, int last)
     return shape;
 }
 
-static const int64_t blocks[][3] = {{1, 1, 1},  {5, 7, 3},   {40, 3, 20},  {1, 100, 300},
-                                    {2, 600, 1}, {300, 2, 1}, {1, 3000, 9}, {1, 64, 600},
-                                    {3, 1, 40}, {1, 1000, 1}, {4, 257, 33}};
+static const int64_t blocks[][3] = {{1, 1, 1},   {5, 7, 3},    {40, 3, 20},  {1, 100, 300},
+                                    {2, 600, 1}, {300, 2, 1},  {1, 3000, 9}, {1, 64, 600},
+                                    {3, 1, 40},  {1, 1000, 1}, {4, 257, 33}};
 enum { N_BLOCKS = sizeof blocks / sizeof blocks[0] };
 
 static void test_reduce(void)
@@ -135,7 +135,10 @@ static void test_reduce(void)
                 c.attrs.n_dims = 1, c.attrs.dims[0] = 1;
                 c.in[0] = (hl_type){dtype, hl_shape_make(3, blocks[b])};
                 bool is_small = o == 2;
-                case_fill(&c, 0, dtype == HL_DTYPE_U8 ? 0 : is_small ? 0.9 : -50,
+                case_fill(&c, 0,
+                          dtype == HL_DTYPE_U8 ? 0
+                          : is_small           ? 0.9
+                                               : -50,
                           is_small ? dtype == HL_DTYPE_F32 || dtype == HL_DTYPE_BF16 ? 1.05 : 3
                                    : 50);
                 if (form >= 4 && dtype == HL_DTYPE_F32) {

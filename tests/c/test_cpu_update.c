@@ -37,8 +37,10 @@ static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t
 
 static void test_updates(void)
 {
-    static const hl_dtype pairs[][2] = {{HL_DTYPE_F32, HL_DTYPE_F32}, {HL_DTYPE_F64, HL_DTYPE_F32},
-                                        {HL_DTYPE_I64, HL_DTYPE_I64}, {HL_DTYPE_I64, HL_DTYPE_BOOL},
+    static const hl_dtype pairs[][2] = {{HL_DTYPE_F32, HL_DTYPE_F32},
+                                        {HL_DTYPE_F64, HL_DTYPE_F32},
+                                        {HL_DTYPE_I64, HL_DTYPE_I64},
+                                        {HL_DTYPE_I64, HL_DTYPE_BOOL},
                                         {HL_DTYPE_F32, HL_DTYPE_F64}};
     static const int64_t sizes[] = {0, 1, 5, 1000, 5000};
     hl_attrs none = {.n_dims = 0}, ema = {.f = {0.9}}, ramp = {.i = {1}, .f = {0.9}};

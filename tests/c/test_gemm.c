@@ -63,8 +63,9 @@ typedef struct gemm_case {
 static void describe(const gemm_case *t)
 {
     printf("  m=%d n=%d k=%d a_by_column=%d b_transposed=%d bias=%d relu=%d accumulate=%d "
-           "alpha=%g pad=%d\n", (int)t->m, (int)t->n, (int)t->k, t->a_by_column, t->b_transposed,
-           t->bias, t->relu, t->accumulate, (double)t->alpha, (int)t->pad);
+           "alpha=%g pad=%d\n",
+           (int)t->m, (int)t->n, (int)t->k, t->a_by_column, t->b_transposed, t->bias, t->relu,
+           t->accumulate, (double)t->alpha, (int)t->pad);
 }
 
 /* |got - want| <= gamma(k + 4) * sum |a b|: the bound of any order of summation. */
@@ -97,9 +98,17 @@ static void run_case(const gemm_case *t)
     int64_t panels = hl_gemm_panels(t->n);
     for (int64_t p = panels; p-- > 0;) hl_gemm_pack(t->k, t->n, b.at, row, col, p, p + 1, packed);
 
-    hl_gemm g = {.n = t->n, .k = t->k, .a = a.at, .a_row = t->a_by_column ? 1 : a.ld,
-                 .a_col = t->a_by_column ? a.ld : 1, .b = packed, .c = c.at, .ldc = c.ld,
-                 .alpha = t->alpha, .accumulate = t->accumulate, .relu = t->relu,
+    hl_gemm g = {.n = t->n,
+                 .k = t->k,
+                 .a = a.at,
+                 .a_row = t->a_by_column ? 1 : a.ld,
+                 .a_col = t->a_by_column ? a.ld : 1,
+                 .b = packed,
+                 .c = c.at,
+                 .ldc = c.ld,
+                 .alpha = t->alpha,
+                 .accumulate = t->accumulate,
+                 .relu = t->relu,
                  .bias = t->bias ? bias.at : NULL};
     float *scratch = make_buffer(hl_gemm_scratch_bytes(&g));
     hl_gemm_rows(&g, 0, t->m, scratch);
@@ -134,16 +143,17 @@ static void run_case(const gemm_case *t)
 
 static void test_rows(void)
 {
-    static const int64_t sizes[] = {1, 2, 3, 5, 7, 8, 13, 14, 15, 16, 17, 20, 29, 31,
-                                    32, 33, 47, 50, 63, 64, 65, 97, 130};
+    static const int64_t sizes[] = {1,  2,  3,  5,  7,  8,  13, 14, 15, 16, 17, 20,
+                                    29, 31, 32, 33, 47, 50, 63, 64, 65, 97, 130};
     enum { N = sizeof sizes / sizeof *sizes };
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++)
             for (int pick = 0; pick < 3; pick++) {
                 int k = (i * 7 + j * 3 + pick * 11) % N;
                 uint32_t bits = (uint32_t)(i * 131 + j * 31 + pick * 17);
-                gemm_case t = {sizes[i], sizes[j], sizes[k], bits & 1, bits >> 1 & 1, bits >> 2 & 1,
-                               bits >> 3 & 1, bits >> 4 & 1, bits & 32 ? 1 : -0.75f,
+                gemm_case t = {sizes[i],         sizes[j],      sizes[k],
+                               bits & 1,         bits >> 1 & 1, bits >> 2 & 1,
+                               bits >> 3 & 1,    bits >> 4 & 1, bits & 32 ? 1 : -0.75f,
                                bits & 64 ? 3 : 0};
                 run_case(&t);
             }
@@ -226,8 +236,8 @@ static void test_exact(void)
     for (int i = 0; i < K * N; i++) b[i] = (float)(i * 11 % 17 - 8);
     float *packed = make_buffer(hl_gemm_pack_bytes(K, N));
     hl_gemm_pack(K, N, b, N, 1, 0, hl_gemm_panels(N), packed);
-    hl_gemm g = {.n = N, .k = K, .a = a, .a_row = K, .a_col = 1, .b = packed, .c = c, .ldc = N,
-                 .alpha = 1};
+    hl_gemm g = {
+        .n = N, .k = K, .a = a, .a_row = K, .a_col = 1, .b = packed, .c = c, .ldc = N, .alpha = 1};
     float *scratch = make_buffer(hl_gemm_scratch_bytes(&g));
     hl_gemm_rows(&g, 0, M, scratch);
     bool exact = true;
@@ -247,8 +257,16 @@ static void test_not_finite(void)
     float a[2] = {NAN, 1}, b[2] = {1, INFINITY}, c[4];
     float *packed = make_buffer(hl_gemm_pack_bytes(1, 2));
     hl_gemm_pack(1, 2, b, 2, 1, 0, 1, packed);
-    hl_gemm g = {.n = 2, .k = 1, .a = a, .a_row = 1, .a_col = 1, .b = packed, .c = c, .ldc = 2,
-                 .alpha = 1, .relu = true};
+    hl_gemm g = {.n = 2,
+                 .k = 1,
+                 .a = a,
+                 .a_row = 1,
+                 .a_col = 1,
+                 .b = packed,
+                 .c = c,
+                 .ldc = 2,
+                 .alpha = 1,
+                 .relu = true};
     hl_gemm_rows(&g, 0, 2, NULL);
     CHECK(isnan(c[0]) && isnan(c[1]) && c[2] == 1 && isinf(c[3]));
     free(packed);

@@ -8,10 +8,9 @@
 #include "passes/passes.h"
 #include "tests/c/check.h"
 
-#define SHAPE(...)                                                                                 \
-    hl_shape_make(sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
+#define SHAPE(...) hl_shape_make(sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 #define FLOAT(...) ((hl_type){HL_DTYPE_F32, SHAPE(__VA_ARGS__)})
-#define IDS(...) (hl_id[]){__VA_ARGS__}, sizeof((hl_id[]){__VA_ARGS__}) / sizeof(hl_id)
+#define IDS(...)   (hl_id[]){__VA_ARGS__}, sizeof((hl_id[]){__VA_ARGS__}) / sizeof(hl_id)
 #define ATTRS(...) (&(hl_attrs){__VA_ARGS__})
 
 /* ---- dtypes and shapes ----------------------------------------------------------------------- */
@@ -115,8 +114,8 @@ static hl_status build_leaves(model *m)
     HL_TRY(hl_graph_store(m->graph, "param", HL_DTYPE_F32, 12, &params));
     HL_TRY(hl_graph_store(m->graph, "buffer", HL_DTYPE_F32, 3, &state));
     HL_TRY(hl_graph_input(m->graph, "x", FLOAT(5, 3), &m->x));
-    HL_TRY(hl_graph_leaf(m->graph, HL_VALUE_PARAM, FLOAT(3, 3), params, 0, "fc.weight",
-                         &m->weight));
+    HL_TRY(
+        hl_graph_leaf(m->graph, HL_VALUE_PARAM, FLOAT(3, 3), params, 0, "fc.weight", &m->weight));
     HL_TRY(hl_graph_leaf(m->graph, HL_VALUE_PARAM, FLOAT(3), params, 9, "fc.bias", &m->bias));
     HL_TRY(hl_graph_leaf(m->graph, HL_VALUE_STATE, FLOAT(3), state, 0, "bn.mean", &m->mean));
     return hl_graph_control(m->graph, &m->control);
@@ -130,8 +129,8 @@ static hl_status build_model(model *m)
     HL_TRY(hl_graph_create(&m->graph));
     HL_TRY(build_leaves(m));
     HL_TRY(hl_graph_scope(m->graph, "fc"));
-    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias),
-                        ATTRS(.i = {0, 1}), &hidden));
+    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias), ATTRS(.i = {0, 1}),
+                        &hidden));
     HL_TRY(hl_build_unary(m->graph, HL_OP_RELU, hidden, &m->out));
     HL_TRY(hl_graph_scope(m->graph, "drop"));
     HL_TRY(hl_graph_add(m->graph, HL_OP_DROPOUT_MASK, IDS(m->control),
@@ -142,8 +141,7 @@ static hl_status build_model(model *m)
     HL_TRY(hl_graph_add(m->graph, HL_OP_MOMENTS, IDS(hidden), ATTRS(.n_dims = 1), &moments));
     HL_TRY(hl_graph_commit(m->graph, m->mean, moments));
     HL_TRY(hl_graph_output(m->graph, m->loss));
-    return hl_pass_autodiff(m->graph, m->loss, HL_NONE, (hl_id[]){m->weight, m->bias}, 2,
-                            m->grads);
+    return hl_pass_autodiff(m->graph, m->loss, HL_NONE, (hl_id[]){m->weight, m->bias}, 2, m->grads);
 }
 
 static int count_op(const hl_graph *graph, hl_op op)
@@ -256,9 +254,9 @@ static void test_errors(void)
                 "attribute dtype is required");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), ATTRS(.i = {99}), &out), HL_ERROR_TRACE,
                 "got number 99");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_RESHAPE, IDS(a),
-                             ATTRS(.n_dims = 2, .dims = {4, -1}), &out),
-                HL_ERROR_SHAPE, "the elements must stay 6, got shape (4, -1)");
+    CHECK_ERROR(
+        hl_graph_add(graph, HL_OP_RESHAPE, IDS(a), ATTRS(.n_dims = 2, .dims = {4, -1}), &out),
+        HL_ERROR_SHAPE, "the elements must stay 6, got shape (4, -1)");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_EXPAND, IDS(a),
                              ATTRS(.n_dims = 3, .dims = {INT64_MAX, 2, 3}), &out),
                 HL_ERROR_SHAPE, "the bytes must fit in 63 bits");
@@ -285,8 +283,7 @@ static void test_identities(void)
     hl_id x, out;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", FLOAT(2, 3), &x));
-    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}),
-                          &out));
+    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
     CHECK_INT(out, x);
     CHECK_OK(hl_graph_add(graph, HL_OP_EXPAND, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
     CHECK_INT(out, x);

@@ -69,9 +69,7 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
             HL_TRY(hl_graph_add(graph, HL_OP_SLICE, &out, 1, &attrs, &full[n_full]));
             n_full++;
             break;
-        default:
-            HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full]));
-            n_full++;
+        default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;
         }
     }
     HL_TRY(hl_graph_commit(graph, state, rows[n_rows - 1]));

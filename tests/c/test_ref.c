@@ -129,22 +129,14 @@ static void test_binary(void)
         hl_op op;
         double a, b, want;
     } cases[] = {
-        {HL_OP_ADD, 1, 2, 3},
-        {HL_OP_SUB, 1, 2, -1},
-        {HL_OP_MUL, 3, 2, 6},
-        {HL_OP_DIV, 1, 4, 0.25},
-        {HL_OP_DIV, 1, 0, INFINITY},
-        {HL_OP_POW, 2, 0.5, 1.4142135623730951},
-        {HL_OP_POW, -8, 3, -512},
-        {HL_OP_MOD, 7, 3, 1},
-        {HL_OP_MOD, -7, 3, 2},
-        {HL_OP_MOD, 7, -3, -2},
-        {HL_OP_MOD, -7.5, -2, -1.5},
-        {HL_OP_MAXIMUM, 1, 2, 2},
-        {HL_OP_MAXIMUM, NAN, 2, NAN},
-        {HL_OP_MAXIMUM, 2, NAN, NAN},
-        {HL_OP_MINIMUM, 1, 2, 1},
-        {HL_OP_MINIMUM, NAN, 2, NAN},
+        {HL_OP_ADD, 1, 2, 3},         {HL_OP_SUB, 1, 2, -1},
+        {HL_OP_MUL, 3, 2, 6},         {HL_OP_DIV, 1, 4, 0.25},
+        {HL_OP_DIV, 1, 0, INFINITY},  {HL_OP_POW, 2, 0.5, 1.4142135623730951},
+        {HL_OP_POW, -8, 3, -512},     {HL_OP_MOD, 7, 3, 1},
+        {HL_OP_MOD, -7, 3, 2},        {HL_OP_MOD, 7, -3, -2},
+        {HL_OP_MOD, -7.5, -2, -1.5},  {HL_OP_MAXIMUM, 1, 2, 2},
+        {HL_OP_MAXIMUM, NAN, 2, NAN}, {HL_OP_MAXIMUM, 2, NAN, NAN},
+        {HL_OP_MINIMUM, 1, 2, 1},     {HL_OP_MINIMUM, NAN, 2, NAN},
         {HL_OP_MINIMUM, 2, NAN, NAN},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -296,8 +288,8 @@ static void test_matmul(void)
     double a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {7, 8, 9, 10, 11, 12}, bias[2] = {100, 200}, y[8];
     CHECK_OK(run(HL_OP_MATMUL, NULL, IN(F64(a, 2, 3), F64(b, 3, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 58, 64, 139, 154);
-    CHECK_OK(run(HL_OP_MATMUL, NULL, IN(F64(a, 2, 3), F64(b, 3, 2), F64(bias, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_MATMUL, NULL, IN(F64(a, 2, 3), F64(b, 3, 2), F64(bias, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 158, 264, 239, 354);
     double a_t[6] = {1, 4, 2, 5, 3, 6}, b_t[6] = {7, 9, 11, 8, 10, 12};
     CHECK_OK(run(HL_OP_MATMUL, ATTRS(.i = {1, 1}), IN(F64(a_t, 3, 2), F64(b_t, 2, 3)),
@@ -305,8 +297,8 @@ static void test_matmul(void)
     CHECK_CLOSE(y, 58, 64, 139, 154);
     /* (2,1,1,2) @ (2,2,1) -> (2,2,1,1) */
     double p[4] = {1, 2, 3, 4}, q[4] = {5, 6, 7, 8};
-    CHECK_OK(run(HL_OP_MATMUL, NULL, IN(F64(p, 2, 1, 1, 2), F64(q, 2, 2, 1)),
-                 OUT(F64(y, 2, 2, 1, 1))));
+    CHECK_OK(
+        run(HL_OP_MATMUL, NULL, IN(F64(p, 2, 1, 1, 2), F64(q, 2, 2, 1)), OUT(F64(y, 2, 2, 1, 1))));
     CHECK_CLOSE(y, 17, 23, 39, 53);
     double none[1];
     CHECK_OK(run(HL_OP_MATMUL, NULL, IN(F64(none, 2, 0), F64(none, 0, 2), F64(bias, 2)),
@@ -319,11 +311,11 @@ static void test_matmul(void)
 static void test_reduce(void)
 {
     double x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, y[12];
-    CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 2, .dims = {0, 2}), IN(F64(x, 2, 3, 2)),
-                 OUT(F64(y, 3))));
+    CHECK_OK(
+        run(HL_OP_SUM, ATTRS(.n_dims = 2, .dims = {0, 2}), IN(F64(x, 2, 3, 2)), OUT(F64(y, 3))));
     CHECK_CLOSE(y, 18, 26, 34);
-    CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 2, 3, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 2, 3, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 9, 12, 27, 30);
     CHECK_OK(run(HL_OP_SUM, NULL, IN(F64(x, 2, 3, 2)), OUT(NUMBER(y))));
     CHECK_CLOSE(y, 78);
@@ -408,8 +400,8 @@ static void test_softmax(void)
     double dy[3] = {1, 2, 4}, dx[3];
     CHECK_OK(run(HL_OP_SOFTMAX_GRAD, NULL, IN(F64(dy, 1, 3), F64(y, 1, 3)), OUT(F64(dx, 1, 3))));
     CHECK_CLOSE(dx, 0.25 * (1 - 2.25), 0.5 * (2 - 2.25), 0.25 * (4 - 2.25));
-    CHECK_OK(run(HL_OP_LOG_SOFTMAX_GRAD, NULL, IN(F64(dy, 1, 3), F64(z, 1, 3)),
-                 OUT(F64(dx, 1, 3))));
+    CHECK_OK(
+        run(HL_OP_LOG_SOFTMAX_GRAD, NULL, IN(F64(dy, 1, 3), F64(z, 1, 3)), OUT(F64(dx, 1, 3))));
     CHECK_CLOSE(dx, 1 - 0.25 * 7, 2 - 0.5 * 7, 4 - 0.25 * 7);
     double bad[4] = {INFINITY, 0, NAN, 0};
     CHECK_OK(run(HL_OP_SOFTMAX, NULL, IN(F64(bad, 2, 2)), OUT(F64(y, 2, 2))));
@@ -441,8 +433,8 @@ static void test_cross_entropy(void)
     CHECK_OK(run(HL_OP_CROSS_ENTROPY_GRAD, &attrs,
                  IN(F64(dloss, 3), F64(x, 3, 3), I64(t, 3), F64(w, 3)), OUT(F64(dx, 3, 3))));
     /* soft part 0.1 (7 p - w) = 0.1 (0.75, 1.5, -2.25); hard 0.7 w[t] (p - onehot) */
-    CHECK_CLOSE(dx, 0.075 - 0.525, 0.15 + 0.35, -0.225 + 0.175, 0.75 + 3.5, 1.5 - 7, -2.25 + 3.5,
-                0, 0, 0);
+    CHECK_CLOSE(dx, 0.075 - 0.525, 0.15 + 0.35, -0.225 + 0.175, 0.75 + 3.5, 1.5 - 7, -2.25 + 3.5, 0,
+                0, 0);
 
     int64_t outside[3] = {0, 3, -1};
     CHECK_OK(run(HL_OP_CROSS_ENTROPY, &attrs, IN(F64(x, 3, 3), I64(outside, 3)),
@@ -471,8 +463,8 @@ static void test_copies(void)
     CHECK_OK(run(HL_OP_CONCAT, ATTRS(.i = {1}), IN(OF(I16, x, 2, 1), OF(I16, x, 2, 2)),
                  OUT(OF(I16, y, 2, 3))));
     CHECK_SHORTS(1, 1, 2, 2, 3, 4);
-    CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {1, 0, 3, 2}), IN(OF(I16, x, 2, 3)),
-                 OUT(OF(I16, y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_SLICE, ATTRS(.i = {1, 0, 3, 2}), IN(OF(I16, x, 2, 3)), OUT(OF(I16, y, 2, 2))));
     CHECK_SHORTS(1, 3, 4, 6);
     CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {0, 2, 3, INT64_MAX}), IN(OF(I16, x, 3, 2)),
                  OUT(OF(I16, y, 1, 2))));
@@ -526,12 +518,12 @@ static void test_gather_scatter(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, y[6], src[4] = {10, 20, 30, 40};
     int32_t at[4] = {2, 0, 1, 1};
-    CHECK_OK(run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 1, 5, 5);
     int64_t row[2] = {1, 0}; /* an index narrower than x */
-    CHECK_OK(run(HL_OP_GATHER, ATTRS(.i = {0}), IN(F64(x, 2, 3), I64(row, 1, 2)),
-                 OUT(F64(y, 1, 2))));
+    CHECK_OK(
+        run(HL_OP_GATHER, ATTRS(.i = {0}), IN(F64(x, 2, 3), I64(row, 1, 2)), OUT(F64(y, 1, 2))));
     CHECK_CLOSE(y, 4, 2);
     CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {1}),
                  IN(F64(x, 2, 3), OF(I32, at, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
@@ -566,17 +558,17 @@ static void test_index_rows(void)
     CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(at, 2, 2)),
                  OUT(F64(y, 2, 2, 2))));
     CHECK_CLOSE(y, 5, 6, 1, 2, 1, 2, 3, 4);
-    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.i = {1}), IN(F64(x, 2, 3), I64(at, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_INDEX_SELECT, ATTRS(.i = {1}), IN(F64(x, 2, 3), I64(at, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 1, 6, 4);
-    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.i = {0}),
-                 IN(F64(x, 3, 2), I64(twice, 3), F64(src, 3, 2)), OUT(F64(y, 3, 2))));
+    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(twice, 3), F64(src, 3, 2)),
+                 OUT(F64(y, 3, 2))));
     CHECK_CLOSE(y, 31, 42, 63, 84, 5, 6);
-    CHECK_OK(run(HL_OP_INDEX_COPY, ATTRS(.i = {1}),
-                 IN(F64(x, 2, 3), I64(twice, 3), F64(src, 2, 3)), OUT(F64(y, 2, 3))));
+    CHECK_OK(run(HL_OP_INDEX_COPY, ATTRS(.i = {1}), IN(F64(x, 2, 3), I64(twice, 3), F64(src, 2, 3)),
+                 OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 20, 30, 3, 50, 60, 6);
-    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(bad, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(bad, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 4, 0, 0);
     CHECK_FAULT(1, 3);
     int8_t i[3] = {1, 2, 3}, add[2] = {10, 100}, z[3];
@@ -591,8 +583,8 @@ static void test_batch_gather(void)
     uint8_t images[6] = {1, 2, 3, 4, 250, 255};
     int64_t at[2] = {2, 0}, bad[2] = {0, -2};
     double y[4];
-    CHECK_OK(run(HL_OP_BATCH_GATHER, NULL, IN(OF(U8, images, 3, 2), I64(at, 2)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(
+        run(HL_OP_BATCH_GATHER, NULL, IN(OF(U8, images, 3, 2), I64(at, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 250, 255, 1, 2);
     float f[2] = {0.5f, 1.5f};
     CHECK_OK(run(HL_OP_BATCH_GATHER, NULL, IN(OF(F32, f, 2), I64(bad, 2)), OUT(F64(y, 2))));
@@ -600,8 +592,7 @@ static void test_batch_gather(void)
     CHECK_FAULT(1, -2);
     int32_t labels[2] = {7, 8};
     int64_t out[2], swap[2] = {1, 0};
-    CHECK_OK(run(HL_OP_BATCH_GATHER, NULL, IN(OF(I32, labels, 2), I64(swap, 2)),
-                 OUT(I64(out, 2))));
+    CHECK_OK(run(HL_OP_BATCH_GATHER, NULL, IN(OF(I32, labels, 2), I64(swap, 2)), OUT(I64(out, 2))));
     CHECK_INTS(out, 8, 7);
 }
 

@@ -39,14 +39,14 @@ static void test_updates(void)
     double state[2] = {1, 2}, value[2] = {10, 20};
     int64_t count[1] = {(int64_t)1 << 53}, one[1] = {1};
     allow(1);
-    CHECK_OK(run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
-                 OUT(F64(state, 2))));
+    CHECK_OK(
+        run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 10, 20);
-    CHECK_OK(run(HL_OP_ACCUMULATE, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
-                 OUT(F64(state, 2))));
+    CHECK_OK(
+        run(HL_OP_ACCUMULATE, NULL, IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 20, 40);
-    CHECK_OK(run(HL_OP_ACCUMULATE, NULL, IN(I64(count, 1), I64(one, 1), CONTROL),
-                 OUT(I64(count, 1))));
+    CHECK_OK(
+        run(HL_OP_ACCUMULATE, NULL, IN(I64(count, 1), I64(one, 1), CONTROL), OUT(I64(count, 1))));
     CHECK_INTS(count, ((int64_t)1 << 53) + 1);
     CHECK_OK(run(HL_OP_ASSIGN, NULL, IN(I64(one, 1), I64(count, 1), CONTROL), OUT(I64(one, 1))));
     CHECK_INTS(one, ((int64_t)1 << 53) + 1);
@@ -54,16 +54,16 @@ static void test_updates(void)
                  OUT(F64(state, 2))));
     CHECK_CLOSE(state, 17.5, 35);
     allow(2); /* ramp: min(0.75, 3/12) */
-    CHECK_OK(run(HL_OP_EMA, ATTRS(.i = {1}, .f = {0.75}),
-                 IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
+    CHECK_OK(run(HL_OP_EMA, ATTRS(.i = {1}, .f = {0.75}), IN(F64(state, 2), F64(value, 2), CONTROL),
+                 OUT(F64(state, 2))));
     CHECK_CLOSE(state, 0.25 * 17.5 + 7.5, 0.25 * 35 + 15);
 
     /* Held back: in the apply segment by apply, in others by the window; always by a stop. */
     double kept[2] = {state[0], state[1]};
     control.apply = 0;
     for (int blocked = 0; blocked < 3; blocked++) {
-        CHECK_OK(run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
-                     OUT(F64(state, 2))));
+        CHECK_OK(
+            run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
         CHECK_OK(run(HL_OP_ACCUMULATE, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
                      OUT(F64(state, 2))));
         CHECK_OK(run(HL_OP_EMA, ATTRS(.f = {0.5}), IN(F64(state, 2), F64(value, 2), CONTROL),
@@ -75,8 +75,8 @@ static void test_updates(void)
     }
     control = (hl_control){.window_ok = 1};
     segment = HL_SEGMENT_MICRO;
-    CHECK_OK(run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
-                 OUT(F64(state, 2))));
+    CHECK_OK(
+        run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 10, 20);
 }
 
@@ -95,8 +95,7 @@ static void reset(void)
     }
 }
 
-#define OPTIMIZER_TAIL                                                                             \
-    F64(grad, 4), F64(segments, 2, 4), NUMBER(&grad_scale), NUMBER(&lr), CONTROL
+#define OPTIMIZER_TAIL F64(grad, 4), F64(segments, 2, 4), NUMBER(&grad_scale), NUMBER(&lr), CONTROL
 
 static void run_sgd(const hl_attrs *attrs, int64_t step)
 {
@@ -160,8 +159,7 @@ static void run_rmsprop(const hl_attrs *attrs)
 {
     allow(1);
     CHECK_OK(run(HL_OP_RMSPROP, attrs,
-                 IN(F64(param, 4), F64(state0, 4), F64(state1, 4), F64(state2, 4),
-                    OPTIMIZER_TAIL),
+                 IN(F64(param, 4), F64(state0, 4), F64(state1, 4), F64(state2, 4), OPTIMIZER_TAIL),
                  OUT(F64(param, 4), F64(state0, 4), F64(state1, 4), F64(state2, 4))));
     CHECK(param[3] == 1 && state0[3] == 0);
 }

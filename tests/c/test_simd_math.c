@@ -77,8 +77,7 @@ static double measure_worst_bits(vector_fn vector, scalar_fn scalar, double *out
     double worst = 0;
     for (uint64_t bits = 0; bits < 1ull << 32; bits += 2039ull * HL_VL) {
         float x[HL_VL], y[HL_VL];
-        for (int j = 0; j < HL_VL; j++)
-            x[j] = float_of_bits((uint32_t)(bits + (uint64_t)j * 2039));
+        for (int j = 0; j < HL_VL; j++) x[j] = float_of_bits((uint32_t)(bits + (uint64_t)j * 2039));
         hl_v_store(y, vector(hl_v_load(x)));
         for (int j = 0; j < HL_VL; j++) {
             double ulp = measure_ulp(y[j], scalar(x[j]));
@@ -126,8 +125,9 @@ static void test_accuracy(void)
 }
 
 static const float EDGES[] = {
-    0, -0.0f, 1, -1, 2, -2, 0.5f, -0.5f, 3, -3, 1e-45f, -1e-45f, 0x1p-126f, 1e38f, -1e38f, INFINITY,
-    -INFINITY, NAN, 0x1.fffp22f, 16777215, -16777215, 88.72f, -87.4f, 0x1.fffffep-1f};
+    0,         -0.0f, 1,           -1,       2,         -2,     0.5f,   -0.5f,
+    3,         -3,    1e-45f,      -1e-45f,  0x1p-126f, 1e38f,  -1e38f, INFINITY,
+    -INFINITY, NAN,   0x1.fffp22f, 16777215, -16777215, 88.72f, -87.4f, 0x1.fffffep-1f};
 enum { N_EDGES = sizeof EDGES / sizeof *EDGES };
 
 static void check_special(const char *name, float x, float got, double want)
@@ -224,8 +224,8 @@ static void test_integers(void)
 
 static void test_rounding(void)
 {
-    static const float values[] = {0.5f, -0.5f, 1.5f, 2.5f, -2.5f, 0.49999997f, 8388607.5f, -0.0f,
-                                   1e30f, -1e30f, 3.7f, -3.2f, 8388609.0f, -1e-40f};
+    static const float values[] = {0.5f,  -0.5f, 1.5f,   2.5f, -2.5f, 0.49999997f, 8388607.5f,
+                                   -0.0f, 1e30f, -1e30f, 3.7f, -3.2f, 8388609.0f,  -1e-40f};
     for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
         hl_v x = hl_v_set1(values[k]), nearest = hl_v_round(x), below = hl_v_floor(x);
         CHECK(nearest[0] == rintf(values[k]) && !signbit(nearest[0]) == !signbit(values[k]));

@@ -27,11 +27,14 @@ typedef struct vjp_case {
     hl_attrs attrs;
 } vjp_case;
 
-#define A(...) {ANY, sizeof((int64_t[]){__VA_ARGS__}) / 8, {__VA_ARGS__}, NULL}
-#define P(...) {POSITIVE, sizeof((int64_t[]){__VA_ARGS__}) / 8, {__VA_ARGS__}, NULL}
+#define A(...)       {ANY, sizeof((int64_t[]){__VA_ARGS__}) / 8, {__VA_ARGS__}, NULL}
+#define P(...)       {POSITIVE, sizeof((int64_t[]){__VA_ARGS__}) / 8, {__VA_ARGS__}, NULL}
 #define I(data, ...) {INDEX, sizeof((int64_t[]){__VA_ARGS__}) / 8, {__VA_ARGS__}, data}
-#define NUMBER {ANY, 0, {0}, NULL}
-#define NO_ATTRS {.i = {0}}
+#define NUMBER       {ANY, 0, {0}, NULL}
+#define NO_ATTRS                                                                                   \
+    {                                                                                              \
+        .i = { 0 }                                                                                 \
+    }
 
 static const int64_t twins[] = {2, 0, 2, 2}, grid[] = {1, 0, 3, 3, 1, 0},
                      rows[] = {1, 1, 0, 2, 1, 0}, classes[] = {3, 0, -100, 1};

@@ -82,9 +82,9 @@ HL_SIMD hl_v hl_v_expm1(hl_v x)
 /* log(1 + f) + e ln2 for 1 + f in [sqrt(1/2), sqrt(2)) */
 HL_SIMD hl_v hl_v_log_reduced(hl_v f, hl_v e)
 {
-    static const float c[] = {0x1.555546p-2f, -0x1.ffffecp-3f, 0x1.99a588p-3f,
-                              -0x1.55634ep-3f, 0x1.232d78p-3f, -0x1.fb2cc2p-4f,
-                              0x1.e68d42p-4f, -0x1.e391a2p-4f, 0x1.1b8448p-4f};
+    static const float c[] = {0x1.555546p-2f,  -0x1.ffffecp-3f, 0x1.99a588p-3f,
+                              -0x1.55634ep-3f, 0x1.232d78p-3f,  -0x1.fb2cc2p-4f,
+                              0x1.e68d42p-4f,  -0x1.e391a2p-4f, 0x1.1b8448p-4f};
     hl_v square = f * f;
     hl_v y = square * f * hl_v_poly(f, c, 9);
     y = hl_v_fma(e, hl_v_set1(0x1.7f7d1cp-20f), y);
@@ -150,11 +150,11 @@ HL_SIMD hl_v hl_v_sigmoid(hl_v x)
 /* x (1 + P(x^2)) near zero; 1 - exp(t Q(t)) beyond, where erfc's logarithm is smooth. */
 HL_SIMD hl_v hl_v_erf(hl_v x)
 {
-    static const float near[] = {0x1.06eba8p-3f,  -0x1.812744p-2f, 0x1.ce2e30p-4f, -0x1.b811c2p-6f,
+    static const float near[] = {0x1.06eba8p-3f, -0x1.812744p-2f,  0x1.ce2e30p-4f, -0x1.b811c2p-6f,
                                  0x1.54e650p-8f, -0x1.ab48dcp-11f, 0x1.603ab6p-14f};
-    static const float far[] = {-0x1.20e8ccp+0f, -0x1.457066p-1f, -0x1.af2c3ep-4f, 0x1.73904ap-6f,
-                                -0x1.8068cap-9f, 0x1.a7ff60p-15f, 0x1.7cca20p-15f,
-                                -0x1.4a5deep-18f};
+    static const float far[] = {-0x1.20e8ccp+0f, -0x1.457066p-1f, -0x1.af2c3ep-4f,
+                                0x1.73904ap-6f,  -0x1.8068cap-9f, 0x1.a7ff60p-15f,
+                                0x1.7cca20p-15f, -0x1.4a5deep-18f};
     hl_v size = hl_v_abs(x), square = x * x, t = hl_v_min(hl_v_set1(4), size);
     hl_v small = hl_v_fma(size, hl_v_poly(square, near, 7), size);
     hl_v large = 1 - hl_v_exp(t * hl_v_poly(t, far, 8));

@@ -29,16 +29,16 @@
 #endif
 
 #define HL_JOIN2(a, b) a##b
-#define HL_JOIN(a, b) HL_JOIN2(a, b)
+#define HL_JOIN(a, b)  HL_JOIN2(a, b)
 #define HL_ISA_NAME(f) HL_JOIN(f##_, HL_ISA)
 
-#define HL_ISA_IS_portable 0
-#define HL_ISA_IS_avx2 2
-#define HL_ISA_IS_avx512 3
+#define HL_ISA_IS_portable  0
+#define HL_ISA_IS_avx2      2
+#define HL_ISA_IS_avx512    3
 #define HL_ISA_IS_CODE(isa) HL_JOIN(HL_ISA_IS_, isa)
-#define HL_ISA_AVX512 (HL_ISA_IS_CODE(HL_ISA) == 3)
-#define HL_ISA_AVX2 (HL_ISA_IS_CODE(HL_ISA) == 2)
-#define HL_ISA_PORTABLE (HL_ISA_IS_CODE(HL_ISA) == 0)
+#define HL_ISA_AVX512       (HL_ISA_IS_CODE(HL_ISA) == 3)
+#define HL_ISA_AVX2         (HL_ISA_IS_CODE(HL_ISA) == 2)
+#define HL_ISA_PORTABLE     (HL_ISA_IS_CODE(HL_ISA) == 0)
 
 #if HL_ISA_AVX512
 #ifndef __AVX512DQ__
@@ -61,7 +61,7 @@
 #endif
 #endif
 
-#define HL_SIMD static inline __attribute__((always_inline, unused))
+#define HL_SIMD         static inline __attribute__((always_inline, unused))
 #define HL_VECTOR_BYTES (HL_VL * 4)
 
 typedef float hl_v __attribute__((vector_size(HL_VECTOR_BYTES)));
@@ -480,8 +480,8 @@ HL_SIMD float hl_v_min_lane(hl_v a)
 HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
 {
 #if HL_VL == 16
-    *out_low = __builtin_shuffle(
-        a, b, (hl_vi){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+    *out_low =
+        __builtin_shuffle(a, b, (hl_vi){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
     *out_high = __builtin_shuffle(
         a, b, (hl_vi){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
 #elif HL_VL == 8
@@ -552,14 +552,14 @@ HL_SIMD void hl_vi_mul_wide(hl_vi a, hl_vi b, hl_vi *out_high, hl_vi *out_low)
 {
 #if HL_ISA_AVX512
     __m512i even = _mm512_mul_epu32((__m512i)a, (__m512i)b);
-    __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32),
-                                   _mm512_srli_epi64((__m512i)b, 32));
+    __m512i odd =
+        _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), _mm512_srli_epi64((__m512i)b, 32));
     *out_high = (hl_vi)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
     *out_low = (hl_vi)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
 #elif HL_ISA_AVX2
     __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)b);
-    __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32),
-                                   _mm256_srli_epi64((__m256i)b, 32));
+    __m256i odd =
+        _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), _mm256_srli_epi64((__m256i)b, 32));
     *out_high = (hl_vi)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
     *out_low = (hl_vi)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 #elif defined(__SSE2__)
