@@ -1,8 +1,9 @@
 /* Micro-ops on a chunk of fp32: one flat vector loop each.
  *
  * The functions below take one vector to one vector and are inlined into a driver per arity; a
- * switch per chunk is the whole cost of interpretation. A scalar operand is held in a register
- * instead of a buffer. */
+ * call per chunk is the whole cost of interpretation. A scalar operand is held in a register
+ * instead of a buffer. Rejected: all loops in one function under a switch; the compiler then keeps
+ * addresses and even vectors of every loop on the stack, at three times the cost. */
 #include <math.h>
 
 #include "base/half.h"
@@ -157,9 +158,12 @@ HL_SIMD hl_v pw_where(hl_v a, hl_v b, hl_v c)
 
 /* ---- steps that are no plain vector loop ---- */
 
-static void run_cast(const pw_step *step, float *dst, const float *a, int64_t n)
+static void run_cast(const pw_step *step, void *const *at, int64_t n, const pw_random *random)
 {
+    (void)random;
     hl_dtype dtype = (hl_dtype)step->dtype;
+    float *dst = at[step->dst];
+    const float *a = at[step->a];
     if (dtype == HL_DTYPE_F32 || dtype == HL_DTYPE_F64) {
         run_unary(pw_copy, dst, a, n);
     } else if (dtype == HL_DTYPE_BOOL) {
@@ -173,9 +177,10 @@ static void run_cast(const pw_step *step, float *dst, const float *a, int64_t n)
     }
 }
 
-static void run_random(const pw_step *step, float *dst, int64_t n, const pw_random *random)
+static void run_random(const pw_step *step, void *const *at, int64_t n, const pw_random *random)
 {
     uint16_t bits[PW_CHUNK + HL_RANDOM_SLACK];
+    float *dst = at[step->dst];
     HL_ISA_NAME(hl_cpu_random_bits)
     (step->key, random->step, random->first_sample, random->per_sample, random->begin, n, bits);
     hl_vi limit = hl_vi_set1((int32_t)step->threshold - 1);
@@ -196,69 +201,71 @@ static void run_random(const pw_step *step, float *dst, int64_t n, const pw_rand
     }
 }
 
-static void run_spread(float *dst, float value, int64_t n)
+static void fill(float *dst, float value, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) dst[i] = value;
 }
+static void run_number(const pw_step *step, void *const *at, int64_t n, const pw_random *random)
+{
+    (void)random;
+    fill(at[step->dst], (float)step->number, n);
+}
+static void run_spread(const pw_step *step, void *const *at, int64_t n, const pw_random *random)
+{
+    (void)random;
+    fill(at[step->dst], *(const float *)at[step->a], n);
+}
+
+/* ---- dispatch ---- */
+
+/* clang-format off */
+#define UNARY_STEPS(X)                                                                             \
+    X(NEG, hl_v_neg) X(ABS, hl_v_abs) X(SIGN, pw_sign) X(EXP, hl_v_exp) X(EXPM1, hl_v_expm1)       \
+    X(LOG, hl_v_log) X(LOG1P, hl_v_log1p) X(SQRT, hl_v_sqrt) X(RSQRT, pw_rsqrt)                    \
+    X(RECIPROCAL, pw_reciprocal) X(SIN, hl_v_sin) X(COS, hl_v_cos) X(TANH, hl_v_tanh)              \
+    X(SIGMOID, hl_v_sigmoid) X(SOFTPLUS, pw_softplus) X(ERF, hl_v_erf) X(RELU, pw_relu)            \
+    X(FLOOR, hl_v_floor) X(CEIL, pw_ceil) X(ROUND, hl_v_round) X(ISFINITE, pw_isfinite)            \
+    X(NOT, pw_not)
+#define BINARY_STEPS(X)                                                                            \
+    X(ADD, hl_v_add) X(SUB, hl_v_sub) X(MUL, hl_v_mul) X(DIV, hl_v_div) X(POW, hl_v_pow)           \
+    X(MOD, pw_mod) X(MAXIMUM, pw_maximum) X(MINIMUM, pw_minimum) X(EQ, pw_eq) X(NE, pw_ne)         \
+    X(LT, pw_lt) X(LE, pw_le) X(GT, pw_gt) X(GE, pw_ge) X(AND, pw_and) X(OR, pw_or)
+#define TERNARY_STEPS(X) X(WHERE, pw_where) X(FMA, hl_v_fma)
+/* clang-format on */
 
 #define UNARY(OP, fn)                                                                              \
-    case HL_PW_##OP: run_unary(fn, dst, a, n); break;
+    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
+    {                                                                                              \
+        (void)random;                                                                              \
+        run_unary(fn, at[step->dst], at[step->a], n);                                              \
+    }
 #define BINARY(OP, fn)                                                                             \
-    case HL_PW_##OP: run_binary(fn, dst, a, b, step->scalar, n); break;
+    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
+    {                                                                                              \
+        (void)random;                                                                              \
+        run_binary(fn, at[step->dst], at[step->a], at[step->b], step->scalar, n);                  \
+    }
+#define TERNARY(OP, fn)                                                                            \
+    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
+    {                                                                                              \
+        (void)random;                                                                              \
+        run_ternary(fn, at[step->dst], at[step->a], at[step->b], at[step->c], step->scalar, n);    \
+    }
+UNARY_STEPS(UNARY)
+BINARY_STEPS(BINARY)
+TERNARY_STEPS(TERNARY)
+
+#define ENTRY(OP, fn) [HL_PW_##OP] = run_##OP,
+static const pw_run_fn RUN[PW_SPREAD + 1] = {
+    UNARY_STEPS(ENTRY) BINARY_STEPS(ENTRY) TERNARY_STEPS(ENTRY)[HL_PW_CAST] = run_cast,
+    [HL_PW_DROPOUT] = run_random,
+    [HL_PW_UNIFORM] = run_random,
+    [HL_PW_NUMBER] = run_number,
+    [PW_SPREAD] = run_spread,
+};
 
 void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random)
 {
-    float *dst = at[step->dst];
-    const float *a = at[step->a], *b = at[step->b], *c = at[step->c];
-    switch (step->op) {
-        UNARY(NEG, hl_v_neg)
-        UNARY(ABS, hl_v_abs)
-        UNARY(SIGN, pw_sign)
-        UNARY(EXP, hl_v_exp)
-        UNARY(EXPM1, hl_v_expm1)
-        UNARY(LOG, hl_v_log)
-        UNARY(LOG1P, hl_v_log1p)
-        UNARY(SQRT, hl_v_sqrt)
-        UNARY(RSQRT, pw_rsqrt)
-        UNARY(RECIPROCAL, pw_reciprocal)
-        UNARY(SIN, hl_v_sin)
-        UNARY(COS, hl_v_cos)
-        UNARY(TANH, hl_v_tanh)
-        UNARY(SIGMOID, hl_v_sigmoid)
-        UNARY(SOFTPLUS, pw_softplus)
-        UNARY(ERF, hl_v_erf)
-        UNARY(RELU, pw_relu)
-        UNARY(FLOOR, hl_v_floor)
-        UNARY(CEIL, pw_ceil)
-        UNARY(ROUND, hl_v_round)
-        UNARY(ISFINITE, pw_isfinite)
-        UNARY(NOT, pw_not)
-        BINARY(ADD, hl_v_add)
-        BINARY(SUB, hl_v_sub)
-        BINARY(MUL, hl_v_mul)
-        BINARY(DIV, hl_v_div)
-        BINARY(POW, hl_v_pow)
-        BINARY(MOD, pw_mod)
-        BINARY(MAXIMUM, pw_maximum)
-        BINARY(MINIMUM, pw_minimum)
-        BINARY(EQ, pw_eq)
-        BINARY(NE, pw_ne)
-        BINARY(LT, pw_lt)
-        BINARY(LE, pw_le)
-        BINARY(GT, pw_gt)
-        BINARY(GE, pw_ge)
-        BINARY(AND, pw_and)
-        BINARY(OR, pw_or)
-    case HL_PW_WHERE: run_ternary(pw_where, dst, a, b, c, step->scalar, n); break;
-    case HL_PW_FMA: run_ternary(hl_v_fma, dst, a, b, c, step->scalar, n); break;
-    case HL_PW_CAST: run_cast(step, dst, a, n); break;
-    case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM: run_random(step, dst, n, random); break;
-    case HL_PW_NUMBER: run_spread(dst, (float)step->number, n); break;
-    case PW_SPREAD: run_spread(dst, *a, n); break;
-    default: break;
-    }
+    RUN[step->op](step, at, n, random);
 }
-#undef UNARY
-#undef BINARY
