@@ -63,6 +63,15 @@ typedef void (*tile_fn)(int64_t k, const float *a, int64_t a_stride, const float
     _Pragma("GCC unroll 14") for (int i = 0; i < height; i++)                                      \
         _Pragma("GCC unroll 4") for (int v = 0; v < width; v++)
 
+/* The row after this one. The compiler must not see through it: it would hold an address for every
+ * vector of the tile, on the stack. */
+static inline float *next_row(float *row, int64_t ldc)
+{
+    row += ldc;
+    __asm__("" : "+r"(row));
+    return row;
+}
+
 /* One pass over the registers per step, so that a step not wanted costs one branch per tile. */
 HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float *c, int64_t ldc,
                          const tile_end *end)
@@ -74,26 +83,34 @@ HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float
         hl_v alpha = hl_v_set1(end->alpha);
         EACH_VECTOR sum[i][v] = sum[i][v] * alpha;
     }
+#define EACH_ROW                                                                                   \
+    float *row = c;                                                                                \
+    _Pragma("GCC unroll 14") for (int i = 0; i < height; i++, row = next_row(row, ldc))            \
+        _Pragma("GCC unroll 4") for (int v = 0; v < width; v++)
     if (last_lanes == HL_VL) {
-        if (end->accumulate) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(c + i * ldc + v * HL_VL);
+        if (end->accumulate) {
+            EACH_ROW sum[i][v] = sum[i][v] + hl_v_load(row + v * HL_VL);
+        }
         if (bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load(bias + v * HL_VL);
         if (relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
-        EACH_VECTOR hl_v_store(c + i * ldc + v * HL_VL, sum[i][v]);
+        EACH_ROW hl_v_store(row + v * HL_VL, sum[i][v]);
         return;
     }
 #define LANES (v + 1 < width ? HL_VL : last_lanes)
-    if (end->accumulate)
-        EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load_n(c + i * ldc + v * HL_VL, LANES);
+    if (end->accumulate) {
+        EACH_ROW sum[i][v] = sum[i][v] + hl_v_load_n(row + v * HL_VL, LANES);
+    }
     if (bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load_n(bias + v * HL_VL, LANES);
     if (relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
-    EACH_VECTOR
+    EACH_ROW
     {
         if (v + 1 < width)
-            hl_v_store(c + i * ldc + v * HL_VL, sum[i][v]);
+            hl_v_store(row + v * HL_VL, sum[i][v]);
         else
-            hl_v_store_n(c + i * ldc + v * HL_VL, sum[i][v], last_lanes);
+            hl_v_store_n(row + v * HL_VL, sum[i][v], last_lanes);
     }
 #undef LANES
+#undef EACH_ROW
 }
 
 /* Three rows share a pointer: base, base + stride and base + 2 stride are addressing modes. */
@@ -620,6 +637,46 @@ static void run_tn_task(const tn_task *task, float *scratch)
     } while (k0 < task->k1);
 }
 
+/* c (cols,rows) (+)= the transpose of t (rows,cols), at most HL_VL x HL_VL */
+static void add_square(int64_t rows, int64_t cols, const float *t, int64_t ldt, float *c,
+                       int64_t ldc, bool accumulate)
+{
+    hl_v square[HL_VL];
+    for (int64_t r = 0; r < HL_VL; r++)
+        square[r] = r < rows ? hl_v_load_n(t + r * ldt, cols) : hl_v_zero();
+    hl_v_transpose(square);
+    for (int64_t r = 0; r < cols; r++) {
+        float *at = c + r * ldc;
+        hl_v y = square[r];
+        if (accumulate) y = hl_v_load_n(at, rows) + y;
+        if (rows == HL_VL)
+            hl_v_store(at, y);
+        else
+            hl_v_store_n(at, y, rows);
+    }
+}
+
+/* The same for few rows, by fewer exchanges. */
+enum { FEW_ROWS = 4 };
+static void add_few_rows(int64_t rows, int64_t cols, const float *t, int64_t ldt, float *c,
+                         int64_t ldc, bool accumulate)
+{
+    hl_v woven[FEW_ROWS];
+    float columns[HL_VL][FEW_ROWS];
+    for (int64_t r = 0; r < FEW_ROWS; r++)
+        woven[r] = r < rows ? hl_v_load_n(t + r * ldt, cols) : hl_v_zero();
+    hl_v_weave(woven, FEW_ROWS);
+    for (int64_t v = 0; v < FEW_ROWS; v++) hl_v_store(columns[0] + v * HL_VL, woven[v]);
+    for (int64_t r = 0; r < cols; r++) {
+        float *at = c + r * ldc;
+        if (rows == FEW_ROWS && !accumulate)
+            memcpy(at, columns[r], sizeof columns[r]);
+        else
+            for (int64_t i = 0; i < rows; i++)
+                at[i] = accumulate ? at[i] + columns[r][i] : columns[r][i];
+    }
+}
+
 /* c (n,m) (+)= the transpose of t (m,n) */
 static void add_transposed(int64_t m, int64_t n, const float *t, float *c, int64_t ldc,
                            bool accumulate)
@@ -627,16 +684,12 @@ static void add_transposed(int64_t m, int64_t n, const float *t, float *c, int64
     for (int64_t i = 0; i < m; i += HL_VL)
         for (int64_t j = 0; j < n; j += HL_VL) {
             int64_t rows = min64(HL_VL, m - i), cols = min64(HL_VL, n - j);
-            hl_v square[HL_VL];
-            for (int64_t r = 0; r < HL_VL; r++)
-                square[r] = r < rows ? hl_v_load_n(t + (i + r) * n + j, cols) : hl_v_zero();
-            hl_v_transpose(square);
-            for (int64_t r = 0; r < cols; r++) {
-                float *at = c + (j + r) * ldc + i;
-                hl_v y = square[r];
-                if (accumulate) y = hl_v_load_n(at, rows) + y;
-                hl_v_store_n(at, y, rows);
-            }
+            const float *from = t + i * n + j;
+            float *to = c + j * ldc + i;
+            if (rows <= FEW_ROWS)
+                add_few_rows(rows, cols, from, n, to, ldc, accumulate);
+            else
+                add_square(rows, cols, from, n, to, ldc, accumulate);
         }
 }
 

@@ -493,19 +493,26 @@ HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
 #endif
 }
 
-/* The square of HL_VL x HL_VL lanes, transposed in place. Each round interleaves rows that are
- * half a square apart; after log2(HL_VL) rounds every lane has arrived. */
-HL_SIMD void hl_v_transpose(hl_v rows[HL_VL])
+/* `count` rows, a power of two, woven: their first lanes, then their second ones, and so on. Each
+ * round interleaves rows that are half of them apart; after log2(count) rounds every lane has
+ * arrived. */
+HL_SIMD void hl_v_weave(hl_v *rows, const int count)
 {
     hl_v next[HL_VL];
 #pragma GCC unroll 4
-    for (int round = 1; round < HL_VL; round *= 2) {
+    for (int round = 1; round < count; round *= 2) {
 #pragma GCC unroll 8
-        for (int i = 0; i < HL_VL / 2; i++)
-            hl_v_interleave(rows[i], rows[i + HL_VL / 2], &next[2 * i], &next[2 * i + 1]);
+        for (int i = 0; i < count / 2; i++)
+            hl_v_interleave(rows[i], rows[i + count / 2], &next[2 * i], &next[2 * i + 1]);
 #pragma GCC unroll 16
-        for (int i = 0; i < HL_VL; i++) rows[i] = next[i];
+        for (int i = 0; i < count; i++) rows[i] = next[i];
     }
+}
+
+/* The square of HL_VL x HL_VL lanes, transposed in place. */
+HL_SIMD void hl_v_transpose(hl_v rows[HL_VL])
+{
+    hl_v_weave(rows, HL_VL);
 }
 
 /* ---- int32 arithmetic, wrapping ---- */
