@@ -1,5 +1,5 @@
-/* The contract between the core and everything that touches hardware: the only header of csrc/
- * besides base/, ir/ and control.h that kernels/ includes.
+/* The contract between the core and everything that touches hardware: of csrc/, kernels/ includes
+ * base/, ir/ and this folder alone.
  *
  * A backend is three const tables: what it is (hl_backend), what a device of it does
  * (hl_device_ops), and per op an ordered list of kernels, fast ones first, a plain one last. A plan

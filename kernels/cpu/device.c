@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/host.h"
 #include "base/os.h"
 #include "base/threads.h"
 #include "kernels/cpu/kernel.h"
@@ -51,39 +52,6 @@ static void destroy_device(HL_TAKE hl_device *device)
     hl_free(cpu);
 }
 
-static hl_status alloc_memory(hl_device *device, size_t bytes, HL_GIVE void **out_ptr)
-{
-    (void)device;
-    return hl_alloc(bytes, out_ptr);
-}
-
-static void free_memory(hl_device *device, HL_TAKE void *ptr)
-{
-    (void)device;
-    hl_free(ptr);
-}
-
-static hl_status copy_memory(hl_device *device, void *dst, const void *src, size_t bytes,
-                             hl_copy kind, hl_stream *stream)
-{
-    (void)device, (void)kind, (void)stream;
-    if (bytes > 0) memmove(dst, src, bytes);
-    return HL_OK;
-}
-
-static hl_status zero_memory(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
-{
-    (void)device, (void)stream;
-    if (bytes > 0) memset(dst, 0, bytes);
-    return HL_OK;
-}
-
-static hl_status synchronize_device(hl_device *device, hl_stream *stream)
-{
-    (void)device, (void)stream;
-    return HL_OK;
-}
-
 static const hl_kernel *const *list_kernels(const hl_device *device, hl_op op)
 {
     return ((const cpu_device *)device)->list[op];
@@ -97,11 +65,11 @@ static void run_parallel(hl_device *device, int64_t n_blocks,
 
 static const hl_device_ops cpu_ops = {
     .destroy = destroy_device,
-    .memory_alloc = alloc_memory,
-    .memory_free = free_memory,
-    .copy = copy_memory,
-    .fill_zero = zero_memory,
-    .synchronize = synchronize_device,
+    .memory_alloc = hl_host_alloc,
+    .memory_free = hl_host_free,
+    .copy = hl_host_copy,
+    .fill_zero = hl_host_fill_zero,
+    .synchronize = hl_host_synchronize,
     .kernels = list_kernels,
     .parallel = run_parallel,
 };
@@ -168,9 +136,7 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
                              HL_GIVE hl_device **out_device)
 {
     *out_device = NULL;
-    if (index != 0) {
-        return hl_status_set(HL_ERROR_DEVICE, "cpu: there is one CPU device, got index %d", index);
-    }
+    HL_TRY(hl_host_check_index(backend, index));
     const char *wanted = options ? options->isa : NULL;
     if (!wanted) wanted = getenv("HOTLOOP_CPU");
     if (wanted && !wanted[0]) wanted = NULL;

@@ -1,8 +1,8 @@
 /* The reference device: host memory, one thread, everything at once; and the helpers of all
  * families. */
 #include <math.h>
-#include <string.h>
 
+#include "backend/host.h"
 #include "base/alloc.h"
 #include "base/half.h"
 #include "kernels/ref/ref.h"
@@ -160,51 +160,13 @@ static const hl_kernel *const *list_kernels(const hl_device *device, hl_op op)
     return (unsigned)op < HL_OP_COUNT ? ((const ref_device *)device)->list[op] : NULL;
 }
 
-static void destroy_device(hl_device *device)
-{
-    hl_free(device);
-}
-
-static hl_status alloc_memory(hl_device *device, size_t bytes, void **out_ptr)
-{
-    (void)device;
-    return hl_alloc(bytes, out_ptr);
-}
-
-static void free_memory(hl_device *device, void *ptr)
-{
-    (void)device;
-    hl_free(ptr);
-}
-
-static hl_status copy_memory(hl_device *device, void *dst, const void *src, size_t bytes,
-                             hl_copy kind, hl_stream *stream)
-{
-    (void)device, (void)kind, (void)stream;
-    if (bytes > 0) memmove(dst, src, bytes);
-    return HL_OK;
-}
-
-static hl_status zero_memory(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
-{
-    (void)device, (void)stream;
-    if (bytes > 0) memset(dst, 0, bytes);
-    return HL_OK;
-}
-
-static hl_status wait_device(hl_device *device, hl_stream *stream)
-{
-    (void)device, (void)stream;
-    return HL_OK;
-}
-
 static const hl_device_ops device_ops = {
-    .destroy = destroy_device,
-    .memory_alloc = alloc_memory,
-    .memory_free = free_memory,
-    .copy = copy_memory,
-    .fill_zero = zero_memory,
-    .synchronize = wait_device,
+    .destroy = hl_host_destroy,
+    .memory_alloc = hl_host_alloc,
+    .memory_free = hl_host_free,
+    .copy = hl_host_copy,
+    .fill_zero = hl_host_fill_zero,
+    .synchronize = hl_host_synchronize,
     .kernels = list_kernels,
 };
 
@@ -218,8 +180,7 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
         &hl_ref_copy,      &hl_ref_index,  &hl_ref_norm,   &hl_ref_control, &hl_ref_optim};
     (void)options;
     *out_device = NULL;
-    if (index != 0)
-        return hl_status_set(HL_ERROR_DEVICE, "ref: there is one device, 0, got %d", index);
+    HL_TRY(hl_host_check_index(backend, index));
     void *memory;
     HL_TRY(hl_alloc_zero(sizeof(ref_device), &memory));
     ref_device *device = memory;

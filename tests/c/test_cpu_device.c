@@ -29,7 +29,7 @@ static void test_choice(void)
     device->ops->destroy(device);
     unsetenv("HOTLOOP_CPU");
     CHECK_ERROR(hl_cpu_backend()->device_open(hl_cpu_backend(), 1, &options, &device),
-                HL_ERROR_DEVICE, "got index 1");
+                HL_ERROR_DEVICE, "there is one device, 0, got 1");
 }
 
 /* The last kernel of every list is a portable one: it runs on any machine. */
