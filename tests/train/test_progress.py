@@ -88,7 +88,10 @@ def test_csv_has_every_epoch_and_few_writes(tmp_path, monkeypatch) -> None:
             {"lr": 1e30, "gradient_clip_val": None, "warmup": 0, "max_epochs": 9},
             r"stopped: loss or gradient not finite at step \d+ after",
         ),
-        ({"max_steps": 2}, "stopped at max_steps after .* has the last weights"),
+        (
+            {"max_steps": 2},
+            r"stopped at max_steps after .*; the model has the weights of epoch 1",
+        ),
     ],
 )
 def test_last_words(fields, words, capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def plan(
     with exclusive(model, "plan"):
         run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
         run.prepare()
-        made, _, _ = run._train_plans[0]
+        made, _, _ = run.train_plans[0]
         return PlanReport(made, run.device.name)
 
 
@@ -120,12 +120,7 @@ def plan_file(path: str | os.PathLike[str], batch: int = 256) -> PlanReport:
     CheckpointError
         If the file cannot be read, or holds no predict graph.
     """
-    from hotloop import _core
-    from hotloop.training.runtime import open_device
     from hotloop.training.saving import load
 
     loaded = load(path)
-    graphs = loaded._graphs
-    recorded = next((g for g in graphs if g.batch >= batch), graphs[-1])
-    device = open_device("cpu", "auto").name
-    return PlanReport(_core.Plan(loaded._session, recorded._graph), device)
+    return PlanReport(loaded.recorded(batch).plan, loaded.device.name)

@@ -176,16 +176,30 @@ def _refuse_model(value: object) -> NoReturn:
     raise ConfigError(f"train: model must be a hotloop.nn.Module, got {got}; {fix}")
 
 
+def _known_monitor(field: str, name: str, known: list[str]) -> str:
+    """The name, or "loss" for "val_loss" where nothing validates; refuses what nobody computes."""
+    if name in known:
+        return name
+    if name == "val_loss" and not any(other.startswith("val_") for other in known):
+        return "loss"
+    raise ConfigError(
+        f"{field}: must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
+    )
+
+
 class Run:
     """One call of ``train``.
 
     Attributes
     ----------
     epoch : int
-        Finished epochs.
+        Epochs in the history.
     history : History
     config : TrainingConfig
     model : Module
+    train_plans : list of (Plan, int, int)
+        The training step's plans, each with its batch size and number of batches in an epoch:
+        full batches, then what is left.
     """
 
     def __init__(
@@ -201,16 +215,17 @@ class Run:
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._samples = 0
         self._best: float | None = None
-        self._monitor: str | None = None
         self._best_epoch: int | None = None
+        self._plateau: PlateauState | None = None
         self._bad_rounds = 0
         self._val_sums = Sums("val")
+        self.train_plans: list[tuple[_core.Plan, int, int]] = []
         self._predicted = 0
 
     def stop(self, reason: str = "interrupted") -> None:
         """Ends training after the current step; may be called from any thread."""
         self._stop_reason = self._stop_reason or reason
-        for plan, _, _ in getattr(self, "_train_plans", ()):
+        for plan, _, _ in self.train_plans:
             plan.stop()
 
     # ---- preparation
@@ -231,14 +246,14 @@ class Run:
         total = self._counts.total
         self._plan_training(groups, total)
         self._plan_validation()
+        self._check_monitors()
         self._check_labels()
         self.runtime.upload()
         self._write_tables(total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self.runtime.session.control_set(nan_mode=nan_mode)
-        self._plateau = (
-            PlateauState.from_config(config) if config.scheduler_config.name == "plateau" else None
-        )
+        if config.scheduler_config.name == "plateau":
+            self._plateau = PlateauState.from_config(config)
         if config.ema:
             self.runtime.session.write("ema", self._trainable_values())
         self._timings["plan"] = time.perf_counter() - self._began
@@ -282,13 +297,12 @@ class Run:
 
     def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
         split = self._split("train")
-        self._train_plans: list[tuple[_core.Plan, int, int]] = []
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
         self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
             k = self.config.accumulate_grad_batches
-            self._train_plans.append((self._attach(graph, split, feed, k), size, count))
+            self.train_plans.append((self._attach(graph, split, feed, k), size, count))
         for name in self.steps.no_grad:
             show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
 
@@ -304,6 +318,22 @@ class Run:
         for (size, count), feed in zip(groups, self._val_feeds, strict=True):
             graph = self.steps.eval_graph(split, size, self._val_sums)
             self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
+
+    def _check_monitors(self) -> None:
+        """What is watched is among the values that there will be."""
+        config = self.config
+        stopping = config.early_stopping
+        known = self.steps.value_names(self.steps.train_sums)
+        if self._val_plans:
+            names = self.steps.value_names(self._val_sums, functions=True)
+            known += [f"val_{name}" for name in names]
+        own = stopping.monitor if stopping else None
+        self._monitor = _known_monitor(
+            "early_stopping.monitor" if own else "monitor", own or config.monitor, known
+        )
+        watched = config.scheduler_config.monitor or config.monitor
+        field = "scheduler.monitor" if watched != config.monitor else "monitor"
+        self._plateau_monitor = _known_monitor(field, watched, known)
 
     def _check_labels(self) -> None:
         """Every class id has an output of the model, in training and validation."""
@@ -366,7 +396,7 @@ class Run:
         self._progress = Progress(self.config.enable_progress_bar, self.config.max_epochs)
         self._call("on_train_start")
         try:
-            while not self._stop_reason and self.epoch < self.config.max_epochs:
+            while self.epoch < self.config.max_epochs and not self._is_over():
                 self._run_epoch()
         finally:
             self._progress.close()
@@ -385,17 +415,19 @@ class Run:
         epoch, began = self.epoch + 1, time.perf_counter()
         self.steps.train_sums.clear(session)
         before = self._samples
-        self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self._train_plans))
+        self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
         for feed in self._feeds:
             feed.seek(self.epoch)
         complete = self._run_batches()
         trained = time.perf_counter() - began
         self._timings["train"] += trained
-        if not complete:
+        out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
+        if self._samples == before or not (complete or out_of_budget):
             return
         values = self.steps.values(self.steps.train_sums.read(session))
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
-        if self._val_plans and epoch % self.config.check_val_every_n_epoch == 0:
+        is_due = epoch % self.config.check_val_every_n_epoch == 0
+        if self._val_plans and (is_due or out_of_budget):
             row.update(self._validate())
             if self._interrupts.asked:  # what it saw of the split is no measure of the model
                 self._stop_reason = "interrupted"
@@ -417,8 +449,8 @@ class Run:
     def _run_batches(self) -> bool:
         """All windows of the epoch; False when training ends in between."""
         k = self.config.accumulate_grad_batches
-        last = len(self._train_plans) - 1
-        for i, (plan, size, count) in enumerate(self._train_plans):
+        last = len(self.train_plans) - 1
+        for i, (plan, size, count) in enumerate(self.train_plans):
             whole, rest = divmod(count, k)
             joins = i > 0 and self._open_window
             if joins:
@@ -444,36 +476,41 @@ class Run:
     def _run_steps(self, plan: _core.Plan, n: int, samples: int) -> bool:
         done = 0
         while done < n:
+            if self._is_over():
+                return False
             how, ran = plan.run(min(n - done, self._steps_left()), _SLICE_SECONDS)
+            if self._interrupts.asked:
+                self._stop_reason = self._stop_reason or "interrupted"
+            if self._is_over():
+                how, more = self._finish_step(plan, how)
+                ran += more
             done += ran
             self._samples += ran * samples
             if not self._progress.is_quiet and ran:
                 control = self.runtime.session.control()
                 shown = {"loss": control["loss"], "lr": self._current_lr()}
                 self._progress.advance(ran * samples, shown)
-            if self._interrupts.asked:
-                self._interrupt(plan)
-                return False
             if how == "stopped":
                 self._stop_reason = "nan"
                 return False
-            if self._stop_reason:
-                return False
-            if self._is_over():
-                return False
         return True
 
-    def _interrupt(self, plan: _core.Plan) -> None:
-        """Finishes the step that was begun, unless Ctrl-C is pressed again."""
-        self._stop_reason = "interrupted"
+    def _finish_step(self, plan: _core.Plan, how: str) -> tuple[str, int]:
+        """Ends the step that was begun, unless Ctrl-C is pressed again; as ``plan.run``."""
+        more = 0
         while plan.unfinished and self._interrupts.count < 2:
-            plan.run(1, _SLICE_SECONDS)
+            how, ran = plan.run(1, _SLICE_SECONDS)
+            more += ran
         plan.abandon()
+        return how, more
 
     def _is_over(self) -> bool:
         config = self.config
-        if config.max_time is not None and time.perf_counter() - self._began >= config.max_time:
-            self._stop_reason = "max_time"
+        if self._stop_reason:
+            return True
+        seconds = time.perf_counter() - self._began
+        if config.max_time is not None and self._samples and seconds >= config.max_time:
+            self._stop_reason = "max_time"  # not before the first step, however long planning took
         elif config.max_steps is not None and self._applied() >= config.max_steps:
             self._stop_reason = "max_steps"
         return bool(self._stop_reason)
@@ -529,23 +566,14 @@ class Run:
     def _judge(self, row: dict[str, float]) -> None:
         config = self.config
         stopping = config.early_stopping
-        monitor = (stopping.monitor if stopping and stopping.monitor else None) or config.monitor
-        if monitor not in row and not self._val_plans and monitor == "val_loss":
-            monitor = "loss"
-        if monitor not in row:
-            if self._val_plans and not any(name.startswith("val_") for name in row):
-                return  # no validation in this epoch
-            near = did_you_mean(monitor, row)
-            raise ConfigError(
-                f"monitor: must be one of {', '.join(sorted(row))}, got {monitor!r}{near}"
-            )
-        value = row[monitor]
-        if self._plateau is not None:
-            factor = self._plateau.update(value)
+        if self._plateau is not None and self._plateau_monitor in row:
+            factor = self._plateau.update(row[self._plateau_monitor])
             self.runtime.session.control_set(factor=[factor])
-        if self._is_better(value, monitor, stopping.min_delta if stopping else 0.0):
+        if self._monitor not in row:
+            return  # no validation in this epoch
+        value = row[self._monitor]
+        if self._is_better(value, stopping.min_delta if stopping else 0.0):
             self._best, self._best_epoch, self._bad_rounds = value, self.epoch, 0
-            self._monitor = monitor
             if config.restore_best:
                 self._keep_best()
             return
@@ -553,14 +581,14 @@ class Run:
         if stopping is not None and self._bad_rounds >= stopping.patience:
             self._stop_reason = self._stop_reason or "early_stopping"
 
-    def _is_better(self, value: float, monitor: str, min_delta: float) -> bool:
+    def _is_better(self, value: float, min_delta: float) -> bool:
         if not math.isfinite(value):
             return False
         if self._best is None:
             return True
         stopping = self.config.early_stopping
         wanted = stopping.mode if stopping and stopping.mode else self.config.mode
-        mode = monitor_mode(monitor, wanted)
+        mode = monitor_mode(self._monitor, wanted)
         gain = self._best - value if mode == "min" else value - self._best
         return gain > min_delta
 
@@ -596,7 +624,7 @@ class Run:
             config=self.config,
             device=self.device.name,
             state=None,
-            monitor=self._monitor,
+            monitor=self._monitor if self._best is not None else None,
             best_score=self._best,
             best_epoch=self._best_epoch,
             stop_reason=self._stop_reason or "completed",

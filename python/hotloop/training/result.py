@@ -21,8 +21,8 @@ __all__ = ["History", "TrainResult"]
 class History(dict[str, list[float]]):
     """Values by name, one entry per epoch: ``history["val_accuracy"][-1]``.
 
-    An epoch without a value (validation every few epochs) holds NaN, so that all lists have the
-    same length.
+    The last epoch may be one that ``max_steps`` or ``max_time`` cut short. An epoch without a value
+    (validation every few epochs) holds NaN, so that all lists have the same length.
     """
 
     def append(self, row: dict[str, float]) -> None:
@@ -62,7 +62,7 @@ class TrainResult:
     stop_reason : str
         "completed", "early_stopping", "max_time", "max_steps", "interrupted" or "nan".
     epochs : int
-        Epochs finished in this call.
+        Epochs in the history; the last one may be cut short by ``max_steps`` or ``max_time``.
     steps : int
         Applied steps in this call.
     skipped_steps : int

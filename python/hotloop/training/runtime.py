@@ -110,6 +110,11 @@ class Sums:
         self._prefix = prefix
         self._shapes: dict[str, tuple[int, ...]] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """Of the sums that were added."""
+        return list(self._shapes)
+
     def add(self, trace: Trace, name: str, value: Tensor) -> None:
         """Adds the value to the sum of that name."""
         self._shapes[name] = value.shape

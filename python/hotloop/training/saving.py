@@ -12,6 +12,7 @@ bytes, tensors follow without gaps; the atomic writer replaces an old file as a 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import struct
@@ -166,6 +167,8 @@ class LoadedModel:
     ----------
     class_name : str
         Of the module that was saved.
+    device : Device
+        Where it predicts.
     """
 
     def __init__(self, tensors: dict[str, Array], described: dict[str, Any]) -> None:
@@ -179,8 +182,9 @@ class LoadedModel:
             transforms=[],
             fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
         )
-        self._session = _core.Session(open_device("cpu", "auto"))
-        self._graphs = [_Recorded(self._session, tensors, graph) for graph in described["graphs"]]
+        self.device = open_device("cpu", "auto")
+        session = _core.Session(self.device)
+        self._graphs = [Recorded(session, tensors, graph) for graph in described["graphs"]]
         self._graphs.sort(key=lambda graph: graph.batch)
 
     def __repr__(self) -> str:
@@ -195,6 +199,10 @@ class LoadedModel:
     def runner(self) -> LoadedModel:
         """What ``predict`` calls for each batch."""
         return self
+
+    def recorded(self, rows: int) -> Recorded:
+        """The graph of the smallest batch that holds the rows, else of the largest."""
+        return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
 
     def __call__(self, *args: Any) -> Any:
         """forward on one batch of arrays."""
@@ -218,8 +226,7 @@ class LoadedModel:
         out_spec: Any = None
         at = 0
         while at < max(n, 1):
-            left = n - at
-            recorded = next((g for g in self._graphs if g.batch >= left), self._graphs[-1])
+            recorded = self.recorded(n - at)
             batch = [array[at : at + recorded.batch] for array in inputs]
             made, out_spec = recorded.run(batch)
             parts.append(made)
@@ -227,8 +234,14 @@ class LoadedModel:
         return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
 
 
-class _Recorded:
-    """One recorded predict graph, planned when it is first used."""
+class Recorded:
+    """One recorded predict graph, planned when it is first used.
+
+    Attributes
+    ----------
+    batch : int
+        Its rows.
+    """
 
     def __init__(
         self, session: _core.Session, tensors: dict[str, Array], data: dict[str, Any]
@@ -238,22 +251,25 @@ class _Recorded:
         self._out = data["out"]
         self._graph = _rebuild(data, tensors, session)
         self._n_outputs = len(data["outputs"])
-        self._plan: _core.Plan | None = None
+
+    @functools.cached_property
+    def plan(self) -> _core.Plan:
+        """What runs it."""
+        return _core.Plan(self._session, self._graph)
 
     def run(self, inputs: list[Array]) -> tuple[list[Array], Any]:
+        """Up to ``batch`` rows: the outputs and their structure."""
         import numpy as np
 
-        if self._plan is None:
-            self._plan = _core.Plan(self._session, self._graph)
         n = len(inputs[0])
         for i, array in enumerate(inputs):
             if n < self.batch:
                 padded = np.zeros((self.batch, *array.shape[1:]), array.dtype)
                 padded[:n] = array
                 array = padded
-            self._plan.input(i, array)
-        self._plan.run(1, 1e9)
-        return [self._plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+            self.plan.input(i, array)
+        self.plan.run(1, 1e9)
+        return [self.plan.output(i)[:n] for i in range(self._n_outputs)], self._out
 
 
 def _rebuild(

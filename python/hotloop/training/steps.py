@@ -129,7 +129,7 @@ class Steps:
             if not isinstance(metric, Metric):
                 continue
             for name, value in metric.update(first, batch["y"], batch.get("weight")).items():
-                key = f"metric.{metric.update.__name__}.{name}"
+                key = f"{_prefix_of(metric)}{name}"
                 if key not in done:
                     sums.add(trace, key, value)
                     done.add(key)
@@ -245,13 +245,24 @@ class Steps:
         batches = self.data.batches_in_order(split)
         return python_metrics(self.metrics, self.data.target_kind, batches, outputs)
 
+    def value_names(self, sums: Sums, *, functions: bool = False) -> list[str]:
+        """The names in ``values(sums.read(...))``; with ``functions``, the functions' as well."""
+        losses = dict.fromkeys(_loss_of(key) for key in sums.names if _is_loss(key))
+        names = ["loss", *(losses if len(losses) > 1 else ())]
+        for metric in self.metrics:
+            if isinstance(metric, PythonMetric):
+                known = functions and self.has_functions
+            else:
+                known = any(key.startswith(_prefix_of(metric)) for key in sums.names)
+            names += [metric.name] if known else []
+        return names
+
     def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
         """Losses and metrics from sums: ``loss``, each named loss, each metric."""
         losses: dict[str, float] = {}
         for key, total in totals.items():
-            kind, _, rest = key.partition(".")
-            if kind == "loss" and rest.endswith(".sum"):
-                name = rest[: -len(".sum")].rsplit(".", 1)[0]
+            if _is_loss(key):
+                name = _loss_of(key)
                 below = float(totals[key[: -len("sum")] + "of"])
                 share = float(total) / below if below else 0.0
                 losses[name] = losses.get(name, 0.0) + share
@@ -261,11 +272,25 @@ class Steps:
         for metric in self.metrics:
             if not isinstance(metric, Metric):
                 continue
-            prefix = f"metric.{metric.update.__name__}."
+            prefix = _prefix_of(metric)
             own = {k[len(prefix) :]: v for k, v in totals.items() if k.startswith(prefix)}
             if own:
                 values[metric.name] = metric.compute(own)
         return values
+
+
+def _is_loss(key: str) -> bool:
+    return key.startswith("loss.") and key.endswith(".sum")
+
+
+def _loss_of(key: str) -> str:
+    """The loss whose sum ``loss.<name>.<term>.sum`` is."""
+    return key.removeprefix("loss.").removesuffix(".sum").rpartition(".")[0]
+
+
+def _prefix_of(metric: Metric) -> str:
+    """Of the names of a metric's sums, which metrics of one update share."""
+    return f"metric.{metric.update.__name__}."
 
 
 def _scale_of(group: ParamGroup, lr: float) -> float:
