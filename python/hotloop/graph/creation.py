@@ -285,12 +285,17 @@ def scalar(name: str, schedule: Any) -> Tensor:
     name : str
         Its name; the same name is the same number.
     schedule : callable or number
-        ``schedule(step) -> float``, step being the applied steps so far; evaluated when training
-        starts.
+        ``schedule(step) -> float``, step being the applied steps so far; evaluated for all steps
+        when training starts.
 
     Returns
     -------
     Tensor
-        Rank 0. In prediction it has the last value of training.
+        Rank 0, float32. In prediction it has the last value of training, before it the first one.
+
+    Raises
+    ------
+    ConfigError
+        When training starts, if the schedule gives no finite number.
     """
     return tracing.current("scalar").scalar(name, schedule)

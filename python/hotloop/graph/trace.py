@@ -14,11 +14,12 @@ streams come from scope and call order, so the plan of a shorter batch draws the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from hotloop.errors import DataError, ShapeError, TraceError
+from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
 from hotloop.graph import dtypes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hotloop._core import Graph
     from hotloop.graph.symbolic import Tensor
 
-__all__ = ["Leaf", "Trace", "active", "current", "no_grad", "trace_twice"]
+__all__ = ["Leaf", "Trace", "active", "current", "no_grad", "trace_twice", "value_at"]
 
 T = TypeVar("T")
 
@@ -92,6 +93,9 @@ class Trace:
         to buffers change nothing.
     seed : int
         Of the random streams.
+    numbers : mapping of str to float, optional
+        Values of the named numbers, which are then constants; those it lacks have the value that
+        their schedule begins with. Without it, they are numbers of the control block.
 
     Attributes
     ----------
@@ -108,11 +112,13 @@ class Trace:
         *,
         training: bool = False,
         seed: int = 42,
+        numbers: Mapping[str, float] | None = None,
     ) -> None:
         self.graph = graph
         self.training = training
         self.seed = seed
         self.scalars: dict[str, Any] = {}
+        self._fixed = numbers
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
@@ -182,6 +188,9 @@ class Trace:
         """A named number of the control block; ``schedule`` is kept for the trainer."""
         if self.scalars.setdefault(name, schedule) is not schedule:
             raise TraceError(f"scalar: a name must have one schedule, got two for {name!r}")
+        if self._fixed is not None:
+            value = self._fixed[name] if name in self._fixed else value_at(name, schedule, 0)
+            return self.number("float32", value)
         return self.wrap(self.graph.scalar(name))
 
     def leaf(self, owner: Any) -> Tensor:
@@ -262,6 +271,26 @@ class Trace:
     def is_detached(self) -> bool:
         """Whether a ``no_grad`` block is open."""
         return self._detached > 0
+
+
+def value_at(name: str, schedule: Any, step: int) -> float:
+    """A named number's value at an applied step, by its schedule.
+
+    Raises
+    ------
+    ConfigError
+        If that is no finite number.
+    """
+    value = schedule(step) if callable(schedule) else schedule
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise ConfigError(
+            f"scalar {name!r}: its schedule must give a finite number, got {value!r} at step {step}"
+        )
+    return found
 
 
 class no_grad(contextlib.ContextDecorator):

@@ -239,7 +239,9 @@ class Run:
             data.check("val")
         self.device = open_device(config.accelerator, config.precision)
         resolve_lazy(self.model, data.example_inputs())
-        self.runtime = Runtime(self.model, self.device, seed=config.seed, config=config)
+        self.runtime = Runtime(
+            self.model, self.device, seed=config.seed, config=config, trains=True
+        )
         self.steps = Steps(self.runtime, data, config)
         groups = self._groups("train", training=True)
         self._counts = count_steps(config, sum(count for _, count in groups))
@@ -249,7 +251,8 @@ class Run:
         self._check_monitors()
         self._check_labels()
         self.runtime.upload()
-        self._write_tables(total)
+        rates = lr_table(config, total, self._counts.per_epoch) * config.lr
+        self.runtime.write_tables(rates)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self.runtime.session.control_set(nan_mode=nan_mode)
         if config.scheduler_config.name == "plateau":
@@ -303,6 +306,8 @@ class Run:
             graph = self.steps.train_graph(split, size, total)
             k = self.config.accumulate_grad_batches
             self.train_plans.append((self._attach(graph, split, feed, k), size, count))
+        if self.steps.doubt:
+            show(f"hotloop: warning: {self.steps.doubt}")
         for name in self.steps.no_grad:
             show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
 
@@ -341,12 +346,6 @@ class Run:
             for name in ("train", "val"):
                 if self.data.split(name) is not None:
                     self.data.check_labels(name, self.steps.n_outputs)
-
-    def _write_tables(self, total: int) -> None:
-        import numpy as np
-
-        table = lr_table(self.config, total, self._counts.per_epoch) * self.config.lr
-        self.runtime.session.write("table", np.asarray(table if total else [0.0]))
 
     def _predict_bytes(self) -> int:
         """The most that was held so far: planning is done, and running allocates nothing."""
@@ -614,7 +613,7 @@ class Run:
         control = self.runtime.session.control()
         self._restore_best()
         self.runtime.download()
-        remember(self.model, self.data, self.steps.loss)
+        remember(self.model, self.data, self.steps.loss, self.runtime.last_numbers())
         seconds = time.perf_counter() - self._began
         timings = self._timings
         timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))

@@ -43,6 +43,8 @@ class Fitted:
         Fitted transforms that are part of the model: ``("standardize", {field: (mean, std)})``.
     fields : list of (name, dtype, shape)
         Of the inputs, shape without the batch.
+    numbers : dict of str to float
+        Values that ``hl.scalar``'s numbers had at the last step.
     """
 
     classes: list[Any] | None
@@ -50,6 +52,7 @@ class Fitted:
     link: str | None
     transforms: list[Any]
     fields: list[tuple[str, str, tuple[int, ...]]]
+    numbers: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def fitted_of(model: Module) -> Fitted | None:
@@ -58,7 +61,7 @@ def fitted_of(model: Module) -> Fitted | None:
     return fitted
 
 
-def remember(model: Module, data: DataModule, loss: Loss | None) -> None:
+def remember(model: Module, data: DataModule, loss: Loss | None, numbers: dict[str, float]) -> None:
     """Notes class names and the like on the model."""
     split = data.split("train")
     assert split is not None  # nothing is trained without it
@@ -69,6 +72,7 @@ def remember(model: Module, data: DataModule, loss: Loss | None) -> None:
         link=loss.link if loss is not None else None,
         transforms=list(data.transforms),
         fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
+        numbers=numbers,
     )
 
 

@@ -57,8 +57,10 @@ class Predictor:
 
     def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
         """forward on one batch; the output's structure as arrays."""
-        key = (tuple((a.shape, str(a.dtype)) for a in inputs), repr(spec), path, fitted)
         runtime = self._ready([(str(a.dtype), a.shape) for a in inputs])
+        shapes = tuple((a.shape, str(a.dtype)) for a in inputs)
+        numbers = tuple(runtime.last_numbers().items())  # constants of the plan
+        key = (shapes, repr(spec), path, fitted, numbers)
         if key not in self._plans:
             self._plans[key] = self._plan(runtime, inputs, spec, path, fitted)
             while len(self._plans) > _MOST_PLANS:

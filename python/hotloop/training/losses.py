@@ -7,17 +7,18 @@ binary cross-entropy per column; floats give the mean squared error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hotloop._suggest import did_you_mean
 from hotloop.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
+    from hotloop.data.module import DataModule
     from hotloop.graph.symbolic import Tensor
     from hotloop.training.config import TrainingConfig
 
-__all__ = ["LOSSES", "Loss", "resolve_loss"]
+__all__ = ["LOSSES", "Loss", "class_weights", "count_outputs", "doubt_of_link", "resolve_loss"]
 
 # name: function of hotloop.nn.functional
 LOSSES: dict[str, str] = {
@@ -58,12 +59,21 @@ class Loss:
     name : str
         For the header and for messages.
     link : str or None
-        How outputs become probabilities: "softmax", "sigmoid" or None.
+        How outputs become probabilities: "softmax", "sigmoid", "exp" or None.
+    uses : set of str
+        Which of the configuration's "class_weight" and "label_smoothing" it takes.
     """
 
-    def __init__(self, name: str, link: str | None, call: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        link: str | None,
+        call: Callable[..., Any],
+        uses: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.link = link
+        self.uses = frozenset(uses)
         self._call = call
 
     def __call__(self, output: Any, target: Any, weight: Tensor | None) -> Any:
@@ -81,9 +91,14 @@ def _named(name: str, config: TrainingConfig, class_weight: list[float] | None) 
         "binary_cross_entropy_with_logits": "sigmoid",
         "multilabel_soft_margin_loss": "sigmoid",
     }.get(name)
+    uses = {"class_weight"} if name in _CLASS_TARGETS else set()
+    if name == "binary_cross_entropy_with_logits" and class_weight and len(class_weight) == 2:
+        uses = {"class_weight"}
     extra: dict[str, Any] = {}
-    if name == "cross_entropy" and config.label_smoothing:
-        extra["label_smoothing"] = config.label_smoothing
+    if name == "cross_entropy":
+        uses.add("label_smoothing")
+        if config.label_smoothing:
+            extra["label_smoothing"] = config.label_smoothing
 
     def call(output: Any, target: Tensor, weight: Tensor | None) -> Any:
         from hotloop.training.metrics import match_shape
@@ -94,14 +109,13 @@ def _named(name: str, config: TrainingConfig, class_weight: list[float] | None) 
             options["weight"] = _constant(class_weight)
         if name in _SHAPED_TARGETS:
             target = match_shape(target.cast("float32"), output)
-            is_binary = name == "binary_cross_entropy_with_logits"
-            if is_binary and class_weight is not None and len(class_weight) == 2:
+            if "class_weight" in uses and class_weight is not None:
                 options["pos_weight"] = _constant([class_weight[1] / class_weight[0]])
         if weight is None:
             return function(output, target, **options)
         return _weighted(function(output, target, reduction="none", **options), weight)
 
-    return Loss(name, link, call)
+    return Loss(name, link, call, uses)
 
 
 def _constant(values: list[float]) -> Tensor:
@@ -139,28 +153,40 @@ def _weighted(per_element: Tensor, weight: Tensor) -> Any:
     return with_parts(total / denominator, total, denominator)
 
 
-def resolve_loss(
-    config: TrainingConfig,
-    target_kind: str,
-    output: Any,
-    class_weight: list[float] | None,
-) -> Loss:
+def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
     """The loss of a run, given the traced output.
 
     Parameters
     ----------
     config : TrainingConfig
-    target_kind : {"class", "multilabel", "float", "none"}
+    data : DataModule
+        Its targets and classes count.
     output : Tensor or structure of them
         The forward pass's result.
-    class_weight : list of float or None
-        One per class, resolved.
 
     Raises
     ------
     ConfigError
-        When "auto" has no rule for the targets, or the name is unknown.
+        When "auto" has no rule for the targets, the name is unknown, or the loss does not take the
+        configuration's class_weight or label_smoothing.
     """
+    class_weight = class_weights(config, data, output)
+    found = _resolve(config, data.target_kind, output, class_weight)
+    for field, given in (
+        ("class_weight", config.class_weight is not None),
+        ("label_smoothing", bool(config.label_smoothing)),
+    ):
+        if given and field not in found.uses:
+            raise ConfigError(
+                f"{field}: the loss {found.name} does not take it, got {getattr(config, field)!r}; "
+                "use loss='cross_entropy', or leave it out and let the loss have its own"
+            )
+    return found
+
+
+def _resolve(
+    config: TrainingConfig, target_kind: str, output: Any, class_weight: list[float] | None
+) -> Loss:
     loss = config.loss
     if isinstance(loss, str) and loss != "auto":
         if loss not in LOSSES and loss not in LOSSES.values():
@@ -212,7 +238,7 @@ def _summed(
     losses: Mapping[str, Any], config: TrainingConfig, class_weight: list[float] | None
 ) -> Loss:
     parts = {
-        name: resolve_loss(config.replace(loss=loss), "float", None, class_weight)
+        name: _resolve(config.replace(loss=loss), "float", None, class_weight)
         for name, loss in losses.items()
     }
 
@@ -220,7 +246,95 @@ def _summed(
         return {name: part(output, target, weight) for name, part in parts.items()}
 
     links = [part.link for part in parts.values() if part.link]
-    return Loss(" + ".join(parts), links[0] if links else None, call)
+    uses = {field for part in parts.values() for field in part.uses}
+    return Loss(" + ".join(parts), links[0] if links else None, call, uses)
+
+
+# An output made by this op is no logit any more; a loss of that link makes it one once more.
+_LAST_OPS = {
+    "softmax": ("softmax", "probabilities where it needs logits"),
+    "sigmoid": ("sigmoid", "probabilities where it needs logits"),
+    "exp": ("softmax", "probabilities where it needs their logarithms"),
+}
+
+
+def doubt_of_link(loss: Loss, output: Any) -> str:
+    """Says that the model ends in the softmax that the loss has built in, and where; else "".
+
+    Such a model trains, slowly and to a worse end, and nothing else tells. log_softmax before
+    cross-entropy changes nothing (it is idempotent) and passes.
+    """
+    if loss.link is None:
+        return ""
+    last = _one_tensor(output, loss.name)
+    op, what = _LAST_OPS[loss.link]
+    made_by = {value: node for node in last.trace.graph.nodes() for value in node["outputs"]}
+    node = made_by.get(last.id)
+    while node is not None and node["op"] in ("reshape", "permute", "cast"):
+        node = made_by.get(node["inputs"][0])
+    if node is None or node["op"] != op:
+        return ""
+    where = f"{node['scope']}, " if node["scope"] else ""
+    fix = "end it in log_softmax" if loss.link == "exp" else f"leave the {op} out"
+    return (
+        f"the model ends in {where}{op}, which gives the loss {loss.name} {what}; {fix} "
+        "(predict(..., proba=True) gives probabilities)"
+    )
+
+
+# ---- class weights
+
+
+def class_weights(config: TrainingConfig, data: DataModule, output: Any) -> list[float] | None:
+    """The configuration's class weights, one per class that the output tells apart.
+
+    "balanced" is N / (K count) of the N training rows, which are of K classes; a class without
+    rows has weight 1, as have those that a dict leaves out.
+
+    Raises
+    ------
+    ConfigError
+        If the targets are no classes, a class is unknown, or there is not one weight per output.
+    """
+    wanted = config.class_weight
+    if wanted is None:
+        return None
+    if data.n_classes is None:
+        raise ConfigError(
+            f"class_weight: needs class targets, got {data.target_kind} targets; leave it out"
+        )
+    n = count_outputs(output) or data.n_classes
+    if wanted == "balanced":
+        counts = (data.class_counts() + [0] * n)[:n]
+        total, present = sum(counts), sum(count > 0 for count in counts)
+        return [total / (present * count) if count else 1.0 for count in counts]
+    if isinstance(wanted, Mapping):
+        names = {name: i for i, name in enumerate(data.classes or range(n))}
+        weights = [1.0] * n
+        for key, weight in wanted.items():
+            if key not in names:
+                raise ConfigError(
+                    f"class_weight: classes are {', '.join(map(str, names))}, got {key!r}"
+                )
+            weights[names[key]] = float(weight)
+        return weights
+    weights = [float(w) for w in wanted]
+    if len(weights) != n:
+        raise ConfigError(
+            f"class_weight: must have {n} weights, one for each class that the model tells apart, "
+            f"got {len(weights)}"
+        )
+    return weights
+
+
+def count_outputs(output: Any) -> int | None:
+    """How many classes a traced output tells apart: 2 of one logit; None where that is unknown."""
+    from hotloop.training.runtime import flatten
+
+    shape = flatten(output)[0][0].shape
+    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
+        return 2
+    return int(shape[1]) if len(shape) > 1 else None
 
 
 def check_scalar(loss: Any, what: str) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
 from hotloop.errors import ConfigError, DeviceError, TraceError
-from hotloop.graph.trace import Trace, trace_twice
+from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.layout import Layout
+from hotloop.training.fitted import fitted_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,6 +163,15 @@ class Runtime:
         For values that were not drawn yet, and for dropout.
     config : TrainingConfig, optional
         Its freeze and unfreeze count.
+    trains : bool
+        Whether named numbers (``hl.scalar``) move with the steps, by ``write_tables``; else they
+        are constants: what training left them at.
+
+    Attributes
+    ----------
+    numbers : dict
+        Name to schedule of the numbers in the control block, in its order: "lr", then those that
+        the model's first trace used.
     """
 
     def __init__(
@@ -171,6 +181,7 @@ class Runtime:
         *,
         seed: int = 42,
         config: TrainingConfig | None = None,
+        trains: bool = False,
     ) -> None:
         self.model = model
         self.device = device
@@ -179,6 +190,10 @@ class Runtime:
         freeze, unfreeze = (config.freeze, config.unfreeze) if config else (None, None)
         self.layout = Layout(model, freeze=freeze, unfreeze=unfreeze)
         self._versions: tuple[int, ...] = ()
+        self._trains = trains
+        self.numbers: dict[str, Any] = {"lr": None}
+        self._has_numbers = False
+        self._tables: npt.NDArray[np.float64] | None = None
 
     @property
     def n_trainable(self) -> int:
@@ -210,16 +225,69 @@ class Runtime:
 
     def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[_core.Graph, Any]:
         """Records ``build(trace)`` twice and compares; the graph and what build returned."""
+        used: dict[str, Any] = {}
 
         def record() -> tuple[_core.Graph, Any]:
             graph = _core.Graph()
-            graph.scalar("lr")  # number 0 of the control block, by which its log knows the rate
-            trace = Trace(graph, self.layout.leaf_for, training=training, seed=self.seed)
+            for name in self.numbers:  # "lr" is number 0, by which the log knows the rate
+                graph.scalar(name)
+            # A plan made between steps is for now; one made before the first step is for all.
+            is_for_now = not self._trains or (self._tables is not None and not training)
+            fixed = self.last_numbers() if is_for_now else None
+            trace = Trace(
+                graph, self.layout.leaf_for, training=training, seed=self.seed, numbers=fixed
+            )
             with trace:
                 made = build(trace)
+            used.update(trace.scalars)
             return graph, made
 
-        return trace_twice(record)
+        result = trace_twice(record)
+        if self._trains:
+            self._note_numbers(used, training=training)
+        return result
+
+    # ---- named numbers
+
+    def _note_numbers(self, used: dict[str, Any], *, training: bool) -> None:
+        if training and not self._has_numbers:
+            self.numbers.update(used)
+            self._has_numbers = True
+        for name in used:
+            if name not in self.numbers:
+                raise TraceError(
+                    "scalar: numbers must be those that a full training batch uses, got "
+                    f"{name!r} in another trace"
+                )
+
+    def write_tables(self, rates: npt.NDArray[np.float64]) -> None:
+        """The learning rate and the other numbers at each applied step, for the plans to read.
+
+        Parameters
+        ----------
+        rates : float64 array (T,)
+            The learning rate; T: applied steps of the training.
+        """
+        import numpy as np
+
+        steps = range(max(len(rates), 1))
+        rows = [
+            [value_at(name, schedule, step) for step in steps]
+            for name, schedule in self.numbers.items()
+            if name != "lr"
+        ]
+        self._tables = np.array([rates if len(rates) else [0.0], *rows], np.float64)
+        self.session.write("table", self._tables)
+
+    def last_numbers(self) -> dict[str, float]:
+        """Values of the named numbers, the rate apart, at the last applied step."""
+        if self._tables is None:
+            known = fitted_of(self.model)
+            return known.numbers if known is not None else {}
+        step = max(int(self.session.control()["applied"]) - 1, 0)
+        at = min(step, self._tables.shape[1] - 1)
+        rows = zip(self.numbers, self._tables)
+        return {name: float(row[at]) for name, row in rows if name != "lr"}
 
     def plan(self, graph: _core.Graph, *, k: int = 1) -> _core.Plan:
         """A plan of the graph in this session."""

@@ -62,8 +62,6 @@ class Stepper:
     """See :func:`stepper`. Weights live in the plan's memory; ``sync`` writes them to the model."""
 
     def __init__(self, model: Module, config: TrainingConfig, data: Any) -> None:
-        import numpy as np
-
         self.model = model
         self.config = config
         self._data = data
@@ -73,6 +71,7 @@ class Stepper:
             open_device(config.accelerator, config.precision),
             seed=config.seed,
             config=config,
+            trains=True,
         )
         self._steps = Steps(self._runtime, data, config.replace(accumulate_grad_batches=1))
         self._plans: dict[int, tuple[_core.Plan, dict[str, npt.NDArray[Any]]]] = {}
@@ -81,8 +80,7 @@ class Stepper:
         self._total = max(counts.total, 1)
         self._plan(groups[0][0])
         self._runtime.upload()
-        table = lr_table(config, self._total, counts.per_epoch) * config.lr
-        self._runtime.session.write("table", np.asarray(table))
+        self._runtime.write_tables(lr_table(config, self._total, counts.per_epoch) * config.lr)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
 
@@ -177,7 +175,7 @@ class Stepper:
         With them goes what the data taught, as after ``train``: class names, standardisation.
         """
         self._runtime.download()
-        remember(self.model, self._data, self._steps.loss)
+        remember(self.model, self._data, self._steps.loss, self._runtime.last_numbers())
         return self.model
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.loss_parts import loss_terms
-from hotloop.training.losses import Loss, check_scalar, resolve_loss
+from hotloop.training.losses import Loss, check_scalar, count_outputs, doubt_of_link, resolve_loss
 from hotloop.training.metrics import (
     Metric,
     PythonMetric,
@@ -51,6 +51,8 @@ class Steps:
         Parameters that the loss does not reach, after ``train_graph``.
     n_outputs : int or None
         Classes that the outputs tell apart, where the loss is cross-entropy: 2 of a single logit.
+    doubt : str
+        What is probably wrong with the loss, after the first trace; empty: nothing.
     """
 
     def __init__(
@@ -68,10 +70,15 @@ class Steps:
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
         self.n_outputs: int | None = None
+        self.doubt = ""
         self._transforms = data.transforms if transforms is None else transforms
-        self._class_weight = _class_weights(config, data)
         self._user_step = getattr(runtime.model, "training_step", None)
-        for field, given in (("loss", config.loss != "auto"), ("metrics", bool(config.metrics))):
+        for field, given in (
+            ("loss", config.loss != "auto"),
+            ("metrics", bool(config.metrics)),
+            ("class_weight", config.class_weight is not None),
+            ("label_smoothing", bool(config.label_smoothing)),
+        ):
             if given and self._user_step is not None:
                 raise ConfigError(
                     f"{field}: the model's training_step makes the losses and returns no output, "
@@ -92,16 +99,12 @@ class Steps:
             output = call_model(self.runtime.model, batch["x"])
             check_output(self.runtime.model, output)
             if self.loss is None:
-                self.loss = resolve_loss(
-                    self.config, self.data.target_kind, output, self._class_weight
-                )
+                self.loss = resolve_loss(self.config, self.data, output)
+                self.doubt = doubt_of_link(self.loss, output)
                 if self.config.loss == "auto":
                     check_metrics(self.metrics, self.data.target_kind)
-            logits = flatten(output)[0][0]
-            if self.loss.link == "softmax" and logits.ndim == 2:
-                self.n_outputs = logits.shape[1]
-            elif self.loss.link == "sigmoid" and logits.numel() == logits.shape[0]:
-                self.n_outputs = 2
+            if self.loss.link is not None:
+                self.n_outputs = count_outputs(output)
             made = self.loss(output, batch.get("y"), batch.get("weight"))
         what = "training_step" if self._user_step is not None else "loss"
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
@@ -181,7 +184,7 @@ class Steps:
             "clip_value": 0.0 if by_norm else clip,
             "ema": None if ema is None else getattr(ema, "decay", 0.999),
             "ema_ramp": False,
-            "table": (len(graph.scalar_names()), max(total_steps, 1)),
+            "table": (len(self.runtime.numbers), max(total_steps, 1)),
         }
 
     def _segments(self) -> list[tuple[int, int, float, float]]:
@@ -326,33 +329,3 @@ def _optimizer_op(optimizer: Any) -> tuple[str, dict[str, Any]]:
         }
     beta1, beta2 = optimizer.betas
     return "lion", {"beta1": beta1, "beta2": beta2}
-
-
-def _class_weights(config: TrainingConfig, data: DataModule) -> list[float] | None:
-    """One weight per class: given, by name, or N / (K count) of the training rows."""
-    wanted = config.class_weight
-    if wanted is None:
-        return None
-    if data.n_classes is None:
-        raise ConfigError(
-            f"class_weight: needs class targets, got {data.target_kind} targets; leave it out"
-        )
-    n = data.n_classes
-    if wanted == "balanced":
-        counts = data.class_counts()
-        total = sum(counts)
-        return [total / (n * count) if count else 0.0 for count in counts]
-    if isinstance(wanted, Mapping):
-        names = {name: i for i, name in enumerate(data.classes or range(n))}
-        weights = [1.0] * n
-        for key, weight in wanted.items():
-            if key not in names:
-                raise ConfigError(
-                    f"class_weight: classes are {', '.join(map(str, names))}, got {key!r}"
-                )
-            weights[names[key]] = float(weight)
-        return weights
-    weights = [float(w) for w in wanted]
-    if len(weights) != n:
-        raise ConfigError(f"class_weight: must have {n} weights, one a class, got {len(weights)}")
-    return weights

@@ -1,0 +1,131 @@
+"""Settings of the loss: class weights over the model's outputs, and what a loss does not take."""
+
+import re
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from hotloop.nn import functional as F
+from train.recipes import classes, mlp, quiet
+
+X, Y = classes()  # classes 0, 1, 2
+
+
+def loss_of_first_epoch(model, y, **fields) -> float:
+    config = quiet(max_epochs=1, lr=1e-9, **fields)
+    return hl.train(model, hl.DataModule.from_arrays(X, y, batch_size=90), config).history["loss"][
+        0
+    ]
+
+
+def weighted(model, y, weights) -> float:
+    logits = hl.predict(model, X).astype(np.float64)
+    logits -= np.log(np.exp(logits).sum(1, keepdims=True))
+    rows = np.asarray(weights)[y]
+    return float(-(rows * logits[np.arange(len(y)), y]).sum() / rows.sum())
+
+
+@pytest.mark.parametrize("n_outputs", [3, 5])
+def test_balanced_weights_cover_the_outputs(n_outputs: int) -> None:
+    """As scikit-learn: N / (K count) of the K classes that occur; others never count."""
+    y = np.where(Y == 1, 2, Y)  # 0 and 2 occur
+    counts = np.bincount(y, minlength=n_outputs)
+    weights = [90 / (2 * n) if n else 1.0 for n in counts]
+    model = mlp(c=n_outputs)
+    got = loss_of_first_epoch(model, y, class_weight="balanced")
+    assert got == pytest.approx(weighted(model, y, weights), rel=1e-5)
+
+
+def test_a_class_of_validation_alone_counts_there() -> None:
+    data = hl.DataModule.from_arrays(X[Y < 2], Y[Y < 2], val=(X[Y == 2], Y[Y == 2]))
+    result = hl.train(mlp(), data, quiet(max_epochs=1, class_weight="balanced"))
+    assert result.history["val_loss"][0] > 0.1
+
+
+def test_weights_by_name_and_by_list_cover_the_outputs() -> None:
+    model = mlp(c=4)
+    got = loss_of_first_epoch(model, Y, class_weight={1: 3.0, 3: 9.0})
+    assert got == pytest.approx(weighted(model, Y, [1, 3, 1, 9]), rel=1e-5)
+    got = loss_of_first_epoch(model, Y, class_weight=[1, 2, 3, 4])
+    assert got == pytest.approx(weighted(model, Y, [1, 2, 3, 4]), rel=1e-5)
+    with pytest.raises(hl.ConfigError, match=r"must have 4 weights, one for each class .* got 3"):
+        loss_of_first_epoch(model, Y, class_weight=[1, 2, 3])
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 3)
+
+    def training_step(self, batch):
+        return F.cross_entropy(self.body(batch["x"]), batch["y"])
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        ("multi_margin", None),
+        (nn.CrossEntropyLoss(), "CrossEntropyLoss"),
+        (F.cross_entropy, "cross_e"),
+    ],
+)
+def test_what_a_loss_does_not_take_is_refused(loss, name) -> None:
+    if name is None:
+        loss_of_first_epoch(mlp(), Y, loss=loss, class_weight="balanced")
+    else:
+        with pytest.raises(hl.ConfigError, match=f"class_weight: the loss {name}"):
+            loss_of_first_epoch(mlp(), Y, loss=loss, class_weight="balanced")
+    with pytest.raises(hl.ConfigError, match=r"label_smoothing: the loss .* does not take it"):
+        loss_of_first_epoch(mlp(), Y, loss=loss, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("fields", [{"class_weight": "balanced"}, {"label_smoothing": 0.1}])
+def test_a_training_step_of_ones_own_has_its_own(fields) -> None:
+    with pytest.raises(hl.ConfigError, match="training_step makes the losses"):
+        hl.train(Own(), (X, Y), quiet(**fields))
+
+
+# ---------------------------------------------------------------------------- links made twice
+
+
+class InForward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return F.softmax(self.body(x), dim=1)
+
+
+def net(n: int, last: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, n), last)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "fields", "words"),
+    [
+        (
+            net(3, nn.Softmax(dim=1)),
+            Y,
+            {},
+            "ends in 1, softmax, .* cross_entropy .* leave the soft",
+        ),
+        (InForward(), Y, {}, "ends in softmax, which gives the loss cross_entropy probabilities"),
+        (net(1, nn.Sigmoid()), Y % 2, {}, "ends in 1, sigmoid, .*binary.* leave the sigmoid out"),
+        (net(3, nn.Softmax(1)), Y, {"loss": nn.CrossEntropyLoss()}, "the loss CrossEntropyLoss"),
+        (net(3, nn.Softmax(1)), Y, {"loss": "nll"}, "logarithms; end it in log_softmax"),
+        (net(3, nn.LogSoftmax(1)), Y, {"loss": "nll"}, None),
+        (net(3, nn.LogSoftmax(1)), Y, {}, None),  # idempotent: nothing is wrong with it
+        (net(3, nn.Softmax(1)), X[:, :3], {}, None),
+        (mlp(), Y, {}, None),
+    ],
+)
+def test_a_link_before_its_loss_is_warned_of_once(model, y, fields, words, capfd) -> None:
+    hl.train(model, (X, y), quiet(max_epochs=2, **fields))
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    if words is None:
+        assert not warnings
+    else:
+        assert len(warnings) == 1
+        assert re.search(words, warnings[0]), warnings
