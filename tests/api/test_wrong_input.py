@@ -451,16 +451,83 @@ def test_calls_of_a_model(good: dict[str, bytes]) -> None:
 def test_an_id_beyond_an_embedding(good: dict[str, bytes]) -> None:
     ids = with_value(np.arange(48).reshape(48, 1) % 10, (17, 0), 12)
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4, 3))
-    text = "0: index_select: index out of range, must be at least 0 and below 10, got 12"
-    for call in (
-        lambda: train(model, (ids, Y)),
-        lambda: hl.predict(model, ids),
-        lambda: model(ids),
-        lambda: train(model, (ids - 13, Y)),
+    named = r"X: ids must be .* below 10, .*Embedding '0' has, got 12 in row 17, column 0; renumber"
+    met = "0: index_select: index out of range, must be at least 0 and below 10, got 12"
+    below = "X: ids must .* got -13 in row 0, column 0"
+    own = hl.DataModule.from_arrays(ids % 10, Y, val=(ids, Y))
+    for call, text in (
+        (lambda: train(model, (ids, Y)), named),
+        (lambda: train(model, (ids - 13, Y)), below),
+        (lambda: train(model, own), "val " + named),
+        (lambda: hl.evaluate(model, (ids, Y)), named),
+        (lambda: hl.predict(model, ids, batch_size=5), f"predict: row 17: {met}"),
+        (lambda: model(ids), met),
     ):
-        found = text if "- 13" not in str(call.__code__.co_consts) else "got -"
-        refused(good, hl.DataError, found.replace("got 12", "got"), call, model, ids)
+        refused(good, hl.DataError, text, call, model, ids)
     assert hl.predict(model, ids % 10).shape == (48, 3)  # the same plan, the next batch
+
+
+class Lookup(nn.Module):
+    """A table of 10 rows and a way from x to its index."""
+
+    def __init__(self, index: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("offsets", np.array([0, 5]))
+        self.index = index
+
+    def forward(self, x: Any) -> Any:
+        found = self.table(self.index(self, x)).reshape(-1, 2, 4)
+        return self.head(found.sum(1))
+
+
+def second_twice(self: Any, x: Any) -> Any:
+    return hl.stack([x[:, 1], x[:, 1]], 1)
+
+
+def transposed(self: Any, x: Any) -> Any:
+    return x.transpose(0, 1)
+
+
+def offset(self: Any, x: Any) -> Any:
+    return x + self.offsets
+
+
+def from_floats(self: Any, x: Any) -> Any:
+    return (x * 1.0).long()
+
+
+def wrapped(self: Any, x: Any) -> Any:
+    return hl.where(x < 0, x + 10, x)
+
+
+@pytest.mark.parametrize(
+    ("index", "at", "value", "said"),
+    [
+        (lambda self, x: x, (901, 1), 10, "X: .* got 10 in row 901, column 1"),
+        (second_twice, (901, 1), 99, "X: .* got 99 in row 901, column 1"),
+        (second_twice, (901, 0), 99, None),  # no lookup sees it
+        (transposed, (77, 0), -2, "X: .* got -2 in row 77, column 0"),
+        (offset, (500, 1), 5, "X: .* got 10 in row 500;"),
+        (offset, (500, 0), 9, None),
+        (from_floats, (999, 0), 40, "X: .* got 40 in row 999, column 0"),
+        (wrapped, (3, 1), -10, None),
+        (wrapped, (3, 1), -11, "X: .* got -1 in row 3;"),
+    ],
+)
+def test_ids_are_named_by_the_row_of_the_data(
+    index: Any, at: tuple[int, int], value: int, said: str | None, good: dict[str, bytes]
+) -> None:
+    X = with_value(np.arange(2000).reshape(1000, 2) % 5, at, value)
+    if index is from_floats:
+        X = X.astype(np.float32)
+    data = hl.DataModule.from_arrays(X, np.arange(1000) % 3, val=[3, *range(898, 905)])
+    model = Lookup(index)
+    if said is None:
+        assert train(model, data, max_epochs=1).stop_reason == "completed"
+    else:
+        refused(good, hl.DataError, said, lambda: train(model, data), model, X)
 
 
 def test_two_threads(good: dict[str, bytes]) -> None:

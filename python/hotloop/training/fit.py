@@ -18,6 +18,7 @@ from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
+from hotloop.training.lookups import check_lookups
 from hotloop.training.progress import (
     Progress,
     format_bytes,
@@ -220,6 +221,7 @@ class Run:
         self._bad_rounds = 0
         self._val_sums = Sums("val")
         self.train_plans: list[tuple[_core.Plan, int, int]] = []
+        self._traced: list[tuple[_core.Graph, Split, int]] = []
         self._predicted = 0
 
     def stop(self, reason: str = "interrupted") -> None:
@@ -251,6 +253,8 @@ class Run:
         self._check_monitors()
         self._check_labels()
         self.runtime.upload()
+        for traced in self._traced:
+            check_lookups(self.runtime, *traced)
         rates = lr_table(config, total, self._counts.per_epoch) * config.lr
         self.runtime.write_tables(rates)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
@@ -304,6 +308,7 @@ class Run:
         self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
+            self._traced += [(graph, split, size)] if not self._traced else []
             k = self.config.accumulate_grad_batches
             self.train_plans.append((self._attach(graph, split, feed, k), size, count))
         if self.steps.doubt:
@@ -322,6 +327,7 @@ class Run:
         self._val_feeds = self.data.feeds(name, groups, training=False)
         for (size, count), feed in zip(groups, self._val_feeds, strict=True):
             graph = self.steps.eval_graph(split, size, self._val_sums)
+            self._traced += [(graph, split, size)] if not self._val_plans else []
             self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
 
     def _check_monitors(self) -> None:

@@ -248,7 +248,11 @@ def predict(
         runner = model.runner if hasattr(model, "runner") else _predictor(model)
         for begin in range(0, max(n, 1), size):
             batch = [a[begin : begin + size] for a in arrays]
-            made = runner.run(batch, spec, outputs, fitted=True)
+            try:
+                made = runner.run(batch, spec, outputs, fitted=True)
+            except DataError:
+                _find_bad_row(runner, batch, spec, outputs, begin)
+                raise
             leaves, out_spec = flatten(made)
             parts.append(leaves)
     joined = [np.concatenate(column) if np.ndim(column[0]) else column[0] for column in zip(*parts)]
@@ -256,6 +260,21 @@ def predict(
     if outputs is None and (proba or labels):
         return _as_labels(result, fitted, proba=proba, labels=labels)
     return result
+
+
+def _find_bad_row(
+    runner: Any, batch: list[Array], spec: Any, outputs: str | None, first: int
+) -> None:
+    """Runs a batch that was refused again with each of its rows alone, to name the row."""
+    import numpy as np
+
+    for i in range(len(batch[0])):
+        alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
+        try:
+            runner.run(alone, spec, outputs, fitted=True)
+        except DataError as error:
+            what = str(error).partition(" at position ")[0]
+            raise DataError(f"predict: row {first + i}: {what}") from None
 
 
 def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
@@ -385,6 +404,7 @@ def evaluate(
     """
     from hotloop.data.module import DataModule, as_datamodule
     from hotloop.training.config import TrainingConfig
+    from hotloop.training.lookups import check_lookups
     from hotloop.training.runtime import Sums
     from hotloop.training.steps import Steps
 
@@ -410,14 +430,18 @@ def evaluate(
         steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
         sums = Sums("eval")
         groups = data.batches(split, training=False, merge_tail=False)
-        plans = []
+        plans: list[tuple[_core.Plan, int]] = []
+        traced: Any = None
         for (size, count), feed in zip(groups, data.feeds(split, groups, training=False)):
-            plan = runtime.plan(steps.eval_graph(part, size, sums))
+            graph = steps.eval_graph(part, size, sums)
+            traced = traced or (graph, part, size)
+            plan = runtime.plan(graph)
             for i, field in enumerate(part.fields):
                 plan.source(i, field.array)
             plan.feed(feed)
             plans.append((plan, count))
         runtime.upload()
+        check_lookups(runtime, *traced)
         outputs = run_plans(plans, collect=steps.has_functions)
         values = steps.values(sums.read(runtime.session))
     return values | steps.function_values(split, outputs)
