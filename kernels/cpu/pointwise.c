@@ -84,24 +84,40 @@ static void load_operand(const pw_run *run, const pw_step *step, int64_t start, 
 
 /* ---- one chunk ---- */
 
+/* What is left of a chunk after its whole groups, step by step. */
+static void run_tail(const pw_run *run, const pw_item *item, int64_t done, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    void *at[PW_VALUES];
+    for (int s = item->first; s <= item->last; s++) {
+        const pw_step *step = &plan->step[s];
+        if (step->span != PW_EACH || step->op == HL_PW_LOAD) continue;
+        const uint8_t operand[] = {step->a, step->b, step->c};
+        for (int k = 0; k < 3; k++)
+            at[operand[k]] = (float *)run->at[operand[k]] + (step->scalar >> k & 1 ? 0 : done);
+        at[s] = (float *)run->at[s] + done;
+        run->run(step, at, n - done, &run->random);
+    }
+}
+
 /* Runs the steps of one span; start is the flat index of the first element (in a unit for COLS). */
 static void run_steps(pw_run *run, pw_span span, int64_t start, int64_t n)
 {
     const pw_plan *plan = run->plan;
     run->random.begin = start;
-    for (int s = 0; s < plan->n_steps; s++) {
-        const pw_step *step = &plan->step[s];
-        if (step->span != span) continue;
-        if (step->is_placed) {
-            const unsigned char *src = run->args[step->in];
-            run->at[s] = (void *)(uintptr_t)(src + (size_t)start * plan->element_bytes);
-            continue;
-        }
-        if (plan->value[s].place == PW_OUTPUT) {
-            unsigned char *dst = run->args[plan->n_in + plan->value[s].index];
-            run->at[s] = dst + (size_t)start * plan->element_bytes;
-        }
-        if (step->op == HL_PW_LOAD) {
+    for (int m = plan->moving_begin[span]; m < plan->moving_begin[span + 1]; m++) {
+        int s = plan->moving[m];
+        const pw_value *value = &plan->value[s];
+        int arg = value->place == PW_OUTPUT ? plan->n_in + value->index : value->index;
+        run->at[s] = (unsigned char *)run->args[arg] + (size_t)start * plan->element_bytes;
+    }
+    for (int t = plan->item_begin[span]; t < plan->item_begin[span + 1]; t++) {
+        const pw_item *item = &plan->item[t];
+        const pw_step *step = &plan->step[item->first];
+        if (item->link >= 0) {
+            int64_t done = HL_ISA_NAME(hl_pw_run_chain)(&plan->link[item->link], run->at, n);
+            if (done < n) run_tail(run, item, done, n);
+        } else if (step->op == HL_PW_LOAD) {
             load_operand(run, step, start, n);
         } else {
             run->run(step, run->at, n, &run->random);

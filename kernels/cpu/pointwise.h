@@ -38,6 +38,25 @@ typedef struct pw_random {
     int64_t begin; /* flat index of the chunk's first element */
 } pw_random;
 
+/* Steps that pass their result on in registers, PW_GROUP vectors at a time: each link is a function
+ * that ends in a call of the next one, with the group as its arguments. */
+enum { PW_GROUP = 8, PW_LINKS = 3 * PW_VALUES };
+typedef struct pw_link pw_link;
+typedef void (*pw_link_fn)(hl_v v0, hl_v v1, hl_v v2, hl_v v3, hl_v v4, hl_v v5, hl_v v6, hl_v v7,
+                           const pw_link *link, void *const *at, int64_t i);
+struct pw_link {
+    pw_link_fn fn;
+    uint8_t other[2]; /* operands from memory, or where to store */
+    uint8_t scalar;   /* bit i: other i is one number */
+};
+
+typedef enum pw_link_end { PW_LINK_LOAD, PW_LINK_STORE, PW_LINK_RETURN } pw_link_end;
+pw_link_fn HL_ISA_NAME(hl_pw_link_end)(pw_link_end end);
+/* The link of a micro-op that finds operand `position` in the registers; NULL when it has none. */
+pw_link_fn HL_ISA_NAME(hl_pw_link_find)(int op, int position);
+/* Runs the chain on whole groups of [0, n); returns the elements done. */
+int64_t HL_ISA_NAME(hl_pw_run_chain)(const pw_link *link, void *const *at, int64_t n);
+
 /* dst[0, n) of a step that is not LOAD. Buffers may equal each other, never overlap otherwise;
  * exactly n elements are written. */
 typedef void (*pw_run_fn)(const pw_step *step, void *const *at, int64_t n, const pw_random *random);

@@ -1,9 +1,14 @@
-/* Micro-ops on a chunk of fp32: one flat vector loop each.
+/* Micro-ops on a chunk of fp32: one flat vector loop each, and the cheap ones as links of a chain.
  *
  * The functions below take one vector to one vector and are inlined into a driver per arity; a
  * call per chunk is the whole cost of interpretation. A scalar operand is held in a register
- * instead of a buffer. Rejected: all loops in one function under a switch; the compiler then keeps
- * addresses and even vectors of every loop on the stack, at three times the cost. */
+ * instead of a buffer. Cheap micro-ops cost less than the loads and stores around them: in a chain
+ * they pass eight vectors on as arguments of a call in tail position, a jump, so that only a
+ * chain's ends touch memory.
+ *
+ * Rejected: all loops in one function under a switch (the compiler then keeps addresses and even
+ * vectors of every loop on the stack, at three times the cost), loops for pairs of micro-ops (many
+ * functions, and every other result still goes through memory). */
 #include <math.h>
 
 #include "base/half.h"
@@ -254,6 +259,9 @@ static void run_spread(const pw_step *step, void *const *at, int64_t n, const pw
 UNARY_STEPS(UNARY)
 BINARY_STEPS(BINARY)
 TERNARY_STEPS(TERNARY)
+#undef UNARY
+#undef BINARY
+#undef TERNARY
 
 #define ENTRY(OP, fn) [HL_PW_##OP] = run_##OP,
 static const pw_run_fn RUN[PW_SPREAD + 1] = {
@@ -268,4 +276,119 @@ void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random)
 {
     RUN[step->op](step, at, n, random);
+}
+
+/* ---- chains ---- */
+
+#define GROUP                                                                                      \
+    hl_v v0, hl_v v1, hl_v v2, hl_v v3, hl_v v4, hl_v v5, hl_v v6, hl_v v7, const pw_link *link,   \
+        void *const *at, int64_t i
+#define EACH(X) X(v0, 0) X(v1, 1) X(v2, 2) X(v3, 3) X(v4, 4) X(v5, 5) X(v6, 6) X(v7, 7)
+#define NEXT    link[1].fn(v0, v1, v2, v3, v4, v5, v6, v7, link + 1, at, i)
+
+static void link_load(GROUP)
+{
+    const float *src = (const float *)at[link->other[0]] + i;
+#define LOAD(v, j) v = hl_v_load(src + j * HL_VL);
+    EACH(LOAD)
+#undef LOAD
+    NEXT;
+}
+static void link_store(GROUP)
+{
+    float *dst = (float *)at[link->other[0]] + i;
+#define STORE(v, j) hl_v_store(dst + j * HL_VL, v);
+    EACH(STORE)
+#undef STORE
+    NEXT;
+}
+static void link_return(GROUP)
+{
+    (void)v0, (void)v1, (void)v2, (void)v3, (void)v4, (void)v5, (void)v6, (void)v7;
+    (void)link, (void)at, (void)i;
+}
+
+#define UNARY(v, j) v = fn(v);
+#define UNARY_LINK(OP, op_fn)                                                                      \
+    static void link_##OP(GROUP)                                                                   \
+    {                                                                                              \
+        const unary_fn fn = op_fn;                                                                 \
+        EACH(UNARY)                                                                                \
+        NEXT;                                                                                      \
+    }
+UNARY_LINK(NEG, hl_v_neg)
+UNARY_LINK(ABS, hl_v_abs)
+UNARY_LINK(RELU, pw_relu)
+UNARY_LINK(SQRT, hl_v_sqrt)
+
+/* The operand in the registers is the first or the second one. */
+#define FIRST_OF_LOAD(v, j)  v = fn(v, hl_v_load(y + j * HL_VL));
+#define FIRST_OF_ONE(v, j)   v = fn(v, one);
+#define SECOND_OF_LOAD(v, j) v = fn(hl_v_load(y + j * HL_VL), v);
+#define SECOND_OF_ONE(v, j)  v = fn(one, v);
+#define BINARY_LINK(OP, op_fn, place)                                                              \
+    static void link_##OP##_##place(GROUP)                                                         \
+    {                                                                                              \
+        const binary_fn fn = op_fn;                                                                \
+        const float *y = at[link->other[0]];                                                       \
+        if (link->scalar) {                                                                        \
+            hl_v one = hl_v_set1(*y);                                                              \
+            EACH(place##_OF_ONE)                                                                   \
+        } else {                                                                                   \
+            y += i;                                                                                \
+            EACH(place##_OF_LOAD)                                                                  \
+        }                                                                                          \
+        NEXT;                                                                                      \
+    }
+/* clang-format off */
+#define BINARY_LINKS(X)                                                                            \
+    X(ADD, hl_v_add) X(SUB, hl_v_sub) X(MUL, hl_v_mul) X(DIV, hl_v_div) X(MAXIMUM, pw_maximum)     \
+    X(MINIMUM, pw_minimum) X(LT, pw_lt) X(LE, pw_le) X(GT, pw_gt) X(GE, pw_ge)
+/* clang-format on */
+#define BOTH_PLACES(OP, fn) BINARY_LINK(OP, fn, FIRST) BINARY_LINK(OP, fn, SECOND)
+BINARY_LINKS(BOTH_PLACES)
+
+HL_SIMD hl_v load_other(const float *at, int scalar, int64_t i)
+{
+    return scalar ? hl_v_set1(*at) : hl_v_load(at + i);
+}
+#define FIRST_OF(v, j)  v = pw_where(v, OTHER(0, j), OTHER(1, j));
+#define SECOND_OF(v, j) v = pw_where(OTHER(0, j), v, OTHER(1, j));
+#define THIRD_OF(v, j)  v = pw_where(OTHER(0, j), OTHER(1, j), v);
+#define OTHER(k, j)     load_other(at[link->other[k]], link->scalar >> k & 1, i + j * HL_VL)
+#define WHERE_LINK(place)                                                                          \
+    static void link_WHERE_##place(GROUP)                                                          \
+    {                                                                                              \
+        EACH(place##_OF)                                                                           \
+        NEXT;                                                                                      \
+    }
+WHERE_LINK(FIRST)
+WHERE_LINK(SECOND)
+WHERE_LINK(THIRD)
+
+pw_link_fn HL_ISA_NAME(hl_pw_link_end)(pw_link_end end)
+{
+    static const pw_link_fn link_of[] = {
+        [PW_LINK_LOAD] = link_load, [PW_LINK_STORE] = link_store, [PW_LINK_RETURN] = link_return};
+    return link_of[end];
+}
+
+#define UNARY_ENTRY(OP)      [HL_PW_##OP] = {link_##OP},
+#define BINARY_ENTRY(OP, fn) [HL_PW_##OP] = {link_##OP##_FIRST, link_##OP##_SECOND},
+pw_link_fn HL_ISA_NAME(hl_pw_link_find)(int op, int position)
+{
+    static const pw_link_fn link_of[HL_PW_COUNT][3] = {
+        BINARY_LINKS(BINARY_ENTRY) UNARY_ENTRY(NEG) UNARY_ENTRY(ABS) UNARY_ENTRY(RELU) UNARY_ENTRY(
+            SQRT)[HL_PW_WHERE] = {link_WHERE_FIRST, link_WHERE_SECOND, link_WHERE_THIRD},
+    };
+    return op < HL_PW_COUNT ? link_of[op][position] : NULL;
+}
+
+int64_t HL_ISA_NAME(hl_pw_run_chain)(const pw_link *link, void *const *at, int64_t n)
+{
+    hl_v v = hl_v_zero();
+    int64_t i = 0;
+    for (; i + PW_GROUP * HL_VL <= n; i += PW_GROUP * HL_VL)
+        link->fn(v, v, v, v, v, v, v, v, link, at, i);
+    return i;
 }

@@ -134,6 +134,24 @@ static int choose_row_dims(const hl_graph *graph, const hl_node *node, const hl_
     return 0;
 }
 
+/* Units in a chunk: what whole groups leave over is done step by step, so the count with the least
+ * time per element. */
+static int64_t choose_units(int64_t unit)
+{
+    static const double per_group = 12, per_vector = 2.5, per_chunk = 12; /* cycles of a step */
+    int64_t best = 1;
+    double least = 0;
+    for (int64_t units = PW_CHUNK / unit; units > 0; units--) {
+        int64_t n = units * unit, left = n % (PW_GROUP * HL_VL);
+        double cycles = per_chunk + per_group * (double)(n / (PW_GROUP * HL_VL)) +
+                        per_vector * (double)hl_cpu_ceil_div(left, HL_VL);
+        if (least > 0 && cycles / (double)n >= least) continue;
+        least = cycles / (double)n;
+        best = units;
+    }
+    return best;
+}
+
 static void choose_unit(pw_plan *plan, int64_t total)
 {
     plan->unit = 1;
@@ -154,7 +172,7 @@ static void choose_unit(pw_plan *plan, int64_t total)
         view->span = view->n_dims == 0 ? PW_ONE : is_cols ? PW_COLS : PW_EACH;
     }
     if (plan->unit <= PW_CHUNK) {
-        plan->chunk = PW_CHUNK / plan->unit * plan->unit;
+        plan->chunk = choose_units(plan->unit) * plan->unit;
     } else {
         int64_t n_pieces = hl_cpu_ceil_div(plan->unit, PW_CHUNK);
         plan->chunk = hl_round_up(hl_cpu_ceil_div(plan->unit, n_pieces), 16);
@@ -172,12 +190,57 @@ static void add_step(pw_plan *plan, const pw_step *step, pw_span span)
     plan->value[s] = (pw_value){.span = (uint8_t)span, .place = PW_BUFFER, .last_use = (int16_t)s};
 }
 
-/* Registers may be written again; from here on every step has a value of its own. */
-static void add_code(pw_plan *plan, const hl_program *program)
+static bool reads_register(const hl_pw_instr *instr, int reg)
 {
-    uint8_t value_of[256] = {0};
+    const uint8_t operand[3] = {instr->a, instr->b, instr->c};
+    for (int k = 0; k < hl_pw_operands((hl_pw_op)instr->op); k++)
+        if (operand[k] == reg) return true;
+    return false;
+}
+
+/* The instruction to follow `last`: the first one that reads its result, so that chains are long,
+ * else the first one that is ready. */
+static int find_next(const hl_program *program, const bool *is_done, const bool *is_written,
+                     int last)
+{
+    int first = -1;
     for (int s = 0; s < program->n_code; s++) {
         const hl_pw_instr *instr = &program->code[s];
+        const uint8_t operand[3] = {instr->a, instr->b, instr->c};
+        bool is_ready = !is_done[s];
+        for (int k = 0; k < hl_pw_operands((hl_pw_op)instr->op); k++)
+            is_ready = is_ready && is_written[operand[k]];
+        if (!is_ready) continue;
+        if (last >= 0 && reads_register(instr, program->code[last].dst)) return s;
+        if (first < 0) first = s;
+    }
+    return first;
+}
+
+/* Leaves first, then one chain after the other. */
+static void order_code(const hl_program *program, uint8_t *order)
+{
+    bool is_done[HL_PROGRAM_CODE] = {false}, is_written[256] = {false};
+    int n = 0, last = -1;
+    for (int s = 0; s < program->n_code; s++) {
+        if (hl_pw_operands((hl_pw_op)program->code[s].op) > 0) continue;
+        is_done[s] = is_written[program->code[s].dst] = true;
+        order[n++] = (uint8_t)s;
+    }
+    while (n < program->n_code) {
+        last = find_next(program, is_done, is_written, last);
+        is_done[last] = is_written[program->code[last].dst] = true;
+        order[n++] = (uint8_t)last;
+    }
+}
+
+/* From here on every step has a value of its own. */
+static void add_code(pw_plan *plan, const hl_program *program)
+{
+    uint8_t value_of[256] = {0}, order[HL_PROGRAM_CODE];
+    order_code(program, order);
+    for (int s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[order[s]];
         const uint8_t reg[3] = {instr->a, instr->b, instr->c};
         pw_step step = {.op = instr->op, .in = instr->in, .number = instr->number};
         step.key = instr->key;
@@ -308,6 +371,104 @@ static size_t assign_buffers(pw_plan *plan)
         if (value->last_use == s) free_list[n_free++] = value->offset;
     }
     return used;
+}
+
+/* ---- what runs ---- */
+
+static int count_uses(const pw_plan *plan, int value)
+{
+    int uses = 0;
+    for (int s = 0; s < plan->n_steps; s++) {
+        const pw_step *step = &plan->step[s];
+        const uint8_t operand[3] = {step->a, step->b, step->c};
+        int n_operands = step->op == PW_SPREAD ? 1 : hl_pw_operands((hl_pw_op)step->op);
+        for (int k = 0; k < n_operands; k++) uses += operand[k] == value;
+    }
+    for (int j = 0; j < plan->n_out; j++) uses += plan->out[j].value == value;
+    return uses;
+}
+
+/* Where the step finds `value` (or, below 0, any whole operand) as its only use of the registers;
+ * -1: it is no link. */
+static int find_position(const pw_step *step, int value)
+{
+    const uint8_t operand[3] = {step->a, step->b, step->c};
+    int found = -1;
+    if (step->op >= HL_PW_COUNT) return -1;
+    for (int k = 0; k < hl_pw_operands((hl_pw_op)step->op); k++) {
+        bool fits = value < 0 ? !(step->scalar >> k & 1) : operand[k] == value;
+        if (!fits || !HL_ISA_NAME(hl_pw_link_find)(step->op, k)) continue;
+        if (value >= 0 && found >= 0) return -1;
+        if (found < 0) found = k;
+    }
+    return found;
+}
+
+static pw_link make_link(const pw_step *step, int position)
+{
+    const uint8_t operand[3] = {step->a, step->b, step->c};
+    pw_link link = {.fn = HL_ISA_NAME(hl_pw_link_find)(step->op, position)};
+    for (int k = 0, n = 0; k < hl_pw_operands((hl_pw_op)step->op); k++) {
+        if (k == position) continue;
+        link.other[n] = operand[k];
+        link.scalar |= (uint8_t)((step->scalar >> k & 1) << n);
+        n++;
+    }
+    return link;
+}
+
+static void add_link(pw_plan *plan, int *n_links, pw_link_end end, int value)
+{
+    plan->link[(*n_links)++] =
+        (pw_link){.fn = HL_ISA_NAME(hl_pw_link_end)(end), .other = {(uint8_t)value}};
+}
+
+/* The chain of `count` steps: a result goes to memory when more than the next link reads it. */
+static void add_chain(pw_plan *plan, const uint8_t *steps, int count, int *n_links)
+{
+    for (int t = 0; t < count; t++) {
+        const pw_step *step = &plan->step[steps[t]];
+        int position = find_position(step, t > 0 ? steps[t - 1] : -1);
+        const uint8_t operand[3] = {step->a, step->b, step->c};
+        if (t == 0) add_link(plan, n_links, PW_LINK_LOAD, operand[position]);
+        plan->link[(*n_links)++] = make_link(step, position);
+        if (t + 1 == count || count_uses(plan, steps[t]) > 1)
+            add_link(plan, n_links, PW_LINK_STORE, steps[t]);
+    }
+    add_link(plan, n_links, PW_LINK_RETURN, 0);
+}
+
+/* How many of the steps, from the first one on, make a chain. */
+static int measure_chain(const pw_plan *plan, const uint8_t *steps, int count)
+{
+    if (plan->kind != PW_F32 || find_position(&plan->step[steps[0]], -1) < 0) return 1;
+    int n = 1;
+    while (n < count && find_position(&plan->step[steps[n]], steps[n - 1]) >= 0) n++;
+    return n;
+}
+
+static void make_items(pw_plan *plan)
+{
+    int n_moving = 0, n_items = 0, n_links = 0;
+    for (int span = 0; span < PW_SPANS; span++) {
+        uint8_t steps[PW_VALUES];
+        int n = 0;
+        plan->moving_begin[span] = (uint8_t)n_moving, plan->item_begin[span] = (uint8_t)n_items;
+        for (int s = 0; s < plan->n_steps; s++) {
+            if (plan->step[s].span != span) continue;
+            if (plan->value[s].place != PW_BUFFER) plan->moving[n_moving++] = (uint8_t)s;
+            if (!plan->step[s].is_placed) steps[n++] = (uint8_t)s;
+        }
+        for (int t = 0, count; t < n; t += count) {
+            count = span == PW_EACH ? measure_chain(plan, steps + t, n - t) : 1;
+            plan->item[n_items++] = (pw_item){.first = steps[t],
+                                              .last = steps[t + count - 1],
+                                              .link = (int16_t)(count > 1 ? n_links : -1)};
+            if (count > 1) add_chain(plan, steps + t, count, &n_links);
+        }
+    }
+    plan->moving_begin[PW_SPANS] = (uint8_t)n_moving;
+    plan->item_begin[PW_SPANS] = (uint8_t)n_items;
 }
 
 /* ---- requirements ---- */
@@ -448,6 +609,7 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     plan->req.deterministic = true;
     plan->req.in_place = total > 0 ? find_in_place(node, plan) : 0;
     plan->req.thread_scratch_bytes = assign_buffers(plan);
+    make_items(plan);
     plan->req.row_cost = estimate_cost(plan) * (double)plan->cols;
     set_partials(plan);
     set_row_masks(graph, node, &program, k, plan);

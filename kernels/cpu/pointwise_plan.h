@@ -16,7 +16,8 @@
 typedef enum pw_span {
     PW_ONE,  /* one number for the whole launch */
     PW_COLS, /* repeats with the unit */
-    PW_EACH
+    PW_EACH,
+    PW_SPANS
 } pw_span;
 
 /* An operand seen from the flat iteration: dims merged where it walks them in step. Strides are in
@@ -50,6 +51,12 @@ typedef struct pw_output {
     size_t partial_bytes; /* of one */
 } pw_output;
 
+/* What runs for a chunk: a step alone, or a chain of consecutive ones of the same span. */
+typedef struct pw_item {
+    uint8_t first, last; /* steps */
+    int16_t link;        /* the chain's first one; -1: none */
+} pw_item;
+
 typedef struct pw_plan {
     pw_kind kind;
     size_t element_bytes; /* of a value */
@@ -66,6 +73,12 @@ typedef struct pw_plan {
     pw_view view[HL_PROGRAM_INS];
     pw_step step[PW_VALUES];
     pw_value value[PW_VALUES];
+    /* By span, [begin[span], begin[span + 1]): the steps whose place in memory moves with the
+     * chunk, and what runs. */
+    uint8_t moving[PW_VALUES], moving_begin[PW_SPANS + 1];
+    pw_item item[PW_VALUES];
+    uint8_t item_begin[PW_SPANS + 1];
+    pw_link link[PW_LINKS];
     pw_output out[HL_PROGRAM_OUTS];
     hl_kernel_req req;
 } pw_plan;
