@@ -1,4 +1,4 @@
-/* Philox4x32-10 on HL_VL counters at once.
+/* Philox4x32-10 on many counters at once.
  *
  * A counter sits in one 64-bit lane per word, because the widening multiply reads the low half of
  * such a lane and writes all of it: a round is two multiplies, two shifts and four xors, and the
@@ -6,7 +6,8 @@
  * every product put back together in each round. */
 #include "kernels/cpu/random.h"
 
-enum { N_WIDE = HL_VL / 2 }; /* counters per vector; two vectors are in flight */
+/* Counters in a vector, and vectors in flight: a round is a chain of six cycles. */
+enum { N_COUNTERS = HL_RANDOM_COUNTERS, N_WIDE = HL_VL / 2, IN_FLIGHT = N_COUNTERS / N_WIDE };
 typedef uint64_t wide __attribute__((vector_size(HL_VECTOR_BYTES)));
 typedef uint64_t wide_any __attribute__((vector_size(HL_VECTOR_BYTES), aligned(2), may_alias));
 
@@ -41,30 +42,33 @@ HL_SIMD void store_interleaved(uint16_t *out, wide a, wide b)
     *(wide_any *)(void *)(out + HL_VECTOR_BYTES / 2) = high;
 }
 
-/* The 8 elements of each of HL_VL counters, in their order. */
+/* The 8 elements of each of the counters, in their order. */
 static void generate(hl_rng_key key, uint32_t step, const uint64_t *sample, const uint64_t *block,
                      uint16_t *out)
 {
-    const wide zero = {0}, m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
-    wide c0[2], c1[2], c2[2], c3[2];
-    for (int v = 0; v < 2; v++) {
+    const wide zero = {0}, m0 = zero + HL_PHILOX_M0, m1 = zero + HL_PHILOX_M1;
+    const wide w0 = zero + HL_PHILOX_W0, w1 = zero + HL_PHILOX_W1;
+    wide c0[IN_FLIGHT], c1[IN_FLIGHT], c2[IN_FLIGHT], c3[IN_FLIGHT];
+#pragma GCC unroll 4
+    for (int v = 0; v < IN_FLIGHT; v++) {
         wide s = *(const wide_any *)(const void *)(sample + v * N_WIDE);
         wide b = *(const wide_any *)(const void *)(block + v * N_WIDE);
         c0[v] = zero + step, c1[v] = s, c2[v] = b, c3[v] = (s ^ b) >> 32;
     }
-    uint32_t k0 = key.word[0], k1 = key.word[1];
+    wide k0 = zero + key.word[0], k1 = zero + key.word[1];
 #pragma GCC unroll 10
     for (int round = 0; round < 10; round++) {
-#pragma GCC unroll 2
-        for (int v = 0; v < 2; v++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < IN_FLIGHT; v++) {
             wide p0 = multiply_low(c0[v], m0), p1 = multiply_low(c2[v], m1);
-            c0[v] = (p1 >> 32) ^ c1[v] ^ (zero + k0);
-            c2[v] = (p0 >> 32) ^ c3[v] ^ (zero + k1);
+            c0[v] = (p1 >> 32) ^ c1[v] ^ k0;
+            c2[v] = (p0 >> 32) ^ c3[v] ^ k1;
             c1[v] = p1, c3[v] = p0;
         }
-        k0 += HL_PHILOX_W0, k1 += HL_PHILOX_W1;
+        k0 += w0, k1 += w1;
     }
-    for (int v = 0; v < 2; v++) {
+#pragma GCC unroll 4
+    for (int v = 0; v < IN_FLIGHT; v++) {
         wide low = (c0[v] & 0xFFFFFFFF) | c1[v] << 32, high = (c2[v] & 0xFFFFFFFF) | c3[v] << 32;
         store_interleaved(out + v * 8 * N_WIDE, low, high);
     }
@@ -74,11 +78,11 @@ static void generate(hl_rng_key key, uint32_t step, const uint64_t *sample, cons
 HL_SIMD void fill_counters(uint64_t *sample, uint64_t *block, uint64_t s, uint64_t b,
                            uint64_t n_blocks)
 {
-    if (b + HL_VL <= n_blocks) {
-        for (int i = 0; i < HL_VL; i++) sample[i] = s, block[i] = b + (uint64_t)i;
+    if (b + N_COUNTERS <= n_blocks) {
+        for (int i = 0; i < N_COUNTERS; i++) sample[i] = s, block[i] = b + (uint64_t)i;
         return;
     }
-    for (int i = 0; i < HL_VL; i++) {
+    for (int i = 0; i < N_COUNTERS; i++) {
         sample[i] = s, block[i] = b;
         bool is_last = ++b == n_blocks;
         s += is_last;
@@ -90,7 +94,7 @@ void HL_ISA_NAME(hl_cpu_random_bits)(hl_rng_key key, uint32_t step, uint64_t fir
                                      int64_t per_sample, int64_t begin, int64_t n,
                                      uint16_t *out_bits)
 {
-    uint64_t sample[HL_VL], block[HL_VL];
+    uint64_t sample[N_COUNTERS], block[N_COUNTERS];
     uint64_t n_blocks = ((uint64_t)per_sample + 7) / 8;
     uint64_t s = (uint64_t)(begin / per_sample);
     int64_t element = begin % per_sample;
@@ -100,7 +104,7 @@ void HL_ISA_NAME(hl_cpu_random_bits)(hl_rng_key key, uint32_t step, uint64_t fir
         while (done < n) {
             fill_counters(sample, block, first_sample + s, b, n_blocks);
             generate(key, step, sample, block, out_bits + done);
-            b += HL_VL, done += 8 * HL_VL;
+            b += N_COUNTERS, done += 8 * N_COUNTERS;
             if (b >= n_blocks) s += b / n_blocks, b %= n_blocks;
         }
         return;
@@ -108,10 +112,10 @@ void HL_ISA_NAME(hl_cpu_random_bits)(hl_rng_key key, uint32_t step, uint64_t fir
     /* A sample ends inside a counter, or the range begins inside one: the used part of each
      * counter is moved to its place, eight at a time, the next one overwriting the rest. */
     while (done < n) {
-        uint16_t batch[8 * HL_VL + 8];
+        uint16_t batch[8 * N_COUNTERS + 8];
         fill_counters(sample, block, first_sample + s, (uint64_t)element / 8, n_blocks);
         generate(key, step, sample, block, batch);
-        for (int i = 0; i < HL_VL && done < n; i++) {
+        for (int i = 0; i < N_COUNTERS && done < n; i++) {
             int64_t skip = element % 8;
             int64_t used = per_sample - element < 8 - skip ? per_sample - element : 8 - skip;
             memcpy(out_bits + done, batch + 8 * i + skip, 16);

@@ -5,8 +5,12 @@
 #include "base/rng.h"
 #include "kernels/cpu/simd/simd.h"
 
-/* The bits may be followed by this many more, which are rubbish. */
-enum { HL_RANDOM_SLACK = 8 * HL_VL };
+/* Counters made at once, 8 elements each; the bits may be followed by as many more, which are
+ * rubbish. */
+enum {
+    HL_RANDOM_COUNTERS = HL_ISA_AVX512 ? 2 * HL_VL : HL_VL,
+    HL_RANDOM_SLACK = 8 * HL_RANDOM_COUNTERS
+};
 
 /* Element i of an array of samples of `per_sample` elements belongs to sample first_sample +
  * i / per_sample; out_bits[j] = hl_rng_bits16 of element begin + j, 0 <= j < n. Writes
