@@ -168,8 +168,9 @@ def test_classes_of_all_splits_count() -> None:
 
 
 def test_one_class_only_is_a_warning() -> None:
+    data = DataModule.from_arrays(table(5), ["a"] * 5)
     with pytest.warns(UserWarning, match=r"all 5 training rows are of class 'a'"):
-        DataModule.from_arrays(table(5), ["a"] * 5)
+        data.warn_of_one_class()
 
 
 def test_one_hot_is_a_warning() -> None:

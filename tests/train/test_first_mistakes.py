@@ -121,12 +121,10 @@ def test_mistake_ends_in_a_sentence(call, error, words) -> None:
         call()
 
 
-def test_loaded_model_is_not_evaluated_or_trained(tmp_path) -> None:
+def test_loaded_model_is_not_trained(tmp_path) -> None:
     train(mlp(), max_epochs=1).save(tmp_path / "m.safetensors")
-    loaded = hl.load(tmp_path / "m.safetensors")
-    for call in (hl.evaluate, hl.train):
-        with pytest.raises(hl.ConfigError, match="load_state_dict"):
-            call(loaded, (X, Y))
+    with pytest.raises(hl.ConfigError, match="load_state_dict"):
+        hl.train(hl.load(tmp_path / "m.safetensors"), (X, Y))
 
 
 def test_one_hot_floats_warn() -> None:

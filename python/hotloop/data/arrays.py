@@ -13,10 +13,19 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.errors import DataError
-from hotloop.training.rules import show
+from hotloop._suggest import did_you_mean
+from hotloop.errors import ConfigError, DataError
+from hotloop.training.rules import reject, show
 
-__all__ = ["DTYPES", "column_names", "graph_dtype", "is_arraylike", "read_raw", "to_array"]
+__all__ = [
+    "DTYPES",
+    "column_names",
+    "graph_dtype",
+    "is_arraylike",
+    "pick_columns",
+    "read_raw",
+    "to_array",
+]
 
 Array = npt.NDArray[Any]
 
@@ -83,6 +92,50 @@ def graph_dtype(dtype: np.dtype[Any]) -> str:
 def column_names(value: Any) -> tuple[str, ...] | None:
     """Names of a data frame's columns; None for other arrays."""
     return tuple(str(name) for name in value.columns) if _is_frame(value) else None
+
+
+def pick_columns(frame: Any, role: str, wanted: Any) -> tuple[Any, list[str]]:
+    """A data frame's column of a name, or its columns of a list of names.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Of pandas, polars, or what has ``columns``, ``to_numpy`` and ``frame[name or names]``.
+    role : str
+        What they are for, for messages.
+    wanted : str, list of str, or anything else
+        Anything else is no name and is handed back.
+
+    Returns
+    -------
+    tuple
+        The values, and the names that were used.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such column.
+    DataError
+        If it is no data frame.
+    """
+    names = column_names(frame)
+    if names is None:
+        raise DataError(
+            f"frame: a data frame is needed, got {type(frame).__name__} {show(frame)}; from_arrays "
+            "takes arrays and dicts of columns"
+        )
+    is_list = isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)
+    if not isinstance(wanted, str) and not (is_list and role in ("target", "features")):
+        return wanted, []
+    listed = wanted if is_list else [wanted]
+    for name in listed:
+        if name not in names:
+            rule = f"must name columns of the frame ({', '.join(names)})"
+            near = did_you_mean(name, names).removeprefix("; ")
+            reject(role, rule, name, near)
+    if not listed:
+        raise ConfigError(f"{role}: must name a column at least, got an empty list")
+    return frame[wanted], listed
 
 
 def is_arraylike(value: Any) -> bool:

@@ -6,6 +6,8 @@ and the plan gathers a batch by row number, so no Python runs per sample or per 
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import fit_standard
@@ -207,6 +210,91 @@ class DataModule:
         self._set_splits(parts, wanted)
         return self
 
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        target: str | list[str] | None = None,
+        *,
+        features: Sequence[str] | None = None,
+        groups: Any = None,
+        sample_weight: Any = None,
+        **options: Any,
+    ) -> DataModule:
+        """A DataModule of a data frame's columns: pandas, polars, or what behaves like them.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Has ``.columns`` and ``frame[name]``, ``frame[names]``.
+        target : str or list of str, optional
+            Column of y; several are the columns of one array.
+        features : list of str, optional
+            Columns of X, in this order. Without it, all that have no other role. They enter forward
+            as one array ``(batch, columns)``; ``from_arrays`` takes a dict of columns for more.
+        groups, sample_weight : str or array_like, optional
+            A column's name, or as for :meth:`from_arrays`.
+        **options
+            As for :meth:`from_arrays`.
+
+        Returns
+        -------
+        DataModule
+            A model trained on it finds its columns by name in a frame that ``predict`` gets.
+
+        Raises
+        ------
+        ConfigError
+            For a column that is not there.
+        DataError
+            For what is no data frame, and columns that hold no numbers.
+        """
+        y, taken = pick_columns(frame, "target", target)
+        weight, weighing = pick_columns(frame, "sample_weight", sample_weight)
+        group, grouping = pick_columns(frame, "groups", groups)
+        if features is None:
+            used = {*taken, *weighing, *grouping}
+            features = [name for name in frame.columns if name not in used]
+        X, _ = pick_columns(frame, "features", list(features))
+        return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
+
+    def with_classes(self, classes: Sequence[Any]) -> DataModule:
+        """The same data, its class ids numbering ``classes``: those that a model's outputs mean.
+
+        Data whose targets have no names is returned as it is: its ids are the model's.
+
+        Raises
+        ------
+        DataError
+            If a class of the data is not among them.
+        """
+        if self._classes is None or self._classes == list(classes):
+            return self
+        number = {name: i for i, name in enumerate(classes)}
+        ids = np.array([number.get(name, -1) for name in self._classes], dtype=np.int64)
+        renumbered = copy.copy(self)
+        renumbered._classes, renumbered._n_classes = list(classes), len(classes)
+        renumbered._checked = set(self._checked)
+        renumbered._splits = {}
+        for split_name, split in self._splits.items():
+            fields = []
+            for field in split.fields:
+                if field.name == "y":
+                    array = ids[field.array.astype(np.int64)]
+                    rows = np.arange(len(array)) if split.rows is None else split.rows
+                    strange = array[rows] < 0
+                    if strange.any():
+                        row = int(rows[int(np.argmax(strange))])
+                        raise DataError(
+                            f"{field.label}: classes must be those of training, "
+                            f"{show(list(classes))}, got {self._classes[int(field.array[row])]!r} "
+                            f"in row {row}"
+                        )
+                    field = dataclasses.replace(field, array=array)
+                fields.append(field)
+            renumbered._splits[split_name] = Split(tuple(fields), split.rows, split.n)
+        return renumbered
+
     # ---- construction
 
     def _set_options(
@@ -251,7 +339,6 @@ class DataModule:
             for field in split.fields:
                 if field.name == "weight":
                     check_weights(field, split.rows, name)
-        self._warn_of_one_class()
 
     def _find_standardized(self, wanted: bool | frozenset[str]) -> list[Field]:
         inputs = [field for field in self._splits["train"].fields if field.is_input]
@@ -263,18 +350,6 @@ class DataModule:
             rule = f"must name columns of a dict X ({known})"
             reject("standardize", rule, name, "write standardize=True for all")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
-
-    def _warn_of_one_class(self) -> None:
-        if self._target_kind != "class":
-            return
-        present = [i for i, count in enumerate(self.class_counts()) if count]
-        if len(present) == 1:
-            shown = self._classes[present[0]] if self._classes else present[0]
-            warnings.warn(
-                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
-                "from one class",
-                stacklevel=4,
-            )
 
     # ---- what it is
 
@@ -376,6 +451,19 @@ class DataModule:
             for field in split.fields:
                 check_values(field, split.rows)
         self._checked.add(split_name)
+
+    def warn_of_one_class(self) -> None:
+        """Warns where training sees one class only: on training, not where data is evaluated."""
+        if self._target_kind != "class":
+            return
+        present = [i for i, count in enumerate(self.class_counts()) if count]
+        if len(present) == 1:
+            shown = self._classes[present[0]] if self._classes else present[0]
+            warnings.warn(
+                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
+                "from one class",
+                stacklevel=2,
+            )
 
     def check_labels(self, split_name: str, n_outputs: int) -> None:
         """Refuses class ids that a model with ``n_outputs`` outputs has no output for.

@@ -61,6 +61,11 @@ class Split:
     rows: npt.NDArray[np.int64] | None
     n: int
 
+    def arrays(self) -> dict[str, Any]:
+        """All its rows as one batch: "x", and "y" and "weight" where there are some."""
+        rows = slice(None) if self.rows is None else self.rows
+        return nest_fields({field.name: field.array[rows] for field in self.fields})
+
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple.

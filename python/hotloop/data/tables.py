@@ -174,6 +174,11 @@ def _match(table: Table, like: Table, prefix: str) -> Table:
                 f"{found.label}: rows must have shape {field.array.shape[1:]} as in training, got "
                 f"{found.array.shape[1:]}"
             )
+        if field.columns and found.columns and field.columns != found.columns:
+            raise DataError(
+                f"{found.label}: must have the columns {', '.join(field.columns)} as in training, "
+                f"in this order, got {', '.join(found.columns)}"
+            )
         if field.dtype == "int64" and found.array.dtype.kind == "f":
             raise DataError(
                 f"{found.label}: must hold integers as in training, got {found.array.dtype}"

@@ -237,6 +237,7 @@ class Run:
         config, data = self.config, self.data
         _core.alloc_peak_reset()
         data.check("train")
+        data.warn_of_one_class()
         if data.split("val") is not None:
             data.check("val")
         self.device = open_device(config.accelerator, config.precision)

@@ -45,6 +45,10 @@ class Fitted:
         Of the inputs, shape without the batch.
     numbers : dict of str to float
         Values that ``hl.scalar``'s numbers had at the last step.
+    loss : str
+        Name of the loss; "training_step" where the model made it itself.
+    columns : list of str or None
+        Names of the input's columns, where it was a data frame.
     """
 
     classes: list[Any] | None
@@ -53,6 +57,8 @@ class Fitted:
     transforms: list[Any]
     fields: list[tuple[str, str, tuple[int, ...]]]
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
+    loss: str = "auto"
+    columns: list[str] | None = None
 
 
 def fitted_of(model: Module) -> Fitted | None:
@@ -73,6 +79,8 @@ def remember(model: Module, data: DataModule, loss: Loss | None, numbers: dict[s
         transforms=list(data.transforms),
         fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
         numbers=numbers,
+        loss=loss.name if loss is not None else "training_step",
+        columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
@@ -27,8 +27,11 @@ from hotloop.training.runtime import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from hotloop.data.module import DataModule
     from hotloop.graph.trace import Trace
     from hotloop.nn.module import Module
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.saving import LoadedModel
 
     Array = npt.NDArray[Any]
 
@@ -285,11 +288,8 @@ def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
-        rows = split.rows if split.rows is not None else slice(None)
-        named = {f.name: f.array[rows] for f in split.fields if f.name.split(".")[0] == "x"}
-        from hotloop.data.split import nest_fields
-
-        data = nest_fields(named)["x"]
+        data = split.arrays()["x"]
+    data = _find_columns(data, fitted)
     known = [name.partition(".")[2] for name, _, _ in fitted.fields] if fitted is not None else []
     if isinstance(data, Mapping):
         data = (_columns_of(data, known),)
@@ -302,6 +302,22 @@ def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
         data = (data,)
     leaves, spec = flatten(_lists_as_arrays(data))
     return [as_input(leaf) for leaf in leaves], spec
+
+
+def _find_columns(data: Any, fitted: Any) -> Any:
+    """Of a data frame, the columns that training had, in its order."""
+    from hotloop.data.arrays import column_names
+
+    given, wanted = column_names(data), fitted.columns if fitted is not None else None
+    if given is None or wanted is None or list(given) == wanted:
+        return data
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise DataError(
+            f"predict: X must have the columns {', '.join(wanted)} as in training, got "
+            f"{', '.join(given)}"
+        )
+    return data[wanted]
 
 
 def _lists_as_arrays(value: Any) -> Any:
@@ -385,12 +401,16 @@ def evaluate(
 
     Parameters
     ----------
-    model : Module or TrainResult
+    model : Module, TrainResult or loaded model
+        Of a loaded model, which has no ``training_step``, loss and metrics compare its outputs with
+        the targets.
     data : DataModule, or a tuple (X, y)
-        A tuple is evaluated as a whole.
+        A tuple is evaluated as a whole. Classes are found by their names, in whatever order and
+        number they come here.
     split : {"test", "val", "train"}
     config : TrainingConfig, optional
         Its loss, metrics, label smoothing and class weights count; a TrainResult brings its own.
+        Without one, the loss that the model was trained with, where that has a name, else "auto".
 
     Returns
     -------
@@ -400,23 +420,27 @@ def evaluate(
     Raises
     ------
     ConfigError
-        If the data has no such split.
+        If the data has no such split, or a loaded model was trained with a loss that has no name.
+    DataError
+        For a class that training did not have, and as in training.
     """
     from hotloop.data.module import DataModule, as_datamodule
     from hotloop.training.config import TrainingConfig
     from hotloop.training.lookups import check_lookups
+    from hotloop.training.losses import LOSSES
     from hotloop.training.runtime import Sums
     from hotloop.training.steps import Steps
 
-    config = config or getattr(model, "config", None) or TrainingConfig()
+    config = config or getattr(model, "config", None)
     model = getattr(model, "model", model)
-    if hasattr(model, "runner"):
-        raise ConfigError(
-            "evaluate: needs the module, got a model loaded from a file; build the module and "
-            "load_state_dict(loaded.state_dict()), or compare predict(loaded, X) with the targets"
-        )
+    known = fitted_of(model)
+    if config is None:
+        has_name = known is not None and known.loss in LOSSES.values()
+        config = TrainingConfig(loss=known.loss) if known and has_name else TrainingConfig()
     if not isinstance(data, DataModule):
         data, split = as_datamodule(data, val=None), "train"
+    if known is not None and known.classes is not None:
+        data = data.with_classes(known.classes)
     part = data.split(split)
     if part is None:
         raise ConfigError(
@@ -424,7 +448,8 @@ def evaluate(
             "another split"
         )
     data.check(split)
-    known = fitted_of(model)
+    if hasattr(model, "runner"):
+        return _evaluate_loaded(cast("LoadedModel", model), data, split, config)
     with exclusive(model, "evaluate"):
         runtime = Runtime(model, open_device("cpu", config.precision), seed=config.seed)
         steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
@@ -445,3 +470,37 @@ def evaluate(
         outputs = run_plans(plans, collect=steps.has_functions)
         values = steps.values(sums.read(runtime.session))
     return values | steps.function_values(split, outputs)
+
+
+def _evaluate_loaded(
+    loaded: LoadedModel, data: DataModule, split: str, config: TrainingConfig
+) -> dict[str, float]:
+    """The outputs as the data of a model that hands them through."""
+    from hotloop.data.module import DataModule
+    from hotloop.nn.module import Module
+    from hotloop.training.losses import LOSSES
+
+    known = fitted_of(cast("Module", loaded))
+    if config.loss == "auto" and known is not None and known.loss not in LOSSES.values():
+        raise ConfigError(
+            f"evaluate: the model was trained with the loss {known.loss!r}, which a file does not "
+            "hold; give config=TrainingConfig(loss=...), or build the module and "
+            "load_state_dict(loaded.state_dict())"
+        )
+    part = data.split(split)
+    assert part is not None  # evaluate has looked
+    arrays = part.arrays()
+    leaves, spec = flatten(predict(cast("Any", loaded), arrays["x"], data.batch_size))
+
+    class Outputs(Module):
+        def forward(self, *outputs: Any) -> Any:
+            return unflatten(outputs, spec)
+
+    handed = DataModule.from_arrays(
+        tuple(leaves),
+        arrays.get("y"),
+        sample_weight=arrays.get("weight"),
+        batch_size=data.batch_size,
+        allow_nonfinite=True,
+    )
+    return evaluate(Outputs(), handed, "train", config=config)

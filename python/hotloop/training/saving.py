@@ -111,6 +111,8 @@ def _describe(model: Module) -> dict[str, Any]:
         "target_kind": fitted.target_kind,
         "link": fitted.link,
         "fields": fitted.fields,
+        "loss": fitted.loss,
+        "columns": fitted.columns,
     }
     described["graphs"] = [_record(model, fitted, batch) for batch in _BATCHES]
     return described
@@ -160,8 +162,9 @@ def _record(model: Module, fitted: Fitted, batch: int) -> dict[str, Any]:
 class LoadedModel:
     """A model from a file: it predicts, without its Python class.
 
-    ``predict(loaded, data, proba=..., labels=...)`` and ``loaded(array)`` work as on the model;
-    to train on, build the module and ``load_state_dict(loaded.state_dict())``.
+    ``predict(loaded, data, proba=..., labels=...)``, ``evaluate(loaded, data)`` and
+    ``loaded(array)`` work as on the model; to train on, build the module and
+    ``load_state_dict(loaded.state_dict())``.
 
     Attributes
     ----------
@@ -181,6 +184,8 @@ class LoadedModel:
             link=fitted["link"],
             transforms=[],
             fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
+            loss=str(fitted["loss"]),
+            columns=fitted["columns"],
         )
         self.device = open_device("cpu", "auto")
         session = _core.Session(self.device)

@@ -1,0 +1,142 @@
+"""Data frames: columns by name. A frame of our own stands in where no library is installed."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from train.recipes import quiet
+
+RNG = np.random.default_rng(0)
+N = 60
+COLUMNS = {
+    "age": RNG.uniform(20, 80, N),
+    "size": RNG.uniform(1, 2, N),
+    "kind": np.array(["a", "b", "c"])[np.arange(N) % 3],
+    "price": RNG.uniform(0, 1, N),
+    "who": np.arange(N) // 4,
+    "trust": RNG.uniform(0.5, 1, N),
+}
+
+
+class Series:
+    def __init__(self, values) -> None:
+        self.values = np.asarray(values)
+        self.dtype = self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_numpy(self):
+        return self.values
+
+
+class Frame:
+    """What is asked of a frame, and no more."""
+
+    def __init__(self, columns) -> None:
+        self.data = dict(columns)
+        self.columns = list(self.data)
+        self.shape = (N, len(self.data))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, names):
+        if isinstance(names, str):
+            return Series(self.data[names])
+        return Frame({name: self.data[name] for name in names})
+
+    def get_columns(self):
+        return [Series(column) for column in self.data.values()]
+
+    def to_numpy(self):
+        kinds = {np.asarray(column).dtype.kind for column in self.data.values()}
+        dtype = object if "U" in kinds else None
+        return np.stack([np.asarray(column, dtype) for column in self.data.values()], axis=1)
+
+
+def make_pandas(columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+def make_polars(columns):
+    return pytest.importorskip("polars").DataFrame(columns)
+
+
+@pytest.fixture(params=[Frame, make_pandas, make_polars], ids=["ours", "pandas", "polars"])
+def make(request):
+    return request.param
+
+
+NUMBERS = ["age", "size", "price"]
+
+
+def test_columns_have_their_roles(make) -> None:
+    data = hl.DataModule.from_pandas(
+        make(COLUMNS), "kind", groups="who", sample_weight="trust", val=0.2, batch_size=8
+    )
+    fields = {field.name: field for field in data.split("train").fields}
+    assert fields["x"].columns == ("age", "size", "price")
+    np.testing.assert_array_equal(fields["x"].array, np.stack([COLUMNS[n] for n in NUMBERS], 1))
+    np.testing.assert_array_equal(fields["weight"].array, COLUMNS["trust"])
+    assert data.classes == ["a", "b", "c"]
+    groups = [set(COLUMNS["who"][data.split(name).rows]) for name in ("train", "val")]
+    assert not groups[0] & groups[1]
+
+
+def test_chosen_features_and_several_targets(make) -> None:
+    data = hl.DataModule.from_pandas(make(COLUMNS), ["price", "size"], features=["trust", "age"])
+    fields = {field.name: field for field in data.split("train").fields}
+    assert fields["x"].columns == ("trust", "age")
+    assert fields["y"].array.shape == (N, 2)
+    assert data.target_kind == "float"
+    weight = list(COLUMNS["trust"])
+    numbers = make({name: COLUMNS[name] for name in NUMBERS})
+    data = hl.DataModule.from_pandas(numbers, "price", sample_weight=weight)
+    np.testing.assert_array_equal(data.split("train").fields[-1].array, COLUMNS["trust"])
+    assert hl.DataModule.from_pandas(numbers).target_kind == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"target": "prise"}, hl.ConfigError, r"target: .*\(age, .*got 'prise'; did you mean 'pri"),
+        ({"target": "kind", "features": ["age", "x"]}, hl.ConfigError, "features: .*got 'x'"),
+        ({"target": "kind", "features": []}, hl.ConfigError, "features: must name a column"),
+        ({"target": "kind", "groups": "whom"}, hl.ConfigError, "groups: .*did you mean 'who'"),
+        ({"target": "price"}, hl.DataError, "X: column 'kind': must hold numbers"),
+    ],
+)
+def test_mistakes_are_named(make, arguments, error, words) -> None:
+    with pytest.raises(error, match=words):
+        hl.DataModule.from_pandas(make(COLUMNS), **arguments)
+
+
+@pytest.mark.parametrize("value", [COLUMNS, np.ones((3, 2)), None, "data.csv"])
+def test_what_is_no_frame(value) -> None:
+    with pytest.raises(hl.DataError, match="frame: a data frame is needed, got"):
+        hl.DataModule.from_pandas(value, "price")
+
+
+def test_a_model_finds_its_columns_by_name(make, tmp_path) -> None:
+    frame = make(COLUMNS)
+    data = hl.DataModule.from_pandas(frame, "price", features=["age", "size"], standardize=True)
+    result = hl.train(nn.Linear(2, 1), data, quiet(max_epochs=2))
+    result.save(tmp_path / "m.safetensors")
+    want = hl.predict(result, np.stack([COLUMNS["age"], COLUMNS["size"]], 1))
+    turned = make(dict(reversed(COLUMNS.items())))
+    for model in (result, hl.load(tmp_path / "m.safetensors")):
+        np.testing.assert_array_equal(hl.predict(model, frame), want)
+        np.testing.assert_array_equal(hl.predict(model, turned), want)
+        with pytest.raises(hl.DataError, match="must have the columns age, size as in training"):
+            hl.predict(model, frame[["age", "price"]])
+
+
+def test_validation_has_the_columns_of_training(make) -> None:
+    frame = make(COLUMNS)
+    train, turned = frame[["age", "size"]], frame[["size", "age"]]
+    y = COLUMNS["price"]
+    with pytest.raises(
+        hl.DataError, match=r"val X: must have the columns age, size .* in this ord"
+    ):
+        hl.DataModule.from_arrays(train, y, val=(turned, y))
