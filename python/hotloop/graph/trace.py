@@ -67,9 +67,12 @@ def current(what: str = "this") -> Trace:
     """
     trace = _active.get()
     if trace is None:
+        import numpy
+
+        own = f"np.{what}" if callable(getattr(numpy, what, None)) else "NumPy"
         raise TraceError(
-            f"{what}: must run inside a module's forward, got a call outside of it; "
-            "use NumPy for arrays, or call model(array) to run a model"
+            f"{what}: must run inside a module's forward, got a call outside of it; for arrays use "
+            f"{own}, to run a model call model(array)"
         )
     return trace
 
