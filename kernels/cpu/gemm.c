@@ -489,8 +489,8 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 
 enum {
     TN_K_BLOCK = 256, /* rows of A and B per pass over a tile */
-    TN_TILE_M = 352,  /* the largest tile of C: its block of A (360 KB) stays in the second-level */
-    TN_TILE_N = 512,  /* cache, its block of B goes by in strips */
+    TN_TILE_M = 512,  /* the largest tile of C: its block of A (512 KB) stays in a second-level */
+    TN_TILE_N = 512,  /* cache of 1 MB, its block of B goes by in strips */
     TN_SPLIT_TILE_M = 64, /* K is split only where tiles of this size are fewer than */
     TN_SPLIT_TILE_N = 128,
     TN_SPLIT_TASKS = 16,

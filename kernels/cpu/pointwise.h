@@ -7,7 +7,7 @@
 #include "kernels/cpu/simd/simd.h"
 
 enum {
-    PW_CHUNK = 512,                               /* elements that a micro-op handles at a time */
+    PW_CHUNK = 1024,                              /* elements that a micro-op handles at a time */
     PW_VALUES = HL_PROGRAM_CODE + HL_PROGRAM_OUTS /* a load or spread may be added per output */
 };
 
