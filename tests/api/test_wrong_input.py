@@ -6,9 +6,11 @@ of the user's arrays changed; afterwards a good model trains to the bits that it
 """
 
 import copy
+import pickle
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hotloop as hl
@@ -153,7 +155,11 @@ BAD_DATA: dict[str, tuple[Any, type[BaseException], str]] = {
     "ints beyond 64 bits": (([[2**70, 1, 1, 1]] * 48, Y), hl.DataError, "X: must hold numbers"),
     "labels beyond 64 bits": ((X, [2**70] * 48), hl.DataError, "y: must"),
     "ragged": (([[1.0], [1.0, 2.0]] * 24, Y), hl.DataError, "X: the rows of a list must have one"),
-    "a text": ("X.csv", hl.ConfigError, "data: .* got str"),
+    "a text": ("X.csv", hl.ConfigError, "data: .* got the path 'X.csv'; read the file first"),
+    "a path": (Path("X.csv"), hl.ConfigError, "data: .* got the path 'X.csv'; read the file first"),
+    "several inputs to one": (
+        ((X, X), Y), hl.TraceError, r"Sequential\.forward: too many positional arguments, got 2",
+    ),
     "a number": (3, hl.HotloopError, "data"),
     "no targets": ((X,), hl.ConfigError, "data without targets has no default loss; give loss"),
     "one row": ((X[:1], Y[:1]), hl.DataError, "one sample with BatchNorm: .* two rows, got 1"),
@@ -439,6 +445,15 @@ def test_calls_of_a_model(good: dict[str, bytes]) -> None:
         (hl.ConfigError, "split: .*'tset'",
          lambda: hl.evaluate(model, hl.DataModule.from_arrays(X, Y), split="tset")),
         (hl.DataError, "one entry per row of X", lambda: hl.evaluate(model, (X, Y[:-1]))),
+        (hl.DataError, "y: class ids must be below 3, .* got 5 in row 7",
+         lambda: hl.evaluate(model, (X, with_value(Y, (7,), 5)))),
+        (hl.TraceError, r"0, Linear\(.*\): inputs must be tensors, got tup", lambda: model((X, X))),
+        (hl.ConfigError, "predict: model must be .* class Net; write", lambda: hl.predict(Net, X)),
+        (hl.ConfigError, "evaluate: model must be", lambda: hl.evaluate(None, (X, Y))),
+        (hl.ConfigError, "stepper: model must be", lambda: hl.stepper("net", None, (X, Y))),
+        (hl.ConfigError, "plan: model must be", lambda: hl.plan(3, (X, Y))),
+        (hl.DataError, "step: a batch must be .* got str",
+         lambda: hl.stepper(model, None, (X, Y)).step("x")),
         (hl.ConfigError, "must be a hotloop.nn.Module", lambda: hl.train(3, (X, Y))),
         (hl.ConfigError, "data is missing", lambda: hl.train(model)),
     ):  # fmt: skip
@@ -446,6 +461,23 @@ def test_calls_of_a_model(good: dict[str, bytes]) -> None:
 
 
 # ---------------------------------------------------------------------------- found while running
+
+
+def test_a_tensor_that_forward_kept(good: dict[str, bytes]) -> None:
+    class Keeps(Net):
+        def forward(self, x: Any) -> Any:
+            self.kept = self.layer(x)
+            return self.kept
+
+    model = Keeps()
+    train(model)
+    with pytest.raises(hl.TraceError, match="must run inside a module's forward"):
+        model.kept.sum()
+    twins = copy.deepcopy(model), Keeps()
+    twins[1].__dict__.update(pickle.loads(pickle.dumps(model.__getstate__())))
+    after = weights(train(model).model)
+    assert [weights(train(twin).model) for twin in twins] == [after, after]
+    assert train_good() == good
 
 
 def test_an_id_beyond_an_embedding(good: dict[str, bytes]) -> None:

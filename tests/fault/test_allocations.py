@@ -133,6 +133,52 @@ def train_model_and(tmp: Path) -> nn.Module:
     return model
 
 
+class Lookup(nn.Module):
+    """Two columns of one table, with a buffer of offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(8, 3), nn.Linear(3, 2)
+        self.register_buffer("offsets", np.array([0, 4]))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.table(x + self.offsets).sum(1)) * hl.scalar(
+            "heat", lambda n: 1 / (n + 1)
+        )
+
+
+def train_lookup() -> Call:
+    hl.manual_seed(3)
+    model = Lookup()
+    ids = np.arange(48).reshape(24, 2) % 4
+    return lambda: (hl.train(model, (ids, Y), **QUIET).history["loss"], weights(model))
+
+
+def plan_report() -> Call:
+    model, data = make_model(), make_data()
+    return lambda: str(hl.plan(model, data))
+
+
+def batches() -> Call:
+    data = make_data()
+    return lambda: [batch["x"] for batch in (*data.train_batches(), *data.val_batches())]
+
+
+def draw() -> Call:
+    def call() -> Any:
+        hl.manual_seed(5)
+        return hl.rand(3), hl.randn(3), hl.randperm(5), weights(make_model())
+
+    return call
+
+
+def evaluate_loaded(tmp: Path) -> Call:
+    path = tmp / "net.safetensors"
+    if not path.exists():
+        hl.save(train_model_and(tmp), path)
+    return lambda: hl.evaluate(hl.load(path), make_data(), split="val")
+
+
 def save(tmp: Path) -> Call:
     model, path = train_model_and(tmp), tmp / "net.safetensors"
 
@@ -249,7 +295,8 @@ def write_file(tmp: Path) -> Call:
 
 
 ENTRIES: tuple[Callable[..., Call], ...] = (
-    train, train_accumulated, predict, predict_again, call_model, evaluate, step, save, load,
+    train, train_accumulated, train_lookup, predict, predict_again, call_model, evaluate,
+    evaluate_loaded, step, save, load, plan_report, batches, draw,
     build_graph, read_graph, trained_graph, session_values, plan_and_run, plan_unfused, plan_on_ref,
     feed, helpers, write_file,
 )  # fmt: skip

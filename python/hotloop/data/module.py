@@ -515,7 +515,7 @@ class DataModule:
             fix = "give more data" if split.n == 1 else "use a larger batch_size"
             raise DataError(
                 f"{split_name}: one sample with BatchNorm: batch statistics need two rows, got "
-                f"{split.n} rows in batches of {self._batch_size}; {fix}"
+                f"{split.n} row{'s' * (split.n != 1)} in batches of {self._batch_size}; {fix}"
             )
         if training and self._drop_last:
             tail = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -208,6 +209,11 @@ def unpack_dataset(dataset: Any, label: str) -> Source:
     """
     if isinstance(dataset, tuple):
         return _unpack_tuple(dataset, label)
+    if isinstance(dataset, (str, bytes, os.PathLike)):
+        raise ConfigError(
+            f"{label}: must be (X, y) or an array, got the path {os.fsdecode(dataset)!r}; read "
+            "the file first"
+        )
     if isinstance(dataset, Mapping) or is_arraylike(dataset):
         return Source(dataset)
     for attribute in ("tensors", "arrays"):

@@ -90,6 +90,9 @@ class Module:
                     f"{type(self).__name__}: forward must come to an end, got a module that calls "
                     "itself again and again"
                 ) from None
+            except (AttributeError, TypeError) as error:
+                self._explain(args, kwargs, error)
+                raise
         trace.saw(path, result)
         return result
 
@@ -99,13 +102,32 @@ class Module:
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
         if kwargs:
-            try:
-                bound = inspect.signature(self.forward).bind(*args, **kwargs)
-            except TypeError as error:
-                raise TraceError(f"{type(self).__name__}.forward: {error}") from None
+            bound = self._bind(args, kwargs)
             bound.apply_defaults()
             args = bound.args
         return run_batch(self, args)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """forward's arguments by name; TraceError where they do not fit."""
+        try:
+            return inspect.signature(self.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TraceError(
+                f"{type(self).__name__}.forward: {error}, got {len(args) + len(kwargs)}"
+            ) from None
+
+    def _explain(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], error: AttributeError | TypeError
+    ) -> None:
+        """Raises a TraceError where inputs of the wrong number or kind made a layer stumble."""
+        self._bind(args, kwargs)
+        wrong = [value for value in args if value is None or isinstance(value, tuple | list | dict)]
+        if wrong and type(self).__module__.startswith("hotloop."):
+            refusal = TraceError(
+                f"inputs must be tensors, got {type(wrong[0]).__name__}; take it apart in forward"
+            )
+            self._locate(refusal)
+            raise refusal from error
 
     def _locate(self, error: HotloopError) -> None:
         """Puts the innermost module's path and repr before the error's text, once."""
@@ -615,7 +637,8 @@ class Module:
     # ---- copies and text
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parent": None, "_name": ""}
+        kept = {name: v for name, v in self.__dict__.items() if type(v) is not Tensor}
+        return {**kept, "_parent": None, "_name": ""}  # forward's tensors have no value to keep
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

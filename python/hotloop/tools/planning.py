@@ -83,8 +83,9 @@ def plan(
     from hotloop.data.module import as_datamodule
     from hotloop.training.config import TrainingConfig
     from hotloop.training.fit import Run
-    from hotloop.training.fitted import exclusive
+    from hotloop.training.fitted import check_model, exclusive
 
+    model = check_model("plan", model)
     config = TrainingConfig.resolve(training_config, overrides)
     config.check_supported()
     with exclusive(model, "plan"):

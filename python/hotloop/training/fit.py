@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
 from hotloop._suggest import did_you_mean
@@ -17,7 +17,13 @@ from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
-from hotloop.training.fitted import exclusive, fitted_of, remember, uses_batch_statistics
+from hotloop.training.fitted import (
+    check_model,
+    exclusive,
+    fitted_of,
+    remember,
+    uses_batch_statistics,
+)
 from hotloop.training.lookups import check_lookups
 from hotloop.training.progress import (
     Progress,
@@ -96,11 +102,9 @@ def train(
     >>> result = hl.train(net, (X, y), max_epochs=5)  # doctest: +SKIP
     """
     from hotloop.data.module import as_datamodule
-    from hotloop.nn.module import Module
 
     began = time.perf_counter()
-    if not isinstance(model, Module):
-        _refuse_model(model)
+    model = check_model("train", model)
     if datamodule is None:
         raise ConfigError("train: data is missing; give a DataModule or a tuple (X, y)")
     if resume not in (None, "auto", False):
@@ -166,15 +170,6 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
 
 def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)
-
-
-def _refuse_model(value: object) -> NoReturn:
-    got, fix = type(value).__name__, "write train(model, data, config)"
-    if isinstance(value, type):
-        got, fix = f"the class {value.__name__}", f"write {value.__name__}(...) to make a model"
-    elif hasattr(value, "state_dict"):
-        fix = "build the module and load_state_dict the values"
-    raise ConfigError(f"train: model must be a hotloop.nn.Module, got {got}; {fix}")
 
 
 def _known_monitor(field: str, name: str, known: list[str]) -> str:

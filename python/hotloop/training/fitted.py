@@ -13,14 +13,14 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from hotloop.errors import BusyError
+from hotloop.errors import BusyError, ConfigError
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
     from hotloop.nn.module import Module
     from hotloop.training.losses import Loss
 
-__all__ = ["Fitted", "exclusive", "fitted_of", "remember", "uses_batch_statistics"]
+__all__ = ["Fitted", "check_model", "exclusive", "fitted_of", "remember", "uses_batch_statistics"]
 
 _ATTRIBUTE = "_fitted"
 _busy: weakref.WeakSet[Module] = weakref.WeakSet()
@@ -59,6 +59,25 @@ class Fitted:
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     loss: str = "auto"
     columns: list[str] | None = None
+
+
+def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
+    """The model, where it is one that can be trained or, with ``loaded``, that can be run.
+
+    Raises
+    ------
+    ConfigError
+    """
+    from hotloop.nn.module import Module
+
+    if isinstance(model, Module) or (loaded and hasattr(model, "runner")):
+        return model
+    got, fix = type(model).__name__, f"write {what}(model, data)"
+    if isinstance(model, type):
+        got, fix = f"the class {model.__name__}", f"write {model.__name__}(...) to make a model"
+    elif hasattr(model, "state_dict"):
+        fix = "build the module and load_state_dict the values"
+    raise ConfigError(f"{what}: model must be a hotloop.nn.Module, got {got}; {fix}")
 
 
 def fitted_of(model: Module) -> Fitted | None:

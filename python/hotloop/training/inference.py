@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
-from hotloop.training.fitted import exclusive, fitted_of
+from hotloop.training.fitted import check_model, exclusive, fitted_of
 from hotloop.training.rules import whole
 from hotloop.training.runtime import (
     Runtime,
@@ -234,7 +234,7 @@ def predict(
     """
     import numpy as np
 
-    model = getattr(model, "model", model)
+    model = check_model("predict", getattr(model, "model", model), loaded=True)
     fitted = fitted_of(model)
     if proba and labels:
         raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
@@ -432,7 +432,7 @@ def evaluate(
     from hotloop.training.steps import Steps
 
     config = config or getattr(model, "config", None)
-    model = getattr(model, "model", model)
+    model = check_model("evaluate", getattr(model, "model", model), loaded=True)
     known = fitted_of(model)
     if config is None:
         has_name = known is not None and known.loss in LOSSES.values()
@@ -467,6 +467,8 @@ def evaluate(
             plans.append((plan, count))
         runtime.upload()
         check_lookups(runtime, *traced)
+        if steps.n_outputs is not None:
+            data.check_labels(split, steps.n_outputs)
         outputs = run_plans(plans, collect=steps.has_functions)
         values = steps.values(sums.read(runtime.session))
     return values | steps.function_values(split, outputs)
@@ -478,7 +480,7 @@ def _evaluate_loaded(
     """The outputs as the data of a model that hands them through."""
     from hotloop.data.module import DataModule
     from hotloop.nn.module import Module
-    from hotloop.training.losses import LOSSES
+    from hotloop.training.losses import LOSSES, count_outputs
 
     known = fitted_of(cast("Module", loaded))
     if config.loss == "auto" and known is not None and known.loss not in LOSSES.values():
@@ -491,6 +493,10 @@ def _evaluate_loaded(
     assert part is not None  # evaluate has looked
     arrays = part.arrays()
     leaves, spec = flatten(predict(cast("Any", loaded), arrays["x"], data.batch_size))
+
+    n_outputs = count_outputs(leaves)
+    if known is not None and known.link is not None and n_outputs is not None:
+        data.check_labels(split, n_outputs)
 
     class Outputs(Module):
         def forward(self, *outputs: Any) -> Any:

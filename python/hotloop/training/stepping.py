@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig
-from hotloop.training.fitted import exclusive, remember
+from hotloop.training.fitted import check_model, exclusive, remember
 from hotloop.training.runtime import Runtime, Sums, open_device, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
@@ -51,6 +51,7 @@ def stepper(
     """
     from hotloop.data.module import as_datamodule
 
+    model = check_model("stepper", model)
     if data is None:
         raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
     resolved = TrainingConfig.resolve(config, overrides)
@@ -206,8 +207,13 @@ def _fields_of(batch: Any) -> dict[str, Any]:
     """``x``, ``x.a``, ``x.0``, ``y`` ... of a batch as users see it."""
     import numpy as np
 
-    if isinstance(batch, tuple):
+    if isinstance(batch, (tuple, list)):
         batch = dict(zip(("x", "y", "weight"), batch, strict=False))
+    if not isinstance(batch, Mapping) or not batch:
+        raise DataError(
+            f"step: a batch must be (x, y) or a dict as data.train_batches() yields, got "
+            f"{type(batch).__name__}"
+        )
     named: dict[str, Any] = {}
     for key, value in batch.items():
         if isinstance(value, Mapping):
