@@ -212,8 +212,8 @@ class HingeEmbeddingLoss(_Loss):
         return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
-class MarginRankingLoss(_Loss):
-    """``max(0, -y (x1 - x2) + margin)``."""
+class _MarginLoss(_Loss):
+    """A loss with a margin, 0 by default."""
 
     def __init__(
         self,
@@ -224,23 +224,17 @@ class MarginRankingLoss(_Loss):
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
+
+
+class MarginRankingLoss(_MarginLoss):
+    """``max(0, -y (x1 - x2) + margin)``."""
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(_MarginLoss):
     """``1 - cos`` where y is 1, ``max(0, cos - margin)`` where it is -1."""
-
-    def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.margin = margin
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         return F.cosine_embedding_loss(

@@ -38,7 +38,7 @@ from hotloop.training.rules import items
 from hotloop.training.runtime import Runtime, Sums, open_device
 from hotloop.training.schedule import PlateauState, count_steps, lr_table
 from hotloop.training.signals import Interrupts
-from hotloop.training.steps import Steps
+from hotloop.training.steps import EvalPlans, Steps, Traced
 from hotloop.training.summary import summarize
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Run:
         self._bad_rounds = 0
         self._val_sums = Sums("val")
         self.train_plans: list[tuple[_core.Plan, int, int]] = []
-        self._traced: list[tuple[_core.Graph, Split, int]] = []
+        self._traced: list[Traced] = []
         self._predicted = 0
 
     def stop(self, reason: str = "interrupted") -> None:
@@ -291,22 +291,15 @@ class Run:
             raise ConfigError(f"{split}: the batch size leaves no batch; use a smaller batch_size")
         return groups
 
-    def _attach(self, graph: _core.Graph, split: Any, feed: _core.Feed, k: int) -> _core.Plan:
-        plan = self.runtime.plan(graph, k=k)
-        for i, field in enumerate(split.fields):
-            plan.source(i, field.array)
-        plan.feed(feed)
-        return plan
-
     def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
         split = self._split("train")
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
         self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
-            self._traced += [(graph, split, size)] if not self._traced else []
-            k = self.config.accumulate_grad_batches
-            self.train_plans.append((self._attach(graph, split, feed, k), size, count))
+            self._traced += [Traced(graph, split, size)] if not self._traced else []
+            plan = self.runtime.plan(graph, split, feed, k=self.config.accumulate_grad_batches)
+            self.train_plans.append((plan, size, count))
         if self.steps.doubt:
             show(f"hotloop: warning: {self.steps.doubt}")
         for name in self.steps.no_grad:
@@ -314,17 +307,11 @@ class Run:
 
     def _plan_validation(self) -> None:
         name = "val" if self.config.overfit_batches is None else "train"
-        split = self.data.split(name)
-        self._val_plans: list[tuple[_core.Plan, int, int]] = []
-        self._val_feeds: list[_core.Feed] = []
-        if split is None:
-            return
-        groups = self._groups(name, training=False)
-        self._val_feeds = self.data.feeds(name, groups, training=False)
-        for (size, count), feed in zip(groups, self._val_feeds, strict=True):
-            graph = self.steps.eval_graph(split, size, self._val_sums)
-            self._traced += [(graph, split, size)] if not self._val_plans else []
-            self._val_plans.append((self._attach(graph, split, feed, 1), size, count))
+        self._val_plans: EvalPlans = []
+        if self.data.split(name) is not None:
+            groups = self._groups(name, training=False)
+            self._val_plans = self.steps.eval_plans(name, groups, self._val_sums)
+            self._traced.append(self._val_plans[0].traced)
 
     def _check_monitors(self) -> None:
         """What is watched is among the values that there will be."""
@@ -532,7 +519,7 @@ class Run:
         self._val_sums.clear(session)
         outputs: list[Any] = []
         collect = self.steps.has_functions
-        for (plan, _, count), feed in zip(self._val_plans, self._val_feeds, strict=True):
+        for plan, count, feed, _ in self._val_plans:
             feed.seek(0)
             done = 0
             while done < count and not self._interrupts.asked:

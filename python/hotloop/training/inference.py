@@ -455,18 +455,9 @@ def evaluate(
         steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
         sums = Sums("eval")
         groups = data.batches(split, training=False, merge_tail=False)
-        plans: list[tuple[_core.Plan, int]] = []
-        traced: Any = None
-        for (size, count), feed in zip(groups, data.feeds(split, groups, training=False)):
-            graph = steps.eval_graph(part, size, sums)
-            traced = traced or (graph, part, size)
-            plan = runtime.plan(graph)
-            for i, field in enumerate(part.fields):
-                plan.source(i, field.array)
-            plan.feed(feed)
-            plans.append((plan, count))
+        plans = steps.eval_plans(split, groups, sums)
         runtime.upload()
-        check_lookups(runtime, *traced)
+        check_lookups(runtime, *plans[0].traced)
         if steps.n_outputs is not None:
             data.check_labels(split, steps.n_outputs)
         outputs = run_plans(plans, collect=steps.has_functions)

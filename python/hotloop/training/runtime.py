@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
+    from hotloop.training.steps import EvalPlan
 
 __all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
 
@@ -289,9 +290,21 @@ class Runtime:
         rows = zip(self.numbers, self._tables)
         return {name: float(row[at]) for name, row in rows if name != "lr"}
 
-    def plan(self, graph: _core.Graph, *, k: int = 1) -> _core.Plan:
-        """A plan of the graph in this session."""
-        return _core.Plan(self.session, graph, n_slots=1, k=k)
+    def plan(
+        self,
+        graph: _core.Graph,
+        split: Split | None = None,
+        feed: _core.Feed | None = None,
+        *,
+        k: int = 1,
+    ) -> _core.Plan:
+        """A plan of the graph in this session, which gathers its batches from a split."""
+        made = _core.Plan(self.session, graph, n_slots=1, k=k)
+        for i, field in enumerate(split.fields if split is not None else ()):
+            made.source(i, field.array)
+        if feed is not None:
+            made.feed(feed)
+        return made
 
 
 def gather_batch(
@@ -325,10 +338,10 @@ def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     return trace.wrap(value)
 
 
-def run_plans(plans: Iterable[tuple[_core.Plan, int]], *, collect: bool) -> list[Any]:
-    """Runs (plan, steps) to their end; with ``collect`` the first output of every step."""
+def run_plans(plans: Iterable[EvalPlan], *, collect: bool) -> list[Any]:
+    """Runs plans over their batches; with ``collect`` the first output of each."""
     outputs: list[Any] = []
-    for plan, count in plans:
+    for plan, count, _, _ in plans:
         done = 0
         while done < count:
             ran = plan.run(1 if collect else count - done, 0.05)[1]

@@ -9,6 +9,7 @@ from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import check_model, exclusive, remember
+from hotloop.training.lookups import check_lookups
 from hotloop.training.runtime import Runtime, Sums, open_device, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
@@ -102,10 +103,8 @@ class Stepper:
                 for field in split.fields
             }
             fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
-            graph = self._steps.train_graph(Split(fields, None, rows), rows, self._total)
-            plan = self._runtime.plan(graph)
-            for i, field in enumerate(fields):
-                plan.source(i, field.array)
+            batch = Split(fields, None, rows)
+            plan = self._runtime.plan(self._steps.train_graph(batch, rows, self._total), batch)
             plan.input(0, np.arange(rows, dtype=np.int64))
             self._plans[rows] = (plan, staged)
         return self._plans[rows]
@@ -151,19 +150,12 @@ class Stepper:
 
     def evaluate(self, split: str = "val") -> dict[str, float]:
         """Loss and metrics on a split of the data, with the weights as they are."""
-        part = self._data.split(split)
-        if part is None:
+        if self._data.split(split) is None:
             raise ConfigError(f"evaluate: the data has no {split} split")
         sums = Sums(f"step.{split}")
         groups = self._data.batches(split, training=False, merge_tail=False)
-        feeds = self._data.feeds(split, groups, training=False)
-        plans = []
-        for (size, count), feed in zip(groups, feeds, strict=True):
-            plan = self._runtime.plan(self._steps.eval_graph(part, size, sums))
-            for i, field in enumerate(part.fields):
-                plan.source(i, field.array)
-            plan.feed(feed)
-            plans.append((plan, count))
+        plans = self._steps.eval_plans(split, groups, sums)
+        check_lookups(self._runtime, *plans[0].traced)
         sums.clear(self._runtime.session)
         with exclusive(self.model, "evaluate"):
             outputs = run_plans(plans, collect=self._steps.has_functions)

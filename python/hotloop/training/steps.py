@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, TraceError
@@ -29,6 +29,27 @@ if TYPE_CHECKING:
     from hotloop.training.parts import ParamGroup
 
 __all__ = ["Steps"]
+
+
+class Traced(NamedTuple):
+    """A graph, the split that it was made for, and the rows of its batches."""
+
+    graph: _core.Graph
+    split: Split
+    rows: int
+
+
+class EvalPlan(NamedTuple):
+    """A plan of evaluation and its part of the split."""
+
+    plan: _core.Plan
+    n_batches: int
+    feed: _core.Feed
+    traced: Traced
+
+
+Groups = list[tuple[int, int]]
+EvalPlans = list[EvalPlan]
 
 
 class Steps:
@@ -234,6 +255,17 @@ class Steps:
 
         graph, _ = self.runtime.trace(build, training=False)
         return graph
+
+    def eval_plans(self, name: str, groups: Groups, sums: Sums) -> EvalPlans:
+        """The plans of a split cut into ``groups``: (batch size, number of batches) each."""
+        split = self.data.split(name)
+        assert split is not None  # callers have looked
+        made: EvalPlans = []
+        for (size, count), feed in zip(groups, self.data.feeds(name, groups, training=False)):
+            graph = self.eval_graph(split, size, sums)
+            plan = self.runtime.plan(graph, split, feed)
+            made.append(EvalPlan(plan, count, feed, Traced(graph, split, size)))
+        return made
 
     @property
     def has_functions(self) -> bool:

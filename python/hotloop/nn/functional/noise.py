@@ -42,6 +42,13 @@ def _mask(shape: Sequence[int], p: float, kind: str) -> Tensor:
     return made if sizes else reshape(made, ())
 
 
+def _without_numbers(x: Tensor, p: float, training: bool) -> Tensor | None:
+    """The result where it takes no random number, else None."""
+    if not training or p == 0.0:
+        return x
+    return x * 0.0 if p == 1.0 else None
+
+
 def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training: each element 0 with probability p, else times ``1 / (1 - p)``.
 
@@ -49,10 +56,9 @@ def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool
     """
     _check_p(p, "dropout")
     x = lift_float(input, "dropout")
-    if not training or p == 0.0:
-        return x
-    if p == 1.0:
-        return x * 0.0
+    known = _without_numbers(x, p, training)
+    if known is not None:
+        return known
     return x * cast(_mask(x.shape, p, "dropout"), x.dtype)
 
 
@@ -64,10 +70,9 @@ def dropout1d(
     x = lift_float(input, "dropout1d")
     if x.ndim not in (2, 3):
         raise ShapeError(f"dropout1d: input must be (N, C, L) or (C, L), got shape {x.shape}")
-    if not training or p == 0.0:
-        return x
-    if p == 1.0:
-        return x * 0.0
+    known = _without_numbers(x, p, training)
+    if known is not None:
+        return known
     mask = _mask((*((1,) if x.ndim == 2 else ()), *x.shape[:-1], 1), p, "dropout1d")
     mask = reshape(mask, (*x.shape[:-1], 1))
     return x * cast(mask, x.dtype)
@@ -79,10 +84,9 @@ def alpha_dropout(
     """Dropout that keeps SELU's mean and variance (Klambauer et al. 2017)."""
     _check_p(p, "alpha_dropout")
     x = lift_float(input, "alpha_dropout")
-    if not training or p == 0.0:
-        return x
-    if p == 1.0:
-        return x * 0.0
+    known = _without_numbers(x, p, training)
+    if known is not None:
+        return known
     alpha = -1.7580993408473766
     a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * alpha * alpha))
     b = -a * alpha * p
