@@ -8,7 +8,6 @@ side; training loss is summed as always.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,43 +15,12 @@ from typing import Any
 import hotloop as hl
 from hotloop import nn
 
+from benchmarks.models import make_model
 from benchmarks.worker import Slices, serve
 from benchmarks.workloads import FEEDING, Workload, find, make_arrays
 
 _EPOCHS = {"tiny": 40_000}
 _MOST_EPOCHS = 4_000
-
-
-class TabularNet(nn.Module):
-    """The MLP of W2: normalised inputs, four blocks, a gate, a head."""
-
-    def __init__(self, features: int, classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [nn.BatchNorm1d(features)]
-        width = features
-        for hidden in (128, 96, 64, 32):
-            layers += [nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(0.3)]
-            width = hidden
-        self.body = nn.Sequential(*layers)
-        self.gate = nn.Sequential(
-            nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, width), nn.Sigmoid()
-        )
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x: Any) -> Any:
-        h = self.body(x)
-        return self.head(h * self.gate(h))
-
-
-def make_model(workload: Workload) -> nn.Module:
-    """The workload's model."""
-    if workload.name == "mlp":
-        return TabularNet(workload.features, workload.classes)
-    widths = {"tiny": (20, 32, 16, 2), "wide": (784, 512, 256, 10)}[workload.name]
-    layers: list[nn.Module] = []
-    for n_in, n_out in itertools.pairwise(widths):
-        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 class _Epochs:
@@ -89,7 +57,7 @@ def train(workload: Workload) -> None:
         logger=None,
     )
     epochs = _Epochs(Slices(version=hl.__version__), workload.rows)
-    model = make_model(workload)
+    model = make_model(nn, workload)
     while epochs.wanted:
         hl.train(model, data, config, callbacks=(epochs,))
 

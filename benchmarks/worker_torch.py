@@ -9,7 +9,6 @@ tuned    index_select, fused optimizer, no .item(); the parent sets a malloc tha
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,40 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.models import make_model
 from benchmarks.worker import serve
 from benchmarks.workloads import FEEDING, Workload, find, make_arrays
-
-
-class TabularNet(nn.Module):
-    """The MLP of W2: normalised inputs, four blocks, a gate, a head."""
-
-    def __init__(self, features: int, classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = [nn.BatchNorm1d(features)]
-        width = features
-        for hidden in (128, 96, 64, 32):
-            layers += [nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(0.3)]
-            width = hidden
-        self.body = nn.Sequential(*layers)
-        self.gate = nn.Sequential(
-            nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, width), nn.Sigmoid()
-        )
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, x: Any) -> Any:
-        h = self.body(x)
-        return self.head(h * self.gate(h))
-
-
-def make_model(workload: Workload) -> nn.Module:
-    """The workload's model."""
-    if workload.name == "mlp":
-        return TabularNet(workload.features, workload.classes)
-    widths = {"tiny": (20, 32, 16, 2), "wide": (784, 512, 256, 10)}[workload.name]
-    layers: list[nn.Module] = []
-    for n_in, n_out in itertools.pairwise(widths):
-        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 def make_batches(workload: Workload, mode: str) -> Iterator[Any]:
@@ -76,7 +44,7 @@ def make_batches(workload: Workload, mode: str) -> Iterator[Any]:
 
 def make_step(workload: Workload, mode: str) -> Callable[[], int]:
     """A function that trains on the next batch and returns its rows."""
-    model = make_model(workload).train()
+    model = make_model(nn, workload).train()
     parameters = list(model.parameters())
     optimizer_class = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[workload.optimizer]
     speed = {"fused": True} if mode == "tuned" else {}
