@@ -27,8 +27,18 @@ if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
 
 __all__ = [
-    *("arange", "as_tensor", "bernoulli", "empty", "empty_like", "eye", "from_numpy", "full"),
-    *("full_like", "linspace", "ones", "ones_like", "rand", "rand_like", "randint", "randn"),
+    *("arange", "as_tensor", "bernoulli", "drawn", "empty", "empty_like", "eye", "from_numpy"),
+    *(
+        "full",
+        "full_like",
+        "linspace",
+        "ones",
+        "ones_like",
+        "rand",
+        "rand_like",
+        "randint",
+        "randn",
+    ),
     *("randn_like", "randperm", "scalar", "tensor", "uniform_bits", "zeros", "zeros_like"),
 ]
 
@@ -195,21 +205,21 @@ def from_numpy(ndarray: Any) -> Made:
 # ---------------------------------------------------------------------------- random
 
 
-def uniform_bits(shape: Sequence[int], kind: str) -> Tensor:
-    """In a trace: uniform numbers ``(k + 0.5) / 65536``, k of 16 random bits; dim 0 is samples.
+def drawn(op: str, shape: Sequence[int], kind: str, **attrs: Any) -> Tensor:
+    """In a trace: a random op of this shape, anew in each step; dim 0 is samples.
 
     ``kind`` names the use: part of the stream's name.
     """
     trace = tracing.current(kind)
     sizes = tuple(shape)
-    made = add_node(
-        "uniform",
-        trace.control(),
-        shape=sizes or (1,),
-        stream=trace.stream(kind),
-        seed=trace.seed,
-    )
+    attrs |= {"shape": sizes or (1,), "stream": trace.stream(kind), "seed": trace.seed}
+    made = add_node(op, trace.control(), **attrs)
     return made if sizes else reshape(made, ())
+
+
+def uniform_bits(shape: Sequence[int], kind: str) -> Tensor:
+    """In a trace: uniform numbers ``(k + 0.5) / 65536``, k of 16 random bits; see :func:`drawn`."""
+    return drawn("uniform", shape, kind)
 
 
 def rand(*size: Any, dtype: Any = None, device: Any = None) -> Made:

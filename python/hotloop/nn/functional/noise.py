@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise
-from hotloop.graph import trace as tracing
-from hotloop.graph.build import Operand, add_node, cast, lift_float
+from hotloop.graph.build import Operand, cast, lift_float
+from hotloop.graph.creation import drawn
 from hotloop.graph.views import reshape
 
 if TYPE_CHECKING:
@@ -29,17 +29,7 @@ def _check_p(p: float, what: str) -> None:
 
 def _mask(shape: Sequence[int], p: float, kind: str) -> Tensor:
     """0 with probability p, else 1 / (1 - p)."""
-    trace = tracing.current(kind)
-    sizes = tuple(shape)
-    made = add_node(
-        "dropout_mask",
-        trace.control(),
-        shape=sizes or (1,),
-        p=float(p),
-        stream=trace.stream(kind),
-        seed=trace.seed,
-    )
-    return made if sizes else reshape(made, ())
+    return drawn("dropout_mask", shape, kind, p=float(p))
 
 
 def _without_numbers(x: Tensor, p: float, training: bool) -> Tensor | None:
