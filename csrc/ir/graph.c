@@ -643,6 +643,29 @@ hl_status hl_graph_scope(hl_graph *graph, const char *scope)
     return HL_OK;
 }
 
+/* Operands come first, so these walks end. */
+
+hl_id hl_graph_viewed(const hl_graph *graph, hl_id id)
+{
+    for (;;) {
+        hl_node_id node = hl_graph_producer(graph, id);
+        if (node == HL_NONE || !(hl_op_get(graph->nodes[node].op)->flags & HL_OP_VIEW)) return id;
+        id = graph->nodes[node].in[0];
+    }
+}
+
+hl_id hl_graph_updated(const hl_graph *graph, hl_id id)
+{
+    for (;;) {
+        const hl_value *value = &graph->values[id];
+        if (value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE) return id;
+        if (value->kind != HL_VALUE_ACT) return HL_NONE;
+        const hl_node *node = &graph->nodes[value->node];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) return HL_NONE;
+        id = node->in[value->output];
+    }
+}
+
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n)
 {
     void *memory;
