@@ -393,49 +393,63 @@ static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
     return bytes;
 }
 
-static void cut_chain(const sched_state *s, hl_chain *chain, bool serial)
+typedef struct cut_state {
+    const hl_graph *graph;
+    const hl_schedule *schedule;
+    const bool *elided;
+    int n_threads;
+} cut_state;
+
+static double count_cost(const cut_state *s, const hl_chain *chain)
 {
     double cost = 0;
+    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+        const hl_kernel_req *req = &s->schedule->steps[i].req;
+        if (!s->elided[i]) cost += req->row_cost * (double)req->rows;
+    }
+    return cost;
+}
+
+static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
+{
     int64_t bytes = 0;
-    for (int32_t i = 0; i < chain->n_steps; i++) {
-        hl_step *step = &s->out->steps[chain->first_step + i];
+    int32_t n_steps = 0;
+    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+        hl_step *step = &s->schedule->steps[i];
+        if (s->elided[i]) continue;
+        n_steps++;
         step->rows_per_block_row = step->req.rows / chain->rows;
         int64_t grain = step->req.grain / gcd(step->req.grain, step->rows_per_block_row);
         /* Grains without a common multiple below the chain's rows leave one block. */
         if (__builtin_mul_overflow(chain->grain / gcd(chain->grain, grain), grain, &chain->grain) ||
             chain->grain > chain->rows)
             chain->grain = chain->rows;
-        cost += step->req.row_cost * (double)step->req.rows;
         bytes += step_row_bytes(s->graph, step);
     }
-    int64_t blocks = serial ? 1 : (int64_t)(cost / BLOCK_NS);
-    int64_t most = (int64_t)s->device->n_threads * BLOCKS_PER_THREAD;
+    if (!n_steps) return;
+    int64_t blocks = serial ? 1 : (int64_t)(count_cost(s, chain) / BLOCK_NS);
+    int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
     if (blocks > most) blocks = most;
-    if (chain->n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
+    if (n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
     if (blocks < 1) blocks = 1;
     chain->block_rows = hl_round_up((chain->rows + blocks - 1) / blocks, chain->grain);
     if (chain->block_rows > chain->rows) chain->block_rows = chain->rows;
     chain->n_blocks = (chain->rows + chain->block_rows - 1) / chain->block_rows;
 }
 
-static void cut_regions(const sched_state *s)
+void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
+                     hl_schedule *schedule)
 {
-    for (int32_t r = 0; r < s->out->n_regions; r++) {
-        hl_region *region = &s->out->regions[r];
+    cut_state s = {graph, schedule, elided, device->n_threads};
+    for (int32_t r = 0; r < schedule->n_regions; r++) {
+        hl_region *region = &schedule->regions[r];
+        hl_chain *chains = &schedule->chains[region->first_chain];
         double cost = 0;
-        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++)
-            for (int32_t i = 0; i < s->out->chains[c].n_steps; i++) {
-                const hl_step *step = &s->out->steps[s->out->chains[c].first_step + i];
-                cost += step->req.row_cost * (double)step->req.rows;
-            }
-        region->serial = cost < SERIAL_NS || s->device->n_threads == 1;
-        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
-            hl_chain *chain = &s->out->chains[c];
-            if (chain->rows > 0)
-                cut_chain(s, chain, region->serial);
-            else
-                chain->n_blocks = 0;
-            region->n_blocks += chain->n_blocks;
+        for (int32_t c = 0; c < region->n_chains; c++) cost += count_cost(&s, &chains[c]);
+        region->serial = cost < SERIAL_NS || device->n_threads == 1;
+        for (int32_t c = 0; c < region->n_chains; c++) {
+            if (chains[c].rows) cut_chain(&s, &chains[c], region->serial);
+            region->n_blocks += chains[c].n_blocks;
         }
     }
 }
@@ -502,7 +516,6 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
         build_segment(&s, (hl_segment)segment);
     HL_GOTO(order_steps(&s));
-    cut_regions(&s);
 cleanup:
     hl_uses_deinit(&s.uses);
     hl_free(s.waits);

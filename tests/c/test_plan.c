@@ -215,6 +215,26 @@ static void check_schedule(const hl_plan *plan)
     }
 }
 
+/* Blocks are cut where there is something to do, and regions add them up. */
+static void check_blocks(const hl_plan *plan)
+{
+    for (int32_t r = 0; r < plan->schedule.n_regions; r++) {
+        const hl_region *region = &plan->schedule.regions[r];
+        int64_t n_blocks = 0;
+        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
+            const hl_chain *chain = &plan->schedule.chains[c];
+            bool works = false;
+            for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
+                works |= chain->rows && !plan->memory.elided[s];
+            CHECK(works == (chain->n_blocks > 0));
+            CHECK(!works || (chain->n_blocks * chain->block_rows >= chain->rows &&
+                             (chain->n_blocks - 1) * chain->block_rows < chain->rows));
+            n_blocks += chain->n_blocks;
+        }
+        CHECK_INT(region->n_blocks, n_blocks);
+    }
+}
+
 static void run_once(hl_plan *plan, float *out, int64_t n)
 {
     float x[ROWS * COLS];
@@ -269,6 +289,7 @@ static void test_invariants_on_random_graphs(void)
             check_schedule(plan);
             check_memory(plan);
             check_in_place(plan);
+            check_blocks(plan);
             close_session(plan, session, device);
         }
 }
