@@ -49,6 +49,7 @@ typedef struct hl_type {
 enum { HL_TYPE_TEXT = HL_SHAPE_TEXT + 16 };
 const char *hl_type_format(const hl_type *type, char *text);
 bool hl_type_equal(const hl_type *a, const hl_type *b);
+size_t hl_type_bytes(const hl_type *type);
 
 typedef enum hl_value_kind {
     HL_VALUE_PARAM,  /* view of a store: read by forward, written by the optimizer's commit */

@@ -48,8 +48,7 @@ typedef struct memory_state {
 
 size_t hl_value_bytes(const hl_graph *graph, hl_id value)
 {
-    const hl_type *type = &hl_graph_value(graph, value)->type;
-    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
+    return hl_type_bytes(&hl_graph_value(graph, value)->type);
 }
 
 /* ---- lives ----------------------------------------------------------------------------------- */

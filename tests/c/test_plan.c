@@ -232,6 +232,7 @@ static void check_blocks(const hl_plan *plan)
             n_blocks += chain->n_blocks;
         }
         CHECK_INT(region->n_blocks, n_blocks);
+        CHECK(n_blocks || region->serial);
     }
 }
 
@@ -325,6 +326,29 @@ static void test_in_place_beside_readers(void)
         check_in_place(plan);
         close_session(plan, session, device);
     }
+}
+
+/* A concat whose operands were made in its place is no work, however large it is. */
+static void test_an_elided_concat_costs_nothing(void)
+{
+    check_case("a large concat");
+    hl_id x, parts[2], out;
+    hl_graph *graph;
+    hl_device *device;
+    hl_attrs axis = {.i = {0}};
+    hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(1 << 20)}, &x));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(hl_graph_add(graph, i ? HL_OP_TANH : HL_OP_EXP, &x, 1, NULL, &parts[i]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SOFTMAX, &parts[i], 1, NULL, &parts[i]));
+    }
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    hl_plan *plan = make_plan(session, graph, true, true);
+    CHECK(plan->memory.elided[plan->schedule.n_steps - 1]);
+    check_blocks(plan);
+    close_session(plan, session, device);
 }
 
 /* The value of a random graph is the same fused or not, chained or not, at any number of threads.
@@ -687,6 +711,7 @@ int main(void)
 {
     test_invariants_on_random_graphs();
     test_in_place_beside_readers();
+    test_an_elided_concat_costs_nothing();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();
