@@ -42,14 +42,19 @@ static bool is_forked(const hl_cuda_device *device)
     return hl_os_fork_count() != device->fork_count;
 }
 
-hl_status hl_cuda_enter(hl_device *base)
+static hl_status check_usable(hl_cuda_device *device)
 {
-    hl_cuda_device *device = hl_cuda_of(base);
     if (is_forked(device))
         return hl_status_set(HL_ERROR_DEVICE,
                              "cuda: a GPU must be used by the process that opened it, got a forked "
                              "child; start it by 'spawn', or use the CPU in it");
-    if (device->lost) return report_loss(device, device->lost);
+    return device->lost ? report_loss(device, device->lost) : HL_OK;
+}
+
+hl_status hl_cuda_enter(hl_device *base)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    HL_TRY(check_usable(device));
     return hl_cuda_check(base, device->driver.cuCtxPushCurrent(device->context),
                          "making the context current");
 }
@@ -374,17 +379,23 @@ static hl_status begin_capture(hl_device *base, hl_stream *stream)
     return HL_OK;
 }
 
+/* The capture is ended on every path, lost device included: what a stream is captured for forbids
+ * giving anything back. */
 static hl_status end_capture(hl_device *base, hl_stream *stream, hl_capture **out_capture)
 {
     *out_capture = NULL;
-    HL_TRY(hl_cuda_enter(base));
     const hl_cuda_driver *driver = &hl_cuda_of(base)->driver;
     hl_capture *capture = NULL;
     CUgraph graph = NULL;
-    /* First of all, so that the stream is free again whatever happens. */
-    hl_status status = hl_cuda_check(
-        base, driver->cuStreamEndCapture(hl_cuda_stream_handle(base, stream), &graph),
-        "ending a capture");
+    bool entered = false;
+    hl_status status = check_usable(hl_cuda_of(base));
+    if (!is_forked(hl_cuda_of(base))) {
+        CUresult pushed = driver->cuCtxPushCurrent(hl_cuda_of(base)->context);
+        entered = pushed == CUDA_SUCCESS;
+        CUresult error = driver->cuStreamEndCapture(hl_cuda_stream_handle(base, stream), &graph);
+        if (status == HL_OK)
+            status = hl_cuda_check(base, entered ? error : pushed, "ending a capture");
+    }
     if (status != HL_OK) goto cleanup;
     HL_GOTO(hl_alloc_zero(sizeof *capture, (void **)&capture));
     HL_GOTO(hl_cuda_check(base, driver->cuGraphInstantiateWithFlags(&capture->handle, graph, 0),
@@ -393,7 +404,7 @@ static hl_status end_capture(hl_device *base, hl_stream *stream, hl_capture **ou
     capture = NULL;
 cleanup:
     if (graph) driver->cuGraphDestroy(graph);
-    hl_cuda_leave(base);
+    if (entered) hl_cuda_leave(base);
     hl_free(capture);
     return status;
 }
