@@ -200,9 +200,9 @@ typedef struct hl_device_options {
 /* What a backend finds on this machine, for people: nothing of it stays open. */
 typedef struct hl_device_info {
     char name[96];
-    char architecture[16];            /* "sm_90" */
-    int64_t free_bytes, total_bytes;  /* 0: not known */
-    char why_not[HL_STATUS_MESSAGE_BYTES]; /* "": usable, it was opened and has run a kernel */
+    char architecture[16];                 /* "sm_90" */
+    int64_t free_bytes, total_bytes;       /* 0: not known */
+    char why_not[HL_STATUS_MESSAGE_BYTES]; /* "": it was opened and has run a kernel */
 } hl_device_info;
 typedef struct hl_library_info {
     char name[32], version[32];
@@ -215,14 +215,16 @@ typedef struct hl_survey {
     hl_device_info devices[HL_SURVEY_DEVICES];
     hl_library_info libraries[HL_SURVEY_LIBRARIES];
     char why_none[HL_STATUS_MESSAGE_BYTES]; /* "" when there are devices */
+    bool is_absent; /* there is no such hardware here, as far as can be told: nothing to mend */
 } hl_survey;
 
 struct hl_backend {
     const char *name; /* "cpu" */
     hl_status (*device_open)(const hl_backend *backend, int index, const hl_device_options *options,
                              HL_GIVE hl_device **out_device);
-    /* (optional) Opens each device to see whether it works, so it may take a second. */
-    void (*survey)(const hl_backend *backend, const hl_device_options *options,
+    /* (optional) with_open: opens each device to see whether it works, and the libraries, so it may
+     * take a second; else devices are named only. */
+    void (*survey)(const hl_backend *backend, const hl_device_options *options, bool with_open,
                    hl_survey *out_survey);
 };
 

@@ -22,8 +22,8 @@ uint64_t hl_os_entropy(void);
 void hl_os_error_text(int error, char *out_text, size_t bytes);
 
 /* Fault hook of the fallible calls below (thread start, hl_os_file_*, hl_os_directory_*,
- * hl_os_library_open): the k-th from now fails with `error`, once or, if sticky, with all later ones; k = 0 turns it off. Returns
- * how many calls were seen since the last call. */
+ * hl_os_library_open): the k-th from now fails with `error`, once or, if sticky, with all later
+ * ones; k = 0 turns it off. Returns how many calls were seen since the last call. */
 int64_t hl_os_fault(int64_t k, bool sticky, int error);
 /* For os_*.c alone: the error number that this call must fail with, or 0. */
 int hl_os_fault_take(void);

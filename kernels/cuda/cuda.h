@@ -1,8 +1,8 @@
 /* The CUDA backend: NVIDIA GPUs from sm_75 on, through the driver alone.
  *
  * Host code is plain C and is in every build; what nvcc makes of kernels/cuda is embedded as
- * fatbins and absent from a CPU-only build. A build is the backend plus where it gets its driver and
- * its kernels from, so that tests open the same devices over an emulated driver.
+ * fatbins and absent from a CPU-only build. A build is the backend plus where it gets its driver
+ * and its kernels from, so that tests open the same devices over an emulated driver.
  *
  * Kernel families (softmax.cu with softmax.c) use what stands below: names to kernels, and one
  * launch. A family's list goes into HL_CUDA_FAMILIES. */
@@ -14,7 +14,9 @@
 
 typedef struct hl_cuda_build {
     hl_backend base;
-    hl_status (*driver_open)(const hl_library_search *search, hl_cuda_driver *out_driver);
+    /* hl_cuda_driver_open, or a test's */
+    hl_status (*driver_open)(const hl_library_search *search, hl_cuda_driver *out_driver,
+                             bool *out_absent);
     /* Fatbins, one after the other; none: a CPU-only build. */
     const unsigned char *fatbins, *fatbins_end;
     int toolkit; /* CUDA version of the nvcc that made them: 13000; 0: none */
@@ -30,7 +32,7 @@ static inline const hl_backend *hl_cuda_backend(void)
 /* hl_backend's functions for any hl_cuda_build. */
 hl_status hl_cuda_device_open(const hl_backend *build, int index, const hl_device_options *options,
                               HL_GIVE hl_device **out_device);
-void hl_cuda_survey(const hl_backend *build, const hl_device_options *options,
+void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, bool with_open,
                     hl_survey *out_survey);
 
 /* Lists of the families, hl_cuda_<family>_kernels, NULL-terminated. */
@@ -42,7 +44,7 @@ HL_CUDA_FAMILIES(HL_CUDA_LIST)
 /* ---- for kernels ----------------------------------------------------------------------------- */
 
 typedef struct hl_cuda_facts {
-    int arch;                  /* 90: sm_90 */
+    int arch; /* 90: sm_90 */
     int n_multiprocessors;
     size_t shared_bytes_block; /* dynamic shared memory that one block may ask for */
 } hl_cuda_facts;

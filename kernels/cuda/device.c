@@ -107,8 +107,7 @@ CUstream hl_cuda_stream_handle(const hl_device *device, const hl_stream *stream)
 static CUresult find_kernel(hl_cuda_device *device, const char *name, CUkernel *out_kernel)
 {
     for (int64_t i = 0; i < device->n_libraries; i++) {
-        CUresult error =
-            device->driver.cuLibraryGetKernel(out_kernel, device->libraries[i], name);
+        CUresult error = device->driver.cuLibraryGetKernel(out_kernel, device->libraries[i], name);
         if (error != CUDA_ERROR_NOT_FOUND) return error;
     }
     return CUDA_ERROR_NOT_FOUND;
@@ -121,14 +120,14 @@ hl_status hl_cuda_kernel_get(hl_device *base, const char *name, size_t shared_by
     CUkernel kernel = NULL;
     *out_kernel = NULL;
     if (shared_bytes > device->facts.shared_bytes_block)
-        return hl_status_set(HL_ERROR_DEVICE, "%s: needs at most %zu bytes of shared memory, got %zu",
-                             name, device->facts.shared_bytes_block, shared_bytes);
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "%s: needs at most %zu bytes of shared memory, got %zu", name,
+                             device->facts.shared_bytes_block, shared_bytes);
     HL_TRY(hl_cuda_enter(base));
     CUresult error = find_kernel(device, name, &kernel);
     if (error == CUDA_SUCCESS && shared_bytes)
-        error = device->driver.cuKernelSetAttribute(
-            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes, kernel,
-            device->ordinal);
+        error = device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                    (int)shared_bytes, kernel, device->ordinal);
     hl_cuda_leave(base);
     HL_TRY(hl_status_context(hl_cuda_check(base, error, "loading the kernel"), "%s", name));
     *out_kernel = kernel;

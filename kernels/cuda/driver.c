@@ -21,11 +21,13 @@ static const char *fill_table(hl_cuda_driver *driver)
     return NULL;
 }
 
-hl_status hl_cuda_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver)
+hl_status hl_cuda_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
+                              bool *out_absent)
 {
     *out_driver = (hl_cuda_driver){0};
     hl_library_found found;
     hl_library_find(&hl_library_cuda, search, &found);
+    *out_absent = !found.library.handle;
     if (!found.library.handle)
         return hl_status_set(HL_ERROR_DEVICE, "cuda: needs an NVIDIA driver, got none (%s)",
                              found.why_not);
@@ -70,9 +72,7 @@ bool hl_cuda_error_loses(CUresult error)
     case CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_EXTERNAL_DEVICE:
-        return true;
-    default:
-        return false;
+    case CUDA_ERROR_EXTERNAL_DEVICE: return true;
+    default: return false;
     }
 }

@@ -3,9 +3,9 @@
  * Nothing of CUDA is linked: the table is filled by dlopen, so hotloop imports where there is no
  * driver and says so in a sentence, and by the tests' emulated driver, so that everything above it
  * runs without a GPU. The declarations are ours; tests/cuda/driver_check.c compiles them beside
- * NVIDIA's headers, so that none of them is wrong. Rejected: cudart (a second runtime to ship and to
- * match), linking libcuda (no import without a driver), cuGetProcAddress (newer than it is worth:
- * the symbols' own names carry the version). */
+ * NVIDIA's headers, so that none of them is wrong. Rejected: cudart (a second runtime to ship and
+ * to match), linking libcuda (no import without a driver), cuGetProcAddress (newer than it is
+ * worth: the symbols' own names carry the version). */
 #ifndef HL_KERNELS_CUDA_DRIVER_H
 #define HL_KERNELS_CUDA_DRIVER_H
 
@@ -20,9 +20,10 @@ typedef struct hl_cuda_driver {
 #include "kernels/cuda/driver.def"
 } hl_cuda_driver;
 
-/* Finds libcuda and fills the table. HL_ERROR_DEVICE with the sentence: there is no driver, or it
- * lacks a call (older than 525). */
-hl_status hl_cuda_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver);
+/* Finds libcuda and fills the table. HL_ERROR_DEVICE with the sentence: there is no driver
+ * (*out_absent), or it lacks a call (older than 525). */
+hl_status hl_cuda_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
+                              bool *out_absent);
 void hl_cuda_driver_close(hl_cuda_driver *driver);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)", in the driver's words where it has some. */

@@ -1,5 +1,5 @@
-/* Types and constants of the CUDA driver, as far as we use them; tests/cuda/driver_check.c holds them
- * against NVIDIA's cuda.h. Beside that header its own are taken. */
+/* Types and constants of the CUDA driver, as far as we use them; tests/cuda/driver_check.c holds
+ * them against NVIDIA's cuda.h. Beside that header its own are taken. */
 #ifndef HL_KERNELS_CUDA_DRIVER_TYPES_H
 #define HL_KERNELS_CUDA_DRIVER_TYPES_H
 

@@ -39,7 +39,8 @@ hl_status hl_fatbin_next(hl_fatbin_cursor *cursor, const void **out_code)
     if (!left) return HL_OK;
     if (left < CONTAINER_HEADER) return refuse("must hold a whole header", left);
     const unsigned char *at = cursor->next;
-    if (read_int(at, 4) != magic) return refuse("must begin with its magic number", read_int(at, 4));
+    if (read_int(at, 4) != magic)
+        return refuse("must begin with its magic number", read_int(at, 4));
     if (read_int(at + 4, 2) != 1) return refuse("must be of version 1", read_int(at + 4, 2));
     uint64_t header = read_int(at + 6, 2), bytes = read_int(at + 8, 8);
     if (header < CONTAINER_HEADER || header > left || bytes > left - header)

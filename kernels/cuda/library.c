@@ -101,8 +101,8 @@ static bool try_root(const hl_library_kind *kind, const char *root, int root_byt
     char path[HL_LIBRARY_PATH_BYTES];
     for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
         if (!kind->folders[i]) continue;
-        int n = snprintf(path, sizeof path, "%.*s/nvidia/%s/%s", root_bytes, root,
-                         kind->folders[i], kind->sonames[i]);
+        int n = snprintf(path, sizeof path, "%.*s/nvidia/%s/%s", root_bytes, root, kind->folders[i],
+                         kind->sonames[i]);
         if (n < (int)sizeof path && open_path(path, true, found)) return true;
     }
     return false;

@@ -13,11 +13,11 @@
 enum { HL_LIBRARY_NAMES = 3, HL_LIBRARY_PATH_BYTES = 1024, HL_LIBRARY_WHY_BYTES = 512 };
 
 typedef struct hl_library_kind {
-    const char *name;                       /* "cuBLASLt" */
-    const char *variable;                   /* "HOTLOOP_CUBLASLT_PATH" */
-    const char *sonames[HL_LIBRARY_NAMES];  /* best first, NULL-terminated if shorter */
-    const char *folders[HL_LIBRARY_NAMES];  /* of the wheel of each soname, below nvidia/ */
-    int (*version)(hl_os_library library);  /* 0: it does not say */
+    const char *name;                      /* "cuBLASLt" */
+    const char *variable;                  /* "HOTLOOP_CUBLASLT_PATH" */
+    const char *sonames[HL_LIBRARY_NAMES]; /* best first, NULL-terminated if shorter */
+    const char *folders[HL_LIBRARY_NAMES]; /* of the wheel of each soname, below nvidia/ */
+    int (*version)(hl_os_library library); /* 0: it does not say */
     void (*version_text)(int version, char *out_text, size_t bytes);
 } hl_library_kind;
 

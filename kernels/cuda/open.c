@@ -34,19 +34,20 @@ static hl_status check_driver_age(const hl_cuda_driver *driver, int toolkit)
                          driver->version / 1000, driver->version % 1000 / 10);
 }
 
-static hl_status report_no_gpu(void)
+static hl_status report_no_gpu(bool *out_absent)
 {
+    *out_absent = true;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     return hl_status_set(HL_ERROR_DEVICE, "cuda: the driver must see an NVIDIA GPU, got none%s%s%s",
                          visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "",
                          visible ? "\")" : "");
 }
 
-static hl_status start_driver(const hl_cuda_driver *driver)
+static hl_status start_driver(const hl_cuda_driver *driver, bool *out_absent)
 {
     CUresult error = driver->cuInit(0);
     if (error == CUDA_SUCCESS) return HL_OK;
-    if (error == CUDA_ERROR_NO_DEVICE) return report_no_gpu();
+    if (error == CUDA_ERROR_NO_DEVICE) return report_no_gpu(out_absent);
     if (error == CUDA_ERROR_NOT_INITIALIZED && hl_os_fork_count() > 0)
         return hl_status_set(HL_ERROR_DEVICE,
                              "cuda: a GPU must be used by the process that opened it first, got a "
@@ -56,21 +57,22 @@ static hl_status start_driver(const hl_cuda_driver *driver)
     return hl_status_set(HL_ERROR_DEVICE, "cuda: the NVIDIA driver must start, got %s", words);
 }
 
-/* A driver that works, its version and how many GPUs it sees (at least one). */
+/* A driver that works, its version and how many GPUs it sees (at least one). *out_absent: nothing
+ * of NVIDIA's is here. */
 static hl_status open_driver(const hl_cuda_build *build, const hl_device_options *options,
-                             hl_cuda_driver *out_driver, int *out_n_gpus)
+                             hl_cuda_driver *out_driver, int *out_n_gpus, bool *out_absent)
 {
     hl_library_search search = {options ? options->library_roots : NULL};
     *out_n_gpus = 0;
-    HL_TRY(build->driver_open(&search, out_driver));
+    HL_TRY(build->driver_open(&search, out_driver, out_absent));
     hl_status status;
-    HL_GOTO(start_driver(out_driver));
+    HL_GOTO(start_driver(out_driver, out_absent));
     int version = 0, n_gpus = 0;
     if (out_driver->cuDriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
     out_driver->version = version;
     HL_GOTO(check_driver_age(out_driver, build->toolkit));
     CUresult error = out_driver->cuDeviceGetCount(&n_gpus);
-    if (error != CUDA_SUCCESS || n_gpus < 1) HL_GOTO(report_no_gpu());
+    if (error != CUDA_SUCCESS || n_gpus < 1) HL_GOTO(report_no_gpu(out_absent));
     *out_n_gpus = n_gpus;
 cleanup:
     if (status != HL_OK) hl_cuda_driver_close(out_driver);
@@ -145,8 +147,7 @@ static hl_status check_build(const hl_cuda_build *build, const hl_cuda_device *d
                              device->base.name);
     bool runs;
     char archs[160];
-    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &runs, archs,
-                           sizeof archs));
+    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &runs, archs, sizeof archs));
     if (runs) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE,
                          "cuda: this build must have kernels for sm_%d, got %s; build again with "
@@ -165,19 +166,19 @@ static hl_status say_no_memory(const hl_cuda_device *device, hl_status status)
 
 static hl_status load_kernels(const hl_cuda_build *build, hl_cuda_device *device)
 {
-    hl_fatbin_cursor cursor = hl_fatbin_begin(
-        build->fatbins, (size_t)(build->fatbins_end - build->fatbins));
+    hl_fatbin_cursor cursor =
+        hl_fatbin_begin(build->fatbins, (size_t)(build->fatbins_end - build->fatbins));
     for (;;) {
         const void *code;
         HL_TRY(hl_fatbin_next(&cursor, &code));
         if (!code) return HL_OK;
         HL_TRY(hl_alloc_grow((void **)&device->libraries, &device->cap_libraries,
                              device->n_libraries + 1, sizeof *device->libraries));
-        HL_TRY(hl_cuda_check(&device->base,
-                             device->driver.cuLibraryLoadData(
-                                 &device->libraries[device->n_libraries], code, NULL, NULL, 0, NULL,
-                                 NULL, 0),
-                             "loading the kernels"));
+        HL_TRY(
+            hl_cuda_check(&device->base,
+                          device->driver.cuLibraryLoadData(&device->libraries[device->n_libraries],
+                                                           code, NULL, NULL, 0, NULL, NULL, 0),
+                          "loading the kernels"));
         device->n_libraries++;
     }
 }
@@ -228,9 +229,8 @@ static hl_status start_device(const hl_cuda_build *build, hl_cuda_device *device
 {
     hl_device *base = &device->base;
     CUcontext context = NULL;
-    HL_TRY(hl_cuda_check(
-        base, device->driver.cuDevicePrimaryCtxRetain(&context, device->ordinal),
-        "making a context"));
+    HL_TRY(hl_cuda_check(base, device->driver.cuDevicePrimaryCtxRetain(&context, device->ordinal),
+                         "making a context"));
     device->context = context;
     HL_TRY(hl_cuda_enter(base));
     hl_status status = load_kernels(build, device);
@@ -286,6 +286,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
     const hl_cuda_build *build = (const hl_cuda_build *)base;
     hl_cuda_device *device;
     int n_gpus;
+    bool is_absent;
     *out_device = NULL;
     HL_TRY(hl_alloc_zero(sizeof *device, (void **)&device));
     device->base = (hl_device){.ops = &hl_cuda_device_ops,
@@ -295,7 +296,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();
     hl_status status;
-    HL_GOTO(open_driver(build, options, &device->driver, &n_gpus));
+    HL_GOTO(open_driver(build, options, &device->driver, &n_gpus, &is_absent));
     HL_GOTO(find_gpu(device, index, n_gpus));
     HL_GOTO(check_build(build, device));
     HL_GOTO(say_no_memory(device, start_device(build, device)));
@@ -307,16 +308,19 @@ cleanup:
     return status;
 }
 
-static void describe_gpu(const hl_backend *backend, const hl_cuda_driver *driver, int index,
-                         const hl_device_options *options, hl_device_info *info)
+static void describe_gpu(const hl_cuda_driver *driver, int index, hl_device_info *info)
 {
     CUdevice ordinal;
     gpu_facts facts;
-    if (read_gpu(driver, index, &ordinal, &facts) == CUDA_SUCCESS) {
-        snprintf(info->name, sizeof info->name, "%s", facts.name);
-        snprintf(info->architecture, sizeof info->architecture, "sm_%d", facts.arch);
-        info->total_bytes = (int64_t)facts.total_bytes;
-    }
+    if (read_gpu(driver, index, &ordinal, &facts) != CUDA_SUCCESS) return;
+    snprintf(info->name, sizeof info->name, "%s", facts.name);
+    snprintf(info->architecture, sizeof info->architecture, "sm_%d", facts.arch);
+    info->total_bytes = (int64_t)facts.total_bytes;
+}
+
+static void try_gpu(const hl_backend *backend, int index, const hl_device_options *options,
+                    hl_device_info *info)
+{
     hl_device *device;
     hl_memory_stats memory;
     hl_status status = hl_cuda_device_open(backend, index, options, &device);
@@ -340,26 +344,33 @@ static void describe_library(const hl_library_kind *kind, const hl_library_searc
     hl_os_library_close(&found.library);
 }
 
-void hl_cuda_survey(const hl_backend *base, const hl_device_options *options,
+static void describe_libraries(const hl_device_options *options, hl_survey *survey)
+{
+    hl_library_search search = {options ? options->library_roots : NULL};
+    while (hl_library_kinds[survey->n_libraries]) {
+        describe_library(hl_library_kinds[survey->n_libraries], &search,
+                         &survey->libraries[survey->n_libraries]);
+        survey->n_libraries++;
+    }
+}
+
+void hl_cuda_survey(const hl_backend *base, const hl_device_options *options, bool with_open,
                     hl_survey *out_survey)
 {
-    const hl_cuda_build *build = (const hl_cuda_build *)base;
-    hl_library_search search = {options ? options->library_roots : NULL};
     hl_cuda_driver driver;
     int n_gpus;
     *out_survey = (hl_survey){0};
-    while (hl_library_kinds[out_survey->n_libraries]) {
-        describe_library(hl_library_kinds[out_survey->n_libraries], &search,
-                         &out_survey->libraries[out_survey->n_libraries]);
-        out_survey->n_libraries++;
-    }
-    if (open_driver(build, options, &driver, &n_gpus) != HL_OK) {
+    if (with_open) describe_libraries(options, out_survey);
+    if (open_driver((const hl_cuda_build *)base, options, &driver, &n_gpus,
+                    &out_survey->is_absent) != HL_OK) {
         hl_text_copy(out_survey->why_none, sizeof out_survey->why_none, hl_status_message());
         return;
     }
     if (n_gpus > HL_SURVEY_DEVICES) n_gpus = HL_SURVEY_DEVICES;
-    for (int i = 0; i < n_gpus; i++)
-        describe_gpu(base, &driver, i, options, &out_survey->devices[i]);
+    for (int i = 0; i < n_gpus; i++) {
+        describe_gpu(&driver, i, &out_survey->devices[i]);
+        if (with_open) try_gpu(base, i, options, &out_survey->devices[i]);
+    }
     out_survey->n_devices = n_gpus;
     hl_cuda_driver_close(&driver);
 }

@@ -1,6 +1,6 @@
 /* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
- * prototype and constant of ours is theirs, and every symbol is one that the oldest supported driver
- * has. Nothing is linked. */
+ * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
+ * driver has. Nothing is linked. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 

@@ -1,5 +1,5 @@
-/* An emulated CUDA driver, for tests: the calls of kernels/cuda/driver.def under their own names, so
- * that it can fill the table of a test in C, or stand as a library of its own for Python
+/* An emulated CUDA driver, for tests: the calls of kernels/cuda/driver.def under their own names,
+ * so that it can fill the table of a test in C, or stand as a library of its own for Python
  * (HOTLOOP_CUDA_PATH).
  *
  * It is as late as the contract allows: a stream runs only when something waits for it, so work

@@ -1,5 +1,5 @@
-/* The emulated driver as a library of its own, which HOTLOOP_CUDA_PATH names: hotloop opens it as it
- * would open libcuda. HL_FAKE describes the machine: "devices=0", "arch=60", "cuda=11040",
+/* The emulated driver as a library of its own, which HOTLOOP_CUDA_PATH names: hotloop opens it as
+ * it would open libcuda. HL_FAKE describes the machine: "devices=0", "arch=60", "cuda=11040",
  * "memory=1048576", "fail=cuMemAlloc_v2:2", with ',' between. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,7 @@ static const char *run_probe(void *context, const hl_fake_launch *launch, void *
     uint32_t *dst = (uint32_t *)(uintptr_t) * (CUdeviceptr *)params[0];
     uint32_t n = *(uint32_t *)params[1], seed = *(uint32_t *)params[2];
     uint64_t n_threads = (uint64_t)launch->grid[0] * launch->block[0];
-    for (uint64_t i = 0; i < n_threads && i < n; i++)
-        dst[i] = ((uint32_t)i ^ seed) * 2654435761u;
+    for (uint64_t i = 0; i < n_threads && i < n; i++) dst[i] = ((uint32_t)i ^ seed) * 2654435761u;
     return NULL;
 }
 

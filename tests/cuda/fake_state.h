@@ -14,7 +14,8 @@
 
 #include "tests/cuda/fake_driver.h"
 
-namespace fake {
+namespace fake
+{
 
 struct Kernel {
     hl_fake_kernel_fn fn = nullptr;
@@ -74,8 +75,8 @@ CUresult complain(CUresult error, const std::string &what);
 CUresult block_alloc(CUcontext context, size_t bytes, CUdeviceptr *out_ptr);
 CUresult block_free(CUdeviceptr ptr);
 void blocks_forget();
-bool is_device(const void *ptr, size_t bytes);  /* wholly inside one live block */
-bool is_reserved(const void *ptr);              /* an address that device memory has, or had */
+bool is_device(const void *ptr, size_t bytes); /* wholly inside one live block */
+bool is_reserved(const void *ptr);             /* an address that device memory has, or had */
 void open_begin(); /* device memory is open between these; they may nest */
 void open_end();
 
@@ -110,8 +111,8 @@ struct CUgraphExec_st {
 struct CUstream_st {
     CUcontext context = nullptr;
     std::deque<std::function<void()>> queue;
-    CUgraph graph = nullptr;  /* being captured */
-    std::set<size_t> after;   /* nodes that the next one follows */
+    CUgraph graph = nullptr; /* being captured */
+    std::set<size_t> after;  /* nodes that the next one follows */
 };
 
 #endif

@@ -4,9 +4,11 @@
 #define HL_CUDA_CALL(name, suffix, since, params) extern CUresult name##suffix params;
 #include "kernels/cuda/driver.def"
 
-hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver)
+hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
+                              bool *out_absent)
 {
     (void)search;
+    *out_absent = false;
     *out_driver = (hl_cuda_driver){0};
 #define HL_CUDA_CALL(name, suffix, since, params) out_driver->name = name##suffix;
 #include "kernels/cuda/driver.def"

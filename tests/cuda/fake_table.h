@@ -6,7 +6,8 @@
 #include "tests/cuda/fake_driver.h"
 
 /* A hl_cuda_build's driver_open. */
-hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver);
+hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
+                              bool *out_absent);
 /* The backend over the emulated driver, with a fatbin of no kernels for sm_75 to sm_120 and the
  * probe's emulation registered. */
 const hl_backend *hl_fake_backend(void);

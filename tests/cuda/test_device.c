@@ -313,9 +313,9 @@ static void test_capture_refusals(void)
         if (k == 0) CHECK_ERROR(ops->memory_alloc(device, 64, &ptr), HL_ERROR_DEVICE, text);
         if (k == 1) CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE, text);
         if (k == 2)
-            CHECK_ERROR(ops->copy(device, s.a, pageable, sizeof pageable, HL_COPY_HOST_TO_DEVICE,
-                                  NULL),
-                        HL_ERROR_DEVICE, text);
+            CHECK_ERROR(
+                ops->copy(device, s.a, pageable, sizeof pageable, HL_COPY_HOST_TO_DEVICE, NULL),
+                HL_ERROR_DEVICE, text);
         if (k == 3)
             CHECK_ERROR(ops->event_wait(device, s.forked, NULL), HL_ERROR_DEVICE,
                         "STREAM_CAPTURE_ISOLATION");

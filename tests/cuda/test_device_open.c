@@ -1,5 +1,5 @@
-/* Opening a CUDA device: one sentence per reason why not, nothing left behind, forked children, what
- * a survey says. */
+/* Opening a CUDA device: one sentence per reason why not, nothing left behind, forked children,
+ * what a survey says. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,7 +164,7 @@ static void test_survey(void)
     static hl_survey survey;
     const hl_backend *backend = hl_fake_backend();
     hl_fake_reset(&(hl_fake_config){.n_devices = 2});
-    backend->survey(backend, NULL, &survey);
+    backend->survey(backend, NULL, true, &survey);
     CHECK_INT(survey.n_devices, 2);
     CHECK(strcmp(survey.devices[1].name, "Emulated GPU") == 0);
     CHECK(strcmp(survey.devices[1].architecture, "sm_90") == 0);
@@ -173,12 +173,18 @@ static void test_survey(void)
     CHECK_INT(survey.n_libraries, 3);
     CHECK(strcmp(survey.libraries[1].name, "cuBLASLt") == 0);
     hl_fake_reset(&(hl_fake_config){.arch = 61});
-    backend->survey(backend, NULL, &survey);
+    backend->survey(backend, NULL, true, &survey);
     CHECK(strstr(survey.devices[0].why_not, "got Emulated GPU (sm_61)") != NULL);
     hl_fake_reset(&(hl_fake_config){.n_devices = -1});
-    backend->survey(backend, NULL, &survey);
+    backend->survey(backend, NULL, true, &survey);
     CHECK_INT(survey.n_devices, 0);
-    CHECK(strstr(survey.why_none, "must see an NVIDIA GPU") != NULL);
+    CHECK(strstr(survey.why_none, "must see an NVIDIA GPU") != NULL && survey.is_absent);
+    hl_fake_reset(&(hl_fake_config){.cuda = 12000});
+    backend->survey(backend, NULL, false, &survey);
+    CHECK(strstr(survey.why_none, "got one for CUDA 12.0") != NULL && !survey.is_absent);
+    hl_fake_reset(&(hl_fake_config){.arch = 61});
+    backend->survey(backend, NULL, false, &survey);
+    CHECK(survey.n_devices == 1 && !*survey.devices[0].why_not && survey.n_libraries == 0);
     check_nothing_lives();
 }
 

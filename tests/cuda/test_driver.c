@@ -1,5 +1,5 @@
-/* The search for libraries, a driver that is none or too old, and the reader of fatbins on what nvcc
- * made for this build. */
+/* The search for libraries, a driver that is none or too old, and the reader of fatbins on what
+ * nvcc made for this build. */
 #include <stdlib.h>
 
 #include "kernels/cuda/fatbin.h"
@@ -9,18 +9,20 @@
 static void test_no_driver(void)
 {
     hl_cuda_driver driver;
+    bool is_absent;
     setenv("HOTLOOP_CUDA_PATH", "/dev/null", 1);
-    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver), HL_ERROR_DEVICE,
+    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver, &is_absent), HL_ERROR_DEVICE,
                 "needs an NVIDIA driver, got none (HOTLOOP_CUDA_PATH does not name it: ");
     setenv("HOTLOOP_CUDA_PATH", "libc.so.6", 1);
-    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver), HL_ERROR_DEVICE,
+    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver, &is_absent), HL_ERROR_DEVICE,
                 "must be 525 or newer (CUDA 12.0), got one without cuInit in ");
-    CHECK(driver.library.handle == NULL);
+    CHECK(driver.library.handle == NULL && !is_absent);
     unsetenv("HOTLOOP_CUDA_PATH");
     hl_os_fault(1, true, 2);
-    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver), HL_ERROR_DEVICE,
+    CHECK_ERROR(hl_cuda_driver_open(NULL, &driver, &is_absent), HL_ERROR_DEVICE,
                 "libcuda.so.1 is not in this process, and the system does not find it; "
                 "HOTLOOP_CUDA_PATH may name it");
+    CHECK(is_absent);
     hl_os_fault(0, false, 0);
 }
 
@@ -159,7 +161,8 @@ static void test_nvcc_output(void)
     static const struct {
         const char *flags;
         bool is_compressed;
-    } cases[] = {{"--compress-mode=none", false}, {"--compress-mode=speed", true},
+    } cases[] = {{"--compress-mode=none", false},
+                 {"--compress-mode=speed", true},
                  {"--compress-mode=size", true}};
     for (int i = 0; i < 3; i++) {
         char path[64] = "/tmp/hl-fatbin-XXXXXX", command[512];
