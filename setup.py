@@ -362,7 +362,8 @@ class CudaToolchain:
         release = re.search(r"release (\d+)\.(\d+)", self.version)
         self.toolkit = 1000 * int(release[1]) + 10 * int(release[2]) if release else 0
         if self.toolkit < CUDA_OLDEST:
-            raise CompileError(f"{nvcc}: must be of CUDA 12.8 or newer, got {self.toolkit}")
+            got = release[0] if release else self.version.strip()[:80]
+            raise CompileError(f"{nvcc}: must be of CUDA 12.8 or newer, got {got!r}")
         known = {int(n) for n in re.findall(r"compute_(\d+)", self.ask("--list-gpu-arch"))}
         self.archs = choose_archs(env.get("HL_CUDA_ARCHS", ""), known)
         self.flags = [*CUDA_FLAGS]

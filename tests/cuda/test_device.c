@@ -295,6 +295,36 @@ static void test_capture(void)
     close_device(device);
 }
 
+/* A branch that is read before it is joined: some replay takes the other order. */
+static void test_missing_edge(void)
+{
+    hl_device *device = open_device();
+    const hl_device_ops *ops = device->ops;
+    stage s;
+    bool was_early = false, was_late = false;
+    CHECK_OK(create_stage(device, &s));
+    upload(device, s.a, 1);
+    CHECK_OK(ops->capture_begin(device, NULL));
+    CHECK_OK(ops->event_record(device, s.forked, NULL));
+    CHECK_OK(ops->event_wait(device, s.forked, s.side));
+    CHECK_OK(launch_line(device, s.c, s.a, 1, 10, s.side));
+    CHECK_OK(launch_line(device, s.b, s.c, 1, 0, NULL));
+    CHECK_OK(ops->event_record(device, s.joined, s.side));
+    CHECK_OK(ops->event_wait(device, s.joined, NULL));
+    CHECK_OK(ops->capture_end(device, NULL, &s.capture));
+    for (int k = 0; k < 20; k++) {
+        upload(device, s.c, 0);
+        CHECK_OK(ops->capture_launch(device, s.capture, NULL));
+        float got = download(device, s.b);
+        CHECK(got == 0 || got == 11);
+        was_early |= got == 0;
+        was_late |= got == 11;
+    }
+    CHECK(was_early && was_late);
+    destroy_stage(&s);
+    close_device(device);
+}
+
 /* What capture forbids is refused, and the stream is as good as before once capture has ended. */
 static void test_capture_refusals(void)
 {
@@ -464,6 +494,7 @@ int main(void)
     test_streams();
     test_pinned();
     test_capture();
+    test_missing_edge();
     test_capture_refusals();
     test_use_after_free();
     test_lost();
