@@ -18,7 +18,7 @@ ARGS ?=
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
 .PHONY: help demo build test test-c test-long proof bench wheel style format types sanitize \
-	sanitize-c sanitize-python clean
+	sanitize-c sanitize-python cuda cuda-check clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -28,6 +28,8 @@ help:
 	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
 	@echo "make test-long   learning runs and comparisons with PyTorch (installs $(TORCH))"
 	@echo "make proof       everything at full counts, sanitizers included"
+	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
+	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
 	@echo "make bench       ratios against PyTorch, measured side by side"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked"
 	@echo "make style       ruff and clang-format (make format mends)"
@@ -66,6 +68,12 @@ $(STAMP)-blas: | $(STAMP)-venv
 	@$(PIP) install scipy-openblas32
 	@touch $@
 
+# NVIDIA's headers, for what the toolkit has not: they lie in the wheels of the libraries.
+$(STAMP)-cuda: | $(STAMP)-venv
+	@$(PIP) install --no-deps nvidia-cublas nvidia-cuda-nvrtc nvidia-cudnn-cu13 \
+		nvidia-cudnn-frontend
+	@touch $@
+
 build: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
 
@@ -79,6 +87,19 @@ test: build test-c
 
 test-c: build
 	$(MAKE) -C tests/c run
+	$(MAKE) -C tests/cuda -f host.mk run-host
+
+cuda: $(STAMP)-cuda
+
+# Kernels compile for the oldest and a new architecture without a warning, our declarations are
+# NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded.
+cuda-check: export HL_CUDA := 1
+cuda-check: export HL_CUDA_ARCHS ?= 75;90
+cuda-check: export HL_WERROR := 1
+cuda-check: $(STAMP)-install
+	@$(BIN)/python setup.py -q build_ext --inplace
+	$(MAKE) -C tests/cuda -f host.mk check-driver run-host
+	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
 
 test-long: build $(STAMP)-torch
 	$(BIN)/python -m pytest tests --long -m "long or parity" $(ARGS)
@@ -126,6 +147,7 @@ sanitize: sanitize-c sanitize-python
 # An unreported leak in the interpreter is not ours; the C tests do look for leaks.
 sanitize-c: build
 	HL_SANITIZE=address,undefined $(MAKE) -C tests/c run
+	HL_SANITIZE=address,undefined $(MAKE) -C tests/cuda -f host.mk run-host
 	HL_SANITIZE=thread $(MAKE) -C tests/c run
 
 sanitize-python: $(STAMP)-install

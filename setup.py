@@ -13,10 +13,13 @@ step (serial, knows no headers), CMake or Meson (a second description of the pro
 more thing to install before `pip install .` works).
 
 Adding a file: put it in a folder of core_units(); nothing has to be listed. Files of kernels/cpu
-are compiled once per instruction set unless they stand in CPU_ONCE.
+are compiled once per instruction set unless they stand in CPU_ONCE. The host side of kernels/cuda
+is plain C and always there; its .cu files become fatbins, one per file, which build.c beside them
+embeds one after the other.
 
 Environment: CC CPPFLAGS CFLAGS LDFLAGS as everywhere;
 HL_CUDA=auto|0|1      with nvcc where it works | never | or fail
+HL_CUDA_ARCHS=75;90   GPU architectures, or all; unset: those of this machine's GPUs, else all
 HL_SANITIZE=LIST      address,undefined or thread; assertions on
 HL_COVERAGE=1         gcov instrumentation; assertions on
 HL_WERROR=1           warnings are errors
@@ -27,6 +30,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -34,6 +38,7 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -76,6 +81,12 @@ INSTRUCTION_SETS = {
 # Files of kernels/cpu that choose between the sets and so exist once.
 CPU_ONCE = {"device.c"}
 
+# Turing to Blackwell; the newest also as PTX, for what comes after it.
+CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
+CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin", "--compress-mode=size"]
+CUDA_OLDEST = 12080
+CUDA_HOST = Path("kernels/cuda/build.c")
+
 
 class Unit(NamedTuple):
     """One translation unit: a source, relative to the root, and the flags that are its own."""
@@ -83,6 +94,7 @@ class Unit(NamedTuple):
     source: Path
     flags: tuple[str, ...] = ()
     tag: str = ""
+    inputs: tuple[str, ...] = ()  # files that it reads and the compiler does not list
 
 
 def say(message: str) -> None:
@@ -143,6 +155,37 @@ def choose_cuda(mode: str, sources: list[Path]) -> tuple[str | None, str]:
     return nvcc, f"CUDA by {nvcc}" if nvcc else f"{reason}: CPU-only"
 
 
+def find_archs() -> set[int]:
+    """Architectures of the GPUs in this machine, by nvidia-smi; empty where it does not answer."""
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return set()
+    answer = run([path, "--query-gpu=compute_cap", "--format=csv,noheader"])
+    if answer.returncode:
+        return set()
+    return {
+        int(major + minor) for major, minor in re.findall(r"^(\d+)\.(\d)$", answer.stdout, re.M)
+    }
+
+
+def choose_archs(wanted: str, known: set[int]) -> list[int]:
+    """The architectures to compile for, oldest first: wanted by name, else present, else all."""
+    usual = [arch for arch in CUDA_ARCHS if arch in known]
+    if wanted == "all":
+        return usual
+    names = [name for name in re.split(r"[;,\s]+", wanted) if name]
+    if not names:
+        present = sorted(find_archs() & known)
+        return [arch for arch in present if arch >= CUDA_ARCHS[0]] or usual
+    for name in names:
+        if not name.isdigit() or int(name) not in known or int(name) < CUDA_ARCHS[0]:
+            raise SetupError(
+                "HL_CUDA_ARCHS: must be all or numbers such as 75;90 that this nvcc compiles for "
+                f"({', '.join(str(arch) for arch in sorted(known))}), got {name!r}"
+            )
+    return sorted({int(name) for name in names})
+
+
 def choose_flags(env: dict[str, str]) -> tuple[list[str], list[str]]:
     """Flags for every compilation and for the link, from the HL_* variables."""
     sanitize = [name for name in env.get("HL_SANITIZE", "").split(",") if name]
@@ -191,10 +234,16 @@ def instruction_sets(machine: str) -> dict[str, list[str]]:
     return {name: [f"-DHL_ISA={name}", *flags] for name, flags in sets.items()}
 
 
-def core_units(machine: str) -> list[Unit]:
-    """The core and its CPU kernels for a target such as x86_64-linux-gnu."""
+def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
+    """The core and its kernels for a target such as x86_64-linux-gnu.
+
+    `cuda` stands for CUDA_HOST in a build that embeds fatbins.
+    """
     sets = instruction_sets(machine)
-    units = [Unit(path) for folder in ("csrc", "kernels/ref") for path in find(folder)]
+    folders = ("csrc", "kernels/ref", "kernels/cuda")
+    units = [Unit(path) for folder in folders for path in find(folder)]
+    if cuda is not None:
+        units = [cuda if unit.source == CUDA_HOST else unit for unit in units]
     for path in find("kernels/cpu"):
         if path.name in CPU_ONCE:
             units.append(Unit(path))
@@ -267,6 +316,121 @@ def read_depfile(path: Path) -> list[str]:
     ]
 
 
+def draft_of(output: Path) -> Path:
+    """Where this process makes an output before it gets its name."""
+    return output.with_name(f"{output.name}.{os.getpid()}")
+
+
+def compile_one(
+    what: str, command: list[str], output: Path, target: Path, inputs: list[str]
+) -> None:
+    """Runs a compiler that writes `target`, and gives it the output's name and record."""
+    (ROOT / output).parent.mkdir(parents=True, exist_ok=True)
+    draft = ROOT / draft_of(output)
+    depfile = Path(f"{draft}.d")
+    began_ns = time.time_ns()
+    try:
+        result = run([*command, "-MD", "-MF", str(depfile)])
+        if result.stdout:
+            sys.stderr.write(result.stdout)
+        if result.returncode:
+            raise CompileError(f"{what}: failed: {shlex.join(command)}")
+        publish(output, ROOT / target, read_depfile(depfile) + inputs, began_ns)
+    finally:
+        draft.unlink(missing_ok=True)
+        depfile.unlink(missing_ok=True)
+
+
+def compile_all(jobs: list[Callable[[], None]], n_jobs: int) -> None:
+    """Runs compilations on n_jobs threads; the first that fails ends the rest."""
+    with concurrent.futures.ThreadPoolExecutor(n_jobs) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+class CudaToolchain:
+    """nvcc with the architectures of this build; makes the fatbins that the library embeds."""
+
+    def __init__(self, nvcc: str, env: dict[str, str]) -> None:
+        self.nvcc = nvcc
+        self.version = run([nvcc, "--version"]).stdout
+        release = re.search(r"release (\d+)\.(\d+)", self.version)
+        self.toolkit = 1000 * int(release[1]) + 10 * int(release[2]) if release else 0
+        if self.toolkit < CUDA_OLDEST:
+            got = release[0] if release else self.version.strip()[:80]
+            raise CompileError(f"{nvcc}: must be of CUDA 12.8 or newer, got {got!r}")
+        known = {int(n) for n in re.findall(r"compute_(\d+)", self.ask("--list-gpu-arch"))}
+        self.archs = choose_archs(env.get("HL_CUDA_ARCHS", ""), known)
+        self.flags = [*CUDA_FLAGS]
+        if env.get("HL_WERROR", "0") != "0":
+            self.flags += ["-Werror=all-warnings"]
+        for arch in self.archs:
+            self.flags += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+        newest = self.archs[-1]
+        self.flags += ["-gencode", f"arch=compute_{newest},code=compute_{newest}"]
+        self.flags += shlex.split(env.get("NVCCFLAGS", ""))
+
+    def ask(self, option: str) -> str:
+        """What nvcc says when it is asked."""
+        result = run([self.nvcc, option])
+        if result.returncode:
+            raise CompileError(f"{self.nvcc} {option}: failed:\n{result.stdout}")
+        return result.stdout
+
+    def fatbin_of(self, source: Path) -> Path:
+        """Where a source's fatbin stands: readable first, then the key."""
+        key = key_of(self.nvcc, self.version, *self.flags, str(source))
+        return OBJECTS / source.parent / f"{source.stem}-{key}.fatbin"
+
+    def compile(self, source: Path) -> None:
+        """Makes one fatbin; raises CompileError with the compiler's words."""
+        output = self.fatbin_of(source)
+        target = draft_of(output)
+        command = [self.nvcc, *self.flags, "-o", str(target), str(source)]
+        compile_one(str(source), command, output, target, [])
+
+    def embed(self, sources: list[Path], n_jobs: int) -> Unit:
+        """CUDA_HOST with the fatbins of these sources in it, compiled where they are stale."""
+        began = time.monotonic()
+        stale = [source for source in sources if not is_current(self.fatbin_of(source))]
+        compile_all([functools.partial(self.compile, source) for source in stale], n_jobs)
+        names = ", ".join(f"sm_{arch}" for arch in self.archs)
+        seconds = time.monotonic() - began
+        say(f"nvcc made {len(stale)} of {len(sources)} fatbins ({names}) in {seconds:.1f} s")
+        parts = [self.fatbin_of(source) for source in sources]
+        output = OBJECTS / f"kernels-{key_of(*map(str, parts))}.fatbins"
+        if not is_current(output):
+            began_ns = time.time_ns()
+            texts = [(ROOT / part).read_bytes() for part in parts]
+            draft = ROOT / draft_of(output)
+            draft.write_bytes(b"".join(text + bytes(-len(text) % 64) for text in texts))
+            publish(output, draft, [str(part) for part in parts], began_ns)
+        flags = (f'-DHL_CUDA_FATBINS="{output}"', f"-DHL_CUDA_TOOLKIT={self.toolkit}")
+        return Unit(CUDA_HOST, flags, "-cuda", (str(output),))
+
+
+def make_cuda(env: dict[str, str], n_jobs: int) -> Unit | None:
+    """What embeds the CUDA kernels, or None for a CPU-only build; says which in one line."""
+    mode = env.get("HL_CUDA", "auto")
+    sources = find("kernels/cuda", "**/*.cu")
+    nvcc, line = choose_cuda(mode, sources)
+    say(line)
+    if nvcc is None:
+        return None
+    try:
+        return CudaToolchain(nvcc, env).embed(sources, n_jobs)
+    except CompileError as error:
+        if mode == "1":
+            raise
+        say(f"{str(error).splitlines()[0]}: CPU-only (HL_CUDA=1 makes it an error)")
+        return None
+
+
 class Toolchain:
     """A C compiler with the flags of this build; makes objects and links them."""
 
@@ -299,23 +463,10 @@ class Toolchain:
     def compile(self, unit: Unit) -> None:
         """Makes one object; raises CompileError with the compiler's words."""
         output = self.object_of(unit)
-        (ROOT / output).parent.mkdir(parents=True, exist_ok=True)
-        draft = ROOT / f"{output}.{os.getpid()}"
-        depfile = Path(f"{draft}.d")
-        began_ns = time.time_ns()
-        try:
-            # gcov finds its notes by the name given here, so coverage builds write it directly.
-            target = output if "--coverage" in self.compile_flags else draft
-            command = self.compile_command(unit, target)
-            result = run([*command, "-MD", "-MF", str(depfile)])
-            if result.stdout:
-                sys.stderr.write(result.stdout)
-            if result.returncode:
-                raise CompileError(f"{unit.source}{unit.tag}: failed: {shlex.join(command)}")
-            publish(output, ROOT / target, read_depfile(depfile), began_ns)
-        finally:
-            draft.unlink(missing_ok=True)
-            depfile.unlink(missing_ok=True)
+        # gcov finds its notes by the name given here, so coverage builds write it directly.
+        target = output if "--coverage" in self.compile_flags else draft_of(output)
+        command = self.compile_command(unit, target)
+        compile_one(f"{unit.source}{unit.tag}", command, output, target, list(unit.inputs))
 
     def link(self, objects: list[Path]) -> Path:
         """The shared library of these objects, linked only when one of them changed."""
@@ -338,14 +489,7 @@ class Toolchain:
         """Compiles what is stale on n_jobs threads; returns the objects of all."""
         began = time.monotonic()
         stale = [unit for unit in units if not is_current(self.object_of(unit))]
-        with concurrent.futures.ThreadPoolExecutor(n_jobs) as pool:
-            jobs = [pool.submit(self.compile, unit) for unit in stale]
-            try:
-                for job in concurrent.futures.as_completed(jobs):
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        compile_all([functools.partial(self.compile, unit) for unit in stale], n_jobs)
         seconds = time.monotonic() - began
         say(f"compiled {len(stale)} of {len(units)} objects in {seconds:.1f} s")
         return [self.object_of(unit) for unit in units]
@@ -355,13 +499,11 @@ class BuildCore(build_ext):
     """setuptools' build_ext with the compilation above in place of its own."""
 
     def build_extension(self, ext: Extension) -> None:
-        cuda_sources = find("kernels/cuda", "**/*.cu")
-        _, line = choose_cuda(os.environ.get("HL_CUDA", "auto"), cuda_sources)
-        say(line)
         toolchain = Toolchain(dict(os.environ))
-        units = core_units(toolchain.machine) + extension_units()
-        self.write_compile_commands(toolchain, units)
         n_jobs = self.parallel or len(os.sched_getaffinity(0))
+        cuda = make_cuda(dict(os.environ), n_jobs)
+        units = core_units(toolchain.machine, cuda) + extension_units()
+        self.write_compile_commands(toolchain, units)
         library = toolchain.link(toolchain.compile_stale(units, n_jobs))
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -410,8 +552,9 @@ class CoreArchive(Command):
 
     def run(self) -> None:
         toolchain = Toolchain(dict(os.environ))
-        units = core_units(toolchain.machine)
-        inputs = [str(o) for o in toolchain.compile_stale(units, len(os.sched_getaffinity(0)))]
+        n_jobs = len(os.sched_getaffinity(0))
+        units = core_units(toolchain.machine, make_cuda(dict(os.environ), n_jobs))
+        inputs = [str(o) for o in toolchain.compile_stale(units, n_jobs)]
         archive = Path(self.output)
         flags = [*toolchain.compile_flags, *(f for f in toolchain.link_flags if f != "-shared")]
         (ROOT / archive).parent.mkdir(parents=True, exist_ok=True)

@@ -126,6 +126,19 @@ typedef enum hl_copy {
     HL_COPY_DEVICE_TO_DEVICE
 } hl_copy;
 
+typedef struct hl_memory_stats {
+    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened */
+    int64_t free_bytes, total_bytes;   /* of the device, as it says itself */
+} hl_memory_stats;
+
+/* A device without stream_create is synchronous: its stream is NULL and a call has done its work
+ * when it returns. On any other, calls that take a stream only queue it, in order; NULL stands for
+ * the stream that the device was opened with, and no stream waits for another unless by an event.
+ * Host memory that a queued copy reads or writes stays untouched until a synchronize or an event
+ * says it is done; pageable memory is legal outside capture, and read at the call.
+ *
+ * Lost device: after a fault in a kernel every call is HL_ERROR_DEVICE_LOST, from the first that
+ * learns of it on; what gives back still gives back. */
 struct hl_device_ops {
     void (*destroy)(HL_TAKE hl_device *device);
     hl_status (*memory_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
@@ -140,13 +153,23 @@ struct hl_device_ops {
      * launched whole. */
     void (*parallel)(hl_device *device, int64_t n_blocks,
                      void (*fn)(void *context, int64_t block, int thread), void *context);
-    /* (optional; asynchronous devices only) */
+    /* (optional; asynchronous devices only, which have all of these) */
+    hl_status (*memory_read)(hl_device *device, hl_memory_stats *out_stats);
+    /* Page-locked host memory: copies of it run beside the host. */
+    hl_status (*host_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
+    void (*host_free)(hl_device *device, HL_TAKE void *ptr);
     hl_status (*stream_create)(hl_device *device, HL_GIVE hl_stream **out_stream);
     void (*stream_destroy)(hl_device *device, HL_TAKE hl_stream *stream);
     hl_status (*event_create)(hl_device *device, HL_GIVE hl_event **out_event);
     void (*event_destroy)(hl_device *device, HL_TAKE hl_event *event);
     hl_status (*event_record)(hl_device *device, hl_event *event, hl_stream *stream);
     hl_status (*event_wait)(hl_device *device, hl_event *event, hl_stream *stream);
+    /* The host waits, or looks: an event that was never recorded is done. */
+    hl_status (*event_synchronize)(hl_device *device, hl_event *event);
+    hl_status (*event_query)(hl_device *device, hl_event *event, bool *out_done);
+    /* What the calling thread queues on the stream between begin and end, and on streams that wait
+     * for its events, is kept to be launched as a whole. End follows begin on every path, errors
+     * included; until then memory_alloc and what waits are refused. */
     hl_status (*capture_begin)(hl_device *device, hl_stream *stream);
     hl_status (*capture_end)(hl_device *device, hl_stream *stream,
                              HL_GIVE hl_capture **out_capture);
@@ -170,12 +193,39 @@ typedef struct hl_device_options {
     int n_threads;   /* 0: all that are usable */
     const char *isa; /* cpu: "portable", "avx2", "avx512" or NULL: HOTLOOP_CPU, else the best of the
                         machine */
+    const char *library_roots; /* cuda: folders that may hold wheels (`nvidia/...`), ':' between
+                                  them; NULL: none */
 } hl_device_options;
+
+/* What a backend finds on this machine, for people: nothing of it stays open. */
+typedef struct hl_device_info {
+    char name[96];
+    char architecture[16];                 /* "sm_90" */
+    int64_t free_bytes, total_bytes;       /* 0: not known */
+    char why_not[HL_STATUS_MESSAGE_BYTES]; /* "": it was opened and has run a kernel */
+} hl_device_info;
+typedef struct hl_library_info {
+    char name[32], version[32];
+    char path[1024];
+    char why_not[512]; /* "": found */
+} hl_library_info;
+enum { HL_SURVEY_DEVICES = 16, HL_SURVEY_LIBRARIES = 8 };
+typedef struct hl_survey {
+    int n_devices, n_libraries;
+    hl_device_info devices[HL_SURVEY_DEVICES];
+    hl_library_info libraries[HL_SURVEY_LIBRARIES];
+    char why_none[HL_STATUS_MESSAGE_BYTES]; /* "" when there are devices */
+    bool is_absent; /* there is no such hardware here, as far as can be told: nothing to mend */
+} hl_survey;
 
 struct hl_backend {
     const char *name; /* "cpu" */
     hl_status (*device_open)(const hl_backend *backend, int index, const hl_device_options *options,
                              HL_GIVE hl_device **out_device);
+    /* (optional) with_open: opens each device to see whether it works, and the libraries, so it may
+     * take a second; else devices are named only. */
+    void (*survey)(const hl_backend *backend, const hl_device_options *options, bool with_open,
+                   hl_survey *out_survey);
 };
 
 /* ---- registry: explicit, instantiated by the caller ------------------------------------------ */

@@ -89,6 +89,6 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
 
 const hl_backend *hl_null_backend(void)
 {
-    static const hl_backend backend = {"null", open_device};
+    static const hl_backend backend = {.name = "null", .device_open = open_device};
     return &backend;
 }

@@ -1,5 +1,5 @@
-/* Operating system services. The implementations are os_linux.c (time, processor, threads) and
- * os_linux_file.c; no other file of the core calls the system. */
+/* Operating system services. The implementations are os_linux.c (time, processor, threads),
+ * os_linux_file.c and os_linux_library.c; no other file of the core calls the system. */
 #ifndef HL_BASE_OS_H
 #define HL_BASE_OS_H
 
@@ -21,9 +21,9 @@ uint64_t hl_os_entropy(void);
 /* The system's words for an error number. */
 void hl_os_error_text(int error, char *out_text, size_t bytes);
 
-/* Fault hook of the fallible calls below (thread start, hl_os_file_*, hl_os_directory_*): the k-th
- * from now fails with `error`, once or, if sticky, with all later ones; k = 0 turns it off. Returns
- * how many calls were seen since the last call. */
+/* Fault hook of the fallible calls below (thread start, hl_os_file_*, hl_os_directory_*,
+ * hl_os_library_open): the k-th from now fails with `error`, once or, if sticky, with all later
+ * ones; k = 0 turns it off. Returns how many calls were seen since the last call. */
 int64_t hl_os_fault(int64_t k, bool sticky, int error);
 /* For os_*.c alone: the error number that this call must fail with, or 0. */
 int hl_os_fault_take(void);
@@ -91,6 +91,20 @@ int hl_os_file_sync(hl_os_file file);
 int hl_os_file_close(hl_os_file file);
 int hl_os_file_rename(hl_os_file directory, const char *from, const char *to);
 int hl_os_file_remove(hl_os_file directory, const char *name);
+
+/* Shared libraries. One that was opened stays in the process after close: drivers leave threads and
+ * exit handlers behind. */
+typedef struct hl_os_library {
+    void *handle; /* NULL: none */
+} hl_os_library;
+/* By path, or by name through the system's search. with_load false: only if the process has it
+ * already. On failure the system's words are in out_why. */
+bool hl_os_library_open(const char *name, bool with_load, hl_os_library *out_library, char *out_why,
+                        size_t bytes);
+void *hl_os_library_symbol(hl_os_library library, const char *name); /* NULL: it has none */
+/* Where it was found; "" if the system does not say. */
+void hl_os_library_path(hl_os_library library, char *out_path, size_t bytes);
+void hl_os_library_close(hl_os_library *library);
 
 /* Instruction sets the CPU and the operating system offer. */
 typedef struct hl_os_cpu {

@@ -202,6 +202,6 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
 
 const hl_backend *hl_ref_backend(void)
 {
-    static const hl_backend backend = {"ref", open_device};
+    static const hl_backend backend = {.name = "ref", .device_open = open_device};
     return &backend;
 }

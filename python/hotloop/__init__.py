@@ -210,6 +210,7 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
+    from hotloop.tools.devices import devices
     from hotloop.tools.machine import doctor
     from hotloop.tools.planning import plan
     from hotloop.training.config import (
@@ -246,8 +247,8 @@ __all__ += ["TrainerConfig", "TrainingConfig", "TrainingInterrupted", "__version
 __all__ += ["addcmul", "all", "amax", "amin", "any", "arange", "argmax", "argmin", "as_tensor"]
 __all__ += ["baddbmm", "bernoulli", "bfloat16", "bmm", "broadcast_shapes"]
 __all__ += ["broadcast_tensors", "broadcast_to", "cat", "ceil", "chunk", "clamp", "clip"]
-__all__ += ["concat", "cos", "cosh", "count_nonzero", "cumsum", "data", "div", "doctor", "dot"]
-__all__ += ["double"]
+__all__ += ["concat", "cos", "cosh", "count_nonzero", "cumsum", "data", "devices", "div"]
+__all__ += ["doctor", "dot", "double"]
 __all__ += ["einsum", "empty", "empty_cache", "empty_like", "eq", "erf", "erfc", "errors"]
 __all__ += ["evaluate", "exp", "exp2", "expand", "expm1", "eye", "flatten", "flip", "float"]
 __all__ += ["float16", "float32", "float64", "floor", "floor_divide", "frac", "from_numpy"]
@@ -276,6 +277,7 @@ _HOMES = {
     "DataModule": "hotloop.data.module",
     "GraphDataModule": "hotloop.data.module",
     "Tensor": "hotloop.graph.symbolic",
+    "devices": "hotloop.tools.devices",
     "doctor": "hotloop.tools.machine",
     "plan": "hotloop.tools.planning",
     "EMAConfig": "hotloop.training.config",

@@ -26,7 +26,8 @@ def op_table() -> list[dict[str, Any]]:
 def build_info() -> dict[str, Any]:
     """How this extension was built.
 
-    compiler, optimized, assertions, sanitizers, instruction_sets, python_abi, cuda.
+    compiler, optimized, assertions, sanitizers, instruction_sets, python_abi, cuda ("13.0: sm_75,
+    compute_75", or False).
     """
 
 def log_take() -> tuple[str, str] | None:
@@ -43,6 +44,15 @@ def alloc_fault(k: int, sticky: bool = False, /) -> int:
     """
 
 def backends() -> tuple[str, ...]: ...
+def survey(backend: str, library_roots: str | None = None, *, probe: bool = True) -> dict[str, Any]:
+    """What a backend of GPUs finds: devices, libraries, why_none, absent.
+
+    devices: name, architecture, free_bytes, total_bytes, why_not; libraries: name, path, version,
+    why_not. library_roots: folders that may hold nvidia wheels, with ":" between them. probe: each
+    device is opened and each library, so that why_not is known; else devices are named only.
+    absent: nothing of the kind is in this machine.
+    """
+
 def cpu_info() -> dict[str, Any]:
     """name, threads, isa (usable instruction sets, best first)."""
 
@@ -140,7 +150,13 @@ class Device:
     """A device that plans run on."""
 
     def __new__(
-        cls, backend: str, index: int = 0, n_threads: int = 0, isa: str | None = None
+        cls,
+        backend: str,
+        index: int = 0,
+        n_threads: int = 0,
+        isa: str | None = None,
+        *,
+        library_roots: str | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -150,6 +166,8 @@ class Device:
     def n_threads(self) -> int: ...
     @property
     def float_dtype(self) -> str: ...
+    @property
+    def ops(self) -> tuple[str, ...]: ...
 
 @final
 class Session:

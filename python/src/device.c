@@ -1,4 +1,5 @@
-/* Device: what plans run on. */
+/* Device: what plans run on; and what a backend finds on this machine. */
+#include "base/alloc.h"
 #include "objects.h"
 
 static PyObject *list_backends(const hl_registry *registry)
@@ -31,23 +32,31 @@ static const hl_backend *find_backend(hl_py_state *state, PyObject *object)
     return NULL;
 }
 
+static bool read_roots(hl_py_state *state, PyObject *object, const char **out_roots)
+{
+    *out_roots = NULL;
+    return !object || object == Py_None || hl_py_text(state, object, "library_roots", out_roots);
+}
+
 static PyObject *make_device(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const hl_py_signature signature = {
-        .function = "Device",
-        .n_positional = 4,
-        .n_required = 1,
-        .n_params = 4,
-        .names = {HL_PY_NAME_backend, HL_PY_NAME_index, HL_PY_NAME_n_threads, HL_PY_NAME_isa}};
+    static const hl_py_signature signature = {.function = "Device",
+                                              .n_positional = 4,
+                                              .n_required = 1,
+                                              .n_params = 5,
+                                              .names = {HL_PY_NAME_backend, HL_PY_NAME_index,
+                                                        HL_PY_NAME_n_threads, HL_PY_NAME_isa,
+                                                        HL_PY_NAME_library_roots}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[4];
+    PyObject *given[5];
     int64_t index = 0, n_threads = 0;
     hl_device_options options = {0};
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given)) return NULL;
     const hl_backend *backend = find_backend(state, given[0]);
     if (!backend || (given[1] && !hl_py_int(state, given[1], "index", 0, INT32_MAX, &index)) ||
         (given[2] && !hl_py_int(state, given[2], "n_threads", 0, 1024, &n_threads)) ||
-        (given[3] && given[3] != Py_None && !hl_py_text(state, given[3], "isa", &options.isa)))
+        (given[3] && given[3] != Py_None && !hl_py_text(state, given[3], "isa", &options.isa)) ||
+        !read_roots(state, given[4], &options.library_roots))
         return NULL;
     options.n_threads = (int)n_threads;
     hl_py_device *self = (hl_py_device *)PyType_GenericAlloc(type, 0);
@@ -98,16 +107,36 @@ static PyObject *get_float_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->float_type));
 }
 
+/* Names of the ops that it has a kernel for. */
+static PyObject *get_ops(PyObject *self, void *unused)
+{
+    (void)unused;
+    hl_device *device = ((hl_py_device *)self)->device;
+    PyObject *list = PyList_New(0);
+    for (int op = 0; list && op < HL_OP_COUNT; op++) {
+        const hl_kernel *const *kernels = device->ops->kernels(device, (hl_op)op);
+        if (!kernels || !*kernels) continue;
+        PyObject *name = hl_py_from_text(hl_op_get((hl_op)op)->name);
+        if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
 static PyGetSetDef members[] = {
     {"name", get_name, NULL, "In words: processor, threads, instruction set.", NULL},
     {"backend", get_backend, NULL, "Name of its backend.", NULL},
     {"n_threads", get_n_threads, NULL, "Threads that one plan uses.", NULL},
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
+    {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Device(backend, index=0, n_threads=0, isa=None)\n--\n\n"
+    {Py_tp_doc, "Device(backend, index=0, n_threads=0, isa=None, *, library_roots=None)\n--"
+                "\n\n"
                 "A device that plans run on."},
     {Py_tp_new, make_device},
     {Py_tp_dealloc, free_device},
@@ -122,3 +151,87 @@ PyType_Spec hl_py_device_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = slots,
 };
+
+/* ---- survey ---------------------------------------------------------------------------------- */
+
+/* None for "". */
+static PyObject *from_words(const char *text)
+{
+    return hl_py_from_text(*text ? text : NULL);
+}
+
+static PyObject *describe_device(const hl_device_info *info)
+{
+    PyObject *dict = PyDict_New();
+    if (!dict || !hl_py_dict_put(dict, "name", hl_py_from_text(info->name)) ||
+        !hl_py_dict_put(dict, "architecture", hl_py_from_text(info->architecture)) ||
+        !hl_py_dict_put(dict, "free_bytes", PyLong_FromLongLong(info->free_bytes)) ||
+        !hl_py_dict_put(dict, "total_bytes", PyLong_FromLongLong(info->total_bytes)) ||
+        !hl_py_dict_put(dict, "why_not", from_words(info->why_not)))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *describe_library(const hl_library_info *info)
+{
+    PyObject *dict = PyDict_New();
+    if (!dict || !hl_py_dict_put(dict, "name", hl_py_from_text(info->name)) ||
+        !hl_py_dict_put(dict, "path", from_words(info->path)) ||
+        !hl_py_dict_put(dict, "version", from_words(info->version)) ||
+        !hl_py_dict_put(dict, "why_not", from_words(info->why_not)))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *describe_survey(const hl_survey *survey)
+{
+    PyObject *devices = PyList_New(0), *libraries = PyList_New(0), *dict = PyDict_New();
+    bool good = devices && libraries && dict;
+    for (int i = 0; good && i < survey->n_devices; i++) {
+        PyObject *item = describe_device(&survey->devices[i]);
+        good = item && PyList_Append(devices, item) == 0;
+        Py_XDECREF(item);
+    }
+    for (int i = 0; good && i < survey->n_libraries; i++) {
+        PyObject *item = describe_library(&survey->libraries[i]);
+        good = item && PyList_Append(libraries, item) == 0;
+        Py_XDECREF(item);
+    }
+    good = good && hl_py_dict_put(dict, "devices", Py_NewRef(devices)) &&
+           hl_py_dict_put(dict, "libraries", Py_NewRef(libraries)) &&
+           hl_py_dict_put(dict, "why_none", from_words(survey->why_none)) &&
+           hl_py_dict_put(dict, "absent", PyBool_FromLong(survey->is_absent));
+    if (!good) Py_CLEAR(dict);
+    Py_XDECREF(devices);
+    Py_XDECREF(libraries);
+    return dict;
+}
+
+HL_PY_FAST_KEYWORDS(hl_py_survey)
+{
+    static const hl_py_signature signature = {
+        .function = "survey",
+        .n_positional = 2,
+        .n_required = 1,
+        .n_params = 3,
+        .names = {HL_PY_NAME_backend, HL_PY_NAME_library_roots, HL_PY_NAME_probe}};
+    hl_py_state *state = hl_py_state_of_module(module);
+    PyObject *given[3];
+    hl_device_options options = {0};
+    bool probe = true;
+    if (!hl_py_args_parse(state, &signature, args, n_args, keywords, given)) return NULL;
+    const hl_backend *backend = find_backend(state, given[0]);
+    if (!backend || !read_roots(state, given[1], &options.library_roots) ||
+        (given[2] && !hl_py_bool(given[2], "probe", &probe)))
+        return NULL;
+    if (!backend->survey)
+        return hl_py_fail(state, HL_ERROR_DEVICE, "survey: needs a backend of GPUs, got %s",
+                          backend->name);
+    hl_survey *survey;
+    hl_status status = hl_alloc(sizeof *survey, (void **)&survey);
+    if (status != HL_OK) return hl_py_raise(state, status);
+    Py_BEGIN_ALLOW_THREADS backend->survey(backend, &options, probe, survey);
+    Py_END_ALLOW_THREADS PyObject *dict = describe_survey(survey);
+    hl_free(survey);
+    return dict;
+}

@@ -11,6 +11,8 @@
 #include "base/os.h"
 #include "errors.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fatbin.h"
 #include "kernels/ref/ref.h"
 #include "numpy_api.h"
 #include "objects.h"
@@ -86,6 +88,20 @@ static PyObject *list_isas(bool usable)
     return list_texts(texts, 3);
 }
 
+/* "13.0: sm_75, sm_90, compute_90", or False. */
+static PyObject *describe_cuda(void)
+{
+    const hl_cuda_build *build = hl_cuda_build_get();
+    size_t bytes = (size_t)(build->fatbins_end - build->fatbins);
+    if (!bytes) return PyBool_FromLong(0);
+    bool runs;
+    char archs[160];
+    if (hl_fatbin_check(build->fatbins, bytes, 0, &runs, archs, sizeof archs) != HL_OK)
+        hl_text_copy(archs, sizeof archs, hl_status_message());
+    return PyUnicode_FromFormat("%d.%d: %s", build->toolkit / 1000, build->toolkit % 1000 / 10,
+                                archs);
+}
+
 static PyObject *get_build_info(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -103,7 +119,7 @@ static PyObject *get_build_info(PyObject *module, PyObject *unused)
         !hl_py_dict_put(dict, "sanitizers", list_sanitizers()) ||
         !hl_py_dict_put(dict, "instruction_sets", list_isas(false)) ||
         !hl_py_dict_put(dict, "python_abi", PyLong_FromLong(Py_LIMITED_API)) ||
-        !hl_py_dict_put(dict, "cuda", PyBool_FromLong(0)))
+        !hl_py_dict_put(dict, "cuda", describe_cuda()))
         Py_CLEAR(dict);
     return dict;
 }
@@ -196,6 +212,9 @@ static PyMethodDef functions[] = {
      "none). Returns how many were made since the last call. For tests."},
     {"backends", list_backends, METH_NOARGS,
      "backends($module, /)\n--\n\nNames of the backends in this build."},
+    {"survey", HL_PY_METH_KEYWORDS(hl_py_survey),
+     "survey($module, backend, library_roots=None, *, probe=True)\n--\n\nDevices and libraries "
+     "that a backend of GPUs finds; probe: each device is opened, and each library."},
     {"cpu_info", get_cpu_info, METH_NOARGS,
      "cpu_info($module, /)\n--\n\nname, threads, isa (usable instruction sets, best first)."},
     {"random_uniform", HL_PY_METH_KEYWORDS(hl_py_random_uniform),
@@ -275,7 +294,8 @@ static int execute(PyObject *module)
 {
     hl_py_state *state = hl_py_state_of_module(module);
     if (!check_interpreter() || !hl_py_array_import() || !intern_names(state)) return -1;
-    const hl_backend *backends[] = {hl_null_backend(), hl_ref_backend(), hl_cpu_backend()};
+    const hl_backend *backends[] = {hl_null_backend(), hl_ref_backend(), hl_cpu_backend(),
+                                    hl_cuda_backend()};
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         hl_status status = hl_registry_add(&state->registry, backends[i]);
         if (status != HL_OK) {

@@ -27,11 +27,13 @@
     X(index)                                                                                       \
     X(isa)                                                                                         \
     X(k)                                                                                           \
+    X(library_roots)                                                                               \
     X(low)                                                                                         \
     X(mean)                                                                                        \
     X(n)                                                                                           \
     X(n_slots)                                                                                     \
     X(n_threads)                                                                                   \
+    X(probe)                                                                                       \
     X(rows)                                                                                        \
     X(seed)                                                                                        \
     X(session)                                                                                     \
@@ -80,6 +82,7 @@ HL_PY_FAST(hl_py_check_finite);
 HL_PY_FAST(hl_py_check_range);
 HL_PY_FAST(hl_py_gather_rows);
 HL_PY_FAST(hl_py_write_file);
+HL_PY_FAST_KEYWORDS(hl_py_survey);
 PyObject *hl_py_op_table(PyObject *module, PyObject *unused);
 void hl_py_gather_destroy(hl_py_gather *gather);
 

@@ -14,8 +14,10 @@ def session(request: pytest.FixtureRequest) -> _core.Session:
 
 
 def test_devices() -> None:
-    assert _core.backends() == ("null", "ref", "cpu")
-    assert [_core.Device(name).backend for name in _core.backends()] == list(_core.backends())
+    assert _core.backends() == ("null", "ref", "cpu", "cuda")
+    everywhere = ["null", "ref", "cpu"]
+    assert [_core.Device(name).backend for name in everywhere] == everywhere
+    assert "matmul" in _core.Device("ref").ops
     device = _core.Device("cpu", n_threads=1, isa="portable")
     assert (device.n_threads, device.float_dtype) == (1, "float32")
     assert "portable" in device.name

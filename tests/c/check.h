@@ -26,6 +26,11 @@ enum { CHECK_UNDER_TSAN = 0 };
 
 enum { CHECK_MAX_LINES = 20 };
 
+/* How the tests of a folder are run. */
+#ifndef CHECK_REPRO
+#define CHECK_REPRO "make -C tests/c run"
+#endif
+
 static atomic_int check_failures;
 static char check_case_text[256];
 
@@ -89,7 +94,7 @@ static inline int check_done(const char *file)
     if (n_failures == 0) return 0;
     const char *slash = strrchr(file, '/');
     const char *name = slash ? slash + 1 : file;
-    printf("%d checks failed; repro: make -C tests/c run TESTS=%.*s\n", n_failures,
+    printf("%d checks failed; repro: " CHECK_REPRO " TESTS=%.*s\n", n_failures,
            (int)strcspn(name, "."), name);
     return 1;
 }

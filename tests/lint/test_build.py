@@ -161,3 +161,101 @@ def test_cuda_is_chosen_or_refused_in_words(build, tmp_path, monkeypatch) -> Non
     assert build.choose_cuda("1", sources) == (good, f"CUDA by {good}")
     with pytest.raises(build.SetupError, match="no CUDA sources"):
         build.choose_cuda("1", [])
+
+
+NVCC = """#!/bin/sh
+# Stands in for nvcc: knows three architectures, and makes a "fatbin" of its options and source.
+case "$1" in
+--version) echo "Cuda compilation tools, release RELEASE, V1"; exit 0;;
+--list-gpu-arch) echo compute_75; echo compute_90; echo compute_50; exit 0;;
+esac
+gencode=""
+while [ $# -gt 1 ]; do
+    case "$1" in
+    -gencode) gencode="$gencode $2"; shift;;
+    -o) out=$2; shift;;
+    -MF) depfile=$2; shift;;
+    *.cu) source=$1;;
+    esac
+    shift
+done
+case "$1" in *.cu) source=$1;; esac
+[ "$depfile" ] || depfile=$1
+grep -q broken "$source" && { echo "$source: a mistake"; exit 2; }
+echo "$gencode" > "$out"
+cat "$source" >> "$out"
+echo "$out: $source" > "$depfile"
+"""
+
+
+def make_cuda_tree(build, tmp_path: Path, monkeypatch, release: str = "13.0") -> None:
+    """Two kernels, what embeds them, and an nvcc."""
+    folder = build.ROOT / "kernels/cuda"
+    folder.mkdir(parents=True)
+    (folder / "one.cu").write_text("kernel one\n")
+    (folder / "two.cu").write_text("kernel two\n")
+    shutil.copy(SETUP.parent / "kernels/cuda/build.c", folder)
+    text = folder.joinpath("build.c").read_text()
+    (folder / "build.c").write_text(
+        text[: text.index("const hl_cuda_build")].replace("#include", "//")
+    )
+    nvcc = tmp_path / "nvcc-bin/nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text(NVCC.replace("RELEASE", release))
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("NVCC", str(nvcc))
+    monkeypatch.setattr(build, "find_archs", lambda: set())
+
+
+def test_fatbins_are_made_once_and_embedded(build, tmp_path, monkeypatch, capfd) -> None:
+    make_cuda_tree(build, tmp_path, monkeypatch)
+    unit = build.make_cuda({}, 2)
+    assert "nvcc made 2 of 2 fatbins (sm_75, sm_90)" in capfd.readouterr().err
+    assert "-DHL_CUDA_TOOLKIT=13000" in unit.flags
+    embedded = (build.ROOT / unit.inputs[0]).read_bytes()
+    first, second = embedded.index(b"kernel one"), embedded.index(b"kernel two")
+    assert first < second
+    assert len(embedded) % 64 == 0
+    assert embedded.count(b"arch=compute_90,code=sm_90 arch=compute_90,code=compute_90") == 2
+    toolchain = build.Toolchain({})
+    assert unit in build.core_units(toolchain.machine, unit)
+    toolchain.compile(unit)
+    assert b"kernel two" in (build.ROOT / toolchain.object_of(unit)).read_bytes()
+    assert build.is_current(toolchain.object_of(unit))
+
+    build.content_digest.cache_clear()
+    edit(build.ROOT / "kernels/cuda/two.cu", "kernel TWO\n")
+    again = build.make_cuda({}, 2)
+    assert "nvcc made 1 of 2 fatbins" in capfd.readouterr().err
+    build.content_digest.cache_clear()
+    assert again == unit, "the same request"
+    assert not build.is_current(toolchain.object_of(unit)), "of other kernels"
+    assert build.make_cuda({"HL_CUDA_ARCHS": "90"}, 2) != unit
+
+
+def test_kernels_that_do_not_compile(build, tmp_path, monkeypatch, capfd) -> None:
+    make_cuda_tree(build, tmp_path, monkeypatch)
+    edit(build.ROOT / "kernels/cuda/two.cu", "broken\n")
+    assert build.make_cuda({}, 1) is None
+    assert "kernels/cuda/two.cu: failed" in capfd.readouterr().err
+    with pytest.raises(build.CompileError, match=r"two\.cu: failed"):
+        build.make_cuda({"HL_CUDA": "1"}, 1)
+
+
+def test_an_old_nvcc(build, tmp_path, monkeypatch, capfd) -> None:
+    make_cuda_tree(build, tmp_path, monkeypatch, release="12.4")
+    assert build.make_cuda({}, 1) is None
+    assert "must be of CUDA 12.8 or newer, got 'release 12.4': CPU-only" in capfd.readouterr().err
+
+
+def test_architectures(build, monkeypatch) -> None:
+    known = {50, 75, 80, 90, 120}
+    monkeypatch.setattr(build, "find_archs", lambda: set())
+    assert build.choose_archs("", known) == [75, 80, 90, 120]
+    assert build.choose_archs("90;75", known) == [75, 90]
+    monkeypatch.setattr(build, "find_archs", lambda: {90, 61})
+    assert build.choose_archs("", known) == [90]
+    assert build.choose_archs("all", known) == [75, 80, 90, 120]
+    for wrong in ("sm_90", "50", "95"):
+        with pytest.raises(build.SetupError, match="HL_CUDA_ARCHS: must be all or numbers"):
+            build.choose_archs(wrong, known)

@@ -141,7 +141,15 @@ def test_plan_trains_nothing() -> None:
 def test_doctor(capsys) -> None:
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for words in ("machine", "instruction sets", "build", "backends", "numpy", "HOTLOOP_CPU"):
+    for words in (
+        "machine",
+        "instruction sets",
+        "build",
+        "backends",
+        "cpu:0",
+        "numpy",
+        "HOTLOOP_CPU",
+    ):
         assert words in out
 
 

@@ -12,7 +12,14 @@ __all__ = ["Doctor", "doctor"]
 
 _NEEDED = ("numpy", "safetensors", "tqdm")
 _EXTRAS = (("matplotlib", "result.plot()"), ("pandas", "result.to_pandas()"))
-_VARIABLES = ("HOTLOOP_CPU", "HOTLOOP_NUM_THREADS")
+_VARIABLES = (
+    "HOTLOOP_CPU",
+    "HOTLOOP_NUM_THREADS",
+    "HOTLOOP_CUDA_PATH",
+    "HOTLOOP_CUBLASLT_PATH",
+    "HOTLOOP_NVRTC_PATH",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 class Doctor(dict[str, dict[str, Any]]):
@@ -50,18 +57,18 @@ def doctor() -> Doctor:
     Returns
     -------
     Doctor
-        A dict of sections ("machine", "build", "backends", "packages", "environment"), each a dict
-        of facts; print it.
+        A dict of sections ("machine", "build", "backends", "devices", "packages", "environment"),
+        each a dict of facts; print it.
 
     Examples
     --------
     >>> print(hl.doctor())  # doctest: +SKIP
     """
     from hotloop import _core
+    from hotloop.tools.devices import devices
 
     cpu = _core.cpu_info()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    backends = _core.backends()
     report = Doctor()
     report["machine"] = {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
@@ -74,10 +81,8 @@ def doctor() -> Doctor:
         "instruction sets": cpu["isa"],
     }
     report["build"] = {"hotloop": _core.__version__, **_core.build_info()}
-    report["backends"] = {
-        "available": backends,
-        "GPU": "cuda" if "cuda" in backends else "none: this version trains on the CPU",
-    }
+    report["backends"] = {"available": _core.backends()}
+    report["devices"] = dict(devices().rows())
     report["packages"] = {
         **{name: _version(name) or "MISSING: pip install " + name for name in _NEEDED},
         **{name: _version(name) or f"not installed ({use} needs it)" for name, use in _EXTRAS},

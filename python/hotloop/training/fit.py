@@ -15,6 +15,7 @@ from hotloop import _core
 from hotloop._suggest import did_you_mean
 from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
 from hotloop.nn.layout import resolve_lazy
+from hotloop.training.accelerator import choose_device
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
@@ -35,7 +36,7 @@ from hotloop.training.progress import (
 )
 from hotloop.training.result import History, TrainResult
 from hotloop.training.rules import items
-from hotloop.training.runtime import Runtime, Sums, open_device
+from hotloop.training.runtime import Runtime, Sums
 from hotloop.training.schedule import PlateauState, count_steps, lr_table
 from hotloop.training.signals import Interrupts
 from hotloop.training.steps import EvalPlans, Steps, Traced
@@ -235,7 +236,9 @@ class Run:
         data.warn_of_one_class()
         if data.split("val") is not None:
             data.check("val")
-        self.device = open_device(config.accelerator, config.precision)
+        self.device, self._why_no_gpu = choose_device(
+            config.accelerator, config.precision, config.devices
+        )
         resolve_lazy(self.model, data.example_inputs())
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
@@ -365,6 +368,8 @@ class Run:
             ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
             ("memory", format_bytes(self._predicted)),
         ]
+        if self._why_no_gpu:
+            facts.insert(1, ("no GPU", self._why_no_gpu))
         if self._csv is not None and self._csv.path is not None:
             facts.append(("log", self._csv.path))
         if config.accumulate_grad_batches > 1:

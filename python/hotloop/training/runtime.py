@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
-from hotloop.errors import ConfigError, DeviceError, TraceError
+from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.layout import Layout
+from hotloop.training.accelerator import choose_device
 from hotloop.training.fitted import fitted_of
 
 if TYPE_CHECKING:
@@ -30,19 +31,8 @@ __all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatt
 
 
 def open_device(accelerator: str, precision: str) -> _core.Device:
-    """The device of a run.
-
-    Raises
-    ------
-    DeviceError
-        If a GPU is asked for and there is none that can be used.
-    """
-    if accelerator == "gpu":
-        raise DeviceError(
-            "accelerator: 'gpu' needs a CUDA build of hotloop, got the backends "
-            f"{', '.join(_core.backends())}; use accelerator='auto' or 'cpu'"
-        )
-    return _core.Device("ref" if precision == "64-true" else "cpu")
+    """The device of a run; :func:`hotloop.training.accelerator.choose_device` says which."""
+    return choose_device(accelerator, precision)[0]
 
 
 # ---- structures of tensors

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
+from hotloop.training.accelerator import choose_device
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import check_model, exclusive, remember
 from hotloop.training.lookups import check_lookups
-from hotloop.training.runtime import Runtime, Sums, open_device, run_plans
+from hotloop.training.runtime import Runtime, Sums, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
 
@@ -70,7 +71,7 @@ class Stepper:
         resolve_lazy(model, data.example_inputs())
         self._runtime = Runtime(
             model,
-            open_device(config.accelerator, config.precision),
+            choose_device(config.accelerator, config.precision, config.devices)[0],
             seed=config.seed,
             config=config,
             trains=True,

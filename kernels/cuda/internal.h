@@ -1,0 +1,49 @@
+/* Inside of the CUDA device, for open.c and device.c alone. */
+#ifndef HL_KERNELS_CUDA_INTERNAL_H
+#define HL_KERNELS_CUDA_INTERNAL_H
+
+#include "kernels/cuda/cuda.h"
+
+struct hl_stream {
+    CUstream handle;
+};
+struct hl_event {
+    CUevent handle;
+};
+struct hl_capture {
+    CUgraphExec handle;
+};
+
+typedef struct hl_cuda_block {
+    void *ptr;
+    size_t bytes;
+} hl_cuda_block;
+
+typedef struct hl_cuda_device {
+    hl_device base;
+    hl_cuda_driver driver;
+    hl_cuda_facts facts;
+    CUdevice ordinal;
+    CUcontext context; /* the primary one, shared with whoever else is in the process */
+    hl_stream stream;  /* the device's own */
+    CUlibrary *libraries;
+    int64_t n_libraries, cap_libraries;
+    const hl_kernel *const *list[HL_OP_COUNT]; /* into entries; NULL: no kernel */
+    const hl_kernel **entries;
+    int64_t fork_count; /* of the process that opened it */
+    _Atomic int lost;   /* a CUresult; 0: it works */
+    /* Live blocks of memory_alloc, under the lock. */
+    hl_mutex lock;
+    hl_cuda_block *blocks;
+    int64_t n_blocks, cap_blocks;
+    int64_t current_bytes, peak_bytes;
+} hl_cuda_device;
+
+static inline hl_cuda_device *hl_cuda_of(hl_device *device)
+{
+    return (hl_cuda_device *)device;
+}
+
+extern const hl_device_ops hl_cuda_device_ops;
+
+#endif

@@ -1,0 +1,159 @@
+/* The search for NVIDIA's libraries; library.h has the order and the reasons. */
+#include "kernels/cuda/library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the libraries --------------------------------------------------------------------------- */
+
+static void *symbol_of(hl_os_library library, const char *name, void *out_function)
+{
+    void *symbol = hl_os_library_symbol(library, name);
+    memcpy(out_function, &symbol, sizeof symbol);
+    return symbol;
+}
+
+static int read_driver_version(hl_os_library library)
+{
+    int (*get)(int *), version = 0;
+    return symbol_of(library, "cuDriverGetVersion", &get) && get(&version) == 0 ? version : 0;
+}
+
+static int read_cublaslt_version(hl_os_library library)
+{
+    size_t (*get)(void);
+    return symbol_of(library, "cublasLtGetVersion", &get) ? (int)get() : 0;
+}
+
+static int read_nvrtc_version(hl_os_library library)
+{
+    int (*get)(int *, int *), major = 0, minor = 0;
+    if (!symbol_of(library, "nvrtcVersion", &get) || get(&major, &minor) != 0) return 0;
+    return 1000 * major + 10 * minor;
+}
+
+/* 12040: 12.4 */
+static void write_cuda_version(int version, char *out_text, size_t bytes)
+{
+    snprintf(out_text, bytes, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* 120803 of CUDA 12, 130200 of CUDA 13: major, minor, patch in two digits each */
+static void write_cublas_version(int version, char *out_text, size_t bytes)
+{
+    snprintf(out_text, bytes, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+const hl_library_kind hl_library_cuda = {
+    .name = "CUDA driver",
+    .variable = "HOTLOOP_CUDA_PATH",
+    .sonames = {"libcuda.so.1"},
+    .version = read_driver_version,
+    .version_text = write_cuda_version,
+};
+const hl_library_kind hl_library_cublaslt = {
+    .name = "cuBLASLt",
+    .variable = "HOTLOOP_CUBLASLT_PATH",
+    .sonames = {"libcublasLt.so.13", "libcublasLt.so.12"},
+    .folders = {"cu13/lib", "cublas/lib"},
+    .version = read_cublaslt_version,
+    .version_text = write_cublas_version,
+};
+const hl_library_kind hl_library_nvrtc = {
+    .name = "NVRTC",
+    .variable = "HOTLOOP_NVRTC_PATH",
+    .sonames = {"libnvrtc.so.13", "libnvrtc.so.12"},
+    .folders = {"cu13/lib", "cuda_nvrtc/lib"},
+    .version = read_nvrtc_version,
+    .version_text = write_cuda_version,
+};
+const hl_library_kind *const hl_library_kinds[] = {&hl_library_cuda, &hl_library_cublaslt,
+                                                   &hl_library_nvrtc, NULL};
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+static bool open_path(const char *path, bool with_load, hl_library_found *found)
+{
+    return hl_os_library_open(path, with_load, &found->library, found->why_not,
+                              sizeof found->why_not);
+}
+
+/* What HOTLOOP_<LIB>_PATH names: the library itself, or the folder that it lies in. */
+static bool try_named(const hl_library_kind *kind, const char *named, hl_library_found *found)
+{
+    if (open_path(named, true, found)) return true;
+    char words[HL_LIBRARY_WHY_BYTES / 2], path[HL_LIBRARY_PATH_BYTES];
+    hl_text_copy(words, sizeof words, found->why_not);
+    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
+        int n = snprintf(path, sizeof path, "%s/%s", named, kind->sonames[i]);
+        if (n < (int)sizeof path && open_path(path, true, found)) return true;
+    }
+    snprintf(found->why_not, sizeof found->why_not, "%s does not name it: %s", kind->variable,
+             words);
+    return false;
+}
+
+/* In the wheels below one root. */
+static bool try_root(const hl_library_kind *kind, const char *root, int root_bytes,
+                     hl_library_found *found)
+{
+    char path[HL_LIBRARY_PATH_BYTES];
+    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
+        if (!kind->folders[i]) continue;
+        int n = snprintf(path, sizeof path, "%.*s/nvidia/%s/%s", root_bytes, root, kind->folders[i],
+                         kind->sonames[i]);
+        if (n < (int)sizeof path && open_path(path, true, found)) return true;
+    }
+    return false;
+}
+
+static bool try_wheels(const hl_library_kind *kind, const char *roots, hl_library_found *found)
+{
+    while (roots && *roots) {
+        int bytes = (int)strcspn(roots, ":");
+        if (bytes && try_root(kind, roots, bytes, found)) return true;
+        roots += bytes + (roots[bytes] == ':');
+    }
+    return false;
+}
+
+static bool try_names(const hl_library_kind *kind, bool with_load, hl_library_found *found)
+{
+    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++)
+        if (open_path(kind->sonames[i], with_load, found)) return true;
+    return false;
+}
+
+static void describe_absence(const hl_library_kind *kind, hl_library_found *found)
+{
+    char names[96] = "";
+    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? " or " : "", kind->sonames[i]);
+    }
+    snprintf(found->why_not, sizeof found->why_not,
+             "%s is not in this process,%s and the system does not find it; %s may name it", names,
+             kind->folders[0] ? " in no nvidia wheel of this Python," : "", kind->variable);
+}
+
+void hl_library_find(const hl_library_kind *kind, const hl_library_search *search,
+                     hl_library_found *out_found)
+{
+    memset(out_found, 0, sizeof *out_found);
+    const char *named = getenv(kind->variable);
+    if (named && *named) {
+        if (!try_named(kind, named, out_found)) return;
+    } else if (!try_names(kind, false, out_found) &&
+               !try_wheels(kind, search ? search->roots : NULL, out_found) &&
+               !try_names(kind, true, out_found)) {
+        describe_absence(kind, out_found);
+        return;
+    }
+    out_found->why_not[0] = '\0';
+    hl_os_library_path(out_found->library, out_found->path, sizeof out_found->path);
+    out_found->version = kind->version(out_found->library);
+    if (out_found->version)
+        kind->version_text(out_found->version, out_found->version_text,
+                           sizeof out_found->version_text);
+}

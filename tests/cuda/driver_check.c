@@ -1,0 +1,18 @@
+/* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
+ * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
+ * driver has. Nothing is linked. */
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "kernels/cuda/driver_types.h"
+
+enum { OLDEST_DRIVER = 12000 };
+
+/* cudaTypedefs.h has one type per function and version: PFN_cuMemAlloc_v3020. */
+#define HL_CUDA_CALL(name, suffix, since, params)                                                  \
+    _Static_assert(since <= OLDEST_DRIVER, #name);                                                 \
+    _Static_assert(__builtin_types_compatible_p(CUresult(*) params, PFN_##name##_v##since), #name);
+#include "kernels/cuda/driver.def"
+
+#define CHECK_CONSTANT(name, value) _Static_assert((int)name == value, #name);
+HL_CUDA_CONSTANTS(CHECK_CONSTANT)

@@ -1,0 +1,80 @@
+/* An emulated CUDA driver, for tests: the calls of kernels/cuda/driver.def under their own names,
+ * so that it can fill the table of a test in C, or stand as a library of its own for Python
+ * (HOTLOOP_CUDA_PATH).
+ *
+ * It is as late as the contract allows: a stream runs only when something waits for it, so work
+ * that lacks an event or a wait reads stale data here, where a GPU would only sometimes. Device
+ * memory is closed to the host except while device work runs; a block ends at a page that is never
+ * open, is filled with NaN when new, and its address is not used again when it is freed. Pinned
+ * memory is read when the work runs, pageable memory at the call. A graph replays in another legal
+ * order each time. What a driver would refuse is refused, with a sentence in hl_fake_message. */
+#ifndef HL_TESTS_CUDA_FAKE_DRIVER_H
+#define HL_TESTS_CUDA_FAKE_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/driver_types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct hl_fake_config {
+    int n_devices, arch, cuda; /* 1, 90, 13000 */
+    size_t memory_bytes;       /* of each device; 1 GiB */
+    size_t context_bytes;      /* what a context takes of it; 64 MiB */
+} hl_fake_config;
+/* A new machine; what lived in the old one is forgotten. A zero means the default, n_devices -1
+ * none. Kernels stay registered. */
+void hl_fake_reset(const hl_fake_config *config);
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* The k-th call from now fails with `error`, once or, if sticky, with all later ones; 0: none.
+ * Calls that give back do so all the same. Returns how many calls were seen since the last call. */
+int64_t hl_fake_fail(int64_t k, bool sticky, CUresult error);
+/* Every call of this name fails, until NULL. */
+void hl_fake_fail_call(const char *symbol, CUresult error);
+/* The symbol of the last call that was made to fail; NULL: none since hl_fake_fail. */
+const char *hl_fake_failed_call(void);
+
+/* ---- what was seen --------------------------------------------------------------------------- */
+
+typedef struct hl_fake_live {
+    int contexts, pushed, libraries, memory, pinned, streams, events, graphs, execs;
+} hl_fake_live;
+hl_fake_live hl_fake_get_live(void);
+int hl_fake_live_sum(void);
+int64_t hl_fake_calls(const char *symbol); /* since reset; NULL: all */
+/* Times the host waited for the device, since reset. */
+int64_t hl_fake_syncs(void);
+/* The first complaint since reset or hl_fake_message_clear; "": none. */
+const char *hl_fake_message(void);
+void hl_fake_message_clear(void);
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+typedef struct hl_fake_launch {
+    unsigned grid[3], block[3], shared_bytes;
+} hl_fake_launch;
+/* Runs the kernel with device memory open. Returns NULL, or what went wrong: the device is then
+ * lost. params: as cuLaunchKernel has them, copies of what was given at the launch. */
+typedef const char *(*hl_fake_kernel_fn)(void *context, const hl_fake_launch *launch,
+                                         void *const *params);
+/* Makes a kernel known by its extern "C" name; the strings and sizes are copied. */
+void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
+                    const size_t *param_bytes);
+/* The emulation of kernels/cuda/probe.cu, which opening a device needs (fake_probe.c). */
+void hl_fake_probe_register(void);
+
+/* Device memory open to the host, for a test that looks into it: begin and end may nest. */
+void hl_fake_open_begin(void);
+void hl_fake_open_end(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

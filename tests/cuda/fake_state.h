@@ -1,0 +1,118 @@
+/* Inside of the emulated driver. */
+#ifndef HL_TESTS_CUDA_FAKE_STATE_H
+#define HL_TESTS_CUDA_FAKE_STATE_H
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/fake_driver.h"
+
+namespace fake
+{
+
+struct Kernel {
+    hl_fake_kernel_fn fn = nullptr;
+    void *context = nullptr;
+    std::vector<size_t> param_bytes;
+};
+
+/* One recording of an event: done when its stream has run as far. */
+struct Mark {
+    CUstream stream = nullptr;
+    bool done = false;
+    int looks = 0; /* by cuEventQuery */
+};
+
+struct Node {
+    std::function<void()> run;
+    std::set<size_t> after;
+};
+
+struct Block {
+    size_t bytes = 0;
+    char *pages = nullptr; /* first page of the block, after the closed one */
+    size_t page_bytes = 0;
+    CUcontext context = nullptr;
+};
+
+struct State {
+    std::recursive_mutex lock;
+    hl_fake_config config = {};
+    int process = 0; /* that called cuInit; 0: nobody */
+    hl_fake_live live = {};
+    std::map<std::string, int64_t> calls;
+    int64_t syncs = 0;
+    int64_t fail_at = 0, fail_seen = 0;
+    bool fail_sticky = false;
+    CUresult fail_error = CUDA_SUCCESS;
+    std::string fail_name;
+    CUresult fail_name_error = CUDA_SUCCESS;
+    const char *failed_call = nullptr;
+    CUresult dead = CUDA_SUCCESS;
+    std::string message;
+    std::map<std::string, Kernel> kernels;
+    std::map<CUdevice, CUcontext> contexts;
+    std::map<uintptr_t, Block> blocks; /* by address of the first byte */
+    std::map<uintptr_t, size_t> pinned;
+    std::set<CUstream> streams;
+    std::map<CUdevice, size_t> used_bytes;
+    uint64_t replay_order = 0;
+    int open_depth = 0;
+};
+State &state();
+
+/* Notes the first complaint and hands the error on. */
+CUresult complain(CUresult error, const std::string &what);
+
+/* memory.cpp: the device's memory. */
+CUresult block_alloc(CUcontext context, size_t bytes, CUdeviceptr *out_ptr);
+CUresult block_free(CUdeviceptr ptr);
+void blocks_forget();
+bool is_device(const void *ptr, size_t bytes); /* wholly inside one live block */
+bool is_reserved(const void *ptr);             /* an address that device memory has, or had */
+void open_begin(); /* device memory is open between these; they may nest */
+void open_end();
+
+} // namespace fake
+
+struct CUctx_st {
+    CUdevice device = 0;
+    int retained = 0;
+};
+struct CUkern_st {
+    const fake::Kernel *kernel = nullptr;
+    unsigned shared_bytes = 48 << 10;
+};
+struct CUlib_st {
+    std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
+};
+struct CUevent_st {
+    std::shared_ptr<fake::Mark> mark;
+    CUgraph graph = nullptr; /* recorded in this capture */
+    std::set<size_t> after;
+};
+struct CUgraph_st {
+    std::vector<fake::Node> nodes;
+    CUstream origin = nullptr;
+    std::set<CUstream> members;
+    std::thread::id thread;
+    bool broken = false;
+};
+struct CUgraphExec_st {
+    std::vector<fake::Node> nodes;
+};
+struct CUstream_st {
+    CUcontext context = nullptr;
+    std::deque<std::function<void()>> queue;
+    CUgraph graph = nullptr; /* being captured */
+    std::set<size_t> after;  /* nodes that the next one follows */
+};
+
+#endif
