@@ -129,7 +129,6 @@ typedef enum hl_copy {
 struct hl_device_ops {
     void (*destroy)(HL_TAKE hl_device *device);
     hl_status (*memory_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
-    /* Waits for queued work, which may still use it; so does staging_free. */
     void (*memory_free)(hl_device *device, HL_TAKE void *ptr);
     hl_status (*copy)(hl_device *device, void *dst, const void *src, size_t bytes, hl_copy kind,
                       hl_stream *stream);
@@ -141,20 +140,13 @@ struct hl_device_ops {
      * launched whole. */
     void (*parallel)(hl_device *device, int64_t n_blocks,
                      void (*fn)(void *context, int64_t block, int thread), void *context);
-    /* (optional; asynchronous devices only: all of them) Work on one stream is done in order, on
-     * different ones as events say. A copy from or to staging memory is done when its turn comes;
-     * from other host memory when the call returns. */
-    hl_status (*staging_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
-    void (*staging_free)(hl_device *device, HL_TAKE void *ptr);
+    /* (optional; asynchronous devices only) */
     hl_status (*stream_create)(hl_device *device, HL_GIVE hl_stream **out_stream);
     void (*stream_destroy)(hl_device *device, HL_TAKE hl_stream *stream);
     hl_status (*event_create)(hl_device *device, HL_GIVE hl_event **out_event);
     void (*event_destroy)(hl_device *device, HL_TAKE hl_event *event);
     hl_status (*event_record)(hl_device *device, hl_event *event, hl_stream *stream);
-    /* What is put on the stream from now on waits for the event's last record; stream NULL: the
-     * caller waits. An event that was never recorded holds nobody up. */
     hl_status (*event_wait)(hl_device *device, hl_event *event, hl_stream *stream);
-    /* Between begin and end the stream takes launches and copies without doing them. */
     hl_status (*capture_begin)(hl_device *device, hl_stream *stream);
     hl_status (*capture_end)(hl_device *device, hl_stream *stream,
                              HL_GIVE hl_capture **out_capture);

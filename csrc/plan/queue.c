@@ -46,7 +46,7 @@ static hl_status make_staging(hl_queue *queue)
     queue->slot_bytes = plan->slot_bytes / plan->n_slots;
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(void *), (void **)&queue->fields));
     if (!plan->slot_bytes) return HL_OK;
-    HL_TRY(queue->device->ops->staging_alloc(queue->device, (size_t)plan->slot_bytes,
+    HL_TRY(queue->device->ops->host_alloc(queue->device, (size_t)plan->slot_bytes,
                                              &queue->staging));
     memset(queue->staging, 0, (size_t)plan->slot_bytes);
     for (size_t f = 0; f < n_fields; f++)
@@ -71,7 +71,7 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     HL_GOTO(make_staging(queue));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->copied));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->freed));
-    HL_GOTO(ops->staging_alloc(queue->device, N_MIRRORS * sizeof(hl_control),
+    HL_GOTO(ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control),
                                (void **)&queue->mirrors));
     for (int i = 0; i < N_MIRRORS; i++) HL_GOTO(ops->event_create(queue->device, &queue->told[i]));
     HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * HL_SEGMENT_COUNT * sizeof(hl_capture *),
@@ -109,8 +109,8 @@ void hl_queue_destroy(hl_queue *queue)
     destroy_events(queue, queue->copied, queue->plan->n_slots);
     destroy_events(queue, queue->freed, queue->plan->n_slots);
     destroy_events(queue, queue->told, N_MIRRORS);
-    if (queue->mirrors) device->ops->staging_free(device, queue->mirrors);
-    if (queue->staging) device->ops->staging_free(device, queue->staging);
+    if (queue->mirrors) device->ops->host_free(device, queue->mirrors);
+    if (queue->staging) device->ops->host_free(device, queue->staging);
     hl_free(queue->copied);
     hl_free(queue->freed);
     hl_free(queue->capture);
@@ -131,7 +131,7 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
     hl_plan *plan = queue->plan;
     *out_end = false;
     if (!plan->feed) return HL_OK;
-    if (queue->held >= 0) HL_TRY(ops->event_wait(queue->device, queue->copied[queue->held], NULL));
+    if (queue->held >= 0) HL_TRY(ops->event_synchronize(queue->device, queue->copied[queue->held]));
     queue->held = -1;
     HL_TRY(hl_feed_next(plan->feed, &plan->slot, NULL, out_end));
     if (*out_end || !plan->slot_bytes) return HL_OK;
@@ -195,7 +195,7 @@ hl_status hl_queue_run_segment(hl_queue *queue)
 static hl_status hear(hl_queue *queue)
 {
     int64_t i = queue->n_heard % N_MIRRORS;
-    HL_TRY(queue->device->ops->event_wait(queue->device, queue->told[i], NULL));
+    HL_TRY(queue->device->ops->event_synchronize(queue->device, queue->told[i]));
     memcpy(&queue->heard, &queue->mirrors[i], HEAD_BYTES);
     queue->n_heard++;
     return HL_OK;

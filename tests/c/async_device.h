@@ -223,7 +223,7 @@ static void async_memory_free(hl_device *device, void *ptr)
     async_of(device)->n_live -= ptr != NULL;
     hl_free(async_show(ptr));
 }
-static hl_status async_staging_alloc(hl_device *device, size_t bytes, void **out_ptr)
+static hl_status async_host_alloc(hl_device *device, size_t bytes, void **out_ptr)
 {
     ASYNC_CALL();
     async_device *d = async_of(device);
@@ -235,7 +235,7 @@ static hl_status async_staging_alloc(hl_device *device, size_t bytes, void **out
     d->staging[i] = *out_ptr, d->staging_bytes[i] = bytes;
     return HL_OK;
 }
-static void async_staging_free(hl_device *device, void *ptr)
+static void async_host_free(hl_device *device, void *ptr)
 {
     async_device *d = async_of(device);
     async_drain(d);
@@ -379,14 +379,16 @@ static const hl_device_ops async_ops = {.destroy = async_destroy,
                                         .fill_zero = async_fill_zero,
                                         .synchronize = async_synchronize,
                                         .kernels = async_list,
-                                        .staging_alloc = async_staging_alloc,
-                                        .staging_free = async_staging_free,
+                                        .host_alloc = async_host_alloc,
+                                        .host_free = async_host_free,
                                         .stream_create = async_stream_create,
                                         .stream_destroy = async_stream_destroy,
                                         .event_create = async_event_create,
                                         .event_destroy = async_event_destroy,
                                         .event_record = async_event_record,
                                         .event_wait = async_event_wait,
+                                        .event_synchronize = async_event_synchronize,
+                                        .event_query = async_event_query,
                                         .capture_begin = async_capture_begin,
                                         .capture_end = async_capture_end,
                                         .capture_launch = async_capture_launch,
