@@ -3,6 +3,7 @@
 #define HL_PLAN_INTERNAL_H
 
 #include "passes/schedule.h"
+#include "plan/queue.h"
 #include "plan/session.h"
 
 typedef struct hl_instr {
@@ -36,6 +37,10 @@ struct hl_plan {
     int64_t slot_bytes;
     int32_t n_slots;
     hl_feed *feed;
+    hl_queue *queue;       /* asynchronous devices: how it runs there, and these copies: */
+    char *consts;          /* constants, */
+    int64_t *const_offset; /* by value, */
+    void **source_copies;  /* and sources */
     int32_t k;
     bool join, hold; /* the window was opened by, or is left to, another plan */
     bool trains;     /* has a window at all; else BEGIN runs once per run */
@@ -50,5 +55,8 @@ struct hl_plan {
 
 /* Addresses of all operands, again when the session's memory moved. */
 hl_status hl_plan_bind(hl_plan *plan);
+/* Launches of a region that are not cut, and the ends of those that are. */
+hl_status hl_plan_launch_region(const hl_plan *plan, const hl_region *region, void **args,
+                                hl_stream *stream);
 
 #endif

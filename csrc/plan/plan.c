@@ -63,7 +63,8 @@ static hl_status make_slots(hl_plan *plan)
     if (plan->slot_bytes) {
         hl_device *device = plan->session->device;
         HL_TRY(device->ops->memory_alloc(device, (size_t)plan->slot_bytes, &plan->slots));
-        HL_TRY(device->ops->fill_zero(device, plan->slots, (size_t)plan->slot_bytes, NULL));
+        HL_TRY(device->ops->fill_zero(device, plan->slots, (size_t)plan->slot_bytes,
+                                      plan->session->compute));
     }
     char *at = plan->slots;
     for (size_t s = 0; s < n_slots; s++)
@@ -72,6 +73,35 @@ static hl_status make_slots(hl_plan *plan)
             at += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
         }
     return HL_OK;
+}
+
+/* Constants where the device can read them, and the queue that it works off. */
+static hl_status make_queue(hl_plan *plan, bool capture)
+{
+    const hl_graph *graph = plan->graph;
+    hl_session *session = plan->session;
+    hl_device *device = session->device;
+    int64_t bytes = 0;
+    if (!hl_device_is_asynchronous(device)) return HL_OK;
+    HL_TRY(hl_alloc_zero(((size_t)graph->n_values + 1) * sizeof(int64_t),
+                         (void **)&plan->const_offset));
+    HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *),
+                         (void **)&plan->source_copies));
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        if (graph->values[v].kind != HL_VALUE_CONST) continue;
+        plan->const_offset[v] = bytes;
+        bytes += hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), HL_ALIGN);
+    }
+    if (bytes) HL_TRY(device->ops->memory_alloc(device, (size_t)bytes, (void **)&plan->consts));
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        size_t value_bytes = hl_value_bytes(graph, (hl_id)v);
+        if (graph->values[v].kind != HL_VALUE_CONST || !value_bytes) continue;
+        HL_TRY(device->ops->copy(device, plan->consts + plan->const_offset[v],
+                                 graph->values[v].data, value_bytes, HL_COPY_HOST_TO_DEVICE,
+                                 session->compute));
+    }
+    HL_TRY(device->ops->synchronize(device, session->compute));
+    return hl_queue_create(plan, capture, &plan->queue);
 }
 
 static hl_status make_instructions(hl_plan *plan)
@@ -136,6 +166,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
     hl_schedule_cut(plan->graph, session->device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
+    HL_GOTO(make_queue(plan, options->capture));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(hl_session_enter(session, "plan"));
     status = settle_plan(plan);
@@ -152,6 +183,11 @@ cleanup:
 void hl_plan_destroy(hl_plan *plan)
 {
     if (!plan) return;
+    hl_device *device = plan->session->device;
+    hl_queue_destroy(plan->queue);
+    for (int32_t i = 0; plan->source_copies && i < plan->graph->n_sources; i++)
+        if (plan->source_copies[i]) device->ops->memory_free(device, plan->source_copies[i]);
+    if (plan->consts) device->ops->memory_free(device, plan->consts);
     for (int32_t s = 0; plan->instrs && s < plan->schedule.n_steps; s++) {
         hl_instr *instr = &plan->instrs[s];
         if (!instr->prepared) continue;
@@ -160,7 +196,9 @@ void hl_plan_destroy(hl_plan *plan)
         else
             hl_free(instr->state.impl);
     }
-    if (plan->slots) plan->session->device->ops->memory_free(plan->session->device, plan->slots);
+    if (plan->slots) device->ops->memory_free(device, plan->slots);
+    hl_free(plan->const_offset);
+    hl_free(plan->source_copies);
     hl_free(plan->instrs);
     hl_free(plan->args);
     hl_free(plan->inputs);
@@ -186,9 +224,12 @@ static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **o
     case HL_VALUE_INPUT:
         *out_address = plan->fields[slot * plan->graph->n_inputs + value->store];
         break;
-    case HL_VALUE_CONST: *out_address = (void *)value->data; break;
+    case HL_VALUE_CONST:
+        *out_address = plan->consts ? plan->consts + plan->const_offset[id] : (void *)value->data;
+        break;
     case HL_VALUE_SOURCE:
-        *out_address = (void *)plan->sources[value->store];
+        *out_address = plan->source_copies ? plan->source_copies[value->store]
+                                           : (void *)plan->sources[value->store];
         if (!*out_address && hl_shape_numel(&value->type.shape))
             return hl_status_set(HL_ERROR_CONFIG,
                                  "plan: source %d must be set before a run, got none",
@@ -241,6 +282,23 @@ hl_status hl_plan_bind(hl_plan *plan)
 
 /* ---- in and out ------------------------------------------------------------------------------ */
 
+/* A source of an asynchronous device is a copy there. */
+static hl_status copy_source(hl_plan *plan, int32_t index, const void *data)
+{
+    hl_session *session = plan->session;
+    hl_device *device = session->device;
+    void **copy = &plan->source_copies[index];
+    size_t bytes = 0;
+    for (int64_t v = 0; v < plan->graph->n_values; v++)
+        if (plan->graph->values[v].kind == HL_VALUE_SOURCE && plan->graph->values[v].store == index)
+            bytes = hl_value_bytes(plan->graph, (hl_id)v);
+    HL_TRY(hl_queue_settle(plan->queue));
+    if (!bytes || !data) return HL_OK;
+    if (!*copy) HL_TRY(device->ops->memory_alloc(device, bytes, copy));
+    HL_TRY(device->ops->copy(device, *copy, data, bytes, HL_COPY_HOST_TO_DEVICE, session->compute));
+    return device->ops->synchronize(device, session->compute);
+}
+
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
     if (index < 0 || index >= plan->graph->n_sources)
@@ -257,7 +315,7 @@ hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t
     }
     plan->sources[index] = data;
     plan->generation = -1;
-    return HL_OK;
+    return plan->queue ? copy_source(plan, index, data) : HL_OK;
 }
 
 /* The feed writes into slots by its own numbers, and row numbers into input 0 as they are. */
@@ -283,7 +341,8 @@ hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
 {
     if (feed) HL_TRY(check_feed(plan, feed));
     plan->feed = feed;
-    return feed ? hl_feed_bind(feed, plan->fields, plan->graph->n_inputs) : HL_OK;
+    void *const *fields = plan->queue ? hl_queue_fields(plan->queue) : plan->fields;
+    return feed ? hl_feed_bind(feed, fields, plan->graph->n_inputs) : HL_OK;
 }
 
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
@@ -304,16 +363,16 @@ hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_s
     if (dtype == value->type.dtype) {
         HL_TRY(device->ops->copy(device, plan->fields[index], data,
                                  hl_value_bytes(plan->graph, plan->inputs[index]),
-                                 HL_COPY_HOST_TO_DEVICE, NULL));
-        return device->ops->synchronize(device, NULL);
+                                 HL_COPY_HOST_TO_DEVICE, plan->session->compute));
+        return device->ops->synchronize(device, plan->session->compute);
     }
     void *converted;
     HL_TRY(hl_alloc(hl_value_bytes(plan->graph, plan->inputs[index]), &converted));
     hl_convert(value->type.dtype, converted, dtype, data, n);
     hl_status status = device->ops->copy(device, plan->fields[index], converted,
                                          hl_value_bytes(plan->graph, plan->inputs[index]),
-                                         HL_COPY_HOST_TO_DEVICE, NULL);
-    if (status == HL_OK) status = device->ops->synchronize(device, NULL);
+                                         HL_COPY_HOST_TO_DEVICE, plan->session->compute);
+    if (status == HL_OK) status = device->ops->synchronize(device, plan->session->compute);
     hl_free(converted);
     return status;
 }
@@ -338,8 +397,9 @@ hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst
     HL_GOTO(hl_plan_bind(plan));
     HL_GOTO(find_address(plan, id, plan->slot, &address));
     HL_GOTO(hl_alloc(bytes, &copy));
-    HL_GOTO(device->ops->copy(device, copy, address, bytes, HL_COPY_DEVICE_TO_HOST, NULL));
-    HL_GOTO(device->ops->synchronize(device, NULL));
+    HL_GOTO(device->ops->copy(device, copy, address, bytes, HL_COPY_DEVICE_TO_HOST,
+                              plan->session->compute));
+    HL_GOTO(device->ops->synchronize(device, plan->session->compute));
     hl_convert(dtype, dst, hl_graph_dtype(plan->graph, id), copy, n);
 cleanup:
     hl_session_leave(plan->session);

@@ -40,6 +40,7 @@ typedef struct hl_plan_options {
     int32_t k;       /* micro-batches per step of a training graph; may be changed between runs */
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
+    bool capture;    /* asynchronous devices: replay what a segment launches */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the

@@ -50,14 +50,9 @@ static void run_block(void *context, int64_t block, int thread)
     }
 }
 
-static hl_status run_region(const hl_plan *plan, const hl_region *region, void **args)
+hl_status hl_plan_launch_region(const hl_plan *plan, const hl_region *region, void **args,
+                                hl_stream *stream)
 {
-    hl_device *device = plan->session->device;
-    region_run run = {plan, region, args};
-    if (region->serial)
-        for (int64_t b = 0; b < region->n_blocks; b++) run_block(&run, b, 0);
-    else if (region->n_blocks)
-        device->ops->parallel(device, region->n_blocks, run_block, &run);
     for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
         const hl_chain *chain = &plan->schedule.chains[c];
         for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
@@ -66,12 +61,29 @@ static hl_status run_region(const hl_plan *plan, const hl_region *region, void *
             hl_launch launch = make_launch(plan, instr, 0);
             if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
                 HL_TRY(
-                    instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, NULL));
+                    instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
             else if (instr->kernel->finish)
                 instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
         }
     }
     return HL_OK;
+}
+
+static hl_status run_region(const hl_plan *plan, const hl_region *region, void **args)
+{
+    hl_device *device = plan->session->device;
+    region_run run = {plan, region, args};
+    if (region->serial)
+        for (int64_t b = 0; b < region->n_blocks; b++) run_block(&run, b, 0);
+    else if (region->n_blocks)
+        device->ops->parallel(device, region->n_blocks, run_block, &run);
+    return hl_plan_launch_region(plan, region, args, NULL);
+}
+
+/* The control block, on an asynchronous device as it was when last heard of. */
+static const hl_control *read_control(const hl_plan *plan)
+{
+    return plan->queue ? hl_queue_heard(plan->queue) : plan->control;
 }
 
 /* How many things the node's index chooses from. */
@@ -90,10 +102,13 @@ static int64_t count_choices(const hl_graph *graph, const hl_node *node)
 /* An index out of range, in the words of the op that met it. */
 static hl_status check_fault(hl_plan *plan)
 {
-    hl_control *control = plan->control;
+    const hl_control *control = read_control(plan);
     if (!control->error_code) return HL_OK;
     const hl_node *node = &plan->graph->nodes[control->error_code - 1];
-    control->error_code = 0;
+    if (plan->queue)
+        HL_TRY(hl_queue_clear_fault(plan->queue));
+    else
+        plan->control->error_code = 0;
     return hl_status_set(HL_ERROR_DATA,
                          "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
                          "at position %lld",
@@ -125,6 +140,7 @@ static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end
     int32_t end = plan->schedule.segment_first[plan->segment + 1];
     void **args = plan->args + plan->slot * plan->n_args;
     *out_over = false;
+    if (plan->queue) return hl_queue_run_segment(plan->queue);
     while (plan->region < end) {
         HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
         if (plan->region < end && plan->segment != HL_SEGMENT_APPLY && is_over(limits, out_end)) {
@@ -144,6 +160,7 @@ static void enter_segment(hl_plan *plan, hl_segment segment)
 static hl_status take_batch(hl_plan *plan, bool *out_end)
 {
     *out_end = false;
+    if (plan->queue) return hl_queue_take_batch(plan->queue, out_end);
     if (!plan->feed) return HL_OK;
     return hl_feed_next(plan->feed, &plan->slot, NULL, out_end);
 }
@@ -162,7 +179,8 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
         plan->in_step = true;
         plan->session->resident = plan->number;
         plan->micro = 0;
-        plan->control->error_code = 0; /* of a step that was given up, by another plan perhaps */
+        /* Of a step that was given up, by another plan perhaps. */
+        if (!plan->queue) plan->control->error_code = 0;
         enter_segment(plan, plan->begun && !plan->trains ? HL_SEGMENT_MICRO : HL_SEGMENT_BEGIN);
         plan->begun = true;
     }
@@ -176,7 +194,7 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
             if (++plan->micro < plan->k) HL_TRY(take_batch(plan, &feed_end));
             if (plan->micro < plan->k && !feed_end)
                 enter_segment(plan, HL_SEGMENT_MICRO);
-            else if (plan->hold && !plan->control->stopped) /* who stops closes the window */
+            else if (plan->hold && !read_control(plan)->stopped) /* who stops closes the window */
                 break;
             else /* a window that the epoch cuts short is applied with what it has */
                 enter_segment(plan, HL_SEGMENT_APPLY);
@@ -185,13 +203,19 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
         }
     }
     plan->in_step = false;
+    if (plan->queue) HL_TRY(hl_queue_end_step(plan->queue));
     return check_fault(plan);
 }
 
 /* A window without an end holds back nothing that comes after it. */
 static void give_up_step(hl_plan *plan)
 {
-    if (plan->in_step && plan->trains) plan->control->window_ok = 1;
+    if (plan->in_step && plan->trains) {
+        if (plan->queue) /* a device that fails here fails the next run too */
+            (void)hl_queue_close_window(plan->queue);
+        else
+            plan->control->window_ok = 1;
+    }
     plan->in_step = false;
 }
 
@@ -202,19 +226,26 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
         return hl_status_set(HL_ERROR_CONFIG, "run: a step was left in the middle and another plan "
                                               "of the model has run since: it cannot go on");
     HL_TRY(hl_plan_bind(plan));
+    if (plan->queue) HL_TRY(hl_queue_refresh(plan->queue));
     *out_end = HL_RUN_DONE;
     while (*out_steps < n_steps) {
         /* The step that stops is finished first: it has its place in the log. */
-        if (plan->control->stopped && !plan->in_step) {
+        if (read_control(plan)->stopped && !plan->in_step) {
             *out_end = HL_RUN_STOPPED;
             return HL_OK;
         }
         HL_TRY(run_step(plan, limits, out_end));
+        if (*out_end == HL_RUN_FEED_END) break;
         if (*out_end != HL_RUN_DONE) return HL_OK;
         ++*out_steps;
         if (*out_steps < n_steps && is_over(limits, out_end)) return HL_OK;
     }
-    if (plan->control->stopped) *out_end = HL_RUN_STOPPED;
+    /* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */
+    if (plan->queue && (*out_end == HL_RUN_FEED_END || !plan->feed)) {
+        HL_TRY(hl_queue_settle(plan->queue));
+        HL_TRY(check_fault(plan));
+    }
+    if (read_control(plan)->stopped && !plan->in_step) *out_end = HL_RUN_STOPPED;
     return HL_OK;
 }
 

@@ -7,21 +7,34 @@
 
 hl_status hl_session_create(hl_device *device, hl_session **out_session)
 {
+    hl_session *session;
+    hl_status status = HL_OK;
     *out_session = NULL;
-    HL_TRY(hl_alloc_zero(sizeof **out_session, (void **)out_session));
-    (*out_session)->device = device;
-    return HL_OK;
+    HL_TRY(hl_alloc_zero(sizeof *session, (void **)&session));
+    session->device = device;
+    if (device->ops->stream_create) {
+        HL_GOTO(device->ops->stream_create(device, &session->compute));
+        HL_GOTO(device->ops->stream_create(device, &session->copy));
+    }
+    *out_session = session;
+    session = NULL;
+cleanup:
+    hl_session_destroy(session);
+    return status;
 }
 
 void hl_session_destroy(hl_session *session)
 {
     if (!session) return;
     const hl_device_ops *ops = session->device->ops;
+    if (session->compute) (void)ops->synchronize(session->device, session->compute);
     for (int64_t i = 0; i < session->n_stores; i++) {
         ops->memory_free(session->device, session->stores[i].data);
         hl_free(session->stores[i].name);
     }
     ops->memory_free(session->device, session->arena);
+    if (session->compute) ops->stream_destroy(session->device, session->compute);
+    if (session->copy) ops->stream_destroy(session->device, session->copy);
     hl_free(session->piece);
     hl_free(session->stores);
     hl_free(session);
@@ -60,8 +73,9 @@ static hl_status init_control(hl_session *session, void *data)
     control.window_ok = 1;
     control.loss_scale = 1.0;
     for (int i = 0; i < HL_CONTROL_SCALARS; i++) control.factor[i] = 1.0;
-    HL_TRY(device->ops->copy(device, data, &control, sizeof control, HL_COPY_HOST_TO_DEVICE, NULL));
-    return device->ops->synchronize(device, NULL);
+    HL_TRY(device->ops->copy(device, data, &control, sizeof control, HL_COPY_HOST_TO_DEVICE,
+                             session->compute));
+    return device->ops->synchronize(device, session->compute);
 }
 
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
@@ -84,8 +98,10 @@ hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype d
                           sizeof entry));
     HL_GOTO(hl_strdup(name, &entry.name));
     if (bytes) HL_GOTO(session->device->ops->memory_alloc(session->device, bytes, &entry.data));
-    if (bytes) HL_GOTO(session->device->ops->fill_zero(session->device, entry.data, bytes, NULL));
-    HL_GOTO(session->device->ops->synchronize(session->device, NULL));
+    if (bytes)
+        HL_GOTO(
+            session->device->ops->fill_zero(session->device, entry.data, bytes, session->compute));
+    HL_GOTO(session->device->ops->synchronize(session->device, session->compute));
     if (!strcmp(name, "control")) HL_GOTO(init_control(session, entry.data));
     session->stores[session->n_stores++] = entry;
     session->generation++;
@@ -131,12 +147,12 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
         if (in) {
             hl_convert(entry->dtype, piece, dtype, user + (size_t)i * other, count);
             HL_TRY(device->ops->copy(device, stored, piece, (size_t)count * own,
-                                     HL_COPY_HOST_TO_DEVICE, NULL));
-            HL_TRY(device->ops->synchronize(device, NULL));
+                                     HL_COPY_HOST_TO_DEVICE, session->compute));
+            HL_TRY(device->ops->synchronize(device, session->compute));
         } else {
             HL_TRY(device->ops->copy(device, piece, stored, (size_t)count * own,
-                                     HL_COPY_DEVICE_TO_HOST, NULL));
-            HL_TRY(device->ops->synchronize(device, NULL));
+                                     HL_COPY_DEVICE_TO_HOST, session->compute));
+            HL_TRY(device->ops->synchronize(device, session->compute));
             hl_convert(dtype, user + (size_t)i * other, entry->dtype, piece, count);
         }
     }
@@ -179,9 +195,9 @@ hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
                               dst, (long long)to->n, src, (long long)from->n));
     size_t bytes = (size_t)to->n * hl_dtype_bytes(to->dtype);
     if (bytes)
-        HL_GOTO(
-            device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE, NULL));
-    HL_GOTO(device->ops->synchronize(device, NULL));
+        HL_GOTO(device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE,
+                                  session->compute));
+    HL_GOTO(device->ops->synchronize(device, session->compute));
 cleanup:
     hl_session_leave(session);
     return status;
@@ -196,6 +212,7 @@ hl_status hl_session_control_read(hl_session *session, hl_control *out_control)
 hl_status hl_session_control_write(hl_session *session, const hl_control *control)
 {
     HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
+    session->n_control_writes++;
     return hl_session_write(session, "control", 0, sizeof *control, HL_DTYPE_U8, control);
 }
 
@@ -205,6 +222,7 @@ hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes)
     hl_device *device = session->device;
     void *arena;
     /* The old one goes first: both at once could be more than there is. */
+    HL_TRY(device->ops->synchronize(device, session->compute));
     device->ops->memory_free(device, session->arena);
     session->arena = NULL;
     session->arena_bytes = 0;

@@ -13,6 +13,7 @@ typedef struct hl_session_store_entry {
 
 struct hl_session {
     hl_device *device;
+    hl_stream *compute, *copy; /* of an asynchronous device; NULL elsewhere */
     hl_session_store_entry *stores;
     int64_t n_stores, cap_stores;
     void *arena;
@@ -21,7 +22,8 @@ struct hl_session {
     int64_t resident;   /* number of the plan whose values lie in the arena; 0: nobody's */
     void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it moved on */
-    int busy;           /* atomic */
+    int64_t n_control_writes; /* by the host: what was heard of the control block is old */
+    int busy;                 /* atomic */
 };
 
 /* The one that runs: HL_ERROR_BUSY when there is another. */

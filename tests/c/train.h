@@ -188,6 +188,7 @@ typedef struct trainer {
     hl_plan *plan;
     hl_feed *feed;
     net net;
+    bool capture;
     float data[DATA_ROWS * MOST_WIDTH];
 } trainer;
 
@@ -215,6 +216,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
 {
     hl_graph *graph;
     hl_plan_options options = {.n_slots = 2, .k = k, .fuse = fuse, .chain = chain};
+    options.capture = t->capture;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));
     CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));

@@ -1,0 +1,49 @@
+/* Queue: running a plan on an asynchronous device, without waiting for it inside an epoch.
+ *
+ * Two streams of the session: batches are copied on one, computed on the other. A slot is staging
+ * memory that the feed fills, device memory that kernels read, and two events: `copied` lets
+ * compute begin and gives the staging half back to the feed, `freed` lets the next copy begin. So
+ * the caller is ahead of the device by as many batches as there are slots, and no further.
+ *
+ * The control block stays on the device. At the end of each step its head is copied into one of a
+ * few mirrors; before a mirror is used again the caller waits for it and looks: so it hears of a
+ * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
+ * any more and a window with a wrong index, or any after it, is not applied.
+ *
+ * What a segment launches is the same for a slot every time. It is captured at its first run and
+ * replayed from then on; a plan whose addresses moved captures again. Rejected: one capture for all
+ * slots with the slot's address read from memory, which costs every kernel an indirection. */
+#ifndef HL_PLAN_QUEUE_H
+#define HL_PLAN_QUEUE_H
+
+#include "plan/plan.h"
+
+typedef struct hl_queue hl_queue;
+
+static inline bool hl_device_is_asynchronous(const hl_device *device)
+{
+    return device->ops->stream_create != NULL;
+}
+
+/* For a plan whose slots exist. */
+hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_queue);
+/* Waits for what was queued. NULL is allowed. */
+void hl_queue_destroy(HL_TAKE hl_queue *queue);
+/* The staging half of the slots, for the feed. */
+void *const *hl_queue_fields(const hl_queue *queue);
+/* The next batch of the plan's feed into the plan's slot. */
+hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
+/* The plan's segment on the plan's slot. */
+hl_status hl_queue_run_segment(hl_queue *queue);
+hl_status hl_queue_end_step(hl_queue *queue);
+/* The control block, ring excluded, after the last step that was heard of. */
+const hl_control *hl_queue_heard(const hl_queue *queue);
+/* Looks at the control block itself, if the host wrote it since. */
+hl_status hl_queue_refresh(hl_queue *queue);
+/* Waits until all is done and heard of. */
+hl_status hl_queue_settle(hl_queue *queue);
+/* Forgets the index out of range; permits the next window. */
+hl_status hl_queue_clear_fault(hl_queue *queue);
+hl_status hl_queue_close_window(hl_queue *queue);
+
+#endif

@@ -1,0 +1,425 @@
+/* An asynchronous device for tests: the reference kernels behind streams that do nothing until
+ * somebody waits for them.
+ *
+ * Its memory cannot be read by the host: addresses are moved by 2^47, beyond what a process may
+ * have, so a direct access faults. Copies read staging memory when their turn comes and other host
+ * memory at the call. Work on a stream runs as late as it may, or as soon, and a stream waits only
+ * for the events it was told to, so an order that nothing enforces shows as other bits. Calls that
+ * no capture may contain fail in one. */
+#ifndef TESTS_C_ASYNC_DEVICE_H
+#define TESTS_C_ASYNC_DEVICE_H
+
+#include <stdlib.h>
+
+#include "backend/host.h"
+#include "base/fault.h"
+#include "kernels/ref/ref.h"
+#include "tests/c/check.h"
+
+/* Every call that may fail asks it first. */
+static hl_fault async_fault;
+#define ASYNC_CALL()                                                                               \
+    do {                                                                                           \
+        if (hl_fault_take(&async_fault))                                                           \
+            return hl_status_set(HL_ERROR_DEVICE, "async: was asked to fail");                     \
+    } while (0)
+
+/* Bit i: the device's i-th stream works as soon as it may. */
+static int async_eager;
+
+static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
+enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64 };
+
+typedef enum async_kind {
+    ASYNC_LAUNCH,
+    ASYNC_COPY,
+    ASYNC_ZERO,
+    ASYNC_RECORD,
+    ASYNC_WAIT
+} async_kind;
+typedef struct async_op {
+    async_kind kind;
+    const hl_kernel *kernel;
+    hl_kernel_state state;
+    hl_launch launch;
+    void *args[ASYNC_ARGS];
+    void *dst;
+    const void *src;
+    void *snapshot; /* of pageable memory */
+    size_t bytes;
+    struct hl_event *event;
+    int64_t turn; /* of the event: which record */
+} async_op;
+
+struct hl_stream {
+    async_op *ops;
+    int64_t n, done, capacity;
+    hl_capture *capture; /* being made */
+    bool is_eager;
+};
+struct hl_event {
+    hl_stream *stream; /* of its last record */
+    int64_t n_queued, n_done;
+};
+struct hl_capture {
+    async_op *ops;
+    int64_t n, capacity;
+};
+
+typedef struct async_device {
+    hl_device base;
+    hl_device *inner;
+    hl_kernel kernels[HL_OP_COUNT];
+    const hl_kernel *list[HL_OP_COUNT][2];
+    char *staging[ASYNC_STAGING];
+    size_t staging_bytes[ASYNC_STAGING];
+    int64_t n_syncs, n_live, n_replays;
+    int n_streams;
+    hl_stream *streams[2];
+    bool in_capture;
+} async_device;
+
+static inline async_device *async_of(hl_device *device)
+{
+    return (async_device *)device;
+}
+static inline bool async_is_hidden(const void *at)
+{
+    return (uintptr_t)at >= ASYNC_SHIFT;
+}
+static inline void *async_hide(void *at)
+{
+    return at ? (void *)((uintptr_t)at + ASYNC_SHIFT) : NULL;
+}
+static inline void *async_show(const void *at)
+{
+    return (void *)(async_is_hidden(at) ? (uintptr_t)at - ASYNC_SHIFT : (uintptr_t)at);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void async_push(async_op **ops, int64_t *n, int64_t *capacity, const async_op *op)
+{
+    if (*n == *capacity) {
+        *capacity = *capacity ? 2 * *capacity : 64;
+        *ops = realloc(*ops, (size_t)*capacity * sizeof **ops);
+    }
+    (*ops)[(*n)++] = *op;
+}
+
+static void async_step(hl_stream *stream);
+static hl_status async_add(hl_stream *stream, const async_op *op)
+{
+    if (stream->capture)
+        async_push(&stream->capture->ops, &stream->capture->n, &stream->capture->capacity, op);
+    else
+        async_push(&stream->ops, &stream->n, &stream->capacity, op);
+    while (stream->is_eager && stream->done < stream->n) async_step(stream);
+    return HL_OK;
+}
+
+static void async_reach(hl_event *event, int64_t turn)
+{
+    while (event->n_done < turn) async_step(event->stream);
+}
+
+static void async_step(hl_stream *stream)
+{
+    async_op op = stream->ops[stream->done++];
+    switch (op.kind) {
+    case ASYNC_LAUNCH: CHECK_OK(op.kernel->launch(&op.state, op.args, &op.launch, NULL)); break;
+    case ASYNC_COPY:
+        memmove(async_show(op.dst), op.snapshot ? op.snapshot : async_show(op.src), op.bytes);
+        free(op.snapshot);
+        break;
+    case ASYNC_ZERO: memset(async_show(op.dst), 0, op.bytes); break;
+    case ASYNC_RECORD: op.event->n_done = op.turn; break;
+    case ASYNC_WAIT: async_reach(op.event, op.turn); break;
+    }
+}
+
+static hl_status async_stream_create(hl_device *device, hl_stream **out_stream)
+{
+    ASYNC_CALL();
+    async_of(device)->n_live++;
+    *out_stream = calloc(1, sizeof **out_stream);
+    (*out_stream)->is_eager = async_eager >> async_of(device)->n_streams & 1;
+    async_of(device)->streams[async_of(device)->n_streams++] = *out_stream;
+    return HL_OK;
+}
+static void async_drain(async_device *d)
+{
+    for (int i = 0; i < d->n_streams; i++)
+        while (d->streams[i] && d->streams[i]->done < d->streams[i]->n) async_step(d->streams[i]);
+}
+static void async_stream_destroy(hl_device *device, hl_stream *stream)
+{
+    async_device *d = async_of(device);
+    async_drain(d);
+    for (int i = 0; i < d->n_streams; i++)
+        if (d->streams[i] == stream) d->streams[i] = NULL;
+    async_of(device)->n_live--;
+    free(stream->ops);
+    free(stream);
+}
+static hl_status async_synchronize(hl_device *device, hl_stream *stream)
+{
+    ASYNC_CALL();
+    CHECK(!async_of(device)->in_capture);
+    async_of(device)->n_syncs++;
+    while (stream->done < stream->n) async_step(stream);
+    return HL_OK;
+}
+static hl_status async_event_create(hl_device *device, hl_event **out_event)
+{
+    ASYNC_CALL();
+    async_of(device)->n_live++;
+    *out_event = calloc(1, sizeof **out_event);
+    return HL_OK;
+}
+static void async_event_destroy(hl_device *device, hl_event *event)
+{
+    async_drain(async_of(device));
+    async_of(device)->n_live--;
+    free(event);
+}
+static hl_status async_event_record(hl_device *device, hl_event *event, hl_stream *stream)
+{
+    ASYNC_CALL();
+    CHECK(!async_of(device)->in_capture);
+    /* An event is recorded anew on one stream, or when its last record is over. */
+    CHECK(event->stream == stream || event->n_done == event->n_queued);
+    event->stream = stream;
+    return async_add(stream,
+                     &(async_op){.kind = ASYNC_RECORD, .event = event, .turn = ++event->n_queued});
+}
+static hl_status async_event_wait(hl_device *device, hl_event *event, hl_stream *stream)
+{
+    ASYNC_CALL();
+    CHECK(!async_of(device)->in_capture);
+    if (stream)
+        return async_add(stream,
+                         &(async_op){.kind = ASYNC_WAIT, .event = event, .turn = event->n_queued});
+    async_reach(event, event->n_queued);
+    return HL_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static hl_status async_memory_alloc(hl_device *device, size_t bytes, void **out_ptr)
+{
+    ASYNC_CALL();
+    *out_ptr = NULL;
+    CHECK(!async_of(device)->in_capture);
+    HL_TRY(hl_alloc(bytes, out_ptr));
+    memset(*out_ptr, 0xFF, bytes); /* NaN */
+    *out_ptr = async_hide(*out_ptr);
+    async_of(device)->n_live += *out_ptr != NULL;
+    return HL_OK;
+}
+static void async_memory_free(hl_device *device, void *ptr)
+{
+    async_drain(async_of(device));
+    async_of(device)->n_live -= ptr != NULL;
+    hl_free(async_show(ptr));
+}
+static hl_status async_host_alloc(hl_device *device, size_t bytes, void **out_ptr)
+{
+    ASYNC_CALL();
+    async_device *d = async_of(device);
+    *out_ptr = NULL;
+    HL_TRY(hl_alloc(bytes, out_ptr));
+    d->n_live++;
+    int i = 0;
+    while (d->staging[i]) i++;
+    d->staging[i] = *out_ptr, d->staging_bytes[i] = bytes;
+    return HL_OK;
+}
+static void async_host_free(hl_device *device, void *ptr)
+{
+    async_device *d = async_of(device);
+    async_drain(d);
+    d->n_live--;
+    for (int i = 0; i < ASYNC_STAGING; i++)
+        if (d->staging[i] == ptr) d->staging[i] = NULL;
+    hl_free(ptr);
+}
+static bool async_is_staging(const async_device *d, const void *at)
+{
+    for (int i = 0; i < ASYNC_STAGING; i++)
+        if (d->staging[i] && (const char *)at >= d->staging[i] &&
+            (const char *)at < d->staging[i] + d->staging_bytes[i])
+            return true;
+    return false;
+}
+static hl_status async_copy(hl_device *device, void *dst, const void *src, size_t bytes,
+                            hl_copy kind, hl_stream *stream)
+{
+    ASYNC_CALL();
+    async_device *d = async_of(device);
+    async_op op = {.kind = ASYNC_COPY, .dst = dst, .src = src, .bytes = bytes};
+    CHECK(async_is_hidden(dst) == (kind != HL_COPY_DEVICE_TO_HOST));
+    CHECK(async_is_hidden(src) == (kind != HL_COPY_HOST_TO_DEVICE));
+    if (kind == HL_COPY_HOST_TO_DEVICE && !async_is_staging(d, src))
+        op.snapshot = memcpy(malloc(bytes), src, bytes);
+    HL_TRY(async_add(stream, &op));
+    if (kind == HL_COPY_DEVICE_TO_HOST && !async_is_staging(d, dst))
+        while (stream->done < stream->n) async_step(stream);
+    return HL_OK;
+}
+static hl_status async_fill_zero(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
+{
+    ASYNC_CALL();
+    (void)device;
+    return async_add(stream, &(async_op){.kind = ASYNC_ZERO, .dst = dst, .bytes = bytes});
+}
+
+/* ---- kernels and captures -------------------------------------------------------------------- */
+
+static hl_device *async_inner; /* the reference device; one test, one device */
+
+/* The reference kernel's state, and how many operands a launch has. */
+typedef struct async_state {
+    hl_kernel_state inner;
+    int32_t n_args;
+} async_state;
+
+static hl_status async_prepare(hl_device *device, const hl_graph *graph, hl_node_id node,
+                               hl_kernel_state *out_state)
+{
+    const hl_node *n = &graph->nodes[node];
+    const hl_kernel *inner = async_inner->ops->kernels(async_inner, n->op)[0];
+    async_state *state = calloc(1, sizeof *state);
+    (void)device;
+    out_state->impl = state;
+    state->n_args = n->n_in + n->n_out;
+    state->inner.kernel = inner;
+    return inner->prepare ? inner->prepare(async_inner, graph, node, &state->inner) : HL_OK;
+}
+static void async_release(hl_kernel_state *state)
+{
+    async_state *own = state->impl;
+    if (own->inner.kernel->release)
+        own->inner.kernel->release(&own->inner);
+    else
+        hl_free(own->inner.impl);
+    free(own);
+}
+
+static hl_status async_launch(const hl_kernel_state *state, void *const *args,
+                              const hl_launch *launch, hl_stream *stream)
+{
+    ASYNC_CALL();
+    const async_state *own = state->impl;
+    CHECK(own->n_args <= ASYNC_ARGS);
+    async_op op = {.kind = ASYNC_LAUNCH, .kernel = own->inner.kernel, .state = own->inner};
+    op.launch = *launch;
+    op.launch.control = async_show(launch->control);
+    op.launch.scratch = async_show(launch->scratch);
+    for (int32_t i = 0; i < own->n_args; i++) {
+        CHECK(!args[i] || async_is_hidden(args[i]));
+        op.args[i] = async_show(args[i]);
+    }
+    return async_add(stream, &op);
+}
+static hl_status async_capture_begin(hl_device *device, hl_stream *stream)
+{
+    ASYNC_CALL();
+    async_of(device)->in_capture = true;
+    stream->capture = calloc(1, sizeof *stream->capture);
+    return HL_OK;
+}
+static hl_status async_capture_end(hl_device *device, hl_stream *stream, hl_capture **out_capture)
+{
+    *out_capture = NULL;
+    async_of(device)->in_capture = false;
+    if (hl_fault_take(&async_fault)) {
+        free(stream->capture->ops);
+        free(stream->capture);
+        stream->capture = NULL;
+        return hl_status_set(HL_ERROR_DEVICE, "async: was asked to fail");
+    }
+    async_of(device)->n_live++;
+    *out_capture = stream->capture;
+    stream->capture = NULL;
+    return HL_OK;
+}
+static hl_status async_capture_launch(hl_device *device, hl_capture *capture, hl_stream *stream)
+{
+    ASYNC_CALL();
+    async_of(device)->n_replays++;
+    for (int64_t i = 0; i < capture->n; i++) HL_TRY(async_add(stream, &capture->ops[i]));
+    return HL_OK;
+}
+static void async_capture_destroy(hl_device *device, hl_capture *capture)
+{
+    async_of(device)->n_live--;
+    free(capture->ops);
+    free(capture);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static const hl_kernel *const *async_list(const hl_device *device, hl_op op)
+{
+    return (unsigned)op < HL_OP_COUNT ? ((const async_device *)device)->list[op] : NULL;
+}
+static void async_destroy(hl_device *device)
+{
+    async_device *d = async_of(device);
+    CHECK_INT(d->n_live, 0);
+    d->inner->ops->destroy(d->inner);
+    free(d);
+}
+
+static const hl_device_ops async_ops = {.destroy = async_destroy,
+                                        .memory_alloc = async_memory_alloc,
+                                        .memory_free = async_memory_free,
+                                        .copy = async_copy,
+                                        .fill_zero = async_fill_zero,
+                                        .synchronize = async_synchronize,
+                                        .kernels = async_list,
+                                        .host_alloc = async_host_alloc,
+                                        .host_free = async_host_free,
+                                        .stream_create = async_stream_create,
+                                        .stream_destroy = async_stream_destroy,
+                                        .event_create = async_event_create,
+                                        .event_destroy = async_event_destroy,
+                                        .event_record = async_event_record,
+                                        .event_wait = async_event_wait,
+                                        .event_synchronize = async_event_synchronize,
+                                        .event_query = async_event_query,
+                                        .capture_begin = async_capture_begin,
+                                        .capture_end = async_capture_end,
+                                        .capture_launch = async_capture_launch,
+                                        .capture_destroy = async_capture_destroy};
+
+static hl_status async_open(const hl_backend *backend, int index, const hl_device_options *options,
+                            hl_device **out_device)
+{
+    async_device *d = calloc(1, sizeof *d);
+    HL_TRY(hl_ref_backend()->device_open(hl_ref_backend(), index, options, &d->inner));
+    async_inner = d->inner;
+    d->base = *d->inner;
+    d->base.ops = &async_ops;
+    d->base.backend = backend;
+    for (int op = 0; op < HL_OP_COUNT; op++) {
+        const hl_kernel *const *list = d->inner->ops->kernels(d->inner, (hl_op)op);
+        if (!list || !list[0]) continue;
+        d->kernels[op] = *list[0];
+        d->kernels[op].prepare = async_prepare;
+        d->kernels[op].launch = async_launch;
+        d->kernels[op].release = async_release;
+        d->list[op][0] = &d->kernels[op];
+    }
+    *out_device = &d->base;
+    return HL_OK;
+}
+
+static inline const hl_backend *async_backend(void)
+{
+    static const hl_backend backend = {.name = "async", .device_open = async_open};
+    return &backend;
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* The queue: plans on an asynchronous device train bit for bit as on the same kernels run at once,
+ * captured or not, and never wait for the device inside an epoch. */
+#include "tests/c/async_device.h"
+#include "tests/c/train.h"
+
+enum { N_NETS = 40, MOST_PARAMS = 4096 };
+
+typedef struct outcome {
+    double params[MOST_PARAMS];
+    hl_control control;
+    hl_run_end end;
+    int64_t steps;
+} outcome;
+
+static trainer t;
+static outcome want, got;
+
+static void open_net(const hl_backend *backend, uint64_t seed, int k, bool capture)
+{
+    memset(&t, 0, sizeof t);
+    t.net = net_roll(seed, k);
+    t.capture = capture;
+    trainer_open(&t, backend, 1);
+    trainer_plan(&t, &t.net, k, true, true);
+    trainer_fill(&t);
+}
+
+static void read_outcome(outcome *out)
+{
+    memset(out->params, 0, sizeof out->params);
+    CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F64, out->params));
+    CHECK_OK(hl_session_control_read(t.session, &out->control));
+}
+
+/* Two epochs, in runs of `slice` steps. */
+static void run_epochs(outcome *out, int64_t slice)
+{
+    out->steps = 0;
+    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+        CHECK_OK(hl_feed_seek(t.feed, epoch, 0));
+        do {
+            int64_t steps;
+            CHECK_OK(hl_plan_run(t.plan, slice, 0, NULL, &out->end, &steps));
+            out->steps += steps;
+        } while (out->end == HL_RUN_DONE);
+    }
+    read_outcome(out);
+}
+
+static void check_same(void)
+{
+    CHECK_INT(memcmp(want.params, got.params, sizeof want.params), 0);
+    CHECK_INT(memcmp(&want.control, &got.control, sizeof want.control), 0);
+    CHECK_INT(want.end, got.end);
+}
+
+static void test_same_bits(void)
+{
+    for (uint64_t seed = 0; seed < N_NETS; seed++)
+        for (int k = 1; k <= 3; k += 2)
+            for (int capture = 0; capture < 2; capture++) {
+                async_eager = (int)seed % 3; /* none, compute, copies */
+                check_case("net %d, k %d, capture %d", (int)seed, k, capture);
+                open_net(hl_ref_backend(), seed, k, false);
+                run_epochs(&want, 1000);
+                trainer_close(&t);
+                open_net(async_backend(), seed, k, capture);
+                run_epochs(&got, capture ? 3 : 1000);
+                CHECK_INT(want.steps, got.steps);
+                CHECK_INT(async_of(t.device)->n_replays > 0, capture);
+                trainer_close(&t);
+                check_same();
+            }
+}
+
+static void test_never_waits(void)
+{
+    check_case("waits");
+    uint64_t seed = 0;
+    while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
+    open_net(async_backend(), seed, 1, true);
+    hl_run_end end;
+    int64_t steps, before;
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    before = async_of(t.device)->n_syncs;
+    for (int i = 0; i < 3; i++) CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_DONE);
+    CHECK_INT(async_of(t.device)->n_syncs, before);
+    trainer_close(&t);
+}
+
+/* A stop is heard of late, and nothing has changed since. */
+static void test_stop(void)
+{
+    for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+        check_case("stop, asynchronous %d", asynchronous);
+        open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, true);
+        for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
+        CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+        outcome *out = asynchronous ? &got : &want;
+        run_epochs(out, 1000);
+        CHECK_INT(out->end, HL_RUN_STOPPED);
+        CHECK_INT(out->control.stopped_at, 1);
+        trainer_close(&t);
+    }
+    want.control.n_micro = got.control.n_micro; /* 0 in the queued steps that did nothing */
+    check_same();
+}
+
+static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void *const *fields)
+{
+    int64_t *calls = context;
+    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    if (++*calls == 3) ((int64_t *)fields[0])[0] = DATA_ROWS + 7;
+    return HL_OK;
+}
+
+/* An index out of range: the error comes, its window is not applied, and training can go on. */
+static void test_fault(void)
+{
+    check_case("fault");
+    open_net(async_backend(), 6, 1, true);
+    int64_t calls = 0, steps;
+    hl_run_end end;
+    hl_feed_options options = *hl_feed_settings(t.feed);
+    options.fill = fill_wrong, options.context = &calls;
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_INT(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA);
+    CHECK(strstr(hl_status_message(), "got 103") != NULL);
+    read_outcome(&got);
+    CHECK_INT(got.control.applied, 2);
+    CHECK_INT(got.control.error_code, 0);
+    CHECK_OK(hl_feed_seek(t.feed, 1, 0));
+    CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    trainer_close(&t);
+}
+
+/* Everything from the device on, as often as it takes: one call fails, then that one and all after
+ * it. */
+static hl_status run_whole(void)
+{
+    hl_device_options options = {0};
+    hl_plan_options plan_options = {.n_slots = 2, .k = 1, .capture = true};
+    hl_feed_options feed_options = {
+        .sampler = {.n = DATA_ROWS}, .batch = t.net.rows, .count = DATA_ROWS, .n_slots = 2};
+    hl_device *device = NULL;
+    hl_session *session = NULL;
+    hl_plan *plan = NULL;
+    hl_feed *feed = NULL;
+    hl_graph *graph = NULL;
+    hl_run_end end;
+    int64_t steps;
+    float one = 1;
+    hl_status status = HL_OK;
+    HL_GOTO(async_backend()->device_open(async_backend(), 0, &options, &device));
+    HL_GOTO(hl_session_create(device, &session));
+    HL_GOTO(hl_graph_create(&graph));
+    HL_GOTO(net_build(graph, &t.net));
+    hl_graph *taken = graph;
+    graph = NULL;
+    HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
+    HL_GOTO(hl_feed_create(&feed_options, &feed));
+    HL_GOTO(hl_plan_feed(plan, feed));
+    HL_GOTO(hl_plan_source(plan, 0, t.data, DATA_ROWS));
+    HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
+cleanup:
+    hl_graph_destroy(graph);
+    hl_plan_destroy(plan);
+    hl_feed_destroy(feed);
+    hl_session_destroy(session);
+    if (device) device->ops->destroy(device);
+    return status;
+}
+
+static void test_device_calls_fail(void)
+{
+    memset(&t, 0, sizeof t);
+    t.net = net_roll(6, 1);
+    async_eager = 0;
+    for (int sticky = 0; sticky < 2; sticky++)
+        for (int64_t k = 1;; k++) {
+            hl_alloc_stats before, after;
+            check_case("device call %d fails, sticky %d", (int)k, sticky);
+            hl_alloc_stats_read(&before);
+            hl_fault_set(&async_fault, k, sticky);
+            hl_status status = run_whole();
+            int64_t n_seen = hl_fault_set(&async_fault, 0, false);
+            hl_alloc_stats_read(&after);
+            CHECK_INT(after.current_bytes, before.current_bytes);
+            if (n_seen < k) {
+                CHECK_OK(status);
+                CHECK(k > 100);
+                break;
+            }
+            if (status != HL_OK) CHECK_INT(status, HL_ERROR_DEVICE);
+        }
+}
+
+int main(void)
+{
+    test_same_bits();
+    test_never_waits();
+    test_stop();
+    test_fault();
+    test_device_calls_fail();
+    return CHECK_DONE();
+}
