@@ -142,6 +142,7 @@ typedef struct hl_memory_stats {
 struct hl_device_ops {
     void (*destroy)(HL_TAKE hl_device *device);
     hl_status (*memory_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
+    /* Waits for queued work, which may still use it; so does host_free. */
     void (*memory_free)(hl_device *device, HL_TAKE void *ptr);
     hl_status (*copy)(hl_device *device, void *dst, const void *src, size_t bytes, hl_copy kind,
                       hl_stream *stream);
