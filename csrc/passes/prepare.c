@@ -206,18 +206,30 @@ hl_status hl_pass_lower(hl_graph *graph, hl_device *device)
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* One packed copy per matrix and orientation. */
-static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segment segment,
-                           hl_id *out_pack)
+/* A matrix that was only rounded is packed from where it lies: rounding and packing are one pass.
+ */
+static hl_id skip_rounding(const hl_graph *graph, hl_id matrix)
+{
+    const hl_value *value = hl_graph_value(graph, matrix);
+    if (value->kind != HL_VALUE_ACT || graph->nodes[value->node].op != HL_OP_CAST) return matrix;
+    hl_id from = graph->nodes[value->node].in[0];
+    bool rounds = value->type.dtype == HL_DTYPE_BF16 || value->type.dtype == HL_DTYPE_F16;
+    return rounds && hl_graph_dtype(graph, from) == HL_DTYPE_F32 ? from : matrix;
+}
+
+/* One packed copy per matrix, orientation and type. */
+static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_dtype dtype,
+                           hl_segment segment, hl_id *out_pack)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (node->op == HL_OP_MATMUL_PACK && node->in[0] == matrix && node->attrs.i[0] == trans) {
+        if (node->op == HL_OP_MATMUL_PACK && node->in[0] == matrix && node->attrs.i[0] == trans &&
+            node->attrs.i[1] == (int64_t)dtype) {
             *out_pack = node->out;
             return HL_OK;
         }
     }
-    hl_attrs attrs = {.i = {trans}};
+    hl_attrs attrs = {.i = {trans, dtype}};
     graph->segment = segment;
     return hl_graph_add(graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, out_pack);
 }
@@ -237,8 +249,9 @@ static hl_status pack_matmul(hl_graph *graph, const hl_uses *uses, hl_node_id id
     hl_shape a = *hl_graph_shape(graph, node.in[0]), b = *hl_graph_shape(graph, node.in[1]);
     hl_shape out = *hl_graph_shape(graph, node.out);
     int64_t trans_b = node.attrs.i[1], k = a.dim[a.rank - 1], n = out.dim[out.rank - 1];
-    hl_id in[3], packed;
-    const hl_value *matrix = hl_graph_value(graph, node.in[1]);
+    hl_dtype dtype = hl_graph_dtype(graph, node.in[1]);
+    hl_id in[3], packed, from = skip_rounding(graph, node.in[1]);
+    const hl_value *matrix = hl_graph_value(graph, from);
     hl_segment segment = node.segment;
     if (is_fixed(graph, matrix))
         segment = HL_SEGMENT_BEGIN;
@@ -246,13 +259,13 @@ static hl_status pack_matmul(hl_graph *graph, const hl_uses *uses, hl_node_id id
         segment = graph->nodes[matrix->node].segment;
     (void)b;
     graph->scope = node.scope;
-    HL_TRY(find_pack(graph, node.in[1], trans_b, segment, &in[1]));
+    HL_TRY(find_pack(graph, from, trans_b, dtype, segment, &in[1]));
     graph->segment = node.segment;
     hl_shape a2 = hl_shape_2d(hl_shape_span(&a, 0, a.rank - 1), k);
     HL_TRY(reshape_to(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];
     hl_node_id relu = find_only_relu(graph, uses, node.out);
-    hl_attrs attrs = {.i = {n, relu != HL_NONE}};
+    hl_attrs attrs = {.i = {n, relu != HL_NONE, node.attrs.i[2]}};
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL_PACKED, in, node.n_in, &attrs, &packed));
     HL_TRY(reshape_to(graph, packed, &out, &packed));
     map[node.out] = packed;

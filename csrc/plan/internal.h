@@ -35,6 +35,7 @@ struct hl_plan {
     void *slots;
     int64_t slot_bytes;
     int32_t n_slots;
+    hl_dtype low; /* of products */
     hl_feed *feed;
     int32_t k;
     bool join, hold; /* the window was opened by, or is left to, another plan */

@@ -40,6 +40,7 @@ typedef struct hl_plan_options {
     int32_t k;       /* micro-batches per step of a training graph; may be changed between runs */
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
+    hl_dtype low;    /* of products: BF16, F16 (mixed precision), or F32 */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -90,7 +91,8 @@ typedef struct hl_plan_info {
     double flops; /* of matrix products, one step with k = 1 */
 } hl_plan_info;
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
-/* Text: regions, chains, kernels, shapes, offsets. */
+/* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in
+ * and why. */
 hl_status hl_plan_print(const hl_plan *plan, HL_GIVE char **out_text);
 
 #endif

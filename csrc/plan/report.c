@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "passes/passes.h"
 #include "plan/internal.h"
 
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
@@ -77,6 +78,11 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    if (plan->low != HL_DTYPE_F32) {
+        const char *why;
+        hl_dtype dtype = hl_amp_compute(plan->graph, step->node, &why);
+        if (dtype != HL_DTYPE_COUNT) HL_TRY(add_text(t, "  [%s: %s]", hl_dtype_name(dtype), why));
+    }
     return add_text(t, "%s%s\n", node->scope ? "  ; " : "", node->scope ? node->scope : "");
 }
 
@@ -104,6 +110,8 @@ hl_status hl_plan_print(const hl_plan *plan, char **out_text)
     HL_GOTO(add_text(&t, "plan on %s: %d instructions, %d regions, arena %lld bytes\n",
                      plan->session->device->name, schedule->n_steps, schedule->n_regions,
                      (long long)plan->memory.arena_bytes));
+    if (plan->low != HL_DTYPE_F32)
+        HL_GOTO(add_text(&t, "products in %s, all else in float32\n", hl_dtype_name(plan->low)));
     for (int s = 0; s < HL_SEGMENT_COUNT; s++) {
         HL_GOTO(add_text(&t, "%s\n", segments[s]));
         for (int32_t r = schedule->segment_first[s]; r < schedule->segment_first[s + 1]; r++)
