@@ -67,6 +67,8 @@ typedef struct hl_step_spec {
     bool ema_ramp;
     bool accumulate; /* several micro-batches may form a step: gradients are summed in store "grad"
                       */
+    bool scales_loss; /* backward works on the loss times the control block's loss scale; the sum of
+                         squares, clipping and the optimizer see gradients without it */
 } hl_step_spec;
 
 /* Adds backward pass, accumulation, clipping, optimizer, EMA and the control nodes to a forward
