@@ -7,14 +7,21 @@
 #include "passes/passes.h"
 #include "plan/internal.h"
 
+enum { LARGE = 128 };
+
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
-static double count_flops(const hl_graph *graph, const hl_node *node)
+static void count_flops(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
 {
-    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return 0;
+    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
+    const hl_shape *out = hl_graph_shape(graph, node->out);
     bool trans_a = node->op == HL_OP_MATMUL && node->attrs.i[0];
-    double k = a->rank ? (double)a->dim[trans_a && a->rank > 1 ? a->rank - 2 : a->rank - 1] : 1;
-    return 2 * k * (double)hl_shape_numel(hl_graph_shape(graph, node->out));
+    int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
+    double flops = 2 * (double)k * (double)hl_shape_numel(out);
+    bool is_large =
+        k >= LARGE && out->dim[out->rank - 2] >= LARGE && out->dim[out->rank - 1] >= LARGE;
+    info->flops += flops;
+    if (is_large) info->large_flops += flops;
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
@@ -28,7 +35,7 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_regions = plan->schedule.n_regions,
     };
     for (int64_t i = 0; i < plan->graph->n_nodes; i++)
-        out_info->flops += count_flops(plan->graph, &plan->graph->nodes[i]);
+        count_flops(plan->graph, &plan->graph->nodes[i], out_info);
     for (int64_t i = 0; i < plan->session->n_stores; i++)
         out_info->store_bytes +=
             plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);

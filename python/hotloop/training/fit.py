@@ -25,6 +25,7 @@ from hotloop.training.fitted import (
     uses_batch_statistics,
 )
 from hotloop.training.lookups import check_lookups
+from hotloop.training.precision import NAMES, choose, start_scale, wants_scale
 from hotloop.training.progress import (
     Progress,
     format_bytes,
@@ -255,6 +256,7 @@ class Run:
         self.runtime.write_tables(rates)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self.runtime.session.control_set(nan_mode=nan_mode)
+        start_scale(self.runtime.session, self.config.precision)
         if config.scheduler_config.name == "plateau":
             self._plateau = PlateauState.from_config(config)
         if config.ema:
@@ -297,13 +299,22 @@ class Run:
         self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
-            self._traced += [Traced(graph, split, size)] if not self._traced else []
+            if not self._traced:
+                self._traced.append(Traced(graph, split, size))
+                self._choose_precision()
             plan = self.runtime.plan(graph, split, feed, k=self.config.accumulate_grad_batches)
             self.train_plans.append((plan, size, count))
         if self.steps.doubt:
             show(f"hotloop: warning: {self.steps.doubt}")
         for name in self.steps.no_grad:
             show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
+
+    def _choose_precision(self) -> None:
+        choice = choose(self.config, self.runtime, self.steps, *self._traced[0])
+        if choice.warning:
+            show(f"hotloop: warning: {choice.warning}")
+        self.runtime.low = choice.low
+        self.config = self.config.replace(precision=choice.precision)
 
     def _plan_validation(self) -> None:
         name = "val" if self.config.overfit_batches is None else "train"
@@ -347,7 +358,9 @@ class Run:
         train = self._split("train")
         val = data.split("val")
         optimizer = config.optimizer_config
-        precision = "fp64" if self.device.float_dtype == "float64" else "fp32"
+        precision = NAMES[self.device.float_dtype]
+        if self.runtime.low != "float32":
+            precision = f"{NAMES[self.runtime.low]} products, {precision} sums and weights"
         decay = f" wd {optimizer.weight_decay:g}" if optimizer.weight_decay else ""
         if decay and not config.decay_norm_and_bias:
             decay += " (not on norms and biases)"
@@ -421,6 +434,10 @@ class Run:
                 self._stop_reason = "interrupted"
                 return
         row["lr"] = self._current_lr()
+        if wants_scale(self.config.precision):
+            control = session.control()
+            row["loss_scale"] = control["loss_scale"]
+            row["skipped"] = float(control["skipped"])
         row["seconds"] = time.perf_counter() - began
         self.history.append(row)
         self.epoch = epoch

@@ -36,11 +36,18 @@ def open_device(accelerator: str, precision: str) -> _core.Device:
     ------
     DeviceError
         If a GPU is asked for and there is none that can be used.
+    ConfigError
+        If the device does not have the precision.
     """
     if accelerator == "gpu":
         raise DeviceError(
             "accelerator: 'gpu' needs a CUDA build of hotloop, got the backends "
             f"{', '.join(_core.backends())}; use accelerator='auto' or 'cpu'"
+        )
+    if precision == "tf32":
+        raise ConfigError(
+            "precision: 'tf32' is a format of NVIDIA GPUs' products and this run is on the CPU, "
+            "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
         )
     return _core.Device("ref" if precision == "64-true" else "cpu")
 
@@ -173,6 +180,8 @@ class Runtime:
     numbers : dict
         Name to schedule of the numbers in the control block, in its order: "lr", then those that
         the model's first trace used.
+    low : str
+        The type of products in plans made from now on: "float32", "bfloat16" or "float16".
     """
 
     def __init__(
@@ -195,6 +204,7 @@ class Runtime:
         self.numbers: dict[str, Any] = {"lr": None}
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
+        self.low = "float32"
 
     @property
     def n_trainable(self) -> int:
@@ -297,9 +307,10 @@ class Runtime:
         feed: _core.Feed | None = None,
         *,
         k: int = 1,
+        low: str | None = None,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
-        made = _core.Plan(self.session, graph, n_slots=1, k=k)
+        made = _core.Plan(self.session, graph, n_slots=1, k=k, low=low or self.low)
         for i, field in enumerate(split.fields if split is not None else ()):
             made.source(i, field.array)
         if feed is not None:
