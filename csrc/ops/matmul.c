@@ -124,6 +124,8 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     bool trans_a = node.attrs.i[0] != 0, trans_b = node.attrs.i[1] != 0;
     hl_shape shape_a = *hl_graph_shape(graph, a), shape_b = *hl_graph_shape(graph, b);
     if (node.n_in == 3 && need[2]) HL_TRY(hl_build_grad_for(graph, d, node.in[2], &din[2]));
+    hl_attrs operand = {.i = {hl_graph_dtype(graph, a)}}; /* of a wide result: narrower */
+    HL_TRY(hl_graph_add(graph, HL_OP_CAST, &d, 1, &operand, &d));
     if (!trans_a && shape_b.rank == 2) {
         HL_TRY(build_rows(graph, a, &a));
         HL_TRY(build_rows(graph, d, &d));
