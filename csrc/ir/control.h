@@ -64,7 +64,7 @@ typedef struct hl_control {
         double d;
     } scalar[HL_CONTROL_SCALARS], scale; /* in the float type of the plan; scale: loss_scale as the
                                             current step uses it */
-    int64_t n_ring;               /* entries ever written; entry i is at i % HL_CONTROL_RING */
+    int64_t n_ring; /* entries ever written; entry i is at i % HL_CONTROL_RING */
     hl_control_log ring[HL_CONTROL_RING];
 } hl_control;
 
@@ -145,8 +145,8 @@ HL_CONTROL_FN void hl_control_rescale(hl_control *control, bool overflow)
 }
 
 /* sumsq: the squared norm of the unscaled gradient. With a loss scale other than 1 an overflow is
- * the scale's fault and only skips; at 1, the floor, it is the model's. `applied` is advanced before the guarded kernels that follow,
- * so that they see the number of this update, from 1. */
+ * the scale's fault and only skips; at 1, the floor, it is the model's. `applied` is advanced
+ * before the guarded kernels that follow, so that they see the number of this update, from 1. */
 HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
 {
     if (control->stopped && control->n_micro == 0) return;

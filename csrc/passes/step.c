@@ -429,8 +429,7 @@ static hl_status build_step(step_state *s, hl_id *out_loss)
 hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss,
                                 bool *out_has_grad)
 {
-    step_state s = {
-        .graph = graph, .spec = spec, .has_grad = out_has_grad, .scale = HL_NONE};
+    step_state s = {.graph = graph, .spec = spec, .has_grad = out_has_grad, .scale = HL_NONE};
     void *memory = NULL;
     *out_loss = HL_NONE;
     if (!spec->n_terms)

@@ -60,8 +60,8 @@ HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float
     float *row = c;
     if (end->accumulate) {
         _Pragma("GCC unroll 14") for (int i = 0; i < height; i++, row += ldc)
-            _Pragma("GCC unroll 4") for (int v = 0; v < width; v++)
-                sum[i][v] = sum[i][v] + hl_v_load_n(row + v * HL_VL, LANES);
+            _Pragma("GCC unroll 4") for (int v = 0; v < width; v++) sum[i][v] =
+                sum[i][v] + hl_v_load_n(row + v * HL_VL, LANES);
     }
     if (end->bias) EACH_VECTOR sum[i][v] = sum[i][v] + hl_v_load_n(end->bias + v * HL_VL, LANES);
     if (end->relu) EACH_VECTOR sum[i][v] = hl_v_max(hl_v_zero(), sum[i][v]);
@@ -87,8 +87,8 @@ HL_SIMD void finish_tile(const int height, const int width, hl_v sum[][4], float
 
 #define LOAD_B                                                                                     \
     __m512i x[4];                                                                                  \
-    _Pragma("GCC unroll 4") for (int v = 0; v < width; v++)                                        \
-        x[v] = _mm512_loadu_si512((const void *)(b + v / 2 * b_pair + v % 2 * HL_VL));             \
+    _Pragma("GCC unroll 4") for (int v = 0; v < width; v++) x[v] =                                 \
+        _mm512_loadu_si512((const void *)(b + v / 2 * b_pair + v % 2 * HL_VL));                    \
     b += HL_GEMM_PANEL
 
 /* A by row, a_stride bfloat16s apart: with an odd stride, rows begin amid a word.
@@ -307,10 +307,9 @@ static inline hl_v round_pairs(const float *at, int64_t count)
                 int64_t count = min64(2 * HL_VL, k - i);                                           \
                 hl_v square[HL_VL];                                                                \
                 for (int64_t j = 0; j < HL_VL; j++)                                                \
-                    square[j] = v + j < lanes ? LOAD(b + (v + j) * col_stride + i, count)          \
-                                              : hl_v_zero();                                       \
-                transpose_pairs(square, count_pairs(count),                                        \
-                                packed + i / 2 * HL_GEMM_PANEL + v);                               \
+                    square[j] =                                                                    \
+                        v + j < lanes ? LOAD(b + (v + j) * col_stride + i, count) : hl_v_zero();   \
+                transpose_pairs(square, count_pairs(count), packed + i / 2 * HL_GEMM_PANEL + v);   \
             }                                                                                      \
     }
 PACK_COLUMNS(pack_columns_f32, float, round_pairs)
@@ -378,8 +377,7 @@ void hl_gemm_bf16_rows(const hl_gemm_bf16 *gemm, int64_t m0, int64_t m1, void *s
             block k = {.by_row = true, .a_stride = copy ? COPY_STRIDE : gemm->a_row};
             k.rows = min64(i + M_BLOCK, m1) - i;
             k.pairs = min64(step, pairs - t);
-            if (copy)
-                copy_a(gemm, i, k.rows, 2 * t, min64(2 * k.pairs, gemm->k - 2 * t), scratch);
+            if (copy) copy_a(gemm, i, k.rows, 2 * t, min64(2 * k.pairs, gemm->k - 2 * t), scratch);
             const uint16_t *a = copy ? scratch : gemm->a + i * gemm->a_row + 2 * t;
             k.a = (const hl_bf16_pair *)(const void *)a;
             k.b = gemm->b + t * HL_GEMM_PANEL, k.b_pair = pairs * HL_GEMM_PANEL;

@@ -254,9 +254,9 @@ static bool read_limit(PyObject *self, PyObject *dict, const char *key, double m
 /* Every key, and no other. */
 static bool check_keys(PyObject *self, PyObject *dict)
 {
-    static const char *const keys[] = {"rows",      "optimizer",  "attrs", "segments", "accumulate",
-                                       "clip_norm", "clip_value", "ema",   "ema_ramp", "table",
-                                       "scales_loss"};
+    static const char *const keys[] = {"rows",       "optimizer", "attrs",      "segments",
+                                       "accumulate", "clip_norm", "clip_value", "ema",
+                                       "ema_ramp",   "table",     "scales_loss"};
     Py_ssize_t n = sizeof keys / sizeof *keys;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (PyDict_GetItemString(dict, keys[i])) continue;

@@ -81,14 +81,13 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
 
 static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const hl_py_signature signature = {.function = "Plan",
-                                              .n_positional = 2,
-                                              .n_required = 2,
-                                              .n_params = 7,
-                                              .names = {HL_PY_NAME_session, HL_PY_NAME_graph,
-                                                        HL_PY_NAME_n_slots, HL_PY_NAME_k,
-                                                        HL_PY_NAME_fuse, HL_PY_NAME_chain,
-                                                        HL_PY_NAME_low}};
+    static const hl_py_signature signature = {
+        .function = "Plan",
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = 7,
+        .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
+                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low}};
     hl_py_state *state = PyType_GetModuleState(type);
     PyObject *given[7];
     hl_plan_options options;
@@ -436,12 +435,12 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
     if (!enter(self, "info")) return NULL;
     hl_plan_info_read(plan_of(self)->plan, &info);
     leave(self);
-    return Py_BuildValue(
-        "{sLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes, "slot_bytes",
-        (long long)info.slot_bytes, "store_bytes", (long long)info.store_bytes, "n_nodes",
-        (long long)info.n_nodes, "n_instructions", (long long)info.n_instructions, "n_chains",
-        (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops", info.flops,
-        "large_flops", info.large_flops);
+    return Py_BuildValue("{sLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes,
+                         "slot_bytes", (long long)info.slot_bytes, "store_bytes",
+                         (long long)info.store_bytes, "n_nodes", (long long)info.n_nodes,
+                         "n_instructions", (long long)info.n_instructions, "n_chains",
+                         (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops",
+                         info.flops, "large_flops", info.large_flops);
 }
 
 static PyObject *print(PyObject *self)
@@ -488,7 +487,8 @@ static PyGetSetDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, low='float32')\n--\n\n"
+    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
+                "low='float32')\n--\n\n"
                 "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
                 "'float16' for mixed precision. Raises BusyError when another thread runs the "
                 "session. The graph is copied."},

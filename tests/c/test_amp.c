@@ -216,7 +216,7 @@ static void test_overflow(void)
     trainer_low = HL_DTYPE_F16;
     for (uint64_t seed = 0; seed < 12; seed++) {
         net n = net_roll(seed, 1);
-        n.dropout = false; /* its masks count attempted steps */
+        n.dropout = false;  /* its masks count attempted steps */
         n.rows = DATA_ROWS; /* every batch is the same rows */
         n.batch_norm = false;
         n.spec.scales_loss = true;

@@ -189,7 +189,7 @@ static void test_bf16(void)
         check_packed_bf16(3, 0, 5, flags);
         check_packed_bf16(0, 3, 5, flags);
         check_packed_bf16(29, 1, 130, flags);
-        check_packed_bf16(20, 2049, 65, flags); /* blocks of K, the last one odd */
+        check_packed_bf16(20, 2049, 65, flags);  /* blocks of K, the last one odd */
         check_packed_bf16(20, 1024, 140, flags); /* rows that share cache sets: A is copied */
     }
 }

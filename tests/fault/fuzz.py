@@ -249,7 +249,8 @@ class Fuzz:
             "rows": self.index(), "optimizer": self.pick(("sgd", "adam", "lion", "adm")),
             "attrs": {}, "segments": [(0, self.integer(), self.number(), self.number())],
             "accumulate": self.chance(0.5), "clip_norm": self.number(), "clip_value": 0.0,
-            "ema": None, "ema_ramp": False, "scales_loss": False, "table": (self.index(), self.integer()),
+            "ema": None, "ema_ramp": False, "table": (self.index(), self.integer()),
+            "scales_loss": self.chance(0.3),
         }  # fmt: skip
         params = [self.value() for _ in range(self.pick((0, 1, 2)))]
         self.graph.training_step([(self.value(), None, self.number())], params, spec)

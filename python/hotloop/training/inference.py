@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
 from hotloop.training.fitted import check_model, exclusive, fitted_of
-from hotloop.training.rules import whole
 from hotloop.training.precision import low_of
+from hotloop.training.rules import whole
 from hotloop.training.runtime import (
     Runtime,
     check_output,

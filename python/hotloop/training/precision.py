@@ -175,4 +175,3 @@ def choose(
     if trouble:
         return Choice("32-true", f"precision: fp32 instead of bf16, for {trouble}")
     return Choice("bf16-mixed")
-
