@@ -139,6 +139,27 @@ def test_plan_says_which_and_why() -> None:
     assert "[" not in str(hl.plan(mlp(12, 4), (X, y), quiet(precision="32-true"))).split("\n\n")[1]
 
 
+@pytest.mark.parametrize("precision", ["32-true", *MIXED])
+def test_wrong_labels_are_named_by_row(precision: str) -> None:
+    """The first batch is computed before training begins, but it is not where errors show."""
+    X, y = classes(256, 12, 4)
+    y[7] = 9
+    data = hl.DataModule.from_arrays(X, y, val=None)
+    with pytest.raises(hl.DataError, match="row 7"):
+        hl.train(mlp(12, 4), data, quiet(precision=precision))
+
+
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+def test_header_says_what_is_emulated(
+    isa: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOTLOOP_CPU", isa)
+    trained("bf16-mixed", enable_progress_bar="auto")
+    words = " ".join(capsys.readouterr().err.split())
+    assert ("bf16 products, emulated" in words) == (isa != "avx512bf16")
+    assert "fp32 for the rest" in words
+
+
 def test_tf32_needs_a_gpu() -> None:
     X, y = classes()
     with pytest.raises(hl.ConfigError, match="'tf32' is a format of NVIDIA GPUs"):

@@ -25,7 +25,7 @@ from hotloop.training.fitted import (
     uses_batch_statistics,
 )
 from hotloop.training.lookups import check_lookups
-from hotloop.training.precision import NAMES, choose, start_scale, wants_scale
+from hotloop.training.precision import choose, describe, start_scale, wants_scale
 from hotloop.training.progress import (
     Progress,
     format_bytes,
@@ -358,9 +358,6 @@ class Run:
         train = self._split("train")
         val = data.split("val")
         optimizer = config.optimizer_config
-        precision = NAMES[self.device.float_dtype]
-        if self.runtime.low != "float32":
-            precision = f"{NAMES[self.runtime.low]} products, {precision} sums and weights"
         decay = f" wd {optimizer.weight_decay:g}" if optimizer.weight_decay else ""
         if decay and not config.decay_norm_and_bias:
             decay += " (not on norms and biases)"
@@ -369,7 +366,7 @@ class Run:
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
             ("", self.device.name),
-            ("precision", precision),
+            ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
             ("data", f"{rows} rows, batch {data.batch_size}"),
             ("loss", self.steps.loss.name if self.steps.loss else "training_step"),

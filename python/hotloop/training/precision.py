@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop import _core
+from hotloop.errors import DataError
 from hotloop.training.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.steps import Steps
 
-__all__ = ["NAMES", "Choice", "choose", "low_of", "start_scale", "wants_scale"]
+__all__ = ["Choice", "choose", "describe", "low_of", "start_scale", "wants_scale"]
 
 _LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16"}
 _UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # one bit of a number near 1
@@ -52,6 +53,15 @@ class Choice(NamedTuple):
 def low_of(precision: str) -> str:
     """The type of products in a precision: "auto" and the plain ones stay float32."""
     return _LOW.get(precision, "float32")
+
+
+def describe(device: _core.Device, low: str) -> str:
+    """What a run computes in, for its header."""
+    plain = NAMES[device.float_dtype]
+    if low == "float32":
+        return plain
+    own = low == "bfloat16" and "avx512bf16" in device.name
+    return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
 
 
 def wants_scale(precision: str) -> bool:
@@ -125,7 +135,7 @@ def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float])
 def _could_gain(runtime: Runtime, rows: int) -> bool:
     """Whether planning for bfloat16 is worth a look: the processor, and one large matrix."""
     if "avx512bf16" not in runtime.device.name or rows < _LARGE:
-        return False
+        return False  # emulated products are slower than float32's
     shapes = [slot.owner.shape for slot in runtime.layout.trainable]
     return any(len(shape) >= 2 and min(shape[:2]) >= _LARGE for shape in shapes)
 
@@ -163,12 +173,15 @@ def choose(
     if named == "auto" and not _could_gain(runtime, rows):
         return Choice("32-true")
     probe = _Probe(runtime, graph, split, rows, steps, config)
-    *want, info = probe.measure("float32")
-    if named == "auto":
-        low = "bfloat16"
-        if info["large_flops"] < _SHARE * info["flops"]:
-            return Choice("32-true")
-    *got, _ = probe.measure(low)
+    try:
+        *want, info = probe.measure("float32")
+        if named == "auto":
+            low = "bfloat16"
+            if info["large_flops"] < _SHARE * info["flops"]:
+                return Choice("32-true")
+        *got, _ = probe.measure(low)
+    except DataError:  # an id out of range: the checks of the whole data name the user's row
+        return Choice("32-true" if named == "auto" else named)
     trouble = _disagreement(low, (got[0], got[1]), (want[0], want[1]))
     if named != "auto":
         return Choice(named, f"precision {named!r}: {trouble}" if trouble else "")
