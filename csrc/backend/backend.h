@@ -187,13 +187,14 @@ struct hl_device {
     hl_dtype float_type; /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;          /* runs POINTWISE_FUSED */
     bool packs;          /* has MATMUL_PACK and MATMUL_PACKED */
+    bool keeps_low;      /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;    /* of every operand */
 };
 
 typedef struct hl_device_options {
     int n_threads;   /* 0: all that are usable */
-    const char *isa; /* cpu: "portable", "avx2", "avx512" or NULL: HOTLOOP_CPU, else the best of the
-                        machine */
+    const char *isa; /* cpu: "portable", "avx2", "avx512", "avx512bf16" or NULL: HOTLOOP_CPU, else
+                        the best of the machine */
     const char *library_roots; /* cuda: folders that may hold wheels (`nvidia/...`), ':' between
                                   them; NULL: none */
 } hl_device_options;

@@ -24,6 +24,10 @@
 
 enum { HL_CONTROL_SCALARS = 32, HL_CONTROL_RING = 256 };
 
+/* Dynamic loss scale (Micikevicius et al. 2018, as torch.amp.GradScaler): its first value, and the
+ * applied steps after which it is doubled. */
+enum { HL_LOSS_SCALE_START = 65536, HL_LOSS_SCALE_STEPS = 2000 };
+
 typedef enum hl_nan_mode { HL_NAN_STOP, HL_NAN_SKIP } hl_nan_mode;
 
 typedef struct hl_control_log {
@@ -48,8 +52,9 @@ typedef struct hl_control {
     double grad_norm;   /* of the last step, before clipping */
     double lr;          /* scalar 0 of the current step, for the ring */
     double clip;        /* norm to clip to; 0: none */
-    double loss_scale;  /* 1 when precision is not fp16 */
+    double loss_scale;  /* 1 when precision is not fp16; at least 1 */
     int64_t good_steps; /* since the scale last changed */
+    int64_t scaling;    /* 1: loss_scale moves with overflows */
     int64_t error_code; /* 0, or 1 + the node whose index was out of range (first one wins) */
     int64_t error_row;
     int64_t error_value;
@@ -57,8 +62,9 @@ typedef struct hl_control {
     union {
         float f;
         double d;
-    } scalar[HL_CONTROL_SCALARS]; /* in the float type of the plan */
-    int64_t n_ring;               /* entries ever written; entry i is at i % HL_CONTROL_RING */
+    } scalar[HL_CONTROL_SCALARS], scale; /* in the float type of the plan; scale: loss_scale as the
+                                            current step uses it */
+    int64_t n_ring; /* entries ever written; entry i is at i % HL_CONTROL_RING */
     hl_control_log ring[HL_CONTROL_RING];
 } hl_control;
 
@@ -95,6 +101,10 @@ HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, i
     control->micro_row = 0;
     control->window_ok = 1;
     control->apply = 0;
+    if (is_f64)
+        control->scale.d = control->loss_scale;
+    else
+        control->scale.f = (float)control->loss_scale;
     if (n_steps < 1) return;
     int64_t t = control->applied < n_steps ? control->applied : n_steps - 1;
     for (int64_t s = 0; s < n_scalars && s < HL_CONTROL_SCALARS; s++) {
@@ -121,9 +131,22 @@ HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t ro
     if (control->nan_mode == HL_NAN_STOP && !control->error_code) hl_control_stop(control);
 }
 
+/* Half the scale on overflow, not below 1; twice after enough steps without. */
+HL_CONTROL_FN void hl_control_rescale(hl_control *control, bool overflow)
+{
+    if (!control->scaling) return;
+    if (overflow) {
+        control->loss_scale = control->loss_scale > 2.0 ? control->loss_scale / 2.0 : 1.0;
+        control->good_steps = 0;
+    } else if (++control->good_steps >= HL_LOSS_SCALE_STEPS) {
+        control->loss_scale *= 2.0;
+        control->good_steps = 0;
+    }
+}
+
 /* sumsq: the squared norm of the unscaled gradient. With a loss scale other than 1 an overflow is
- * the scale's fault and only skips. `applied` is advanced before the guarded kernels that follow,
- * so that they see the number of this update, from 1. */
+ * the scale's fault and only skips; at 1, the floor, it is the model's. `applied` is advanced
+ * before the guarded kernels that follow, so that they see the number of this update, from 1. */
 HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
 {
     if (control->stopped && control->n_micro == 0) return;
@@ -139,6 +162,9 @@ HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
             !control->error_code)
             hl_control_stop(control);
     }
+    /* A loss that is not finite, or a wrong index, is not the scale's doing. */
+    if (finite || (control->window_ok && !control->error_code))
+        hl_control_rescale(control, !finite);
     control->window_ok = 1; /* what runs before the next window is not held back by this one */
     hl_control_log *entry = &control->ring[control->n_ring % HL_CONTROL_RING];
     entry->step = control->attempted;

@@ -296,6 +296,16 @@ hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id)
     return HL_OK;
 }
 
+hl_status hl_graph_loss_scale(hl_graph *graph, hl_id *out_id)
+{
+    hl_type type = {HL_DTYPE_F32, hl_shape_scalar()};
+    hl_value value = make_leaf(HL_VALUE_SCALAR, type, "control.loss_scale");
+    *out_id = HL_NONE;
+    HL_TRY(make_control_store(graph, &value.store));
+    value.offset = (int64_t)offsetof(hl_control, scale);
+    return add_value(graph, value, out_id);
+}
+
 hl_status hl_graph_control(hl_graph *graph, hl_id *out_id)
 {
     *out_id = graph->control;

@@ -149,6 +149,8 @@ hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id 
 hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
 /* A named number of the control block, float32 (); the same name gives the same leaf. */
 hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
+/* The loss scale of the current step, float32 (): 1 where the precision has none. */
+hl_status hl_graph_loss_scale(hl_graph *graph, hl_id *out_id);
 /* Copies the bytes. */
 hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id *out_id);
 /* A constant of a floating type, rounded from doubles, which are kept for float64 devices. */

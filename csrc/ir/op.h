@@ -18,9 +18,11 @@ enum {
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
     HL_OP_COMMUTES = 1 << 4,  /* in[0] and in[1] may be swapped */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
-    HL_OP_LOW = 1 << 6,       /* amp: computes in 16 bits where the precision is mixed; all
-                                 others in fp32 */
-    HL_OP_RANDOM = 1 << 7,    /* attrs.name is its stream */
+    /* Mixed precision (passes/amp.c): LOW takes 16-bit operands; FOLLOWS computes in the type of
+     * its operands; all others compute in float32. */
+    HL_OP_LOW = 1 << 6,
+    HL_OP_RANDOM = 1 << 7, /* attrs.name is its stream */
+    HL_OP_FOLLOWS = 1 << 8,
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes

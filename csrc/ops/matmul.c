@@ -7,6 +7,17 @@
 
 /* ---- types ---- */
 
+static bool is_16_bit(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
+
+/* The result's: the operands', or float32 where 16-bit ones are to give it unrounded. */
+static hl_dtype result_dtype(hl_dtype operand, int64_t wide)
+{
+    return wide && is_16_bit(operand) ? HL_DTYPE_F32 : operand;
+}
+
 /* Leading dims of a matrix operand. */
 static hl_shape get_batch(const hl_shape *shape)
 {
@@ -28,7 +39,7 @@ hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_typ
                              (long long)dim_a[!trans_a], (long long)dim_b[trans_b]);
     hl_shape batch_a = get_batch(&a->shape), batch_b = get_batch(&b->shape);
     hl_shape *shape = &out_types[0].shape;
-    out_types[0].dtype = a->dtype;
+    out_types[0].dtype = result_dtype(a->dtype, node->attrs.i[2]);
     HL_TRY(hl_shape_broadcast(&batch_a, &batch_b, NULL, shape));
     shape->dim[shape->rank++] = dim_a[trans_a];
     shape->dim[shape->rank++] = dim_b[!trans_b];
@@ -52,8 +63,12 @@ hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *ou
     bool trans = node->attrs.i[0] != 0;
     HL_TRY(hl_need_float(b, "b"));
     HL_TRY(hl_need_rank_exactly(b, 2, "b"));
+    hl_dtype dtype = (hl_dtype)node->attrs.i[1];
+    if (dtype != b->dtype && !(b->dtype == HL_DTYPE_F32 && is_16_bit(dtype)))
+        return hl_status_set(HL_ERROR_TRACE, "dtype must be b's or 16 bits of float32, got %s",
+                             hl_dtype_name(dtype));
     int64_t elements = hl_matmul_packed_elements(b->shape.dim[trans], b->shape.dim[!trans]);
-    out_types[0] = (hl_type){b->dtype, hl_shape_1d(elements)};
+    out_types[0] = (hl_type){dtype, hl_shape_1d(elements)};
     return HL_OK;
 }
 
@@ -67,7 +82,8 @@ hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *
         return hl_status_set(HL_ERROR_SHAPE, "n must not be negative, got %lld", (long long)n);
     hl_type want = {a->dtype, hl_shape_1d(hl_matmul_packed_elements(a->shape.dim[1], n))};
     HL_TRY(hl_need_type(packed, &want, "packed b"));
-    out_types[0] = (hl_type){a->dtype, hl_shape_2d(a->shape.dim[0], n)};
+    hl_dtype dtype = result_dtype(a->dtype, node->attrs.i[2]);
+    out_types[0] = (hl_type){dtype, hl_shape_2d(a->shape.dim[0], n)};
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(n);
     HL_TRY(hl_need_float(hl_node_in(graph, node, 2), "the bias"));
@@ -108,6 +124,8 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     bool trans_a = node.attrs.i[0] != 0, trans_b = node.attrs.i[1] != 0;
     hl_shape shape_a = *hl_graph_shape(graph, a), shape_b = *hl_graph_shape(graph, b);
     if (node.n_in == 3 && need[2]) HL_TRY(hl_build_grad_for(graph, d, node.in[2], &din[2]));
+    hl_attrs operand = {.i = {hl_graph_dtype(graph, a)}}; /* of a wide result: narrower */
+    HL_TRY(hl_graph_add(graph, HL_OP_CAST, &d, 1, &operand, &d));
     if (!trans_a && shape_b.rank == 2) {
         HL_TRY(build_rows(graph, a, &a));
         HL_TRY(build_rows(graph, d, &d));
@@ -124,7 +142,8 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     return hl_build_sum_to(graph, din[1], &shape_b, &din[1]);
 }
 
-/* ---- lowering: to one matrix times one matrix, else to one batch dim, the same in both ---- */
+/* ---- lowering: to one matrix times one matrix, else to one batch dim, the same in both; 16-bit
+ * operands at last to float32 ---- */
 
 static hl_status build_batched(hl_graph *graph, hl_id x, const hl_shape *batch, hl_id *out_id)
 {
@@ -134,6 +153,19 @@ static hl_status build_batched(hl_graph *graph, hl_id x, const hl_shape *batch, 
     HL_TRY(hl_build_expand(graph, x, &full, &x));
     hl_shape flat = {3, {hl_shape_numel(batch), full.dim[full.rank - 2], full.dim[full.rank - 1]}};
     return hl_build_reshape(graph, x, &flat, out_id);
+}
+
+/* No kernel for 16 bits: what was rounded to them is multiplied in float32, which is what such a
+ * kernel does too, in some order of its own. */
+static hl_status lower_low(hl_graph *graph, const hl_node *node, hl_id *in, hl_id *out_value)
+{
+    hl_attrs wide = {.i = {HL_DTYPE_F32}}, attrs = node->attrs;
+    attrs.i[2] = 0;
+    for (int i = 0; i < node->n_in; i++)
+        HL_TRY(hl_graph_add(graph, HL_OP_CAST, &in[i], 1, &wide, &in[i]));
+    HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, node->n_in, &attrs, out_value));
+    hl_attrs result = {.i = {hl_graph_dtype(graph, node->out)}};
+    return hl_graph_add(graph, HL_OP_CAST, out_value, 1, &result, out_value);
 }
 
 hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
@@ -148,6 +180,8 @@ hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
     } else if (!is_plain) {
         HL_TRY(build_batched(graph, in[0], &batch, &in[0]));
         HL_TRY(build_batched(graph, in[1], &batch, &in[1]));
+    } else if (is_16_bit(hl_graph_dtype(graph, in[0]))) {
+        return lower_low(graph, &node, in, &out_values[0]);
     } else {
         return hl_status_set(HL_ERROR_DEVICE, "matmul: the device must have a kernel, got none");
     }

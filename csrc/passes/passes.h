@@ -2,8 +2,8 @@
  * after any of them.
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
- * then applies, in this order: guard, double (where the device computes in float64), lower, pack,
- * hoist, fuse, schedule, memory. */
+ * then applies, in this order: guard, amp or double (where the device computes in float64), lower,
+ * pack, hoist, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -19,6 +19,13 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
 /* Turns commits of plain values into guarded ASSIGNs, so that a step that is not applied changes
  * nothing. */
 hl_status hl_pass_guard(hl_graph *graph);
+
+/* Mixed precision: products take operands of the low type, HL_DTYPE_BF16 or F16, and sum in
+ * float32; HL_DTYPE_F32 changes nothing. keeps_low: what lies between products stays in the low
+ * type too. */
+hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low);
+/* What a node computes in, and why, for reports; HL_DTYPE_COUNT: in no floating type. */
+hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out_why);
 
 /* Every float becomes float64: values, stores, constants, dtype attributes. Resident sources keep
  * their type. */
@@ -59,8 +66,10 @@ typedef struct hl_step_spec {
     double clip_value;                  /* 0: none */
     double ema;                         /* decay; 0: none. Store "ema" */
     bool ema_ramp;
-    bool accumulate; /* several micro-batches may form a step: gradients are summed in store "grad"
-                      */
+    bool accumulate;  /* several micro-batches may form a step: gradients are summed in store "grad"
+                       */
+    bool scales_loss; /* backward works on the loss times the control block's loss scale; the sum of
+                         squares, clipping and the optimizer see gradients without it */
 } hl_step_spec;
 
 /* Adds backward pass, accumulation, clipping, optimizer, EMA and the control nodes to a forward

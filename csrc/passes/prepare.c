@@ -263,12 +263,25 @@ typedef struct pack_state {
     bool *changed;     /* by store */
 } pack_state;
 
+/* A matrix that was only rounded is packed from where it lies: rounding and packing are one pass.
+ */
+static hl_id skip_rounding(const hl_graph *graph, hl_id matrix)
+{
+    hl_node_id maker = hl_graph_producer(graph, matrix);
+    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return matrix;
+    hl_id from = graph->nodes[maker].in[0];
+    hl_dtype dtype = hl_graph_dtype(graph, matrix);
+    bool rounds = dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+    return rounds && hl_graph_dtype(graph, from) == HL_DTYPE_F32 ? from : matrix;
+}
+
 /* One packed copy per matrix and orientation, as early as the matrix is there. */
 static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
 {
     const hl_node *node = &s->graph->nodes[id];
-    hl_id matrix = node->in[1], *known = &s->packs[matrix][node->attrs.i[1] != 0];
-    hl_attrs attrs = {.i = {node->attrs.i[1]}};
+    hl_id *known = &s->packs[node->in[1]][node->attrs.i[1] != 0];
+    hl_id matrix = skip_rounding(s->graph, node->in[1]);
+    hl_attrs attrs = {.i = {node->attrs.i[1], hl_graph_dtype(s->graph, node->in[1])}};
     hl_node_id maker = hl_graph_producer(s->graph, matrix);
     if (maker != HL_NONE)
         s->graph->segment = s->graph->nodes[maker].segment;
@@ -304,7 +317,7 @@ static hl_status pack_matmul(pack_state *s, hl_node_id id)
     HL_TRY(reshape_to(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];
     hl_node_id relu = find_only_relu(graph, &s->uses, node.out);
-    hl_attrs attrs = {.i = {n, relu != HL_NONE}};
+    hl_attrs attrs = {.i = {n, relu != HL_NONE, node.attrs.i[2]}};
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL_PACKED, in, node.n_in, &attrs, &packed));
     HL_TRY(reshape_to(graph, packed, &out, &packed));
     s->map[node.out] = packed;

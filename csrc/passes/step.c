@@ -37,6 +37,7 @@ typedef struct step_state {
     bool *has_grad;
     hl_id begun;   /* the control block after CONTROL_BEGIN */
     hl_id control; /* as the current segment's guards must see it */
+    hl_id scale;   /* of the loss; HL_NONE: 1 */
 } step_state;
 
 /* ---- small builders -------------------------------------------------------------------------- */
@@ -169,7 +170,7 @@ static hl_status build_groups(step_state *s)
 static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
 {
     const hl_step_spec *spec = s->spec;
-    HL_TRY(hl_pass_autodiff(s->graph, loss, HL_NONE, spec->params, spec->n_params, s->grads));
+    HL_TRY(hl_pass_autodiff(s->graph, loss, s->scale, spec->params, spec->n_params, s->grads));
     for (int64_t p = 0; p < spec->n_params; p++) {
         hl_attrs flat = {.n_dims = 1,
                          .dims = {hl_shape_numel(hl_graph_shape(s->graph, spec->params[p]))}};
@@ -279,6 +280,12 @@ static hl_status build_norm_clip(step_state *s, hl_id square, hl_id *factor)
     return add2(s, HL_OP_MUL, *factor, ratio, factor);
 }
 
+/* The gradients are those of the loss times its scale, in powers of two: dividing is exact. */
+static hl_status build_unscale(step_state *s, hl_id *factor)
+{
+    return s->scale == HL_NONE ? HL_OK : add2(s, HL_OP_DIV, *factor, s->scale, factor);
+}
+
 static hl_status build_value_clip(step_state *s, hl_id *grad, hl_id *factor)
 {
     hl_id low, high;
@@ -329,6 +336,7 @@ static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
 static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
 {
     hl_id square, decided, control;
+    HL_TRY(build_unscale(s, &factor));
     HL_TRY(build_square_norm(s, grad, factor, &square));
     if (s->spec->clip_norm > 0) HL_TRY(build_norm_clip(s, square, &factor));
     if (s->spec->clip_value > 0) HL_TRY(build_value_clip(s, &grad, &factor));
@@ -397,6 +405,7 @@ static hl_status build_step(step_state *s, hl_id *out_loss)
     HL_TRY(check_terms(s));
     HL_TRY(check_params(s));
     HL_TRY(build_begin(s));
+    if (s->spec->scales_loss) HL_TRY(hl_graph_loss_scale(s->graph, &s->scale));
     HL_TRY(build_loss(s, out_loss));
     HL_TRY(build_micro_end(s, *out_loss));
     HL_TRY(build_gradient(s, *out_loss, &grad, &factor));
@@ -408,7 +417,7 @@ static hl_status build_step(step_state *s, hl_id *out_loss)
 hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id *out_loss,
                                 bool *out_has_grad)
 {
-    step_state s = {.graph = graph, .spec = spec, .has_grad = out_has_grad};
+    step_state s = {.graph = graph, .spec = spec, .has_grad = out_has_grad, .scale = HL_NONE};
     void *memory = NULL;
     *out_loss = HL_NONE;
     if (!spec->n_terms)

@@ -36,6 +36,7 @@ struct hl_plan {
     void *slots;
     int64_t slot_bytes;
     int32_t n_slots;
+    hl_dtype low; /* of products */
     hl_feed *feed;
     hl_queue *queue;       /* asynchronous devices: how it runs there, and these copies: */
     char *consts;          /* constants, */

@@ -13,6 +13,11 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
 {
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
+    if (options->low != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "plan: mixed precision needs a device that computes in float32, got "
+                             "float64");
+    HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
     HL_TRY(hl_pass_lower(graph, device));
     HL_TRY(hl_pass_pack(graph, device));
@@ -160,6 +165,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     graph = NULL;
     plan->n_slots = options->n_slots > 0 ? options->n_slots : 1;
     plan->k = options->k > 0 ? options->k : 1;
+    plan->low = options->low;
     plan->generation = -1;
     HL_GOTO(run_passes(plan->graph, session->device, options));
     HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));

@@ -41,6 +41,7 @@ typedef struct hl_plan_options {
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
     bool capture;    /* asynchronous devices: replay what a segment launches */
+    hl_dtype low;    /* of products: BF16, F16 (mixed precision), or F32 */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -90,10 +91,12 @@ typedef struct hl_plan_info {
     int64_t slot_bytes;
     int64_t store_bytes; /* of the session */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    double flops; /* of matrix products, one step with k = 1 */
+    double flops;       /* of matrix products, one step with k = 1 */
+    double large_flops; /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
-/* Text: regions, chains, kernels, shapes, offsets. */
+/* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in
+ * and why. */
 hl_status hl_plan_print(const hl_plan *plan, HL_GIVE char **out_text);
 
 #endif

@@ -4,16 +4,24 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "passes/passes.h"
 #include "plan/internal.h"
 
+enum { LARGE = 128 };
+
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
-static double count_flops(const hl_graph *graph, const hl_node *node)
+static void count_flops(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
 {
-    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return 0;
+    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
+    const hl_shape *out = hl_graph_shape(graph, node->out);
     bool trans_a = node->op == HL_OP_MATMUL && node->attrs.i[0];
-    double k = a->rank ? (double)a->dim[trans_a && a->rank > 1 ? a->rank - 2 : a->rank - 1] : 1;
-    return 2 * k * (double)hl_shape_numel(hl_graph_shape(graph, node->out));
+    int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
+    double flops = 2 * (double)k * (double)hl_shape_numel(out);
+    bool is_large =
+        k >= LARGE && out->dim[out->rank - 2] >= LARGE && out->dim[out->rank - 1] >= LARGE;
+    info->flops += flops;
+    if (is_large) info->large_flops += flops;
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
@@ -27,7 +35,7 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_regions = plan->schedule.n_regions,
     };
     for (int64_t i = 0; i < plan->graph->n_nodes; i++)
-        out_info->flops += count_flops(plan->graph, &plan->graph->nodes[i]);
+        count_flops(plan->graph, &plan->graph->nodes[i], out_info);
     for (int64_t i = 0; i < plan->session->n_stores; i++)
         out_info->store_bytes +=
             plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
@@ -77,6 +85,11 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    if (plan->low != HL_DTYPE_F32) {
+        const char *why;
+        hl_dtype dtype = hl_amp_compute(plan->graph, step->node, &why);
+        if (dtype != HL_DTYPE_COUNT) HL_TRY(add_text(t, "  [%s: %s]", hl_dtype_name(dtype), why));
+    }
     return add_text(t, "%s%s\n", node->scope ? "  ; " : "", node->scope ? node->scope : "");
 }
 
@@ -104,6 +117,8 @@ hl_status hl_plan_print(const hl_plan *plan, char **out_text)
     HL_GOTO(add_text(&t, "plan on %s: %d instructions, %d regions, arena %lld bytes\n",
                      plan->session->device->name, schedule->n_steps, schedule->n_regions,
                      (long long)plan->memory.arena_bytes));
+    if (plan->low != HL_DTYPE_F32)
+        HL_GOTO(add_text(&t, "products in %s, all else in float32\n", hl_dtype_name(plan->low)));
     for (int s = 0; s < HL_SEGMENT_COUNT; s++) {
         HL_GOTO(add_text(&t, "%s\n", segments[s]));
         for (int32_t r = schedule->segment_first[s]; r < schedule->segment_first[s + 1]; r++)

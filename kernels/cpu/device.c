@@ -25,11 +25,14 @@ static const hl_kernel *const *const families_portable[] = {HL_CPU_FAMILIES(LIST
 #if defined(__x86_64__)
 static const hl_kernel *const *const families_avx2[] = {HL_CPU_FAMILIES(LIST_OF, avx2) NULL};
 static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+static const hl_kernel *const *const families_avx512bf16[] = {
+    LIST_OF(matmul_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 #endif
 
 /* Best first; portable, which every machine has, last. */
 static const isa_entry isa_table[] = {
 #if defined(__x86_64__)
+    {"avx512bf16", families_avx512bf16},
     {"avx512", families_avx512},
     {"avx2", families_avx2},
 #endif
@@ -76,6 +79,7 @@ static const hl_device_ops cpu_ops = {
 
 static bool has_isa(const hl_os_cpu *cpu, const char *name)
 {
+    if (strcmp(name, "avx512bf16") == 0) return cpu->avx2 && cpu->avx512_bf16;
     if (strcmp(name, "avx512") == 0) return cpu->avx2 && cpu->avx512;
     if (strcmp(name, "avx2") == 0) return cpu->avx2;
     return true;

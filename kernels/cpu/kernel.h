@@ -20,6 +20,7 @@ HL_CPU_FAMILIES(HL_CPU_LIST, portable)
 #if defined(__x86_64__)
 HL_CPU_FAMILIES(HL_CPU_LIST, avx2)
 HL_CPU_FAMILIES(HL_CPU_LIST, avx512)
+HL_CPU_LIST(matmul_bf16, avx512)
 #endif
 #undef HL_CPU_LIST
 

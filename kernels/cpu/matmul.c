@@ -59,6 +59,9 @@ static hl_status query_pack(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     const hl_node *node = &graph->nodes[id];
     if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
+    if (hl_cpu_out(graph, node, 0)->dtype != HL_DTYPE_F32)
+        return hl_reason_set(out_why_not, "packs float32, asked for %s",
+                             hl_dtype_name(hl_cpu_out(graph, node, 0)->dtype));
     pack_state state = make_pack(graph, node);
     out_req->rows = hl_cpu_max(hl_gemm_panels(state.N), 1);
     out_req->grain = 1;

@@ -184,8 +184,8 @@ class Session:
         """The control block now (csrc/backend/control.h).
 
         Numbers by name: attempted, applied, skipped, micro_row, n_micro, apply, window_ok, stopped,
-        stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, n_ring. nan_mode is "stop" or
-        "skip"; factor and scalars are lists by scalar number.
+        stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, scaling, n_ring.
+        nan_mode is "stop" or "skip"; factor and scalars are lists by scalar number.
         """
     def control_set(self, **fields: Any) -> None:
         """Sets fields, all or none; a factor list may be shorter.
@@ -240,6 +240,7 @@ class Plan:
         k: int = 1,
         fuse: bool = True,
         chain: bool = True,
+        low: str = "float32",
     ) -> Self:
         """The graph is copied."""
     def source(self, index: int, array: npt.NDArray[Any], /) -> None:

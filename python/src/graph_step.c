@@ -254,8 +254,9 @@ static bool read_limit(PyObject *self, PyObject *dict, const char *key, double m
 /* Every key, and no other. */
 static bool check_keys(PyObject *self, PyObject *dict)
 {
-    static const char *const keys[] = {"rows",      "optimizer",  "attrs", "segments", "accumulate",
-                                       "clip_norm", "clip_value", "ema",   "ema_ramp", "table"};
+    static const char *const keys[] = {"rows",       "optimizer", "attrs",      "segments",
+                                       "accumulate", "clip_norm", "clip_value", "ema",
+                                       "ema_ramp",   "table",     "scales_loss"};
     Py_ssize_t n = sizeof keys / sizeof *keys;
     for (Py_ssize_t i = 0; i < n; i++) {
         if (PyDict_GetItemString(dict, keys[i])) continue;
@@ -279,6 +280,8 @@ static bool read_spec(PyObject *self, PyObject *dict, step_args *a)
                      &spec->rows) &&
            read_optimizer(self, dict, a) && read_segments(self, dict, a) &&
            hl_py_bool(PyDict_GetItemString(dict, "accumulate"), "accumulate", &spec->accumulate) &&
+           hl_py_bool(PyDict_GetItemString(dict, "scales_loss"), "scales_loss",
+                      &spec->scales_loss) &&
            read_limit(self, dict, "clip_norm", no_limit, &spec->clip_norm) &&
            read_limit(self, dict, "clip_value", no_limit, &spec->clip_value) &&
            read_limit(self, dict, "ema", 1.0, &spec->ema) &&

@@ -71,7 +71,8 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
     if ((given[2] && !hl_py_int(state, given[2], "n_slots", 1, SLOTS_MAX, &n_slots)) ||
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
-        (given[5] && !hl_py_bool(given[5], "chain", &out->chain)))
+        (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
+        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -80,15 +81,15 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
 
 static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const hl_py_signature signature = {.function = "Plan",
-                                              .n_positional = 2,
-                                              .n_required = 2,
-                                              .n_params = 6,
-                                              .names = {HL_PY_NAME_session, HL_PY_NAME_graph,
-                                                        HL_PY_NAME_n_slots, HL_PY_NAME_k,
-                                                        HL_PY_NAME_fuse, HL_PY_NAME_chain}};
+    static const hl_py_signature signature = {
+        .function = "Plan",
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = 7,
+        .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
+                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[6];
+    PyObject *given[7];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -434,11 +435,12 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
     if (!enter(self, "info")) return NULL;
     hl_plan_info_read(plan_of(self)->plan, &info);
     leave(self);
-    return Py_BuildValue(
-        "{sLsLsLsLsLsLsLsd}", "arena_bytes", (long long)info.arena_bytes, "slot_bytes",
-        (long long)info.slot_bytes, "store_bytes", (long long)info.store_bytes, "n_nodes",
-        (long long)info.n_nodes, "n_instructions", (long long)info.n_instructions, "n_chains",
-        (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops", info.flops);
+    return Py_BuildValue("{sLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes,
+                         "slot_bytes", (long long)info.slot_bytes, "store_bytes",
+                         (long long)info.store_bytes, "n_nodes", (long long)info.n_nodes,
+                         "n_instructions", (long long)info.n_instructions, "n_chains",
+                         (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops",
+                         info.flops, "large_flops", info.large_flops);
 }
 
 static PyObject *print(PyObject *self)
@@ -485,8 +487,10 @@ static PyGetSetDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True)\n--\n\n"
-                "A graph bound to a session. Raises BusyError when another thread runs the "
+    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
+                "low='float32')\n--\n\n"
+                "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
+                "'float16' for mixed precision. Raises BusyError when another thread runs the "
                 "session. The graph is copied."},
     {Py_tp_new, make_plan},
     {Py_tp_dealloc, free_plan},

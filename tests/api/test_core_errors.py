@@ -42,6 +42,7 @@ def train_once() -> list[float]:
         "clip_value": None,
         "ema": 0.9,
         "ema_ramp": True,
+        "scales_loss": True,
         "table": (1, 3),
     }
     g.clone().backward(loss, params)

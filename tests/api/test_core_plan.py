@@ -196,6 +196,7 @@ def test_info_and_text(session: _core.Session) -> None:
         "n_instructions",
         "n_chains",
         "n_regions",
+        "large_flops",
         "flops",
     }
     assert info["n_instructions"] > 0

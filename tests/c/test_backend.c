@@ -303,6 +303,44 @@ static void test_control_stop(void)
     CHECK_INT(c.applied, 1);
 }
 
+/* Halved by an overflow, doubled after enough applied steps, never below 1; a loss or an index of
+ * the model's own is not its doing. */
+static void test_loss_scale(void)
+{
+    hl_control c = make_control(HL_NAN_STOP);
+    c.loss_scale = HL_LOSS_SCALE_START, c.scaling = 1, c.good_steps = 17;
+    step(&c, 1, INFINITY);
+    CHECK(c.loss_scale == 32768 && c.good_steps == 0 && c.skipped == 1 && c.applied == 0);
+    CHECK(!c.apply && !c.stopped && hl_control_blocks_apply(&c));
+    step(&c, 1, NAN);
+    CHECK(c.loss_scale == 16384 && c.skipped == 2);
+    for (int i = 1; i < HL_LOSS_SCALE_STEPS; i++) step(&c, 1, 1);
+    CHECK(c.loss_scale == 16384 && c.good_steps == HL_LOSS_SCALE_STEPS - 1);
+    step(&c, 1, 1);
+    CHECK(c.loss_scale == 32768 && c.good_steps == 0 && c.applied == HL_LOSS_SCALE_STEPS);
+    CHECK_INT(c.attempted, HL_LOSS_SCALE_STEPS + 2);
+    begin(&c);
+    CHECK(c.scale.d == 32768.0);
+
+    c.nan_mode = HL_NAN_SKIP, c.loss_scale = 4, c.good_steps = 5;
+    hl_control_micro(&c, NAN, 1); /* the loss itself: skipped, and the scale stands */
+    hl_control_apply(&c, NAN);
+    CHECK(c.loss_scale == 4 && c.good_steps == 5 && c.skipped == 3);
+    step(&c, 1, INFINITY);
+    step(&c, 1, INFINITY);
+    CHECK(c.loss_scale == 1 && !c.stopped);
+    step(&c, 1, INFINITY);
+    CHECK(c.loss_scale == 1 && !c.stopped && c.skipped == 6);
+    c.nan_mode = HL_NAN_STOP; /* at the floor the gradient is the model's fault */
+    step(&c, 1, INFINITY);
+    CHECK(c.loss_scale == 1 && c.stopped);
+
+    c = make_control(HL_NAN_SKIP); /* no scale: it never moves */
+    step(&c, 1, INFINITY);
+    for (int i = 0; i < HL_LOSS_SCALE_STEPS; i++) step(&c, 1, 1);
+    CHECK(c.loss_scale == 1 && c.good_steps == 0);
+}
+
 static void test_control_ring(void)
 {
     hl_control c = make_control(HL_NAN_SKIP);
@@ -338,6 +376,7 @@ int main(void)
     test_control_step();
     test_control_skip();
     test_control_stop();
+    test_loss_scale();
     test_control_ring();
     test_launch();
     return CHECK_DONE();

@@ -1,6 +1,11 @@
 /* Matrix products on the CPU against the reference: every combination of transposition, batch
- * broadcast and bias, packed weights, and shapes around the tile sizes. */
+ * broadcast and bias, packed weights, and shapes around the tile sizes. With AVX-512 a second time
+ * in bfloat16, where the processor has it: sums are float32, so the same bounds hold for operands
+ * that were rounded first. */
+#include "base/os.h"
 #include "tests/c/cpu_case.h"
+
+static bool is_low; /* operands are bfloat16 */
 
 static hl_type type_of(hl_shape shape)
 {
@@ -24,6 +29,7 @@ static void check_matmul(const hl_shape *batch_a, const hl_shape *batch_b, const
     c.in[1] = type_of(matrix_of(batch_b->rank, batch_b->dim, flags & 2 ? N : K, flags & 2 ? K : N));
     c.in[2] = type_of(hl_shape_1d(N));
     c.out[0] = type_of(matrix_of(batch->rank, batch->dim, M, N));
+    if (is_low) c.in[0].dtype = c.in[1].dtype = HL_DTYPE_BF16, c.attrs.i[2] = 1;
     for (int i = 0; i < c.n_in; i++) case_fill(&c, i, -1, 1);
     /* gamma(K) eps sum|ab|, with |ab| <= 1. */
     c.tolerance = 6e-8 * (double)(K + 2) * (double)(K + 2) / 4 + 1e-6;
@@ -122,6 +128,71 @@ static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
     for (int i = 0; i < 5; i++) case_free((unsigned char *)data[i], case_bytes(types[i]));
 }
 
+/* As check_packed; b is float32 with flag 8, rounded by the packing, else bfloat16. */
+static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
+{
+    hl_attrs pack_attrs = {.i = {flags & 1, HL_DTYPE_BF16}};
+    hl_attrs packed_attrs = {.i = {N, flags >> 1 & 1, 1}};
+    int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
+    hl_type a = {HL_DTYPE_BF16, hl_shape_2d(M, K)}, bias = type_of(hl_shape_1d(N));
+    hl_type b = {flags & 8 ? HL_DTYPE_F32 : HL_DTYPE_BF16,
+                 flags & 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N)};
+    hl_type packed = {HL_DTYPE_BF16, hl_shape_1d(elements)}, c = type_of(hl_shape_2d(M, N));
+    unsigned char *data[5];
+    const hl_type *types[5] = {&a, &b, &bias, &packed, &c};
+    for (int i = 0; i < 5; i++) {
+        data[i] = case_alloc(case_bytes(types[i]));
+        for (int64_t e = 0; i < 3 && e < hl_shape_numel(&types[i]->shape); e++)
+            case_store(data[i], types[i]->dtype, e, case_draw());
+    }
+    check_case("bf16 packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
+               flags);
+    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, &b, 1, &packed, (void *[]){data[1], data[3]}, 2);
+    hl_type in[3] = {a, packed, bias};
+    bool has_bias = (flags & 4) != 0;
+    void *args[4] = {data[0], data[3], has_bias ? data[2] : data[4], data[4]};
+    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, in, has_bias ? 3 : 2, &c, args, 37);
+    for (int64_t i = 0; i < M * N; i++) {
+        double want = has_bias ? case_load(data[2], HL_DTYPE_F32, i % N) : 0;
+        for (int64_t k = 0; k < K; k++) {
+            int64_t at = flags & 1 ? i % N * K + k : k * N + i % N;
+            double other = case_load(data[1], b.dtype, at);
+            if (flags & 8) other = (double)hl_bf16_to_f32(hl_f32_to_bf16((float)other));
+            want += case_load(data[0], HL_DTYPE_BF16, i / N * K + k) * other;
+        }
+        if (flags & 2 && want < 0) want = 0;
+        CHECK(fabs(case_load(data[4], HL_DTYPE_F32, i) - want) < 1e-5 * (1 + (double)K / 100));
+    }
+    for (int i = 0; i < 5; i++) case_free(data[i], case_bytes(types[i]));
+}
+
+static void test_bf16(void)
+{
+    hl_os_cpu machine;
+    hl_device_options options = {.n_threads = 1, .isa = "avx512bf16"};
+    hl_os_cpu_read(&machine);
+    if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
+    if (!machine.avx512_bf16) {
+        printf("SKIP bfloat16: no avx512_bf16\n");
+        return;
+    }
+    case_cpu->ops->destroy(case_cpu);
+    CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, &options, &case_cpu));
+    is_low = true;
+    test_matmul();
+    test_weight_gradient();
+    for (int flags = 0; flags < 16; flags++) {
+        check_packed_bf16(100, 64, 128, flags);
+        check_packed_bf16(33, 7, 10, flags);
+        check_packed_bf16(1, 200, 33, flags);
+        check_packed_bf16(3, 0, 5, flags);
+        check_packed_bf16(0, 3, 5, flags);
+        check_packed_bf16(29, 1, 130, flags);
+        check_packed_bf16(20, 2049, 65, flags);  /* blocks of K, the last one odd */
+        check_packed_bf16(20, 1024, 140, flags); /* rows that share cache sets: A is copied */
+    }
+}
+
 int main(void)
 {
     case_open();
@@ -135,6 +206,7 @@ int main(void)
         check_packed(0, 3, 5, flags);
         check_packed(64, 64, 10, flags);
     }
+    test_bf16();
     case_close();
     return CHECK_DONE();
 }

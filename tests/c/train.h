@@ -182,6 +182,9 @@ static inline hl_status net_build(hl_graph *graph, net *n)
 
 /* ---- a run of one ---- */
 
+static hl_dtype trainer_low; /* of the products in plans made from now on */
+static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
+
 typedef struct trainer {
     hl_device *device;
     hl_session *session;
@@ -206,7 +209,7 @@ static inline void trainer_fill(trainer *t)
 
 static inline void trainer_open(trainer *t, const hl_backend *backend, int n_threads)
 {
-    hl_device_options options = {.n_threads = n_threads, .isa = HL_CPU_TEXT(HL_ISA)};
+    hl_device_options options = {.n_threads = n_threads, .isa = trainer_isa};
     CHECK_OK(backend->device_open(backend, 0, &options, &t->device));
     CHECK_OK(hl_session_create(t->device, &t->session));
 }
@@ -215,7 +218,8 @@ static inline void trainer_open(trainer *t, const hl_backend *backend, int n_thr
 static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain)
 {
     hl_graph *graph;
-    hl_plan_options options = {.n_slots = 2, .k = k, .fuse = fuse, .chain = chain};
+    hl_plan_options options = {
+        .n_slots = 2, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
     options.capture = t->capture;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));

@@ -250,6 +250,7 @@ class Fuzz:
             "attrs": {}, "segments": [(0, self.integer(), self.number(), self.number())],
             "accumulate": self.chance(0.5), "clip_norm": self.number(), "clip_value": 0.0,
             "ema": None, "ema_ramp": False, "table": (self.index(), self.integer()),
+            "scales_loss": self.chance(0.3),
         }  # fmt: skip
         params = [self.value() for _ in range(self.pick((0, 1, 2)))]
         self.graph.training_step([(self.value(), None, self.number())], params, spec)

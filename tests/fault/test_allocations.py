@@ -218,7 +218,7 @@ def trained_graph() -> Call:
         spec = {
             "rows": 4, "optimizer": "adam", "attrs": {}, "segments": [(0, 6, 1.0, 0.0)],
             "accumulate": True, "clip_norm": 1.0, "clip_value": 0.0, "ema": 0.9,
-            "ema_ramp": False, "table": (1, 8),
+            "ema_ramp": False, "scales_loss": False, "table": (1, 8),
         }  # fmt: skip
         graph.training_step([(total, None, 1.0)], [w], spec)
         return str(graph)

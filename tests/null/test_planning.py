@@ -66,6 +66,7 @@ def step_of(model: nn.Module, rows: int, width: int, n_classes: int, **spec):
         "clip_value": 0.0,
         "ema": None,
         "ema_ramp": False,
+        "scales_loss": False,
         "table": (1, 10),
     } | spec
     return graph, graph.training_step(terms, params, full), n

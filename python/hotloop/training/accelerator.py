@@ -10,7 +10,7 @@ import os
 import sys
 
 from hotloop import _core
-from hotloop.errors import DeviceError, HotloopError, OutOfMemoryError
+from hotloop.errors import ConfigError, DeviceError, HotloopError, OutOfMemoryError
 
 __all__ = ["choose_device", "library_roots", "open_gpu"]
 
@@ -64,6 +64,8 @@ def choose_device(
     ------
     DeviceError, OutOfMemoryError
         If a GPU is asked for and cannot be had.
+    ConfigError
+        If the device does not have the precision.
     """
     index = devices[0] if isinstance(devices, tuple) else 0
     if accelerator == "gpu":
@@ -81,12 +83,15 @@ def choose_device(
             ) from error
     if precision == "64-true":
         return _core.Device("ref"), ""
-    if accelerator == "cpu":
-        return _core.Device("cpu"), ""
-    found = _core.survey("cuda", library_roots(), probe=False)
-    if found["absent"]:
-        return _core.Device("cpu"), ""
-    try:
-        return open_gpu(index), ""
-    except HotloopError as error:
-        return _core.Device("cpu"), str(error).removeprefix("cuda: ")
+    why = ""
+    if accelerator == "auto" and not _core.survey("cuda", library_roots(), probe=False)["absent"]:
+        try:
+            return open_gpu(index), ""
+        except HotloopError as error:
+            why = str(error).removeprefix("cuda: ")
+    if precision == "tf32":
+        raise ConfigError(
+            "precision: 'tf32' is a format of NVIDIA GPUs' products and this run is on the CPU, "
+            "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
+        )
+    return _core.Device("cpu"), why

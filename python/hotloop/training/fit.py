@@ -26,6 +26,7 @@ from hotloop.training.fitted import (
     uses_batch_statistics,
 )
 from hotloop.training.lookups import check_lookups
+from hotloop.training.precision import choose, describe, start_scale, wants_scale
 from hotloop.training.progress import (
     Progress,
     format_bytes,
@@ -258,6 +259,7 @@ class Run:
         self.runtime.write_tables(rates)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self.runtime.session.control_set(nan_mode=nan_mode)
+        start_scale(self.runtime.session, self.config.precision)
         if config.scheduler_config.name == "plateau":
             self._plateau = PlateauState.from_config(config)
         if config.ema:
@@ -300,13 +302,22 @@ class Run:
         self._feeds = self.data.feeds("train", groups, training=shuffled)
         for (size, count), feed in zip(groups, self._feeds, strict=True):
             graph = self.steps.train_graph(split, size, total)
-            self._traced += [Traced(graph, split, size)] if not self._traced else []
+            if not self._traced:
+                self._traced.append(Traced(graph, split, size))
+                self._choose_precision()
             plan = self.runtime.plan(graph, split, feed, k=self.config.accumulate_grad_batches)
             self.train_plans.append((plan, size, count))
         if self.steps.doubt:
             show(f"hotloop: warning: {self.steps.doubt}")
         for name in self.steps.no_grad:
             show(f"hotloop: warning: parameter {name} gets no gradient: the loss does not use it")
+
+    def _choose_precision(self) -> None:
+        choice = choose(self.config, self.runtime, self.steps, *self._traced[0])
+        if choice.warning:
+            show(f"hotloop: warning: {choice.warning}")
+        self.runtime.low = choice.low
+        self.config = self.config.replace(precision=choice.precision)
 
     def _plan_validation(self) -> None:
         name = "val" if self.config.overfit_batches is None else "train"
@@ -350,7 +361,6 @@ class Run:
         train = self._split("train")
         val = data.split("val")
         optimizer = config.optimizer_config
-        precision = "fp64" if self.device.float_dtype == "float64" else "fp32"
         decay = f" wd {optimizer.weight_decay:g}" if optimizer.weight_decay else ""
         if decay and not config.decay_norm_and_bias:
             decay += " (not on norms and biases)"
@@ -359,7 +369,7 @@ class Run:
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
             ("", self.device.name),
-            ("precision", precision),
+            ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
             ("data", f"{rows} rows, batch {data.batch_size}"),
             ("loss", self.steps.loss.name if self.steps.loss else "training_step"),
@@ -426,6 +436,10 @@ class Run:
                 self._stop_reason = "interrupted"
                 return
         row["lr"] = self._current_lr()
+        if wants_scale(self.config.precision):
+            control = session.control()
+            row["loss_scale"] = control["loss_scale"]
+            row["skipped"] = float(control["skipped"])
         row["seconds"] = time.perf_counter() - began
         self.history.append(row)
         self.epoch = epoch

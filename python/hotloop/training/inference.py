@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
 from hotloop.training.fitted import check_model, exclusive, fitted_of
+from hotloop.training.precision import low_of
 from hotloop.training.rules import whole
 from hotloop.training.runtime import (
     Runtime,
@@ -452,6 +453,7 @@ def evaluate(
         return _evaluate_loaded(cast("LoadedModel", model), data, split, config)
     with exclusive(model, "evaluate"):
         runtime = Runtime(model, open_device("cpu", config.precision), seed=config.seed)
+        runtime.low = low_of(config.precision)
         steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
         sums = Sums("eval")
         groups = data.batches(split, training=False, merge_tail=False)

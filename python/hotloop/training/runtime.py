@@ -163,6 +163,8 @@ class Runtime:
     numbers : dict
         Name to schedule of the numbers in the control block, in its order: "lr", then those that
         the model's first trace used.
+    low : str
+        The type of products in plans made from now on: "float32", "bfloat16" or "float16".
     """
 
     def __init__(
@@ -185,6 +187,7 @@ class Runtime:
         self.numbers: dict[str, Any] = {"lr": None}
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
+        self.low = "float32"
 
     @property
     def n_trainable(self) -> int:
@@ -287,9 +290,10 @@ class Runtime:
         feed: _core.Feed | None = None,
         *,
         k: int = 1,
+        low: str | None = None,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
-        made = _core.Plan(self.session, graph, n_slots=1, k=k)
+        made = _core.Plan(self.session, graph, n_slots=1, k=k, low=low or self.low)
         for i, field in enumerate(split.fields if split is not None else ()):
             made.source(i, field.array)
         if feed is not None:

@@ -11,6 +11,7 @@ from hotloop.training.accelerator import choose_device
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import check_model, exclusive, remember
 from hotloop.training.lookups import check_lookups
+from hotloop.training.precision import low_of, start_scale
 from hotloop.training.runtime import Runtime, Sums, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
@@ -76,6 +77,7 @@ class Stepper:
             config=config,
             trains=True,
         )
+        self._runtime.low = low_of(config.precision)
         self._steps = Steps(self._runtime, data, config.replace(accumulate_grad_batches=1))
         self._plans: dict[int, tuple[_core.Plan, dict[str, npt.NDArray[Any]]]] = {}
         groups = data.batches("train", training=True, merge_tail=False)
@@ -86,6 +88,7 @@ class Stepper:
         self._runtime.write_tables(lr_table(config, self._total, counts.per_epoch) * config.lr)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
+        start_scale(self._runtime.session, config.precision)
 
     def __repr__(self) -> str:
         done = self._runtime.session.control()["applied"]

@@ -17,6 +17,7 @@ from hotloop.training.metrics import (
     resolve_metrics,
 )
 from hotloop.training.patterns import matches, select
+from hotloop.training.precision import wants_scale
 from hotloop.training.runtime import Runtime, Sums, call_model, check_output, flatten, gather_batch
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ class Steps:
             "ema": None if ema is None else getattr(ema, "decay", 0.999),
             "ema_ramp": False,
             "table": (len(self.runtime.numbers), max(total_steps, 1)),
+            "scales_loss": wants_scale(config.precision),
         }
 
     def _segments(self) -> list[tuple[int, int, float, float]]:

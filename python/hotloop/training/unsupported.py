@@ -33,12 +33,6 @@ def _several(devices: int | str | tuple[int, ...]) -> bool:
 
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
-        "precision",
-        lambda v: v not in ("auto", "32-true", "64-true"),
-        "mixed precision and TF32 are not built yet",
-        "write precision='auto' or '32-true'",
-    ),
-    Unsupported(
         "devices", _several, "training on several devices is not built yet", "write devices=1"
     ),
     Unsupported(

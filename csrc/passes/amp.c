@@ -1,0 +1,293 @@
+/* Mixed precision: which nodes work on 16 bits, and the casts between.
+ *
+ * The op table decides: LOW ops (matrix products) take 16-bit operands and sum in float32; FOLLOWS
+ * ops (cheap pointwise work, copies, views) take what their operands are; everything else (norms,
+ * softmax, losses, reductions, optimizers) takes float32. Parameters, moments and statistics stay
+ * float32: a product reads a rounded copy, made once for all its readers and, being a function of
+ * parameters alone, moved to BEGIN by the hoisting pass.
+ *
+ * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
+ * write float32 anyway), every product is `wide`, and the pass adds nothing but one cast per
+ * operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a product
+ * gives 16 bits if a product reads it again, directly or through FOLLOWS ops, and float32 if all it
+ * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded.
+ *
+ * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
+ * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
+ * they stay as they are.
+ *
+ * Rejected: casting at trace time, as torch.autocast does (autodiff would differentiate the casts,
+ * and round gradients of parameters); a list of op names here (the op table is the only list). */
+#include "base/alloc.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum { MOST_OPERANDS = 64 };
+
+typedef struct amp_state {
+    hl_graph *graph;
+    hl_dtype low;
+    bool keeps_low;
+    int64_t n_values; /* before the pass */
+    hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
+    hl_segment *made; /* in which segment the copy stands */
+    hl_id *map;       /* by old value: what float32 readers take */
+    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it */
+} amp_state;
+
+static bool has_flag(const hl_node *node, uint32_t flag)
+{
+    return hl_op_get(node->op)->flags & flag;
+}
+
+static bool is_f32(const amp_state *s, hl_id id)
+{
+    return hl_graph_dtype(s->graph, id) == HL_DTYPE_F32;
+}
+
+/* A product of two float32 operands: ones of another type are the user's own choice. */
+static bool is_low(const amp_state *s, const hl_node *node)
+{
+    return has_flag(node, HL_OP_LOW) && is_f32(s, node->in[0]) && is_f32(s, node->in[1]);
+}
+
+static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_value)
+{
+    hl_attrs attrs = {.i = {dtype}};
+    return hl_graph_add(s->graph, HL_OP_CAST, &value, 1, &attrs, out_value);
+}
+
+/* ---- which values a product reads again ------------------------------------------------------ */
+
+static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
+{
+    if (uses->kept[value] || !is_f32(s, value)) return false;
+    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
+        const hl_node *user = &s->graph->nodes[uses->list[u]];
+        if (is_low(s, user) && (user->in[0] == value || user->in[1] == value)) return true;
+        if (has_flag(user, HL_OP_FOLLOWS) && s->wanted[user->out]) return true;
+    }
+    return false;
+}
+
+/* Consumers come later, so one sweep from the end sees all. */
+static hl_status mark_wanted(amp_state *s)
+{
+    hl_uses uses;
+    HL_TRY(hl_uses_init(s->graph, &uses));
+    for (int64_t i = s->graph->n_nodes - 1; i >= 0; i--) {
+        const hl_node *node = &s->graph->nodes[i];
+        for (int32_t j = 0; j < node->n_out; j++)
+            s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
+    }
+    hl_uses_deinit(&uses);
+    return HL_OK;
+}
+
+/* ---- 16-bit forms ---------------------------------------------------------------------------- */
+
+static void keep_copy(amp_state *s, hl_id value, hl_id copy, hl_segment segment)
+{
+    if (value >= s->n_values) return;
+    s->copy[value] = copy;
+    s->made[value] = segment;
+}
+
+/* A copy of a leaf holds for its segment alone: a commit may change the leaf between two. */
+static bool has_copy(const amp_state *s, hl_id value, hl_segment segment)
+{
+    if (value >= s->n_values || s->copy[value] == HL_NONE) return false;
+    const hl_value *v = hl_graph_value(s->graph, value);
+    return s->made[value] == segment ||
+           (v->kind == HL_VALUE_ACT && s->graph->nodes[v->node].segment == s->made[value]);
+}
+
+/* The 16-bit form of a float32 value: of a view, the view of its source's, so that a matrix that is
+ * read in two shapes is rounded once. */
+static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id *out_copy)
+{
+    hl_graph *graph = s->graph;
+    hl_id chain[MOST_OPERANDS];
+    int depth = 0;
+    for (; !has_copy(s, value, segment); depth++) {
+        const hl_value *v = hl_graph_value(graph, value);
+        bool is_view = v->kind == HL_VALUE_ACT && has_flag(&graph->nodes[v->node], HL_OP_VIEW);
+        if (!is_view || depth == MOST_OPERANDS) break;
+        chain[depth] = value;
+        segment = graph->nodes[v->node].segment;
+        value = graph->nodes[v->node].in[0];
+    }
+    if (has_copy(s, value, segment)) {
+        *out_copy = s->copy[value];
+    } else {
+        const hl_value *v = hl_graph_value(graph, value);
+        graph->segment = v->kind == HL_VALUE_ACT ? graph->nodes[v->node].segment : segment;
+        HL_TRY(cast_to(s, value, s->low, out_copy));
+        keep_copy(s, value, *out_copy, graph->segment);
+    }
+    while (depth--) {
+        hl_node view = graph->nodes[hl_graph_value(graph, chain[depth])->node];
+        graph->segment = view.segment;
+        HL_TRY(hl_graph_add(graph, view.op, out_copy, 1, &view.attrs, out_copy));
+        keep_copy(s, chain[depth], *out_copy, view.segment);
+    }
+    return HL_OK;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+/* The node's result is in 16 bits from now on; whoever needs float32 takes it widened. */
+static hl_status settle_low(amp_state *s, const hl_node *node, hl_id low)
+{
+    keep_copy(s, node->out, low, node->segment);
+    s->graph->segment = node->segment;
+    return cast_to(s, low, HL_DTYPE_F32, &s->map[node->out]);
+}
+
+static hl_status rewrite_product(amp_state *s, const hl_node *node)
+{
+    hl_id in[3], out;
+    bool narrow = s->keeps_low && s->wanted[node->out];
+    hl_attrs attrs = node->attrs;
+    attrs.i[2] = !narrow;
+    HL_TRY(find_copy(s, node->in[0], node->segment, &in[0]));
+    HL_TRY(find_copy(s, node->in[1], node->segment, &in[1]));
+    if (node->n_in == 3) in[2] = node->in[2];
+    s->graph->segment = node->segment;
+    HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out));
+    if (narrow) return settle_low(s, node, out);
+    s->map[node->out] = out;
+    return HL_OK;
+}
+
+/* What an operand of a FOLLOWS node is: 16 bits, a number of any type, made anew at every use
+ * (random), no float at all, or float32. */
+typedef enum operand_kind { OPERAND_LOW, OPERAND_NUMBER, OPERAND_ANEW, OPERAND_F32 } operand_kind;
+
+static operand_kind kind_of(const amp_state *s, hl_id value, hl_segment segment)
+{
+    double number;
+    const hl_value *v = hl_graph_value(s->graph, value);
+    if (has_copy(s, value, segment)) return OPERAND_LOW;
+    if (!hl_dtype_is_float(v->type.dtype) || hl_graph_number_read(s->graph, value, &number))
+        return OPERAND_NUMBER;
+    bool anew = v->kind == HL_VALUE_ACT && has_flag(&s->graph->nodes[v->node], HL_OP_SOURCE);
+    return anew ? OPERAND_ANEW : OPERAND_F32;
+}
+
+/* The operand in 16 bits. */
+static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, hl_id *out_value)
+{
+    double number;
+    *out_value = value;
+    if (!is_f32(s, value)) return HL_OK;
+    if (has_copy(s, value, segment)) return find_copy(s, value, segment, out_value);
+    hl_shape shape = *hl_graph_shape(s->graph, value);
+    hl_graph_number_read(s->graph, value, &number);
+    return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
+}
+
+/* A FOLLOWS node among 16-bit values works on them and gives one. Beside a random operand, or a
+ * number that 16 bits don't hold, it works on float32 and its result is rounded: the same bytes,
+ * and the scale of a dropout mask is exact. */
+static hl_status rewrite_follower(amp_state *s, const hl_node *node)
+{
+    hl_id in[MOST_OPERANDS], out;
+    bool any_low = false, all_low = true;
+    if (node->n_in > MOST_OPERANDS || node->n_out != 1) return HL_OK;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        operand_kind kind = kind_of(s, node->in[i], node->segment);
+        if (kind == OPERAND_F32) return HL_OK;
+        any_low |= kind == OPERAND_LOW;
+        all_low &= kind == OPERAND_LOW || !is_f32(s, node->in[i]);
+    }
+    bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
+    bool is_copy = !has_flag(node, HL_OP_POINTWISE);
+    if (!any_low || (gives_float && !s->wanted[node->out])) return HL_OK;
+    s->graph->segment = node->segment;
+    if (all_low || is_copy || !gives_float) {
+        if (!all_low && !gives_float) return HL_OK;
+        for (int32_t i = 0; i < node->n_in; i++)
+            HL_TRY(narrow_operand(s, node->in[i], node->segment, &in[i]));
+        s->graph->segment = node->segment;
+        HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &node->attrs, &out));
+        if (gives_float) return settle_low(s, node, out);
+        s->map[node->out] = out;
+        return HL_OK;
+    }
+    HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &node->attrs, &out));
+    HL_TRY(cast_to(s, out, s->low, &out));
+    return settle_low(s, node, out);
+}
+
+static hl_status rewrite_nodes(amp_state *s)
+{
+    int64_t n_nodes = s->graph->n_nodes;
+    for (int64_t i = 0; i < n_nodes; i++) {
+        hl_node node = s->graph->nodes[i];
+        s->graph->scope = node.scope;
+        if (is_low(s, &node))
+            HL_TRY(rewrite_product(s, &node));
+        else if (s->keeps_low && has_flag(&node, HL_OP_FOLLOWS))
+            HL_TRY(rewrite_follower(s, &node));
+    }
+    return HL_OK;
+}
+
+hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
+{
+    amp_state s = {.graph = graph, .low = low, .keeps_low = keeps_low, .n_values = graph->n_values};
+    if (low == HL_DTYPE_F32) return HL_OK;
+    if (low != HL_DTYPE_BF16 && low != HL_DTYPE_F16)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "mixed precision: must be of bfloat16 or float16, got %s",
+                             hl_dtype_name(low));
+    size_t n = (size_t)graph->n_values + 1;
+    hl_status status = HL_OK;
+    void *memory = NULL;
+    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)), &memory));
+    s.copy = memory;
+    s.map = s.copy + n;
+    s.made = (hl_segment *)(s.map + n);
+    s.wanted = (bool *)(s.made + n);
+    for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
+    if (keeps_low) HL_GOTO(mark_wanted(&s));
+    HL_GOTO(rewrite_nodes(&s));
+    hl_rewrite_replace(graph, s.map, s.n_values);
+    HL_GOTO(hl_rewrite_sort(graph));
+cleanup:
+    hl_free(memory);
+    return status;
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
+hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_why)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_op_info *op = hl_op_get(node->op);
+    hl_dtype widest = HL_DTYPE_COUNT;
+    for (int32_t i = 0; i < node->n_in + node->n_out; i++) {
+        hl_id value = i < node->n_in ? node->in[i] : node->out + i - node->n_in;
+        hl_dtype dtype = hl_graph_dtype(graph, value);
+        if (!hl_dtype_is_float(dtype)) continue;
+        widest = widest == HL_DTYPE_COUNT ? dtype : hl_dtype_promote(widest, dtype);
+    }
+    if (op->flags & HL_OP_LOW) {
+        hl_dtype operand = hl_graph_dtype(graph, node->in[0]);
+        bool is_low = operand == HL_DTYPE_BF16 || operand == HL_DTYPE_F16;
+        *out_why = is_low ? "product, summed in float32" : "product without a 16-bit kernel";
+        return operand;
+    }
+    if (node->op == HL_OP_CAST)
+        *out_why = "cast";
+    else if (node->op == HL_OP_MATMUL_PACK || op->flags & HL_OP_FOLLOWS)
+        *out_why = "follows its operands";
+    else if (node->op == HL_OP_POINTWISE_FUSED)
+        *out_why = "pointwise program: registers are float32";
+    else if (op->flags & HL_OP_GUARDED)
+        *out_why = "state and updates stay float32";
+    else
+        *out_why = "norms, losses and sums stay float32";
+    return widest;
+}

@@ -1,0 +1,190 @@
+"""What a run computes in: mixed precision, chosen and checked.
+
+Products of matrices work on 16-bit copies of their operands where the precision is mixed; sums,
+parameters, optimizers, norms and losses are float32 always (``plan`` shows each). ``"auto"``
+takes bfloat16 where the processor multiplies it and the step is mostly large products, and only
+after the planned kernels have agreed with float32 on a real batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hotloop import _core
+from hotloop.errors import DataError
+from hotloop.training.runtime import Runtime
+
+if TYPE_CHECKING:
+    from hotloop.data.split import Split
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.steps import Steps
+
+__all__ = ["Choice", "choose", "describe", "low_of", "start_scale", "wants_scale"]
+
+_LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16"}
+_UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # one bit of a number near 1
+NAMES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+# "auto", measured (docs/semantics.md): a product gains from 16 bits when its shortest dimension
+# has this many elements, and a step does when such products are this share of its work.
+_LARGE = 128
+_SHARE = 0.9
+# Agreement with float32: the loss to some units of the type, the gradient's norm, which adds up
+# rounding through every layer and back, to more of them. A wrong kernel is wrong by far more.
+_LOSS_UNITS = 8.0
+_NORM_UNITS = 32.0
+_LOSS_SCALE = 65536.0
+_TRIES = 20
+
+
+class Choice(NamedTuple):
+    """A precision as the configuration writes it, and what is to be said about it, or ""."""
+
+    precision: str
+    warning: str = ""
+
+    @property
+    def low(self) -> str:
+        """The type of products."""
+        return low_of(self.precision)
+
+
+def low_of(precision: str) -> str:
+    """The type of products in a precision: "auto" and the plain ones stay float32."""
+    return _LOW.get(precision, "float32")
+
+
+def describe(device: _core.Device, low: str) -> str:
+    """What a run computes in, for its header."""
+    plain = NAMES[device.float_dtype]
+    if low == "float32":
+        return plain
+    own = low == "bfloat16" and "avx512bf16" in device.name
+    return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
+
+
+def wants_scale(precision: str) -> bool:
+    """Whether the loss is scaled: float16's smallest number is 6e-8, and gradients go below."""
+    return precision == "16-mixed"
+
+
+def start_scale(session: _core.Session, precision: str) -> None:
+    """Sets the loss scale to its first value, where the precision has one."""
+    if wants_scale(precision):
+        session.control_set(loss_scale=_LOSS_SCALE, good_steps=0, scaling=1)
+
+
+class _Probe(NamedTuple):
+    """The first step of a training, in a session of its own."""
+
+    runtime: Runtime
+    graph: _core.Graph
+    split: Split
+    rows: int
+    steps: Steps
+    config: TrainingConfig
+
+    def measure(self, low: str) -> tuple[float, float, dict[str, Any]]:
+        """Loss, gradient norm and the plan's numbers."""
+        import numpy as np
+
+        config = self.config
+        scratch = Runtime(
+            self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
+        )
+        scratch.numbers = self.runtime.numbers
+        shuffled = config.overfit_batches is None
+        feed = self.steps.data.feeds("train", [(self.rows, 1)], training=shuffled)[0]
+        plan = scratch.plan(self.graph, self.split, feed, low=low)
+        scratch.upload()
+        scratch.write_tables(np.zeros(self.graph_steps(scratch)))
+        scratch.session.control_set(nan_mode="skip")
+        start_scale(scratch.session, config.precision)
+        for _ in range(_TRIES):  # a scale that is too large halves at each
+            feed.seek(0)
+            plan.run(1, 3600.0)
+            _, loss, norm, _, applied = scratch.session.control_log(0)[-1]
+            if applied or not wants_scale(config.precision):
+                break
+        return float(loss), float(norm), plan.info()
+
+    @staticmethod
+    def graph_steps(scratch: Runtime) -> int:
+        """Columns of the tables, as the graph was built for them."""
+        _, n = scratch.session.stores()["table"]
+        return n // len(scratch.numbers)
+
+
+def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float]) -> str:
+    """Where a 16-bit step differs from float32 by more than the rule allows; "": nowhere."""
+    unit = _UNIT[low]
+    rules = (
+        ("loss", got[0], want[0], _LOSS_UNITS * unit * (1.0 + abs(want[0]))),
+        ("gradient norm", got[1], want[1], _NORM_UNITS * unit * abs(want[1]) + 1e-6),
+    )
+    for what, value, exact, allowed in rules:
+        if math.isfinite(exact) and not abs(value - exact) <= allowed:
+            return (
+                f"on the first batch the {what} is {value:.6g} with {NAMES[low]} products and "
+                f"{exact:.6g} with fp32, more than {allowed:.2g} apart"
+            )
+    return ""
+
+
+def _could_gain(runtime: Runtime, rows: int) -> bool:
+    """Whether planning for bfloat16 is worth a look: the processor, and one large matrix."""
+    if "avx512bf16" not in runtime.device.name or rows < _LARGE:
+        return False  # emulated products are slower than float32's
+    shapes = [slot.owner.shape for slot in runtime.layout.trainable]
+    return any(len(shape) >= 2 and min(shape[:2]) >= _LARGE for shape in shapes)
+
+
+def choose(
+    config: TrainingConfig,
+    runtime: Runtime,
+    steps: Steps,
+    graph: _core.Graph,
+    split: Split,
+    rows: int,
+) -> Choice:
+    """The precision of a run, with its products held against float32's on the first batch.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    runtime : Runtime
+        Whose device it is for; its memory is left alone.
+    steps : Steps
+    graph : _core.Graph
+        The training step for batches of ``rows``.
+    split : Split
+    rows : int
+
+    Returns
+    -------
+    Choice
+        Of "auto": a concrete precision, float32 where the check failed. What was asked for by name
+        is kept; its warning says what the check saw.
+    """
+    named, low = config.precision, low_of(config.precision)
+    if named != "auto" and low == "float32":
+        return Choice(named)
+    if named == "auto" and not _could_gain(runtime, rows):
+        return Choice("32-true")
+    probe = _Probe(runtime, graph, split, rows, steps, config)
+    try:
+        *want, info = probe.measure("float32")
+        if named == "auto":
+            low = "bfloat16"
+            if info["large_flops"] < _SHARE * info["flops"]:
+                return Choice("32-true")
+        *got, _ = probe.measure(low)
+    except DataError:  # an id out of range: the checks of the whole data name the user's row
+        return Choice("32-true" if named == "auto" else named)
+    trouble = _disagreement(low, (got[0], got[1]), (want[0], want[1]))
+    if named != "auto":
+        return Choice(named, f"precision {named!r}: {trouble}" if trouble else "")
+    if trouble:
+        return Choice("32-true", f"precision: fp32 instead of bf16, for {trouble}")
+    return Choice("bf16-mixed")

@@ -1,0 +1,273 @@
+/* Mixed precision: what the pass leaves behind, that its emulation is exactly "rounded operands,
+ * float32 sums", and the loss scale in whole training steps. Compiled per instruction set. */
+#include <stdlib.h>
+
+#include "base/half.h"
+#include "tests/c/train.h"
+
+enum { N_NETS = 60 };
+
+static bool is_16(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
+static hl_graph *make_graph(uint64_t seed)
+{
+    hl_graph *graph;
+    net n = net_roll(seed, 1);
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(net_build(graph, &n));
+    CHECK_OK(hl_pass_guard(graph));
+    return graph;
+}
+
+static const hl_node *maker_of(const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = hl_graph_value(graph, id);
+    return value->kind == HL_VALUE_ACT ? &graph->nodes[value->node] : NULL;
+}
+
+static void check_cast(const hl_graph *graph, int64_t index)
+{
+    const hl_node *node = &graph->nodes[index];
+    const hl_node *from = maker_of(graph, node->in[0]);
+    if (!is_16(hl_graph_dtype(graph, node->out))) return;
+    CHECK(!(from && from->op == HL_OP_CAST && is_16(hl_graph_dtype(graph, from->in[0]))));
+    for (int64_t i = 0; i < index; i++) {
+        const hl_node *other = &graph->nodes[i];
+        CHECK(!(other->op == HL_OP_CAST && other->in[0] == node->in[0] &&
+                other->segment == node->segment &&
+                hl_graph_dtype(graph, other->out) == hl_graph_dtype(graph, node->out)));
+    }
+}
+
+static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        uint32_t flags = hl_op_get(node->op)->flags;
+        check_case("node %d %s", (int)i, hl_op_get(node->op)->name);
+        if (node->op == HL_OP_CAST) check_cast(graph, i);
+        if (flags & HL_OP_LOW) {
+            hl_dtype result = hl_graph_dtype(graph, node->out);
+            CHECK_INT(hl_graph_dtype(graph, node->in[0]), low);
+            CHECK_INT(hl_graph_dtype(graph, node->in[1]), low);
+            CHECK(result == HL_DTYPE_F32 || (keeps_low && result == low));
+            if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), HL_DTYPE_F32);
+        } else if (node->op != HL_OP_CAST && !(flags & HL_OP_FOLLOWS)) {
+            for (int32_t j = 0; j < node->n_in; j++)
+                CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));
+        }
+        if (!keeps_low && !(flags & HL_OP_VIEW))
+            CHECK(node->op == HL_OP_CAST || !is_16(hl_graph_dtype(graph, node->out)));
+    }
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        CHECK(!is_16(hl_graph_dtype(graph, graph->commits[i].value)));
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        CHECK(!is_16(hl_graph_dtype(graph, graph->outputs[i])));
+}
+
+static void test_pass(void)
+{
+    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    for (uint64_t seed = 0; seed < N_NETS; seed++)
+        for (int variant = 0; variant < 4; variant++) {
+            hl_graph *graph = make_graph(seed);
+            hl_dtype low = lows[variant % 2];
+            check_case("net %d, %s, keeps_low %d", (int)seed, hl_dtype_name(low), variant / 2);
+            CHECK_OK(hl_pass_amp(graph, low, variant / 2));
+            CHECK_OK(hl_graph_verify(graph));
+            check_types(graph, low, variant / 2);
+            hl_graph_destroy(graph);
+        }
+}
+
+/* float32 changes nothing; float64 is no 16-bit type. */
+static void test_off(void)
+{
+    char *before, *after;
+    hl_graph *graph = make_graph(3);
+    CHECK_OK(hl_graph_print(graph, &before));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_F32, true));
+    CHECK_OK(hl_graph_print(graph, &after));
+    CHECK(strcmp(before, after) == 0);
+    CHECK_ERROR(hl_pass_amp(graph, HL_DTYPE_F64, true), HL_ERROR_CONFIG, "got float64");
+    hl_free(before);
+    hl_free(after);
+    hl_graph_destroy(graph);
+}
+
+/* x (M,K) read by two products, once through a view: one cast. */
+static void test_one_cast(void)
+{
+    hl_graph *graph;
+    hl_id x, flat, w, a, b;
+    int64_t n_casts = 0;
+    hl_type three = {HL_DTYPE_F32, {3, {2, 3, 4}}}, square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    hl_shape rows = hl_shape_2d(6, 4);
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", three, &x));
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    CHECK_OK(hl_build_reshape(graph, x, &rows, &flat));
+    CHECK_OK(hl_build_matmul(graph, x, w, false, false, &a));
+    CHECK_OK(hl_build_matmul(graph, flat, w, false, true, &b));
+    CHECK_OK(hl_graph_output(graph, a));
+    CHECK_OK(hl_graph_output(graph, b));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, false));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++) n_casts += graph->nodes[i].op == HL_OP_CAST;
+    CHECK_INT(n_casts, 2);
+    hl_graph_destroy(graph);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+enum { MOST_FLAT = 4096 };
+
+typedef struct outcome {
+    int64_t n;
+    float param[MOST_FLAT];
+    hl_control control;
+} outcome;
+
+static bool keeps_low; /* as a GPU: activations in 16 bits */
+
+static void train(net n, int steps, bool fuse, bool chain, const hl_control *start, outcome *out)
+{
+    trainer t;
+    hl_run_end end;
+    int64_t ran;
+    trainer_open(&t, hl_cpu_backend(), 2);
+    t.device->keeps_low = keeps_low;
+    trainer_plan(&t, &n, 1, fuse, chain);
+    t.net = n;
+    trainer_fill(&t);
+    CHECK_OK(hl_session_control_read(t.session, &out->control));
+    if (start) {
+        out->control.loss_scale = start->loss_scale, out->control.scaling = start->scaling;
+        out->control.good_steps = start->good_steps, out->control.nan_mode = start->nan_mode;
+        CHECK_OK(hl_session_control_write(t.session, &out->control));
+    }
+    while (steps > 0) {
+        CHECK_OK(hl_plan_run(t.plan, steps, 0, NULL, &end, &ran));
+        steps -= (int)ran;
+        if (end != HL_RUN_FEED_END) break;
+        CHECK_OK(hl_feed_seek(t.feed, 0, 0));
+    }
+    out->n = n.n_flat;
+    CHECK_OK(hl_session_read(t.session, "param", 0, n.n_flat, HL_DTYPE_F32, out->param));
+    CHECK_OK(hl_session_control_read(t.session, &out->control));
+    trainer_close(&t);
+}
+
+static bool same_bits(const outcome *a, const outcome *b)
+{
+    return a->n == b->n && memcmp(a->param, b->param, (size_t)a->n * sizeof(float)) == 0;
+}
+
+/* The same however steps are fused and chained, up to where a fused chain keeps float32; near
+ * float32. */
+static void test_training(void)
+{
+    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    static outcome full, one, other;
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (int l = 0; l < 2; l++) {
+            net n = net_roll(seed, 1);
+            double worst = 0;
+            check_case("net %d, %s", (int)seed, hl_dtype_name(lows[l]));
+            trainer_low = HL_DTYPE_F32;
+            train(n, 2, true, true, NULL, &full);
+            trainer_low = lows[l];
+            train(n, 2, true, true, NULL, &one);
+            train(n, 2, false, false, NULL, &other);
+            trainer_low = HL_DTYPE_F32;
+            for (int64_t i = 0; i < one.n; i++) {
+                double gap = fabs((double)one.param[i] - (double)full.param[i]);
+                worst = gap > worst ? gap : worst;
+                gap = fabs((double)one.param[i] - (double)other.param[i]);
+                CHECK(gap < (keeps_low ? 0.05 : 1e-5));
+            }
+            CHECK(worst < 0.05);
+            CHECK_INT(one.control.applied, 2);
+        }
+}
+
+/* In float32 a power of two is free: with a scale every step has the same bits as without. */
+static void test_scale_is_exact(void)
+{
+    static outcome plain, scaled;
+    hl_control start = {.loss_scale = HL_LOSS_SCALE_START, .scaling = 1};
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        net n = net_roll(seed, 1);
+        check_case("net %d", (int)seed);
+        train(n, 3, true, true, NULL, &plain);
+        n.spec.scales_loss = true;
+        train(n, 3, true, true, &start, &scaled);
+        CHECK(same_bits(&plain, &scaled));
+        CHECK(scaled.control.loss_scale == HL_LOSS_SCALE_START);
+        CHECK_INT(scaled.control.good_steps, 3);
+    }
+}
+
+/* float16 overflows at 65504: a huge scale is halved until the gradients fit. Skipped steps change
+ * nothing, and the first applied one is that of a run that had the right scale from the start. */
+static void test_overflow(void)
+{
+    static outcome later, none;
+    trainer_low = HL_DTYPE_F16;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        net n = net_roll(seed, 1);
+        n.dropout = false;  /* its masks count attempted steps */
+        n.rows = DATA_ROWS; /* every batch is the same rows */
+        n.batch_norm = false;
+        n.spec.scales_loss = true;
+        hl_control huge = {.loss_scale = 0x1p60, .scaling = 1, .good_steps = 9};
+        check_case("net %d", (int)seed);
+        train(n, 0, true, true, &huge, &none);
+        train(n, 1, true, true, &huge, &later);
+        CHECK(same_bits(&none, &later));
+        CHECK_INT(later.control.skipped, 1);
+        CHECK_INT(later.control.applied, 0);
+        CHECK_INT(later.control.good_steps, 0);
+        CHECK(later.control.loss_scale == 0x1p59 && !later.control.stopped);
+        for (int steps = 2; steps < 62 && !later.control.applied; steps++)
+            train(n, steps, true, true, &huge, &later);
+        CHECK_INT(later.control.applied, 1);
+        CHECK(later.control.loss_scale == ldexp(0x1p60, -(int)later.control.skipped));
+    }
+    trainer_low = HL_DTYPE_F32;
+}
+
+/* Once more with the processor's own bfloat16 products. */
+static void test_own_products(void)
+{
+    hl_os_cpu machine;
+    hl_os_cpu_read(&machine);
+    if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
+    if (!machine.avx512_bf16) {
+        printf("SKIP bfloat16 products: no avx512_bf16\n");
+        return;
+    }
+    trainer_isa = "avx512bf16";
+    test_training();
+    test_overflow();
+}
+
+int main(void)
+{
+    test_pass();
+    test_off();
+    test_one_cast();
+    test_training();
+    test_scale_is_exact();
+    test_overflow();
+    keeps_low = true;
+    test_training();
+    keeps_low = false;
+    test_own_products();
+    return CHECK_DONE();
+}
