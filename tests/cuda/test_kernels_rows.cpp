@@ -35,7 +35,7 @@ template <class T> static void test_softmax(const row_case &k, double scale)
                k.threads);
     std::string name = std::string("_") + suffix<T>();
     run_orders({&y, &log_y}, [&] {
-        launch("hl_cuda_softmax" + name, k.blocks, k.threads, x.get(), y.get(), R, C, k.by_block);
+        launch("hl_cuda_softmax" + name, k.blocks, k.threads, (const T *)x.get(), y.get(), R, C, k.by_block);
         launch("hl_cuda_log_softmax" + name, k.blocks, k.threads, x.get(), log_y.get(), R, C,
                k.by_block);
     });
@@ -190,9 +190,68 @@ static void test_loss_fault()
     for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
 }
 
+/* ---- layer norm ---- */
+
+template <class T> static void test_layer_norm(const row_case &k, double shift, bool has_weight)
+{
+    int64_t R = k.R, C = k.C, n = R * C;
+    start_case("layer_norm %s %lldx%lld %u threads, mean %g, weight %d", suffix<T>(), (long long)R,
+               (long long)C, k.threads, shift, has_weight);
+    buffer<T> x(n), y(n), dy(n), dx(n);
+    buffer<float> weight(C), bias(C), mean(R), rstd(R);
+    fill_random(x, 1, shift), fill_random(dy), fill_random(weight), fill_random(bias);
+    const float *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
+    std::string name = std::string("_") + suffix<T>();
+    float eps = 1e-5f;
+    run_orders({&y, &mean, &rstd, &dx}, [&] {
+        launch("hl_cuda_layer_norm" + name, k.blocks, k.threads, (const T *)x.get(), w, b, y.get(),
+               mean.get(), rstd.get(), R, C, eps, k.by_block);
+        launch("hl_cuda_layer_norm_grad" + name, k.blocks, k.threads, (const T *)dy.get(),
+               (const T *)x.get(), (const float *)mean.get(), (const float *)rstd.get(), w, dx.get(),
+               R, C, k.by_block);
+    });
+    std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
+    auto scaled = [&](int64_t i) { return number(dy[i]) * (has_weight ? weight[i % C] : 1); };
+    for (int64_t i = 0; i < n; i++) m[i / C] += number(x[i]) / (double)C;
+    for (int64_t i = 0; i < n; i++)
+        s[i / C] += (number(x[i]) - m[i / C]) * (number(x[i]) - m[i / C]) / (double)C;
+    for (int64_t r = 0; r < R; r++) s[r] = 1 / sqrt(s[r] + eps);
+    /* The gradient takes mean and rstd as they are stored. */
+    auto z_of = [&](int64_t i) { return (number(x[i]) - mean[i / C]) * (double)rstd[i / C]; };
+    for (int64_t i = 0; i < n; i++) {
+        g_mean[i / C] += scaled(i) / (double)C;
+        gz_mean[i / C] += scaled(i) * z_of(i) / (double)C;
+    }
+    double gamma = (double)(C / k.threads + 40) * 0x1p-24, off = gamma * (1 + fabs(shift));
+    check_close("mean", mean, [&](int64_t r) { return m[r]; }, [&](int64_t) { return off; });
+    /* A mean that is off by e adds e^2 to the variance, and x - mean rounds by |x| eps. */
+    check_close("rstd", rstd, [&](int64_t r) { return s[r]; },
+                [&](int64_t r) { return s[r] * (gamma + s[r] * s[r] * off * off + s[r] * off); });
+    check_close("y", y,
+                [&](int64_t i) {
+                    return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? weight[i % C] : 1) +
+                           (has_weight ? bias[i % C] : 0);
+                },
+                [&](int64_t i) {
+                    double z = fabs(number(x[i]) - m[i / C]) * s[i / C], e = s[i / C] * off;
+                    return 2 * (e + z * (gamma + e)) + gamma;
+                });
+    check_close("dx", dx,
+                [&](int64_t i) {
+                    return (double)rstd[i / C] *
+                           (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
+                },
+                [&](int64_t i) {
+                    double e = rstd[i / C] * 0x1p-24 * (1 + fabs(shift));
+                    return 8 * rstd[i / C] * (gamma + e) * (1 + fabs(z_of(i)));
+                });
+}
+
 template <class T> static void test_type()
 {
     for (const row_case &k : row_cases) {
+        test_layer_norm<T>(k, 0, true);
+        test_layer_norm<T>(k, 100, false);
         test_softmax<T>(k, 1);
         test_softmax<T>(k, 30);
         test_loss<T, int64_t>(k, {0, false}, HL_DTYPE_I64);
