@@ -50,6 +50,7 @@ struct alignas(16) hl_word4 {
 #define HL_KERNEL(name, max_threads, ...)                                                          \
     extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
 #define HL_DEVICE __device__ __forceinline__
+#define HL_MEMBER __device__ __forceinline__ /* of a struct */
 #define HL_UNROLL _Pragma("unroll")
 /* Shared memory of a block: an array of a size known here, or of the size given at launch. */
 #define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]

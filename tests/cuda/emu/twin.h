@@ -170,6 +170,7 @@ struct registrar {
     static hl_emu::registrar hl_registrar_##name(#name, max_threads, name);                        \
     extern "C" void name(__VA_ARGS__)
 #define HL_DEVICE static inline __attribute__((unused))
+#define HL_MEMBER inline
 #define HL_UNROLL
 #define HL_SHARED(T, name, n)                                                                      \
     static const char hl_key_##name = 0;                                                           \
