@@ -26,13 +26,13 @@ HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID (i, n) state[i] = hl_load(value, i);                                           \
+        HL_FOR_GRID(i, n) state[i] = hl_read(value, i);                                            \
     }                                                                                              \
     HL_KERNEL(hl_cuda_accumulate_f32_##suffix, 256, float *state, const T *value, int64_t n,       \
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID (i, n) state[i] += hl_load(value, i);                                          \
+        HL_FOR_GRID(i, n) state[i] += hl_read(value, i);                                           \
     }
 HL_FLOAT_TYPES(UPDATES)
 
@@ -41,7 +41,8 @@ HL_KERNEL(hl_cuda_assign_any, 256, void *state, int32_t state_dtype, const void 
 {
     if (hl_is_blocked(control, is_apply)) return;
     bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_exact)
             hl_store_int(state, state_dtype, i, hl_load_int(value, value_dtype, i));
         else
@@ -53,7 +54,8 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
 {
     if (hl_is_blocked(control, is_apply)) return;
     bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_exact)
             hl_store_int(state, state_dtype, i,
                          (int64_t)((uint64_t)hl_load_int(state, state_dtype, i) +
@@ -64,7 +66,8 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
     }
 }
 
-/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n */
+/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n
+ */
 HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, double decay, int ramp,
           const hl_control *control, int is_apply)
 {
@@ -72,7 +75,7 @@ HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, doubl
     double step = (double)control->applied, ramped = (1 + step) / (10 + step);
     double d = ramp && ramped < decay ? ramped : decay;
     float keep = (float)d, take = (float)(1 - d);
-    HL_FOR_GRID (i, n) average[i] = keep * average[i] + take * value[i];
+    HL_FOR_GRID(i, n) average[i] = keep * average[i] + take * value[i];
 }
 
 /* A conversion, nothing guarded: batches, casts of weights. */
@@ -81,7 +84,8 @@ HL_KERNEL(hl_cuda_convert, 256, void *dst, int32_t dst_dtype, const void *src, i
 {
     bool is_exact = !hl_is_float(dst_dtype) && !hl_is_float(src_dtype);
     bool is_plain = src_dtype == HL_DTYPE_F32 && hl_is_float(dst_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_plain)
             hl_store_float(dst, dst_dtype, i, ((const float *)src)[i]);
         else if (is_exact)

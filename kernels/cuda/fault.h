@@ -23,6 +23,7 @@ HL_DEVICE int64_t hl_load_int(const void *p, int32_t dtype, int64_t i)
     case HL_DTYPE_I32: return ((const int32_t *)p)[i];
     case HL_DTYPE_I16: return ((const int16_t *)p)[i];
     case HL_DTYPE_I8: return ((const int8_t *)p)[i];
+    case HL_DTYPE_BOOL: return ((const uint8_t *)p)[i] != 0;
     default: return ((const uint8_t *)p)[i];
     }
 }

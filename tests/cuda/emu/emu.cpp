@@ -1,9 +1,10 @@
-/* The emulated block: fibers, barrier, warp collectives, watched shared memory (emu.h says what for).
+/* The emulated block: fibers, barrier, warp collectives, watched shared memory (emu.h says what
+ * for).
  *
  * A host thread has one block; its threads are fibers that never change host threads. A stack is
  * taken when a fiber first runs and given back when it ends, last in first out: a kernel that never
- * waits runs all its threads on one hot stack. Stack tops are staggered, or all would share one cache
- * set. Ready threads are one bit mask per warp; a warp runs until none of its lanes can.
+ * waits runs all its threads on one hot stack. Stack tops are staggered, or all would share one
+ * cache set. Ready threads are one bit mask per warp; a warp runs until none of its lanes can.
  *
  * Shared memory is watched at every access: reading what nothing wrote, and two threads at one
  * element with no barrier (or collective of their warp) between, one of them writing. So a race is
@@ -309,8 +310,8 @@ static void fail_block(const char *format, ...)
     va_end(ap);
 }
 
-/* "0-31,40 (33 threads)". The text lasts until the next call: a fiber that fails never comes back to
- * free anything. */
+/* "0-31,40 (33 threads)". The text lasts until the next call: a fiber that fails never comes back
+ * to free anything. */
 static const char *list_threads(const uint32_t *set)
 {
     static thread_local char text[192];
@@ -322,7 +323,8 @@ static const char *list_threads(const uint32_t *set)
         while (has(end + 1)) end++;
         total += end - t + 1;
         if (n_shown++ < 6) {
-            used += snprintf(text + used, sizeof text - (size_t)used, n_shown > 1 ? ",%d" : "%d", t);
+            used +=
+                snprintf(text + used, sizeof text - (size_t)used, n_shown > 1 ? ",%d" : "%d", t);
             if (end > t) used += snprintf(text + used, sizeof text - (size_t)used, "-%d", end);
         }
         t = end;
@@ -590,7 +592,8 @@ static void check_canaries()
     }
 }
 
-/* ---- asynchronous copies: performed at the wait, NaN until then, so a forgotten wait shows ---- */
+/* ---- asynchronous copies: performed at the wait, NaN until then, so a forgotten wait shows ----
+ */
 
 void async_copy(void *dst, const void *src, size_t bytes)
 {
@@ -630,8 +633,8 @@ static void run_thread()
     for (const async_op &a : now->pending)
         if (a.owner == t->id.thread) fail("exits with an asynchronous copy never waited for");
     if (now->n_waiting)
-        fail("exits while threads %s wait at the barrier of line %d",
-             list_threads(now->at_barrier), now->barrier_at.line);
+        fail("exits while threads %s wait at the barrier of line %d", list_threads(now->at_barrier),
+             now->barrier_at.line);
     for (int l = 0; l < WARP; l++) {
         const fiber *o = now->threads + w * WARP + l;
         if ((now->meeting[w] >> l & 1) && (o->mask & bit))
@@ -678,8 +681,8 @@ static void report_stuck()
                    now->n_waiting ? ": others wait at a barrier" : "");
         return;
     }
-    fail_block("deadlock: threads %s wait at the barrier of line %d",
-               list_threads(now->at_barrier), now->barrier_at.line);
+    fail_block("deadlock: threads %s wait at the barrier of line %d", list_threads(now->at_barrier),
+               now->barrier_at.line);
 }
 
 static void start_block()
