@@ -13,11 +13,11 @@ HL_KERNEL(hl_cuda_control_begin, 32, hl_control *control, const double *tables, 
 HL_KERNEL(hl_cuda_control_micro, 32, hl_control *control, const void *loss, int32_t loss_dtype,
           int64_t rows)
 {
-    hl_control_micro(control, hl_load_any(loss, loss_dtype, 0), rows);
+    hl_control_micro(control, hl_read_any(loss, loss_dtype, 0), rows);
 }
 HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int32_t sumsq_dtype)
 {
-    hl_control_apply(control, hl_load_any(sumsq, sumsq_dtype, 0));
+    hl_control_apply(control, hl_read_any(sumsq, sumsq_dtype, 0));
 }
 
 /* state <- value; state <- state + value */
@@ -44,9 +44,9 @@ HL_KERNEL(hl_cuda_assign_any, 256, void *state, int32_t state_dtype, const void 
     HL_FOR_GRID(i, n)
     {
         if (is_exact)
-            hl_store_int(state, state_dtype, i, hl_load_int(value, value_dtype, i));
+            hl_write_int(state, state_dtype, i, hl_read_int(value, value_dtype, i));
         else
-            hl_store_any(state, state_dtype, i, hl_load_any(value, value_dtype, i));
+            hl_write_any(state, state_dtype, i, hl_read_any(value, value_dtype, i));
     }
 }
 HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const void *value,
@@ -57,12 +57,12 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
     HL_FOR_GRID(i, n)
     {
         if (is_exact)
-            hl_store_int(state, state_dtype, i,
-                         (int64_t)((uint64_t)hl_load_int(state, state_dtype, i) +
-                                   (uint64_t)hl_load_int(value, value_dtype, i)));
+            hl_write_int(state, state_dtype, i,
+                         (int64_t)((uint64_t)hl_read_int(state, state_dtype, i) +
+                                   (uint64_t)hl_read_int(value, value_dtype, i)));
         else
-            hl_store_any(state, state_dtype, i,
-                         hl_load_any(state, state_dtype, i) + hl_load_any(value, value_dtype, i));
+            hl_write_any(state, state_dtype, i,
+                         hl_read_any(state, state_dtype, i) + hl_read_any(value, value_dtype, i));
     }
 }
 
@@ -87,10 +87,10 @@ HL_KERNEL(hl_cuda_convert, 256, void *dst, int32_t dst_dtype, const void *src, i
     HL_FOR_GRID(i, n)
     {
         if (is_plain)
-            hl_store_float(dst, dst_dtype, i, ((const float *)src)[i]);
+            hl_write_float(dst, dst_dtype, i, ((const float *)src)[i]);
         else if (is_exact)
-            hl_store_int(dst, dst_dtype, i, hl_load_int(src, src_dtype, i));
+            hl_write_int(dst, dst_dtype, i, hl_read_int(src, src_dtype, i));
         else
-            hl_store_any(dst, dst_dtype, i, hl_load_any(src, src_dtype, i));
+            hl_write_any(dst, dst_dtype, i, hl_read_any(src, src_dtype, i));
     }
 }

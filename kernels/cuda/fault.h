@@ -16,7 +16,7 @@ HL_DEVICE void hl_fault_set(hl_control *control, int32_t node, int64_t row, int6
 }
 
 /* Element i of an array of integers or bools. */
-HL_DEVICE int64_t hl_load_int(const void *p, int32_t dtype, int64_t i)
+HL_DEVICE int64_t hl_read_int(const void *p, int32_t dtype, int64_t i)
 {
     switch (dtype) {
     case HL_DTYPE_I64: return ((const int64_t *)p)[i];

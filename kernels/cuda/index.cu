@@ -25,7 +25,7 @@ struct index_array {
 
 HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 {
-    int64_t k = hl_load_int(index.p, index.dtype, i);
+    int64_t k = hl_read_int(index.p, index.dtype, i);
     if (k >= 0 && k < index.n) return k;
     hl_fault_set(index.control, index.node, i, k);
     return -1;
@@ -338,15 +338,15 @@ HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_P
     {
         int64_t k = take_index(array, i / I), from = k * I + i % I;
         if (k < 0)
-            hl_store_any(out, out_dtype, i, 0);
+            hl_write_any(out, out_dtype, i, 0);
         else if (is_narrow) /* pictures and tables, without double arithmetic */
-            hl_store_float(out, out_dtype, i,
+            hl_write_float(out, out_dtype, i,
                            src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
                                                     : ((const float *)src)[from]);
         else if (is_exact)
-            hl_store_int(out, out_dtype, i, hl_load_int(src, src_dtype, from));
+            hl_write_int(out, out_dtype, i, hl_read_int(src, src_dtype, from));
         else
-            hl_store_any(out, out_dtype, i, hl_load_any(src, src_dtype, from));
+            hl_write_any(out, out_dtype, i, hl_read_any(src, src_dtype, from));
     }
 }
 

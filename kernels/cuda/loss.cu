@@ -15,7 +15,7 @@ HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int6
                               int64_t ignored, const hl_team &team, hl_control *control,
                               int32_t node)
 {
-    int64_t t = hl_load_int(target, dtype, n);
+    int64_t t = hl_read_int(target, dtype, n);
     if (t == ignored) return -1;
     if (t >= 0 && t < C) return t;
     if (team.rank == 0) hl_fault_set(control, node, n, t);

@@ -16,24 +16,24 @@
 template <class V> struct memory_of {
     static HL_MEMBER V load(const void *p, int32_t dtype, int64_t i)
     {
-        return dtype == HL_DTYPE_F32 ? (V)((const float *)p)[i] : (V)hl_load_any(p, dtype, i);
+        return dtype == HL_DTYPE_F32 ? (V)((const float *)p)[i] : (V)hl_read_any(p, dtype, i);
     }
     static HL_MEMBER void store(void *p, int32_t dtype, int64_t i, V value)
     {
         if (dtype == HL_DTYPE_F32)
             ((float *)p)[i] = (float)value;
         else
-            hl_store_any(p, dtype, i, (double)value);
+            hl_write_any(p, dtype, i, (double)value);
     }
 };
 template <> struct memory_of<int64_t> {
     static HL_MEMBER int64_t load(const void *p, int32_t dtype, int64_t i)
     {
-        return hl_load_int(p, dtype, i);
+        return hl_read_int(p, dtype, i);
     }
     static HL_MEMBER void store(void *p, int32_t dtype, int64_t i, int64_t value)
     {
-        hl_store_int(p, dtype, i, value);
+        hl_write_int(p, dtype, i, value);
     }
 };
 

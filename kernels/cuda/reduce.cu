@@ -103,7 +103,7 @@ HL_DEVICE void fold_rows(const T *x, void *out, int32_t out_dtype, int64_t O, in
         for (int64_t k = begin + team.rank; k < end; k += team.size)
             value = F::join(value, F::take(hl_read(x, o * N + k)));
         value = hl_team_fold(team, value, [](float a, float b) { return F::join(a, b); });
-        if (team.rank == 0) hl_store_float(out, out_dtype, v, value);
+        if (team.rank == 0) hl_write_float(out, out_dtype, v, value);
     }
 }
 
@@ -129,7 +129,7 @@ HL_DEVICE void fold_cols(const T *x, void *out, int32_t out_dtype, int64_t O, in
         hl_barrier();
         if (warp > 0 || i >= I) continue;
         for (int w = 1; w < COLUMN_WARPS; w++) value = F::join(value, (float)room[w * 32 + lane]);
-        hl_store_float(out, out_dtype, v * I + i, value);
+        hl_write_float(out, out_dtype, v * I + i, value);
     }
 }
 
@@ -142,9 +142,9 @@ HL_DEVICE void fold_ints(const void *x, int32_t dtype, void *out, int32_t out_dt
     for (int64_t g = team.first; g < O * I; g += team.step) {
         int64_t base = g / I * N * I + g % I, value = first;
         for (int64_t k = team.rank; k < N; k += team.size)
-            value = F::join(value, hl_load_int(x, dtype, base + k * I));
+            value = F::join(value, hl_read_int(x, dtype, base + k * I));
         value = hl_team_fold(team, value, [](int64_t a, int64_t b) { return F::join(a, b); });
-        if (team.rank == 0) hl_store_int(out, out_dtype, g, value);
+        if (team.rank == 0) hl_write_int(out, out_dtype, g, value);
     }
 }
 
@@ -222,7 +222,7 @@ HL_FLOAT_TYPES(ARG_KERNEL)
 HL_KERNEL(hl_cuda_arg_int, 1024, const void *x, int32_t dtype, int64_t *out, int64_t O, int64_t N,
           int64_t I, int sign, int by_block)
 {
-    find_extreme<int64_t>([=](int64_t i) { return hl_load_int(x, dtype, i); }, out, O, N, I, sign,
+    find_extreme<int64_t>([=](int64_t i) { return hl_read_int(x, dtype, i); }, out, O, N, I, sign,
                           by_block);
 }
 
@@ -272,9 +272,9 @@ HL_KERNEL(hl_cuda_cumsum_int, 1024, const void *x, int32_t dtype, void *out, int
           int64_t O, int64_t N, int64_t I, int is_reverse)
 {
     scan_groups(
-        O, N, I, is_reverse != 0, (int64_t)0, [=](int64_t i) { return hl_load_int(x, dtype, i); },
+        O, N, I, is_reverse != 0, (int64_t)0, [=](int64_t i) { return hl_read_int(x, dtype, i); },
         [](int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); },
-        [=](int64_t i, int64_t, int64_t with) { hl_store_int(out, out_dtype, i, with); });
+        [=](int64_t i, int64_t, int64_t with) { hl_write_int(out, out_dtype, i, with); });
 }
 
 /* dx = dprod * the product of all before * that of all after: no division, so zeros are no case. */
