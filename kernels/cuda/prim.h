@@ -1,9 +1,9 @@
 /* The only primitives that a CUDA kernel uses, generated kernels too.
  *
- * Each has two meanings: nvcc (or NVRTC) makes device code of it, and with HL_EMULATE a C++
- * compiler makes a function of the kernel that runs on the CPU, every thread a fiber
- * (tests/cuda/emu/twin.h; tests alone, never shipped). What is not here a kernel may not use,
- * except C's operators, <math.h>'s float functions and csrc's inline functions made for both.
+ * Each has two meanings: nvcc (or NVRTC) makes device code of it, and where HL_EMULATE names a
+ * header with its twins a C++ compiler makes a function of the kernel that runs on the CPU, every
+ * thread a fiber (tests/cuda/emu/twin.h; tests alone, never shipped). What is not here a kernel may
+ * not use, except C's operators, <math.h>'s functions and csrc's inline functions made for both.
  *
  * Rules that the emulation holds: blocks are one-dimensional rows of threads; shared arrays have
  * one dimension and elements that are read and written whole; a mask names lanes that all arrive;
@@ -43,7 +43,7 @@ struct alignas(16) hl_word4 {
 #define HL_WARP_ALL 0xFFFFFFFFu
 
 #ifdef HL_EMULATE
-#include "tests/cuda/emu/twin.h"
+#include HL_EMULATE
 #else
 
 /* A kernel: one name in the fatbin, at most max_threads threads a block. */

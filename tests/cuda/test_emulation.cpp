@@ -150,6 +150,14 @@ static void test_where()
 
 /* ---- wrong kernels ---- */
 
+/* Not in wrong.cu: a device has another stack. */
+HL_KERNEL(wrong_stack, 64, float *out, const float *in)
+{
+    volatile float much[1 << 16];
+    for (int i = 0; i < 1 << 16; i++) much[i] = in[hl_thread()];
+    out[hl_thread()] = much[hl_thread()];
+}
+
 struct wrong_kernel {
     const char *name, *complaint; /* a part of it */
     unsigned threads;
@@ -183,6 +191,7 @@ static const wrong_kernel wrong_kernels[] = {
     {"wrong_async_never_waited", "never waited for", 64, false},
     {"wrong_async_misaligned", "is misaligned", 64, false},
     {"wrong_null", "thread 9: touches address", 64, true},
+    {"wrong_stack", "overflows its stack", 64, true},
     {"wrong_divide", "divides an integer by zero", 64, true},
 };
 

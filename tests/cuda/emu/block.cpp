@@ -141,11 +141,11 @@ static void *take_stack()
         now->free_stacks.pop_back();
         return stack;
     }
-    char *p = (char *)mmap(nullptr, STACK_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE,
+    char *p = (char *)mmap(nullptr, STACK_BYTES + STACK_GUARD, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return nullptr;
-    mprotect(p, PAGE_BYTES, PROT_NONE); /* an overrun faults instead of corrupting */
-    return p + PAGE_BYTES;
+    mprotect(p, STACK_GUARD, PROT_NONE); /* an overrun faults instead of corrupting */
+    return p + STACK_GUARD;
 }
 
 /* ---- errors: the one of the block that comes first in the launch's order is kept ---- */
@@ -685,7 +685,7 @@ static void handle_fault(int number, siginfo_t *info, void *)
     }
     char *stack = (char *)now->running->stack, *at = (char *)info->si_addr;
     if (number == SIGFPE) fail_by_signal("divides an integer by zero");
-    if (at >= stack - PAGE_BYTES && at < stack) fail_by_signal("overflows its stack");
+    if (at >= stack - STACK_GUARD && at < stack) fail_by_signal("overflows its stack");
     if (number == SIGSEGV || number == SIGBUS) fail_by_signal("touches address %p", (void *)at);
     fail_by_signal("raises signal %d", number);
 }
@@ -729,7 +729,7 @@ void stop_worker()
     sigaltstack(&none, nullptr);
 #endif
     for (void *stack : now->free_stacks)
-        munmap((char *)stack - PAGE_BYTES, STACK_BYTES + PAGE_BYTES);
+        munmap((char *)stack - STACK_GUARD, STACK_BYTES + STACK_GUARD);
     free(now->signal_stack);
     free(now->arena);
     delete now;

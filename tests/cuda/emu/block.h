@@ -35,7 +35,7 @@ enum {
     MAX_THREADS = 1024,
     MAX_WARPS = MAX_THREADS / WARP,
     STACK_BYTES = 128 << 10,
-    PAGE_BYTES = 4096,
+    STACK_GUARD = 1 << 20, /* below a stack: wider than any frame that may jump over it */
     CANARY_BYTES = 64,
     DYNAMIC_MAX = 227 << 10, /* sm_90; the launcher's business below */
     STATIC_MAX = 48 << 10,
