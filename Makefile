@@ -88,6 +88,7 @@ test: build test-c
 test-c: build
 	$(MAKE) -C tests/c run
 	$(MAKE) -C tests/cuda -f host.mk run-host
+	$(MAKE) -C tests/cuda -j2 run
 
 cuda: $(STAMP)-cuda
 
@@ -116,7 +117,7 @@ bench: build $(STAMP)-torch $(STAMP)-blas
 # .ci/check_wheel.py the rest: tags, exports, size.
 wheel: $(STAMP)-wheel
 	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel dist
-	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
+	HL_CUDA=0 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
 		-w build/wheel/repaired build/wheel/*.whl
 	$(BIN)/abi3audit --strict build/wheel/repaired/*.whl
@@ -148,6 +149,7 @@ sanitize: sanitize-c sanitize-python
 sanitize-c: build
 	HL_SANITIZE=address,undefined $(MAKE) -C tests/c run
 	HL_SANITIZE=address,undefined $(MAKE) -C tests/cuda -f host.mk run-host
+	$(MAKE) -C tests/cuda -j2 asan
 	HL_SANITIZE=thread $(MAKE) -C tests/c run
 
 sanitize-python: $(STAMP)-install
