@@ -279,9 +279,15 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_w
         *out_why = is_low ? "product, summed in float32" : "product without a 16-bit kernel";
         return operand;
     }
+    if (node->op == HL_OP_MATMUL_PACK) {
+        hl_dtype packed = hl_graph_dtype(graph, node->out);
+        bool rounds = packed != hl_graph_dtype(graph, node->in[0]);
+        *out_why = rounds ? "rounded while it is packed" : "follows its operand";
+        return packed;
+    }
     if (node->op == HL_OP_CAST)
         *out_why = "cast";
-    else if (node->op == HL_OP_MATMUL_PACK || op->flags & HL_OP_FOLLOWS)
+    else if (op->flags & HL_OP_FOLLOWS)
         *out_why = "follows its operands";
     else if (node->op == HL_OP_POINTWISE_FUSED)
         *out_why = "pointwise program: registers are float32";

@@ -176,7 +176,7 @@ static void run_cast(const pw_step *step, void *const *at, int64_t n, const pw_r
     } else if (dtype == HL_DTYPE_BF16) {
         for (int64_t i = 0; i < n; i++) dst[i] = hl_bf16_to_f32(hl_f32_to_bf16(a[i]));
     } else if (dtype == HL_DTYPE_F16) {
-        for (int64_t i = 0; i < n; i++) dst[i] = hl_f16_to_f32(hl_f32_to_f16(a[i]));
+        for (int64_t i = 0; i < n; i++) dst[i] = hl_from_f16(hl_to_f16(a[i]));
     } else {
         run_unary(pw_truncate, dst, a, n);
     }

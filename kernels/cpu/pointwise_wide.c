@@ -196,12 +196,7 @@ static void load_f32(float *to, hl_dtype dtype, const void *src, int64_t n)
         LOAD_CASES
     case HL_DTYPE_F64: CONVERT_FROM(double, (T)from[i])
     case HL_DTYPE_BF16: CONVERT_FROM(uint16_t, hl_bf16_to_f32(from[i]))
-    case HL_DTYPE_F16:
-#if HL_ISA_AVX2 || HL_ISA_AVX512
-        CONVERT_FROM(uint16_t, _cvtsh_ss(from[i]))
-#else
-        CONVERT_FROM(uint16_t, hl_f16_to_f32(from[i]))
-#endif
+    case HL_DTYPE_F16: CONVERT_FROM(uint16_t, hl_from_f16(from[i]))
     default:
         if (to != src) memcpy(to, src, (size_t)n * sizeof *to);
     }
@@ -263,7 +258,7 @@ void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void
     case HL_DTYPE_F32: CONVERT_TO(float, from[i])                                                  \
     case HL_DTYPE_F64: CONVERT_TO(double, from[i])                                                 \
     case HL_DTYPE_BF16: CONVERT_TO(uint16_t, hl_f32_to_bf16((float)from[i]))                       \
-    case HL_DTYPE_F16: CONVERT_TO(uint16_t, hl_f32_to_f16((float)from[i]))
+    case HL_DTYPE_F16: CONVERT_TO(uint16_t, hl_to_f16((float)from[i]))
 
 static void store_f32(hl_dtype dtype, void *dst, const float *from, int64_t n)
 {

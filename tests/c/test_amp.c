@@ -123,6 +123,33 @@ static void test_one_cast(void)
     hl_graph_destroy(graph);
 }
 
+/* What a caller reads is not rounded, though a product reads it too; what only a product reads is,
+ * where activations stay in 16 bits. */
+static void test_kept_is_wide(void)
+{
+    for (int kept = 0; kept < 2; kept++) {
+        hl_graph *graph;
+        hl_id x, w, a, b;
+        hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", square, &x));
+        CHECK_OK(hl_graph_input(graph, "w", square, &w));
+        CHECK_OK(hl_build_matmul(graph, x, w, false, false, &a));
+        CHECK_OK(hl_build_matmul(graph, a, w, false, false, &b));
+        if (kept) CHECK_OK(hl_graph_output(graph, a));
+        CHECK_OK(hl_graph_output(graph, b));
+        CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+        CHECK_OK(hl_graph_verify(graph));
+        const hl_node *first = NULL;
+        for (int64_t i = 0; i < graph->n_nodes && !first; i++)
+            if (graph->nodes[i].op == HL_OP_MATMUL) first = &graph->nodes[i];
+        CHECK(first != NULL);
+        if (first)
+            CHECK_INT(hl_graph_dtype(graph, first->out), kept ? HL_DTYPE_F32 : HL_DTYPE_BF16);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 enum { MOST_FLAT = 4096 };
@@ -262,6 +289,7 @@ int main(void)
     test_pass();
     test_off();
     test_one_cast();
+    test_kept_is_wide();
     test_training();
     test_scale_is_exact();
     test_overflow();

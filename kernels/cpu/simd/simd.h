@@ -24,6 +24,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
+
 #ifndef HL_ISA
 #error "compile with -DHL_ISA=portable, avx2 or avx512"
 #endif
@@ -622,6 +624,27 @@ HL_SIMD void hl_v_store_bf16_n(uint16_t *p, hl_v a, int64_t n)
     uint16_t lanes[HL_VL];
     hl_v_store_bf16(lanes, a);
     memcpy(p, lanes, (size_t)n * 2);
+}
+
+/* ---- float16 in memory ---- */
+
+/* As hl_f16_to_f32 and hl_f32_to_f16, bit for bit: the instruction rounds to nearest even by its
+ * operand, keeps subnormals whatever the modes are, and quiets a NaN. */
+HL_SIMD float hl_from_f16(uint16_t bits)
+{
+#if HL_ISA_AVX2 || HL_ISA_AVX512
+    return _cvtsh_ss(bits);
+#else
+    return hl_f16_to_f32(bits);
+#endif
+}
+HL_SIMD uint16_t hl_to_f16(float value)
+{
+#if HL_ISA_AVX2 || HL_ISA_AVX512
+    return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+#else
+    return hl_f32_to_f16(value);
+#endif
 }
 
 #endif
