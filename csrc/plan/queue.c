@@ -46,8 +46,8 @@ static hl_status make_staging(hl_queue *queue)
     queue->slot_bytes = plan->slot_bytes / plan->n_slots;
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(void *), (void **)&queue->fields));
     if (!plan->slot_bytes) return HL_OK;
-    HL_TRY(queue->device->ops->host_alloc(queue->device, (size_t)plan->slot_bytes,
-                                             &queue->staging));
+    HL_TRY(
+        queue->device->ops->host_alloc(queue->device, (size_t)plan->slot_bytes, &queue->staging));
     memset(queue->staging, 0, (size_t)plan->slot_bytes);
     for (size_t f = 0; f < n_fields; f++)
         queue->fields[f] = (char *)queue->staging + ((char *)plan->fields[f] - (char *)plan->slots);
@@ -71,8 +71,8 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     HL_GOTO(make_staging(queue));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->copied));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->freed));
-    HL_GOTO(ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control),
-                               (void **)&queue->mirrors));
+    HL_GOTO(
+        ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control), (void **)&queue->mirrors));
     for (int i = 0; i < N_MIRRORS; i++) HL_GOTO(ops->event_create(queue->device, &queue->told[i]));
     HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * HL_SEGMENT_COUNT * sizeof(hl_capture *),
                           (void **)&queue->capture));
