@@ -197,10 +197,22 @@ static hl_status async_event_wait(hl_device *device, hl_event *event, hl_stream 
 {
     ASYNC_CALL();
     CHECK(!async_of(device)->in_capture);
-    if (stream)
-        return async_add(stream,
-                         &(async_op){.kind = ASYNC_WAIT, .event = event, .turn = event->n_queued});
+    async_op op = {.kind = ASYNC_WAIT, .event = event, .turn = event->n_queued};
+    return async_add(stream, &op);
+}
+static hl_status async_event_synchronize(hl_device *device, hl_event *event)
+{
+    ASYNC_CALL();
+    CHECK(!async_of(device)->in_capture);
     async_reach(event, event->n_queued);
+    return HL_OK;
+}
+static hl_status async_event_query(hl_device *device, hl_event *event, bool *out_done)
+{
+    (void)device;
+    *out_done = false;
+    ASYNC_CALL();
+    *out_done = event->n_done == event->n_queued;
     return HL_OK;
 }
 
