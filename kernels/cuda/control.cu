@@ -1,0 +1,92 @@
+/* Control block and guarded updates. The transitions are ir/control.h's own functions, run by one
+ * thread; an update leaves its state's bits alone when its segment's guard is down.
+ *
+ * Launch: transitions one block of one thread; updates any grid, any threads. is_apply says which
+ * segment's guard holds. */
+#include "kernels/cuda/any.h"
+
+HL_KERNEL(hl_cuda_control_begin, 32, hl_control *control, const double *tables, int64_t n_scalars,
+          int64_t n_steps, int is_f64)
+{
+    hl_control_begin(control, tables, n_scalars, n_steps, is_f64 != 0);
+}
+HL_KERNEL(hl_cuda_control_micro, 32, hl_control *control, const void *loss, int32_t loss_dtype,
+          int64_t rows)
+{
+    hl_control_micro(control, hl_load_any(loss, loss_dtype, 0), rows);
+}
+HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int32_t sumsq_dtype)
+{
+    hl_control_apply(control, hl_load_any(sumsq, sumsq_dtype, 0));
+}
+
+/* state <- value; state <- state + value */
+#define UPDATES(T, suffix)                                                                         \
+    HL_KERNEL(hl_cuda_assign_f32_##suffix, 256, float *state, const T *value, int64_t n,           \
+              const hl_control *control, int is_apply)                                             \
+    {                                                                                              \
+        if (hl_is_blocked(control, is_apply)) return;                                              \
+        HL_FOR_GRID (i, n) state[i] = hl_load(value, i);                                           \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_accumulate_f32_##suffix, 256, float *state, const T *value, int64_t n,       \
+              const hl_control *control, int is_apply)                                             \
+    {                                                                                              \
+        if (hl_is_blocked(control, is_apply)) return;                                              \
+        HL_FOR_GRID (i, n) state[i] += hl_load(value, i);                                          \
+    }
+HL_FLOAT_TYPES(UPDATES)
+
+HL_KERNEL(hl_cuda_assign_any, 256, void *state, int32_t state_dtype, const void *value,
+          int32_t value_dtype, int64_t n, const hl_control *control, int is_apply)
+{
+    if (hl_is_blocked(control, is_apply)) return;
+    bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
+    HL_FOR_GRID (i, n) {
+        if (is_exact)
+            hl_store_int(state, state_dtype, i, hl_load_int(value, value_dtype, i));
+        else
+            hl_store_any(state, state_dtype, i, hl_load_any(value, value_dtype, i));
+    }
+}
+HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const void *value,
+          int32_t value_dtype, int64_t n, const hl_control *control, int is_apply)
+{
+    if (hl_is_blocked(control, is_apply)) return;
+    bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
+    HL_FOR_GRID (i, n) {
+        if (is_exact)
+            hl_store_int(state, state_dtype, i,
+                         (int64_t)((uint64_t)hl_load_int(state, state_dtype, i) +
+                                   (uint64_t)hl_load_int(value, value_dtype, i)));
+        else
+            hl_store_any(state, state_dtype, i,
+                         hl_load_any(state, state_dtype, i) + hl_load_any(value, value_dtype, i));
+    }
+}
+
+/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n */
+HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, double decay, int ramp,
+          const hl_control *control, int is_apply)
+{
+    if (hl_is_blocked(control, is_apply)) return;
+    double step = (double)control->applied, ramped = (1 + step) / (10 + step);
+    double d = ramp && ramped < decay ? ramped : decay;
+    float keep = (float)d, take = (float)(1 - d);
+    HL_FOR_GRID (i, n) average[i] = keep * average[i] + take * value[i];
+}
+
+/* A conversion, nothing guarded: batches, casts of weights. */
+HL_KERNEL(hl_cuda_convert, 256, void *dst, int32_t dst_dtype, const void *src, int32_t src_dtype,
+          int64_t n)
+{
+    bool is_exact = !hl_is_float(dst_dtype) && !hl_is_float(src_dtype);
+    bool is_plain = src_dtype == HL_DTYPE_F32 && hl_is_float(dst_dtype);
+    HL_FOR_GRID (i, n) {
+        if (is_plain)
+            hl_store_float(dst, dst_dtype, i, ((const float *)src)[i]);
+        else if (is_exact)
+            hl_store_int(dst, dst_dtype, i, hl_load_int(src, src_dtype, i));
+        else
+            hl_store_any(dst, dst_dtype, i, hl_load_any(src, src_dtype, i));
+    }
+}

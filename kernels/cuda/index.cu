@@ -1,0 +1,366 @@
+/* Indexed access. An index outside [0, n) sets the error word (row: its place in the index array); it
+ * reads as 0 and writes nothing. Negative indices are outside.
+ *
+ * Reading is one launch. Writing where the last of equal indices wins is two: every index claims its
+ * target by an atomic maximum of positions, which has one result in any order, then every target
+ * takes its winner. Adding "in index order" is a stable radix sort of (target, position), eight bits
+ * a pass, after which each run of equal targets is added by one team, in order: the same bits every
+ * run, and the time does not depend on the number of targets. The atomic sum is there for those who
+ * do not ask for the same bits.
+ *
+ * Rejected: every target looking through all indices (targets x indices), a linked list per target
+ * (its order is the order of threads).
+ *
+ * Launch: any grid, any threads, but sorting: 256 threads, and scanning: one block of 1024. Arrays of
+ * 2^31 indices or targets and more are refused by query. `winner` is -1 before a claim. */
+#include "kernels/cuda/any.h"
+#include "kernels/cuda/layout.h"
+
+struct index_array {
+    const void *p;
+    int32_t dtype, node;
+    hl_control *control;
+    int64_t n; /* an index is below it */
+};
+
+HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
+{
+    int64_t k = hl_load_int(index.p, index.dtype, i);
+    if (k >= 0 && k < index.n) return k;
+    hl_fault_set(index.control, index.node, i, k);
+    return -1;
+}
+
+#define INDEX_PARAMS                                                                               \
+    const void *index, int32_t index_dtype, int64_t n_axis, hl_control *control, int32_t node
+#define INDEX_ARRAY                                                                                \
+    index_array                                                                                    \
+    {                                                                                              \
+        index, index_dtype, node, control, n_axis                                                  \
+    }
+
+/* ---- reading ---- */
+
+/* out[i] = x[.. index[i] ..]; `at` has the index's dims and x's strides, 0 along the axis. */
+template <class W>
+HL_DEVICE void gather(const W *x, const index_array &index, W *out, const hl_cuda_layout &at,
+                      int64_t axis_stride)
+{
+    HL_FOR_GRID (i, at.n) {
+        int64_t k = take_index(index, i);
+        out[i] = k < 0 ? (W)0 : x[k * axis_stride + hl_layout_offset(at, i)];
+    }
+}
+
+/* x (O,n_axis,I) by index (n) -> out (O,n,I) */
+template <class W>
+HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t O, int64_t I,
+                           int64_t n)
+{
+    HL_FOR_GRID (i, O * n * I) {
+        int64_t row = i / I, k = take_index(index, row % n);
+        if (k < 0)
+            out[i] = W();
+        else
+            out[i] = x[(row / n * index.n + k) * I + i % I];
+    }
+}
+
+/* ---- the last of equal indices wins ---- */
+
+HL_KERNEL(hl_cuda_index_claim, 256, INDEX_PARAMS, int32_t *winner, int64_t n)
+{
+    index_array array = INDEX_ARRAY;
+    HL_FOR_GRID (i, n) {
+        int64_t k = take_index(array, i);
+        if (k >= 0) hl_atomic_max(winner + k, (int32_t)i);
+    }
+}
+/* Targets are elements of x: at has the index's dims and x's strides, 0 along the axis. */
+HL_KERNEL(hl_cuda_scatter_claim, 256, INDEX_PARAMS, int32_t *winner, hl_cuda_layout at,
+          int64_t axis_stride)
+{
+    index_array array = INDEX_ARRAY;
+    HL_FOR_GRID (i, at.n) {
+        int64_t k = take_index(array, i);
+        if (k >= 0) hl_atomic_max(winner + k * axis_stride + hl_layout_offset(at, i), (int32_t)i);
+    }
+}
+
+/* x, out (O,A,I), src (O,n,I) */
+template <class W>
+HL_DEVICE void copy_rows(const W *x, const W *src, const int32_t *winner, W *out, int64_t O,
+                         int64_t A, int64_t I, int64_t n)
+{
+    HL_FOR_GRID (i, O * A * I) {
+        int64_t row = i / I, w = winner[row % A];
+        out[i] = w < 0 ? x[i] : src[(row / A * n + w) * I + i % I];
+    }
+}
+/* from has the index's dims and src's strides. */
+template <class W>
+HL_DEVICE void scatter(const W *x, const W *src, const int32_t *winner, W *out, int64_t n,
+                       const hl_cuda_layout &from)
+{
+    HL_FOR_GRID (i, n) {
+        int64_t w = winner[i];
+        out[i] = w < 0 ? x[i] : src[hl_layout_offset(from, w)];
+    }
+}
+
+/* ---- sorting: keys (targets; n_targets stands for none) with what each brings ---- */
+
+HL_KERNEL(hl_cuda_index_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *values, int64_t n)
+{
+    index_array array = INDEX_ARRAY;
+    HL_FOR_GRID (i, n) {
+        int64_t k = take_index(array, i);
+        keys[i] = (uint32_t)(k < 0 ? n_axis : k);
+        values[i] = (int32_t)i;
+    }
+}
+/* Targets are the n_targets elements of x, values the places of elements of src. */
+HL_KERNEL(hl_cuda_scatter_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *values,
+          hl_cuda_layout at, int64_t axis_stride, hl_cuda_layout from, int64_t n_targets)
+{
+    index_array array = INDEX_ARRAY;
+    HL_FOR_GRID (i, at.n) {
+        int64_t k = take_index(array, i);
+        keys[i] = (uint32_t)(k < 0 ? n_targets : k * axis_stride + hl_layout_offset(at, i));
+        values[i] = (int32_t)hl_layout_offset(from, i);
+    }
+}
+
+enum { SORT_THREADS = 256, SORT_DIGITS = 256, SORT_TILE = 1024, SORT_WARPS = SORT_THREADS / 32 };
+
+HL_DEVICE uint32_t take_digit(uint32_t key, int shift)
+{
+    return key >> shift & (SORT_DIGITS - 1);
+}
+
+/* counts (256, tiles): how often each digit stands in each tile of 1024 keys. */
+HL_KERNEL(hl_cuda_sort_count, SORT_THREADS, const uint32_t *keys, int64_t n, int shift,
+          uint32_t *counts)
+{
+    HL_SHARED(uint32_t, count, SORT_DIGITS);
+    int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
+        count[hl_thread()] = 0;
+        hl_barrier();
+        for (int64_t i = tile * SORT_TILE + hl_thread(); i < n && i < (tile + 1) * SORT_TILE;
+             i += SORT_THREADS)
+            hl_atomic_add(&count[take_digit(keys[i], shift)], 1u);
+        hl_barrier();
+        counts[hl_thread() * n_tiles + tile] = count[hl_thread()];
+        hl_barrier();
+    }
+}
+
+/* counts[i] <- the sum of all before it. One block of 1024 threads. */
+HL_KERNEL(hl_cuda_sort_scan, 1024, uint32_t *counts, int64_t n)
+{
+    HL_SHARED(uint32_t, total, 32);
+    int lane = hl_thread() % 32, warp = hl_thread() / 32;
+    uint32_t carry = 0;
+    for (int64_t begin = 0; begin < n; begin += hl_threads()) {
+        int64_t i = begin + hl_thread();
+        uint32_t own = i < n ? counts[i] : 0, sum = own;
+        for (int delta = 1; delta < 32; delta *= 2) {
+            uint32_t before = hl_shuffle_up(HL_WARP_ALL, sum, delta);
+            if (lane >= delta) sum += before;
+        }
+        hl_barrier();
+        if (lane == 31) total[warp] = sum;
+        hl_barrier();
+        uint32_t before = carry;
+        for (int w = 0; w < hl_threads() / 32; w++) {
+            if (w < warp) before += total[w];
+            carry += total[w];
+        }
+        if (i < n) counts[i] = before + sum - own;
+    }
+}
+
+/* Lanes with the same digit as this one, of those that have one. */
+HL_DEVICE uint32_t find_peers(uint32_t digit, bool is_active)
+{
+    uint32_t peers = hl_ballot(HL_WARP_ALL, is_active);
+    for (int bit = 0; bit < 8; bit++) {
+        bool is_set = digit >> bit & 1;
+        uint32_t votes = hl_ballot(HL_WARP_ALL, is_set);
+        peers &= is_set ? votes : ~votes;
+    }
+    return peers;
+}
+
+/* Moves a tile's pairs to where the scanned counts say, equal digits in their order: 256 at a time,
+ * each thread's place is that of its digit, of the warps before, of the lanes before. */
+HL_KERNEL(hl_cuda_sort_move, SORT_THREADS, const uint32_t *keys, const int32_t *values,
+          uint32_t *out_keys, int32_t *out_values, int64_t n, int shift, const uint32_t *counts)
+{
+    HL_SHARED(uint32_t, next, SORT_DIGITS);
+    HL_SHARED(uint32_t, place, SORT_WARPS * SORT_DIGITS);
+    int t = hl_thread(), lane = t % 32, warp = t / 32;
+    int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
+        next[t] = counts[t * n_tiles + tile];
+        for (int64_t begin = tile * SORT_TILE; begin < (tile + 1) * SORT_TILE; begin += SORT_THREADS) {
+            int64_t i = begin + t;
+            uint32_t key = i < n ? keys[i] : 0, digit = take_digit(key, shift);
+            for (int w = 0; w < SORT_WARPS; w++) place[w * SORT_DIGITS + t] = 0;
+            hl_barrier();
+            uint32_t peers = find_peers(digit, i < n);
+            int rank = hl_count_bits(peers & ((1u << lane) - 1));
+            if (i < n && rank == 0)
+                place[warp * SORT_DIGITS + digit] = (uint32_t)hl_count_bits(peers);
+            hl_barrier();
+            uint32_t at = next[t];
+            for (int w = 0; w < SORT_WARPS; w++) {
+                uint32_t count = place[w * SORT_DIGITS + t];
+                place[w * SORT_DIGITS + t] = at;
+                at += count;
+            }
+            next[t] = at;
+            hl_barrier();
+            if (i < n) {
+                uint32_t to = place[warp * SORT_DIGITS + digit] + (uint32_t)rank;
+                out_keys[to] = key;
+                out_values[to] = values[i];
+            }
+            hl_barrier();
+        }
+    }
+}
+
+/* ---- adding ---- */
+
+template <class A, class T> struct adder {
+    A sum;
+    HL_MEMBER void start(T x)
+    {
+        sum = (A)x;
+    }
+    HL_MEMBER void add(T x)
+    {
+        sum += (A)x;
+    }
+    HL_MEMBER void store(T *to) const
+    {
+        *to = (T)sum;
+    }
+};
+template <class T> struct float_adder {
+    float sum;
+    HL_MEMBER void start(T x)
+    {
+        sum = hl_to_float(x);
+    }
+    HL_MEMBER void add(T x)
+    {
+        sum += hl_to_float(x);
+    }
+    HL_MEMBER void store(T *to) const
+    {
+        hl_put(to, sum);
+    }
+};
+
+/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. `width` threads
+ * (32, or 1 for short rows) have a run: those at its first pair. */
+template <class Adder, class T>
+HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *src, T *out, int64_t n,
+                        int64_t O, int64_t A, int64_t I, int64_t n_rows, int width)
+{
+    int64_t step = HL_GRID_STEP / width, lane = HL_GRID_FIRST % width;
+    for (int64_t p = HL_GRID_FIRST / width; p < n; p += step) {
+        uint32_t key = keys[p];
+        if (key >= A || (p > 0 && keys[p - 1] == key)) continue;
+        for (int64_t c = lane; c < O * I; c += width) {
+            int64_t o = c / I, i = c % I;
+            T *to = out + (o * A + key) * I + i;
+            Adder sum;
+            sum.start(*to);
+            for (int64_t q = p; q < n && keys[q] == key; q++)
+                sum.add(src[(o * n_rows + values[q]) * I + i]);
+            sum.store(to);
+        }
+    }
+}
+
+#define ADD_KERNEL(Adder, T, suffix)                                                               \
+    HL_KERNEL(hl_cuda_add_runs_##suffix, 256, const uint32_t *keys, const int32_t *values,         \
+              const T *src, T *out, int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows,    \
+              int width)                                                                           \
+    {                                                                                              \
+        add_runs<Adder>(keys, values, src, out, n, O, A, I, n_rows, width);                        \
+    }
+#define ADD_FLOAT(T, suffix) ADD_KERNEL(float_adder<T>, T, suffix)
+#define ADD_INT(T, suffix) ADD_KERNEL(adder_of<T>, T, suffix)
+template <class T> using adder_of = adder<uint64_t, T>;
+HL_FLOAT_TYPES(ADD_FLOAT)
+ADD_INT(int64_t, i64)
+ADD_INT(int32_t, i32)
+ADD_INT(int16_t, i16)
+ADD_INT(int8_t, i8)
+ADD_INT(uint8_t, u8)
+
+/* out (O,n_axis,I), which holds x, += rows of src (O,n,I): in any order. */
+HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *out, int64_t O,
+          int64_t I, int64_t n)
+{
+    index_array array = INDEX_ARRAY;
+    HL_FOR_GRID (i, O * n * I) {
+        int64_t row = i / I, k = take_index(array, row % n);
+        if (k >= 0) hl_atomic_add(out + (row / n * n_axis + k) * I + i % I, src[i]);
+    }
+}
+
+/* ---- a batch: rows of resident data, converted ---- */
+
+HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_PARAMS, void *out,
+          int32_t out_dtype, int64_t I, int64_t n)
+{
+    index_array array = INDEX_ARRAY;
+    bool is_exact = !hl_is_float(src_dtype) && !hl_is_float(out_dtype);
+    bool is_narrow = !is_exact && hl_is_float(out_dtype) &&
+                     (src_dtype == HL_DTYPE_F32 || src_dtype == HL_DTYPE_U8);
+    HL_FOR_GRID (i, n * I) {
+        int64_t k = take_index(array, i / I), from = k * I + i % I;
+        if (k < 0)
+            hl_store_any(out, out_dtype, i, 0);
+        else if (is_narrow) /* pictures and tables, without double arithmetic */
+            hl_store_float(out, out_dtype, i,
+                           src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
+                                                    : ((const float *)src)[from]);
+        else if (is_exact)
+            hl_store_int(out, out_dtype, i, hl_load_int(src, src_dtype, from));
+        else
+            hl_store_any(out, out_dtype, i, hl_load_any(src, src_dtype, from));
+    }
+}
+
+#define WORD_KERNELS(W, bytes)                                                                     \
+    HL_KERNEL(hl_cuda_gather_##bytes, 256, const W *x, INDEX_PARAMS, W *out, hl_cuda_layout at,    \
+              int64_t axis_stride)                                                                 \
+    {                                                                                              \
+        gather(x, INDEX_ARRAY, out, at, axis_stride);                                              \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_index_copy_##bytes, 256, const W *x, const W *src, const int32_t *winner,    \
+              W *out, int64_t O, int64_t A, int64_t I, int64_t n)                                  \
+    {                                                                                              \
+        copy_rows(x, src, winner, out, O, A, I, n);                                                \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_scatter_##bytes, 256, const W *x, const W *src, const int32_t *winner,       \
+              W *out, int64_t n, hl_cuda_layout from)                                              \
+    {                                                                                              \
+        scatter(x, src, winner, out, n, from);                                                     \
+    }
+#define SELECT_KERNEL(W, bytes)                                                                    \
+    HL_KERNEL(hl_cuda_index_select_##bytes, 256, const W *x, INDEX_PARAMS, W *out, int64_t O,      \
+              int64_t I, int64_t n)                                                                \
+    {                                                                                              \
+        select_rows(x, INDEX_ARRAY, out, O, I, n);                                                 \
+    }
+HL_WORD_TYPES(WORD_KERNELS)
+HL_WORD_TYPES(SELECT_KERNEL)
+SELECT_KERNEL(hl_word4, 16) /* rows of whole, aligned 16 bytes */

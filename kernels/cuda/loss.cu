@@ -1,0 +1,111 @@
+/* Cross-entropy of integer targets from logits (N,C), and its gradient: the formulas of
+ * kernels/ref/loss.c. A target that is no class is a fault; its row and ignored rows give 0 and weigh
+ * 0.
+ *
+ * The sum of the class weights and the smoothed part's sum of weight (top - x) are gathered while the
+ * row is read the second time, so smoothing costs no pass.
+ *
+ * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row.
+ * class_weight NULL: all are 1. */
+#include "kernels/cuda/fault.h"
+#include "kernels/cuda/row.h"
+
+/* -1 for a row that gives 0. Uniform over the team. */
+HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int64_t C,
+                              int64_t ignored, const hl_team &team, hl_control *control,
+                              int32_t node)
+{
+    int64_t t = hl_load_int(target, dtype, n);
+    if (t == ignored) return -1;
+    if (t >= 0 && t < C) return t;
+    if (team.rank == 0) hl_fault_set(control, node, n, t);
+    return -1;
+}
+
+HL_DEVICE float weigh(const float *class_weight, int64_t c)
+{
+    return class_weight ? class_weight[c] : 1.0f;
+}
+
+template <class T>
+HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtype,
+                        const float *class_weight, float *loss, float *weight, int64_t N, int64_t C,
+                        float smoothing, int64_t ignored, hl_control *control, int32_t node,
+                        int by_block)
+{
+    hl_team team = hl_team_make(by_block);
+    for (int64_t n = team.first; n < N; n += team.step) {
+        const T *x = logits + n * C;
+        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        float value = 0, row_weight = 0;
+        if (t >= 0) {
+            hl_row_sum row = hl_row_exponentials(team, x, C);
+            float log_sum = logf(row.sum), soft = 0;
+            if (smoothing > 0) {
+                for (int64_t c = team.rank; c < C; c += team.size)
+                    soft += weigh(class_weight, c) * (row.top - hl_load(x, c) + log_sum);
+                soft = hl_team_sum(team, soft);
+            }
+            row_weight = weigh(class_weight, t);
+            value = (1 - smoothing) * row_weight * (row.top - hl_load(x, t) + log_sum) +
+                    smoothing / (float)C * soft;
+        }
+        if (team.rank == 0) {
+            loss[n] = value;
+            weight[n] = row_weight;
+        }
+    }
+}
+
+/* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
+template <class T>
+HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *target,
+                            int32_t target_dtype, const float *class_weight, T *dlogits, int64_t N,
+                            int64_t C, float smoothing, int64_t ignored, hl_control *control,
+                            int32_t node, int by_block)
+{
+    hl_team team = hl_team_make(by_block);
+    float all_weights = (float)C, share = smoothing / (float)C;
+    if (smoothing > 0 && class_weight) {
+        float sum = 0;
+        for (int64_t c = team.rank; c < C; c += team.size) sum += class_weight[c];
+        all_weights = hl_team_sum(team, sum);
+    }
+    for (int64_t n = team.first; n < N; n += team.step) {
+        const T *x = logits + n * C;
+        T *dx = dlogits + n * C;
+        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        if (t < 0) {
+            for (int64_t c = team.rank; c < C; c += team.size) hl_store(dx, c, 0.0f);
+            continue;
+        }
+        hl_row_sum row = hl_row_exponentials(team, x, C);
+        float g = dloss[n], hard = (1 - smoothing) * weigh(class_weight, t);
+        float scale = g * (hard + share * all_weights) / row.sum;
+        for (int64_t c = team.rank; c < C; c += team.size) {
+            float value = expf(hl_load(x, c) - row.top) * scale;
+            if (smoothing > 0) value -= g * share * weigh(class_weight, c);
+            if (c == t) value -= g * hard;
+            hl_store(dx, c, value);
+        }
+    }
+}
+
+#define KERNELS(T, suffix)                                                                         \
+    HL_KERNEL(hl_cuda_cross_entropy_##suffix, 1024, const T *logits, const void *target,           \
+              int32_t target_dtype, const float *class_weight, float *loss, float *weight,         \
+              int64_t N, int64_t C, float smoothing, int64_t ignored, hl_control *control,         \
+              int32_t node, int by_block)                                                          \
+    {                                                                                              \
+        run_loss(logits, target, target_dtype, class_weight, loss, weight, N, C, smoothing,        \
+                 ignored, control, node, by_block);                                                \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 1024, const float *dloss, const T *logits,      \
+              const void *target, int32_t target_dtype, const float *class_weight, T *dlogits,     \
+              int64_t N, int64_t C, float smoothing, int64_t ignored, hl_control *control,         \
+              int32_t node, int by_block)                                                          \
+    {                                                                                              \
+        run_gradient(dloss, logits, target, target_dtype, class_weight, dlogits, N, C, smoothing,  \
+                     ignored, control, node, by_block);                                            \
+    }
+HL_FLOAT_TYPES(KERNELS)

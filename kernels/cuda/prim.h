@@ -1,0 +1,307 @@
+/* The only primitives that a CUDA kernel uses, generated kernels too.
+ *
+ * Each has two meanings: nvcc (or NVRTC) makes device code of it, and with HL_EMULATE a C++ compiler
+ * makes a function of the kernel that runs on the CPU, every thread a fiber
+ * (tests/cuda/emu/twin.h; tests alone, never shipped). What is not here a kernel may not use, except
+ * C's operators, <math.h>'s float functions and csrc's inline functions made for both.
+ *
+ * Rules that the emulation holds: blocks are one-dimensional rows of threads; shared arrays have one
+ * dimension and elements that are read and written whole; a mask names lanes that all arrive; no
+ * thread leaves before the last barrier of its block; an asynchronous copy is waited for.
+ *
+ * Rejected: cuda_fp16.h and cuda_bf16.h for storage types (they are not there under NVRTC, and their
+ * operators hide conversions); cooperative_groups (a second way to say the same). */
+#ifndef HL_CUDA_PRIM_H
+#define HL_CUDA_PRIM_H
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef unsigned long long uintptr_t;
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+/* 16-bit floats as memory holds them; arithmetic is fp32's. */
+struct hl_bf16 {
+    uint16_t bits;
+};
+struct hl_f16 {
+    uint16_t bits;
+};
+struct alignas(16) hl_word4 {
+    uint32_t x, y, z, w;
+};
+
+#define HL_WARP_ALL 0xFFFFFFFFu
+
+#ifdef HL_EMULATE
+#include "tests/cuda/emu/twin.h"
+#else
+
+/* A kernel: one name in the fatbin, at most max_threads threads a block. */
+#define HL_KERNEL(name, max_threads, ...)                                                          \
+    extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
+#define HL_DEVICE __device__ __forceinline__
+#define HL_MEMBER __device__ __forceinline__ /* of a struct */
+#define HL_UNROLL _Pragma("unroll")
+/* Shared memory of a block: an array of a size known here, or of the size given at launch. */
+#define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]
+#define HL_SHARED_DYNAMIC(T, name)                                                                 \
+    extern __shared__ __align__(32) unsigned char hl_dynamic_shared[];                             \
+    T *name = (T *)hl_dynamic_shared
+
+#define hl_thread() ((int)threadIdx.x)
+#define hl_threads() ((int)blockDim.x)
+#define hl_block_x() ((int)blockIdx.x)
+#define hl_block_y() ((int)blockIdx.y)
+#define hl_block_z() ((int)blockIdx.z)
+#define hl_blocks_x() ((int)gridDim.x)
+#define hl_blocks_y() ((int)gridDim.y)
+#define hl_blocks_z() ((int)gridDim.z)
+
+#define hl_barrier() __syncthreads()
+#define hl_warp_sync(mask) __syncwarp(mask)
+#define hl_ballot(mask, predicate) __ballot_sync(mask, predicate)
+#define hl_any(mask, predicate) (__any_sync(mask, predicate) != 0)
+#define hl_all(mask, predicate) (__all_sync(mask, predicate) != 0)
+/* Makes what was written before visible to threads of other blocks before what follows. */
+#define hl_fence() __threadfence()
+
+/* Shuffles move any plain value of 4, 8, 12 or 16 bytes. A lane beyond the warp reads itself. */
+template <class T, class F> HL_DEVICE T hl_shuffle_words(T value, F move)
+{
+    static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 16, "a shuffle moves 4 to 16 bytes");
+    union {
+        T value;
+        uint32_t word[sizeof(T) / 4];
+    } in, out;
+    in.value = value;
+    HL_UNROLL
+    for (int i = 0; i < (int)(sizeof(T) / 4); i++) out.word[i] = move(in.word[i]);
+    return out.value;
+}
+template <class T> HL_DEVICE T hl_shuffle(uint32_t mask, T value, int lane)
+{
+    return hl_shuffle_words(value, [=](uint32_t w) { return __shfl_sync(mask, w, lane); });
+}
+template <class T> HL_DEVICE T hl_shuffle_xor(uint32_t mask, T value, int lanes)
+{
+    return hl_shuffle_words(value, [=](uint32_t w) { return __shfl_xor_sync(mask, w, lanes); });
+}
+template <class T> HL_DEVICE T hl_shuffle_up(uint32_t mask, T value, int delta)
+{
+    return hl_shuffle_words(
+        value, [=](uint32_t w) { return __shfl_up_sync(mask, w, (unsigned)delta); });
+}
+template <class T> HL_DEVICE T hl_shuffle_down(uint32_t mask, T value, int delta)
+{
+    return hl_shuffle_words(
+        value, [=](uint32_t w) { return __shfl_down_sync(mask, w, (unsigned)delta); });
+}
+
+/* Each returns the old value. Sums of floats depend on the order of threads: not deterministic. */
+HL_DEVICE float hl_atomic_add(float *p, float v)
+{
+    return atomicAdd(p, v);
+}
+HL_DEVICE int32_t hl_atomic_add(int32_t *p, int32_t v)
+{
+    return atomicAdd(p, v);
+}
+HL_DEVICE uint32_t hl_atomic_add(uint32_t *p, uint32_t v)
+{
+    return atomicAdd(p, v);
+}
+HL_DEVICE int32_t hl_atomic_max(int32_t *p, int32_t v)
+{
+    return atomicMax(p, v);
+}
+HL_DEVICE int64_t hl_atomic_cas(int64_t *p, int64_t expected, int64_t v)
+{
+    return (int64_t)atomicCAS((unsigned long long *)p, (unsigned long long)expected,
+                              (unsigned long long)v);
+}
+
+HL_DEVICE uint32_t hl_float_bits(float x)
+{
+    return __float_as_uint(x);
+}
+HL_DEVICE float hl_bits_float(uint32_t bits)
+{
+    return __uint_as_float(bits);
+}
+HL_DEVICE float hl_rsqrt(float x)
+{
+    return rsqrtf(x);
+}
+HL_DEVICE uint32_t hl_mul_high(uint32_t a, uint32_t b)
+{
+    return __umulhi(a, b);
+}
+HL_DEVICE int hl_count_bits(uint32_t x)
+{
+    return __popc(x);
+}
+HL_DEVICE float hl_to_float(hl_f16 x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+HL_DEVICE hl_f16 hl_to_f16(float x)
+{
+    hl_f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+/* 16 bytes from global to shared memory, both at multiples of 16: there once its group is waited
+ * for, to this thread; to others after a barrier too. A plain copy before sm_80. */
+HL_DEVICE void hl_async_copy16(void *dst, const void *src)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(dst)),
+                 "l"(src)
+                 : "memory");
+#else
+    *(hl_word4 *)dst = *(const hl_word4 *)src;
+#endif
+}
+/* Ends a group of copies. */
+HL_DEVICE void hl_async_commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* Returns when all but the last `left` groups are there. */
+template <int left> HL_DEVICE void hl_async_wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+#endif
+}
+
+/* ---- 16 x 16 x 16 matrix products by a whole warp, row-major, fp32 sums; HL_PRIM_MMA asks for them.
+ * Leading dims count elements: multiples of 8 (of 4 for float); tiles begin at multiples of 32
+ * bytes. bf16 exists from sm_80 on: below, its kernel compiles to a trap and query must refuse. */
+#ifdef HL_PRIM_MMA
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+
+template <class T> struct hl_mma_traits;
+template <> struct hl_mma_traits<hl_bf16> {
+    typedef __nv_bfloat16 type;
+#if __CUDA_ARCH__ < 800
+    static constexpr bool exists = false;
+#else
+    static constexpr bool exists = true;
+#endif
+};
+template <> struct hl_mma_traits<hl_f16> {
+    typedef __half type;
+    static constexpr bool exists = true;
+};
+struct hl_no_tile {
+};
+template <class T, bool exists> struct hl_tiles {
+    typedef typename hl_mma_traits<T>::type type;
+    typedef nvcuda::wmma::row_major order;
+    typedef nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, type, order> a;
+    typedef nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, type, order> b;
+};
+template <class T> struct hl_tiles<T, false> {
+    typedef hl_no_tile a, b;
+};
+template <class T> using hl_tile_a = typename hl_tiles<T, hl_mma_traits<T>::exists>::a;
+template <class T> using hl_tile_b = typename hl_tiles<T, hl_mma_traits<T>::exists>::b;
+typedef nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> hl_tile_c;
+
+template <class F, class T> HL_DEVICE void hl_mma_load(F &tile, const T *src, int ld)
+{
+    if constexpr (hl_mma_traits<T>::exists)
+        nvcuda::wmma::load_matrix_sync(tile, (const typename hl_mma_traits<T>::type *)src, ld);
+}
+template <class A, class B> HL_DEVICE void hl_mma(hl_tile_c &c, const A &a, const B &b)
+{
+    nvcuda::wmma::mma_sync(c, a, b, c);
+}
+HL_DEVICE void hl_mma(hl_tile_c &, const hl_no_tile &, const hl_no_tile &)
+{
+    __trap();
+}
+HL_DEVICE void hl_mma_zero(hl_tile_c &c)
+{
+    nvcuda::wmma::fill_fragment(c, 0.0f);
+}
+HL_DEVICE void hl_mma_store(float *dst, const hl_tile_c &c, int ld)
+{
+    nvcuda::wmma::store_matrix_sync(dst, c, ld, nvcuda::wmma::mem_row_major);
+}
+#endif
+
+#endif /* HL_EMULATE */
+
+/* ---- both halves ---- */
+
+HL_DEVICE float hl_infinity()
+{
+    return hl_bits_float(0x7F800000u);
+}
+HL_DEVICE float hl_to_float(float x)
+{
+    return x;
+}
+HL_DEVICE float hl_to_float(hl_bf16 x)
+{
+    return hl_bits_float((uint32_t)x.bits << 16);
+}
+/* Bit for bit as hl_f32_to_bf16 of base/half.h: to nearest even, a NaN made quiet. */
+HL_DEVICE hl_bf16 hl_to_bf16(float x)
+{
+    uint32_t bits = hl_float_bits(x);
+    bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return hl_bf16{(uint16_t)(is_nan ? bits >> 16 | 0x40u : rounded)};
+}
+
+HL_DEVICE void hl_put(float *p, float x)
+{
+    *p = x;
+}
+HL_DEVICE void hl_put(hl_bf16 *p, float x)
+{
+    *p = hl_to_bf16(x);
+}
+HL_DEVICE void hl_put(hl_f16 *p, float x)
+{
+    *p = hl_to_f16(x);
+}
+template <class T> HL_DEVICE float hl_load(const T *p, int64_t i)
+{
+    return hl_to_float(p[i]);
+}
+template <class T> HL_DEVICE void hl_store(T *p, int64_t i, float x)
+{
+    hl_put(p + i, x);
+}
+
+/* One line per storage type of floats: X(type, suffix of the kernel's name). */
+#define HL_FLOAT_TYPES(X) X(float, f32) X(hl_bf16, bf16) X(hl_f16, f16)
+
+/* Elements [first, n) by steps of the whole grid: any grid computes the same. */
+#define HL_GRID_FIRST ((int64_t)hl_block_x() * hl_threads() + hl_thread())
+#define HL_GRID_STEP ((int64_t)hl_blocks_x() * hl_threads())
+#define HL_FOR_GRID(i, n) for (int64_t i = HL_GRID_FIRST; i < (n); i += HL_GRID_STEP)
+
+#endif

@@ -1,0 +1,246 @@
+/* What tests of emulated kernels share: guarded buffers, launches in several thread orders with the
+ * same bits, comparison with fp64 by DESIGN's rule. */
+#ifndef HL_TESTS_KERNEL_TEST_H
+#define HL_TESTS_KERNEL_TEST_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/prim.h"
+
+static int n_failures, n_checks;
+static std::string case_name; /* of the running case, for messages */
+
+#define FAIL(...)                                                                                  \
+    do {                                                                                           \
+        n_failures++;                                                                              \
+        printf("FAIL %s: ", case_name.c_str());                                                    \
+        printf(__VA_ARGS__);                                                                       \
+        printf("\n");                                                                              \
+    } while (0)
+
+__attribute__((format(printf, 1, 2))) static inline void start_case(const char *format, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    case_name = text;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t random_state = 88172645463325252ull;
+static inline uint64_t random_bits()
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+/* In [-1, 1). */
+static inline double random_number()
+{
+    return (double)(random_bits() >> 11) * 0x1p-52 - 1;
+}
+static inline int64_t random_below(int64_t n)
+{
+    return (int64_t)((random_bits() >> 16) % (uint64_t)n);
+}
+
+static inline double number(float x)
+{
+    return x;
+}
+static inline double number(hl_bf16 x)
+{
+    return hl_to_float(x);
+}
+static inline double number(hl_f16 x)
+{
+    return hl_to_float(x);
+}
+/* Half the distance from 1 to the next number. */
+template <class T> static double roundoff()
+{
+    return std::is_same<T, float>::value ? 0x1p-24 : std::is_same<T, hl_bf16>::value ? 0x1p-8 : 0x1p-11;
+}
+template <class T> static const char *suffix()
+{
+    return std::is_same<T, float>::value ? "f32" : std::is_same<T, hl_bf16>::value ? "bf16" : "f16";
+}
+
+/* ---- buffers: guard bytes on both sides, NaN (or -1) inside ---- */
+
+enum { GUARD_BYTES = 256 };
+
+struct memory {
+    std::vector<unsigned char> all;
+    unsigned char *p;
+    size_t n_bytes;
+    static std::vector<memory *> &live()
+    {
+        static std::vector<memory *> list;
+        return list;
+    }
+    explicit memory(size_t bytes) : n_bytes(bytes)
+    {
+        all.assign(bytes + 3 * GUARD_BYTES, 0xA5);
+        uintptr_t at = ((uintptr_t)all.data() + GUARD_BYTES + 255) & ~(uintptr_t)255;
+        p = (unsigned char *)at;
+        memset(p, 0xFF, bytes);
+        live().push_back(this);
+    }
+    memory(const memory &) = delete;
+    ~memory()
+    {
+        for (size_t i = 0; i < live().size(); i++)
+            if (live()[i] == this) live().erase(live().begin() + (ptrdiff_t)i);
+    }
+    bool is_guarded() const
+    {
+        for (const unsigned char *b = all.data(); b < all.data() + all.size(); b++)
+            if ((b < p || b >= p + n_bytes) && *b != 0xA5) return false;
+        return true;
+    }
+};
+
+template <class T> struct buffer : memory {
+    int64_t n;
+    explicit buffer(int64_t count) : memory((size_t)count * sizeof(T)), n(count)
+    {
+    }
+    T *get() const
+    {
+        return (T *)(void *)p;
+    }
+    T &operator[](int64_t i) const
+    {
+        return get()[i];
+    }
+};
+template <class T> static void fill_random(const buffer<T> &b, double scale = 1, double shift = 0)
+{
+    for (int64_t i = 0; i < b.n; i++)
+        hl_store(b.get(), i, (float)(shift + scale * random_number()));
+}
+
+/* ---- launches ---- */
+
+template <class A> static bool add_arg(const hl_emu_kernel *k, int &i, void **p, A &a)
+{
+    p[i] = &a;
+    return i < hl_emu_param_count(k) && hl_emu_param_bytes(k, i++) == sizeof(A);
+}
+
+template <class... A>
+static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threads,
+                        size_t shared_bytes, A... args)
+{
+    const hl_emu_kernel *k = hl_emu_find(name.c_str());
+    if (!k) {
+        FAIL("no kernel %s", name.c_str());
+        return false;
+    }
+    void *p[sizeof...(A) + 1];
+    int i = 0;
+    bool fits = hl_emu_param_count(k) == (int)sizeof...(A);
+    bool each[] = {fits, (fits && add_arg(k, i, p, args))...};
+    for (bool one : each) fits = fits && one;
+    if (!fits) {
+        FAIL("%s takes other parameters (%d of %d fit)", name.c_str(), i, hl_emu_param_count(k));
+        return false;
+    }
+    n_checks++;
+    if (hl_emu_launch(k, grid, {threads, 1, 1}, shared_bytes, p)) {
+        FAIL("%s", hl_emu_error());
+        return false;
+    }
+    for (memory *m : memory::live())
+        if (!m->is_guarded()) {
+            FAIL("%s wrote beside a buffer of %zu bytes", name.c_str(), m->n_bytes);
+            return false;
+        }
+    return true;
+}
+template <class... A>
+static bool launch(const std::string &name, unsigned blocks, unsigned threads, A... args)
+{
+    return launch_grid(name, {blocks, 1, 1}, threads, 0, args...);
+}
+
+/* Runs fn in several thread orders, each time from the same bytes in outs, and wants the same bytes
+ * every time. */
+template <class F> static void run_orders(std::initializer_list<memory *> outs, F fn)
+{
+    std::vector<std::vector<unsigned char>> start, first;
+    for (memory *m : outs) start.emplace_back(m->p, m->p + m->n_bytes);
+    for (uint32_t order : {0u, 1u, 12345u}) {
+        size_t i = 0;
+        for (memory *m : outs) {
+            if (m->n_bytes) memcpy(m->p, start[i].data(), m->n_bytes);
+            i++;
+        }
+        hl_emu_set_order(order);
+        fn();
+        i = 0;
+        for (memory *m : outs) {
+            if (order == 0)
+                first.emplace_back(m->p, m->p + m->n_bytes);
+            else if (m->n_bytes && memcmp(first[i].data(), m->p, m->n_bytes))
+                FAIL("other bits of output %zu in thread order %u", i, order);
+            i++;
+        }
+    }
+    hl_emu_set_order(HL_EMU_FORWARD);
+}
+
+/* ---- comparison ---- */
+
+/* NaN where a number is wanted is as far as can be; wanted NaN and infinities must be there. */
+static inline bool is_close(double got, double want, double bound)
+{
+    if (isnan(want)) return isnan(got);
+    if (isinf(want)) return got == want;
+    return fabs(got - want) <= bound;
+}
+
+/* got[i] against want(i) within bound(i), plus the rounding to T. */
+template <class T, class W, class B>
+static void check_close(const char *what, const buffer<T> &got, W want, B bound)
+{
+    n_checks++;
+    for (int64_t i = 0; i < got.n; i++) {
+        double w = want(i), limit = bound(i) + roundoff<T>() * fabs(w) + 0x1p-149;
+        if (sizeof(T) == 2 && std::is_same<T, hl_f16>::value) limit += 0x1p-25;
+        if (is_close(number(got[i]), w, limit)) continue;
+        FAIL("%s[%lld] is %.9g, want %.9g within %.3g", what, (long long)i, number(got[i]), w,
+             limit);
+        return;
+    }
+}
+static inline void check(const char *what, bool holds)
+{
+    n_checks++;
+    if (!holds) FAIL("%s", what);
+}
+
+static inline int finish_tests(const char *name)
+{
+    hl_emu_counts counts = hl_emu_counters();
+    printf("%s %s: %d checks, %d failures, %llu launches, %llu threads\n",
+           n_failures ? "FAIL" : "ok  ", name, n_checks, n_failures,
+           (unsigned long long)counts.launches, (unsigned long long)counts.threads);
+    return n_failures != 0;
+}
+
+#endif

@@ -1,0 +1,308 @@
+/* Reductions, statistics and running sums against fp64, in one part and in several. */
+#include "ir/dtype.h"
+#include "tests/cuda/kernel_test.h"
+
+/* O, N, I, elements a part, threads, by_block, blocks. */
+struct reduce_case {
+    int64_t O, N, I, part;
+    unsigned threads;
+    int by_block;
+    unsigned blocks;
+};
+static const reduce_case row_cases[] = {
+    {1, 1, 1, 1, 32, 0, 1},       {5, 7, 1, 7, 64, 0, 2},     {3, 1000, 1, 1000, 128, 1, 2},
+    {1, 5003, 1, 512, 256, 1, 4}, {33, 65, 1, 32, 96, 0, 3},  {2, 0, 1, 4, 32, 0, 1},
+    {1, 4096, 1, 1024, 32, 0, 2},
+};
+static const reduce_case col_cases[] = {
+    {1, 1, 2, 1, 256, 0, 1},   {1, 100, 10, 100, 256, 0, 2}, {2, 37, 33, 8, 256, 0, 3},
+    {1, 1000, 65, 64, 256, 0, 5}, {3, 0, 4, 1, 256, 0, 1},
+};
+
+static int64_t count_parts(const reduce_case &k)
+{
+    return k.N > 0 ? (k.N + k.part - 1) / k.part : 1;
+}
+
+struct fold {
+    const char *name;
+    double first;
+    double (*join)(double, double);
+    bool is_square;
+};
+static double join_max(double a, double b)
+{
+    return isnan(a) || a > b ? a : b;
+}
+static double join_min(double a, double b)
+{
+    return isnan(a) || a < b ? a : b;
+}
+static const fold folds[] = {
+    {"sum", 0, [](double a, double b) { return a + b; }, false},
+    {"sumsq", 0, [](double a, double b) { return a + b; }, true},
+    {"prod", 1, [](double a, double b) { return a * b; }, false},
+    {"max", -INFINITY, join_max, false},
+    {"min", INFINITY, join_min, false},
+};
+
+/* The partials, then the result in T's own type. */
+template <class T>
+static void launch_fold(const fold &f, const reduce_case &k, const buffer<T> &x, const buffer<float> &room,
+                        const buffer<T> &out)
+{
+    int64_t parts = count_parts(k);
+    int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
+                                      : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
+                                                                        : HL_DTYPE_F16;
+    std::string first = std::string("hl_cuda_") + f.name + (k.I > 1 ? "_cols_" : "_rows_") + suffix<T>();
+    std::string next = std::string("hl_cuda_") + (f.is_square ? "sum" : f.name) +
+                       (k.I > 1 ? "_cols_f32" : "_rows_f32");
+    void *to = parts > 1 ? (void *)room.p : (void *)out.p;
+    int32_t to_dtype = parts > 1 ? f32 : own;
+    if (k.I > 1) {
+        launch(first, k.blocks, k.threads, (const T *)x.get(), to, to_dtype, k.O, k.N, k.I, k.part);
+        if (parts > 1)
+            launch(next, k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own, k.O,
+                   parts, k.I, parts);
+    } else {
+        launch(first, k.blocks, k.threads, (const T *)x.get(), to, to_dtype, k.O, k.N, k.part,
+               k.by_block);
+        if (parts > 1)
+            launch(next, k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own, k.O,
+                   parts, parts, k.by_block);
+    }
+}
+
+template <class T> static void test_fold(const fold &f, const reduce_case &k, bool has_nan)
+{
+    start_case("%s %s (%lld,%lld,%lld) in parts of %lld, %u threads, NaN %d", f.name, suffix<T>(),
+               (long long)k.O, (long long)k.N, (long long)k.I, (long long)k.part, k.threads,
+               has_nan);
+    buffer<T> x(k.O * k.N * k.I), out(k.O * k.I);
+    buffer<float> room(k.O * count_parts(k) * k.I);
+    bool is_prod = !strcmp(f.name, "prod");
+    fill_random(x);
+    int64_t k_step = k.I;
+    if (is_prod) /* both signs, and no product near the ends of the range */
+        for (int64_t i = 0; i < x.n; i++) {
+            int64_t at = i / k_step % 5;
+            hl_store(x.get(), i, (i % 3 ? 1.0f : -1.0f) * (at == 0 ? 1.5f : at == 2 ? 0.6660156f : 1));
+        }
+    if (has_nan && x.n > 3) hl_store(x.get(), 3, NAN);
+    run_orders({&out, &room}, [&] { launch_fold(f, k, x, room, out); });
+    std::vector<double> want(k.O * k.I, f.first), size(k.O * k.I);
+    for (int64_t i = 0; i < x.n; i++) {
+        double v = number(x[i]);
+        size_t g = (size_t)(i / (k.N * k.I) * k.I + i % k.I);
+        want[g] = f.join(want[g], f.is_square ? v * v : v);
+        size[g] += f.is_square ? v * v : fabs(v);
+    }
+    double gamma = (double)k.N * 0x1p-24;
+    bool is_exact = !strcmp(f.name, "max") || !strcmp(f.name, "min");
+    check_close("result", out, [&](int64_t i) { return want[(size_t)i]; },
+                [&](int64_t i) {
+                    return is_exact ? 0 : is_prod ? 2 * gamma * fabs(want[(size_t)i]) : gamma * size[(size_t)i];
+                });
+}
+
+static void test_int()
+{
+    enum { O = 3, N = 77, I = 5 };
+    start_case("reductions of integers");
+    buffer<int64_t> x(O * N * I), out(O * I), at(O * I), run(O * N * I);
+    buffer<int8_t> small(O * N * I);
+    for (int64_t i = 0; i < x.n; i++) {
+        x[i] = (int64_t)random_bits();
+        small[i] = (int8_t)random_bits();
+    }
+    for (int by_block = 0; by_block < 2; by_block++)
+        for (int o = 0; o < 4; o++) {
+            const char *names[] = {"sum", "prod", "max", "min"};
+            run_orders({&out}, [&] {
+                launch(std::string("hl_cuda_") + names[o] + "_int", 2, 64, (const void *)x.p,
+                       (int32_t)HL_DTYPE_I64, (void *)out.p, (int32_t)HL_DTYPE_I64, (int64_t)O,
+                       (int64_t)N, (int64_t)I, by_block);
+            });
+            for (int64_t g = 0; g < O * I; g++) {
+                uint64_t sum = 0, prod = 1;
+                int64_t most = INT64_MIN, least = INT64_MAX;
+                for (int64_t k = 0; k < N; k++) {
+                    int64_t v = x[(g / I * N + k) * I + g % I];
+                    sum += (uint64_t)v, prod *= (uint64_t)v;
+                    most = v > most ? v : most, least = v < least ? v : least;
+                }
+                int64_t want[] = {(int64_t)sum, (int64_t)prod, most, least};
+                check(names[o], out[g] == want[o]);
+            }
+        }
+    run_orders({&at}, [&] {
+        launch("hl_cuda_arg_int", 2, 64, (const void *)small.p, (int32_t)HL_DTYPE_I8, at.get(),
+               (int64_t)O, (int64_t)N, (int64_t)I, -1, 1);
+    });
+    for (int64_t g = 0; g < O * I; g++) {
+        int64_t best = 0;
+        for (int64_t k = 1; k < N; k++)
+            if (small[(g / I * N + k) * I + g % I] < small[(g / I * N + best) * I + g % I]) best = k;
+        check("argmin", at[g] == best);
+    }
+    run_orders({&run}, [&] {
+        launch("hl_cuda_cumsum_int", 2, 64, (const void *)small.p, (int32_t)HL_DTYPE_I8,
+               (void *)run.p, (int32_t)HL_DTYPE_I64, (int64_t)O, (int64_t)N, (int64_t)I, 0);
+    });
+    for (int64_t i = 0; i < run.n; i++)
+        check("cumsum", run[i] == small[i] + (i / I % N > 0 ? run[i - I] : 0));
+}
+
+template <class T> static void test_arg(int64_t O, int64_t N, int64_t I, int sign, int by_block)
+{
+    start_case("arg %s (%lld,%lld,%lld) sign %d", suffix<T>(), (long long)O, (long long)N,
+               (long long)I, sign);
+    buffer<T> x(O * N * I);
+    buffer<int64_t> out(O * I);
+    for (int64_t i = 0; i < x.n; i++) hl_store(x.get(), i, (float)random_below(20)); /* ties */
+    if (x.n > 9) hl_store(x.get(), 9, NAN), hl_store(x.get(), x.n - 1, NAN);
+    run_orders({&out}, [&] {
+        launch(std::string("hl_cuda_arg_") + suffix<T>(), 2, 64, (const T *)x.get(), out.get(), O, N,
+               I, sign, by_block);
+    });
+    for (int64_t g = 0; g < O * I; g++) {
+        auto at = [&](int64_t k) { return number(x[(g / I * N + k) * I + g % I]); };
+        int64_t best = 0;
+        for (int64_t k = 1; k < N; k++) {
+            bool beats = isnan(at(k)) || isnan(at(best)) ? !isnan(at(best))
+                         : sign > 0                      ? at(k) > at(best)
+                                                         : at(k) < at(best);
+            if (beats) best = k;
+        }
+        check("the first of the largest", out[g] == best);
+    }
+}
+
+template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int is_reverse)
+{
+    start_case("cumsum %s (%lld,%lld,%lld) reverse %d", suffix<T>(), (long long)O, (long long)N,
+               (long long)I, is_reverse);
+    buffer<T> x(O * N * I), out(O * N * I);
+    fill_random(x);
+    run_orders({&out}, [&] {
+        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 3, 64, (const T *)x.get(), out.get(), O,
+               N, I, is_reverse);
+    });
+    std::vector<double> want(x.n), size(x.n);
+    for (int64_t g = 0; g < O * I; g++) {
+        double sum = 0, all = 0;
+        for (int64_t step = 0; step < N; step++) {
+            int64_t k = is_reverse ? N - 1 - step : step, i = (g / I * N + k) * I + g % I;
+            sum += number(x[i]), all += fabs(number(x[i]));
+            want[(size_t)i] = sum, size[(size_t)i] = all;
+        }
+    }
+    check_close("sums", out, [&](int64_t i) { return want[(size_t)i]; },
+                [&](int64_t i) { return (double)N * 0x1p-24 * size[(size_t)i]; });
+}
+
+static void test_prod_grad(int64_t O, int64_t N, int64_t I)
+{
+    start_case("prod_grad (%lld,%lld,%lld)", (long long)O, (long long)N, (long long)I);
+    buffer<float> x(O * N * I), dprod(O * I), dx(O * N * I);
+    fill_random(x, 0.5, 1), fill_random(dprod);
+    if (x.n > 2) x[2] = 0;
+    run_orders({&dx}, [&] {
+        launch("hl_cuda_prod_grad", 2, 96, (const float *)x.get(), (const float *)dprod.get(),
+               dx.get(), O, N, I);
+    });
+    std::vector<double> want(x.n);
+    for (int64_t i = 0; i < x.n; i++) {
+        int64_t g = i / (N * I) * I + i % I;
+        want[(size_t)i] = dprod[g];
+        for (int64_t k = 0; k < N; k++) {
+            int64_t j = (g / I * N + k) * I + g % I;
+            if (j != i) want[(size_t)i] *= x[j];
+        }
+    }
+    check_close("dx", dx, [&](int64_t i) { return want[(size_t)i]; },
+                [&](int64_t i) { return (double)(2 * N + 4) * 0x1p-24 * fabs(want[(size_t)i]); });
+}
+
+/* (A,C,S), over A and S; A = 1 with C rows goes by rows, S = 1 by columns, the rest by planes. */
+template <class T>
+static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_block, double shift)
+{
+    start_case("moments %s (%lld,%lld,%lld) in parts of %lld, mean %g", suffix<T>(), (long long)A,
+               (long long)C, (long long)S, (long long)part, shift);
+    int64_t n = A * C * S, K = A * S, parts = (K + part - 1) / part;
+    buffer<T> x(n);
+    buffer<float> mean(C), var(C), part_mean(parts * C), squares(parts * C);
+    fill_random(x, 1, shift);
+    std::string name = std::string(suffix<T>());
+    run_orders({&mean, &var, &part_mean, &squares}, [&] {
+        if (A == 1) {
+            launch("hl_cuda_moments_rows_" + name, 2, 64, (const T *)x.get(), mean.get(), var.get(),
+                   C, S, by_block);
+            return;
+        }
+        if (S == 1)
+            launch("hl_cuda_moments_cols_" + name, 2, 256, (const T *)x.get(), part_mean.get(),
+                   squares.get(), A, C, part);
+        else
+            launch("hl_cuda_moments_planes_" + name, 2, 64, (const T *)x.get(), part_mean.get(),
+                   squares.get(), A, C, S, part, by_block);
+        launch("hl_cuda_moments_merge", 1, 32, (const float *)part_mean.get(),
+               (const float *)squares.get(), mean.get(), var.get(), K, C, part);
+    });
+    std::vector<double> m(C), v(C);
+    for (int64_t i = 0; i < n; i++) m[i / S % C] += number(x[i]) / (double)K;
+    for (int64_t i = 0; i < n; i++) {
+        double d = number(x[i]) - m[i / S % C];
+        v[i / S % C] += d * d / (double)K;
+    }
+    double gamma = (double)(K + 4) * 0x1p-24, e = 16 * 0x1p-24 * (1 + fabs(shift));
+    check_close("mean", mean, [&](int64_t c) { return m[c]; },
+                [&](int64_t) { return gamma * (1 + fabs(shift)); });
+    check_close("variance", var, [&](int64_t c) { return v[c]; },
+                [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
+    buffer<float> weight(C), bias(C);
+    buffer<T> y(n);
+    fill_random(weight), fill_random(bias);
+    run_orders({&y}, [&] {
+        launch("hl_cuda_batch_norm_" + name, 2, 64, (const T *)x.get(), (const float *)mean.get(),
+               (const float *)var.get(), (const float *)weight.get(), (const float *)bias.get(),
+               y.get(), n, C, S, 1e-5f);
+    });
+    check_close("y", y,
+                [&](int64_t i) {
+                    int64_t c = i / S % C;
+                    return (number(x[i]) - mean[c]) / sqrt((double)var[c] + 1e-5f) * weight[c] +
+                           bias[c];
+                },
+                [&](int64_t i) {
+                    double scale = 1 / sqrt((double)var[i / S % C] + 1e-5f);
+                    return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
+                });
+}
+
+template <class T> static void test_type()
+{
+    for (const fold &f : folds)
+        for (int has_nan = 0; has_nan < 2; has_nan++) {
+            for (const reduce_case &k : row_cases) test_fold<T>(f, k, has_nan);
+            for (const reduce_case &k : col_cases) test_fold<T>(f, k, has_nan);
+        }
+    test_arg<T>(5, 1, 1, 1, 0), test_arg<T>(4, 100, 1, 1, 1), test_arg<T>(3, 50, 7, -1, 0);
+    test_cumsum<T>(3, 1, 1, 0), test_cumsum<T>(2, 100, 3, 1), test_cumsum<T>(4, 33, 1, 0);
+    test_moments<T>(1, 5, 100, 100, 0, 0), test_moments<T>(1, 3, 1000, 1000, 1, 50);
+    test_moments<T>(100, 40, 1, 32, 0, 0), test_moments<T>(999, 3, 1, 128, 0, 50);
+    test_moments<T>(7, 5, 9, 63, 0, 0), test_moments<T>(11, 3, 13, 40, 1, 50);
+    test_moments<T>(2, 1, 1, 1, 0, 1);
+}
+
+int main()
+{
+    test_type<float>();
+    test_type<hl_bf16>();
+    test_type<hl_f16>();
+    test_int();
+    test_prod_grad(1, 1, 1), test_prod_grad(3, 70, 1), test_prod_grad(2, 33, 5);
+    return finish_tests("test_kernels_reduce");
+}

@@ -1,0 +1,272 @@
+/* Kernels on rows against fp64: softmax, cross-entropy, layer norm. */
+#include "ir/control.h"
+#include "ir/dtype.h"
+#include "tests/cuda/kernel_test.h"
+
+/* Rows, columns, threads a block, by_block, blocks. */
+struct row_case {
+    int64_t R, C;
+    unsigned threads;
+    int by_block;
+    unsigned blocks;
+};
+static const row_case row_cases[] = {{1, 1, 32, 0, 1},    {3, 2, 64, 0, 2},   {5, 33, 96, 0, 1},
+                                     {7, 10, 128, 0, 3},  {2, 257, 64, 1, 2}, {3, 1000, 128, 1, 2},
+                                     {1, 4097, 1024, 1, 1}};
+
+struct softmax_row {
+    double top = -INFINITY, sum = 0;
+};
+template <class T> static softmax_row make_row(const buffer<T> &x, int64_t r, int64_t C)
+{
+    softmax_row row;
+    for (int64_t c = 0; c < C; c++) row.top = fmax(row.top, number(x[r * C + c]));
+    for (int64_t c = 0; c < C; c++) row.sum += exp(number(x[r * C + c]) - row.top);
+    return row;
+}
+
+template <class T> static void test_softmax(const row_case &k, double scale)
+{
+    int64_t R = k.R, C = k.C, n = R * C;
+    buffer<T> x(n), y(n), log_y(n), dy(n), dx(n), dlog(n);
+    fill_random(x, scale), fill_random(dy);
+    if (C > 2) hl_store(x.get(), 0, -INFINITY); /* masked */
+    start_case("softmax %s %lldx%lld %u threads", suffix<T>(), (long long)R, (long long)C,
+               k.threads);
+    std::string name = std::string("_") + suffix<T>();
+    run_orders({&y, &log_y}, [&] {
+        launch("hl_cuda_softmax" + name, k.blocks, k.threads, (const T *)x.get(), y.get(), R, C, k.by_block);
+        launch("hl_cuda_log_softmax" + name, k.blocks, k.threads, x.get(), log_y.get(), R, C,
+               k.by_block);
+    });
+    std::vector<softmax_row> rows;
+    for (int64_t r = 0; r < R; r++) rows.push_back(make_row(x, r, C));
+    auto log_p = [&](int64_t i) {
+        return number(x[i]) - rows[(size_t)(i / C)].top - log(rows[(size_t)(i / C)].sum);
+    };
+    /* e^a has the relative error of a's rounding; the sum that of its C terms. */
+    double gamma = (double)(C + 8) * 0x1p-24;
+    check_close("softmax", y, [&](int64_t i) { return exp(log_p(i)); },
+                [&](int64_t i) {
+                    double p = exp(log_p(i));
+                    return p > 0 ? p * (gamma + 0x1p-24 * (fabs(log_p(i)) + 4)) : 0;
+                });
+    check_close("log_softmax", log_y, log_p,
+                [&](int64_t i) { return gamma + 0x1p-23 * fabs(log_p(i)); });
+    if (C > 2) hl_store(log_y.get(), 0, -1e4f); /* finite, to have a gradient */
+    run_orders({&dx, &dlog}, [&] {
+        launch("hl_cuda_softmax_grad" + name, k.blocks, k.threads, dy.get(), y.get(), dx.get(), R, C,
+               k.by_block);
+        launch("hl_cuda_log_softmax_grad" + name, k.blocks, k.threads, dy.get(), log_y.get(),
+               dlog.get(), R, C, k.by_block);
+    });
+    std::vector<double> dot(R), total(R), size(R), all(R);
+    for (int64_t i = 0; i < n; i++) {
+        double a = number(dy[i]) * number(y[i]), b = number(dy[i]);
+        dot[i / C] += a, size[i / C] += fabs(a), total[i / C] += b, all[i / C] += fabs(b);
+    }
+    check_close("softmax_grad", dx,
+                [&](int64_t i) { return number(y[i]) * (number(dy[i]) - dot[i / C]); },
+                [&](int64_t i) {
+                    return number(y[i]) * (gamma * size[i / C] + 0x1p-22 * (1 + fabs(dot[i / C])));
+                });
+    check_close("log_softmax_grad", dlog,
+                [&](int64_t i) { return number(dy[i]) - exp(number(log_y[i])) * total[i / C]; },
+                [&](int64_t i) {
+                    double e = exp(number(log_y[i]));
+                    return (gamma + 0x1p-22) * (e * all[i / C] * (1 + fabs(number(log_y[i]))) + 1);
+                });
+}
+
+/* Rows with nothing, everything masked, infinities and NaN: as fp64 does it. */
+static void test_softmax_edges()
+{
+    enum { C = 40 };
+    const float inf = INFINITY, rows[5][3] = {
+                                    {-inf, -inf, -inf}, {inf, 0, 1}, {NAN, 0, 1}, {-inf, -inf, 2},
+                                    {3e38f, -3e38f, 0}};
+    for (int by_block = 0; by_block < 2; by_block++) {
+        start_case("softmax of infinities and NaN, by_block %d", by_block);
+        buffer<float> x(5 * C), y(5 * C);
+        for (int64_t i = 0; i < x.n; i++) x[i] = rows[i / C][i % 3];
+        run_orders({&y}, [&] {
+            launch("hl_cuda_softmax_f32", 2, 64, x.get(), y.get(), (int64_t)5, (int64_t)C, by_block);
+        });
+        std::vector<softmax_row> sums;
+        for (int64_t r = 0; r < 5; r++) sums.push_back(make_row(x, r, C));
+        check_close("softmax", y,
+                    [&](int64_t i) {
+                        softmax_row s = sums[(size_t)(i / C)];
+                        return exp((double)x[i] - s.top) / s.sum;
+                    },
+                    [](int64_t) { return 1e-7; });
+    }
+    start_case("softmax without rows or columns");
+    buffer<float> none(0);
+    launch("hl_cuda_softmax_f32", 1, 32, none.get(), none.get(), (int64_t)0, (int64_t)3, 0);
+    launch("hl_cuda_softmax_f32", 1, 64, none.get(), none.get(), (int64_t)3, (int64_t)0, 1);
+}
+
+/* ---- cross-entropy ---- */
+
+struct loss_case {
+    double smoothing;
+    bool has_weight;
+};
+
+template <class T, class I>
+static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
+{
+    int64_t N = k.R, C = k.C, ignored = target_dtype == HL_DTYPE_U8 ? 0 : -100;
+    buffer<T> x(N * C), dx(N * C);
+    buffer<I> target(N);
+    buffer<float> w(C), loss(N), weight(N), dloss(N);
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    fill_random(x, 4), fill_random(dloss), fill_random(w, 0.4, 1);
+    for (int64_t i = 0; i < N; i++) target[i] = (I)random_below(C > 200 ? 200 : C);
+    if (N > 2) target[1] = (I)ignored;
+    start_case("cross_entropy %s %lldx%lld %u threads, smoothing %g, weight %d, target %d",
+               suffix<T>(), (long long)N, (long long)C, k.threads, l.smoothing, l.has_weight,
+               (int)target_dtype);
+    const float *class_weight = l.has_weight ? w.get() : nullptr;
+    std::string name = std::string("_") + suffix<T>();
+    run_orders({&loss, &weight, &dx}, [&] {
+        launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
+               (int32_t)target_dtype, class_weight, loss.get(), weight.get(), N, C,
+               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
+        launch("hl_cuda_cross_entropy_grad" + name, k.blocks, k.threads, dloss.get(), x.get(),
+               (void *)target.p, (int32_t)target_dtype, class_weight, dx.get(), N, C,
+               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
+    });
+    check("no fault", control.error_code == 0);
+    double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
+    auto weigh = [&](int64_t c) { return l.has_weight ? (double)w[c] : 1.0; };
+    for (int64_t c = 0; c < C; c++) all += weigh(c);
+    std::vector<double> want(N), want_weight(N), want_dx(N * C);
+    for (int64_t n = 0; n < N; n++) {
+        int64_t t = (int64_t)target[n];
+        softmax_row row = make_row(x, n, C);
+        auto log_p = [&](int64_t c) { return number(x[n * C + c]) - row.top - log(row.sum); };
+        if (t == ignored) continue;
+        want_weight[n] = weigh(t);
+        want[n] = -(1 - s) * weigh(t) * log_p(t);
+        for (int64_t c = 0; c < C; c++) {
+            double p = exp(log_p(c));
+            want[n] -= s / (double)C * weigh(c) * log_p(c);
+            want_dx[n * C + c] = dloss[n] * ((1 - s) * weigh(t) * (p - (c == t)) +
+                                             s * (p * all - weigh(c)) / (double)C);
+        }
+    }
+    check_close("loss", loss, [&](int64_t i) { return want[i]; },
+                [&](int64_t i) { return gamma * (16 + fabs(want[i])); });
+    check_close("weight", weight, [&](int64_t i) { return want_weight[i]; },
+                [](int64_t) { return 0; });
+    check_close("dlogits", dx, [&](int64_t i) { return want_dx[i]; },
+                [&](int64_t) { return gamma * 8; });
+}
+
+static void test_loss_fault()
+{
+    int64_t N = 6, C = 5;
+    start_case("cross_entropy, a target that is no class");
+    buffer<float> x(N * C), dx(N * C), loss(N), weight(N), dloss(N);
+    buffer<int32_t> target(N);
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    fill_random(x), fill_random(dloss);
+    for (int64_t i = 0; i < N; i++) target[i] = i == 4 ? 5 : 1;
+    launch("hl_cuda_cross_entropy_f32", 2, 64, x.get(), (void *)target.p, (int32_t)HL_DTYPE_I32,
+           (const float *)nullptr, loss.get(), weight.get(), N, C, 0.1f, (int64_t)-100, &control,
+           (int32_t)7, 0);
+    check("code", control.error_code == 8);
+    check("row", control.error_row == 4);
+    check("value", control.error_value == 5);
+    check("loss and weight are 0", loss[4] == 0 && weight[4] == 0 && loss[3] > 0);
+    launch("hl_cuda_cross_entropy_grad_f32", 2, 64, dloss.get(), x.get(), (void *)target.p,
+           (int32_t)HL_DTYPE_I32, (const float *)nullptr, dx.get(), N, C, 0.1f, (int64_t)-100,
+           &control, (int32_t)9, 0);
+    check("the first one stays", control.error_code == 8);
+    for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
+}
+
+/* ---- layer norm ---- */
+
+template <class T> static void test_layer_norm(const row_case &k, double shift, bool has_weight)
+{
+    int64_t R = k.R, C = k.C, n = R * C;
+    start_case("layer_norm %s %lldx%lld %u threads, mean %g, weight %d", suffix<T>(), (long long)R,
+               (long long)C, k.threads, shift, has_weight);
+    buffer<T> x(n), y(n), dy(n), dx(n);
+    buffer<float> weight(C), bias(C), mean(R), rstd(R);
+    fill_random(x, 1, shift), fill_random(dy), fill_random(weight), fill_random(bias);
+    const float *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
+    std::string name = std::string("_") + suffix<T>();
+    float eps = 1e-5f;
+    run_orders({&y, &mean, &rstd, &dx}, [&] {
+        launch("hl_cuda_layer_norm" + name, k.blocks, k.threads, (const T *)x.get(), w, b, y.get(),
+               mean.get(), rstd.get(), R, C, eps, k.by_block);
+        launch("hl_cuda_layer_norm_grad" + name, k.blocks, k.threads, (const T *)dy.get(),
+               (const T *)x.get(), (const float *)mean.get(), (const float *)rstd.get(), w, dx.get(),
+               R, C, k.by_block);
+    });
+    std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
+    auto scaled = [&](int64_t i) { return number(dy[i]) * (has_weight ? weight[i % C] : 1); };
+    for (int64_t i = 0; i < n; i++) m[i / C] += number(x[i]) / (double)C;
+    for (int64_t i = 0; i < n; i++)
+        s[i / C] += (number(x[i]) - m[i / C]) * (number(x[i]) - m[i / C]) / (double)C;
+    for (int64_t r = 0; r < R; r++) s[r] = 1 / sqrt(s[r] + eps);
+    /* The gradient takes mean and rstd as they are stored. */
+    auto z_of = [&](int64_t i) { return (number(x[i]) - mean[i / C]) * (double)rstd[i / C]; };
+    for (int64_t i = 0; i < n; i++) {
+        g_mean[i / C] += scaled(i) / (double)C;
+        gz_mean[i / C] += scaled(i) * z_of(i) / (double)C;
+    }
+    double gamma = (double)(C / k.threads + 40) * 0x1p-24, off = gamma * (1 + fabs(shift));
+    check_close("mean", mean, [&](int64_t r) { return m[r]; }, [&](int64_t) { return off; });
+    /* A mean that is off by e adds e^2 to the variance, and x - mean rounds by |x| eps. */
+    check_close("rstd", rstd, [&](int64_t r) { return s[r]; },
+                [&](int64_t r) { return s[r] * (gamma + s[r] * s[r] * off * off + s[r] * off); });
+    check_close("y", y,
+                [&](int64_t i) {
+                    return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? weight[i % C] : 1) +
+                           (has_weight ? bias[i % C] : 0);
+                },
+                [&](int64_t i) {
+                    double z = fabs(number(x[i]) - m[i / C]) * s[i / C], e = s[i / C] * off;
+                    return 2 * (e + z * (gamma + e)) + gamma;
+                });
+    check_close("dx", dx,
+                [&](int64_t i) {
+                    return (double)rstd[i / C] *
+                           (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
+                },
+                [&](int64_t i) {
+                    double e = rstd[i / C] * 0x1p-24 * (1 + fabs(shift));
+                    return 8 * rstd[i / C] * (gamma + e) * (1 + fabs(z_of(i)));
+                });
+}
+
+template <class T> static void test_type()
+{
+    for (const row_case &k : row_cases) {
+        test_layer_norm<T>(k, 0, true);
+        test_layer_norm<T>(k, 100, false);
+        test_softmax<T>(k, 1);
+        test_softmax<T>(k, 30);
+        test_loss<T, int64_t>(k, {0, false}, HL_DTYPE_I64);
+        test_loss<T, int32_t>(k, {0.1, false}, HL_DTYPE_I32);
+        test_loss<T, int16_t>(k, {0, true}, HL_DTYPE_I16);
+        test_loss<T, uint8_t>(k, {0.25, true}, HL_DTYPE_U8);
+    }
+}
+
+int main()
+{
+    test_type<float>();
+    test_type<hl_bf16>();
+    test_type<hl_f16>();
+    test_softmax_edges();
+    test_loss_fault();
+    return finish_tests("test_kernels_rows");
+}

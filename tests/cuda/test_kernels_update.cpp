@@ -1,0 +1,311 @@
+/* Kernels that change a run's state, against fp64 and against ir/control.h and base/rng.h on the
+ * host: optimizers, control block, guarded updates, random bits. */
+#include "base/rng.h"
+#include "ir/control.h"
+#include "ir/dtype.h"
+#include "tests/cuda/kernel_test.h"
+
+/* ---- optimizers: every step from the kernel's own fp32 state, in fp64 ---- */
+
+enum { N = 5003, N_STATE = 3 };
+/* begin, end, lr scale, weight decay; out of order, with holes, one of a single element. */
+static const double table[][4] = {{2049, 4100, 0.5, 0.1}, {0, 1000, 1, 0.01}, {1000, 2047, 1, 0},
+                                  {4999, 5000, 2, 0.2},   {4100, 4100, 1, 1}, {5001, 5003, 1, 0}};
+enum { N_SEGMENTS = sizeof table / sizeof *table };
+
+struct optimizer {
+    const char *name;
+    int n_state;
+    double f[3];
+    int i;
+};
+static const optimizer optimizers[] = {
+    {"sgd", 1, {0, 0, 0}, 0},          {"sgd", 1, {0.9, 0.1, 0}, 0},
+    {"sgd", 1, {0.9, 0, 0}, 1},        {"adam", 2, {0.9, 0.999, 1e-8}, 0},
+    {"adam", 2, {0.8, 0.95, 1e-6}, 1}, {"rmsprop", 3, {0.99, 1e-8, 0}, 0},
+    {"rmsprop", 3, {0.9, 1e-6, 0.5}, 1}, {"lion", 1, {0.9, 0.99, 0}, 0},
+};
+
+struct element {
+    double param, state[N_STATE];
+    double slack = 0; /* of RMSprop's move: the difference in its variance loses digits */
+};
+
+static element step_element(const optimizer &o, element e, double g, double lr, double decay,
+                            int64_t step)
+{
+    std::string name = o.name;
+    if (name == "sgd") {
+        g += decay * e.param;
+        if (o.f[0] != 0) {
+            e.state[0] = step == 1 ? g : o.f[0] * e.state[0] + (1 - o.f[1]) * g;
+            g = o.i ? g + o.f[0] * e.state[0] : e.state[0];
+        }
+        e.param -= lr * g;
+    } else if (name == "adam") {
+        if (!o.i) g += decay * e.param;
+        if (o.i) e.param *= 1 - lr * decay;
+        e.state[0] = o.f[0] * e.state[0] + (1 - o.f[0]) * g;
+        e.state[1] = o.f[1] * e.state[1] + (1 - o.f[1]) * g * g;
+        double c1 = 1 - pow(o.f[0], (double)step), c2 = 1 - pow(o.f[1], (double)step);
+        e.param -= lr / c1 * e.state[0] / (sqrt(e.state[1]) / sqrt(c2) + o.f[2]);
+    } else if (name == "rmsprop") {
+        g += decay * e.param;
+        e.state[0] = o.f[0] * e.state[0] + (1 - o.f[0]) * g * g;
+        double variance = e.state[0];
+        if (o.i) {
+            e.state[2] = o.f[0] * e.state[2] + (1 - o.f[0]) * g;
+            variance -= e.state[2] * e.state[2];
+        }
+        double move = g / (sqrt(variance) + o.f[1]);
+        e.slack = 8 * 0x1p-24 * fabs(move) * (2 * e.state[0] - variance) / variance;
+        if (o.f[2] > 0) move = e.state[1] = o.f[2] * e.state[1] + move;
+        e.param -= lr * move;
+    } else {
+        double d = o.f[0] * e.state[0] + (1 - o.f[0]) * g;
+        e.param -= lr * ((d > 0) - (d < 0) + decay * e.param);
+        e.state[0] = o.f[1] * e.state[0] + (1 - o.f[1]) * g;
+    }
+    return e;
+}
+
+static void launch_optimizer(const optimizer &o, float *param, float *const *s, const float *grad,
+                             const double *segments, const float *scale, const float *lr,
+                             const hl_control *control)
+{
+    std::string name = o.name;
+    int64_t n = N, n_segments = N_SEGMENTS;
+    if (name == "sgd")
+        launch("hl_cuda_sgd", 2, 96, param, o.f[0] != 0 ? s[0] : nullptr, grad, n, segments,
+               n_segments, scale, lr, control, o.f[0], o.f[1], o.i, 1);
+    else if (name == "adam")
+        launch("hl_cuda_adam", 2, 96, param, s[0], s[1], grad, n, segments, n_segments, scale, lr,
+               control, o.f[0], o.f[1], o.f[2], o.i, 1);
+    else if (name == "rmsprop")
+        launch("hl_cuda_rmsprop", 2, 96, param, s[0], o.f[2] > 0 ? s[1] : nullptr,
+               o.i ? s[2] : nullptr, grad, n, segments, n_segments, scale, lr, control, o.f[0],
+               o.f[1], o.f[2], o.i, 1);
+    else
+        launch("hl_cuda_lion", 2, 96, param, s[0], grad, n, segments, n_segments, scale, lr,
+               control, o.f[0], o.f[1], 1);
+}
+
+static const double *find_segment(int64_t i)
+{
+    for (const double *s : table)
+        if (i >= (int64_t)s[0] && i < (int64_t)s[1]) return s;
+    return nullptr;
+}
+
+static void test_optimizer(const optimizer &o)
+{
+    buffer<float> param(N), a(N), b(N), c(N), grad(N), scale(1), lr(1);
+    buffer<double> segments(4 * N_SEGMENTS);
+    memcpy(segments.p, table, sizeof table);
+    float *state[] = {a.get(), b.get(), c.get()};
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    fill_random(param);
+    for (int64_t i = 0; i < N; i++) a[i] = b[i] = c[i] = 0;
+    scale[0] = 0.75f, lr[0] = 0.01f;
+    for (int64_t step = 0; step <= 3; step++) {
+        start_case("%s (%g, %g, %g, %d) step %d", o.name, o.f[0], o.f[1], o.f[2], o.i, (int)step);
+        fill_random(grad);
+        control.apply = step > 0, control.applied = step;
+        std::vector<element> want(N);
+        for (int64_t i = 0; i < N; i++) {
+            want[(size_t)i] = {param[i], {a[i], b[i], c[i]}};
+            const double *s = find_segment(i);
+            if (!s || step == 0) continue;
+            want[(size_t)i] = step_element(o, want[(size_t)i], (double)grad[i] * scale[0],
+                                           (double)lr[0] * s[2], s[3], step);
+        }
+        run_orders({&param, &a, &b, &c}, [&] {
+            launch_optimizer(o, param.get(), state, grad.get(), segments.get(), scale.get(),
+                             lr.get(), &control);
+        });
+        /* What is held back or in no segment keeps its bits. */
+        auto bound = [&](int64_t i, double size) {
+            if (step == 0 || !find_segment(i)) return 0.0;
+            return 16 * 0x1p-24 * (0.1 + size) + want[(size_t)i].slack;
+        };
+        check_close("param", param, [&](int64_t i) { return want[(size_t)i].param; },
+                    [&](int64_t i) { return bound(i, 0); });
+        for (int k = 0; k < o.n_state; k++) {
+            buffer<float> &s = k == 0 ? a : k == 1 ? b : c;
+            check_close("state", s, [&](int64_t i) { return want[(size_t)i].state[k]; },
+                        [&](int64_t i) { return bound(i, fabs(want[(size_t)i].state[k])); });
+        }
+    }
+}
+
+/* ---- control block ---- */
+
+static bool is_same_control(const hl_control &a, const hl_control &b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void test_control()
+{
+    enum { S = 3, T = 4 };
+    buffer<double> tables(S * T);
+    for (int64_t i = 0; i < tables.n; i++) tables[i] = 0.1 * (double)(i + 1);
+    buffer<float> loss(1), sumsq(1);
+    buffer<hl_control> block(1);
+    hl_control &got = block[0], want;
+    for (int mode = 0; mode < 4; mode++) {
+        start_case("control block, case %d", mode);
+        memset(&want, 0, sizeof want);
+        want.nan_mode = mode % 2 ? HL_NAN_SKIP : HL_NAN_STOP;
+        want.loss_scale = mode >= 2 ? 1024 : 1;
+        for (double &f : want.factor) f = 0.5;
+        got = want;
+        for (int step = 0; step < 8; step++) {
+            loss[0] = step == 5 ? NAN : 1.0f / (float)(step + 1);
+            sumsq[0] = step == 3 ? INFINITY : (float)step;
+            launch("hl_cuda_control_begin", 1, 1, &got, (const double *)tables.get(), (int64_t)S,
+                   (int64_t)T, 0);
+            launch("hl_cuda_control_micro", 1, 1, &got, (const void *)loss.p, (int32_t)HL_DTYPE_F32,
+                   (int64_t)16);
+            launch("hl_cuda_control_apply", 1, 1, &got, (const void *)sumsq.p,
+                   (int32_t)HL_DTYPE_F32);
+            hl_control_begin(&want, tables.get(), S, T, false);
+            hl_control_micro(&want, loss[0], 16);
+            hl_control_apply(&want, sumsq[0]);
+            check("same bytes as the host", is_same_control(got, want));
+        }
+        check("stops only when asked", want.stopped == (mode % 2 == 0));
+    }
+}
+
+template <class T> static void test_guarded()
+{
+    enum { COUNT = 1000 };
+    start_case("guarded updates from %s", suffix<T>());
+    std::string from = std::string("_f32_") + suffix<T>();
+    buffer<float> state(COUNT), before(COUNT);
+    buffer<T> value(COUNT);
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    fill_random(before), fill_random(value);
+    for (int is_apply = 0; is_apply < 2; is_apply++)
+        for (int is_free = 0; is_free < 2; is_free++) {
+            control.window_ok = control.apply = is_free;
+            memcpy(state.p, before.p, before.n_bytes);
+            run_orders({&state}, [&] {
+                launch("hl_cuda_assign" + from, 3, 64, state.get(), (const T *)value.get(),
+                       (int64_t)COUNT, (const hl_control *)&control, is_apply);
+            });
+            check_close("assign", state,
+                        [&](int64_t i) { return is_free ? number(value[i]) : (double)before[i]; },
+                        [](int64_t) { return 0; });
+            memcpy(state.p, before.p, before.n_bytes);
+            run_orders({&state}, [&] {
+                launch("hl_cuda_accumulate" + from, 3, 64, state.get(), (const T *)value.get(),
+                       (int64_t)COUNT, (const hl_control *)&control, is_apply);
+            });
+            check_close("accumulate", state,
+                        [&](int64_t i) { return before[i] + (is_free ? number(value[i]) : 0.0); },
+                        [](int64_t) { return 0; });
+        }
+}
+
+static void test_any()
+{
+    enum { COUNT = 100 };
+    start_case("updates of any dtype");
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    control.window_ok = 1;
+    buffer<int64_t> counter(COUNT);
+    buffer<uint8_t> flag(COUNT);
+    buffer<double> wide(COUNT);
+    buffer<hl_f16> half(COUNT);
+    for (int64_t i = 0; i < COUNT; i++) {
+        counter[i] = ((int64_t)1 << 60) + i;
+        flag[i] = i % 3 == 0;
+    }
+    const hl_control *guard = &control;
+    run_orders({&counter}, [&] {
+        launch("hl_cuda_accumulate_any", 2, 32, (void *)counter.p, (int32_t)HL_DTYPE_I64,
+               (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
+    });
+    launch("hl_cuda_assign_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64,
+           (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
+    launch("hl_cuda_convert", 2, 32, (void *)half.p, (int32_t)HL_DTYPE_F16, (const void *)wide.p,
+           (int32_t)HL_DTYPE_F64, (int64_t)COUNT);
+    for (int64_t i = 0; i < COUNT; i++) {
+        check("int64 exact", counter[i] == ((int64_t)1 << 60) + i + (i % 3 == 0));
+        check("bool to double", wide[i] == (i % 3 == 0));
+        check("double to half", number(half[i]) == (i % 3 == 0));
+    }
+}
+
+static void test_ema()
+{
+    enum { COUNT = 300 };
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    control.apply = 1, control.applied = 4;
+    buffer<float> average(COUNT), before(COUNT), value(COUNT);
+    fill_random(before), fill_random(value);
+    for (int ramp = 0; ramp < 2; ramp++) {
+        start_case("ema, ramp %d", ramp);
+        memcpy(average.p, before.p, before.n_bytes);
+        run_orders({&average}, [&] {
+            launch("hl_cuda_ema", 2, 64, average.get(), (const float *)value.get(), (int64_t)COUNT,
+                   0.99, ramp, (const hl_control *)&control, 1);
+        });
+        double d = ramp ? 5.0 / 14 : 0.99;
+        check_close("average", average,
+                    [&](int64_t i) { return d * before[i] + (1 - d) * value[i]; },
+                    [](int64_t) { return 3 * 0x1p-24; });
+    }
+}
+
+/* ---- random ---- */
+
+template <class T> static void test_random(int64_t n_samples, int64_t per_sample)
+{
+    start_case("dropout %s %lldx%lld", suffix<T>(), (long long)n_samples, (long long)per_sample);
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    control.attempted = 12345, control.micro_row = ((int64_t)3 << 32) + 17;
+    hl_rng_key key = {{0x9E3779B9u, 0x243F6A88u}};
+    uint32_t threshold = 6554;
+    float scale = (float)(65536.0 / (65536.0 - threshold));
+    buffer<T> mask(n_samples * per_sample), uniform(n_samples * per_sample);
+    std::string name = suffix<T>();
+    const hl_control *guard = &control;
+    run_orders({&mask, &uniform}, [&] {
+        launch("hl_cuda_dropout_mask_" + name, 2, 64, mask.get(), n_samples, per_sample, guard,
+               key.word[0], key.word[1], threshold, scale);
+        launch("hl_cuda_uniform_" + name, 2, 64, uniform.get(), n_samples, per_sample, guard,
+               key.word[0], key.word[1]);
+    });
+    auto bits = [&](int64_t i) {
+        return hl_rng_bits16(key, 12345, (uint64_t)(control.micro_row + i / per_sample),
+                             (uint64_t)(i % per_sample));
+    };
+    check_close("mask", mask, [&](int64_t i) { return bits(i) < threshold ? 0.0 : (double)scale; },
+                [](int64_t) { return 0; });
+    check_close("uniform", uniform, [&](int64_t i) { return (bits(i) + 0.5) / 65536; },
+                [](int64_t) { return 0; });
+}
+
+int main()
+{
+    for (const optimizer &o : optimizers) test_optimizer(o);
+    test_control();
+    test_guarded<float>();
+    test_guarded<hl_bf16>();
+    test_guarded<hl_f16>();
+    test_any();
+    test_ema();
+    test_random<float>(7, 13);
+    test_random<float>(1, 1);
+    test_random<hl_bf16>(3, 64);
+    test_random<hl_f16>(5, 100);
+    return finish_tests("test_kernels_update");
+}
