@@ -4,8 +4,8 @@
 #define HL_TESTS_KERNEL_TEST_H
 
 #include <math.h>
-#include <stdint.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,9 @@ static inline double number(hl_f16 x)
 /* Half the distance from 1 to the next number. */
 template <class T> static double roundoff()
 {
-    return std::is_same<T, float>::value ? 0x1p-24 : std::is_same<T, hl_bf16>::value ? 0x1p-8 : 0x1p-11;
+    return std::is_same<T, float>::value     ? 0x1p-24
+           : std::is_same<T, hl_bf16>::value ? 0x1p-8
+                                             : 0x1p-11;
 }
 template <class T> static const char *suffix()
 {
