@@ -53,17 +53,18 @@ const hl_cuda_driver *hl_cuda_device_driver(const hl_device *device);
 /* What a stream of the contract is to the driver; NULL: the device's own. */
 CUstream hl_cuda_stream_handle(const hl_device *device, const hl_stream *stream);
 
-/* A kernel by its extern "C" name, out of any of the fatbins; lives as long as the device.
+/* A kernel by its extern "C" name, out of any of the fatbins; lives as long as the device. It is
+ * loaded now: a first launch within a capture would load it there, which capture forbids.
  * shared_bytes: the most dynamic shared memory that a launch will ask for. */
 hl_status hl_cuda_kernel_get(hl_device *device, const char *name, size_t shared_bytes,
-                             CUkernel *out_kernel);
+                             CUfunction *out_kernel);
 
 typedef struct hl_cuda_shape {
     unsigned grid[3], block[3];
     unsigned shared_bytes;
 } hl_cuda_shape;
 /* Parameters are read during the call. */
-hl_status hl_cuda_launch(hl_device *device, CUkernel kernel, const hl_cuda_shape *shape,
+hl_status hl_cuda_launch(hl_device *device, CUfunction kernel, const hl_cuda_shape *shape,
                          hl_stream *stream, void **params);
 
 /* Makes the device's context the thread's, and puts back what was there: whoever shares the process

@@ -113,33 +113,42 @@ static CUresult find_kernel(hl_cuda_device *device, const char *name, CUkernel *
     return CUDA_ERROR_NOT_FOUND;
 }
 
+static CUresult load_kernel(hl_cuda_device *device, const char *name, size_t shared_bytes,
+                            CUfunction *out_kernel)
+{
+    CUkernel kernel = NULL;
+    CUresult error = find_kernel(device, name, &kernel);
+    if (error == CUDA_SUCCESS && shared_bytes)
+        error = device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                    (int)shared_bytes, kernel, device->ordinal);
+    if (error != CUDA_SUCCESS) return error;
+    return device->driver.cuKernelGetFunction(out_kernel, kernel);
+}
+
 hl_status hl_cuda_kernel_get(hl_device *base, const char *name, size_t shared_bytes,
-                             CUkernel *out_kernel)
+                             CUfunction *out_kernel)
 {
     hl_cuda_device *device = hl_cuda_of(base);
-    CUkernel kernel = NULL;
+    CUfunction kernel = NULL;
     *out_kernel = NULL;
     if (shared_bytes > device->facts.shared_bytes_block)
         return hl_status_set(HL_ERROR_DEVICE,
                              "%s: needs at most %zu bytes of shared memory, got %zu", name,
                              device->facts.shared_bytes_block, shared_bytes);
     HL_TRY(hl_cuda_enter(base));
-    CUresult error = find_kernel(device, name, &kernel);
-    if (error == CUDA_SUCCESS && shared_bytes)
-        error = device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                    (int)shared_bytes, kernel, device->ordinal);
+    CUresult error = load_kernel(device, name, shared_bytes, &kernel);
     hl_cuda_leave(base);
     HL_TRY(hl_status_context(hl_cuda_check(base, error, "loading the kernel"), "%s", name));
     *out_kernel = kernel;
     return HL_OK;
 }
 
-hl_status hl_cuda_launch(hl_device *base, CUkernel kernel, const hl_cuda_shape *shape,
+hl_status hl_cuda_launch(hl_device *base, CUfunction kernel, const hl_cuda_shape *shape,
                          hl_stream *stream, void **params)
 {
     const unsigned *grid = shape->grid, *block = shape->block;
     CALL(base, "launching a kernel",
-         cuLaunchKernel((CUfunction)kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+         cuLaunchKernel(kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                         shape->shared_bytes, hl_cuda_stream_handle(base, stream), params, NULL));
     return HL_OK;
 }
@@ -310,6 +319,8 @@ static void destroy_stream(hl_device *base, HL_TAKE hl_stream *stream)
     hl_free(stream);
 }
 
+/* Waiting for an event sleeps rather than spins: it is how the host waits for long, and it has a
+ * core for others then. A context's own setting is torch's as well, and stays as it is. */
 static hl_status create_event(hl_device *base, hl_event **out_event)
 {
     hl_event *event;
@@ -317,8 +328,8 @@ static hl_status create_event(hl_device *base, hl_event **out_event)
     HL_TRY(hl_alloc_zero(sizeof *event, (void **)&event));
     hl_status status;
     HL_GOTO(hl_cuda_enter(base));
-    CUresult error =
-        hl_cuda_of(base)->driver.cuEventCreate(&event->handle, CU_EVENT_DISABLE_TIMING);
+    CUresult error = hl_cuda_of(base)->driver.cuEventCreate(
+        &event->handle, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     hl_cuda_leave(base);
     HL_GOTO(hl_cuda_check(base, error, "making an event"));
     *out_event = event;

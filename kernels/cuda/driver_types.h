@@ -56,6 +56,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CUDA_ERROR_EXTERNAL_DEVICE, 911)                                                             \
     C(CUDA_ERROR_UNKNOWN, 999)                                                                     \
     C(CU_STREAM_NON_BLOCKING, 1)                                                                   \
+    C(CU_EVENT_BLOCKING_SYNC, 1)                                                                   \
     C(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
     C(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
     C(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                \

@@ -191,7 +191,7 @@ static uint32_t probe_value(uint32_t i, uint32_t seed)
 
 enum { PROBE_VALUES = 1000, PROBE_BLOCK = 128 };
 
-static hl_status launch_probe(hl_device *base, CUkernel kernel, void *dst, uint32_t seed)
+static hl_status launch_probe(hl_device *base, CUfunction kernel, void *dst, uint32_t seed)
 {
     uint32_t n = PROBE_VALUES;
     CUdeviceptr ptr = (uintptr_t)dst;
@@ -206,7 +206,7 @@ static hl_status run_probe(hl_device *base)
     uint32_t seed = (uint32_t)hl_os_entropy(), *got = NULL;
     size_t bytes = PROBE_VALUES * sizeof *got;
     void *dst = NULL;
-    CUkernel kernel;
+    CUfunction kernel;
     HL_TRY(hl_cuda_kernel_get(base, "hl_cuda_probe", 0, &kernel));
     hl_status status;
     HL_GOTO(hl_alloc_zero(bytes, (void **)&got));

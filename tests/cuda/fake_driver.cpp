@@ -356,6 +356,14 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     return CUDA_SUCCESS;
 }
 
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    CALL(CONTEXT);
+    NOT_IN_CAPTURE;
+    *function = (CUfunction)kernel;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice)
 {
     CALL(CONTEXT);
@@ -591,9 +599,11 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *out_graph)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent *event, unsigned)
+CUresult cuEventCreate(CUevent *event, unsigned flags)
 {
     CALL(CONTEXT);
+    if (flags & ~(unsigned)(CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC))
+        return complain(CUDA_ERROR_INVALID_VALUE, "an event with unknown flags");
     *event = new CUevent_st;
     s.live.events++;
     return CUDA_SUCCESS;

@@ -28,6 +28,8 @@ static const char *run_fault(void *context, const hl_fake_launch *launch, void *
     return "test_fault: a fault on purpose";
 }
 
+static CUfunction line_kernel; /* loaded with the device, before any capture */
+
 static hl_device *open_device(void)
 {
     static const size_t bytes[] = {8, 8, 4, 4};
@@ -37,6 +39,7 @@ static hl_device *open_device(void)
     hl_fake_kernel("test_line", run_line, NULL, 4, bytes);
     hl_fake_kernel("test_fault", run_fault, NULL, 0, bytes);
     CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    CHECK_OK(hl_cuda_kernel_get(device, "test_line", 0, &line_kernel));
     return device;
 }
 
@@ -49,11 +52,9 @@ static void close_device(hl_device *device)
 static hl_status launch_line(hl_device *device, void *dst, void *src, float a, float b,
                              hl_stream *stream)
 {
-    CUkernel kernel;
-    HL_TRY(hl_cuda_kernel_get(device, "test_line", 0, &kernel));
     hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
     CUdeviceptr to = (uintptr_t)dst, from = (uintptr_t)src;
-    return hl_cuda_launch(device, kernel, &shape, stream, (void *[]){&to, &from, &a, &b});
+    return hl_cuda_launch(device, line_kernel, &shape, stream, (void *[]){&to, &from, &a, &b});
 }
 
 static void *alloc_device(hl_device *device)
@@ -336,7 +337,8 @@ static void test_capture_refusals(void)
     CHECK_OK(create_stage(device, &s));
     upload(device, s.a, 1);
     CHECK_OK(ops->event_record(device, s.forked, s.side));
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < 6; k++) {
+        CUfunction kernel;
         hl_fake_message_clear();
         CHECK_OK(ops->capture_begin(device, NULL));
         const char *text = "STREAM_CAPTURE_UNSUPPORTED";
@@ -349,6 +351,8 @@ static void test_capture_refusals(void)
         if (k == 3)
             CHECK_ERROR(ops->event_wait(device, s.forked, NULL), HL_ERROR_DEVICE,
                         "STREAM_CAPTURE_ISOLATION");
+        if (k == 5)
+            CHECK_ERROR(hl_cuda_kernel_get(device, "test_line", 0, &kernel), HL_ERROR_DEVICE, text);
         if (k == 4) { /* a side stream that never joins */
             CHECK_OK(ops->event_record(device, s.joined, NULL));
             CHECK_OK(ops->event_wait(device, s.joined, s.side));
@@ -391,7 +395,7 @@ static void test_lost(void)
     const hl_device_ops *ops = device->ops;
     stage s;
     void *ptr;
-    CUkernel kernel;
+    CUfunction kernel;
     CHECK_OK(create_stage(device, &s));
     CHECK_OK(hl_cuda_kernel_get(device, "test_fault", 0, &kernel));
     hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
@@ -423,6 +427,7 @@ static hl_status run_all(void *context)
     const hl_device_ops *ops = device->ops;
     stage s = {.device = device};
     hl_status status;
+    HL_GOTO(hl_cuda_kernel_get(device, "test_line", 0, &line_kernel));
     HL_GOTO(create_stage(device, &s));
     HL_GOTO(ops->host_alloc(device, N * sizeof(float), &pinned));
     memset(pinned, 0, N * sizeof(float));
@@ -482,7 +487,7 @@ static void test_every_call_fails(void)
         }
     }
     check_case("%s", "");
-    CHECK(n_sites > 600);
+    CHECK(n_sites > 1000);
     CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_ERROR_MEMORY, 0, run_all, (void *)backend) > 10);
     printf("%lld calls failed\n", (long long)n_sites);
 }

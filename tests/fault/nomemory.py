@@ -77,6 +77,7 @@ ENTRIES: dict[str, Callable[[], Any]] = {
     "scan": lambda: (_core.check_finite(X), _core.check_range(ROWS, 0, 2)),
     "random": lambda: _core.random_normal(1, "s", 3, 0.0, 1.0).tolist(),
     "tables": lambda: (_core.op_table(), _core.build_info(), _core.cpu_info(), _core.backends()),
+    "survey": lambda: _core.survey("cuda", probe=False),
 }
 
 
