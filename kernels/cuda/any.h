@@ -11,19 +11,28 @@ HL_DEVICE bool hl_is_float(int32_t dtype)
            dtype == HL_DTYPE_F16;
 }
 
-HL_DEVICE double hl_load_any(const void *p, int32_t dtype, int64_t i)
+/* Toward zero; what fits no int64 becomes the nearest one, NaN 0. */
+HL_DEVICE int64_t hl_truncate(double value)
+{
+    if (value != value) return 0;
+    if (value >= 0x1p63) return INT64_MAX;
+    if (value <= -0x1p63) return INT64_MIN;
+    return (int64_t)value;
+}
+
+HL_DEVICE double hl_read_any(const void *p, int32_t dtype, int64_t i)
 {
     switch (dtype) {
     case HL_DTYPE_F32: return ((const float *)p)[i];
     case HL_DTYPE_F64: return ((const double *)p)[i];
-    case HL_DTYPE_BF16: return hl_load((const hl_bf16 *)p, i);
-    case HL_DTYPE_F16: return hl_load((const hl_f16 *)p, i);
-    default: return (double)hl_load_int(p, dtype, i);
+    case HL_DTYPE_BF16: return hl_read((const hl_bf16 *)p, i);
+    case HL_DTYPE_F16: return hl_read((const hl_f16 *)p, i);
+    default: return (double)hl_read_int(p, dtype, i);
     }
 }
 
 /* Integers wrap; a bool is what is not 0. */
-HL_DEVICE void hl_store_int(void *p, int32_t dtype, int64_t i, int64_t value)
+HL_DEVICE void hl_write_int(void *p, int32_t dtype, int64_t i, int64_t value)
 {
     switch (dtype) {
     case HL_DTYPE_I64: ((int64_t *)p)[i] = value; break;
@@ -35,24 +44,24 @@ HL_DEVICE void hl_store_int(void *p, int32_t dtype, int64_t i, int64_t value)
     }
 }
 
-HL_DEVICE void hl_store_any(void *p, int32_t dtype, int64_t i, double value)
+HL_DEVICE void hl_write_any(void *p, int32_t dtype, int64_t i, double value)
 {
     switch (dtype) {
     case HL_DTYPE_F32: ((float *)p)[i] = (float)value; break;
     case HL_DTYPE_F64: ((double *)p)[i] = value; break;
-    case HL_DTYPE_BF16: hl_store((hl_bf16 *)p, i, (float)value); break;
-    case HL_DTYPE_F16: hl_store((hl_f16 *)p, i, (float)value); break;
+    case HL_DTYPE_BF16: hl_write((hl_bf16 *)p, i, (float)value); break;
+    case HL_DTYPE_F16: hl_write((hl_f16 *)p, i, (float)value); break;
     case HL_DTYPE_BOOL: ((uint8_t *)p)[i] = value != 0; break;
-    default: hl_store_int(p, dtype, i, (int64_t)value); break;
+    default: hl_write_int(p, dtype, i, hl_truncate(value)); break;
     }
 }
 
 /* A float to a floating dtype, without double arithmetic where it is not wanted. */
-HL_DEVICE void hl_store_float(void *p, int32_t dtype, int64_t i, float value)
+HL_DEVICE void hl_write_float(void *p, int32_t dtype, int64_t i, float value)
 {
     switch (dtype) {
-    case HL_DTYPE_BF16: hl_store((hl_bf16 *)p, i, value); break;
-    case HL_DTYPE_F16: hl_store((hl_f16 *)p, i, value); break;
+    case HL_DTYPE_BF16: hl_write((hl_bf16 *)p, i, value); break;
+    case HL_DTYPE_F16: hl_write((hl_f16 *)p, i, value); break;
     case HL_DTYPE_F64: ((double *)p)[i] = value; break;
     default: ((float *)p)[i] = value; break;
     }

@@ -13,11 +13,11 @@ HL_KERNEL(hl_cuda_control_begin, 32, hl_control *control, const double *tables, 
 HL_KERNEL(hl_cuda_control_micro, 32, hl_control *control, const void *loss, int32_t loss_dtype,
           int64_t rows)
 {
-    hl_control_micro(control, hl_load_any(loss, loss_dtype, 0), rows);
+    hl_control_micro(control, hl_read_any(loss, loss_dtype, 0), rows);
 }
 HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int32_t sumsq_dtype)
 {
-    hl_control_apply(control, hl_load_any(sumsq, sumsq_dtype, 0));
+    hl_control_apply(control, hl_read_any(sumsq, sumsq_dtype, 0));
 }
 
 /* state <- value; state <- state + value */
@@ -26,13 +26,13 @@ HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID (i, n) state[i] = hl_load(value, i);                                           \
+        HL_FOR_GRID(i, n) state[i] = hl_read(value, i);                                            \
     }                                                                                              \
     HL_KERNEL(hl_cuda_accumulate_f32_##suffix, 256, float *state, const T *value, int64_t n,       \
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID (i, n) state[i] += hl_load(value, i);                                          \
+        HL_FOR_GRID(i, n) state[i] += hl_read(value, i);                                           \
     }
 HL_FLOAT_TYPES(UPDATES)
 
@@ -41,11 +41,12 @@ HL_KERNEL(hl_cuda_assign_any, 256, void *state, int32_t state_dtype, const void 
 {
     if (hl_is_blocked(control, is_apply)) return;
     bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_exact)
-            hl_store_int(state, state_dtype, i, hl_load_int(value, value_dtype, i));
+            hl_write_int(state, state_dtype, i, hl_read_int(value, value_dtype, i));
         else
-            hl_store_any(state, state_dtype, i, hl_load_any(value, value_dtype, i));
+            hl_write_any(state, state_dtype, i, hl_read_any(value, value_dtype, i));
     }
 }
 HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const void *value,
@@ -53,18 +54,20 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
 {
     if (hl_is_blocked(control, is_apply)) return;
     bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_exact)
-            hl_store_int(state, state_dtype, i,
-                         (int64_t)((uint64_t)hl_load_int(state, state_dtype, i) +
-                                   (uint64_t)hl_load_int(value, value_dtype, i)));
+            hl_write_int(state, state_dtype, i,
+                         (int64_t)((uint64_t)hl_read_int(state, state_dtype, i) +
+                                   (uint64_t)hl_read_int(value, value_dtype, i)));
         else
-            hl_store_any(state, state_dtype, i,
-                         hl_load_any(state, state_dtype, i) + hl_load_any(value, value_dtype, i));
+            hl_write_any(state, state_dtype, i,
+                         hl_read_any(state, state_dtype, i) + hl_read_any(value, value_dtype, i));
     }
 }
 
-/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n */
+/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n
+ */
 HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, double decay, int ramp,
           const hl_control *control, int is_apply)
 {
@@ -72,7 +75,7 @@ HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, doubl
     double step = (double)control->applied, ramped = (1 + step) / (10 + step);
     double d = ramp && ramped < decay ? ramped : decay;
     float keep = (float)d, take = (float)(1 - d);
-    HL_FOR_GRID (i, n) average[i] = keep * average[i] + take * value[i];
+    HL_FOR_GRID(i, n) average[i] = keep * average[i] + take * value[i];
 }
 
 /* A conversion, nothing guarded: batches, casts of weights. */
@@ -81,12 +84,13 @@ HL_KERNEL(hl_cuda_convert, 256, void *dst, int32_t dst_dtype, const void *src, i
 {
     bool is_exact = !hl_is_float(dst_dtype) && !hl_is_float(src_dtype);
     bool is_plain = src_dtype == HL_DTYPE_F32 && hl_is_float(dst_dtype);
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         if (is_plain)
-            hl_store_float(dst, dst_dtype, i, ((const float *)src)[i]);
+            hl_write_float(dst, dst_dtype, i, ((const float *)src)[i]);
         else if (is_exact)
-            hl_store_int(dst, dst_dtype, i, hl_load_int(src, src_dtype, i));
+            hl_write_int(dst, dst_dtype, i, hl_read_int(src, src_dtype, i));
         else
-            hl_store_any(dst, dst_dtype, i, hl_load_any(src, src_dtype, i));
+            hl_write_any(dst, dst_dtype, i, hl_read_any(src, src_dtype, i));
     }
 }

@@ -1,8 +1,9 @@
 /* Copies: elements move as words of 1, 2, 4 or 8 bytes, whatever their dtype.
  *
  * PERMUTE, EXPAND, SLICE and FLIP read at strides; CONCAT (one launch per input) and SLICE_GRAD
- * (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition of
- * matrices and goes through tiles in shared memory, so that both sides are read and written in rows.
+ * (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition
+ * of matrices and goes through tiles in shared memory, so that both sides are read and written in
+ * rows.
  *
  * Launch: any grid, any threads; transpose: 256 threads. */
 #include "kernels/cuda/layout.h"
@@ -53,8 +54,7 @@ HL_DEVICE int64_t find_padded(const hl_cuda_pad &pad, int64_t i)
 {
     int64_t element = 0, scale = 1;
     for (int d = pad.rank - 1; d >= 0; d--) {
-        int64_t source =
-            find_source(pad.mode, i % pad.padded[d] - pad.before[d], pad.plain[d]);
+        int64_t source = find_source(pad.mode, i % pad.padded[d] - pad.before[d], pad.plain[d]);
         if (source < 0) return -1;
         element += source * scale;
         scale *= pad.plain[d];
@@ -103,19 +103,19 @@ HL_DEVICE float sum_padded(const hl_cuda_pad &pad, const float *dy, int64_t elem
 
 HL_KERNEL(hl_cuda_pad_grad, 256, const float *dy, float *dx, hl_cuda_pad pad)
 {
-    HL_FOR_GRID (i, pad.n_plain) dx[i] = sum_padded(pad, dy, i);
+    HL_FOR_GRID(i, pad.n_plain) dx[i] = sum_padded(pad, dy, i);
 }
 
 #define KERNELS(W, bytes)                                                                          \
     HL_KERNEL(hl_cuda_copy_from_##bytes, 256, const W *src, W *dst, int64_t first,                 \
               hl_cuda_layout at)                                                                   \
     {                                                                                              \
-        HL_FOR_GRID (i, at.n) dst[i] = src[first + hl_layout_offset(at, i)];                       \
+        HL_FOR_GRID(i, at.n) dst[i] = src[first + hl_layout_offset(at, i)];                        \
     }                                                                                              \
     HL_KERNEL(hl_cuda_copy_to_##bytes, 256, const W *src, W *dst, int64_t first,                   \
               hl_cuda_layout at)                                                                   \
     {                                                                                              \
-        HL_FOR_GRID (i, at.n) dst[first + hl_layout_offset(at, i)] = src[i];                       \
+        HL_FOR_GRID(i, at.n) dst[first + hl_layout_offset(at, i)] = src[i];                        \
     }                                                                                              \
     HL_KERNEL(hl_cuda_transpose_##bytes, TILE_THREADS, const W *src, W *dst, int64_t B, int64_t M, \
               int64_t N)                                                                           \
@@ -124,13 +124,14 @@ HL_KERNEL(hl_cuda_pad_grad, 256, const float *dy, float *dx, hl_cuda_pad pad)
     }                                                                                              \
     HL_KERNEL(hl_cuda_pad_##bytes, 256, const W *src, W *dst, hl_cuda_pad pad, W value)            \
     {                                                                                              \
-        HL_FOR_GRID (i, pad.n_padded) {                                                            \
+        HL_FOR_GRID(i, pad.n_padded)                                                               \
+        {                                                                                          \
             int64_t source = find_padded(pad, i);                                                  \
             dst[i] = source < 0 ? value : src[source];                                             \
         }                                                                                          \
     }                                                                                              \
     HL_KERNEL(hl_cuda_fill_##bytes, 256, W *dst, W value, int64_t n)                               \
     {                                                                                              \
-        HL_FOR_GRID (i, n) dst[i] = value;                                                         \
+        HL_FOR_GRID(i, n) dst[i] = value;                                                          \
     }
 HL_WORD_TYPES(KERNELS)

@@ -16,13 +16,14 @@ HL_DEVICE void hl_fault_set(hl_control *control, int32_t node, int64_t row, int6
 }
 
 /* Element i of an array of integers or bools. */
-HL_DEVICE int64_t hl_load_int(const void *p, int32_t dtype, int64_t i)
+HL_DEVICE int64_t hl_read_int(const void *p, int32_t dtype, int64_t i)
 {
     switch (dtype) {
     case HL_DTYPE_I64: return ((const int64_t *)p)[i];
     case HL_DTYPE_I32: return ((const int32_t *)p)[i];
     case HL_DTYPE_I16: return ((const int16_t *)p)[i];
     case HL_DTYPE_I8: return ((const int8_t *)p)[i];
+    case HL_DTYPE_BOOL: return ((const uint8_t *)p)[i] != 0;
     default: return ((const uint8_t *)p)[i];
     }
 }

@@ -1,8 +1,8 @@
 /* Teams of threads that own a row, and how they fold values into one.
  *
- * A team is a warp or a whole block, by the launcher's choice: warps for short rows, blocks for long
- * ones. Every member gets the fold's result. Its tree depends on the team's size alone, so one launch
- * geometry gives the same bits every time. */
+ * A team is a warp or a whole block, by the launcher's choice: warps for short rows, blocks for
+ * long ones. Every member gets the fold's result. Its tree depends on the team's size alone, so one
+ * launch geometry gives the same bits every time. */
 #ifndef HL_CUDA_FOLD_H
 #define HL_CUDA_FOLD_H
 

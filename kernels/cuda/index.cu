@@ -1,18 +1,18 @@
-/* Indexed access. An index outside [0, n) sets the error word (row: its place in the index array); it
- * reads as 0 and writes nothing. Negative indices are outside.
+/* Indexed access. An index outside [0, n) sets the error word (row: its place in the index array);
+ * it reads as 0 and writes nothing. Negative indices are outside.
  *
- * Reading is one launch. Writing where the last of equal indices wins is two: every index claims its
- * target by an atomic maximum of positions, which has one result in any order, then every target
- * takes its winner. Adding "in index order" is a stable radix sort of (target, position), eight bits
- * a pass, after which each run of equal targets is added by one team, in order: the same bits every
- * run, and the time does not depend on the number of targets. The atomic sum is there for those who
- * do not ask for the same bits.
+ * Reading is one launch. Writing where the last of equal indices wins is two: every index claims
+ * its target by an atomic maximum of positions, which has one result in any order, then every
+ * target takes its winner. Adding "in index order" is a stable radix sort of (target, position),
+ * eight bits a pass, after which each run of equal targets is added by one team, in order: the same
+ * bits every run, and the time does not depend on the number of targets. The atomic sum is there
+ * for those who do not ask for the same bits.
  *
  * Rejected: every target looking through all indices (targets x indices), a linked list per target
  * (its order is the order of threads).
  *
- * Launch: any grid, any threads, but sorting: 256 threads, and scanning: one block of 1024. Arrays of
- * 2^31 indices or targets and more are refused by query. `winner` is -1 before a claim. */
+ * Launch: any grid, any threads, but sorting: 256 threads, and scanning: one block of 1024. Arrays
+ * of 2^31 indices or targets and more are refused by query. `winner` is -1 before a claim. */
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/layout.h"
 
@@ -25,7 +25,7 @@ struct index_array {
 
 HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 {
-    int64_t k = hl_load_int(index.p, index.dtype, i);
+    int64_t k = hl_read_int(index.p, index.dtype, i);
     if (k >= 0 && k < index.n) return k;
     hl_fault_set(index.control, index.node, i, k);
     return -1;
@@ -46,7 +46,8 @@ template <class W>
 HL_DEVICE void gather(const W *x, const index_array &index, W *out, const hl_cuda_layout &at,
                       int64_t axis_stride)
 {
-    HL_FOR_GRID (i, at.n) {
+    HL_FOR_GRID(i, at.n)
+    {
         int64_t k = take_index(index, i);
         out[i] = k < 0 ? (W)0 : x[k * axis_stride + hl_layout_offset(at, i)];
     }
@@ -57,7 +58,8 @@ template <class W>
 HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t O, int64_t I,
                            int64_t n)
 {
-    HL_FOR_GRID (i, O * n * I) {
+    HL_FOR_GRID(i, O * n * I)
+    {
         int64_t row = i / I, k = take_index(index, row % n);
         if (k < 0)
             out[i] = W();
@@ -71,7 +73,8 @@ HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t
 HL_KERNEL(hl_cuda_index_claim, 256, INDEX_PARAMS, int32_t *winner, int64_t n)
 {
     index_array array = INDEX_ARRAY;
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         int64_t k = take_index(array, i);
         if (k >= 0) hl_atomic_max(winner + k, (int32_t)i);
     }
@@ -81,7 +84,8 @@ HL_KERNEL(hl_cuda_scatter_claim, 256, INDEX_PARAMS, int32_t *winner, hl_cuda_lay
           int64_t axis_stride)
 {
     index_array array = INDEX_ARRAY;
-    HL_FOR_GRID (i, at.n) {
+    HL_FOR_GRID(i, at.n)
+    {
         int64_t k = take_index(array, i);
         if (k >= 0) hl_atomic_max(winner + k * axis_stride + hl_layout_offset(at, i), (int32_t)i);
     }
@@ -92,7 +96,8 @@ template <class W>
 HL_DEVICE void copy_rows(const W *x, const W *src, const int32_t *winner, W *out, int64_t O,
                          int64_t A, int64_t I, int64_t n)
 {
-    HL_FOR_GRID (i, O * A * I) {
+    HL_FOR_GRID(i, O * A * I)
+    {
         int64_t row = i / I, w = winner[row % A];
         out[i] = w < 0 ? x[i] : src[(row / A * n + w) * I + i % I];
     }
@@ -102,7 +107,8 @@ template <class W>
 HL_DEVICE void scatter(const W *x, const W *src, const int32_t *winner, W *out, int64_t n,
                        const hl_cuda_layout &from)
 {
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         int64_t w = winner[i];
         out[i] = w < 0 ? x[i] : src[hl_layout_offset(from, w)];
     }
@@ -113,7 +119,8 @@ HL_DEVICE void scatter(const W *x, const W *src, const int32_t *winner, W *out, 
 HL_KERNEL(hl_cuda_index_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *values, int64_t n)
 {
     index_array array = INDEX_ARRAY;
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         int64_t k = take_index(array, i);
         keys[i] = (uint32_t)(k < 0 ? n_axis : k);
         values[i] = (int32_t)i;
@@ -124,7 +131,8 @@ HL_KERNEL(hl_cuda_scatter_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *valu
           hl_cuda_layout at, int64_t axis_stride, hl_cuda_layout from, int64_t n_targets)
 {
     index_array array = INDEX_ARRAY;
-    HL_FOR_GRID (i, at.n) {
+    HL_FOR_GRID(i, at.n)
+    {
         int64_t k = take_index(array, i);
         keys[i] = (uint32_t)(k < 0 ? n_targets : k * axis_stride + hl_layout_offset(at, i));
         values[i] = (int32_t)hl_layout_offset(from, i);
@@ -204,7 +212,8 @@ HL_KERNEL(hl_cuda_sort_move, SORT_THREADS, const uint32_t *keys, const int32_t *
     int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
     for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
         next[t] = counts[t * n_tiles + tile];
-        for (int64_t begin = tile * SORT_TILE; begin < (tile + 1) * SORT_TILE; begin += SORT_THREADS) {
+        for (int64_t begin = tile * SORT_TILE; begin < (tile + 1) * SORT_TILE;
+             begin += SORT_THREADS) {
             int64_t i = begin + t;
             uint32_t key = i < n ? keys[i] : 0, digit = take_digit(key, shift);
             for (int w = 0; w < SORT_WARPS; w++) place[w * SORT_DIGITS + t] = 0;
@@ -265,11 +274,11 @@ template <class T> struct float_adder {
     }
 };
 
-/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. `width` threads
- * (32, or 1 for short rows) have a run: those at its first pair. */
+/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. `width`
+ * threads (32, or 1 for short rows) have a run: those at its first pair. */
 template <class Adder, class T>
-HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *src, T *out, int64_t n,
-                        int64_t O, int64_t A, int64_t I, int64_t n_rows, int width)
+HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *src, T *out,
+                        int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows, int width)
 {
     int64_t step = HL_GRID_STEP / width, lane = HL_GRID_FIRST % width;
     for (int64_t p = HL_GRID_FIRST / width; p < n; p += step) {
@@ -295,7 +304,7 @@ HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *sr
         add_runs<Adder>(keys, values, src, out, n, O, A, I, n_rows, width);                        \
     }
 #define ADD_FLOAT(T, suffix) ADD_KERNEL(float_adder<T>, T, suffix)
-#define ADD_INT(T, suffix) ADD_KERNEL(adder_of<T>, T, suffix)
+#define ADD_INT(T, suffix)   ADD_KERNEL(adder_of<T>, T, suffix)
 template <class T> using adder_of = adder<uint64_t, T>;
 HL_FLOAT_TYPES(ADD_FLOAT)
 ADD_INT(int64_t, i64)
@@ -309,7 +318,8 @@ HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *
           int64_t I, int64_t n)
 {
     index_array array = INDEX_ARRAY;
-    HL_FOR_GRID (i, O * n * I) {
+    HL_FOR_GRID(i, O * n * I)
+    {
         int64_t row = i / I, k = take_index(array, row % n);
         if (k >= 0) hl_atomic_add(out + (row / n * n_axis + k) * I + i % I, src[i]);
     }
@@ -324,18 +334,19 @@ HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_P
     bool is_exact = !hl_is_float(src_dtype) && !hl_is_float(out_dtype);
     bool is_narrow = !is_exact && hl_is_float(out_dtype) &&
                      (src_dtype == HL_DTYPE_F32 || src_dtype == HL_DTYPE_U8);
-    HL_FOR_GRID (i, n * I) {
+    HL_FOR_GRID(i, n * I)
+    {
         int64_t k = take_index(array, i / I), from = k * I + i % I;
         if (k < 0)
-            hl_store_any(out, out_dtype, i, 0);
+            hl_write_any(out, out_dtype, i, 0);
         else if (is_narrow) /* pictures and tables, without double arithmetic */
-            hl_store_float(out, out_dtype, i,
+            hl_write_float(out, out_dtype, i,
                            src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
                                                     : ((const float *)src)[from]);
         else if (is_exact)
-            hl_store_int(out, out_dtype, i, hl_load_int(src, src_dtype, from));
+            hl_write_int(out, out_dtype, i, hl_read_int(src, src_dtype, from));
         else
-            hl_store_any(out, out_dtype, i, hl_load_any(src, src_dtype, from));
+            hl_write_any(out, out_dtype, i, hl_read_any(src, src_dtype, from));
     }
 }
 

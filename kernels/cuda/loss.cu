@@ -1,9 +1,9 @@
 /* Cross-entropy of integer targets from logits (N,C), and its gradient: the formulas of
- * kernels/ref/loss.c. A target that is no class is a fault; its row and ignored rows give 0 and weigh
- * 0.
+ * kernels/ref/loss.c. A target that is no class is a fault; its row and ignored rows give 0 and
+ * weigh 0.
  *
- * The sum of the class weights and the smoothed part's sum of weight (top - x) are gathered while the
- * row is read the second time, so smoothing costs no pass.
+ * The sum of the class weights and the smoothed part's sum of weight (top - x) are gathered while
+ * the row is read the second time, so smoothing costs no pass.
  *
  * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row.
  * class_weight NULL: all are 1. */
@@ -15,7 +15,7 @@ HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int6
                               int64_t ignored, const hl_team &team, hl_control *control,
                               int32_t node)
 {
-    int64_t t = hl_load_int(target, dtype, n);
+    int64_t t = hl_read_int(target, dtype, n);
     if (t == ignored) return -1;
     if (t >= 0 && t < C) return t;
     if (team.rank == 0) hl_fault_set(control, node, n, t);
@@ -43,11 +43,11 @@ HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtyp
             float log_sum = logf(row.sum), soft = 0;
             if (smoothing > 0) {
                 for (int64_t c = team.rank; c < C; c += team.size)
-                    soft += weigh(class_weight, c) * (row.top - hl_load(x, c) + log_sum);
+                    soft += weigh(class_weight, c) * (row.top - hl_read(x, c) + log_sum);
                 soft = hl_team_sum(team, soft);
             }
             row_weight = weigh(class_weight, t);
-            value = (1 - smoothing) * row_weight * (row.top - hl_load(x, t) + log_sum) +
+            value = (1 - smoothing) * row_weight * (row.top - hl_read(x, t) + log_sum) +
                     smoothing / (float)C * soft;
         }
         if (team.rank == 0) {
@@ -76,17 +76,17 @@ HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *tar
         T *dx = dlogits + n * C;
         int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
         if (t < 0) {
-            for (int64_t c = team.rank; c < C; c += team.size) hl_store(dx, c, 0.0f);
+            for (int64_t c = team.rank; c < C; c += team.size) hl_write(dx, c, 0.0f);
             continue;
         }
         hl_row_sum row = hl_row_exponentials(team, x, C);
         float g = dloss[n], hard = (1 - smoothing) * weigh(class_weight, t);
         float scale = g * (hard + share * all_weights) / row.sum;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float value = expf(hl_load(x, c) - row.top) * scale;
+            float value = expf(hl_read(x, c) - row.top) * scale;
             if (smoothing > 0) value -= g * share * weigh(class_weight, c);
             if (c == t) value -= g * hard;
-            hl_store(dx, c, value);
+            hl_write(dx, c, value);
         }
     }
 }

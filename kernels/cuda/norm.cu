@@ -5,8 +5,8 @@
  * it, as ref does: the second time it comes from cache. Rejected: one pass of squares, which loses
  * all digits where the mean is large.
  *
- * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row. weight
- * and bias may be NULL. */
+ * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row.
+ * weight and bias may be NULL. */
 #include "kernels/cuda/fold.h"
 
 template <class T>
@@ -18,16 +18,16 @@ HL_DEVICE void run_layer_norm(const T *src, const float *weight, const float *bi
     for (int64_t r = team.first; r < R; r += team.step) {
         const T *x = src + r * C;
         float sum = 0, squares = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_load(x, c);
+        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(x, c);
         float middle = hl_team_sum(team, sum) / (float)C;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float distance = hl_load(x, c) - middle;
+            float distance = hl_read(x, c) - middle;
             squares += distance * distance;
         }
         float scale = hl_rsqrt(hl_team_sum(team, squares) / (float)C + eps);
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float z = (hl_load(x, c) - middle) * scale;
-            hl_store(dst, r * C + c, z * (weight ? weight[c] : 1.0f) + (bias ? bias[c] : 0.0f));
+            float z = (hl_read(x, c) - middle) * scale;
+            hl_write(dst, r * C + c, z * (weight ? weight[c] : 1.0f) + (bias ? bias[c] : 0.0f));
         }
         if (team.rank == 0) {
             mean[r] = middle;
@@ -45,16 +45,16 @@ HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const float *mean,
     for (int64_t r = team.first; r < R; r += team.step) {
         float middle = mean[r], scale = rstd[r], sum_g = 0, sum_gz = 0;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_load(dy, r * C + c) * (weight ? weight[c] : 1.0f);
+            float g = hl_read(dy, r * C + c) * (weight ? weight[c] : 1.0f);
             sum_g += g;
-            sum_gz += g * ((hl_load(src, r * C + c) - middle) * scale);
+            sum_gz += g * ((hl_read(src, r * C + c) - middle) * scale);
         }
         sum_g = hl_team_sum(team, sum_g) / (float)C;
         sum_gz = hl_team_sum(team, sum_gz) / (float)C;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_load(dy, r * C + c) * (weight ? weight[c] : 1.0f);
-            float z = (hl_load(src, r * C + c) - middle) * scale;
-            hl_store(dx, r * C + c, scale * (g - sum_g - z * sum_gz));
+            float g = hl_read(dy, r * C + c) * (weight ? weight[c] : 1.0f);
+            float z = (hl_read(src, r * C + c) - middle) * scale;
+            hl_write(dx, r * C + c, scale * (g - sum_g - z * sum_gz));
         }
     }
 }
@@ -65,10 +65,11 @@ HL_DEVICE void run_batch_norm(const T *src, const float *mean, const float *var,
                               const float *weight, const float *bias, T *dst, int64_t n, int64_t C,
                               int64_t S, float eps)
 {
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         int64_t c = i / S % C;
-        float z = (hl_load(src, i) - mean[c]) * hl_rsqrt(var[c] + eps);
-        hl_store(dst, i, z * weight[c] + bias[c]);
+        float z = (hl_read(src, i) - mean[c]) * hl_rsqrt(var[c] + eps);
+        hl_write(dst, i, z * weight[c] + bias[c]);
     }
 }
 

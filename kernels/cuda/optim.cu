@@ -1,10 +1,11 @@
 /* Optimizers over the flat parameter buffer: one launch, one pass over memory.
  *
- * A block takes tiles of the buffer and walks the segments that meet a tile, which gives each element
- * its learning rate scale and weight decay; segments need no order, and what none covers is left as
- * it is. The formulas are kernels/cpu/optim.c's (torch.optim's, in its fp32 order); coefficients that
- * a step has in common are made in double and rounded once, and the powers of Adam's correction by
- * one thread of a block, for double is slow on most GPUs. When the guard is down nothing is touched.
+ * A block takes tiles of the buffer and walks the segments that meet a tile, which gives each
+ * element its learning rate scale and weight decay; segments need no order, and what none covers is
+ * left as it is. The formulas are kernels/cpu/optim.c's (torch.optim's, in its fp32 order);
+ * coefficients that a step has in common are made in double and rounded once, and the powers of
+ * Adam's correction by one thread of a block, for double is slow on most GPUs. When the guard is
+ * down nothing is touched.
  *
  * Launch: any grid; any threads. State buffers that the attributes do not need may be NULL. */
 #include "kernels/cuda/fault.h"

@@ -1,16 +1,16 @@
 /* The only primitives that a CUDA kernel uses, generated kernels too.
  *
- * Each has two meanings: nvcc (or NVRTC) makes device code of it, and with HL_EMULATE a C++ compiler
- * makes a function of the kernel that runs on the CPU, every thread a fiber
- * (tests/cuda/emu/twin.h; tests alone, never shipped). What is not here a kernel may not use, except
- * C's operators, <math.h>'s float functions and csrc's inline functions made for both.
+ * Each has two meanings: nvcc (or NVRTC) makes device code of it, and where HL_EMULATE names a
+ * header with its twins a C++ compiler makes a function of the kernel that runs on the CPU, every
+ * thread a fiber (tests/cuda/emu/twin.h; tests alone, never shipped). What is not here a kernel may
+ * not use, except C's operators, <math.h>'s functions and csrc's inline functions made for both.
  *
- * Rules that the emulation holds: blocks are one-dimensional rows of threads; shared arrays have one
- * dimension and elements that are read and written whole; a mask names lanes that all arrive; no
- * thread leaves before the last barrier of its block; an asynchronous copy is waited for.
+ * Rules that the emulation holds: blocks are one-dimensional rows of threads; shared arrays have
+ * one dimension and elements that are read and written whole; a mask names lanes that all arrive;
+ * no thread leaves before the last barrier of its block; an asynchronous copy is waited for.
  *
- * Rejected: cuda_fp16.h and cuda_bf16.h for storage types (they are not there under NVRTC, and their
- * operators hide conversions); cooperative_groups (a second way to say the same). */
+ * Rejected: cuda_fp16.h and cuda_bf16.h for storage types (they are not there under NVRTC, and
+ * their operators hide conversions); cooperative_groups (a second way to say the same). */
 #ifndef HL_CUDA_PRIM_H
 #define HL_CUDA_PRIM_H
 
@@ -43,37 +43,37 @@ struct alignas(16) hl_word4 {
 #define HL_WARP_ALL 0xFFFFFFFFu
 
 #ifdef HL_EMULATE
-#include "tests/cuda/emu/twin.h"
+#include HL_EMULATE
 #else
 
 /* A kernel: one name in the fatbin, at most max_threads threads a block. */
 #define HL_KERNEL(name, max_threads, ...)                                                          \
     extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
-#define HL_DEVICE __device__ __forceinline__
-#define HL_MEMBER __device__ __forceinline__ /* of a struct */
-#define HL_UNROLL _Pragma("unroll")
+#define HL_DEVICE             __device__ __forceinline__
+#define HL_MEMBER             __device__ __forceinline__ /* of a struct */
+#define HL_UNROLL             _Pragma("unroll")
 /* Shared memory of a block: an array of a size known here, or of the size given at launch. */
 #define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \
     extern __shared__ __align__(32) unsigned char hl_dynamic_shared[];                             \
     T *name = (T *)hl_dynamic_shared
 
-#define hl_thread() ((int)threadIdx.x)
-#define hl_threads() ((int)blockDim.x)
-#define hl_block_x() ((int)blockIdx.x)
-#define hl_block_y() ((int)blockIdx.y)
-#define hl_block_z() ((int)blockIdx.z)
+#define hl_thread()   ((int)threadIdx.x)
+#define hl_threads()  ((int)blockDim.x)
+#define hl_block_x()  ((int)blockIdx.x)
+#define hl_block_y()  ((int)blockIdx.y)
+#define hl_block_z()  ((int)blockIdx.z)
 #define hl_blocks_x() ((int)gridDim.x)
 #define hl_blocks_y() ((int)gridDim.y)
 #define hl_blocks_z() ((int)gridDim.z)
 
-#define hl_barrier() __syncthreads()
-#define hl_warp_sync(mask) __syncwarp(mask)
+#define hl_barrier()               __syncthreads()
+#define hl_warp_sync(mask)         __syncwarp(mask)
 #define hl_ballot(mask, predicate) __ballot_sync(mask, predicate)
-#define hl_any(mask, predicate) (__any_sync(mask, predicate) != 0)
-#define hl_all(mask, predicate) (__all_sync(mask, predicate) != 0)
+#define hl_any(mask, predicate)    (__any_sync(mask, predicate) != 0)
+#define hl_all(mask, predicate)    (__all_sync(mask, predicate) != 0)
 /* Makes what was written before visible to threads of other blocks before what follows. */
-#define hl_fence() __threadfence()
+#define hl_fence()                 __threadfence()
 
 /* Shuffles move any plain value of 4, 8, 12 or 16 bytes. A lane beyond the warp reads itself. */
 template <class T, class F> HL_DEVICE T hl_shuffle_words(T value, F move)
@@ -98,13 +98,13 @@ template <class T> HL_DEVICE T hl_shuffle_xor(uint32_t mask, T value, int lanes)
 }
 template <class T> HL_DEVICE T hl_shuffle_up(uint32_t mask, T value, int delta)
 {
-    return hl_shuffle_words(
-        value, [=](uint32_t w) { return __shfl_up_sync(mask, w, (unsigned)delta); });
+    return hl_shuffle_words(value,
+                            [=](uint32_t w) { return __shfl_up_sync(mask, w, (unsigned)delta); });
 }
 template <class T> HL_DEVICE T hl_shuffle_down(uint32_t mask, T value, int delta)
 {
-    return hl_shuffle_words(
-        value, [=](uint32_t w) { return __shfl_down_sync(mask, w, (unsigned)delta); });
+    return hl_shuffle_words(value,
+                            [=](uint32_t w) { return __shfl_down_sync(mask, w, (unsigned)delta); });
 }
 
 /* Each returns the old value. Sums of floats depend on the order of threads: not deterministic. */
@@ -168,10 +168,10 @@ HL_DEVICE hl_f16 hl_to_f16(float x)
 HL_DEVICE void hl_async_copy16(void *dst, const void *src)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(dst)),
-                 "l"(src)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(dst)),
+        "l"(src)
+        : "memory");
 #else
     *(hl_word4 *)dst = *(const hl_word4 *)src;
 #endif
@@ -191,9 +191,10 @@ template <int left> HL_DEVICE void hl_async_wait()
 #endif
 }
 
-/* ---- 16 x 16 x 16 matrix products by a whole warp, row-major, fp32 sums; HL_PRIM_MMA asks for them.
- * Leading dims count elements: multiples of 8 (of 4 for float); tiles begin at multiples of 32
- * bytes. bf16 exists from sm_80 on: below, its kernel compiles to a trap and query must refuse. */
+/* ---- 16 x 16 x 16 matrix products by a whole warp, row-major, fp32 sums; HL_PRIM_MMA asks for
+ * them. Leading dims count elements: multiples of 8 (of 4 for float); tiles begin at multiples of
+ * 32 bytes. bf16 exists from sm_80 on: below, its kernel compiles to a trap and query must refuse.
+ */
 #ifdef HL_PRIM_MMA
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -287,11 +288,11 @@ HL_DEVICE void hl_put(hl_f16 *p, float x)
 {
     *p = hl_to_f16(x);
 }
-template <class T> HL_DEVICE float hl_load(const T *p, int64_t i)
+template <class T> HL_DEVICE float hl_read(const T *p, int64_t i)
 {
     return hl_to_float(p[i]);
 }
-template <class T> HL_DEVICE void hl_store(T *p, int64_t i, float x)
+template <class T> HL_DEVICE void hl_write(T *p, int64_t i, float x)
 {
     hl_put(p + i, x);
 }
@@ -300,8 +301,8 @@ template <class T> HL_DEVICE void hl_store(T *p, int64_t i, float x)
 #define HL_FLOAT_TYPES(X) X(float, f32) X(hl_bf16, bf16) X(hl_f16, f16)
 
 /* Elements [first, n) by steps of the whole grid: any grid computes the same. */
-#define HL_GRID_FIRST ((int64_t)hl_block_x() * hl_threads() + hl_thread())
-#define HL_GRID_STEP ((int64_t)hl_blocks_x() * hl_threads())
+#define HL_GRID_FIRST     ((int64_t)hl_block_x() * hl_threads() + hl_thread())
+#define HL_GRID_STEP      ((int64_t)hl_blocks_x() * hl_threads())
 #define HL_FOR_GRID(i, n) for (int64_t i = HL_GRID_FIRST; i < (n); i += HL_GRID_STEP)
 
 #endif

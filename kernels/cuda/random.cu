@@ -13,7 +13,8 @@ HL_DEVICE void fill(T *y, int64_t n_samples, int64_t per_sample, const hl_contro
 {
     int64_t n_blocks = (per_sample + 7) / 8;
     uint32_t step = (uint32_t)control->attempted;
-    HL_FOR_GRID (i, n_samples * n_blocks) {
+    HL_FOR_GRID(i, n_samples * n_blocks)
+    {
         int64_t row = i / n_blocks, block = i % n_blocks;
         hl_word4 words = hl_philox_block(key0, key1, step, (uint64_t)(control->micro_row + row),
                                          (uint64_t)block);
@@ -21,7 +22,7 @@ HL_DEVICE void fill(T *y, int64_t n_samples, int64_t per_sample, const hl_contro
         int64_t n = per_sample - 8 * block < 8 ? per_sample - 8 * block : 8;
         HL_UNROLL
         for (int j = 0; j < 8; j++)
-            if (j < n) hl_store(to, j, fn(hl_philox_bits16(words, j)));
+            if (j < n) hl_write(to, j, fn(hl_philox_bits16(words, j)));
     }
 }
 

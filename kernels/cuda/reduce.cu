@@ -1,17 +1,18 @@
 /* Reductions and running sums.
  *
- * An array is seen as (O,N,I), N what is reduced. Rows (I = 1) are folded by teams; columns (I > 1) by
- * blocks that own 32 neighbouring columns, every warp a share of the rows. Where there are few groups
- * N is cut into parts of a fixed length, each of which gives one partial result, and the same kernel
- * reduces the partials (O, parts, I): the cut comes from the shape, so the bits do not depend on the
- * grid. Statistics are made in two passes over a part (mean, then square distances), and parts are
- * merged in order by Chan, Golub and LeVeque's formula (1979).
+ * An array is seen as (O,N,I), N what is reduced. Rows (I = 1) are folded by teams; columns (I > 1)
+ * by blocks that own 32 neighbouring columns, every warp a share of the rows. Where there are few
+ * groups N is cut into parts of a fixed length, each of which gives one partial result, and the
+ * same kernel reduces the partials (O, parts, I): the cut comes from the shape, so the bits do not
+ * depend on the grid. Statistics are made in two passes over a part (mean, then square distances),
+ * and parts are merged in order by Chan, Golub and LeVeque's formula (1979).
  *
  * Rejected: sums by atomics (other bits every run), "the last block merges" (needs memory that is
  * zero before the launch).
  *
- * Launch: any grid; threads a multiple of 32 in rows, columns and teams; by_block 1: a block per row,
- * 0: a warp. part >= 1; out has max(1, ceil(N / part)) partials per group. Columns: 256 threads. */
+ * Launch: any grid; threads a multiple of 32 in rows, columns and teams; by_block 1: a block per
+ * row, 0: a warp. part >= 1; out has max(1, ceil(N / part)) partials per group. Columns: 256
+ * threads. */
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
 
@@ -100,9 +101,9 @@ HL_DEVICE void fold_rows(const T *x, void *out, int32_t out_dtype, int64_t O, in
         int64_t end = begin + part < N ? begin + part : N;
         float value = F::first();
         for (int64_t k = begin + team.rank; k < end; k += team.size)
-            value = F::join(value, F::take(hl_load(x, o * N + k)));
+            value = F::join(value, F::take(hl_read(x, o * N + k)));
         value = hl_team_fold(team, value, [](float a, float b) { return F::join(a, b); });
-        if (team.rank == 0) hl_store_float(out, out_dtype, v, value);
+        if (team.rank == 0) hl_write_float(out, out_dtype, v, value);
     }
 }
 
@@ -122,13 +123,13 @@ HL_DEVICE void fold_cols(const T *x, void *out, int32_t out_dtype, int64_t O, in
         float value = F::first();
         if (i < I)
             for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS)
-                value = F::join(value, F::take(hl_load(from, k * I + i)));
+                value = F::join(value, F::take(hl_read(from, k * I + i)));
         hl_barrier(); /* the last tile's reader is through */
         room[hl_thread()] = value;
         hl_barrier();
         if (warp > 0 || i >= I) continue;
         for (int w = 1; w < COLUMN_WARPS; w++) value = F::join(value, (float)room[w * 32 + lane]);
-        hl_store_float(out, out_dtype, v * I + i, value);
+        hl_write_float(out, out_dtype, v * I + i, value);
     }
 }
 
@@ -141,9 +142,9 @@ HL_DEVICE void fold_ints(const void *x, int32_t dtype, void *out, int32_t out_dt
     for (int64_t g = team.first; g < O * I; g += team.step) {
         int64_t base = g / I * N * I + g % I, value = first;
         for (int64_t k = team.rank; k < N; k += team.size)
-            value = F::join(value, hl_load_int(x, dtype, base + k * I));
+            value = F::join(value, hl_read_int(x, dtype, base + k * I));
         value = hl_team_fold(team, value, [](int64_t a, int64_t b) { return F::join(a, b); });
-        if (team.rank == 0) hl_store_int(out, out_dtype, g, value);
+        if (team.rank == 0) hl_write_int(out, out_dtype, g, value);
     }
 }
 
@@ -204,8 +205,8 @@ HL_DEVICE void find_extreme(Load load, int64_t *out, int64_t O, int64_t N, int64
         ranked<V> best = {0, -1};
         for (int64_t k = team.rank; k < N; k += team.size)
             best = choose(best, ranked<V>{load(base + k * I), k}, sign);
-        best = hl_team_fold(team, best,
-                            [=](ranked<V> a, ranked<V> b) { return choose(a, b, sign); });
+        best =
+            hl_team_fold(team, best, [=](ranked<V> a, ranked<V> b) { return choose(a, b, sign); });
         if (team.rank == 0) out[g] = best.at;
     }
 }
@@ -214,14 +215,14 @@ HL_DEVICE void find_extreme(Load load, int64_t *out, int64_t O, int64_t N, int64
     HL_KERNEL(hl_cuda_arg_##suffix, 1024, const T *x, int64_t *out, int64_t O, int64_t N,          \
               int64_t I, int sign, int by_block)                                                   \
     {                                                                                              \
-        find_extreme<float>([=](int64_t i) { return hl_load(x, i); }, out, O, N, I, sign,          \
+        find_extreme<float>([=](int64_t i) { return hl_read(x, i); }, out, O, N, I, sign,          \
                             by_block);                                                             \
     }
 HL_FLOAT_TYPES(ARG_KERNEL)
 HL_KERNEL(hl_cuda_arg_int, 1024, const void *x, int32_t dtype, int64_t *out, int64_t O, int64_t N,
           int64_t I, int sign, int by_block)
 {
-    find_extreme<int64_t>([=](int64_t i) { return hl_load_int(x, dtype, i); }, out, O, N, I, sign,
+    find_extreme<int64_t>([=](int64_t i) { return hl_read_int(x, dtype, i); }, out, O, N, I, sign,
                           by_block);
 }
 
@@ -251,8 +252,7 @@ HL_DEVICE void scan_groups(int64_t O, int64_t N, int64_t I, bool is_reverse, V f
             int64_t k = begin + team.rank, i = base + (is_reverse ? N - 1 - k : k) * I;
             V with = scan_warp(k < N ? load(i) : first, team.rank, join);
             V before = hl_shuffle_up(HL_WARP_ALL, with, 1);
-            if (k < N)
-                store(i, team.rank > 0 ? join(carry, before) : carry, join(carry, with));
+            if (k < N) store(i, team.rank > 0 ? join(carry, before) : carry, join(carry, with));
             carry = join(carry, hl_shuffle(HL_WARP_ALL, with, 31));
         }
     }
@@ -263,18 +263,18 @@ HL_DEVICE void scan_groups(int64_t O, int64_t N, int64_t I, bool is_reverse, V f
               int is_reverse)                                                                      \
     {                                                                                              \
         scan_groups(                                                                               \
-            O, N, I, is_reverse != 0, 0.0f, [=](int64_t i) { return hl_load(x, i); },              \
+            O, N, I, is_reverse != 0, 0.0f, [=](int64_t i) { return hl_read(x, i); },              \
             [](float a, float b) { return a + b; },                                                \
-            [=](int64_t i, float, float with) { hl_store(out, i, with); });                        \
+            [=](int64_t i, float, float with) { hl_write(out, i, with); });                        \
     }
 HL_FLOAT_TYPES(CUMSUM_KERNEL)
 HL_KERNEL(hl_cuda_cumsum_int, 1024, const void *x, int32_t dtype, void *out, int32_t out_dtype,
           int64_t O, int64_t N, int64_t I, int is_reverse)
 {
     scan_groups(
-        O, N, I, is_reverse != 0, (int64_t)0, [=](int64_t i) { return hl_load_int(x, dtype, i); },
+        O, N, I, is_reverse != 0, (int64_t)0, [=](int64_t i) { return hl_read_int(x, dtype, i); },
         [](int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); },
-        [=](int64_t i, int64_t, int64_t with) { hl_store_int(out, out_dtype, i, with); });
+        [=](int64_t i, int64_t, int64_t with) { hl_write_int(out, out_dtype, i, with); });
 }
 
 /* dx = dprod * the product of all before * that of all after: no division, so zeros are no case. */
@@ -299,10 +299,10 @@ HL_DEVICE void find_moments(const T *x, float *mean, float *var, int64_t R, int6
     hl_team team = hl_team_make(by_block);
     for (int64_t r = team.first; r < R; r += team.step) {
         float sum = 0, squares = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_load(x, r * C + c);
+        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(x, r * C + c);
         float middle = hl_team_sum(team, sum) / (float)C;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float distance = hl_load(x, r * C + c) - middle;
+            float distance = hl_read(x, r * C + c) - middle;
             squares += distance * distance;
         }
         squares = hl_team_sum(team, squares);
@@ -337,11 +337,11 @@ HL_DEVICE void find_column_moments(const T *x, float *mean, float *squares, int6
         int64_t end = begin + part < N ? begin + part : N;
         float sum = 0, distances = 0;
         if (c < C)
-            for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS) sum += hl_load(x, k * C + c);
+            for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS) sum += hl_read(x, k * C + c);
         float middle = sum_warps(sum) / (float)(end - begin);
         if (c < C)
             for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS) {
-                float distance = hl_load(x, k * C + c) - middle;
+                float distance = hl_read(x, k * C + c) - middle;
                 distances += distance * distance;
             }
         distances = sum_warps(distances);
@@ -351,7 +351,8 @@ HL_DEVICE void find_column_moments(const T *x, float *mean, float *squares, int6
     }
 }
 
-/* x (A,C,S): over A and S, in parts of `part` of their A * S elements; a team a part and channel. */
+/* x (A,C,S): over A and S, in parts of `part` of their A * S elements; a team a part and channel.
+ */
 template <class T>
 HL_DEVICE void find_plane_moments(const T *x, float *mean, float *squares, int64_t A, int64_t C,
                                   int64_t S, int64_t part, int by_block)
@@ -362,10 +363,10 @@ HL_DEVICE void find_plane_moments(const T *x, float *mean, float *squares, int64
         int64_t c = v % C, begin = v / C * part, end = begin + part < N ? begin + part : N;
         float sum = 0, distances = 0;
         for (int64_t k = begin + team.rank; k < end; k += team.size)
-            sum += hl_load(x, (k / S * C + c) * S + k % S);
+            sum += hl_read(x, (k / S * C + c) * S + k % S);
         float middle = hl_team_sum(team, sum) / (float)(end - begin);
         for (int64_t k = begin + team.rank; k < end; k += team.size) {
-            float distance = hl_load(x, (k / S * C + c) * S + k % S) - middle;
+            float distance = hl_read(x, (k / S * C + c) * S + k % S) - middle;
             distances += distance * distance;
         }
         distances = hl_team_sum(team, distances);
@@ -380,7 +381,8 @@ HL_KERNEL(hl_cuda_moments_merge, 256, const float *part_mean, const float *part_
           float *mean, float *var, int64_t N, int64_t C, int64_t part)
 {
     int64_t n_parts = count_parts(N, part);
-    HL_FOR_GRID (c, C) {
+    HL_FOR_GRID(c, C)
+    {
         float middle = part_mean[c], squares = part_squares[c];
         int64_t n = part < N ? part : N;
         for (int64_t p = 1; p < n_parts; p++) {

@@ -20,11 +20,12 @@ HL_DEVICE hl_row_sum hl_row_merge(hl_row_sum a, hl_row_sum b)
 
 /* -infinity counts as nothing, unless all of the row is: then the sum is 0, and top - top is NaN as
  * it should be. */
-template <class T> HL_DEVICE hl_row_sum hl_row_exponentials(const hl_team &team, const T *x, int64_t C)
+template <class T>
+HL_DEVICE hl_row_sum hl_row_exponentials(const hl_team &team, const T *x, int64_t C)
 {
     hl_row_sum row = {-hl_infinity(), 0.0f};
     for (int64_t c = team.rank; c < C; c += team.size) {
-        float v = hl_load(x, c);
+        float v = hl_read(x, c);
         if (v > row.top) {
             row.sum = row.sum * expf(row.top - v) + expf(v - v); /* infinity: NaN */
             row.top = v;

@@ -2,8 +2,8 @@
  *
  * A team (a warp, or a block for long rows) reads its row twice: once for the largest value and the
  * sum of e^(x - largest) together, rescaled where the largest grows, once to write. Rejected: three
- * passes (a third more memory traffic where a row leaves the cache), the row in registers (one kernel
- * per length).
+ * passes (a third more memory traffic where a row leaves the cache), the row in registers (one
+ * kernel per length).
  *
  * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row. */
 #include "kernels/cuda/row.h"
@@ -23,8 +23,8 @@ HL_DEVICE void run_softmax(const T *x, T *y, int64_t R, int64_t C, int by_block)
         hl_row_sum row = hl_row_exponentials(team, from, C);
         float log_sum = logf(row.sum), scale = invert(row.sum);
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float above = hl_load(from, c) - row.top;
-            hl_store(to, c, is_log ? above - log_sum : expf(above) * scale);
+            float above = hl_read(from, c) - row.top;
+            hl_write(to, c, is_log ? above - log_sum : expf(above) * scale);
         }
     }
 }
@@ -37,13 +37,13 @@ HL_DEVICE void run_gradient(const T *dy, const T *y, T *dx, int64_t R, int64_t C
     for (int64_t r = team.first; r < R; r += team.step) {
         float sum = 0;
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_load(dy, r * C + c);
-            sum += is_log ? g : g * hl_load(y, r * C + c);
+            float g = hl_read(dy, r * C + c);
+            sum += is_log ? g : g * hl_read(y, r * C + c);
         }
         sum = hl_team_sum(team, sum);
         for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_load(dy, r * C + c), v = hl_load(y, r * C + c);
-            hl_store(dx, r * C + c, is_log ? g - expf(v) * sum : v * (g - sum));
+            float g = hl_read(dy, r * C + c), v = hl_read(y, r * C + c);
+            hl_write(dx, r * C + c, is_log ? g - expf(v) * sum : v * (g - sum));
         }
     }
 }

@@ -133,7 +133,7 @@ template <class T> struct buffer : memory {
 template <class T> static void fill_random(const buffer<T> &b, double scale = 1, double shift = 0)
 {
     for (int64_t i = 0; i < b.n; i++)
-        hl_store(b.get(), i, (float)(shift + scale * random_number()));
+        hl_write(b.get(), i, (float)(shift + scale * random_number()));
 }
 
 /* ---- launches ---- */

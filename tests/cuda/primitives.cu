@@ -1,4 +1,5 @@
-/* One kernel per primitive of prim.h: out says what it gave, test_emulation.cpp what it must give. */
+/* One kernel per primitive of prim.h: out says what it gave, test_emulation.cpp what it must give.
+ */
 #define HL_PRIM_MMA
 #include "kernels/cuda/prim.h"
 
@@ -95,7 +96,8 @@ HL_KERNEL(prim_mma_bf16, 32, const hl_bf16 *a, const hl_bf16 *b, float *c, int l
 }
 HL_KERNEL(prim_convert, 256, const float *in, hl_bf16 *b, hl_f16 *h, float *back, int n)
 {
-    HL_FOR_GRID (i, n) {
+    HL_FOR_GRID(i, n)
+    {
         b[i] = hl_to_bf16(in[i]);
         h[i] = hl_to_f16(in[i]);
         back[i] = hl_to_float(hl_to_f16(in[i]));
@@ -104,6 +106,6 @@ HL_KERNEL(prim_convert, 256, const float *in, hl_bf16 *b, hl_f16 *h, float *back
 HL_KERNEL(prim_where, 64, int32_t *out)
 {
     int block = (hl_block_z() * hl_blocks_y() + hl_block_y()) * hl_blocks_x() + hl_block_x();
-    out[block * hl_threads() + hl_thread()] = hl_blocks_z() * 1000 + hl_block_z() * 100 +
-                                              hl_block_y() * 10 + hl_block_x();
+    out[block * hl_threads() + hl_thread()] =
+        hl_blocks_z() * 1000 + hl_block_z() * 100 + hl_block_y() * 10 + hl_block_x();
 }

@@ -97,7 +97,8 @@ static void test_async()
     buffer<float> in(256 * TILES), out(256 * TILES);
     fill_random(in);
     run_orders({&out}, [&] { launch("prim_async", 1, 64, in.get(), out.get(), (int)TILES); });
-    for (int i = 0; i < out.n; i++) check("reversed in 64", out[i] == in[i / 64 * 64 + 63 - i % 64]);
+    for (int i = 0; i < out.n; i++)
+        check("reversed in 64", out[i] == in[i / 64 * 64 + 63 - i % 64]);
 }
 
 template <class T> static void test_mma(const char *name)
@@ -125,11 +126,13 @@ static void test_convert()
     buffer<float> in(N), back(N);
     buffer<hl_bf16> b(N);
     buffer<hl_f16> h(N);
-    for (int i = 0; i < N; i++) in[i] = hl_bits_float((uint32_t)i << 16 | ((uint32_t)i * 40503u & 0xFFFFu));
+    for (int i = 0; i < N; i++)
+        in[i] = hl_bits_float((uint32_t)i << 16 | ((uint32_t)i * 40503u & 0xFFFFu));
     launch("prim_convert", 64, 256, in.get(), b.get(), h.get(), back.get(), (int)N);
     for (int i = 0; i < N; i++) {
         check("bf16", b[i].bits == hl_f32_to_bf16(in[i]));
-        check("f16", isnan(in[i]) ? (h[i].bits & 0x7FFF) > 0x7C00 : h[i].bits == hl_f32_to_f16(in[i]));
+        check("f16",
+              isnan(in[i]) ? (h[i].bits & 0x7FFF) > 0x7C00 : h[i].bits == hl_f32_to_f16(in[i]));
         check("back", isnan(in[i]) ? isnan(back[i]) : back[i] == hl_f16_to_f32(h[i].bits));
     }
 }
@@ -147,13 +150,22 @@ static void test_where()
 
 /* ---- wrong kernels ---- */
 
+/* Not in wrong.cu: a device has another stack. */
+HL_KERNEL(wrong_stack, 64, float *out, const float *in)
+{
+    volatile float much[1 << 16];
+    for (int i = 0; i < 1 << 16; i++) much[i] = in[hl_thread()];
+    out[hl_thread()] = much[hl_thread()];
+}
+
 struct wrong_kernel {
     const char *name, *complaint; /* a part of it */
     unsigned threads;
     bool is_fault; /* of the host: a sanitizer ends the process instead */
 };
 static const wrong_kernel wrong_kernels[] = {
-    {"wrong_exit_before_barrier", "threads 40-49 (10 threads) have exited|wait at the barrier", 64, false},
+    {"wrong_exit_before_barrier", "threads 40-49 (10 threads) have exited|wait at the barrier", 64,
+     false},
     {"wrong_exit_after_others_wait", "wait at the barrier|waits at the barrier", 64, false},
     {"wrong_two_barriers", "others wait at line", 64, false},
     {"wrong_barrier_and_shuffle", "deadlock", 64, false},
@@ -169,13 +181,17 @@ static const wrong_kernel wrong_kernels[] = {
     {"wrong_shared_pointer", "s (252 bytes) was written outside its bounds", 64, false},
     {"wrong_dynamic_size", "is outside its 63 elements", 64, false},
     {"wrong_unwritten", "reads s[7], which nothing has written", 64, false},
-    {"wrong_read_without_barrier", "wrote with no barrier|which nothing has written|read with no barrier", 64, false},
-    {"wrong_reuse_without_barrier", "read with no barrier between|wrote with no barrier between", 64, false},
+    {"wrong_read_without_barrier",
+     "wrote with no barrier|which nothing has written|read with no barrier", 64, false},
+    {"wrong_reuse_without_barrier", "read with no barrier between|wrote with no barrier between",
+     64, false},
     {"wrong_two_writers", "wrote with no barrier between", 64, false},
-    {"wrong_warp_sync_for_block", "wrote with no barrier|nothing has written|read with no barrier", 64, false},
+    {"wrong_warp_sync_for_block", "wrote with no barrier|nothing has written|read with no barrier",
+     64, false},
     {"wrong_async_never_waited", "never waited for", 64, false},
     {"wrong_async_misaligned", "is misaligned", 64, false},
     {"wrong_null", "thread 9: touches address", 64, true},
+    {"wrong_stack", "overflows its stack", 64, true},
     {"wrong_divide", "divides an integer by zero", 64, true},
 };
 

@@ -53,11 +53,11 @@ template <class W> static void test_copy_strided()
         int64_t first, n_src;
     };
     const view views[] = {
-        {{4, 3, 5}, {1, 20, 4}, 0, 60},      /* a permutation of (3,5,4) */
-        {{2, 3, 4}, {0, 1, 0}, 0, 3},        /* expand */
-        {{3, 4}, {20, 3}, 2, 60},            /* every third of a row, from 2 on */
-        {{5, 2, 3}, {6, -3, -1}, 5, 30},     /* flip */
-        {{}, {}, 0, 1},                      /* a scalar */
+        {{4, 3, 5}, {1, 20, 4}, 0, 60},  /* a permutation of (3,5,4) */
+        {{2, 3, 4}, {0, 1, 0}, 0, 3},    /* expand */
+        {{3, 4}, {20, 3}, 2, 60},        /* every third of a row, from 2 on */
+        {{5, 2, 3}, {6, -3, -1}, 5, 30}, /* flip */
+        {{}, {}, 0, 1},                  /* a scalar */
         {{0, 3}, {3, 1}, 0, 1},
         {{2, 2, 2, 2, 2, 2, 2, 2}, {1, 2, 4, 8, 16, 32, 64, 128}, 0, 256},
     };
@@ -69,8 +69,8 @@ template <class W> static void test_copy_strided()
         fill_words(src);
         memset(back.p, 0, back.n_bytes);
         run_orders({&dst, &back}, [&] {
-            launch(bytes_of<W>("hl_cuda_copy_from"), 2, 32, (const W *)src.get(), dst.get(), v.first,
-                   at);
+            launch(bytes_of<W>("hl_cuda_copy_from"), 2, 32, (const W *)src.get(), dst.get(),
+                   v.first, at);
             if (v.strides.empty() || v.strides[0] != 0)
                 launch(bytes_of<W>("hl_cuda_copy_to"), 2, 32, (const W *)dst.get(), back.get(),
                        v.first, at);
@@ -182,8 +182,8 @@ template <class W> static void test_select(int64_t O, int64_t A, int64_t I, int6
     for (size_t i = 0; i < x.n_bytes; i++) x.p[i] = (unsigned char)random_bits();
     fill_index(index, A, bad);
     run_orders({&out}, [&] {
-        launch(bytes_of<W>("hl_cuda_index_select"), 2, 64, (const W *)x.get(), (const void *)index.p,
-               (int32_t)HL_DTYPE_I32, A, &control, NODE, out.get(), O, I, n);
+        launch(bytes_of<W>("hl_cuda_index_select"), 2, 64, (const W *)x.get(),
+               (const void *)index.p, (int32_t)HL_DTYPE_I32, A, &control, NODE, out.get(), O, I, n);
     });
     check_fault(bad, A);
     const W zero = {};
@@ -254,7 +254,8 @@ template <class W> static void test_gather_scatter(const along &a, int64_t bad)
     check("scattered, the last wins", !memcmp(want.data(), out.p, out.n_bytes));
 }
 
-template <class W> static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t bad)
+template <class W>
+static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t bad)
 {
     start_case("index_copy of %zu bytes", sizeof(W));
     clear_control();
@@ -310,8 +311,8 @@ static void test_sort(int64_t n, int64_t most, unsigned blocks)
     run_orders({&keys, &values}, [&] { launch_sort(keys, values, most, blocks); });
     bool is_sorted = true;
     for (int64_t i = 0; i < n; i++) {
-        is_sorted = is_sorted && values[i] >= 0 && values[i] < n &&
-                    keys[i] == before[(size_t)values[i]];
+        is_sorted =
+            is_sorted && values[i] >= 0 && values[i] < n && keys[i] == before[(size_t)values[i]];
         if (i > 0)
             is_sorted = is_sorted && (keys[i - 1] < keys[i] ||
                                       (keys[i - 1] == keys[i] && values[i - 1] < values[i]));
@@ -321,8 +322,8 @@ static void test_sort(int64_t n, int64_t most, unsigned blocks)
 
 /* Rows of src added at an index; T's sums here are exact. */
 template <class T>
-static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, int64_t n, int64_t bad,
-                           int width)
+static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, int64_t n,
+                           int64_t bad, int width)
 {
     start_case("index_add %s (%lld,%lld,%lld) by %lld, width %d", type, (long long)O, (long long)A,
                (long long)I, (long long)n, width);
@@ -340,7 +341,8 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
         launch_sort(keys, values, A, 2);
         memcpy(out.p, x.p, x.n_bytes);
         launch(std::string("hl_cuda_add_runs_") + type, 3, 64, (const uint32_t *)keys.get(),
-               (const int32_t *)values.get(), (const T *)src.get(), out.get(), n, O, A, I, n, width);
+               (const int32_t *)values.get(), (const T *)src.get(), out.get(), n, O, A, I, n,
+               width);
     });
     check_fault(bad, A);
     std::vector<T> want(x.get(), x.get() + x.n);
@@ -388,8 +390,8 @@ static void test_scatter_add(const along &a, int64_t bad)
     buffer<int16_t> index(n);
     buffer<uint32_t> keys(n);
     buffer<int32_t> values(n);
-    for (int64_t i = 0; i < x.n; i++) hl_store(x.get(), i, (float)random_below(4));
-    for (int64_t i = 0; i < src.n; i++) hl_store(src.get(), i, (float)(random_below(5) - 2));
+    for (int64_t i = 0; i < x.n; i++) hl_write(x.get(), i, (float)random_below(4));
+    for (int64_t i = 0; i < src.n; i++) hl_write(src.get(), i, (float)(random_below(5) - 2));
     fill_index(index, n_axis, bad);
     clear_control();
     run_orders({&out}, [&] {
@@ -412,8 +414,7 @@ static void test_scatter_add(const along &a, int64_t bad)
     for (int64_t i = 0; i < x.n; i++) check("sum", number(out[i]) == want[(size_t)i]);
 }
 
-template <class S, class D>
-static void test_batch(hl_dtype from, hl_dtype to, int64_t bad)
+template <class S, class D> static void test_batch(hl_dtype from, hl_dtype to, int64_t bad)
 {
     start_case("batch_gather %d to %d", (int)from, (int)to);
     enum { ROWS = 20, I = 7, B = 33 };
@@ -421,7 +422,8 @@ static void test_batch(hl_dtype from, hl_dtype to, int64_t bad)
     buffer<S> x(ROWS * I);
     buffer<D> out(B * I);
     buffer<int64_t> index(B);
-    for (int64_t i = 0; i < x.n; i++) x[i] = (S)(random_below(100) - (std::is_signed<S>::value ? 50 : 0));
+    for (int64_t i = 0; i < x.n; i++)
+        x[i] = (S)(random_below(100) - (std::is_signed<S>::value ? 50 : 0));
     fill_index(index, ROWS, bad);
     run_orders({&out}, [&] {
         launch("hl_cuda_batch_gather", 2, 64, (const void *)x.p, (int32_t)from,
@@ -430,8 +432,8 @@ static void test_batch(hl_dtype from, hl_dtype to, int64_t bad)
     });
     check_fault(bad, ROWS);
     for (int64_t i = 0; i < out.n; i++)
-        check("element", (double)out[i] ==
-                             (i / I == bad ? 0.0 : (double)x[index[i / I] * I + i % I]));
+        check("element",
+              (double)out[i] == (i / I == bad ? 0.0 : (double)x[index[i / I] * I + i % I]));
 }
 
 template <class W> static void test_words()

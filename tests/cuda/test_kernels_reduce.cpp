@@ -10,12 +10,12 @@ struct reduce_case {
     unsigned blocks;
 };
 static const reduce_case row_cases[] = {
-    {1, 1, 1, 1, 32, 0, 1},       {5, 7, 1, 7, 64, 0, 2},     {3, 1000, 1, 1000, 128, 1, 2},
-    {1, 5003, 1, 512, 256, 1, 4}, {33, 65, 1, 32, 96, 0, 3},  {2, 0, 1, 4, 32, 0, 1},
+    {1, 1, 1, 1, 32, 0, 1},       {5, 7, 1, 7, 64, 0, 2},    {3, 1000, 1, 1000, 128, 1, 2},
+    {1, 5003, 1, 512, 256, 1, 4}, {33, 65, 1, 32, 96, 0, 3}, {2, 0, 1, 4, 32, 0, 1},
     {1, 4096, 1, 1024, 32, 0, 2},
 };
 static const reduce_case col_cases[] = {
-    {1, 1, 2, 1, 256, 0, 1},   {1, 100, 10, 100, 256, 0, 2}, {2, 37, 33, 8, 256, 0, 3},
+    {1, 1, 2, 1, 256, 0, 1},      {1, 100, 10, 100, 256, 0, 2}, {2, 37, 33, 8, 256, 0, 3},
     {1, 1000, 65, 64, 256, 0, 5}, {3, 0, 4, 1, 256, 0, 1},
 };
 
@@ -48,14 +48,15 @@ static const fold folds[] = {
 
 /* The partials, then the result in T's own type. */
 template <class T>
-static void launch_fold(const fold &f, const reduce_case &k, const buffer<T> &x, const buffer<float> &room,
-                        const buffer<T> &out)
+static void launch_fold(const fold &f, const reduce_case &k, const buffer<T> &x,
+                        const buffer<float> &room, const buffer<T> &out)
 {
     int64_t parts = count_parts(k);
     int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
                                       : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
                                                                         : HL_DTYPE_F16;
-    std::string first = std::string("hl_cuda_") + f.name + (k.I > 1 ? "_cols_" : "_rows_") + suffix<T>();
+    std::string first =
+        std::string("hl_cuda_") + f.name + (k.I > 1 ? "_cols_" : "_rows_") + suffix<T>();
     std::string next = std::string("hl_cuda_") + (f.is_square ? "sum" : f.name) +
                        (k.I > 1 ? "_cols_f32" : "_rows_f32");
     void *to = parts > 1 ? (void *)room.p : (void *)out.p;
@@ -87,9 +88,12 @@ template <class T> static void test_fold(const fold &f, const reduce_case &k, bo
     if (is_prod) /* both signs, and no product near the ends of the range */
         for (int64_t i = 0; i < x.n; i++) {
             int64_t at = i / k_step % 5;
-            hl_store(x.get(), i, (i % 3 ? 1.0f : -1.0f) * (at == 0 ? 1.5f : at == 2 ? 0.6660156f : 1));
+            hl_write(x.get(), i,
+                     (i % 3 ? 1.0f : -1.0f) * (at == 0   ? 1.5f
+                                               : at == 2 ? 0.6660156f
+                                                         : 1));
         }
-    if (has_nan && x.n > 3) hl_store(x.get(), 3, NAN);
+    if (has_nan && x.n > 3) hl_write(x.get(), 3, NAN);
     run_orders({&out, &room}, [&] { launch_fold(f, k, x, room, out); });
     std::vector<double> want(k.O * k.I, f.first), size(k.O * k.I);
     for (int64_t i = 0; i < x.n; i++) {
@@ -100,10 +104,13 @@ template <class T> static void test_fold(const fold &f, const reduce_case &k, bo
     }
     double gamma = (double)k.N * 0x1p-24;
     bool is_exact = !strcmp(f.name, "max") || !strcmp(f.name, "min");
-    check_close("result", out, [&](int64_t i) { return want[(size_t)i]; },
-                [&](int64_t i) {
-                    return is_exact ? 0 : is_prod ? 2 * gamma * fabs(want[(size_t)i]) : gamma * size[(size_t)i];
-                });
+    check_close(
+        "result", out, [&](int64_t i) { return want[(size_t)i]; },
+        [&](int64_t i) {
+            return is_exact  ? 0
+                   : is_prod ? 2 * gamma * fabs(want[(size_t)i])
+                             : gamma * size[(size_t)i];
+        });
 }
 
 static void test_int()
@@ -143,7 +150,8 @@ static void test_int()
     for (int64_t g = 0; g < O * I; g++) {
         int64_t best = 0;
         for (int64_t k = 1; k < N; k++)
-            if (small[(g / I * N + k) * I + g % I] < small[(g / I * N + best) * I + g % I]) best = k;
+            if (small[(g / I * N + k) * I + g % I] < small[(g / I * N + best) * I + g % I])
+                best = k;
         check("argmin", at[g] == best);
     }
     run_orders({&run}, [&] {
@@ -160,11 +168,11 @@ template <class T> static void test_arg(int64_t O, int64_t N, int64_t I, int sig
                (long long)I, sign);
     buffer<T> x(O * N * I);
     buffer<int64_t> out(O * I);
-    for (int64_t i = 0; i < x.n; i++) hl_store(x.get(), i, (float)random_below(20)); /* ties */
-    if (x.n > 9) hl_store(x.get(), 9, NAN), hl_store(x.get(), x.n - 1, NAN);
+    for (int64_t i = 0; i < x.n; i++) hl_write(x.get(), i, (float)random_below(20)); /* ties */
+    if (x.n > 9) hl_write(x.get(), 9, NAN), hl_write(x.get(), x.n - 1, NAN);
     run_orders({&out}, [&] {
-        launch(std::string("hl_cuda_arg_") + suffix<T>(), 2, 64, (const T *)x.get(), out.get(), O, N,
-               I, sign, by_block);
+        launch(std::string("hl_cuda_arg_") + suffix<T>(), 2, 64, (const T *)x.get(), out.get(), O,
+               N, I, sign, by_block);
     });
     for (int64_t g = 0; g < O * I; g++) {
         auto at = [&](int64_t k) { return number(x[(g / I * N + k) * I + g % I]); };
@@ -186,8 +194,8 @@ template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int 
     buffer<T> x(O * N * I), out(O * N * I);
     fill_random(x);
     run_orders({&out}, [&] {
-        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 3, 64, (const T *)x.get(), out.get(), O,
-               N, I, is_reverse);
+        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 3, 64, (const T *)x.get(), out.get(),
+               O, N, I, is_reverse);
     });
     std::vector<double> want(x.n), size(x.n);
     for (int64_t g = 0; g < O * I; g++) {
@@ -198,8 +206,9 @@ template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int 
             want[(size_t)i] = sum, size[(size_t)i] = all;
         }
     }
-    check_close("sums", out, [&](int64_t i) { return want[(size_t)i]; },
-                [&](int64_t i) { return (double)N * 0x1p-24 * size[(size_t)i]; });
+    check_close(
+        "sums", out, [&](int64_t i) { return want[(size_t)i]; },
+        [&](int64_t i) { return (double)N * 0x1p-24 * size[(size_t)i]; });
 }
 
 static void test_prod_grad(int64_t O, int64_t N, int64_t I)
@@ -221,8 +230,9 @@ static void test_prod_grad(int64_t O, int64_t N, int64_t I)
             if (j != i) want[(size_t)i] *= x[j];
         }
     }
-    check_close("dx", dx, [&](int64_t i) { return want[(size_t)i]; },
-                [&](int64_t i) { return (double)(2 * N + 4) * 0x1p-24 * fabs(want[(size_t)i]); });
+    check_close(
+        "dx", dx, [&](int64_t i) { return want[(size_t)i]; },
+        [&](int64_t i) { return (double)(2 * N + 4) * 0x1p-24 * fabs(want[(size_t)i]); });
 }
 
 /* (A,C,S), over A and S; A = 1 with C rows goes by rows, S = 1 by columns, the rest by planes. */
@@ -258,10 +268,12 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
         v[i / S % C] += d * d / (double)K;
     }
     double gamma = (double)(K + 4) * 0x1p-24, e = 16 * 0x1p-24 * (1 + fabs(shift));
-    check_close("mean", mean, [&](int64_t c) { return m[c]; },
-                [&](int64_t) { return gamma * (1 + fabs(shift)); });
-    check_close("variance", var, [&](int64_t c) { return v[c]; },
-                [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
+    check_close(
+        "mean", mean, [&](int64_t c) { return m[c]; },
+        [&](int64_t) { return gamma * (1 + fabs(shift)); });
+    check_close(
+        "variance", var, [&](int64_t c) { return v[c]; },
+        [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
     buffer<float> weight(C), bias(C);
     buffer<T> y(n);
     fill_random(weight), fill_random(bias);
@@ -270,16 +282,16 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                (const float *)var.get(), (const float *)weight.get(), (const float *)bias.get(),
                y.get(), n, C, S, 1e-5f);
     });
-    check_close("y", y,
-                [&](int64_t i) {
-                    int64_t c = i / S % C;
-                    return (number(x[i]) - mean[c]) / sqrt((double)var[c] + 1e-5f) * weight[c] +
-                           bias[c];
-                },
-                [&](int64_t i) {
-                    double scale = 1 / sqrt((double)var[i / S % C] + 1e-5f);
-                    return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
-                });
+    check_close(
+        "y", y,
+        [&](int64_t i) {
+            int64_t c = i / S % C;
+            return (number(x[i]) - mean[c]) / sqrt((double)var[c] + 1e-5f) * weight[c] + bias[c];
+        },
+        [&](int64_t i) {
+            double scale = 1 / sqrt((double)var[i / S % C] + 1e-5f);
+            return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
+        });
 }
 
 template <class T> static void test_type()

@@ -10,8 +10,8 @@ struct row_case {
     int by_block;
     unsigned blocks;
 };
-static const row_case row_cases[] = {{1, 1, 32, 0, 1},    {3, 2, 64, 0, 2},   {5, 33, 96, 0, 1},
-                                     {7, 10, 128, 0, 3},  {2, 257, 64, 1, 2}, {3, 1000, 128, 1, 2},
+static const row_case row_cases[] = {{1, 1, 32, 0, 1},     {3, 2, 64, 0, 2},   {5, 33, 96, 0, 1},
+                                     {7, 10, 128, 0, 3},   {2, 257, 64, 1, 2}, {3, 1000, 128, 1, 2},
                                      {1, 4097, 1024, 1, 1}};
 
 struct softmax_row {
@@ -30,12 +30,13 @@ template <class T> static void test_softmax(const row_case &k, double scale)
     int64_t R = k.R, C = k.C, n = R * C;
     buffer<T> x(n), y(n), log_y(n), dy(n), dx(n), dlog(n);
     fill_random(x, scale), fill_random(dy);
-    if (C > 2) hl_store(x.get(), 0, -INFINITY); /* masked */
+    if (C > 2) hl_write(x.get(), 0, -INFINITY); /* masked */
     start_case("softmax %s %lldx%lld %u threads", suffix<T>(), (long long)R, (long long)C,
                k.threads);
     std::string name = std::string("_") + suffix<T>();
     run_orders({&y, &log_y}, [&] {
-        launch("hl_cuda_softmax" + name, k.blocks, k.threads, (const T *)x.get(), y.get(), R, C, k.by_block);
+        launch("hl_cuda_softmax" + name, k.blocks, k.threads, (const T *)x.get(), y.get(), R, C,
+               k.by_block);
         launch("hl_cuda_log_softmax" + name, k.blocks, k.threads, x.get(), log_y.get(), R, C,
                k.by_block);
     });
@@ -46,17 +47,18 @@ template <class T> static void test_softmax(const row_case &k, double scale)
     };
     /* e^a has the relative error of a's rounding; the sum that of its C terms. */
     double gamma = (double)(C + 8) * 0x1p-24;
-    check_close("softmax", y, [&](int64_t i) { return exp(log_p(i)); },
-                [&](int64_t i) {
-                    double p = exp(log_p(i));
-                    return p > 0 ? p * (gamma + 0x1p-24 * (fabs(log_p(i)) + 4)) : 0;
-                });
+    check_close(
+        "softmax", y, [&](int64_t i) { return exp(log_p(i)); },
+        [&](int64_t i) {
+            double p = exp(log_p(i));
+            return p > 0 ? p * (gamma + 0x1p-24 * (fabs(log_p(i)) + 4)) : 0;
+        });
     check_close("log_softmax", log_y, log_p,
                 [&](int64_t i) { return gamma + 0x1p-23 * fabs(log_p(i)); });
-    if (C > 2) hl_store(log_y.get(), 0, -1e4f); /* finite, to have a gradient */
+    if (C > 2) hl_write(log_y.get(), 0, -1e4f); /* finite, to have a gradient */
     run_orders({&dx, &dlog}, [&] {
-        launch("hl_cuda_softmax_grad" + name, k.blocks, k.threads, dy.get(), y.get(), dx.get(), R, C,
-               k.by_block);
+        launch("hl_cuda_softmax_grad" + name, k.blocks, k.threads, dy.get(), y.get(), dx.get(), R,
+               C, k.by_block);
         launch("hl_cuda_log_softmax_grad" + name, k.blocks, k.threads, dy.get(), log_y.get(),
                dlog.get(), R, C, k.by_block);
     });
@@ -65,41 +67,46 @@ template <class T> static void test_softmax(const row_case &k, double scale)
         double a = number(dy[i]) * number(y[i]), b = number(dy[i]);
         dot[i / C] += a, size[i / C] += fabs(a), total[i / C] += b, all[i / C] += fabs(b);
     }
-    check_close("softmax_grad", dx,
-                [&](int64_t i) { return number(y[i]) * (number(dy[i]) - dot[i / C]); },
-                [&](int64_t i) {
-                    return number(y[i]) * (gamma * size[i / C] + 0x1p-22 * (1 + fabs(dot[i / C])));
-                });
-    check_close("log_softmax_grad", dlog,
-                [&](int64_t i) { return number(dy[i]) - exp(number(log_y[i])) * total[i / C]; },
-                [&](int64_t i) {
-                    double e = exp(number(log_y[i]));
-                    return (gamma + 0x1p-22) * (e * all[i / C] * (1 + fabs(number(log_y[i]))) + 1);
-                });
+    check_close(
+        "softmax_grad", dx, [&](int64_t i) { return number(y[i]) * (number(dy[i]) - dot[i / C]); },
+        [&](int64_t i) {
+            return number(y[i]) * (gamma * size[i / C] + 0x1p-22 * (1 + fabs(dot[i / C])));
+        });
+    check_close(
+        "log_softmax_grad", dlog,
+        [&](int64_t i) { return number(dy[i]) - exp(number(log_y[i])) * total[i / C]; },
+        [&](int64_t i) {
+            double e = exp(number(log_y[i]));
+            return (gamma + 0x1p-22) * (e * all[i / C] * (1 + fabs(number(log_y[i]))) + 1);
+        });
 }
 
 /* Rows with nothing, everything masked, infinities and NaN: as fp64 does it. */
 static void test_softmax_edges()
 {
     enum { C = 40 };
-    const float inf = INFINITY, rows[5][3] = {
-                                    {-inf, -inf, -inf}, {inf, 0, 1}, {NAN, 0, 1}, {-inf, -inf, 2},
-                                    {3e38f, -3e38f, 0}};
+    const float inf = INFINITY, rows[5][3] = {{-inf, -inf, -inf},
+                                              {inf, 0, 1},
+                                              {NAN, 0, 1},
+                                              {-inf, -inf, 2},
+                                              {3e38f, -3e38f, 0}};
     for (int by_block = 0; by_block < 2; by_block++) {
         start_case("softmax of infinities and NaN, by_block %d", by_block);
         buffer<float> x(5 * C), y(5 * C);
         for (int64_t i = 0; i < x.n; i++) x[i] = rows[i / C][i % 3];
         run_orders({&y}, [&] {
-            launch("hl_cuda_softmax_f32", 2, 64, x.get(), y.get(), (int64_t)5, (int64_t)C, by_block);
+            launch("hl_cuda_softmax_f32", 2, 64, x.get(), y.get(), (int64_t)5, (int64_t)C,
+                   by_block);
         });
         std::vector<softmax_row> sums;
         for (int64_t r = 0; r < 5; r++) sums.push_back(make_row(x, r, C));
-        check_close("softmax", y,
-                    [&](int64_t i) {
-                        softmax_row s = sums[(size_t)(i / C)];
-                        return exp((double)x[i] - s.top) / s.sum;
-                    },
-                    [](int64_t) { return 1e-7; });
+        check_close(
+            "softmax", y,
+            [&](int64_t i) {
+                softmax_row s = sums[(size_t)(i / C)];
+                return exp((double)x[i] - s.top) / s.sum;
+            },
+            [](int64_t) { return 1e-7; });
     }
     start_case("softmax without rows or columns");
     buffer<float> none(0);
@@ -158,12 +165,13 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
                                              s * (p * all - weigh(c)) / (double)C);
         }
     }
-    check_close("loss", loss, [&](int64_t i) { return want[i]; },
-                [&](int64_t i) { return gamma * (16 + fabs(want[i])); });
-    check_close("weight", weight, [&](int64_t i) { return want_weight[i]; },
-                [](int64_t) { return 0; });
-    check_close("dlogits", dx, [&](int64_t i) { return want_dx[i]; },
-                [&](int64_t) { return gamma * 8; });
+    check_close(
+        "loss", loss, [&](int64_t i) { return want[i]; },
+        [&](int64_t i) { return gamma * (16 + fabs(want[i])); });
+    check_close(
+        "weight", weight, [&](int64_t i) { return want_weight[i]; }, [](int64_t) { return 0; });
+    check_close(
+        "dlogits", dx, [&](int64_t i) { return want_dx[i]; }, [&](int64_t) { return gamma * 8; });
 }
 
 static void test_loss_fault()
@@ -207,8 +215,8 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
         launch("hl_cuda_layer_norm" + name, k.blocks, k.threads, (const T *)x.get(), w, b, y.get(),
                mean.get(), rstd.get(), R, C, eps, k.by_block);
         launch("hl_cuda_layer_norm_grad" + name, k.blocks, k.threads, (const T *)dy.get(),
-               (const T *)x.get(), (const float *)mean.get(), (const float *)rstd.get(), w, dx.get(),
-               R, C, k.by_block);
+               (const T *)x.get(), (const float *)mean.get(), (const float *)rstd.get(), w,
+               dx.get(), R, C, k.by_block);
     });
     std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
     auto scaled = [&](int64_t i) { return number(dy[i]) * (has_weight ? weight[i % C] : 1); };
@@ -225,26 +233,28 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     double gamma = (double)(C / k.threads + 40) * 0x1p-24, off = gamma * (1 + fabs(shift));
     check_close("mean", mean, [&](int64_t r) { return m[r]; }, [&](int64_t) { return off; });
     /* A mean that is off by e adds e^2 to the variance, and x - mean rounds by |x| eps. */
-    check_close("rstd", rstd, [&](int64_t r) { return s[r]; },
-                [&](int64_t r) { return s[r] * (gamma + s[r] * s[r] * off * off + s[r] * off); });
-    check_close("y", y,
-                [&](int64_t i) {
-                    return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? weight[i % C] : 1) +
-                           (has_weight ? bias[i % C] : 0);
-                },
-                [&](int64_t i) {
-                    double z = fabs(number(x[i]) - m[i / C]) * s[i / C], e = s[i / C] * off;
-                    return 2 * (e + z * (gamma + e)) + gamma;
-                });
-    check_close("dx", dx,
-                [&](int64_t i) {
-                    return (double)rstd[i / C] *
-                           (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
-                },
-                [&](int64_t i) {
-                    double e = rstd[i / C] * 0x1p-24 * (1 + fabs(shift));
-                    return 8 * rstd[i / C] * (gamma + e) * (1 + fabs(z_of(i)));
-                });
+    check_close(
+        "rstd", rstd, [&](int64_t r) { return s[r]; },
+        [&](int64_t r) { return s[r] * (gamma + s[r] * s[r] * off * off + s[r] * off); });
+    check_close(
+        "y", y,
+        [&](int64_t i) {
+            return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? weight[i % C] : 1) +
+                   (has_weight ? bias[i % C] : 0);
+        },
+        [&](int64_t i) {
+            double z = fabs(number(x[i]) - m[i / C]) * s[i / C], e = s[i / C] * off;
+            return 2 * (e + z * (gamma + e)) + gamma;
+        });
+    check_close(
+        "dx", dx,
+        [&](int64_t i) {
+            return (double)rstd[i / C] * (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
+        },
+        [&](int64_t i) {
+            double e = rstd[i / C] * 0x1p-24 * (1 + fabs(shift));
+            return 8 * rstd[i / C] * (gamma + e) * (1 + fabs(z_of(i)));
+        });
 }
 
 template <class T> static void test_type()

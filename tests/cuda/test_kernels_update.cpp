@@ -20,10 +20,14 @@ struct optimizer {
     int i;
 };
 static const optimizer optimizers[] = {
-    {"sgd", 1, {0, 0, 0}, 0},          {"sgd", 1, {0.9, 0.1, 0}, 0},
-    {"sgd", 1, {0.9, 0, 0}, 1},        {"adam", 2, {0.9, 0.999, 1e-8}, 0},
-    {"adam", 2, {0.8, 0.95, 1e-6}, 1}, {"rmsprop", 3, {0.99, 1e-8, 0}, 0},
-    {"rmsprop", 3, {0.9, 1e-6, 0.5}, 1}, {"lion", 1, {0.9, 0.99, 0}, 0},
+    {"sgd", 1, {0, 0, 0}, 0},
+    {"sgd", 1, {0.9, 0.1, 0}, 0},
+    {"sgd", 1, {0.9, 0, 0}, 1},
+    {"adam", 2, {0.9, 0.999, 1e-8}, 0},
+    {"adam", 2, {0.8, 0.95, 1e-6}, 1},
+    {"rmsprop", 3, {0.99, 1e-8, 0}, 0},
+    {"rmsprop", 3, {0.9, 1e-6, 0.5}, 1},
+    {"lion", 1, {0.9, 0.99, 0}, 0},
 };
 
 struct element {
@@ -129,12 +133,14 @@ static void test_optimizer(const optimizer &o)
             if (step == 0 || !find_segment(i)) return 0.0;
             return 16 * 0x1p-24 * (0.1 + size) + want[(size_t)i].slack;
         };
-        check_close("param", param, [&](int64_t i) { return want[(size_t)i].param; },
-                    [&](int64_t i) { return bound(i, 0); });
+        check_close(
+            "param", param, [&](int64_t i) { return want[(size_t)i].param; },
+            [&](int64_t i) { return bound(i, 0); });
         for (int k = 0; k < o.n_state; k++) {
             buffer<float> &s = k == 0 ? a : k == 1 ? b : c;
-            check_close("state", s, [&](int64_t i) { return want[(size_t)i].state[k]; },
-                        [&](int64_t i) { return bound(i, fabs(want[(size_t)i].state[k])); });
+            check_close(
+                "state", s, [&](int64_t i) { return want[(size_t)i].state[k]; },
+                [&](int64_t i) { return bound(i, fabs(want[(size_t)i].state[k])); });
         }
     }
 }
@@ -197,17 +203,19 @@ template <class T> static void test_guarded()
                 launch("hl_cuda_assign" + from, 3, 64, state.get(), (const T *)value.get(),
                        (int64_t)COUNT, (const hl_control *)&control, is_apply);
             });
-            check_close("assign", state,
-                        [&](int64_t i) { return is_free ? number(value[i]) : (double)before[i]; },
-                        [](int64_t) { return 0; });
+            check_close(
+                "assign", state,
+                [&](int64_t i) { return is_free ? number(value[i]) : (double)before[i]; },
+                [](int64_t) { return 0; });
             memcpy(state.p, before.p, before.n_bytes);
             run_orders({&state}, [&] {
                 launch("hl_cuda_accumulate" + from, 3, 64, state.get(), (const T *)value.get(),
                        (int64_t)COUNT, (const hl_control *)&control, is_apply);
             });
-            check_close("accumulate", state,
-                        [&](int64_t i) { return before[i] + (is_free ? number(value[i]) : 0.0); },
-                        [](int64_t) { return 0; });
+            check_close(
+                "accumulate", state,
+                [&](int64_t i) { return before[i] + (is_free ? number(value[i]) : 0.0); },
+                [](int64_t) { return 0; });
         }
 }
 
@@ -231,8 +239,8 @@ static void test_any()
         launch("hl_cuda_accumulate_any", 2, 32, (void *)counter.p, (int32_t)HL_DTYPE_I64,
                (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
     });
-    launch("hl_cuda_assign_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64,
-           (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
+    launch("hl_cuda_assign_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64, (const void *)flag.p,
+           (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
     launch("hl_cuda_convert", 2, 32, (void *)half.p, (int32_t)HL_DTYPE_F16, (const void *)wide.p,
            (int32_t)HL_DTYPE_F64, (int64_t)COUNT);
     for (int64_t i = 0; i < COUNT; i++) {
@@ -258,9 +266,9 @@ static void test_ema()
                    0.99, ramp, (const hl_control *)&control, 1);
         });
         double d = ramp ? 5.0 / 14 : 0.99;
-        check_close("average", average,
-                    [&](int64_t i) { return d * before[i] + (1 - d) * value[i]; },
-                    [](int64_t) { return 3 * 0x1p-24; });
+        check_close(
+            "average", average, [&](int64_t i) { return d * before[i] + (1 - d) * value[i]; },
+            [](int64_t) { return 3 * 0x1p-24; });
     }
 }
 
@@ -288,10 +296,12 @@ template <class T> static void test_random(int64_t n_samples, int64_t per_sample
         return hl_rng_bits16(key, 12345, (uint64_t)(control.micro_row + i / per_sample),
                              (uint64_t)(i % per_sample));
     };
-    check_close("mask", mask, [&](int64_t i) { return bits(i) < threshold ? 0.0 : (double)scale; },
-                [](int64_t) { return 0; });
-    check_close("uniform", uniform, [&](int64_t i) { return (bits(i) + 0.5) / 65536; },
-                [](int64_t) { return 0; });
+    check_close(
+        "mask", mask, [&](int64_t i) { return bits(i) < threshold ? 0.0 : (double)scale; },
+        [](int64_t) { return 0; });
+    check_close(
+        "uniform", uniform, [&](int64_t i) { return (bits(i) + 0.5) / 65536; },
+        [](int64_t) { return 0; });
 }
 
 int main()

@@ -1,6 +1,6 @@
-/* Kernels with one mistake each, for the emulation to find: test_emulation.cpp has the complaint that
- * each must get. All of them compile for the device, where each is wrong too. Launched with two
- * blocks of 64 threads (wrong_partial_warp: 48), out (2,64), in (2,64). */
+/* Kernels with one mistake each, for the emulation to find: test_emulation.cpp has the complaint
+ * that each must get. All of them compile for the device, where each is wrong too. Launched with
+ * two blocks of 64 threads (wrong_partial_warp: 48), out (2,64), in (2,64). */
 #include "kernels/cuda/prim.h"
 
 #define KERNEL(name) HL_KERNEL(name, 64, float *out, const float *in)

@@ -1,11 +1,11 @@
 /* An emulated GPU for tests: runs the kernels that kernels/cuda/prim.h made of .cu files under
  * HL_EMULATE. This is its face for tests and for the emulated driver; twin.h is the kernels' side.
  *
- * A block's threads are fibers of one host thread; a thread runs until it waits at a barrier or at a
- * collective of its warp, so which ready thread goes on is ours to choose: forward, reverse, or
+ * A block's threads are fibers of one host thread; a thread runs until it waits at a barrier or at
+ * a collective of its warp, so which ready thread goes on is ours to choose: forward, reverse, or
  * shuffled by a seed. A kernel whose bits depend on the order lacks a barrier. Several host threads
- * take a block each. Whatever a kernel does wrong ends the launch with a sentence that names kernel,
- * block and thread; the process and the next launch go on. */
+ * take a block each. Whatever a kernel does wrong ends the launch with a sentence that names
+ * kernel, block and thread; the process and the next launch go on. */
 #ifndef HL_TESTS_EMU_H
 #define HL_TESTS_EMU_H
 
@@ -24,8 +24,8 @@ typedef struct hl_emu_counts {
     uint64_t launches, blocks, threads, switches;
 } hl_emu_counts;
 
-/* Order of blocks, warps and lanes; 2 and up: the seed of a shuffle, which is the same at any number
- * of host threads. */
+/* Order of blocks, warps and lanes; 2 and up: the seed of a shuffle, which is the same at any
+ * number of host threads. */
 enum { HL_EMU_FORWARD = 0, HL_EMU_REVERSE = 1 };
 void hl_emu_set_order(uint32_t order);
 /* Host threads; 0: as many as there are cores, at most 8 (the start value); 1: one block after

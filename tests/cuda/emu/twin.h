@@ -52,7 +52,7 @@ struct shared_array {
     unsigned char *bytes;
     size_t n_bytes;
     const char *name;
-    cell *cells;   /* one per element; NULL: not watched */
+    cell *cells;     /* one per element; NULL: not watched */
     bool has_leaked; /* a plain pointer to it is out: not every write is seen */
 };
 
@@ -133,7 +133,8 @@ template <class T> struct shared_view {
 };
 
 typedef void (*invoke_fn)(void (*)(), void **);
-template <class... A, size_t... I> void invoke_with(void (*f)(), void **p, std::index_sequence<I...>)
+template <class... A, size_t... I>
+void invoke_with(void (*f)(), void **p, std::index_sequence<I...>)
 {
     (void)p;
     ((void (*)(A...))f)(*(A *)p[I]...);
@@ -179,21 +180,21 @@ struct registrar {
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \
     const hl_emu::shared_view<T> name = {hl_emu::find_dynamic(sizeof(T), #name)}
 
-#define hl_thread() (hl_emu::self().thread)
-#define hl_threads() (hl_emu::self().threads)
-#define hl_block_x() ((int)hl_emu::self().block.x)
-#define hl_block_y() ((int)hl_emu::self().block.y)
-#define hl_block_z() ((int)hl_emu::self().block.z)
+#define hl_thread()   (hl_emu::self().thread)
+#define hl_threads()  (hl_emu::self().threads)
+#define hl_block_x()  ((int)hl_emu::self().block.x)
+#define hl_block_y()  ((int)hl_emu::self().block.y)
+#define hl_block_z()  ((int)hl_emu::self().block.z)
 #define hl_blocks_x() ((int)hl_emu::self().blocks.x)
 #define hl_blocks_y() ((int)hl_emu::self().blocks.y)
 #define hl_blocks_z() ((int)hl_emu::self().blocks.z)
 
-#define hl_barrier() hl_emu::barrier(HL_EMU_HERE)
-#define hl_warp_sync(mask) hl_emu::warp_sync(mask, HL_EMU_HERE)
+#define hl_barrier()               hl_emu::barrier(HL_EMU_HERE)
+#define hl_warp_sync(mask)         hl_emu::warp_sync(mask, HL_EMU_HERE)
 #define hl_ballot(mask, predicate) hl_emu::ballot(mask, predicate, HL_EMU_HERE)
-#define hl_any(mask, predicate) (hl_emu::ballot(mask, predicate, HL_EMU_HERE) != 0)
-#define hl_all(mask, predicate) (hl_emu::ballot(mask, !(predicate), HL_EMU_HERE) == 0)
-#define hl_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define hl_any(mask, predicate)    (hl_emu::ballot(mask, predicate, HL_EMU_HERE) != 0)
+#define hl_all(mask, predicate)    (hl_emu::ballot(mask, !(predicate), HL_EMU_HERE) == 0)
+#define hl_fence()                 __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 template <class T>
 static inline T hl_emu_shuffle(hl_emu::op o, uint32_t mask, T value, int arg, hl_emu::place at)
@@ -234,9 +235,8 @@ HL_DEVICE uint32_t hl_atomic_add(uint32_t *p, uint32_t v)
 HL_DEVICE int32_t hl_atomic_max(int32_t *p, int32_t v)
 {
     int32_t old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED,
-                                                   __ATOMIC_RELAXED))
-        ;
+    while (old < v &&
+           !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return old;
 }
 HL_DEVICE int64_t hl_atomic_cas(int64_t *p, int64_t expected, int64_t v)
@@ -328,8 +328,8 @@ HL_DEVICE void hl_mma_zero(hl_tile_c &c)
 {
     memset(&c, 0, sizeof c);
 }
-#define hl_mma_load(tile, src, ld) hl_emu_mma_load(tile, src, ld, HL_EMU_HERE)
+#define hl_mma_load(tile, src, ld)  hl_emu_mma_load(tile, src, ld, HL_EMU_HERE)
 #define hl_mma_store(dst, tile, ld) hl_emu_mma_store(dst, tile, ld, HL_EMU_HERE)
-#define hl_mma(c, a, b) hl_emu::mma(&(c), &(a), &(b), HL_EMU_HERE)
+#define hl_mma(c, a, b)             hl_emu::mma(&(c), &(a), &(b), HL_EMU_HERE)
 
 #endif

@@ -1,0 +1,181 @@
+/* Matrix products without a library: the plain kernels that stand last behind cuBLASLt's.
+ *
+ * c (batch,M,N) = a (batch,M,K) b (batch,K,N) + bias (N), relu if asked; any strides, so transposed
+ * operands need no copy, and batches by layout, so that they broadcast. fp32 operands: every thread
+ * sums 4 x 4 elements in fp32, one multiply-add at a time, no TF32. 16-bit operands: four warps
+ * take a 64 x 64 tile by 16 x 16 x 16 products with fp32 sums, K in steps of 32, the next step's
+ * tiles on their way while one is multiplied; where rows are whole 16 bytes they come by
+ * asynchronous copies. The order of sums is fixed by the shape: same bits every run.
+ *
+ * Launch: grid (ceil(N / 64), ceil(M / 64), batches, at most 65535: a block goes on by the grid's
+ * z), 256 threads for f32, 128 for bf16 and f16. bf16 needs sm_80. */
+#define HL_PRIM_MMA
+#include "kernels/cuda/any.h"
+#include "kernels/cuda/layout.h"
+
+enum { TILE = 64 };
+
+/* Strides in elements: of a's rows and K, of b's K and columns. */
+typedef struct matmul_shape {
+    int64_t M, N, K, a_row, a_k, b_k, b_col;
+} matmul_shape;
+
+HL_DEVICE void finish(void *c, int32_t c_dtype, const float *bias, int relu, int64_t at,
+                      int64_t col, float value)
+{
+    if (bias) value += bias[col];
+    if (relu && !(value > 0) && value == value) value = 0;
+    hl_write_float(c, c_dtype, at, value);
+}
+
+/* ---- fp32 ---- */
+
+enum { F32_THREADS = 256, F32_K = 16, F32_PITCH = TILE + 4 };
+
+HL_DEVICE void multiply_f32(const float *a, const float *b, const float *bias, void *c,
+                            int32_t c_dtype, const matmul_shape &s, int64_t c_first, int relu)
+{
+    HL_SHARED(float, ta, F32_K *F32_PITCH);
+    HL_SHARED(float, tb, F32_K *F32_PITCH);
+    int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
+    int64_t row = (int64_t)hl_block_y() * TILE, col = (int64_t)hl_block_x() * TILE;
+    float sum[4][4] = {};
+    for (int64_t k0 = 0; k0 < s.K; k0 += F32_K) {
+        for (int e = t; e < F32_K * TILE; e += F32_THREADS) {
+            /* Neighbouring threads read along the operand's dense dim. */
+            int ka = s.a_k == 1 ? e % F32_K : e / TILE, i = s.a_k == 1 ? e / F32_K : e % TILE;
+            int kb = s.b_k == 1 ? e % F32_K : e / TILE, j = s.b_k == 1 ? e / F32_K : e % TILE;
+            bool has_a = row + i < s.M && k0 + ka < s.K, has_b = col + j < s.N && k0 + kb < s.K;
+            ta[ka * F32_PITCH + i] = has_a ? a[(row + i) * s.a_row + (k0 + ka) * s.a_k] : 0.0f;
+            tb[kb * F32_PITCH + j] = has_b ? b[(k0 + kb) * s.b_k + (col + j) * s.b_col] : 0.0f;
+        }
+        hl_barrier();
+        for (int k = 0; k < F32_K; k++) {
+            float x[4], y[4];
+            HL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                x[i] = ta[k * F32_PITCH + tr + i];
+                y[i] = tb[k * F32_PITCH + tc + i];
+            }
+            HL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                HL_UNROLL
+                for (int j = 0; j < 4; j++) sum[i][j] += x[i] * y[j];
+            }
+        }
+        hl_barrier();
+    }
+    HL_UNROLL
+    for (int i = 0; i < 4; i++) {
+        HL_UNROLL
+        for (int j = 0; j < 4; j++)
+            if (row + tr + i < s.M && col + tc + j < s.N)
+                finish(c, c_dtype, bias, relu, c_first + (row + tr + i) * s.N + col + tc + j,
+                       col + tc + j, sum[i][j]);
+    }
+}
+
+/* ---- 16 bits ---- */
+
+enum {
+    LOW_THREADS = 128,
+    LOW_K = 32,
+    PITCH_A = LOW_K + 16,
+    PITCH_B = TILE + 16,
+    PITCH_C = TILE + 8
+};
+
+/* dst[i * pitch + j] = src[(r0 + i) * row + (c0 + j) * col], 0 outside (rows, cols); height x
+ * width, width a multiple of 8. */
+template <class T>
+HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src, int64_t rows,
+                         int64_t cols, int64_t row, int64_t col, int64_t r0, int64_t c0)
+{
+    bool is_dense = col == 1 && row % 8 == 0 && (uintptr_t)src % 16 == 0;
+    for (int e = hl_thread(); is_dense && e < height * width / 8; e += LOW_THREADS) {
+        int i = e / (width / 8), j = e % (width / 8) * 8;
+        if (r0 + i < rows && c0 + j + 8 <= cols) {
+            hl_async_copy16(dst + i * pitch + j, src + (r0 + i) * row + c0 + j);
+            continue;
+        }
+        for (int k = 0; k < 8; k++) {
+            bool is_inside = r0 + i < rows && c0 + j + k < cols;
+            dst[i * pitch + j + k] = is_inside ? src[(r0 + i) * row + c0 + j + k] : T{0};
+        }
+    }
+    for (int e = hl_thread(); !is_dense && e < height * width; e += LOW_THREADS) {
+        int i = col == 1 ? e / width : e % height, j = col == 1 ? e % width : e / height;
+        bool is_inside = r0 + i < rows && c0 + j < cols;
+        dst[i * pitch + j] = is_inside ? src[(r0 + i) * row + (c0 + j) * col] : T{0};
+    }
+}
+
+template <class T>
+HL_DEVICE void multiply_low(const T *a, const T *b, const float *bias, void *c, int32_t c_dtype,
+                            const matmul_shape &s, int64_t c_first, int relu)
+{
+    HL_SHARED(T, shared_a, 2 * TILE * PITCH_A);
+    HL_SHARED(T, shared_b, 2 * LOW_K * PITCH_B);
+    HL_SHARED(float, shared_c, TILE *PITCH_C);
+    T *ta = shared_a, *tb = shared_b;
+    float *tc = shared_c;
+    int warp = hl_thread() / 32, wr = warp / 2 * 32, wc = warp % 2 * 32;
+    int64_t row = (int64_t)hl_block_y() * TILE, col = (int64_t)hl_block_x() * TILE;
+    hl_tile_c sum[2][2];
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) hl_mma_zero(sum[i][j]);
+    int n_steps = (int)((s.K + LOW_K - 1) / LOW_K);
+    for (int step = -1; step < n_steps; step++) {
+        int next = step + 1, at = next & 1;
+        if (next < n_steps) {
+            load_tile(ta + at * TILE * PITCH_A, PITCH_A, TILE, LOW_K, a, s.M, s.K, s.a_row, s.a_k,
+                      row, (int64_t)next * LOW_K);
+            load_tile(tb + at * LOW_K * PITCH_B, PITCH_B, LOW_K, TILE, b, s.K, s.N, s.b_k, s.b_col,
+                      (int64_t)next * LOW_K, col);
+        }
+        hl_async_commit();
+        if (step < 0) continue;
+        hl_async_wait<1>();
+        hl_barrier();
+        const T *from_a = ta + (step & 1) * TILE * PITCH_A;
+        const T *from_b = tb + (step & 1) * LOW_K * PITCH_B;
+        for (int k = 0; k < LOW_K; k += 16) {
+            hl_tile_a<T> x[2];
+            hl_tile_b<T> y[2];
+            for (int i = 0; i < 2; i++) {
+                hl_mma_load(x[i], from_a + (wr + 16 * i) * PITCH_A + k, PITCH_A);
+                hl_mma_load(y[i], from_b + k * PITCH_B + wc + 16 * i, PITCH_B);
+            }
+            for (int i = 0; i < 2; i++)
+                for (int j = 0; j < 2; j++) hl_mma(sum[i][j], x[i], y[j]);
+        }
+        hl_barrier();
+    }
+    hl_async_wait<0>();
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++)
+            hl_mma_store(tc + (wr + 16 * i) * PITCH_C + wc + 16 * j, sum[i][j], PITCH_C);
+    hl_barrier();
+    for (int e = hl_thread(); e < TILE * TILE; e += LOW_THREADS) {
+        int64_t i = row + e / TILE, j = col + e % TILE;
+        if (i < s.M && j < s.N)
+            finish(c, c_dtype, bias, relu, c_first + i * s.N + j, j,
+                   tc[e / TILE * PITCH_C + e % TILE]);
+    }
+    hl_barrier();
+}
+
+#define KERNEL(T, suffix, n_threads, multiply)                                                     \
+    HL_KERNEL(hl_cuda_matmul_##suffix, n_threads, const T *a, const T *b, const float *bias,       \
+              void *c, int32_t c_dtype, int64_t M, int64_t N, int64_t K, int64_t a_row,            \
+              int64_t a_k, int64_t b_k, int64_t b_col, hl_cuda_layout a_batch,                     \
+              hl_cuda_layout b_batch, int relu)                                                    \
+    {                                                                                              \
+        matmul_shape s = {M, N, K, a_row, a_k, b_k, b_col};                                        \
+        for (int64_t i = hl_block_z(); i < a_batch.n; i += hl_blocks_z())                          \
+            multiply(a + hl_layout_offset(a_batch, i), b + hl_layout_offset(b_batch, i), bias, c,  \
+                     c_dtype, s, i * M * N, relu);                                                 \
+    }
+KERNEL(float, f32, F32_THREADS, multiply_f32)
+KERNEL(hl_bf16, bf16, LOW_THREADS, multiply_low)
+KERNEL(hl_f16, f16, LOW_THREADS, multiply_low)

@@ -1,0 +1,35 @@
+/* A pointwise program as the interpreter of pointwise.cu reads it, in device memory; made by the
+ * launcher from hl_program and the node's types. */
+#ifndef HL_CUDA_PROGRAM_H
+#define HL_CUDA_PROGRAM_H
+
+#include "ir/program.h"
+#include "kernels/cuda/layout.h"
+
+typedef struct hl_cuda_step {
+    uint8_t op, dst, a, b, c, in; /* as in hl_pw_instr; operands that the op lacks repeat a */
+    int32_t dtype;                /* CAST */
+    uint32_t threshold, key[2];   /* DROPOUT, UNIFORM */
+    double number;                /* NUMBER; DROPOUT: the scale */
+} hl_cuda_step;
+
+typedef struct hl_cuda_program {
+    int64_t n;           /* elements of the iteration */
+    int64_t sample_size; /* of DROPOUT and UNIFORM: elements a sample; n and more: one sample */
+    int32_t n_in, n_out, n_code, n_regs;
+    hl_cuda_step code[HL_PROGRAM_CODE];
+    struct {
+        int32_t dtype, is_whole; /* is_whole: element i is element i of the iteration */
+        hl_cuda_layout at;       /* the iteration's dims, this input's strides */
+    } in[HL_PROGRAM_INS];
+    struct {
+        int32_t dtype, reg;
+    } out[HL_PROGRAM_OUTS];
+} hl_cuda_program;
+
+/* Inputs in order, then outputs. */
+typedef struct hl_cuda_operands {
+    void *p[HL_PROGRAM_INS + HL_PROGRAM_OUTS];
+} hl_cuda_operands;
+
+#endif

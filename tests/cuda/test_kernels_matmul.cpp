@@ -1,0 +1,74 @@
+/* Plain matrix products against fp64 of the same rounded operands. */
+#include "ir/dtype.h"
+#include "kernels/cuda/layout.h"
+#include "tests/cuda/kernel_test.h"
+
+struct matmul_case {
+    int64_t batches, M, N, K;
+    int trans_a, trans_b;
+    int64_t pad;                /* of the leading dims: rows that are not whole 16 bytes */
+    bool has_bias, relu, one_b; /* one_b: all batches share b */
+};
+static const matmul_case cases[] = {
+    {1, 1, 1, 1, 0, 0, 0, false, false, false},   {1, 65, 67, 33, 0, 0, 0, true, false, false},
+    {1, 64, 64, 96, 0, 0, 0, true, true, false},  {1, 70, 130, 100, 0, 0, 4, false, true, false},
+    {1, 33, 96, 65, 1, 0, 0, true, false, false}, {1, 96, 31, 40, 0, 1, 0, false, false, false},
+    {1, 72, 40, 65, 1, 1, 8, true, false, false}, {3, 20, 17, 9, 0, 0, 0, true, false, true},
+    {5, 8, 70, 32, 0, 1, 0, false, false, false}, {2, 5, 6, 0, 0, 0, 0, true, false, false},
+};
+
+template <class T> static void test_matmul(const matmul_case &k)
+{
+    start_case("matmul %s %lldx %lldx%lldx%lld %s%s pad %lld", suffix<T>(), (long long)k.batches,
+               (long long)k.M, (long long)k.N, (long long)k.K, k.trans_a ? "T" : "N",
+               k.trans_b ? "T" : "N", (long long)k.pad);
+    int64_t lda = (k.trans_a ? k.M : k.K) + k.pad, ldb = (k.trans_b ? k.K : k.N) + k.pad;
+    int64_t a_size = lda * (k.trans_a ? k.K : k.M), b_size = ldb * (k.trans_b ? k.N : k.K);
+    int64_t a_row = k.trans_a ? 1 : lda, a_k = k.trans_a ? lda : 1;
+    int64_t b_k = k.trans_b ? 1 : ldb, b_col = k.trans_b ? ldb : 1;
+    buffer<T> a(k.batches * a_size), b((k.one_b ? 1 : k.batches) * b_size);
+    buffer<float> bias(k.N), c(k.batches * k.M * k.N);
+    buffer<hl_bf16> low(c.n);
+    fill_random(a), fill_random(b), fill_random(bias);
+    hl_cuda_layout a_batch, b_batch;
+    memset(&a_batch, 0, sizeof a_batch);
+    a_batch.n = a_batch.dim[0] = k.batches, a_batch.rank = 1, a_batch.stride[0] = a_size;
+    b_batch = a_batch, b_batch.stride[0] = k.one_b ? 0 : b_size;
+    hl_emu_dim grid = {(unsigned)((k.N + 63) / 64), (unsigned)((k.M + 63) / 64), 2};
+    const float *add = k.has_bias ? bias.get() : nullptr;
+    std::string name = std::string("hl_cuda_matmul_") + suffix<T>();
+    unsigned threads = sizeof(T) == 4 ? 256 : 128;
+    run_orders({&c, &low}, [&] {
+        launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
+                    (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
+                    a_batch, b_batch, (int)k.relu);
+        launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
+                    (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
+                    a_batch, b_batch, (int)k.relu);
+    });
+    std::vector<double> want(c.n), size(c.n);
+    for (int64_t i = 0; i < c.n; i++) {
+        int64_t z = i / (k.M * k.N), row = i / k.N % k.M, col = i % k.N;
+        double sum = k.has_bias ? bias[col] : 0, all = fabs(sum);
+        for (int64_t p = 0; p < k.K; p++) {
+            double v = number(a[z * a_size + row * a_row + p * a_k]) *
+                       number(b[(k.one_b ? 0 : z * b_size) + p * b_k + col * b_col]);
+            sum += v, all += fabs(v);
+        }
+        want[(size_t)i] = k.relu && sum < 0 ? 0 : sum;
+        size[(size_t)i] = all;
+    }
+    auto bound = [&](int64_t i) { return (double)(k.K + 2) * 0x1p-24 * size[(size_t)i]; };
+    check_close("c", c, [&](int64_t i) { return want[(size_t)i]; }, bound);
+    check_close("c in bf16", low, [&](int64_t i) { return want[(size_t)i]; }, bound);
+}
+
+int main()
+{
+    for (const matmul_case &k : cases) {
+        test_matmul<float>(k);
+        test_matmul<hl_bf16>(k);
+        test_matmul<hl_f16>(k);
+    }
+    return finish_tests("test_kernels_matmul");
+}
