@@ -7,7 +7,7 @@
 
 enum { R = 5, C = 37, N = R * C };
 
-static hl_status launch_softmax(hl_device *device, CUkernel kernel, void *x, void *y)
+static hl_status launch_softmax(hl_device *device, CUfunction kernel, void *x, void *y)
 {
     hl_cuda_shape shape = {{2, 1, 1}, {64, 1, 1}, 0};
     CUdeviceptr from = (uintptr_t)x, to = (uintptr_t)y;
@@ -38,7 +38,7 @@ static void test_softmax(void)
     const hl_device_ops *ops = device->ops;
     float x[N], y[2][N];
     void *dx, *dy;
-    CUkernel kernel;
+    CUfunction kernel;
     hl_capture *capture;
     for (int i = 0; i < N; i++) x[i] = (float)sin(i) * 3;
     CHECK_OK(ops->memory_alloc(device, sizeof x, &dx));
@@ -60,11 +60,13 @@ static void test_softmax(void)
                 "hl_cuda_nothing: cuda: loading the kernel must succeed, got CUDA_ERROR_NOT_FOUND");
     CHECK_ERROR(hl_cuda_kernel_get(device, "hl_cuda_softmax_f32", 1 << 20, &kernel),
                 HL_ERROR_DEVICE, "needs at most 65536 bytes of shared memory, got 1048576");
-    /* Memory that was freed is a fault of the kernel, in words. */
     ops->memory_free(device, dy);
+#ifndef __SANITIZE_ADDRESS__ /* which ends the process instead */
+    /* Memory that was freed is a fault of the kernel, in words. */
     CHECK_OK(ops->capture_launch(device, capture, NULL));
     CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE_LOST, "LAUNCH_FAILED");
     CHECK(strstr(hl_fake_message(), "hl_cuda_softmax_f32") != NULL);
+#endif
     ops->capture_destroy(device, capture);
     ops->memory_free(device, dx);
     ops->destroy(device);
