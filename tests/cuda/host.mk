@@ -23,7 +23,8 @@ TESTS ?= $(basename $(wildcard test_d*.c))
 HOST_PROGRAMS := $(addprefix $(OUT)/,$(TESTS))
 KERNELS := $(basename $(notdir $(wildcard $(ROOT)/kernels/cuda/*.cu)))
 # The emulated driver with its kernels; in a library for Python it also needs base/half.c.
-DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o emu.o \
+DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o \
+	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
 	$(addsuffix .kernel.o,$(KERNELS)))
 HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o
 HOST_HEADERS := $(wildcard *.h emu/*.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
@@ -53,17 +54,18 @@ $(HOST_ARCHIVE): HOST_FORCE
 	@cd $(ROOT) && $(PYTHON) setup.py -q core_archive --output=$(HOST_ARCHIVE:$(ROOT)/%=%)
 HOST_FORCE:
 
+EMULATE := -DHL_EMULATE='"tests/cuda/emu/twin.h"'
 CXX_HOST = cd $(ROOT) && mkdir -p $(OUT) && $(CXX) -std=c++17 -O2 -g -fPIC -pthread -Icsrc -I. \
 	$(WARN) $(SANITIZE)
 CC_HOST = cd $(ROOT) && mkdir -p $(OUT) && $(CC) -std=gnu11 -O2 -g -fPIC -pthread -Icsrc -I. \
 	$(WARN) $(SANITIZE)
 
 $(OUT)/%.kernel.o: $(ROOT)/kernels/cuda/%.cu $(HOST_HEADERS)
-	@$(CXX_HOST) -DHL_EMULATE -x c++ -c $< -o $@
-$(OUT)/emu.o: emu/emu.cpp $(HOST_HEADERS)
-	@$(CXX_HOST) -DHL_EMULATE -c tests/cuda/$< -o $@
+	@$(CXX_HOST) $(EMULATE) -x c++ -c $< -o $@
+$(OUT)/%.o: emu/%.cpp $(HOST_HEADERS)
+	@$(CXX_HOST) $(EMULATE) -c tests/cuda/$< -o $@
 $(OUT)/%.o: %.cpp $(HOST_HEADERS)
-	@$(CXX_HOST) -DHL_EMULATE -c tests/cuda/$< -o $@
+	@$(CXX_HOST) $(EMULATE) -c tests/cuda/$< -o $@
 $(OUT)/%.o: %.c $(HOST_HEADERS)
 	@$(CC_HOST) -c tests/cuda/$< -o $@
 $(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
