@@ -239,6 +239,11 @@ void hl_feed_destroy(hl_feed *feed)
     hl_free(feed);
 }
 
+const hl_feed_options *hl_feed_settings(const hl_feed *feed)
+{
+    return &feed->options;
+}
+
 int64_t hl_feed_batches(const hl_feed *feed)
 {
     return feed->n_batches;

@@ -52,6 +52,8 @@ typedef struct hl_feed_options {
 hl_status hl_feed_create(const hl_feed_options *options, HL_GIVE hl_feed **out_feed);
 /* Waits for a fill that runs. NULL is allowed. */
 void hl_feed_destroy(HL_TAKE hl_feed *feed);
+/* As it was created with, but n_threads is 0 without fill. */
+const hl_feed_options *hl_feed_settings(const hl_feed *feed);
 /* Batches of an epoch. */
 int64_t hl_feed_batches(const hl_feed *feed);
 /* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */

@@ -19,6 +19,11 @@ bool hl_type_equal(const hl_type *a, const hl_type *b)
     return a->dtype == b->dtype && hl_shape_equal(&a->shape, &b->shape);
 }
 
+size_t hl_type_bytes(const hl_type *type)
+{
+    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
+}
+
 const char *hl_type_format(const hl_type *type, char *text)
 {
     char shape[HL_SHAPE_TEXT];
@@ -77,11 +82,6 @@ static hl_status copy_bytes(hl_arena *arena, const void *data, size_t bytes, con
     return HL_OK;
 }
 
-static size_t count_bytes(const hl_type *type)
-{
-    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
-}
-
 /* *text, which belongs to another graph, is replaced by a copy in this one. */
 static hl_status own_text(hl_graph *graph, const char **text)
 {
@@ -93,7 +93,7 @@ static hl_status copy_doubles(hl_arena *arena, const hl_type *type, const double
 {
     const void *copy;
     hl_type wide = {HL_DTYPE_F64, type->shape};
-    HL_TRY(copy_bytes(arena, values, count_bytes(&wide), &copy));
+    HL_TRY(copy_bytes(arena, values, hl_type_bytes(&wide), &copy));
     *out_copy = copy;
     return HL_OK;
 }
@@ -105,7 +105,7 @@ static hl_status clone_values(hl_graph *graph, const hl_graph *from)
         hl_value value = from->values[i];
         HL_TRY(own_text(graph, &value.name));
         if (value.kind == HL_VALUE_CONST)
-            HL_TRY(copy_bytes(&graph->arena, value.data, count_bytes(&value.type), &value.data));
+            HL_TRY(copy_bytes(&graph->arena, value.data, hl_type_bytes(&value.type), &value.data));
         if (value.wide) HL_TRY(copy_doubles(&graph->arena, &value.type, value.wide, &value.wide));
         graph->values[graph->n_values++] = value;
     }
@@ -313,7 +313,7 @@ hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id 
     *out_id = HL_NONE;
     HL_TRY(hl_shape_check(&type.shape, "constant"));
     hl_value value = make_leaf(HL_VALUE_CONST, type, NULL);
-    HL_TRY(copy_bytes(&graph->arena, data, count_bytes(&type), &value.data));
+    HL_TRY(copy_bytes(&graph->arena, data, hl_type_bytes(&type), &value.data));
     return add_value(graph, value, out_id);
 }
 
@@ -379,7 +379,7 @@ static hl_status round_doubles(hl_arena *arena, const hl_type *type, const doubl
     int64_t n = hl_shape_numel(&type->shape);
     size_t bytes = hl_dtype_bytes(type->dtype);
     void *data;
-    HL_TRY(hl_arena_alloc(arena, n ? count_bytes(type) : 1, &data));
+    HL_TRY(hl_arena_alloc(arena, n ? hl_type_bytes(type) : 1, &data));
     for (int64_t i = 0; i < n; i++) {
         number_bytes number = encode_number(type->dtype, values[i]);
         memcpy((char *)data + (size_t)i * bytes, &number, bytes);
@@ -641,6 +641,29 @@ hl_status hl_graph_scope(hl_graph *graph, const char *scope)
     HL_TRY(own_text(graph, &scope));
     graph->scope = scope;
     return HL_OK;
+}
+
+/* Operands come first, so these walks end. */
+
+hl_id hl_graph_viewed(const hl_graph *graph, hl_id id)
+{
+    for (;;) {
+        hl_node_id node = hl_graph_producer(graph, id);
+        if (node == HL_NONE || !(hl_op_get(graph->nodes[node].op)->flags & HL_OP_VIEW)) return id;
+        id = graph->nodes[node].in[0];
+    }
+}
+
+hl_id hl_graph_updated(const hl_graph *graph, hl_id id)
+{
+    for (;;) {
+        const hl_value *value = &graph->values[id];
+        if (value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE) return id;
+        if (value->kind != HL_VALUE_ACT) return HL_NONE;
+        const hl_node *node = &graph->nodes[value->node];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) return HL_NONE;
+        id = node->in[value->output];
+    }
 }
 
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n)

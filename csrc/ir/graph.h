@@ -49,6 +49,7 @@ typedef struct hl_type {
 enum { HL_TYPE_TEXT = HL_SHAPE_TEXT + 16 };
 const char *hl_type_format(const hl_type *type, char *text);
 bool hl_type_equal(const hl_type *a, const hl_type *b);
+size_t hl_type_bytes(const hl_type *type);
 
 typedef enum hl_value_kind {
     HL_VALUE_PARAM,  /* view of a store: read by forward, written by the optimizer's commit */
@@ -188,6 +189,12 @@ hl_status hl_graph_verify(const hl_graph *graph);
  * out: their values are dead and must not be used. hl_graph_verify checks the order. */
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n);
 
+/* The value whose bytes a view shows; any other is its own. */
+hl_id hl_graph_viewed(const hl_graph *graph, hl_id id);
+/* The leaf whose memory a value of guarded updates is, through updates in a row; a parameter or
+ * state is its own; HL_NONE: neither. */
+hl_id hl_graph_updated(const hl_graph *graph, hl_id id);
+
 static inline const hl_value *hl_graph_value(const hl_graph *graph, hl_id id)
 {
     return &graph->values[id];
@@ -199,6 +206,12 @@ static inline const hl_shape *hl_graph_shape(const hl_graph *graph, hl_id id)
 static inline hl_dtype hl_graph_dtype(const hl_graph *graph, hl_id id)
 {
     return graph->values[id].type.dtype;
+}
+/* The node that makes a value; HL_NONE: a leaf. */
+static inline hl_node_id hl_graph_producer(const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = &graph->values[id];
+    return value->kind == HL_VALUE_ACT ? value->node : (hl_node_id)HL_NONE;
 }
 
 #endif

@@ -12,8 +12,9 @@ enum {
                                  stored */
     HL_OP_GUARDED = 1 << 2,   /* reads the control block; out[j] is in[j] updated in place, and left
                                  as it is when the step is held back. in[j] is a PARAM or STATE leaf
-                                 or another guarded output; the last of such a chain is committed to
-                                 the leaf */
+                                 or the output of another update in the same segment, which no
+                                 third goes on from and nobody reads later; the last of such a row
+                                 is committed to the leaf */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
     HL_OP_COMMUTES = 1 << 4,  /* in[0] and in[1] may be swapped */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */

@@ -166,53 +166,82 @@ static hl_status check_commit(const hl_graph *graph, const hl_commit *commit)
     return HL_OK;
 }
 
-/* The leaf that a guarded output stands for, through a chain of updates; HL_NONE if there is none
- * (operands come first, so the walk ends). */
-static hl_id find_leaf(const hl_graph *graph, hl_id id)
-{
-    for (;;) {
-        const hl_value *value = &graph->values[id];
-        if (value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE) return id;
-        if (value->kind != HL_VALUE_ACT) return HL_NONE;
-        const hl_node *node = &graph->nodes[value->node];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) return HL_NONE;
-        id = node->in[value->output];
-    }
-}
+/* By value: what is known of updates of it. */
+typedef struct guard_marks {
+    hl_node_id next; /* made by an update: the update that goes on from it, HL_NONE: none */
+    bool settled;    /* committed to its own leaf, or gone on from */
+    uint8_t targets; /* by segment: a commit has it as its target */
+} guard_marks;
 
-/* settled[v]: v is committed to its own leaf, or the next update of a chain goes on from it. */
-static hl_status mark_settled(const hl_graph *graph, bool *settled)
-{
-    for (int64_t i = 0; i < graph->n_commits; i++) {
-        const hl_commit *commit = &graph->commits[i];
-        HL_TRY(check_commit(graph, commit));
-        for (int64_t k = 0; k < i; k++)
-            if (graph->commits[k].target == commit->target &&
-                graph->commits[k].segment == commit->segment)
-                return fail_value(graph, commit->target, "one commit a segment is allowed", 2);
-        if (!commit->added && find_leaf(graph, commit->value) == commit->target)
-            settled[commit->value] = true;
-    }
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const hl_node *node = &graph->nodes[i];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
-        for (int32_t j = 0; j < node->n_out; j++) settled[node->in[j]] = true;
-    }
-    return HL_OK;
-}
-
-static hl_status check_guards(const hl_graph *graph, const bool *settled)
+/* Updates in a row change one memory, so they are a row: no value has two that go on from it. */
+static hl_status mark_updates(const hl_graph *graph, guard_marks *marks)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
         for (int32_t j = 0; j < node->n_out; j++) {
-            if (find_leaf(graph, node->in[j]) == HL_NONE)
+            guard_marks *mark = &marks[node->in[j]];
+            hl_node_id before = hl_graph_producer(graph, node->in[j]);
+            if (hl_graph_updated(graph, node->in[j]) == HL_NONE)
                 return fail_node(graph, i, "what it updates must be a store's", node->in[j]);
-            if (!settled[node->out + j])
-                return fail_node(graph, i, "its output must be committed where it is", j);
+            if (before == HL_NONE) continue;
+            if (graph->nodes[before].segment != node->segment)
+                return fail_node(graph, i, "updates in a row must be of one segment",
+                                 node->segment);
+            if (mark->next != HL_NONE)
+                return fail_node(graph, i, "one update may go on from a value", mark->next);
+            mark->next = (hl_node_id)i;
+            mark->settled = true;
         }
     }
+    return HL_OK;
+}
+
+/* Is the value, or what it is a view of, overwritten before a reader of this segment sees it? */
+static bool is_overwritten(const hl_graph *graph, const guard_marks *marks, hl_id id,
+                           hl_segment segment)
+{
+    hl_node_id next = marks[hl_graph_viewed(graph, id)].next;
+    return next != HL_NONE && graph->nodes[next].segment < segment;
+}
+
+static hl_status mark_commits(const hl_graph *graph, guard_marks *marks)
+{
+    for (int64_t i = 0; i < graph->n_commits; i++) {
+        const hl_commit *commit = &graph->commits[i];
+        HL_TRY(check_commit(graph, commit));
+        uint8_t bit = (uint8_t)(1u << commit->segment);
+        if (marks[commit->target].targets & bit)
+            return fail_value(graph, commit->target, "one commit a segment is allowed", 2);
+        marks[commit->target].targets |= bit;
+        if (is_overwritten(graph, marks, commit->value, commit->segment))
+            return fail_value(graph, commit->value, "a commit must not be of what is overwritten",
+                              commit->target);
+        if (commit->added || hl_graph_updated(graph, commit->value) != commit->target) continue;
+        if (marks[commit->value].next != HL_NONE)
+            return fail_value(graph, commit->value, "the last update in a row is committed",
+                              marks[commit->value].next);
+        marks[commit->value].settled = true;
+    }
+    return HL_OK;
+}
+
+static hl_status check_guards(const hl_graph *graph, const guard_marks *marks)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        for (int32_t j = 0; j < node->n_in; j++)
+            if (is_overwritten(graph, marks, node->in[j], node->segment))
+                return fail_node(graph, i, "what it reads must not be overwritten", node->in[j]);
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        for (int32_t j = 0; j < node->n_out; j++)
+            if (!marks[node->out + j].settled)
+                return fail_node(graph, i, "its output must be committed where it is", j);
+    }
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        if (is_overwritten(graph, marks, graph->outputs[i], HL_SEGMENT_COUNT))
+            return fail_value(graph, graph->outputs[i], "an output must not be overwritten",
+                              HL_NONE);
     return HL_OK;
 }
 
@@ -228,11 +257,13 @@ hl_status hl_graph_verify(const hl_graph *graph)
         if (graph->values[id].kind == HL_VALUE_ACT && graph->values[id].node == HL_NONE)
             return fail_value(graph, id, "an output must be alive", HL_NONE);
     }
-    HL_TRY(hl_alloc_zero((size_t)graph->n_values * sizeof(bool), &memory));
-    bool *settled = memory;
+    HL_TRY(hl_alloc_zero((size_t)graph->n_values * sizeof(guard_marks), &memory));
+    guard_marks *marks = memory;
+    for (int64_t v = 0; v < graph->n_values; v++) marks[v].next = HL_NONE;
     hl_status status;
-    HL_GOTO(mark_settled(graph, settled));
-    HL_GOTO(check_guards(graph, settled));
+    HL_GOTO(mark_updates(graph, marks));
+    HL_GOTO(mark_commits(graph, marks));
+    HL_GOTO(check_guards(graph, marks));
 cleanup:
     hl_free(memory);
     return status;

@@ -1,21 +1,21 @@
 /* Fusion: clusters of pointwise nodes (and the sums that end them) become one POINTWISE_FUSED node
  * each.
  *
- * Clusters grow along edges: producer and consumer join when they iterate over the same shape, the
- * program stays within its limits, and no path leads from one to the other through a node outside
- * (that would be a cycle). Sums over the same shape that share an operand join too, so that a
- * backward pass reads its data once. Sources (dropout masks) and numbers are never members: whoever
- * needs one recomputes it in registers. The same holds for a value that another cluster of the same
- * shape made in few cheap steps from operands this cluster reads anyway, or from small ones:
- * recomputing it costs less than a trip through memory.
+ * Clusters (clusters.h) grow along edges: producer and consumer join when they iterate over the
+ * same shape, the program stays within its limits, and no cycle comes of it. Sums over the same
+ * shape that share an operand join too, so that a backward pass reads its data once. Sources
+ * (dropout masks) and numbers are never members: whoever needs one recomputes it in registers. The
+ * same holds for a value that another cluster of the same shape made in few cheap steps from
+ * operands this cluster reads anyway, or from small ones: recomputing it costs less than a trip
+ * through memory.
  *
  * Rejected: fusing across different shapes (broadcast producers are small and stay nodes of their
  * own), and a cost model beyond counting: the one thing that matters here is bytes. */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "passes/clusters.h"
 #include "passes/passes.h"
-#include "passes/rewrite.h"
 
 /* Members and operands take a register each; some are left for what is recomputed. */
 enum {
@@ -28,13 +28,8 @@ enum {
 typedef struct fuse_state {
     hl_graph *graph;
     hl_uses uses;
-    hl_node_id *leader;   /* of each node: its cluster, a node id; HL_NONE: not fusible */
-    hl_node_id *next;     /* members of a cluster as a ring */
-    int32_t *n_members;   /* by leader */
-    int32_t *last_member; /* by leader: greatest node id */
-    uint32_t *seen;       /* visit stamp per cluster or node */
-    uint32_t stamp;
-    hl_node_id *stack;
+    hl_clusters clusters;
+    bool *fusible; /* by node */
 } fuse_state;
 
 /* ---- what can be fused ----------------------------------------------------------------------- */
@@ -81,6 +76,27 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
     return true;
 }
 
+/* Who reads a state goes before its update, who reads the update behind it: one cluster of both
+ * could not be anywhere. So nothing is fused that depends on an update of its own segment. */
+static hl_status find_fusible(fuse_state *s)
+{
+    const hl_graph *graph = s->graph;
+    bool *follows;
+    HL_TRY(hl_alloc((size_t)graph->n_nodes * sizeof *s->fusible, (void **)&s->fusible));
+    HL_TRY(hl_alloc_zero((size_t)graph->n_nodes * sizeof *follows, (void **)&follows));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        for (int32_t j = 0; j < node->n_in; j++) {
+            hl_node_id p = hl_graph_producer(graph, node->in[j]);
+            if (p == HL_NONE || graph->nodes[p].segment != node->segment) continue;
+            follows[i] |= follows[p] || hl_op_get(graph->nodes[p].op)->flags & HL_OP_GUARDED;
+        }
+        s->fusible[i] = !follows[i] && is_fusible(graph, node);
+    }
+    hl_free(follows);
+    return HL_OK;
+}
+
 static const hl_shape *iteration_shape(const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
@@ -99,13 +115,13 @@ static bool is_number(const hl_graph *graph, hl_id value)
     return v->kind == HL_VALUE_CONST && v->type.shape.rank == 0 && hl_dtype_is_float(v->type.dtype);
 }
 
-static hl_node_id producer_of(const hl_graph *graph, hl_id value)
-{
-    const hl_value *v = hl_graph_value(graph, value);
-    return v->kind == HL_VALUE_ACT ? v->node : HL_NONE;
-}
-
 /* ---- clusters -------------------------------------------------------------------------------- */
+
+/* Its cluster, named by the least member; HL_NONE: it is not fusible. */
+static hl_node_id cluster_of(const fuse_state *s, hl_node_id node)
+{
+    return s->fusible[node] ? s->clusters.leader[node] : (hl_node_id)HL_NONE;
+}
 
 /* A cluster's split from its sums; false when they disagree. */
 static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
@@ -120,14 +136,9 @@ static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
             if (*split != HL_NONE && *split != own) return false;
             *split = own;
         }
-        m = s->next[m];
+        m = s->clusters.next[m];
     } while (m != leader);
     return true;
-}
-
-static bool is_in(const fuse_state *s, hl_node_id node, hl_node_id a, hl_node_id b)
-{
-    return s->leader[node] == a || s->leader[node] == b;
 }
 
 /* Would the union of two clusters fit a program: distinct operands from outside, numbers among
@@ -135,14 +146,15 @@ static bool is_in(const fuse_state *s, hl_node_id node, hl_node_id a, hl_node_id
 static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
 {
     hl_id load[MOST_REGISTERS];
-    int n = 0, n_members = s->n_members[a] + s->n_members[b], n_loads = 0;
+    int n = 0, n_loads = 0;
+    int n_members = s->clusters.n_members[a] + s->clusters.n_members[b];
     for (int side = 0; side < 2; side++) {
         hl_node_id leader = side ? b : a, m = leader;
         do {
             const hl_node *node = &s->graph->nodes[m];
             for (int32_t j = 0; j < node->n_in; j++) {
-                hl_node_id p = producer_of(s->graph, node->in[j]);
-                if (p != HL_NONE && is_in(s, p, a, b)) continue;
+                hl_node_id p = hl_graph_producer(s->graph, node->in[j]);
+                if (p != HL_NONE && (cluster_of(s, p) == a || cluster_of(s, p) == b)) continue;
                 int known = 0;
                 while (known < n && load[known] != node->in[j]) known++;
                 if (known < n) continue;
@@ -150,63 +162,21 @@ static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
                 if (n + 1 + n_members > MOST_REGISTERS || n_loads > MOST_LOADS) return false;
                 load[n++] = node->in[j];
             }
-            m = s->next[m];
+            m = s->clusters.next[m];
         } while (m != leader);
     }
     return n + n_members <= MOST_REGISTERS;
 }
 
-/* Is there a path from cluster a to cluster b through a node of neither? Clusters count as one node
- * each, so a path may run through node ids beyond both: nothing can be cut short by id. */
-static bool is_path_outside(fuse_state *s, hl_node_id a, hl_node_id b)
-{
-    int64_t n_stack = 0;
-    s->stamp++;
-    s->stack[n_stack++] = a;
-    s->seen[a] = s->stamp;
-    for (bool first = true; n_stack; first = false) {
-        hl_node_id cluster = s->stack[--n_stack], m = cluster;
-        do {
-            const hl_node *node = &s->graph->nodes[m];
-            for (int32_t o = 0; o < node->n_out; o++)
-                for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1];
-                     u++) {
-                    hl_node_id user = s->uses.list[u];
-                    hl_node_id to = s->leader[user] == HL_NONE ? user : s->leader[user];
-                    if (to == a) continue;
-                    /* What a sum gives exists after the pass over memory: no edge inside. */
-                    if (first && to == b && node->op != HL_OP_SUM) continue;
-                    if (to == b) return true;
-                    if (s->seen[to] == s->stamp) continue;
-                    s->seen[to] = s->stamp;
-                    s->stack[n_stack++] = to;
-                }
-            m = s->leader[cluster] == HL_NONE ? cluster : s->next[m];
-        } while (m != cluster);
-    }
-    return false;
-}
-
 static void try_join(fuse_state *s, hl_node_id from, hl_node_id to)
 {
-    if (s->leader[from] == HL_NONE || s->leader[to] == HL_NONE) return;
-    hl_node_id a = s->leader[from], b = s->leader[to];
+    hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
     int32_t split = HL_NONE;
-    if (a == b || s->graph->nodes[a].segment != s->graph->nodes[b].segment) return;
+    if (a == HL_NONE || b == HL_NONE || a == b) return;
+    if (s->graph->nodes[a].segment != s->graph->nodes[b].segment) return;
     if (!hl_shape_equal(iteration_shape(s->graph, a), iteration_shape(s->graph, b))) return;
     if (!merge_split(s, a, &split) || !merge_split(s, b, &split)) return;
-    if (!is_small_enough(s, a, b)) return;
-    if (is_path_outside(s, a, b) || is_path_outside(s, b, a)) return;
-    hl_node_id m = b;
-    do {
-        s->leader[m] = a;
-        m = s->next[m];
-    } while (m != b);
-    hl_node_id next = s->next[a];
-    s->next[a] = s->next[b];
-    s->next[b] = next;
-    s->n_members[a] += s->n_members[b];
-    if (s->last_member[b] > s->last_member[a]) s->last_member[a] = s->last_member[b];
+    if (is_small_enough(s, a, b)) hl_clusters_join(&s->clusters, a, b);
 }
 
 static void grow_clusters(fuse_state *s)
@@ -215,7 +185,7 @@ static void grow_clusters(fuse_state *s)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         for (int32_t j = 0; j < node->n_in; j++) {
-            hl_node_id p = producer_of(graph, node->in[j]);
+            hl_node_id p = hl_graph_producer(graph, node->in[j]);
             /* The value of a sum has another shape than its iteration: nobody joins behind it. */
             if (p != HL_NONE && graph->nodes[p].op != HL_OP_SUM) try_join(s, p, (hl_node_id)i);
         }
@@ -225,7 +195,7 @@ static void grow_clusters(fuse_state *s)
         hl_node_id first = HL_NONE;
         for (int32_t u = s->uses.start[v]; u < s->uses.start[v + 1]; u++) {
             hl_node_id user = s->uses.list[u];
-            if (s->leader[user] == HL_NONE) continue;
+            if (!s->fusible[user]) continue;
             if (!hl_shape_equal(iteration_shape(graph, user), hl_graph_shape(graph, (hl_id)v)))
                 continue;
             if (first == HL_NONE)
@@ -292,7 +262,7 @@ static bool is_loaded_or_small(const emit_state *e, hl_id value)
         const hl_node *node = &e->fuse->graph->nodes[m];
         for (int32_t j = 0; j < node->n_in; j++)
             if (node->in[j] == value) return true;
-        m = e->fuse->next[m];
+        m = e->fuse->clusters.next[m];
     } while (m != e->cluster);
     return false;
 }
@@ -307,19 +277,18 @@ typedef struct recompute_budget {
 static bool is_worth_recomputing(const emit_state *e, hl_id value, recompute_budget *budget)
 {
     const hl_graph *graph = e->fuse->graph;
-    hl_node_id p = producer_of(graph, value);
-    if (p == HL_NONE || e->fuse->leader[p] == HL_NONE || graph->nodes[p].op == HL_OP_SUM)
-        return false;
+    hl_node_id p = hl_graph_producer(graph, value);
+    if (p == HL_NONE || !e->fuse->fusible[p] || graph->nodes[p].op == HL_OP_SUM) return false;
     if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape)) return false;
     if (graph->nodes[p].segment != graph->nodes[e->cluster].segment) return false;
     if (--budget->steps < 0) return false;
     const hl_node *node = &graph->nodes[p];
     for (int32_t j = 0; j < node->n_in; j++) {
-        hl_node_id maker = producer_of(graph, node->in[j]);
+        hl_node_id maker = hl_graph_producer(graph, node->in[j]);
         if (is_source(graph, node->in[j])) return false;
         if (is_loaded_or_small(e, node->in[j])) continue;
         if (is_worth_recomputing(e, node->in[j], budget)) continue;
-        bool in_memory = maker == HL_NONE || e->fuse->leader[maker] == HL_NONE;
+        bool in_memory = maker == HL_NONE || !e->fuse->fusible[maker];
         if (!in_memory || --budget->loads < 0) return false;
     }
     return true;
@@ -357,10 +326,10 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
         hl_graph_number_read(graph, value, &number);
         return emit(e, value, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number}, out_reg);
     }
-    hl_node_id p = producer_of(graph, value);
+    hl_node_id p = hl_graph_producer(graph, value);
     recompute_budget budget = {MOST_RECOMPUTE, 1};
     bool member =
-        p != HL_NONE && e->fuse->leader[p] == e->cluster && graph->nodes[p].op != HL_OP_SUM;
+        p != HL_NONE && cluster_of(e->fuse, p) == e->cluster && graph->nodes[p].op != HL_OP_SUM;
     bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape);
     if (member || (is_source(graph, value) && same_shape) ||
         is_worth_recomputing(e, value, &budget))
@@ -376,8 +345,22 @@ static bool is_read_outside(const fuse_state *s, hl_id value, const bool *loaded
 {
     if (s->uses.kept[value] || loaded[value]) return true;
     for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++)
-        if (s->leader[s->uses.list[u]] == HL_NONE) return true;
+        if (!s->fusible[s->uses.list[u]]) return true;
     return false;
+}
+
+/* In node order, so that operands come first. A cluster has no more members than registers. */
+static int list_members(const fuse_state *s, hl_node_id cluster, hl_node_id *out_members)
+{
+    int n = 0;
+    hl_node_id m = cluster;
+    do {
+        int at = n++;
+        for (; at > 0 && out_members[at - 1] > m; at--) out_members[at] = out_members[at - 1];
+        out_members[at] = m;
+        m = s->clusters.next[m];
+    } while (m != cluster);
+    return n;
 }
 
 static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loaded, emit_state *e,
@@ -390,10 +373,11 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
     int32_t split = HL_NONE;
     merge_split(s, cluster, &split);
     e->program.split = split == HL_NONE ? e->program.shape.rank : split;
-    /* Members in node order, so that operands come first. */
-    for (int64_t i = cluster; i <= s->last_member[cluster]; i++) {
-        const hl_node *node = &s->graph->nodes[i];
-        if (s->leader[i] != cluster || (loaded && !is_read_outside(s, node->out, loaded))) continue;
+    hl_node_id members[MOST_REGISTERS];
+    int n_members = list_members(s, cluster, members);
+    for (int i = 0; i < n_members; i++) {
+        const hl_node *node = &s->graph->nodes[members[i]];
+        if (loaded && !is_read_outside(s, node->out, loaded)) continue;
         uint8_t reg;
         int32_t own;
         hl_pw_reduce reduce = HL_PW_FULL;
@@ -414,35 +398,13 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
     return HL_OK;
 }
 
-/* Leaders must be the least member: emission walks upwards from there. */
-static void lower_leaders(fuse_state *s)
-{
-    for (int64_t i = s->graph->n_nodes - 1; i >= 0; i--) {
-        if (s->leader[i] == HL_NONE) continue;
-        hl_node_id old = s->leader[i], least = old, m = old;
-        do {
-            if (m < least) least = m;
-            m = s->next[m];
-        } while (m != old);
-        if (least == old) continue;
-        int32_t n = s->n_members[old], last = s->last_member[old];
-        m = least;
-        do {
-            s->leader[m] = least;
-            m = s->next[m];
-        } while (m != least);
-        s->n_members[least] = n;
-        s->last_member[least] = last;
-    }
-}
-
 /* The cluster's nodes stay single: as if they had never been fusible. */
 static void dissolve(fuse_state *s, hl_node_id cluster)
 {
     hl_node_id m = cluster;
     do {
-        s->leader[m] = HL_NONE;
-        m = s->next[m];
+        s->fusible[m] = false;
+        m = s->clusters.next[m];
     } while (m != cluster);
 }
 
@@ -462,7 +424,7 @@ static hl_status rewrite_clusters(fuse_state *s)
     hl_id values[HL_PROGRAM_OUTS];
     /* First round: what each cluster will load from others, given what it recomputes. */
     for (int64_t i = 0; i < n_nodes; i++) {
-        if (s->leader[i] != i) continue;
+        if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
         if (status != HL_OK && e->full) {
             dissolve(s, (hl_node_id)i);
@@ -472,7 +434,7 @@ static hl_status rewrite_clusters(fuse_state *s)
         for (int32_t j = 0; j < e->n_in; j++) loaded[e->in[j]] = true;
     }
     for (int64_t i = 0; i < n_nodes; i++) {
-        if (s->leader[i] != i) continue;
+        if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, loaded, e, types, values);
         if (status != HL_OK && e->full) continue;
         HL_GOTO(status);
@@ -497,29 +459,16 @@ cleanup:
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device)
 {
     if (!device->fuses || !graph->n_nodes) return HL_OK;
-    size_t n = (size_t)graph->n_nodes;
     fuse_state s = {.graph = graph};
-    void *memory = NULL;
     hl_status status = HL_OK;
     HL_GOTO(hl_uses_init(graph, &s.uses));
-    HL_GOTO(
-        hl_alloc_zero(n * (4 * sizeof(int32_t) + sizeof(uint32_t) + sizeof(hl_node_id)), &memory));
-    s.leader = memory;
-    s.next = s.leader + n;
-    s.n_members = s.next + n;
-    s.last_member = s.n_members + n;
-    s.seen = (uint32_t *)(s.last_member + n);
-    s.stack = (hl_node_id *)(s.seen + n);
-    for (size_t i = 0; i < n; i++) {
-        s.leader[i] = is_fusible(graph, &graph->nodes[i]) ? (hl_node_id)i : HL_NONE;
-        s.next[i] = s.last_member[i] = (hl_node_id)i;
-        s.n_members[i] = 1;
-    }
+    HL_GOTO(hl_clusters_init(graph, &s.uses, &s.clusters));
+    HL_GOTO(find_fusible(&s));
     grow_clusters(&s);
-    lower_leaders(&s);
     HL_GOTO(rewrite_clusters(&s));
 cleanup:
+    hl_free(s.fusible);
+    hl_clusters_deinit(&s.clusters);
     hl_uses_deinit(&s.uses);
-    hl_free(memory);
     return status;
 }

@@ -8,23 +8,28 @@
  * lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020). The
  * invariant that tests check: two values that live in one region share no byte unless one is part
  * of the other. */
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "passes/passes.h"
+#include "passes/placing.h"
 #include "passes/rewrite.h"
 #include "passes/schedule.h"
 
-typedef struct life {
-    int32_t first, last; /* regions */
-} life;
-
 typedef struct block {
-    int64_t bytes, offset;
-    life life;
-    hl_id value; /* or HL_NONE: scratch of a step */
+    int64_t bytes;
+    hl_life life; /* regions */
+    hl_id value;  /* or HL_NONE: scratch of a step */
     int32_t step;
 } block;
+
+/* What the steps of one region do with a root's memory. */
+typedef struct touches {
+    int32_t region;
+    int32_t last_step;
+    int32_t chain; /* HL_NONE: several */
+    bool whole;    /* one of them reads more than its own rows */
+} touches;
 
 typedef struct memory_state {
     const hl_graph *graph;
@@ -32,7 +37,8 @@ typedef struct memory_state {
     const hl_device *device;
     hl_memory *out;
     hl_uses uses;
-    life *lives; /* by value; of roots: over all parts */
+    hl_life *lives;   /* by value; of roots: over all parts */
+    touches *touches; /* by root: of the region at hand */
     int32_t *region_of_step;
     bool *kept;   /* by root: a part or view of it is an output or a commit's value */
     bool *pinned; /* by value: may not be put inside another (already is, or is special) */
@@ -42,8 +48,7 @@ typedef struct memory_state {
 
 size_t hl_value_bytes(const hl_graph *graph, hl_id value)
 {
-    const hl_type *type = &hl_graph_value(graph, value)->type;
-    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
+    return hl_type_bytes(&hl_graph_value(graph, value)->type);
 }
 
 /* ---- lives ----------------------------------------------------------------------------------- */
@@ -69,7 +74,7 @@ static hl_id find_root(const memory_state *m, hl_id value)
 
 static void extend(memory_state *m, hl_id root, int32_t region)
 {
-    life *l = &m->lives[root];
+    hl_life *l = &m->lives[root];
     if (l->first == HL_NONE || region < l->first) l->first = region;
     if (region > l->last) l->last = region;
 }
@@ -77,7 +82,7 @@ static void extend(memory_state *m, hl_id root, int32_t region)
 /* A value that crosses from BEGIN into MICRO is read again by every repetition. */
 static void extend_over_loop(memory_state *m, hl_id root)
 {
-    life *l = &m->lives[root];
+    hl_life *l = &m->lives[root];
     if (l->first == HL_NONE || l->first == l->last) return;
     if (segment_of_region(m->schedule, l->first) == HL_SEGMENT_BEGIN &&
         segment_of_region(m->schedule, l->last) == HL_SEGMENT_MICRO)
@@ -87,7 +92,7 @@ static void extend_over_loop(memory_state *m, hl_id root)
 static void find_lives(memory_state *m)
 {
     const hl_graph *graph = m->graph;
-    for (int64_t v = 0; v < graph->n_values; v++) m->lives[v] = (life){HL_NONE, HL_NONE};
+    for (int64_t v = 0; v < graph->n_values; v++) m->lives[v] = (hl_life){HL_NONE, HL_NONE};
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         int32_t region = region_of_node(m, (hl_node_id)i);
@@ -157,41 +162,38 @@ static void share_concat(memory_state *m, hl_node_id id)
     if (all && step != HL_NONE) m->out->elided[step] = true;
 }
 
-/* Is the operand read for the last time by this step, and before it in this region only by its own
- * chain? */
-static bool dies_here(const memory_state *m, hl_id root, int32_t step)
+static void touch(memory_state *m, hl_id root, int32_t step, bool whole)
 {
-    int32_t region = m->region_of_step[step];
-    if (m->lives[root].last != region || m->lives[root].first == HL_NONE) return false;
-    const hl_region *r = &m->schedule->regions[region];
-    const hl_chain *last = &m->schedule->chains[r->first_chain + r->n_chains - 1];
-    int32_t end = last->first_step + last->n_steps;
-    for (int32_t s = m->schedule->chains[r->first_chain].first_step; s < end; s++) {
-        if (s == step) continue;
-        const hl_node *node = &m->graph->nodes[m->schedule->steps[s].node];
-        bool touches = false;
-        for (int32_t j = 0; j < node->n_in; j++) touches |= find_root(m, node->in[j]) == root;
-        for (int32_t j = 0; j < node->n_out; j++) touches |= find_root(m, node->out + j) == root;
-        if (touches && (s > step || m->schedule->steps[s].chain != m->schedule->steps[step].chain))
-            return false;
-    }
-    return true;
+    touches *t = &m->touches[root];
+    int32_t region = m->region_of_step[step], chain = m->schedule->steps[step].chain;
+    if (t->region != region) *t = (touches){region, step, chain, whole};
+    t->last_step = step;
+    if (t->chain != chain) t->chain = HL_NONE;
+    t->whole |= whole;
 }
 
-/* Every earlier step of the chain that touches the operand must do so row by row, or another block
- * could still read rows that this one has overwritten. */
-static bool is_row_wise_in_chain(const memory_state *m, hl_id root, int32_t step)
+/* Notes what all steps of the region that begins with this one touch. */
+static void touch_region(memory_state *m, int32_t first_step)
 {
-    int32_t chain = m->schedule->steps[step].chain;
-    for (int32_t s = m->schedule->chains[chain].first_step; s <= step; s++) {
-        const hl_step *other = &m->schedule->steps[s];
-        const hl_node *node = &m->graph->nodes[other->node];
+    int32_t region = m->region_of_step[first_step];
+    for (int32_t s = first_step; s < m->schedule->n_steps && m->region_of_step[s] == region; s++) {
+        const hl_step *step = &m->schedule->steps[s];
+        const hl_node *node = &m->graph->nodes[step->node];
         for (int32_t j = 0; j < node->n_in; j++)
-            if (find_root(m, node->in[j]) == root && other->req.rows &&
-                !hl_kernel_reads_rows(&other->req, j))
-                return false;
+            touch(m, find_root(m, node->in[j]), s,
+                  step->req.rows && !hl_kernel_reads_rows(&step->req, j));
+        for (int32_t j = 0; j < node->n_out; j++) touch(m, find_root(m, node->out + j), s, false);
     }
-    return true;
+}
+
+/* Does the operand die with this step, untouched in this region by other chains, and by its own row
+ * by row, so that no other block still reads rows that this one has overwritten? */
+static bool dies_here(const memory_state *m, hl_id root, int32_t step)
+{
+    const hl_life *life = &m->lives[root];
+    const touches *t = &m->touches[root];
+    return life->first != HL_NONE && life->last == m->region_of_step[step] &&
+           t->last_step == step && t->chain != HL_NONE && !t->whole;
 }
 
 /* Does the node read this memory through one operand only? A kernel that overwrites it may not have
@@ -217,62 +219,29 @@ static void share_in_place(memory_state *m, int32_t step)
         if (value->kind != HL_VALUE_ACT ||
             hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out))
             continue;
-        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step) ||
-            !is_row_wise_in_chain(m, root, step))
-            continue;
+        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) continue;
         if (m->graph->nodes[value->node].segment != node->segment) continue;
         join(m, out, root, 0);
         m->kept[root] |= m->kept[out];
         extend(m, root, m->lives[out].first);
         extend(m, root, m->lives[out].last);
+        touches *t = &m->touches[root], *more = &m->touches[out];
+        t->last_step = more->last_step;
+        if (t->chain != more->chain) t->chain = HL_NONE;
+        t->whole |= more->whole;
         return;
     }
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-static bool overlap(life a, life b)
+/* By decreasing size; ties by number, so that there is one order. */
+static int compare_blocks(const void *a, const void *b)
 {
-    return a.first <= b.last && b.first <= a.last;
-}
-
-static void sort_blocks(block *blocks, int64_t n)
-{
-    /* Shell sort: stable order is not needed, ties are broken by index. */
-    for (int64_t gap = n / 2; gap > 0; gap /= 2)
-        for (int64_t i = gap; i < n; i++) {
-            block b = blocks[i];
-            int64_t j = i;
-            for (; j >= gap; j -= gap) {
-                const block *p = &blocks[j - gap];
-                bool after = p->bytes < b.bytes ||
-                             (p->bytes == b.bytes &&
-                              (p->value > b.value || (p->value == b.value && p->step > b.step)));
-                if (!after) break;
-                blocks[j] = *p;
-            }
-            blocks[j] = b;
-        }
-}
-
-/* Lowest offset at which no placed block that lives at the same time lies; HL_NONE: beyond 63
- * bits. */
-static int64_t find_offset(const memory_state *m, int64_t n_placed, const block *b)
-{
-    int64_t offset = 0;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int64_t i = 0; i < n_placed; i++) {
-            const block *p = &m->blocks[i];
-            if (overlap(p->life, b->life) && offset < p->offset + p->bytes &&
-                p->offset < offset + b->bytes) {
-                offset = p->offset + p->bytes;
-                if (offset > INT64_MAX - b->bytes) return HL_NONE;
-                moved = true;
-            }
-        }
-    }
-    return offset;
+    const block *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->value != y->value) return x->value < y->value ? -1 : 1;
+    return (x->step > y->step) - (x->step < y->step);
 }
 
 static hl_status fail_overflow(void)
@@ -280,11 +249,10 @@ static hl_status fail_overflow(void)
     return hl_status_set(HL_ERROR_MEMORY, "plan: out of memory: activations overflow 2**63 bytes");
 }
 
-static hl_status place_blocks(memory_state *m)
+static void list_blocks(memory_state *m)
 {
     const hl_graph *graph = m->graph;
     int64_t align = (int64_t)m->device->alignment;
-    int64_t thread_bytes = 0, most = 0;
     for (int64_t v = 0; v < graph->n_values; v++) {
         if (graph->values[v].kind != HL_VALUE_ACT || m->out->places[v].root != (hl_id)v) continue;
         if (m->lives[v].first == HL_NONE) continue;
@@ -295,34 +263,45 @@ static hl_status place_blocks(memory_state *m)
                     .step = HL_NONE};
     }
     for (int32_t s = 0; s < m->schedule->n_steps; s++) {
-        const hl_kernel_req *req = &m->schedule->steps[s].req;
-        life l = {m->region_of_step[s], m->region_of_step[s]};
+        int64_t bytes = (int64_t)m->schedule->steps[s].req.scratch_bytes;
         m->out->scratch[s] = HL_NONE;
-        if ((int64_t)req->thread_scratch_bytes > thread_bytes)
-            thread_bytes = (int64_t)req->thread_scratch_bytes;
-        if (!req->scratch_bytes) continue;
-        m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up((int64_t)req->scratch_bytes, align),
-                                           .life = l,
+        if (!bytes) continue;
+        m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up(bytes, align),
+                                           .life = {m->region_of_step[s], m->region_of_step[s]},
                                            .value = HL_NONE,
                                            .step = s};
     }
-    sort_blocks(m->blocks, m->n_blocks);
+    qsort(m->blocks, (size_t)m->n_blocks, sizeof *m->blocks, compare_blocks);
+}
+
+static hl_status place_blocks(memory_state *m)
+{
+    hl_placing placing;
+    int64_t most = 0, thread_bytes = 0, offset;
+    hl_status status = HL_OK;
+    HL_GOTO(hl_placing_init(m->schedule->n_regions, &placing));
     for (int64_t i = 0; i < m->n_blocks; i++) {
-        block *b = &m->blocks[i];
-        b->offset = find_offset(m, i, b);
-        if (b->offset == HL_NONE) return fail_overflow();
-        if (b->offset + b->bytes > most) most = b->offset + b->bytes;
+        const block *b = &m->blocks[i];
+        HL_GOTO(hl_placing_add(&placing, b->bytes, b->life, &offset));
+        if (offset == HL_NONE) HL_GOTO(fail_overflow());
+        if (offset + b->bytes > most) most = offset + b->bytes;
         if (b->value != HL_NONE)
-            m->out->places[b->value].offset = b->offset;
+            m->out->places[b->value].offset = offset;
         else
-            m->out->scratch[b->step] = b->offset;
+            m->out->scratch[b->step] = offset;
     }
-    m->out->thread_stride = hl_round_up(thread_bytes, align);
+    for (int32_t s = 0; s < m->schedule->n_steps; s++) {
+        int64_t bytes = (int64_t)m->schedule->steps[s].req.thread_scratch_bytes;
+        if (bytes > thread_bytes) thread_bytes = bytes;
+    }
+    m->out->thread_stride = hl_round_up(thread_bytes, (int64_t)m->device->alignment);
     m->out->thread_scratch = most;
     if (__builtin_add_overflow(most, m->out->thread_stride * m->device->n_threads,
                                &m->out->arena_bytes))
-        return fail_overflow();
-    return HL_OK;
+        status = fail_overflow();
+cleanup:
+    hl_placing_deinit(&placing);
+    return status;
 }
 
 /* ---- entry ----------------------------------------------------------------------------------- */
@@ -333,12 +312,14 @@ static hl_status alloc_state(memory_state *m, void **out_memory)
     HL_TRY(hl_alloc_zero(n_values * sizeof(hl_place), (void **)&m->out->places));
     HL_TRY(hl_alloc_zero(n_steps * sizeof(int64_t), (void **)&m->out->scratch));
     HL_TRY(hl_alloc_zero(n_steps, (void **)&m->out->elided));
-    HL_TRY(hl_alloc_zero((n_values + n_steps) * sizeof(block) + n_values * (sizeof(life) + 2) +
+    HL_TRY(hl_alloc_zero((n_values + n_steps) * sizeof(block) +
+                             n_values * (sizeof(hl_life) + sizeof(touches) + 2) +
                              n_steps * sizeof(int32_t),
                          out_memory));
     m->blocks = *out_memory;
-    m->lives = (life *)(m->blocks + n_values + n_steps);
-    m->region_of_step = (int32_t *)(m->lives + n_values);
+    m->lives = (hl_life *)(m->blocks + n_values + n_steps);
+    m->touches = (touches *)(m->lives + n_values);
+    m->region_of_step = (int32_t *)(m->touches + n_values);
     m->pinned = (bool *)(m->region_of_step + n_steps);
     m->kept = m->pinned + n_values;
     return HL_OK;
@@ -356,6 +337,7 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
     for (int64_t v = 0; v < graph->n_values; v++)
         m.out->places[v] =
             (hl_place){(hl_id)v, graph->values[v].kind == HL_VALUE_ACT ? 0 : HL_NONE};
+    for (int64_t v = 0; v < graph->n_values; v++) m.touches[v].region = HL_NONE;
     for (int32_t s = 0; s < schedule->n_steps; s++)
         m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
     share_views_and_updates(&m);
@@ -363,7 +345,11 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
         if (graph->nodes[i].op == HL_OP_CONCAT) share_concat(&m, (hl_node_id)i);
     find_lives(&m);
     for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
-    for (int32_t s = 0; s < schedule->n_steps; s++) share_in_place(&m, s);
+    for (int32_t s = 0; s < schedule->n_steps; s++) {
+        if (!s || m.region_of_step[s] != m.region_of_step[s - 1]) touch_region(&m, s);
+        share_in_place(&m, s);
+    }
+    list_blocks(&m);
     HL_GOTO(place_blocks(&m));
     /* Every value straight to its root, with the offset summed up. */
     for (int64_t v = 0; v < graph->n_values; v++) {

@@ -60,67 +60,92 @@ hl_status hl_pass_double(hl_graph *graph)
 
 /* ---- hoisting -------------------------------------------------------------------------------- */
 
-/* A constant, or a parameter that only the optimizer changes. */
-static bool is_fixed(const hl_graph *graph, const hl_value *value)
+/* By store: does a micro-batch change it? */
+static hl_status find_changed_stores(const hl_graph *graph, bool **out_changed)
 {
-    if (value->kind != HL_VALUE_PARAM) return value->kind == HL_VALUE_CONST;
+    HL_TRY(hl_alloc_zero((size_t)graph->n_stores + 1, (void **)out_changed));
     for (int64_t i = 0; i < graph->n_commits; i++)
-        if (graph->commits[i].segment == HL_SEGMENT_MICRO &&
-            hl_graph_value(graph, graph->commits[i].target)->store == value->store)
-            return false;
-    return true;
+        if (graph->commits[i].segment == HL_SEGMENT_MICRO)
+            (*out_changed)[hl_graph_value(graph, graph->commits[i].target)->store] = true;
+    return HL_OK;
 }
 
-static bool is_invariant(const hl_graph *graph, hl_id id)
+/* A constant, or a parameter that only the optimizer changes. */
+static bool is_fixed(const hl_value *value, const bool *changed)
 {
-    const hl_value *value = hl_graph_value(graph, id);
-    if (value->kind == HL_VALUE_ACT) return graph->nodes[value->node].segment == HL_SEGMENT_BEGIN;
-    return is_fixed(graph, value);
+    return value->kind == HL_VALUE_CONST ||
+           (value->kind == HL_VALUE_PARAM && !changed[value->store]);
+}
+
+static bool is_invariant(const hl_graph *graph, const bool *changed, hl_id id)
+{
+    hl_node_id node = hl_graph_producer(graph, id);
+    if (node != HL_NONE) return graph->nodes[node].segment == HL_SEGMENT_BEGIN;
+    return is_fixed(hl_graph_value(graph, id), changed);
 }
 
 hl_status hl_pass_hoist(hl_graph *graph)
 {
+    bool *changed;
+    HL_TRY(find_changed_stores(graph, &changed));
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_node *node = &graph->nodes[i];
         uint32_t flags = hl_op_get(node->op)->flags;
         if (node->segment != HL_SEGMENT_MICRO || flags & (HL_OP_GUARDED | HL_OP_RANDOM)) continue;
         bool invariant = true;
-        for (int32_t j = 0; j < node->n_in; j++) invariant &= is_invariant(graph, node->in[j]);
+        for (int32_t j = 0; j < node->n_in; j++)
+            invariant &= is_invariant(graph, changed, node->in[j]);
         if (invariant) node->segment = HL_SEGMENT_BEGIN;
     }
+    hl_free(changed);
     return hl_rewrite_sort(graph);
 }
 
 /* ---- guards ---------------------------------------------------------------------------------- */
 
-/* The control block as the segment's guards must see it: after its CONTROL node where there is one.
- */
-static hl_status find_guard(hl_graph *graph, hl_segment segment, hl_id *out_guard)
+typedef struct guard_state {
+    hl_graph *graph;
+    hl_id guards[HL_SEGMENT_COUNT]; /* the control block as updates must see it, HL_NONE: not yet */
+    int64_t n_stores;
+    int32_t *n_commits; /* by segment and store */
+    bool *continued;    /* by value: the next update in a row goes on from it */
+} guard_state;
+
+static int32_t *count_of(const guard_state *s, hl_segment segment, int32_t store)
+{
+    return &s->n_commits[(int64_t)segment * s->n_stores + store];
+}
+
+static hl_status init_guards(guard_state *s)
+{
+    const hl_graph *graph = s->graph;
+    for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++) s->guards[segment] = HL_NONE;
+    s->n_stores = graph->n_stores;
+    HL_TRY(hl_alloc_zero(((size_t)s->n_stores * HL_SEGMENT_COUNT + 1) * sizeof *s->n_commits,
+                         (void **)&s->n_commits));
+    HL_TRY(hl_alloc_zero((size_t)graph->n_values + 1, (void **)&s->continued));
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        ++*count_of(s, graph->commits[i].segment,
+                    hl_graph_value(graph, graph->commits[i].target)->store);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        for (int32_t j = 0; j < node->n_out; j++) s->continued[node->in[j]] = true;
+    }
+    return HL_OK;
+}
+
+/* After its segment's CONTROL node where there is one. */
+static hl_status find_guard(guard_state *s, hl_segment segment, hl_id *out_guard)
 {
     static const hl_op last[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO,
                                                  HL_OP_CONTROL_APPLY};
-    *out_guard = HL_NONE;
-    for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (graph->nodes[i].op == last[segment]) {
-            *out_guard = graph->nodes[i].out;
-            return HL_OK;
-        }
-    return hl_graph_control(graph, out_guard);
-}
-
-/* A commit of another commit's target (two states that change places) would have each update wait
- * for the other: it takes a copy, which is made before either. */
-static bool is_overwritten(const hl_graph *graph, int64_t commit, hl_id value)
-{
-    const hl_value *v = hl_graph_value(graph, value);
-    while (v->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[v->node].op)->flags & HL_OP_VIEW)
-        v = hl_graph_value(graph, graph->nodes[v->node].in[0]);
-    if (v->kind != HL_VALUE_PARAM && v->kind != HL_VALUE_STATE) return false;
-    for (int64_t i = 0; i < graph->n_commits; i++)
-        if (i != commit && graph->commits[i].segment == graph->commits[commit].segment &&
-            hl_graph_value(graph, graph->commits[i].target)->store == v->store)
-            return true;
-    return false;
+    hl_id *guard = &s->guards[segment];
+    for (int64_t i = 0; *guard == HL_NONE && i < s->graph->n_nodes; i++)
+        if (s->graph->nodes[i].op == last[segment]) *guard = s->graph->nodes[i].out;
+    if (*guard == HL_NONE) HL_TRY(hl_graph_control(s->graph, guard));
+    *out_guard = *guard;
+    return HL_OK;
 }
 
 static hl_status copy_value(hl_graph *graph, hl_id *value)
@@ -132,25 +157,49 @@ static hl_status copy_value(hl_graph *graph, hl_id *value)
     return reshape_to(graph, *value, &shape, value);
 }
 
+/* Would the update that this commit becomes, and another that overwrites what it reads, wait for
+ * each other? Two states that change places would, or a state that takes what the next update in a
+ * row goes on from. It takes a copy, which is made before either. */
+static bool is_overwritten(const guard_state *s, const hl_commit *commit)
+{
+    hl_id id = hl_graph_viewed(s->graph, commit->value);
+    const hl_value *value = hl_graph_value(s->graph, id);
+    if (value->kind == HL_VALUE_ACT) return s->continued[id];
+    if (value->kind != HL_VALUE_PARAM && value->kind != HL_VALUE_STATE) return false;
+    bool own = hl_graph_value(s->graph, commit->target)->store == value->store;
+    return *count_of(s, commit->segment, value->store) > own;
+}
+
+static hl_status guard_commit(guard_state *s, int64_t index)
+{
+    hl_graph *graph = s->graph;
+    hl_commit commit = graph->commits[index];
+    /* An update of the target itself, the last in a row, is where it has to be. */
+    if (hl_graph_producer(graph, commit.value) != HL_NONE && !commit.added &&
+        hl_graph_updated(graph, commit.value) == commit.target)
+        return HL_OK;
+    hl_id in[3] = {commit.target, commit.value};
+    HL_TRY(find_guard(s, commit.segment, &in[2]));
+    graph->segment = commit.segment;
+    graph->scope = NULL;
+    if (is_overwritten(s, &commit)) HL_TRY(copy_value(graph, &in[1]));
+    HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
+                        &graph->commits[index].value));
+    graph->commits[index].added = false;
+    return HL_OK;
+}
+
 hl_status hl_pass_guard(hl_graph *graph)
 {
-    for (int64_t i = 0; i < graph->n_commits; i++) {
-        hl_commit commit = graph->commits[i];
-        const hl_value *value = hl_graph_value(graph, commit.value);
-        if (value->kind == HL_VALUE_ACT &&
-            hl_op_get(graph->nodes[value->node].op)->flags & HL_OP_GUARDED &&
-            graph->nodes[value->node].in[value->output] == commit.target)
-            continue;
-        hl_id in[3] = {commit.target, commit.value};
-        HL_TRY(find_guard(graph, commit.segment, &in[2]));
-        graph->segment = commit.segment;
-        graph->scope = NULL;
-        if (is_overwritten(graph, i, in[1])) HL_TRY(copy_value(graph, &in[1]));
-        HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
-                            &graph->commits[i].value));
-        graph->commits[i].added = false;
-    }
-    return hl_rewrite_sort(graph);
+    guard_state s = {.graph = graph};
+    hl_status status = HL_OK;
+    HL_GOTO(init_guards(&s));
+    for (int64_t i = 0; i < graph->n_commits; i++) HL_GOTO(guard_commit(&s, i));
+    HL_GOTO(hl_rewrite_sort(graph));
+cleanup:
+    hl_free(s.n_commits);
+    hl_free(s.continued);
+    return status;
 }
 
 /* ---- lowering -------------------------------------------------------------------------------- */
@@ -206,20 +255,29 @@ hl_status hl_pass_lower(hl_graph *graph, hl_device *device)
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-/* One packed copy per matrix and orientation. */
-static hl_status find_pack(hl_graph *graph, hl_id matrix, int64_t trans, hl_segment segment,
-                           hl_id *out_pack)
+typedef struct pack_state {
+    hl_graph *graph;
+    hl_uses uses;
+    hl_id *map;
+    hl_id (*packs)[2]; /* by matrix and orientation: its packed copy */
+    bool *changed;     /* by store */
+} pack_state;
+
+/* One packed copy per matrix and orientation, as early as the matrix is there. */
+static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
 {
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const hl_node *node = &graph->nodes[i];
-        if (node->op == HL_OP_MATMUL_PACK && node->in[0] == matrix && node->attrs.i[0] == trans) {
-            *out_pack = node->out;
-            return HL_OK;
-        }
-    }
-    hl_attrs attrs = {.i = {trans}};
-    graph->segment = segment;
-    return hl_graph_add(graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, out_pack);
+    const hl_node *node = &s->graph->nodes[id];
+    hl_id matrix = node->in[1], *known = &s->packs[matrix][node->attrs.i[1] != 0];
+    hl_attrs attrs = {.i = {node->attrs.i[1]}};
+    hl_node_id maker = hl_graph_producer(s->graph, matrix);
+    if (maker != HL_NONE)
+        s->graph->segment = s->graph->nodes[maker].segment;
+    else if (is_fixed(hl_graph_value(s->graph, matrix), s->changed))
+        s->graph->segment = HL_SEGMENT_BEGIN;
+    if (*known == HL_NONE)
+        HL_TRY(hl_graph_add(s->graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, known));
+    *out_pack = *known;
+    return HL_OK;
 }
 
 /* The RELU that alone reads this value, or HL_NONE. */
@@ -231,56 +289,54 @@ static hl_node_id find_only_relu(const hl_graph *graph, const hl_uses *uses, hl_
     return graph->nodes[user].op == HL_OP_RELU ? user : HL_NONE;
 }
 
-static hl_status pack_matmul(hl_graph *graph, const hl_uses *uses, hl_node_id id, hl_id *map)
+static hl_status pack_matmul(pack_state *s, hl_node_id id)
 {
+    hl_graph *graph = s->graph;
     hl_node node = graph->nodes[id];
-    hl_shape a = *hl_graph_shape(graph, node.in[0]), b = *hl_graph_shape(graph, node.in[1]);
-    hl_shape out = *hl_graph_shape(graph, node.out);
-    int64_t trans_b = node.attrs.i[1], k = a.dim[a.rank - 1], n = out.dim[out.rank - 1];
+    hl_shape a = *hl_graph_shape(graph, node.in[0]), out = *hl_graph_shape(graph, node.out);
+    int64_t k = a.dim[a.rank - 1], n = out.dim[out.rank - 1];
     hl_id in[3], packed;
-    const hl_value *matrix = hl_graph_value(graph, node.in[1]);
-    hl_segment segment = node.segment;
-    if (is_fixed(graph, matrix))
-        segment = HL_SEGMENT_BEGIN;
-    else if (matrix->kind == HL_VALUE_ACT)
-        segment = graph->nodes[matrix->node].segment;
-    (void)b;
     graph->scope = node.scope;
-    HL_TRY(find_pack(graph, node.in[1], trans_b, segment, &in[1]));
+    graph->segment = node.segment;
+    HL_TRY(pack_matrix(s, id, &in[1]));
     graph->segment = node.segment;
     hl_shape a2 = hl_shape_2d(hl_shape_span(&a, 0, a.rank - 1), k);
     HL_TRY(reshape_to(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];
-    hl_node_id relu = find_only_relu(graph, uses, node.out);
+    hl_node_id relu = find_only_relu(graph, &s->uses, node.out);
     hl_attrs attrs = {.i = {n, relu != HL_NONE}};
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL_PACKED, in, node.n_in, &attrs, &packed));
     HL_TRY(reshape_to(graph, packed, &out, &packed));
-    map[node.out] = packed;
-    if (relu != HL_NONE) map[graph->nodes[relu].out] = packed;
+    s->map[node.out] = packed;
+    if (relu != HL_NONE) s->map[graph->nodes[relu].out] = packed;
     return HL_OK;
 }
 
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device)
 {
     if (!device->packs) return HL_OK;
-    hl_uses uses;
-    hl_id *map = NULL;
+    pack_state s = {.graph = graph};
     int64_t n_map = graph->n_values, n_nodes = graph->n_nodes;
-    HL_TRY(hl_uses_init(graph, &uses));
     hl_status status = HL_OK;
-    HL_GOTO(make_identity_map(graph, &map));
+    HL_GOTO(hl_uses_init(graph, &s.uses));
+    HL_GOTO(make_identity_map(graph, &s.map));
+    HL_GOTO(find_changed_stores(graph, &s.changed));
+    HL_GOTO(hl_alloc((size_t)n_map * sizeof *s.packs, (void **)&s.packs));
+    for (int64_t v = 0; v < n_map; v++) s.packs[v][0] = s.packs[v][1] = HL_NONE;
     for (int64_t i = 0; i < n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         if (node->op != HL_OP_MATMUL || node->attrs.i[0]) continue;
         if (hl_graph_shape(graph, node->in[1])->rank != 2 ||
             hl_graph_shape(graph, node->in[0])->rank < 2)
             continue;
-        HL_GOTO(pack_matmul(graph, &uses, (hl_node_id)i, map));
+        HL_GOTO(pack_matmul(&s, (hl_node_id)i));
     }
-    hl_rewrite_replace(graph, map, n_map);
+    hl_rewrite_replace(graph, s.map, n_map);
     HL_GOTO(hl_rewrite_sort(graph));
 cleanup:
-    hl_uses_deinit(&uses);
-    hl_free(map);
+    hl_free(s.packs);
+    hl_free(s.changed);
+    hl_free(s.map);
+    hl_uses_deinit(&s.uses);
     return status;
 }

@@ -69,12 +69,6 @@ typedef struct sort_state {
     sort_frame *stack;
 } sort_state;
 
-static hl_node_id producer(const hl_graph *graph, hl_id value)
-{
-    const hl_value *v = hl_graph_value(graph, value);
-    return v->kind == HL_VALUE_ACT ? v->node : HL_NONE;
-}
-
 /* Marks everything that a commit or an output needs. */
 static void mark_needed(sort_state *s)
 {
@@ -83,7 +77,7 @@ static void mark_needed(sort_state *s)
     hl_node_id *stack = (hl_node_id *)s->stack;
 #define PUSH(value)                                                                                \
     do {                                                                                           \
-        hl_node_id p = producer(graph, value);                                                     \
+        hl_node_id p = hl_graph_producer(graph, value);                                            \
         if (p != HL_NONE && !s->mark[p]) s->mark[p] = 1, stack[n_stack++] = p;                     \
     } while (0)
     for (int64_t i = 0; i < graph->n_commits; i++) PUSH(graph->commits[i].value);
@@ -109,7 +103,7 @@ static hl_status place_node(sort_state *s, hl_node_id root)
             depth--;
             continue;
         }
-        hl_node_id p = producer(s->graph, node->in[frame->next_in++]);
+        hl_node_id p = hl_graph_producer(s->graph, node->in[frame->next_in++]);
         if (p == HL_NONE || s->mark[p] == 3) continue;
         if (s->mark[p] == 2)
             return hl_status_set(HL_ERROR_INTERNAL, "graph: no order exists, node %d feeds itself",

@@ -10,7 +10,7 @@
  * (its bookkeeping costs more than the barriers it saves at these sizes). */
 #include "passes/schedule.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "passes/passes.h"
@@ -23,21 +23,29 @@ static const double BLOCK_NS = 3000.0;
 static const double REGION_NS = 10e6;
 enum { BLOCKS_PER_THREAD = 4, BLOCK_BYTES = 256 * 1024, LOOKAHEAD = 256 };
 
+/* An update waits for a reader of what it overwrites. */
+typedef struct sched_wait {
+    hl_node_id reader, update;
+    int32_t next_of_reader, next_of_update;
+} sched_wait;
+
 typedef struct sched_state {
     const hl_graph *graph;
     hl_device *device;
     bool chain;
     hl_schedule *out;
     hl_uses uses;
-    int32_t *n_waits;      /* by node: operands and readers that are not placed yet */
-    hl_node_id *wait_list; /* edges reader -> update, as pairs */
-    int32_t n_wait, cap_wait;
-    int32_t *region_of; /* by node: HL_NONE until placed */
+    int32_t *n_waits; /* by node: operands and readers that are not placed yet */
+    sched_wait *waits;
+    int64_t n_wait, cap_wait;
+    int32_t *first_of_reader, *first_of_update; /* by node: into waits */
+    int32_t *region_of;                         /* by node: HL_NONE until placed */
     int32_t *chain_of;
     int32_t *chain_next; /* by step in order of placing: next step of its chain */
     int32_t *chain_head, *chain_tail;
-    uint8_t *state;     /* by node: 1 ready, 2 placed */
-    int64_t first_open; /* nodes before it are placed */
+    bool *placed;                          /* by node */
+    hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
+                                              n_nodes */
 } sched_state;
 
 /* ---- dependencies ---------------------------------------------------------------------------- */
@@ -47,63 +55,138 @@ static bool is_view(const hl_graph *graph, hl_node_id node)
     return hl_op_get(graph->nodes[node].op)->flags & HL_OP_VIEW;
 }
 
-/* The value whose bytes this one shows. */
-static hl_id view_root(const hl_graph *graph, hl_id value)
+/* A node reads elements [begin, end) of a store. */
+typedef struct leaf_read {
+    hl_segment segment;
+    int32_t store;
+    int64_t begin, end;
+    int64_t reach; /* greatest end so far in its segment and store */
+    hl_node_id node;
+} leaf_read;
+
+static int compare_reads(const void *a, const void *b)
 {
-    for (;;) {
-        const hl_value *v = hl_graph_value(graph, value);
-        if (v->kind != HL_VALUE_ACT || !is_view(graph, v->node)) return value;
-        value = graph->nodes[v->node].in[0];
-    }
+    const leaf_read *x = a, *y = b;
+    if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
+    if (x->store != y->store) return x->store < y->store ? -1 : 1;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->node > y->node) - (x->node < y->node);
 }
 
-static bool leaves_overlap(const hl_graph *graph, hl_id a, hl_id b)
+static int64_t end_of_leaf(const hl_value *value)
 {
-    const hl_value *x = hl_graph_value(graph, a), *y = hl_graph_value(graph, b);
-    if (x->kind == HL_VALUE_ACT || y->kind == HL_VALUE_ACT || x->kind == HL_VALUE_CONST ||
-        y->kind == HL_VALUE_CONST || x->kind == HL_VALUE_INPUT || y->kind == HL_VALUE_INPUT ||
-        x->kind == HL_VALUE_SOURCE || y->kind == HL_VALUE_SOURCE || x->store != y->store)
-        return a == b;
-    /* Scalars move in CONTROL_BEGIN alone, before anything that reads them. */
-    if (x->kind == HL_VALUE_SCALAR || y->kind == HL_VALUE_SCALAR) return false;
-    int64_t nx = hl_shape_numel(&x->type.shape), ny = hl_shape_numel(&y->type.shape);
-    return x->offset < y->offset + ny && y->offset < x->offset + nx;
+    return value->offset + hl_shape_numel(&value->type.shape);
+}
+
+/* All reads of what an update may overwrite, in order of segment, store and place. Scalars are not
+ * among them: they move in CONTROL_BEGIN alone, before anything that reads them. */
+static hl_status list_reads(const hl_graph *graph, leaf_read **out_reads, int64_t *out_n)
+{
+    int64_t n = 0, n_operands = 0;
+    *out_n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n_operands += graph->nodes[i].n_in;
+    HL_TRY(hl_alloc((size_t)n_operands * sizeof **out_reads, (void **)out_reads));
+    leaf_read *reads = *out_reads;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        for (int32_t j = 0; j < node->n_in && !is_view(graph, (hl_node_id)i); j++) {
+            const hl_value *leaf = hl_graph_value(graph, hl_graph_viewed(graph, node->in[j]));
+            if (leaf->kind != HL_VALUE_PARAM && leaf->kind != HL_VALUE_STATE) continue;
+            reads[n++] = (leaf_read){.segment = node->segment,
+                                     .store = leaf->store,
+                                     .begin = leaf->offset,
+                                     .end = end_of_leaf(leaf),
+                                     .node = (hl_node_id)i};
+        }
+    }
+    if (n) qsort(reads, (size_t)n, sizeof *reads, compare_reads);
+    for (int64_t r = 0; r < n; r++) {
+        bool same =
+            r && reads[r - 1].segment == reads[r].segment && reads[r - 1].store == reads[r].store;
+        reads[r].reach =
+            same && reads[r - 1].reach > reads[r].end ? reads[r - 1].reach : reads[r].end;
+    }
+    *out_n = n;
+    return HL_OK;
+}
+
+/* The first read that could end behind `begin`; those before it do not. */
+static int64_t find_read(const leaf_read *reads, int64_t n, hl_segment segment, int32_t store,
+                         int64_t begin)
+{
+    int64_t low = 0, high = n;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        const leaf_read *r = &reads[middle];
+        bool before = r->segment != segment ? r->segment < segment
+                      : r->store != store   ? r->store < store
+                                            : r->reach <= begin;
+        if (before)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static hl_status add_wait(sched_state *s, hl_node_id reader, hl_node_id update)
 {
-    int64_t capacity = s->cap_wait;
-    HL_TRY(
-        hl_alloc_grow((void **)&s->wait_list, &capacity, 2 * (s->n_wait + 1), sizeof(hl_node_id)));
-    s->cap_wait = (int32_t)capacity;
-    s->wait_list[2 * s->n_wait] = reader;
-    s->wait_list[2 * s->n_wait + 1] = update;
-    s->n_wait++;
+    HL_TRY(hl_alloc_grow((void **)&s->waits, &s->cap_wait, s->n_wait + 1, sizeof *s->waits));
+    s->waits[s->n_wait] =
+        (sched_wait){reader, update, s->first_of_reader[reader], s->first_of_update[update]};
+    s->first_of_reader[reader] = s->first_of_update[update] = (int32_t)s->n_wait++;
     s->n_waits[update]++;
     return HL_OK;
 }
 
-/* Every reader of the leaf, of the same segment, goes before its update. */
+/* Who reads a leaf goes before the update that overwrites it. */
+static hl_status add_leaf_waits(sched_state *s, const leaf_read *reads, int64_t n_reads,
+                                const hl_value *leaf, hl_node_id update)
+{
+    hl_segment segment = s->graph->nodes[update].segment;
+    int64_t r = find_read(reads, n_reads, segment, leaf->store, leaf->offset);
+    for (; r < n_reads && reads[r].segment == segment && reads[r].store == leaf->store &&
+           reads[r].begin < end_of_leaf(leaf);
+         r++)
+        if (reads[r].end > leaf->offset && reads[r].node != update)
+            HL_TRY(add_wait(s, reads[r].node, update));
+    return HL_OK;
+}
+
+/* Who reads the value of an update goes before the next in a row. */
+static hl_status add_value_waits(sched_state *s, hl_id value, hl_node_id update)
+{
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
+        hl_node_id user = s->uses.list[u];
+        if (is_view(s->graph, user))
+            HL_TRY(add_value_waits(s, s->graph->nodes[user].out, update));
+        else if (user != update)
+            HL_TRY(add_wait(s, user, update));
+    }
+    return HL_OK;
+}
+
 static hl_status add_update_waits(sched_state *s)
 {
     const hl_graph *graph = s->graph;
-    for (int64_t c = 0; c < graph->n_commits; c++) {
-        const hl_value *value = hl_graph_value(graph, graph->commits[c].value);
-        if (value->kind != HL_VALUE_ACT) continue;
-        hl_node_id update = value->node;
-        for (int64_t i = 0; i < graph->n_nodes; i++) {
-            const hl_node *node = &graph->nodes[i];
-            bool reads = false;
-            if (i == update || node->segment != graph->commits[c].segment ||
-                is_view(graph, (hl_node_id)i))
-                continue;
-            for (int32_t j = 0; j < node->n_in; j++)
-                reads |=
-                    leaves_overlap(graph, view_root(graph, node->in[j]), graph->commits[c].target);
-            if (reads) HL_TRY(add_wait(s, (hl_node_id)i, update));
+    leaf_read *reads = NULL;
+    int64_t n_reads;
+    hl_status status = HL_OK;
+    HL_GOTO(list_reads(graph, &reads, &n_reads));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        for (int32_t j = 0; j < node->n_out; j++) {
+            const hl_value *value = hl_graph_value(graph, node->in[j]);
+            if (value->kind == HL_VALUE_ACT)
+                HL_GOTO(add_value_waits(s, node->in[j], (hl_node_id)i));
+            else
+                HL_GOTO(add_leaf_waits(s, reads, n_reads, value, (hl_node_id)i));
         }
     }
-    return HL_OK;
+cleanup:
+    hl_free(reads);
+    return status;
 }
 
 static void count_waits(sched_state *s)
@@ -127,13 +210,16 @@ static void release_users(sched_state *s, hl_node_id id)
             if (--s->n_waits[user] == 0 && is_view(s->graph, user))
                 place_node(s, user, HL_NONE, HL_NONE);
         }
-    for (int32_t w = 0; w < s->n_wait; w++)
-        if (s->wait_list[2 * w] == id) s->n_waits[s->wait_list[2 * w + 1]]--;
+    for (int32_t w = s->first_of_reader[id]; w != HL_NONE; w = s->waits[w].next_of_reader)
+        s->n_waits[s->waits[w].update]--;
 }
 
 static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain)
 {
-    s->state[node] = 2;
+    hl_node_id before = s->open_before[node], behind = s->open_behind[node];
+    s->open_behind[before] = behind;
+    s->open_before[behind] = before;
+    s->placed[node] = true;
     s->region_of[node] = region;
     s->chain_of[node] = chain;
     release_users(s, node);
@@ -168,11 +254,10 @@ static int32_t find_chain(const sched_state *s, hl_node_id id, int32_t region)
     const hl_kernel_req *req = &s->out->steps[s->out->step_of_node[id]].req;
     int32_t chain = JOIN_NEW;
     if (!req->rows || !s->chain) return JOIN_NO;
-    for (int32_t w = 0; w < s->n_wait; w++)
-        if (s->wait_list[2 * w + 1] == id && s->region_of[s->wait_list[2 * w]] == region)
-            return JOIN_NO;
+    for (int32_t w = s->first_of_update[id]; w != HL_NONE; w = s->waits[w].next_of_update)
+        if (s->region_of[s->waits[w].reader] == region) return JOIN_NO;
     for (int32_t j = 0; j < node->n_in; j++) {
-        hl_id root = view_root(s->graph, node->in[j]);
+        hl_id root = hl_graph_viewed(s->graph, node->in[j]);
         const hl_value *v = hl_graph_value(s->graph, root);
         if (v->kind != HL_VALUE_ACT || s->region_of[v->node] != region) continue;
         if (!hl_kernel_reads_rows(req, j) || !is_row_wise_output(s, root)) return JOIN_NO;
@@ -225,22 +310,19 @@ static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t c
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
 {
     hl_node_id first = HL_NONE;
-    int seen = 0;
-    while (s->first_open < s->graph->n_nodes && s->state[s->first_open] == 2) s->first_open++;
-    for (int64_t i = s->first_open; i < s->graph->n_nodes; i++) {
+    hl_node_id end = (hl_node_id)s->graph->n_nodes, i = s->open_behind[end];
+    for (int seen = 1; i != end; i = s->open_behind[i], seen++) {
         if (s->graph->nodes[i].segment > segment) break;
-        if (seen >= LOOKAHEAD && first != HL_NONE) break;
-        if (s->state[i] == 2) continue;
-        seen++;
+        if (seen > LOOKAHEAD && first != HL_NONE) break;
         if (s->n_waits[i]) continue;
-        if (first == HL_NONE) first = (hl_node_id)i;
+        if (first == HL_NONE) first = i;
         if (region == HL_NONE) break;
-        int32_t chain = find_chain(s, (hl_node_id)i, region);
+        int32_t chain = find_chain(s, i, region);
         if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req))
             chain = JOIN_NO;
         if (chain == JOIN_NO) continue;
         *out_chain = chain;
-        return (hl_node_id)i;
+        return i;
     }
     *out_chain = JOIN_NO;
     return first;
@@ -311,49 +393,63 @@ static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
     return bytes;
 }
 
-static void cut_chain(const sched_state *s, hl_chain *chain, bool serial)
+typedef struct cut_state {
+    const hl_graph *graph;
+    const hl_schedule *schedule;
+    const bool *elided;
+    int n_threads;
+} cut_state;
+
+static double count_cost(const cut_state *s, const hl_chain *chain)
 {
     double cost = 0;
+    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+        const hl_kernel_req *req = &s->schedule->steps[i].req;
+        if (!s->elided[i]) cost += req->row_cost * (double)req->rows;
+    }
+    return cost;
+}
+
+static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
+{
     int64_t bytes = 0;
-    for (int32_t i = 0; i < chain->n_steps; i++) {
-        hl_step *step = &s->out->steps[chain->first_step + i];
+    int32_t n_steps = 0;
+    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+        hl_step *step = &s->schedule->steps[i];
+        if (s->elided[i]) continue;
+        n_steps++;
         step->rows_per_block_row = step->req.rows / chain->rows;
         int64_t grain = step->req.grain / gcd(step->req.grain, step->rows_per_block_row);
         /* Grains without a common multiple below the chain's rows leave one block. */
         if (__builtin_mul_overflow(chain->grain / gcd(chain->grain, grain), grain, &chain->grain) ||
             chain->grain > chain->rows)
             chain->grain = chain->rows;
-        cost += step->req.row_cost * (double)step->req.rows;
         bytes += step_row_bytes(s->graph, step);
     }
-    int64_t blocks = serial ? 1 : (int64_t)(cost / BLOCK_NS);
-    int64_t most = (int64_t)s->device->n_threads * BLOCKS_PER_THREAD;
+    if (!n_steps) return;
+    int64_t blocks = serial ? 1 : (int64_t)(count_cost(s, chain) / BLOCK_NS);
+    int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
     if (blocks > most) blocks = most;
-    if (chain->n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
+    if (n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
     if (blocks < 1) blocks = 1;
     chain->block_rows = hl_round_up((chain->rows + blocks - 1) / blocks, chain->grain);
     if (chain->block_rows > chain->rows) chain->block_rows = chain->rows;
     chain->n_blocks = (chain->rows + chain->block_rows - 1) / chain->block_rows;
 }
 
-static void cut_regions(const sched_state *s)
+void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
+                     hl_schedule *schedule)
 {
-    for (int32_t r = 0; r < s->out->n_regions; r++) {
-        hl_region *region = &s->out->regions[r];
+    cut_state s = {graph, schedule, elided, device->n_threads};
+    for (int32_t r = 0; r < schedule->n_regions; r++) {
+        hl_region *region = &schedule->regions[r];
+        hl_chain *chains = &schedule->chains[region->first_chain];
         double cost = 0;
-        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++)
-            for (int32_t i = 0; i < s->out->chains[c].n_steps; i++) {
-                const hl_step *step = &s->out->steps[s->out->chains[c].first_step + i];
-                cost += step->req.row_cost * (double)step->req.rows;
-            }
-        region->serial = cost < SERIAL_NS || s->device->n_threads == 1;
-        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
-            hl_chain *chain = &s->out->chains[c];
-            if (chain->rows > 0)
-                cut_chain(s, chain, region->serial);
-            else
-                chain->n_blocks = 0;
-            region->n_blocks += chain->n_blocks;
+        for (int32_t c = 0; c < region->n_chains; c++) cost += count_cost(&s, &chains[c]);
+        region->serial = cost < SERIAL_NS || device->n_threads == 1;
+        for (int32_t c = 0; c < region->n_chains; c++) {
+            if (chains[c].rows) cut_chain(&s, &chains[c], region->serial);
+            region->n_blocks += chains[c].n_blocks;
         }
     }
 }
@@ -382,15 +478,23 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
     HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->step_of_node));
-    HL_TRY(hl_alloc_zero(n * (6 * sizeof(int32_t) + 1), out_memory));
+    HL_TRY(hl_alloc_zero(n * (10 * sizeof(int32_t) + sizeof(bool)), out_memory));
     s->n_waits = *out_memory;
     s->region_of = s->n_waits + n;
     s->chain_of = s->region_of + n;
     s->chain_next = s->chain_of + n;
     s->chain_head = s->chain_next + n;
     s->chain_tail = s->chain_head + n;
-    s->state = (uint8_t *)(s->chain_tail + n);
-    for (size_t i = 0; i < n; i++) s->region_of[i] = s->chain_of[i] = HL_NONE;
+    s->first_of_reader = s->chain_tail + n;
+    s->first_of_update = s->first_of_reader + n;
+    s->open_before = s->first_of_update + n;
+    s->open_behind = s->open_before + n;
+    s->placed = (bool *)(s->open_behind + n);
+    for (size_t i = 0; i < n; i++) {
+        s->region_of[i] = s->chain_of[i] = s->first_of_reader[i] = s->first_of_update[i] = HL_NONE;
+        s->open_before[i] = (hl_node_id)(i ? i - 1 : n - 1);
+        s->open_behind[i] = (hl_node_id)(i + 1 < n ? i + 1 : 0);
+    }
     return HL_OK;
 }
 
@@ -407,15 +511,14 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     count_waits(&s);
     HL_GOTO(add_update_waits(&s));
     for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (is_view(graph, (hl_node_id)i) && !s.n_waits[i] && s.state[i] != 2)
+        if (is_view(graph, (hl_node_id)i) && !s.n_waits[i] && !s.placed[i])
             place_node(&s, (hl_node_id)i, HL_NONE, HL_NONE);
     for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
         build_segment(&s, (hl_segment)segment);
     HL_GOTO(order_steps(&s));
-    cut_regions(&s);
 cleanup:
     hl_uses_deinit(&s.uses);
-    hl_free(s.wait_list);
+    hl_free(s.waits);
     hl_free(memory);
     if (status != HL_OK) hl_schedule_deinit(out_schedule);
     return status;

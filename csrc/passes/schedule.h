@@ -1,5 +1,4 @@
-/* Schedule and memory map: the last two passes, which lay out a graph for a device without changing
- * it.
+/* Schedule and memory map: the last passes, which lay out a graph for a device without changing it.
  *
  * step    one node with the kernel that was chosen for it
  * chain   steps that one thread runs one after another on a block of rows
@@ -26,7 +25,7 @@ typedef struct hl_chain {
     int64_t rows;       /* of the chain; 0: steps are launched whole, one by one */
     int64_t grain;      /* of the chain's rows */
     int64_t block_rows; /* a multiple of grain */
-    int64_t n_blocks;
+    int64_t n_blocks;   /* 0: nothing to share out */
 } hl_chain;
 
 typedef struct hl_region {
@@ -66,9 +65,14 @@ typedef struct hl_memory {
     bool *elided; /* by step: a concat whose operands were made in place */
 } hl_memory;
 
+/* After the schedule, which it reads but for blocks. */
 hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
                          const hl_device *device, hl_memory *out_memory);
 void hl_memory_deinit(hl_memory *memory);
+/* Last of all: chains into blocks, and which regions are too little work for a barrier. A step that
+ * memory made superfluous is none. */
+void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
+                     hl_schedule *schedule);
 size_t hl_value_bytes(const hl_graph *graph, hl_id value);
 
 #endif

@@ -72,19 +72,11 @@ static hl_status divide_safely(step_state *s, hl_id sum, hl_id denominator, hl_i
     return add2(s, HL_OP_DIV, sum, safe, out);
 }
 
-/* A store of this name that the graph has already, else HL_NONE. */
-static int32_t find_store(const hl_graph *graph, const char *name)
-{
-    for (int64_t i = 0; i < graph->n_stores; i++)
-        if (strcmp(graph->stores[i].name, name) == 0) return (int32_t)i;
-    return HL_NONE;
-}
-
 /* The first n elements of a store; frozen parameters lie behind the trainable ones. */
 static hl_status leaf(step_state *s, const char *store, int64_t n, hl_shape shape,
                       hl_value_kind kind, hl_id *out)
 {
-    int32_t index = find_store(s->graph, store);
+    int32_t index = hl_graph_store_find(s->graph, store);
     if (index == HL_NONE || s->graph->stores[index].n < n)
         HL_TRY(hl_graph_store(s->graph, store, s->dtype, n, &index));
     return hl_graph_leaf(s->graph, kind, (hl_type){s->dtype, shape}, index, 0, store, out);
@@ -133,18 +125,14 @@ static hl_status build_loss(step_state *s, hl_id *out_loss)
     return HL_OK;
 }
 
+/* As exactly as it is known. */
 static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
 {
     const hl_value *value = hl_graph_value(graph, id);
-    if (value->kind != HL_VALUE_CONST || value->type.shape.rank) return false;
-    if (value->wide)
-        *out_number = *value->wide;
-    else if (value->type.dtype == HL_DTYPE_F32)
-        *out_number = *(const float *)value->data;
-    else if (value->type.dtype == HL_DTYPE_F64)
-        *out_number = *(const double *)value->data;
-    else
+    if (value->type.shape.rank || !hl_dtype_is_float(value->type.dtype) ||
+        !hl_graph_number_read(graph, id, out_number))
         return false;
+    if (value->wide) *out_number = *value->wide;
     return true;
 }
 

@@ -134,6 +134,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     HL_GOTO(run_passes(plan->graph, session->device, options));
     HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
+    hl_schedule_cut(plan->graph, session->device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(hl_session_enter(session, "plan"));
@@ -259,8 +260,28 @@ hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t
     return HL_OK;
 }
 
+/* The feed writes into slots by its own numbers, and row numbers into input 0 as they are. */
+static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
+{
+    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
+    const hl_feed_options *options = hl_feed_settings(feed);
+    if (options->n_slots > plan->n_slots)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "feed: must have as many slots as its plan, %d, at most, got %d",
+                             plan->n_slots, options->n_slots);
+    if (options->fill) return HL_OK;
+    hl_type want = {HL_DTYPE_I64, hl_shape_1d(options->batch)};
+    const hl_type *got =
+        plan->graph->n_inputs ? &hl_graph_value(plan->graph, plan->inputs[0])->type : NULL;
+    if (got && hl_type_equal(got, &want)) return HL_OK;
+    return hl_status_set(HL_ERROR_SHAPE, "feed: input 0 must take its row numbers, %s, got %s",
+                         hl_type_format(&want, want_text),
+                         got ? hl_type_format(got, got_text) : "a plan without inputs");
+}
+
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
 {
+    if (feed) HL_TRY(check_feed(plan, feed));
     plan->feed = feed;
     return feed ? hl_feed_bind(feed, plan->fields, plan->graph->n_inputs) : HL_OK;
 }

@@ -17,7 +17,7 @@ typedef struct hl_plan hl_plan;
 
 /* Borrows the device, which must outlive it. */
 hl_status hl_session_create(hl_device *device, HL_GIVE hl_session **out_session);
-/* HL_ERROR_BUSY while a plan of it runs. Plans must be destroyed first. */
+/* Its plans must be destroyed first. NULL is allowed. */
 void hl_session_destroy(HL_TAKE hl_session *session);
 /* Makes the store, zero-filled, unless the session has it in this dtype and size; another size is
  * HL_ERROR_SHAPE. HL_ERROR_BUSY while a plan runs. dtype is the graph's; floats are held in the
@@ -50,7 +50,9 @@ void hl_plan_destroy(HL_TAKE hl_plan *plan);
 
 /* Resident data of SOURCE leaf `index`: borrowed until the plan is destroyed or it is set again. */
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows);
-/* Where batches come from; borrowed. NULL: the caller fills slots by hl_plan_input. */
+/* Where batches come from; borrowed. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
+ * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0
+ * is not int64 of its batch; the plan then keeps what it had. */
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed);
 /* Copies one INPUT into slot 0: type must match the leaf's. */
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,

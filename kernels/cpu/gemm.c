@@ -367,7 +367,7 @@ static int64_t choose_k_block(int64_t k)
 /* Whether A is copied: worth it when several strips read it and its rows share cache sets. */
 static bool wants_copy(const hl_gemm *gemm)
 {
-    return gemm->a_col == 1 && gemm->a_row % 512 == 0 && gemm->n >= 4 * HL_GEMM_PANEL;
+    return gemm->a_col == 1 && gemm->a_row % 1024 == 0 && gemm->n >= 4 * HL_GEMM_PANEL;
 }
 
 size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)

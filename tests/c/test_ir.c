@@ -444,7 +444,7 @@ static void test_verify(void)
     CHECK_BROKEN(graph->outputs[0], 999, "an output must exist");
 
     /* Guarded updates: committed where they are, or gone on from. */
-    hl_id once, twice;
+    hl_id once, twice, third;
     hl_type state = FLOAT(3);
     hl_id other;
     CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, state, 1, 0, "other", &other));
@@ -455,6 +455,23 @@ static void test_verify(void)
     CHECK_OK(hl_graph_verify(graph));
     CHECK_ERROR(hl_graph_commit(graph, other, once), HL_ERROR_TRACE, "got other a second time");
     CHECK_BROKEN(graph->commits[1].target, m.mean, "one commit a segment");
+
+    /* In a row: one after another, in one segment, and nobody sees a value that is overwritten. */
+    CHECK_OK(hl_graph_add(graph, HL_OP_ACCUMULATE, IDS(twice, m.bias, m.control), NULL, &third));
+    graph->commits[1].value = third;
+    CHECK_OK(hl_graph_verify(graph));
+    last = &graph->nodes[graph->n_nodes - 1];
+    CHECK_BROKEN(((hl_id *)last->in)[0], once, "one update may go on from a value");
+    CHECK_BROKEN(last->segment, HL_SEGMENT_APPLY, "updates in a row must be of one segment");
+    CHECK_BROKEN(graph->commits[1].value, twice, "the last update in a row is committed");
+    CHECK_BROKEN(graph->outputs[0], twice, "an output must not be overwritten");
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_graph_commit(graph, m.mean, third));
+    CHECK_BROKEN(graph->commits[2].value, twice, "a commit must not be of what is overwritten");
+    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, IDS(third), NULL, &once));
+    last = &graph->nodes[graph->n_nodes - 1];
+    CHECK_BROKEN(((hl_id *)last->in)[0], twice, "what it reads must not be overwritten");
+    graph->segment = HL_SEGMENT_MICRO;
     CHECK_OK(hl_graph_add(graph, HL_OP_ACCUMULATE, IDS(m.out, m.out, m.control), NULL, &once));
     CHECK_ERROR(hl_graph_verify(graph), HL_ERROR_INTERNAL, "what it updates must be a store's");
     hl_graph_destroy(graph);

@@ -152,6 +152,46 @@ static void check_memory(const hl_plan *plan)
     }
 }
 
+static bool is_made_after(const hl_plan *plan, hl_id id, int32_t step)
+{
+    hl_id viewed = hl_graph_viewed(plan->graph, id);
+    return plan->schedule.step_of_node[plan->graph->values[viewed].node] >= step;
+}
+
+/* Nobody loses what a step overwrites: in its region, only earlier steps of its own chain may have
+ * read that, and row by row if blocks of it are shared out. */
+static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reader)
+{
+    const hl_graph *graph = plan->graph;
+    const hl_step *w = &plan->schedule.steps[writer], *r = &plan->schedule.steps[reader];
+    const hl_node *to = &graph->nodes[w->node], *from = &graph->nodes[r->node];
+    for (int32_t j = 0; j < to->n_out; j++)
+        for (int32_t k = 0; k < from->n_in; k++) {
+            hl_id out = to->out + j, in = from->in[k], root = plan->memory.places[in].root;
+            if (graph->values[root].kind != HL_VALUE_ACT || is_made_after(plan, in, writer))
+                continue;
+            int64_t a = offset_of(plan, out), b = offset_of(plan, in);
+            if (a + (int64_t)hl_value_bytes(graph, out) <= b ||
+                b + (int64_t)hl_value_bytes(graph, in) <= a)
+                continue;
+            CHECK(reader < writer && r->chain == w->chain);
+            CHECK(!r->req.rows || hl_kernel_reads_rows(&r->req, k));
+        }
+}
+
+static void check_in_place(const hl_plan *plan)
+{
+    for (int32_t w = 0; w < plan->schedule.n_steps; w++) {
+        const hl_node *node = &plan->graph->nodes[plan->schedule.steps[w].node];
+        hl_id root = node->n_out ? plan->memory.places[node->out].root : HL_NONE;
+        /* Operands that lie inside a concat are what it would write there. */
+        if (root == HL_NONE || node->op == HL_OP_CONCAT) continue;
+        if (plan->graph->values[root].kind != HL_VALUE_ACT) continue;
+        for (int32_t r = 0; r < plan->schedule.n_steps; r++)
+            if (r != w && region_of(plan, r) == region_of(plan, w)) check_overwritten(plan, w, r);
+    }
+}
+
 /* Operands are made before: in an earlier region, or earlier in the same chain and row by row. */
 static void check_schedule(const hl_plan *plan)
 {
@@ -172,6 +212,27 @@ static void check_schedule(const hl_plan *plan)
             CHECK(step->req.row_in >> j & 1);
             CHECK(plan->schedule.steps[maker].req.row_out >> graph->values[id].output & 1);
         }
+    }
+}
+
+/* Blocks are cut where there is something to do, and regions add them up. */
+static void check_blocks(const hl_plan *plan)
+{
+    for (int32_t r = 0; r < plan->schedule.n_regions; r++) {
+        const hl_region *region = &plan->schedule.regions[r];
+        int64_t n_blocks = 0;
+        for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
+            const hl_chain *chain = &plan->schedule.chains[c];
+            bool works = false;
+            for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
+                works |= chain->rows && !plan->memory.elided[s];
+            CHECK(works == (chain->n_blocks > 0));
+            CHECK(!works || (chain->n_blocks * chain->block_rows >= chain->rows &&
+                             (chain->n_blocks - 1) * chain->block_rows < chain->rows));
+            n_blocks += chain->n_blocks;
+        }
+        CHECK_INT(region->n_blocks, n_blocks);
+        CHECK(n_blocks || region->serial);
     }
 }
 
@@ -228,8 +289,66 @@ static void test_invariants_on_random_graphs(void)
             hl_plan *plan = make_plan(session, make_graph(seed, 4 + (int)(seed % 40)), true, true);
             check_schedule(plan);
             check_memory(plan);
+            check_in_place(plan);
+            check_blocks(plan);
             close_session(plan, session, device);
         }
+}
+
+/* A value that dies in a region and may be overwritten there, but for another chain that reads it
+ * at the same time, or a step of the same chain that reads all of it for each row. */
+static void test_in_place_beside_readers(void)
+{
+    for (int variant = 0; variant < 2; variant++) {
+        check_case("variant %d", variant);
+        hl_id x, stack, square, out[2];
+        hl_graph *graph;
+        hl_device *device;
+        hl_shape shape = variant ? hl_shape_2d(8, ROWS) : (hl_shape){3, {8, ROWS, COLS}};
+        hl_type matrix = {HL_DTYPE_F32, hl_shape_2d(ROWS, ROWS)};
+        hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "stack", (hl_type){HL_DTYPE_F32, shape}, &stack));
+        CHECK_OK(hl_graph_input(graph, "square", matrix, &square));
+        CHECK_OK(hl_build_sum(graph, stack, (int64_t[]){0}, 1, false, &x));
+        if (variant) {
+            CHECK_OK(hl_build_binary(graph, HL_OP_MUL, square, x, &out[0]));
+            CHECK_OK(hl_build_sum(graph, out[0], (int64_t[]){1}, 1, false, &out[0]));
+            CHECK_OK(hl_build_binary(graph, HL_OP_MUL, x, out[0], &out[1]));
+        } else {
+            CHECK_OK(hl_graph_add(graph, HL_OP_SOFTMAX, &x, 1, NULL, &out[0]));
+            CHECK_OK(hl_graph_add(graph, HL_OP_TANH, &x, 1, NULL, &out[1]));
+        }
+        for (int i = 0; i < 2; i++) CHECK_OK(hl_graph_output(graph, out[i]));
+        hl_plan *plan = make_plan(session, graph, true, true);
+        check_schedule(plan);
+        check_memory(plan);
+        check_in_place(plan);
+        close_session(plan, session, device);
+    }
+}
+
+/* A concat whose operands were made in its place is no work, however large it is. */
+static void test_an_elided_concat_costs_nothing(void)
+{
+    check_case("a large concat");
+    hl_id x, parts[2], out;
+    hl_graph *graph;
+    hl_device *device;
+    hl_attrs axis = {.i = {0}};
+    hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(1 << 20)}, &x));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(hl_graph_add(graph, i ? HL_OP_TANH : HL_OP_EXP, &x, 1, NULL, &parts[i]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SOFTMAX, &parts[i], 1, NULL, &parts[i]));
+    }
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    hl_plan *plan = make_plan(session, graph, true, true);
+    CHECK(plan->memory.elided[plan->schedule.n_steps - 1]);
+    check_blocks(plan);
+    close_session(plan, session, device);
 }
 
 /* The value of a random graph is the same fused or not, chained or not, at any number of threads.
@@ -494,6 +613,49 @@ static void test_parameters_that_change_in_the_loop(void)
     }
 }
 
+/* Updates in a row, of one memory: who reads a value of it does so before the next update, however
+ * late it stands in the graph; and t takes the first update's value while the second reads t. */
+static void test_updates_in_a_row(void)
+{
+    const hl_backend *backends[] = {hl_ref_backend(), hl_cpu_backend()};
+    for (int variant = 0; variant < 4; variant++) {
+        check_case("variant %d", variant);
+        double first[8] = {1, 2, 3, 4, 10, 20, 30, 40}, state[8], out[4][4], v[4] = {5, 6, 7, 8};
+        hl_shape shape = hl_shape_1d(4);
+        hl_id in, control, once, twice, again[4];
+        bench b = open_bench(backends[variant / 2]);
+        hl_id s = add_state(&b, HL_DTYPE_F32, 8, 0, shape);
+        hl_id t = add_state(&b, HL_DTYPE_F32, 8, 4, shape);
+        CHECK_OK(hl_graph_control(b.graph, &control));
+        CHECK_OK(hl_graph_input(b.graph, "v", (hl_type){HL_DTYPE_F32, shape}, &in));
+        CHECK_OK(hl_graph_add(b.graph, HL_OP_ASSIGN, (hl_id[]){s, in, control}, 3, NULL, &once));
+        CHECK_OK(
+            hl_graph_add(b.graph, HL_OP_ACCUMULATE, (hl_id[]){once, t, control}, 3, NULL, &twice));
+        CHECK_OK(hl_graph_commit(b.graph, s, twice));
+        CHECK_OK(hl_graph_commit(b.graph, t, once));
+        CHECK_OK(hl_build_binary_number(b.graph, HL_OP_MUL, s, 2, &again[0]));
+        CHECK_OK(hl_build_binary_number(b.graph, HL_OP_MUL, once, 3, &again[1]));
+        CHECK_OK(hl_build_binary_number(b.graph, HL_OP_ADD, twice, 1, &again[2]));
+        CHECK_OK(hl_build_binary(b.graph, HL_OP_ADD, again[0], again[2], &again[3]));
+        for (int i = 0; i < 4; i++) CHECK_OK(hl_graph_output(b.graph, again[i]));
+        CHECK_OK(plan_bench(&b, 1, variant % 2));
+        CHECK_OK(hl_session_write(b.session, "s", 0, 8, HL_DTYPE_F64, first));
+        CHECK_OK(hl_plan_input(b.plan, 0, HL_DTYPE_F64, &shape, v));
+        run_bench(&b);
+        CHECK_OK(hl_session_read(b.session, "s", 0, 8, HL_DTYPE_F64, state));
+        for (int i = 0; i < 4; i++) CHECK_OK(hl_plan_output(b.plan, i, HL_DTYPE_F64, out[i]));
+        for (int i = 0; i < 4; i++) {
+            CHECK(state[i] == v[i] + first[4 + i]);
+            CHECK(state[4 + i] == v[i]);
+            CHECK(out[0][i] == 2 * first[i]);
+            CHECK(out[1][i] == 3 * v[i]);
+            CHECK(out[2][i] == v[i] + first[4 + i] + 1);
+            CHECK(out[3][i] == out[0][i] + out[2][i]);
+        }
+        close_bench(&b);
+    }
+}
+
 /* Updates that wait for readers far behind them hold nothing else up. */
 static void test_many_waiting_updates(void)
 {
@@ -548,6 +710,8 @@ static void test_sizes_that_overflow(void)
 int main(void)
 {
     test_invariants_on_random_graphs();
+    test_in_place_beside_readers();
+    test_an_elided_concat_costs_nothing();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();
@@ -555,6 +719,7 @@ int main(void)
     test_many_operands();
     test_states_change_places();
     test_parameters_that_change_in_the_loop();
+    test_updates_in_a_row();
     test_many_waiting_updates();
     test_sizes_that_overflow();
     return CHECK_DONE();

@@ -171,6 +171,29 @@ static void test_windows(void)
     train_windows(hl_cpu_backend(), true, got);
 }
 
+/* ---- a feed that does not fit ---- */
+
+static void test_a_feed_must_fit(void)
+{
+    open_step(1);
+    hl_feed_options options = {
+        .sampler = {.n = DATA_ROWS}, .batch = t.net.rows, .count = DATA_ROWS, .n_slots = 3};
+    hl_run_end end;
+    int64_t steps;
+    hl_feed *feed;
+    CHECK_OK(hl_feed_create(&options, &feed));
+    CHECK_ERROR(hl_plan_feed(t.plan, feed), HL_ERROR_CONFIG, "2, at most, got 3");
+    hl_feed_destroy(feed);
+    options.n_slots = 2;
+    options.batch = t.net.rows + 1;
+    CHECK_OK(hl_feed_create(&options, &feed));
+    CHECK_ERROR(hl_plan_feed(t.plan, feed), HL_ERROR_SHAPE, "input 0 must take its row numbers");
+    hl_feed_destroy(feed);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps)); /* by the feed it had */
+    CHECK_INT(steps, 1);
+    trainer_close(&t);
+}
+
 /* ---- a wrong index ---- */
 
 static void set_wrong_index(void)
@@ -285,6 +308,7 @@ int main(void)
     test_the_stopping_step_is_finished();
     test_metrics_after_a_skipped_step();
     test_windows();
+    test_a_feed_must_fit();
     test_a_step_with_a_wrong_index_changes_nothing();
     test_a_fault_ends_with_its_step();
     test_a_step_left_in_the_middle_is_lost_to_another_plan();

