@@ -16,7 +16,7 @@ from hotloop import _core
 from hotloop.training.accelerator import choose_device, library_roots
 
 CUDA_TESTS = Path(__file__).resolve().parents[1] / "cuda"
-FAKE = CUDA_TESTS.parents[1] / "build/cuda-tests/libcuda_fake.so"
+FAKE = CUDA_TESTS.parents[1] / "build/cuda-host/libcuda_fake.so"
 BUILT = bool(_core.build_info()["cuda"])
 OF_THIS_BUILD = 13000  # what the emulated driver says it supports
 
@@ -37,7 +37,7 @@ def fake() -> Path:
     if shutil.which("g++") is None or shutil.which("make") is None:
         pytest.skip("g++ and make are needed for the emulated driver")
     command = ["make", "-s", "-C", str(CUDA_TESTS), "-f", "host.mk", "fake"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert made.returncode == 0, made.stdout + made.stderr
     return FAKE
 

@@ -66,8 +66,8 @@ typedef const char *(*hl_fake_kernel_fn)(void *context, const hl_fake_launch *la
 /* Makes a kernel known by its extern "C" name; the strings and sizes are copied. */
 void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
                     const size_t *param_bytes);
-/* The emulation of kernels/cuda/probe.cu, which opening a device needs (fake_probe.c). */
-void hl_fake_probe_register(void);
+/* All kernels of kernels/cuda, by the emulation in emu/ (fake_kernels.c). */
+void hl_fake_kernels_register(void);
 
 /* Device memory open to the host, for a test that looks into it: begin and end may nest. */
 void hl_fake_open_begin(void);

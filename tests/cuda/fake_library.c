@@ -28,5 +28,5 @@ __attribute__((constructor)) static void set_up(void)
     }
     hl_fake_reset(&config);
     if (*fail) hl_fake_fail_call(fail, error);
-    hl_fake_probe_register();
+    hl_fake_kernels_register();
 }

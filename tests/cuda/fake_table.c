@@ -50,6 +50,6 @@ const hl_backend *hl_fake_backend(void)
         .toolkit = 13000,
     };
     write_fatbin();
-    hl_fake_probe_register();
+    hl_fake_kernels_register();
     return &build.base;
 }

@@ -8,8 +8,8 @@
 /* A hl_cuda_build's driver_open. */
 hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
                               bool *out_absent);
-/* The backend over the emulated driver, with a fatbin of no kernels for sm_75 to sm_120 and the
- * probe's emulation registered. */
+/* The backend over the emulated driver, with all emulated kernels, and a fatbin of no kernels for
+ * sm_75 to sm_120. */
 const hl_backend *hl_fake_backend(void);
 
 #endif

@@ -13,17 +13,21 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 CXX := $(if $(filter default,$(origin CXX)),g++,$(CXX))
 comma := ,
 VARIANT := $(or $(subst $(comma),-,$(HL_SANITIZE)),release)
-OUT := $(ROOT)/build/cuda-tests/$(VARIANT)
+OUT := $(ROOT)/build/cuda-host/$(VARIANT)
 HOST_ARCHIVE := $(OUT)/libhotloop.a
-FAKE := $(ROOT)/build/cuda-tests/libcuda_fake.so
+FAKE := $(ROOT)/build/cuda-host/libcuda_fake.so
 NVCC ?= nvcc
 LIMIT_S ?= 300
 
 TESTS ?= $(basename $(wildcard test_d*.c))
 HOST_PROGRAMS := $(addprefix $(OUT)/,$(TESTS))
-HOST_SHARED := fake_driver.cpp fake_memory.cpp fake_table.c fake_probe.c
-HOST_OBJECTS := $(addprefix $(OUT)/,$(addsuffix .o,$(basename $(HOST_SHARED))))
-HOST_HEADERS := $(wildcard *.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
+KERNELS := $(basename $(notdir $(wildcard $(ROOT)/kernels/cuda/*.cu)))
+# The emulated driver with its kernels; in a library for Python it also needs base/half.c.
+DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o \
+	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
+	$(addsuffix .kernel.o,$(KERNELS)))
+HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o
+HOST_HEADERS := $(wildcard *.h emu/*.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
 	-o -name '*.def')
 WARN := -Wall -Wextra -Wshadow -Werror
 SANITIZE := $(if $(HL_SANITIZE),-fsanitize=$(HL_SANITIZE) -fno-sanitize-recover=all)
@@ -50,15 +54,22 @@ $(HOST_ARCHIVE): HOST_FORCE
 	@cd $(ROOT) && $(PYTHON) setup.py -q core_archive --output=$(HOST_ARCHIVE:$(ROOT)/%=%)
 HOST_FORCE:
 
-$(OUT)/%.o: %.cpp $(HOST_HEADERS)
-	@mkdir -p $(OUT)
-	@cd $(ROOT) && $(CXX) -std=c++17 -O1 -g -fPIC -pthread -Icsrc -I. $(WARN) $(SANITIZE) \
-		-c tests/cuda/$< -o $@
+EMULATE := -DHL_EMULATE='"tests/cuda/emu/twin.h"'
+CXX_HOST = cd $(ROOT) && mkdir -p $(OUT) && $(CXX) -std=c++17 -O2 -g -fPIC -pthread -Icsrc -I. \
+	$(WARN) $(SANITIZE)
+CC_HOST = cd $(ROOT) && mkdir -p $(OUT) && $(CC) -std=gnu11 -O2 -g -fPIC -pthread -Icsrc -I. \
+	$(WARN) $(SANITIZE)
 
+$(OUT)/%.kernel.o: $(ROOT)/kernels/cuda/%.cu $(HOST_HEADERS)
+	@$(CXX_HOST) $(EMULATE) -x c++ -c $< -o $@
+$(OUT)/%.o: emu/%.cpp $(HOST_HEADERS)
+	@$(CXX_HOST) $(EMULATE) -c tests/cuda/$< -o $@
+$(OUT)/%.o: %.cpp $(HOST_HEADERS)
+	@$(CXX_HOST) $(EMULATE) -c tests/cuda/$< -o $@
 $(OUT)/%.o: %.c $(HOST_HEADERS)
-	@mkdir -p $(OUT)
-	@cd $(ROOT) && $(CC) -std=gnu11 -O1 -g -fPIC -pthread -Icsrc -I. $(WARN) $(SANITIZE) \
-		-c tests/cuda/$< -o $@
+	@$(CC_HOST) -c tests/cuda/$< -o $@
+$(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
+	@$(CC_HOST) -c $< -o $@
 
 $(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
 	@cd $(ROOT) && $(CC) @$(HOST_ARCHIVE).flags -Werror \
@@ -67,17 +78,8 @@ $(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
 
 # Whole or not at all: several tests may make it at once.
 fake: $(FAKE)
-$(FAKE): fake_driver.cpp fake_memory.cpp fake_probe.c fake_library.c $(HOST_HEADERS)
-	@mkdir -p $(dir $@)
-	@cd $(ROOT) && dir=$$(mktemp -d $(dir $@)fake.XXXXXX) && \
-		$(CXX) -std=c++17 -O1 -g -fPIC -pthread -Icsrc -I. $(WARN) -c \
-			tests/cuda/fake_driver.cpp -o $$dir/driver.o && \
-		$(CXX) -std=c++17 -O1 -g -fPIC -pthread -Icsrc -I. $(WARN) -c \
-			tests/cuda/fake_memory.cpp -o $$dir/memory.o && \
-		$(CC) -std=gnu11 -O1 -g -fPIC -Icsrc -I. $(WARN) -shared tests/cuda/fake_probe.c \
-			tests/cuda/fake_library.c $$dir/driver.o $$dir/memory.o -lstdc++ -pthread \
-			-Wl,-soname,libcuda_fake.so -o $$dir/fake.so && \
-		mv $$dir/fake.so $@; status=$$?; rm -rf $$dir; exit $$status
+$(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
+	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
 # Compiles or not: nothing is linked or run. nvcc knows where its headers are.
 check-driver:
