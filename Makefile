@@ -127,7 +127,7 @@ wheel: $(STAMP)-wheel
 # ---------------------------------------------------------------------------- quality
 
 C_FILES = $(shell find csrc kernels python/src tests benchmarks -name build -prune \
-	-o -name '*.[ch]' -print)
+	-o -name '*.[ch]' -print -o -name '*.c[pu]*' -print)
 
 style: $(STAMP)-style
 	$(BIN)/ruff check .

@@ -44,6 +44,7 @@ def train(workload: Workload) -> None:
     data = hl.DataModule.from_arrays(x, y, batch_size=workload.batch)
     config = hl.TrainingConfig(
         max_epochs=_EPOCHS.get(workload.name, _MOST_EPOCHS),
+        precision="32-true",  # as the other side
         optimizer=workload.optimizer,
         lr=1e-3,
         weight_decay=workload.weight_decay,

@@ -1,5 +1,5 @@
-/* The calls of the emulated driver, in the order of kernels/cuda/driver.def; fake_driver.h says what
- * is emulated. Device addresses are host addresses, closed ones (fake_memory.cpp). */
+/* The calls of the emulated driver, in the order of kernels/cuda/driver.def; fake_driver.h says
+ * what is emulated. Device addresses are host addresses, closed ones (fake_memory.cpp). */
 #include "tests/cuda/fake_driver.h"
 
 #include <unistd.h>
@@ -12,7 +12,8 @@
 
 using namespace fake;
 
-namespace {
+namespace
+{
 
 thread_local std::vector<CUcontext> context_stack;
 
@@ -161,17 +162,22 @@ CUresult copy(void *dst, const void *src, size_t bytes, CUstream stream)
     return submit(stream, [=] { run_copy(dst, data.data(), bytes); });
 }
 
-void *host(CUdeviceptr ptr) { return (void *)(uintptr_t)ptr; }
+void *host(CUdeviceptr ptr)
+{
+    return (void *)(uintptr_t)ptr;
+}
 
 CUresult check_device(CUdeviceptr ptr, size_t bytes)
 {
     if (is_device(host(ptr), bytes)) return CUDA_SUCCESS;
-    return complain(CUDA_ERROR_INVALID_VALUE, "an address that is not within a block of the device");
+    return complain(CUDA_ERROR_INVALID_VALUE,
+                    "an address that is not within a block of the device");
 }
 
 } // namespace
 
-namespace fake {
+namespace fake
+{
 
 State &state()
 {
@@ -329,7 +335,8 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *,
     NOT_IN_CAPTURE;
     uint32_t magic;
     memcpy(&magic, code, sizeof magic);
-    if (magic != 0xBA55ED50) return complain(CUDA_ERROR_INVALID_IMAGE, "what is loaded is no fatbin");
+    if (magic != 0xBA55ED50)
+        return complain(CUDA_ERROR_INVALID_IMAGE, "what is loaded is no fatbin");
     *library = new CUlib_st;
     s.live.libraries++;
     return CUDA_SUCCESS;
@@ -382,12 +389,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     CUkernel kernel = (CUkernel)function;
     hl_fake_launch launch = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    bool grid_fits = grid_x && grid_y && grid_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
-                     grid_z <= 65535;
+    bool grid_fits =
+        grid_x && grid_y && grid_z && grid_x <= 0x7fffffff && grid_y <= 65535 && grid_z <= 65535;
     if (!grid_fits || !threads || threads > 1024 || block_z > 64)
         return complain(CUDA_ERROR_INVALID_VALUE, "a launch with an impossible grid or block");
     if (shared_bytes > kernel->shared_bytes)
-        return complain(CUDA_ERROR_INVALID_VALUE, "a launch with more shared memory than asked for");
+        return complain(CUDA_ERROR_INVALID_VALUE,
+                        "a launch with more shared memory than asked for");
     std::vector<std::vector<char>> copies;
     for (size_t i = 0; i < kernel->kernel->param_bytes.size(); i++)
         copies.emplace_back((char *)params[i], (char *)params[i] + kernel->kernel->param_bytes[i]);
@@ -454,7 +462,8 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CU
 {
     CALL(CONTEXT);
     if (CUresult wrong = check_device(dst, bytes)) return wrong;
-    if (is_reserved(src)) return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
+    if (is_reserved(src))
+        return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
     return copy(host(dst), src, bytes, stream);
 }
 
@@ -462,7 +471,8 @@ CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream
 {
     CALL(CONTEXT);
     if (CUresult wrong = check_device(src, bytes)) return wrong;
-    if (is_reserved(dst)) return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
+    if (is_reserved(dst))
+        return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
     return copy(dst, host(src), bytes, stream);
 }
 
@@ -587,7 +597,8 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *out_graph)
     if (!last.empty() && !result)
         result = complain(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a captured stream never joins");
     if (graph->thread != std::this_thread::get_id() && !result)
-        result = complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a capture ends on another thread");
+        result =
+            complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a capture ends on another thread");
     if (graph->broken && !result) result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     for (CUstream member : graph->members) member->graph = nullptr;
     if (result) {
@@ -762,8 +773,14 @@ void hl_fake_fail_call(const char *symbol, CUresult error)
     state().fail_name_error = error;
 }
 
-const char *hl_fake_failed_call(void) { return state().failed_call; }
-hl_fake_live hl_fake_get_live(void) { return state().live; }
+const char *hl_fake_failed_call(void)
+{
+    return state().failed_call;
+}
+hl_fake_live hl_fake_get_live(void)
+{
+    return state().live;
+}
 
 int hl_fake_live_sum(void)
 {
@@ -781,9 +798,18 @@ int64_t hl_fake_calls(const char *symbol)
     return sum;
 }
 
-int64_t hl_fake_syncs(void) { return state().syncs; }
-const char *hl_fake_message(void) { return state().message.c_str(); }
-void hl_fake_message_clear(void) { state().message.clear(); }
+int64_t hl_fake_syncs(void)
+{
+    return state().syncs;
+}
+const char *hl_fake_message(void)
+{
+    return state().message.c_str();
+}
+void hl_fake_message_clear(void)
+{
+    state().message.clear();
+}
 
 void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
                     const size_t *param_bytes)

@@ -10,9 +10,11 @@
 
 #include "tests/cuda/fake_state.h"
 
-namespace fake {
+namespace fake
+{
 
-namespace {
+namespace
+{
 
 constexpr size_t RESERVED = (size_t)1 << 38;
 constexpr size_t ALIGN = 256;
@@ -20,13 +22,20 @@ constexpr unsigned char PAD = 0xA5, NEW = 0xFF;
 
 char *range_begin, *range_next;
 
-size_t page() { return (size_t)sysconf(_SC_PAGESIZE); }
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+size_t page()
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
 
 bool reserve()
 {
     if (range_begin) return true;
-    void *made = mmap(nullptr, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *made =
+        mmap(nullptr, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (made == MAP_FAILED) return false;
     range_begin = range_next = (char *)made;
     return true;

@@ -209,7 +209,7 @@ def make_cuda_tree(build, tmp_path: Path, monkeypatch, release: str = "13.0") ->
 
 def test_fatbins_are_made_once_and_embedded(build, tmp_path, monkeypatch, capfd) -> None:
     make_cuda_tree(build, tmp_path, monkeypatch)
-    unit = build.make_cuda({}, 2)
+    unit = build.make_cuda({"HL_CUDA_ARCHS": "all"}, 2)
     assert "nvcc made 2 of 2 fatbins (sm_75, sm_90)" in capfd.readouterr().err
     assert "-DHL_CUDA_TOOLKIT=13000" in unit.flags
     embedded = (build.ROOT / unit.inputs[0]).read_bytes()
@@ -225,7 +225,7 @@ def test_fatbins_are_made_once_and_embedded(build, tmp_path, monkeypatch, capfd)
 
     build.content_digest.cache_clear()
     edit(build.ROOT / "kernels/cuda/two.cu", "kernel TWO\n")
-    again = build.make_cuda({}, 2)
+    again = build.make_cuda({"HL_CUDA_ARCHS": "all"}, 2)
     assert "nvcc made 1 of 2 fatbins" in capfd.readouterr().err
     build.content_digest.cache_clear()
     assert again == unit, "the same request"
@@ -251,7 +251,7 @@ def test_an_old_nvcc(build, tmp_path, monkeypatch, capfd) -> None:
 def test_architectures(build, monkeypatch) -> None:
     known = {50, 75, 80, 90, 120}
     monkeypatch.setattr(build, "find_archs", lambda: set())
-    assert build.choose_archs("", known) == [75, 80, 90, 120]
+    assert build.choose_archs("", known) == [75]
     assert build.choose_archs("90;75", known) == [75, 90]
     monkeypatch.setattr(build, "find_archs", lambda: {90, 61})
     assert build.choose_archs("", known) == [90]
