@@ -19,7 +19,7 @@ static void open_net(const hl_backend *backend, uint64_t seed, int k, bool captu
 {
     memset(&t, 0, sizeof t);
     t.net = net_roll(seed, k);
-    t.capture = capture;
+    trainer_capture = capture;
     trainer_open(&t, backend, 1);
     trainer_plan(&t, &t.net, k, true, true);
     trainer_fill(&t);

@@ -183,6 +183,7 @@ static inline hl_status net_build(hl_graph *graph, net *n)
 /* ---- a run of one ---- */
 
 static hl_dtype trainer_low; /* of the products in plans made from now on */
+static bool trainer_capture; /* whether these capture */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
 
 typedef struct trainer {
@@ -191,7 +192,6 @@ typedef struct trainer {
     hl_plan *plan;
     hl_feed *feed;
     net net;
-    bool capture;
     float data[DATA_ROWS * MOST_WIDTH];
 } trainer;
 
@@ -220,7 +220,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
     hl_graph *graph;
     hl_plan_options options = {
         .n_slots = 2, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
-    options.capture = t->capture;
+    options.capture = trainer_capture;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));
     CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));
