@@ -119,15 +119,15 @@ template <class T> static void test_mma(const char *name)
 }
 
 /* The twins of conversions against base/half.h, which has its own tests. */
-static void test_convert()
+static void test_convert(uint32_t factor, uint32_t low)
 {
-    start_case("conversions");
+    start_case("conversions, low bits i * %u + 0x%x", factor, low);
     enum { N = 1 << 16 };
     buffer<float> in(N), back(N);
     buffer<hl_bf16> b(N);
     buffer<hl_f16> h(N);
     for (int i = 0; i < N; i++)
-        in[i] = hl_bits_float((uint32_t)i << 16 | ((uint32_t)i * 40503u & 0xFFFFu));
+        in[i] = hl_bits_float((uint32_t)i << 16 | (((uint32_t)i * factor + low) & 0xFFFFu));
     launch("prim_convert", 64, 256, in.get(), b.get(), h.get(), back.get(), (int)N);
     for (int i = 0; i < N; i++) {
         check("bf16", b[i].bits == hl_f32_to_bf16(in[i]));
@@ -297,7 +297,10 @@ int main(int argc, char **argv)
     test_async();
     test_mma<hl_f16>("prim_mma_f16");
     test_mma<hl_bf16>("prim_mma_bf16");
-    test_convert();
+    test_convert(40503, 0);
+    /* Halfway between two numbers of bf16, of f16, and one beside it. */
+    test_convert(0, 0x8000), test_convert(0, 0x1000), test_convert(0, 0x3000);
+    test_convert(0, 0x7FFF);
     test_where();
     test_wrong(argc > 1);
     test_wrong_results();
