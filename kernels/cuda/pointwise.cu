@@ -7,9 +7,8 @@
  * with sums are for generated kernels, and query refuses them here.
  *
  * Launch: any grid, any threads; shared memory n_regs * threads * the type's size, so threads are
- * chosen to stay within 48 KiB. The type: int64
- * for programs of integers alone, float64 where an operand of more than one element or a result is
- * float64, else float32. */
+ * chosen to stay within 48 KiB. The type: int64 for programs of integers alone, float64 where an
+ * operand of more than one element or a result is float64, else float32. */
 #include "kernels/cuda/micro.h"
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/program.h"
