@@ -249,9 +249,7 @@ static hl_status prepare_strided(hl_device *device, const hl_graph *graph, hl_no
 {
     (void)device;
     strided_state state = make_strided(graph, &graph->nodes[id]);
-    HL_TRY(hl_alloc(sizeof state, &out_state->impl));
-    memcpy(out_state->impl, &state, sizeof state);
-    return HL_OK;
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 /* ---- concat and slice's gradient: (O, N, I) with an axis N in pieces ---- */
@@ -550,9 +548,7 @@ static hl_status prepare_pad(hl_device *device, const hl_graph *graph, hl_node_i
 {
     (void)device;
     pad_state state = make_pad(graph, &graph->nodes[id]);
-    HL_TRY(hl_alloc(sizeof state, &out_state->impl));
-    memcpy(out_state->impl, &state, sizeof state);
-    return HL_OK;
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 /* ---- kernels ---- */

@@ -408,9 +408,7 @@ static hl_status prepare_index(hl_device *device, const hl_graph *graph, hl_node
 {
     (void)device;
     index_state s = make_index(graph, &graph->nodes[id]);
-    HL_TRY(hl_alloc(sizeof s, &out_state->impl));
-    memcpy(out_state->impl, &s, sizeof s);
-    return HL_OK;
+    return hl_cpu_give_state(&s, sizeof s, out_state);
 }
 
 #define KERNEL(id, OP, text, family)                                                               \

@@ -6,6 +6,8 @@
 #ifndef HL_KERNELS_CPU_KERNEL_H
 #define HL_KERNELS_CPU_KERNEL_H
 
+#include <string.h>
+
 #include "backend/backend.h"
 #include "base/alloc.h"
 
@@ -72,6 +74,15 @@ static inline int64_t hl_cpu_line_grain(int64_t row_bytes)
 static inline uint64_t hl_cpu_bits(int n)
 {
     return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
+}
+
+/* A kernel's state that is one plain struct: its copy. */
+static inline hl_status hl_cpu_give_state(const void *state, size_t bytes,
+                                          hl_kernel_state *out_state)
+{
+    HL_TRY(hl_alloc(bytes, &out_state->impl));
+    memcpy(out_state->impl, state, bytes);
+    return HL_OK;
 }
 
 #endif

@@ -259,9 +259,7 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     loss_state loss = make_loss(graph, &graph->nodes[id]);
-    HL_TRY(hl_alloc(sizeof loss, &out_state->impl));
-    memcpy(out_state->impl, &loss, sizeof loss);
-    return HL_OK;
+    return hl_cpu_give_state(&loss, sizeof loss, out_state);
 }
 
 static const hl_kernel loss_kernel = {.op = HL_OP_CROSS_ENTROPY,

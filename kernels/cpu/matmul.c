@@ -4,8 +4,8 @@
  * of rows. A^T B of two matrices, the weight gradient, is cut into tiles of the result. Every other
  * product packs its B as it goes, a few panels at a time into the thread's scratch: by rows of the
  * result where there are few matrices, by matrix where there are many. */
+#include "kernels/cpu/matmul.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/kernel.h"
 
 /* Rough cost of a multiply-add and of moving a float, ns on one core: an AVX-512 core gets through
  * 30 to 60 multiply-adds in a nanosecond on matrices of these sizes. */
@@ -20,24 +20,6 @@ static bool is_f32(const hl_graph *graph, const hl_node *node, hl_reason *out_wh
         return false;
     }
     return true;
-}
-
-static hl_status give_state(const void *state, size_t bytes, hl_kernel_state *out_state)
-{
-    HL_TRY(hl_alloc(bytes, &out_state->impl));
-    memcpy(out_state->impl, state, bytes);
-    return HL_OK;
-}
-
-/* C (M,N) of an empty sum: the bias or zero. */
-static void fill_bias(float *c, const float *bias, int64_t n_rows, int64_t N, bool relu)
-{
-    for (int64_t r = 0; r < n_rows; r++) {
-        for (int64_t j = 0; j < N; j++) {
-            float value = bias ? bias[j] : 0;
-            c[r * N + j] = relu && value < 0 ? 0 : value;
-        }
-    }
 }
 
 /* ---- pack: b (K,N), or (N,K) with trans ---- */
@@ -75,7 +57,7 @@ static hl_status prepare_pack(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     pack_state state = make_pack(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_pack(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -128,7 +110,7 @@ static hl_status prepare_packed(hl_device *device, const hl_graph *graph, hl_nod
 {
     (void)device;
     packed_state state = make_packed(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_packed(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -142,7 +124,7 @@ static void run_packed(const hl_kernel_state *state, void *const *args, int64_t 
     end = hl_cpu_min(end, packed->M);
     if (begin >= end || gemm.n == 0) return;
     if (gemm.k == 0) {
-        fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
+        hl_matmul_fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
         return;
     }
     hl_gemm_rows(&gemm, begin, end, launch->thread_scratch);
@@ -193,7 +175,7 @@ static hl_status prepare_tn(hl_device *device, const hl_graph *graph, hl_node_id
                             hl_kernel_state *out_state)
 {
     tn_state state = make_tn(device, graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static hl_gemm_tn bind_tn(const tn_state *tn, void *const *args)
@@ -240,16 +222,6 @@ typedef struct batch_state {
     int64_t n_panels; /* in a group */
 } batch_state;
 
-static void set_batch_strides(const hl_shape *operand, const hl_shape *batch, int64_t *out_stride)
-{
-    int lead = batch->rank - (operand->rank - 2);
-    for (int d = 0; d < batch->rank; d++) {
-        int own = d - lead;
-        bool is_held = own < 0 || operand->dim[own] == 1;
-        out_stride[d] = is_held ? 0 : hl_shape_span(operand, own + 1, operand->rank);
-    }
-}
-
 static batch_state make_batch(const hl_graph *graph, const hl_node *node)
 {
     const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
@@ -260,8 +232,8 @@ static batch_state make_batch(const hl_graph *graph, const hl_node *node)
     batch_state state = {.M = M, .has_bias = node->n_in > 2};
     state.batch = hl_shape_make(c->rank - 2, c->dim);
     state.n_batch = hl_shape_numel(&state.batch);
-    set_batch_strides(a, &state.batch, state.a_stride);
-    set_batch_strides(b, &state.batch, state.b_stride);
+    hl_matmul_batch_strides(a, &state.batch, state.a_stride);
+    hl_matmul_batch_strides(b, &state.batch, state.b_stride);
     if (b->rank == 2 && !trans_a && a->rank == c->rank) {
         state.M *= state.n_batch, state.n_batch = 1;
         state.batch.rank = 0;
@@ -318,17 +290,7 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, hl_node
 {
     (void)device;
     batch_state state = make_batch(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
-}
-
-static int64_t find_matrix(const hl_shape *batch, const int64_t *stride, int64_t matrix)
-{
-    int64_t offset = 0;
-    for (int d = batch->rank - 1; d >= 0; d--) {
-        offset += matrix % batch->dim[d] * stride[d];
-        matrix /= batch->dim[d];
-    }
-    return offset;
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 /* Rows [begin, end) of one matrix of the result, group of panels by group. */
@@ -361,15 +323,15 @@ static void run_batch(const hl_kernel_state *state, void *const *args, int64_t b
     int64_t first = begin * scale, last = hl_cpu_min(end * scale, batch->n_batch * batch->M);
     if (first >= last || gemm.n == 0) return;
     if (gemm.k == 0) {
-        fill_bias(c + first * gemm.n, gemm.bias, last - first, gemm.n, false);
+        hl_matmul_fill_bias(c + first * gemm.n, gemm.bias, last - first, gemm.n, false);
         return;
     }
     while (first < last) {
         int64_t matrix = first / batch->M, row = first % batch->M;
         int64_t stop = hl_cpu_min(batch->M, row + last - first);
-        gemm.a = (const float *)args[0] + find_matrix(&batch->batch, batch->a_stride, matrix);
+        gemm.a = (const float *)args[0] + hl_matmul_find(&batch->batch, batch->a_stride, matrix);
         const float *b =
-            (const float *)args[1] + find_matrix(&batch->batch, batch->b_stride, matrix);
+            (const float *)args[1] + hl_matmul_find(&batch->batch, batch->b_stride, matrix);
         gemm.c = c + matrix * batch->M * gemm.n;
         run_matrix(batch, &gemm, b, row, stop, launch->thread_scratch);
         first += stop - row;

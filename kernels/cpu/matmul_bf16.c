@@ -6,7 +6,7 @@
  * HOTLOOP_CPU=avx512 gives the bits of any AVX-512 machine. */
 #include "kernels/cpu/gemm_bf16.h"
 
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/matmul.h"
 
 #if HL_ISA_AVX512
 
@@ -27,23 +27,6 @@ static bool is_bf16(const hl_graph *graph, const hl_node *node, hl_reason *out_w
     if (hl_cpu_out(graph, node, 0)->dtype == HL_DTYPE_F32) return true;
     hl_reason_set(out_why_not, "gives float32, asked for bfloat16");
     return false;
-}
-
-static hl_status give_state(const void *state, size_t bytes, hl_kernel_state *out_state)
-{
-    HL_TRY(hl_alloc(bytes, &out_state->impl));
-    memcpy(out_state->impl, state, bytes);
-    return HL_OK;
-}
-
-/* C (M,N) of an empty sum: the bias or zero. */
-static void fill_bias(float *c, const float *bias, int64_t n_rows, int64_t N, bool relu)
-{
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t j = 0; j < N; j++) {
-            float value = bias ? bias[j] : 0;
-            c[r * N + j] = relu && value < 0 ? 0 : value;
-        }
 }
 
 /* ---- pack: b (K,N), or (N,K) with trans, float32 or bfloat16 ---- */
@@ -83,7 +66,7 @@ static hl_status prepare_pack(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     pack_state state = make_pack(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_pack(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -140,7 +123,7 @@ static hl_status prepare_packed(hl_device *device, const hl_graph *graph, hl_nod
 {
     (void)device;
     packed_state state = make_packed(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_packed(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -154,7 +137,7 @@ static void run_packed(const hl_kernel_state *state, void *const *args, int64_t 
     end = hl_cpu_min(end, packed->M);
     if (begin >= end || gemm.n == 0) return;
     if (gemm.k == 0)
-        fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
+        hl_matmul_fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
     else
         hl_gemm_bf16_rows(&gemm, begin, end, launch->thread_scratch);
 }
@@ -202,7 +185,7 @@ static hl_status prepare_tn(hl_device *device, const hl_graph *graph, hl_node_id
                             hl_kernel_state *out_state)
 {
     tn_state state = make_tn(device, graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_tn(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -234,16 +217,6 @@ typedef struct batch_state {
     bool has_bias;
 } batch_state;
 
-static void set_batch_strides(const hl_shape *operand, const hl_shape *batch, int64_t *out_stride)
-{
-    int lead = batch->rank - (operand->rank - 2);
-    for (int d = 0; d < batch->rank; d++) {
-        int own = d - lead;
-        bool is_held = own < 0 || operand->dim[own] == 1;
-        out_stride[d] = is_held ? 0 : hl_shape_span(operand, own + 1, operand->rank);
-    }
-}
-
 static batch_state make_batch(const hl_graph *graph, const hl_node *node)
 {
     const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
@@ -254,8 +227,8 @@ static batch_state make_batch(const hl_graph *graph, const hl_node *node)
     batch_state state = {.M = M, .has_bias = node->n_in > 2};
     state.batch = hl_shape_make(out->rank - 2, out->dim);
     state.n_batch = hl_shape_numel(&state.batch);
-    set_batch_strides(a, &state.batch, state.a_stride);
-    set_batch_strides(b, &state.batch, state.b_stride);
+    hl_matmul_batch_strides(a, &state.batch, state.a_stride);
+    hl_matmul_batch_strides(b, &state.batch, state.b_stride);
     state.gemm = (hl_gemm_bf16){.n = N, .k = K, .ldc = N};
     state.gemm.a_row = trans_a ? 1 : K, state.gemm.a_col = trans_a ? M : 1;
     state.b_row = trans_b ? 1 : N, state.b_col = trans_b ? K : 1;
@@ -291,17 +264,7 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, hl_node
 {
     (void)device;
     batch_state state = make_batch(graph, &graph->nodes[id]);
-    return give_state(&state, sizeof state, out_state);
-}
-
-static int64_t find_matrix(const hl_shape *batch, const int64_t *stride, int64_t matrix)
-{
-    int64_t offset = 0;
-    for (int d = batch->rank - 1; d >= 0; d--) {
-        offset += matrix % batch->dim[d] * stride[d];
-        matrix /= batch->dim[d];
-    }
-    return offset;
+    return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
 static void run_batch(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -316,15 +279,15 @@ static void run_batch(const hl_kernel_state *state, void *const *args, int64_t b
     end = hl_cpu_min(end, batch->n_batch);
     if (batch->M == 0 || gemm.n == 0) return;
     for (int64_t i = begin; i < end; i++) {
-        gemm.a = (const uint16_t *)args[0] + find_matrix(&batch->batch, batch->a_stride, i);
+        gemm.a = (const uint16_t *)args[0] + hl_matmul_find(&batch->batch, batch->a_stride, i);
         gemm.c = c + i * batch->M * gemm.n;
         if (gemm.k == 0) {
-            fill_bias(gemm.c, gemm.bias, batch->M, gemm.n, false);
+            hl_matmul_fill_bias(gemm.c, gemm.bias, batch->M, gemm.n, false);
             continue;
         }
         hl_gemm_bf16_pack(gemm.k, gemm.n,
                           (const uint16_t *)args[1] +
-                              find_matrix(&batch->batch, batch->b_stride, i),
+                              hl_matmul_find(&batch->batch, batch->b_stride, i),
                           batch->b_row, batch->b_col, 0, hl_gemm_panels(gemm.n), packed);
         hl_gemm_bf16_rows(&gemm, 0, batch->M,
                           (unsigned char *)launch->thread_scratch + count_pack_bytes(batch));

@@ -113,9 +113,7 @@ static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     norm_state norm = make_norm(graph, &graph->nodes[id]);
-    HL_TRY(hl_alloc(sizeof norm, &out_state->impl));
-    memcpy(out_state->impl, &norm, sizeof norm);
-    return HL_OK;
+    return hl_cpu_give_state(&norm, sizeof norm, out_state);
 }
 
 static const hl_kernel norm_kernel = {.op = HL_OP_LAYER_NORM,

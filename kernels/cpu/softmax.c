@@ -125,9 +125,7 @@ static hl_status prepare_softmax(hl_device *device, const hl_graph *graph, hl_no
 {
     (void)device;
     hl_rows rows = hl_rows_make(&hl_cpu_in(graph, &graph->nodes[id], 0)->shape, 1);
-    HL_TRY(hl_alloc(sizeof rows, &out_state->impl));
-    memcpy(out_state->impl, &rows, sizeof rows);
-    return HL_OK;
+    return hl_cpu_give_state(&rows, sizeof rows, out_state);
 }
 
 #define KERNEL(OP, fn)                                                                             \

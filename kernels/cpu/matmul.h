@@ -1,0 +1,42 @@
+/* What the matrix products of all types share: which matrices of two broadcast batches meet, and
+ * the product of nothing. */
+#ifndef HL_KERNELS_CPU_MATMUL_H
+#define HL_KERNELS_CPU_MATMUL_H
+
+#include "kernels/cpu/kernel.h"
+
+/* C (M,N) of an empty sum: the bias or zero. */
+static inline void hl_matmul_fill_bias(float *c, const float *bias, int64_t n_rows, int64_t N,
+                                       bool relu)
+{
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t j = 0; j < N; j++) {
+            float value = bias ? bias[j] : 0;
+            c[r * N + j] = relu && value < 0 ? 0 : value;
+        }
+}
+
+/* Elements between an operand's matrices along each dim of the batch; 0: broadcast. */
+static inline void hl_matmul_batch_strides(const hl_shape *operand, const hl_shape *batch,
+                                           int64_t *out_stride)
+{
+    int lead = batch->rank - (operand->rank - 2);
+    for (int d = 0; d < batch->rank; d++) {
+        int own = d - lead;
+        bool is_held = own < 0 || operand->dim[own] == 1;
+        out_stride[d] = is_held ? 0 : hl_shape_span(operand, own + 1, operand->rank);
+    }
+}
+
+/* Where an operand's part in matrix `matrix` of the result begins. */
+static inline int64_t hl_matmul_find(const hl_shape *batch, const int64_t *stride, int64_t matrix)
+{
+    int64_t offset = 0;
+    for (int d = batch->rank - 1; d >= 0; d--) {
+        offset += matrix % batch->dim[d] * stride[d];
+        matrix /= batch->dim[d];
+    }
+    return offset;
+}
+
+#endif
