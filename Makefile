@@ -26,7 +26,7 @@ unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 help:
 	@echo "make demo        train a real model on real data, in seconds"
 	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
-	@echo "make test-long   learning runs and comparisons with PyTorch (installs $(TORCH))"
+	@echo "make test-long   learning runs and comparisons (installs $(TORCH), pandas, polars, matplotlib)"
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
@@ -61,6 +61,11 @@ $(STAMP)-plot $(STAMP)-style $(STAMP)-types $(STAMP)-wheel: $(STAMP)-%: $(STAMP)
 
 $(STAMP)-torch: | $(STAMP)-venv
 	@$(PIP) install $(TORCH)
+	@touch $@
+
+# What users may have beside hotloop.
+$(STAMP)-extras: | $(STAMP)-venv
+	@$(PIP) install pandas polars matplotlib
 	@touch $@
 
 # A rival for the matrix products; never a dependency.
@@ -102,10 +107,10 @@ cuda-check: $(STAMP)-install
 	$(MAKE) -C tests/cuda -f host.mk check-driver run-host
 	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
 
-test-long: build $(STAMP)-torch
-	$(BIN)/python -m pytest tests --long -m "long or parity" $(ARGS)
+test-long: build $(STAMP)-torch $(STAMP)-extras
+	$(BIN)/python -m pytest tests --long -m "long or parity or extra" $(ARGS)
 
-proof: build $(STAMP)-torch
+proof: build $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)
 
 bench: build $(STAMP)-torch $(STAMP)-blas

@@ -200,6 +200,7 @@ def test_user_arrays_keep_every_byte(origin: str, rng: np.random.Generator) -> N
 # ---- other libraries, where they are installed
 
 
+@pytest.mark.extra
 def test_pandas() -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, np.nan, 2], "c": [True, False, True]})
@@ -216,6 +217,7 @@ def test_pandas() -> None:
     assert DataModule.from_arrays(frame, y, allow_nonfinite=True).classes == ["a", "b"]
 
 
+@pytest.mark.extra
 def test_polars() -> None:
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame({"a": [1, 2, 3], "b": [0.5, None, 2.0]})
@@ -226,6 +228,7 @@ def test_polars() -> None:
         to_array(frame.with_columns(s=pl.Series(["x", "y", "z"])), "X")
 
 
+@pytest.mark.parity
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     X = torch.arange(24.0).reshape(6, 4)

@@ -63,7 +63,13 @@ def make_polars(columns):
     return pytest.importorskip("polars").DataFrame(columns)
 
 
-@pytest.fixture(params=[Frame, make_pandas, make_polars], ids=["ours", "pandas", "polars"])
+@pytest.fixture(
+    params=[
+        pytest.param(Frame, id="ours"),
+        pytest.param(make_pandas, id="pandas", marks=pytest.mark.extra),
+        pytest.param(make_polars, id="polars", marks=pytest.mark.extra),
+    ]
+)
 def make(request):
     return request.param
 

@@ -48,6 +48,7 @@ def test_header_progress_and_time_are_shown(demo: tuple[str, str, Path]) -> None
     assert re.search(r"20 epochs in [\d.]+ s", out)
 
 
+@pytest.mark.extra
 def test_picture_where_matplotlib_is(demo: tuple[str, str, Path]) -> None:
     pytest.importorskip("matplotlib")
     out, _, folder = demo
