@@ -10,6 +10,8 @@
  * partial sums (rounds each split). */
 #include "kernels/cpu/gemm_bf16.h"
 
+#include "kernels/cpu/gemm_tile.h"
+
 #if HL_ISA_AVX512
 #pragma GCC target("avx512bf16")
 
@@ -17,19 +19,8 @@ enum {
     PAIR_BLOCK = 512, /* pairs per pass: a panel's block is 64 KB */
     M_BLOCK = 10 * HL_GEMM_ROWS_BEST,
     COPY_STRIDE = 2 * PAIR_BLOCK + 32, /* bfloat16s: a cache line off the power of two */
-    TN_PAIR_BLOCK = 128, /* as many rows of A and B as the float32 plan's blocks have */
-    WIDTH_MAX = 4,
-    HEIGHT_MAX = 14
+    TN_PAIR_BLOCK = 128 /* as many rows of A and B as the float32 plan's blocks have */
 };
-
-static inline int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-static inline int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 /* ---- the register tile ---- */
 
@@ -144,12 +135,6 @@ HL_SIMD void run_tile_columns(const int height, const int width, int64_t pairs,
     finish_tile(height, width, sum, c, ldc, end);
 }
 
-#define HEIGHTS_7(X, w)  X(1, w) X(2, w) X(3, w) X(4, w) X(5, w) X(6, w) X(7, w)
-#define HEIGHTS_9(X, w)  HEIGHTS_7(X, w) X(8, w) X(9, w)
-#define HEIGHTS_14(X, w) HEIGHTS_9(X, w) X(10, w) X(11, w) X(12, w) X(13, w) X(14, w)
-#define TILES(X)         HEIGHTS_14(X, 1) HEIGHTS_14(X, 2) HEIGHTS_9(X, 3) HEIGHTS_7(X, 4)
-static const int HEIGHT_OF[WIDTH_MAX + 1] = {0, 14, 14, 9, 7};
-
 #define X(h, w)                                                                                    \
     static void run_rows_##h##x##w(int64_t pairs, const hl_bf16_pair *a, int64_t a_stride,         \
                                    const hl_bf16_pair *b, int64_t b_pair, float *c, int64_t ldc,   \
@@ -185,24 +170,14 @@ typedef struct block {
     tile_end end; /* bias at column 0 */
 } block;
 
-/* As gemm.c: all columns when they fit one tile, else two vectors, or three where one would be left
- * over; few rows take wide strips. */
-static int choose_width(int64_t left, int64_t rows)
-{
-    if (left <= WIDTH_MAX) return (int)left;
-    if (rows <= HEIGHT_OF[WIDTH_MAX]) return WIDTH_MAX;
-    return left == 3 ? 3 : 2;
-}
-
 static void run_strip(const block *k, int width, const tile_end *end, const hl_bf16_pair *b,
                       float *c)
 {
     const tile_fn *run = k->by_row ? RUN_ROWS[width] : RUN_COLUMNS[width];
-    int64_t tiles = ceil_div(k->rows, HEIGHT_OF[width]), height = k->rows / tiles;
-    int64_t taller = k->rows % tiles;
+    row_split split = split_rows(k->rows, HEIGHT_OF[width]);
     const char *a = (const char *)k->a;
-    for (int64_t t = 0; t < tiles; t++) {
-        int64_t h = height + (t < taller);
+    for (int64_t t = 0; t < split.n_tiles; t++) {
+        int64_t h = split.height + (t < split.n_taller);
         run[h](k->pairs, (const hl_bf16_pair *)(const void *)a, k->a_stride, b, k->b_pair, c,
                k->ldc, end);
         a += h * (k->by_row ? 2 * k->a_stride : (int64_t)sizeof(hl_bf16_pair));
