@@ -209,6 +209,15 @@ static inline hl_dtype hl_graph_dtype(const hl_graph *graph, hl_id id)
 {
     return graph->values[id].type.dtype;
 }
+/* Types of a node's operands. */
+static inline const hl_type *hl_node_in_type(const hl_graph *graph, const hl_node *node, int i)
+{
+    return &graph->values[node->in[i]].type;
+}
+static inline const hl_type *hl_node_out_type(const hl_graph *graph, const hl_node *node, int j)
+{
+    return &graph->values[node->out + j].type;
+}
 /* The node that makes a value; HL_NONE: a leaf. */
 static inline hl_node_id hl_graph_producer(const hl_graph *graph, hl_id id)
 {

@@ -21,7 +21,7 @@ static hl_status query_update(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    const hl_type *target = hl_cpu_in(graph, node, 0);
+    const hl_type *target = hl_node_in_type(graph, node, 0);
     if (node->op == HL_OP_EMA && !hl_dtype_is_float(target->dtype)) {
         return hl_reason_set(out_why_not, "needs a floating average, got %s",
                              hl_dtype_name(target->dtype));
@@ -41,12 +41,12 @@ static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_nod
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    const hl_type *target = hl_cpu_in(graph, node, 0);
+    const hl_type *target = hl_node_in_type(graph, node, 0);
     HL_TRY(hl_alloc_zero(sizeof(update_state), &out_state->impl));
     update_state *update = out_state->impl;
     update->op = node->op;
     update->dtype = target->dtype;
-    update->value_dtype = hl_cpu_in(graph, node, 1)->dtype;
+    update->value_dtype = hl_node_in_type(graph, node, 1)->dtype;
     update->is_integer =
         !hl_dtype_is_float(target->dtype) && !hl_dtype_is_float(update->value_dtype);
     update->n = hl_shape_numel(&target->shape);

@@ -38,8 +38,8 @@ static int64_t clip_start(int64_t start, int64_t n)
 /* Strides of the result's dims in the operand, and its first element. */
 static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t *out_stride)
 {
-    const hl_shape *x = &hl_cpu_in(graph, node, 0)->shape;
-    const hl_shape *out = &hl_cpu_out(graph, node, 0)->shape;
+    const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
+    const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
     int64_t own[HL_MAX_RANK] = {0}, first = 0;
     find_strides(x, own);
     if (node->op == HL_OP_PERMUTE) {
@@ -74,7 +74,7 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
 
 static strided_state make_strided(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *x = hl_cpu_in(graph, node, 0), *out = hl_cpu_out(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
     strided_state state = {.bytes = hl_dtype_bytes(x->dtype)};
     int64_t stride[HL_MAX_RANK] = {0};
     state.first = walk_operand(graph, node, stride);
@@ -232,7 +232,7 @@ static hl_status query_strided(hl_device *device, const hl_graph *graph, hl_node
     (void)device, (void)out_why_not;
     const hl_node *node = &graph->nodes[id];
     strided_state state = make_strided(graph, node);
-    int64_t n = hl_shape_numel(&hl_cpu_out(graph, node, 0)->shape);
+    int64_t n = hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     out_req->rows = hl_cpu_max(state.dim[0], 1);
     int64_t row = n / out_req->rows;
     out_req->grain = hl_cpu_line_grain((int64_t)state.bytes * hl_cpu_max(row, 1));
@@ -265,7 +265,7 @@ typedef struct axis_state {
 
 static axis_state make_axis(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *out = hl_cpu_out(graph, node, 0);
+    const hl_type *out = hl_node_out_type(graph, node, 0);
     int axis = (int)node->attrs.i[0];
     axis_state state = {.n_in = node->n_in, .N = out->shape.dim[axis]};
     state.O = hl_shape_span(&out->shape, 0, axis);
@@ -274,7 +274,7 @@ static axis_state make_axis(const hl_graph *graph, const hl_node *node)
     if (node->op == HL_OP_SLICE_GRAD) {
         state.start = clip_start(node->attrs.i[1], state.N);
         state.step = node->attrs.i[2];
-        state.n_kept = hl_cpu_in(graph, node, 0)->shape.dim[axis];
+        state.n_kept = hl_node_in_type(graph, node, 0)->shape.dim[axis];
         state.by_axis = state.O == 1;
     }
     return state;
@@ -357,7 +357,7 @@ static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_
     *state = make_axis(graph, node);
     state->n_of = (int64_t *)(void *)(state + 1);
     for (int32_t i = 0; i < node->n_in; i++) {
-        state->n_of[i] = hl_cpu_in(graph, node, i)->shape.dim[node->attrs.i[0]];
+        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[node->attrs.i[0]];
     }
     return HL_OK;
 }
@@ -379,7 +379,7 @@ typedef struct pad_state {
 static pad_state make_pad(const hl_graph *graph, const hl_node *node)
 {
     bool is_grad = node->op == HL_OP_PAD_GRAD;
-    const hl_type *in = hl_cpu_in(graph, node, 0), *out = hl_cpu_out(graph, node, 0);
+    const hl_type *in = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
     pad_state state = {.padded = is_grad ? in->shape : out->shape,
                        .plain = is_grad ? out->shape : in->shape,
                        .mode = node->attrs.i[0],

@@ -321,13 +321,13 @@ static void run_scatter(const hl_kernel_state *state, void *const *args, int64_t
 
 static index_state make_index(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *x = hl_cpu_in(graph, node, 0), *index = hl_cpu_in(graph, node, 1);
+    const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
     index_state s = {.op = node->op, .dtype = x->dtype, .index_dtype = index->dtype};
-    s.out_dtype = hl_cpu_out(graph, node, 0)->dtype;
+    s.out_dtype = hl_node_out_type(graph, node, 0)->dtype;
     s.bytes = hl_dtype_bytes(x->dtype);
     s.axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)node->attrs.i[0];
     s.x = x->shape, s.index = index->shape;
-    if (node->n_in > 2) s.src = hl_cpu_in(graph, node, 2)->shape;
+    if (node->n_in > 2) s.src = hl_node_in_type(graph, node, 2)->shape;
     s.n_index = hl_shape_numel(&index->shape);
     s.O = hl_shape_span(&x->shape, 0, s.axis);
     s.N = x->shape.rank > 0 ? x->shape.dim[s.axis] : 1;
@@ -353,7 +353,7 @@ static hl_status query_select(hl_device *device, const hl_graph *graph, hl_node_
     (void)device, (void)out_why_not;
     const hl_node *node = &graph->nodes[id];
     index_state s = make_index(graph, node);
-    int64_t n = hl_shape_numel(&hl_cpu_out(graph, node, 0)->shape);
+    int64_t n = hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     bool by_index = s.O == 1;
     require_rows(by_index ? s.n_index : s.O, n, by_index ? 2 : 1, hl_dtype_bytes(s.out_dtype),
                  out_req);

@@ -31,14 +31,6 @@ HL_CPU_LIST(matmul_bf16, avx512)
 /* "cpu.softmax.avx2" */
 #define HL_CPU_NAME(name) "cpu." name "." HL_CPU_TEXT(HL_ISA)
 
-static inline const hl_type *hl_cpu_in(const hl_graph *graph, const hl_node *node, int i)
-{
-    return &graph->values[node->in[i]].type;
-}
-static inline const hl_type *hl_cpu_out(const hl_graph *graph, const hl_node *node, int j)
-{
-    return &graph->values[node->out + j].type;
-}
 static inline int64_t hl_cpu_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;

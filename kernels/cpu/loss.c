@@ -231,8 +231,8 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
 static loss_state make_loss(const hl_graph *graph, const hl_node *node)
 {
     int logits = node->op == HL_OP_CROSS_ENTROPY_GRAD;
-    return (loss_state){.rows = hl_rows_make(&hl_cpu_in(graph, node, logits)->shape, 1),
-                        .target_dtype = hl_cpu_in(graph, node, logits + 1)->dtype,
+    return (loss_state){.rows = hl_rows_make(&hl_node_in_type(graph, node, logits)->shape, 1),
+                        .target_dtype = hl_node_in_type(graph, node, logits + 1)->dtype,
                         .has_weight = node->n_in > logits + 2,
                         .smoothing = (float)node->attrs.f[0],
                         .ignored = node->attrs.i[0]};

@@ -14,7 +14,7 @@ static const double NS_PER_MAC = 0.025, NS_PER_FLOAT = 0.2;
 static bool is_f32(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
 {
     for (int i = 0; i < node->n_in; i++) {
-        hl_dtype dtype = hl_cpu_in(graph, node, i)->dtype;
+        hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
         if (dtype == HL_DTYPE_F32) continue;
         hl_reason_set(out_why_not, "needs float32, got %s", hl_dtype_name(dtype));
         return false;
@@ -30,7 +30,7 @@ typedef struct pack_state {
 
 static pack_state make_pack(const hl_graph *graph, const hl_node *node)
 {
-    const int64_t *dim = hl_cpu_in(graph, node, 0)->shape.dim;
+    const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
     if (node->attrs.i[0]) return (pack_state){dim[1], dim[0], 1, dim[1]};
     return (pack_state){dim[0], dim[1], dim[1], 1};
 }
@@ -41,9 +41,9 @@ static hl_status query_pack(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     const hl_node *node = &graph->nodes[id];
     if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    if (hl_cpu_out(graph, node, 0)->dtype != HL_DTYPE_F32)
+    if (hl_node_out_type(graph, node, 0)->dtype != HL_DTYPE_F32)
         return hl_reason_set(out_why_not, "packs float32, asked for %s",
-                             hl_dtype_name(hl_cpu_out(graph, node, 0)->dtype));
+                             hl_dtype_name(hl_node_out_type(graph, node, 0)->dtype));
     pack_state state = make_pack(graph, node);
     out_req->rows = hl_cpu_max(hl_gemm_panels(state.N), 1);
     out_req->grain = 1;
@@ -81,7 +81,7 @@ typedef struct packed_state {
 
 static packed_state make_packed(const hl_graph *graph, const hl_node *node)
 {
-    const int64_t *dim = hl_cpu_in(graph, node, 0)->shape.dim;
+    const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
     int64_t N = node->attrs.i[0], K = dim[1];
     packed_state state = {.M = dim[0], .has_bias = node->n_in > 2};
     state.gemm = (hl_gemm){.n = N, .k = K, .a_row = K, .a_col = 1, .ldc = N, .alpha = 1};
@@ -140,8 +140,8 @@ typedef struct tn_state {
 /* Tiles for the threads there are; the bits are the same for any number of them. */
 static tn_state make_tn(const hl_device *device, const hl_graph *graph, const hl_node *node)
 {
-    const int64_t *a = hl_cpu_in(graph, node, 0)->shape.dim;
-    const int64_t *b = hl_cpu_in(graph, node, 1)->shape.dim;
+    const int64_t *a = hl_node_in_type(graph, node, 0)->shape.dim;
+    const int64_t *b = hl_node_in_type(graph, node, 1)->shape.dim;
     tn_state state = {.gemm = {.m = a[1], .n = b[1], .k = a[0], .alpha = 1}};
     state.gemm.lda = a[1], state.gemm.ldb = b[1], state.gemm.ldc = b[1];
     int64_t n_tasks = device->n_threads > 1 ? 3 * device->n_threads : 1;
@@ -154,7 +154,8 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
 {
     const hl_node *node = &graph->nodes[id];
     if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
+    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
+                   *b = &hl_node_in_type(graph, node, 1)->shape;
     bool fits =
         a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] && !node->attrs.i[1];
     if (!fits || a->dim[0] == 0 || a->dim[1] == 0 || b->dim[1] == 0) {
@@ -224,8 +225,9 @@ typedef struct batch_state {
 
 static batch_state make_batch(const hl_graph *graph, const hl_node *node)
 {
-    const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
-    const hl_shape *c = &hl_cpu_out(graph, node, 0)->shape;
+    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
+                   *b = &hl_node_in_type(graph, node, 1)->shape;
+    const hl_shape *c = &hl_node_out_type(graph, node, 0)->shape;
     bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
     int64_t M = c->dim[c->rank - 2], N = c->dim[c->rank - 1];
     int64_t K = a->dim[a->rank - (trans_a ? 2 : 1)];

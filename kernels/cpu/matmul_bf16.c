@@ -18,13 +18,13 @@ static const double NS_PER_MAC = 0.0125, NS_PER_FLOAT = 0.2;
 static bool is_bf16(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
 {
     for (int i = 0; i < node->n_in; i++) {
-        hl_dtype dtype = hl_cpu_in(graph, node, i)->dtype;
+        hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
         if (dtype == (i < 2 ? HL_DTYPE_BF16 : HL_DTYPE_F32)) continue;
         hl_reason_set(out_why_not, "needs bfloat16 and a float32 bias, got %s",
                       hl_dtype_name(dtype));
         return false;
     }
-    if (hl_cpu_out(graph, node, 0)->dtype == HL_DTYPE_F32) return true;
+    if (hl_node_out_type(graph, node, 0)->dtype == HL_DTYPE_F32) return true;
     hl_reason_set(out_why_not, "gives float32, asked for bfloat16");
     return false;
 }
@@ -38,7 +38,7 @@ typedef struct pack_state {
 
 static pack_state make_pack(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *b = hl_cpu_in(graph, node, 0);
+    const hl_type *b = hl_node_in_type(graph, node, 0);
     const int64_t *dim = b->shape.dim;
     bool rounds = b->dtype == HL_DTYPE_F32;
     if (node->attrs.i[0]) return (pack_state){dim[1], dim[0], 1, dim[1], rounds};
@@ -50,7 +50,8 @@ static hl_status query_pack(hl_device *device, const hl_graph *graph, hl_node_id
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    hl_dtype from = hl_cpu_in(graph, node, 0)->dtype, to = hl_cpu_out(graph, node, 0)->dtype;
+    hl_dtype from = hl_node_in_type(graph, node, 0)->dtype,
+             to = hl_node_out_type(graph, node, 0)->dtype;
     if (to != HL_DTYPE_BF16 || (from != HL_DTYPE_BF16 && from != HL_DTYPE_F32))
         return hl_reason_set(out_why_not, "packs bfloat16, got %s", hl_dtype_name(to));
     pack_state state = make_pack(graph, node);
@@ -94,7 +95,7 @@ typedef struct packed_state {
 
 static packed_state make_packed(const hl_graph *graph, const hl_node *node)
 {
-    const int64_t *dim = hl_cpu_in(graph, node, 0)->shape.dim;
+    const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
     int64_t N = node->attrs.i[0], K = dim[1];
     packed_state state = {.M = dim[0], .has_bias = node->n_in > 2};
     state.gemm = (hl_gemm_bf16){.n = N, .k = K, .a_row = K, .a_col = 1, .ldc = N};
@@ -152,8 +153,8 @@ typedef struct tn_state {
 /* The float32 plan: its cut decides bits, and follows from the shape here too. */
 static tn_state make_tn(const hl_device *device, const hl_graph *graph, const hl_node *node)
 {
-    const int64_t *a = hl_cpu_in(graph, node, 0)->shape.dim;
-    const int64_t *b = hl_cpu_in(graph, node, 1)->shape.dim;
+    const int64_t *a = hl_node_in_type(graph, node, 0)->shape.dim;
+    const int64_t *b = hl_node_in_type(graph, node, 1)->shape.dim;
     tn_state state = {.gemm = {.m = a[1], .n = b[1], .k = a[0]}};
     int64_t n_tasks = device->n_threads > 1 ? 3 * device->n_threads : 1;
     hl_gemm_tn_plan_make(a[1], b[1], a[0], n_tasks, &state.plan);
@@ -165,7 +166,8 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
 {
     const hl_node *node = &graph->nodes[id];
     if (!is_bf16(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
+    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
+                   *b = &hl_node_in_type(graph, node, 1)->shape;
     bool fits =
         a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] && !node->attrs.i[1];
     if (!fits || a->dim[0] == 0 || a->dim[1] == 0 || b->dim[1] == 0)
@@ -219,8 +221,9 @@ typedef struct batch_state {
 
 static batch_state make_batch(const hl_graph *graph, const hl_node *node)
 {
-    const hl_shape *a = &hl_cpu_in(graph, node, 0)->shape, *b = &hl_cpu_in(graph, node, 1)->shape;
-    const hl_shape *out = &hl_cpu_out(graph, node, 0)->shape;
+    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
+                   *b = &hl_node_in_type(graph, node, 1)->shape;
+    const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
     bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
     int64_t M = out->dim[out->rank - 2], N = out->dim[out->rank - 1];
     int64_t K = a->dim[a->rank - (trans_a ? 2 : 1)];

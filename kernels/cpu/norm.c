@@ -87,7 +87,7 @@ static void run_norm_grad(const hl_kernel_state *state, void *const *args, int64
 
 static norm_state make_norm(const hl_graph *graph, const hl_node *node)
 {
-    const hl_shape *shape = &hl_cpu_in(graph, node, 0)->shape;
+    const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
     return (norm_state){.rows = hl_rows_make(shape, (int)node->attrs.i[0]),
                         .n_in = node->n_in,
                         .eps = (float)node->attrs.f[0]};

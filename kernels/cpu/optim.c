@@ -247,9 +247,9 @@ static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_i
     (void)device;
     const hl_node *node = &graph->nodes[id];
     int n_state = count_states(node->op), segments = 2 + n_state;
-    int64_t n = hl_shape_numel(&hl_cpu_in(graph, node, 0)->shape);
+    int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape);
     for (int i = 0; i < node->n_in - 1; i++) {
-        hl_dtype dtype = hl_cpu_in(graph, node, i)->dtype;
+        hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
         if (i != segments && dtype != HL_DTYPE_F32) {
             return hl_reason_set(out_why_not, "needs float32, got %s", hl_dtype_name(dtype));
         }
@@ -257,7 +257,7 @@ static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_i
     out_req->rows = hl_cpu_max(n, 1);
     out_req->grain = n > 1 ? 1024 : 1;
     for (int i = 0; i < segments && n > 1; i++) {
-        bool is_whole = hl_shape_numel(&hl_cpu_in(graph, node, i)->shape) == n;
+        bool is_whole = hl_shape_numel(&hl_node_in_type(graph, node, i)->shape) == n;
         if (is_whole) out_req->row_in |= (uint64_t)1 << i;
     }
     out_req->row_out = hl_cpu_bits(1 + n_state);
@@ -275,8 +275,8 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
     optim_state *optim = out_state->impl;
     optim->op = node->op;
     optim->n_state = count_states(node->op);
-    optim->n = hl_shape_numel(&hl_cpu_in(graph, node, 0)->shape);
-    optim->n_segments = hl_cpu_in(graph, node, 2 + optim->n_state)->shape.dim[0];
+    optim->n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape);
+    optim->n_segments = hl_node_in_type(graph, node, 2 + optim->n_state)->shape.dim[0];
     optim->attrs = node->attrs;
     optim->attrs.name = NULL;
     return HL_OK;

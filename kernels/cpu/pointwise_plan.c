@@ -90,13 +90,13 @@ static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_
     bool is_integer = true, is_double = false;
     for (int i = 0; i < program->n_in; i++) {
         if (plan->view[i].is_control) continue;
-        const hl_type *type = hl_cpu_in(graph, node, i);
+        const hl_type *type = hl_node_in_type(graph, node, i);
         is_integer = is_integer && !hl_dtype_is_float(type->dtype);
         bool is_whole = plan->view[i].n_dims > 0 || total == 1;
         is_double = is_double || (type->dtype == HL_DTYPE_F64 && is_whole);
     }
     for (int j = 0; j < program->n_out; j++) {
-        hl_dtype dtype = hl_cpu_out(graph, node, j)->dtype;
+        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
         is_integer = is_integer && !hl_dtype_is_float(dtype);
         is_double = is_double || dtype == HL_DTYPE_F64;
     }
@@ -126,7 +126,7 @@ static int choose_row_dims(const hl_graph *graph, const hl_node *node, const hl_
         bool agrees = true, has_none;
         for (int i = 0; i < program->n_in && agrees; i++) {
             if (plan->view[i].is_control) continue;
-            const hl_shape *operand = &hl_cpu_in(graph, node, i)->shape;
+            const hl_shape *operand = &hl_node_in_type(graph, node, i)->shape;
             agrees = has_leading_dims(shape, operand, k, &has_none) || has_none;
         }
         if (agrees) return k;
@@ -530,7 +530,7 @@ static void set_row_masks(const hl_graph *graph, const hl_node *node, const hl_p
     for (int i = 0; i < plan->n_in; i++) {
         bool has_none;
         if (plan->view[i].is_control) continue;
-        const hl_shape *operand = &hl_cpu_in(graph, node, i)->shape;
+        const hl_shape *operand = &hl_node_in_type(graph, node, i)->shape;
         bool has_all = has_leading_dims(&program->shape, operand, k, &has_none);
         if (has_all) plan->req.row_in |= (uint64_t)1 << i;
     }
@@ -559,7 +559,7 @@ static void read_outputs(const hl_graph *graph, const hl_node *node, const hl_pr
     int64_t n_rows = hl_shape_span(&program->shape, 0, program->split);
     plan->sum_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
     for (int j = 0; j < program->n_out; j++) {
-        const hl_type *type = hl_cpu_out(graph, node, j);
+        const hl_type *type = hl_node_out_type(graph, node, j);
         int reduce = program->out[j].reduce;
         if (reduce == HL_PW_SUM_COLS && plan->sum_cols == 1) reduce = HL_PW_FULL;
         if (reduce == HL_PW_SUM_ROWS && n_rows == 1) reduce = HL_PW_FULL;
@@ -592,7 +592,7 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     int64_t total = hl_shape_numel(&program.shape);
     for (int i = 0; i < plan->n_in; i++) {
         if (plan->view[i].is_control) continue;
-        view_operand(&program.shape, hl_cpu_in(graph, node, i), &plan->view[i]);
+        view_operand(&program.shape, hl_node_in_type(graph, node, i), &plan->view[i]);
     }
     read_outputs(graph, node, &program, plan);
     plan->kind = choose_kind(graph, node, &program, plan, total);

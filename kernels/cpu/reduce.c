@@ -37,10 +37,10 @@ static bool find_groups(const hl_shape *shape, const int64_t *axes, int n_axes, 
 
 static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state *out_state)
 {
-    const hl_type *x = hl_cpu_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     reduce_state *state = out_state;
     *state = (reduce_state){.op = node->op, .dtype = x->dtype, .grain = 1};
-    state->out_dtype = hl_cpu_out(graph, node, 0)->dtype;
+    state->out_dtype = hl_node_out_type(graph, node, 0)->dtype;
     bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
     bool one_axis = is_place || node->op == HL_OP_CUMSUM;
     const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;

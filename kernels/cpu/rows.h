@@ -40,7 +40,7 @@ static inline bool hl_rows_is_f32(const hl_graph *graph, const hl_node *node, in
                                   hl_reason *out_why_not)
 {
     for (int i = first; i < last; i++) {
-        hl_dtype dtype = hl_cpu_in(graph, node, i)->dtype;
+        hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
         if (dtype == HL_DTYPE_F32) continue;
         hl_reason_set(out_why_not, "needs float32, got %s", hl_dtype_name(dtype));
         return false;

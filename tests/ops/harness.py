@@ -17,6 +17,7 @@ gamma(K). Gradients have the same rule normwise: S is the largest magnitude of t
 """
 
 import functools
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,12 @@ def open_session(backend: str, isa: str | None = None, n_threads: int = 0) -> _c
 
 
 ISAS = tuple(_core.cpu_info()["isa"])
+# Devices that are held against ref. A GPU, real or emulated, only where it is asked for: make
+# gpu-check and make cuda-check set the variable.
+GPUS: tuple[tuple[str, str | None], ...] = (
+    (("cuda", None),) if os.environ.get("HOTLOOP_TEST_GPU") else ()
+)
+FAST = (*(("cpu", isa) for isa in ISAS), *GPUS)
 
 
 def run_graph(
@@ -200,13 +207,14 @@ def check_reference(case: Case) -> None:
         assert g.dtype == w.dtype, f"{case.id}[{j}]: dtype {g.dtype}, expected {w.dtype}"
 
 
-def check_cpu(case: Case, isa: str) -> None:
-    """cpu, in float32, against ref."""
+def check_fast(case: Case, backend: str, isa: str | None) -> None:
+    """A device in float32, against ref."""
     inputs = case.draw()
     want = run_graph(open_session("ref"), case.add_to, inputs)
-    got = run_graph(open_session("cpu", isa), case.add_to, inputs)
+    got = run_graph(open_session(backend, isa), case.add_to, inputs)
     for j, (g, w, bound) in enumerate(zip(got, want, case.rule(inputs, want))):
-        check_close(g, w, bound, f"{case.id}[{j}] cpu {isa}", UNIT["float32"], TINY["float32"])
+        what = f"{case.id}[{j}] {backend} {isa}"
+        check_close(g, w, bound, what, UNIT["float32"], TINY["float32"])
 
 
 def check_same_bits(case: Case, isa: str) -> None:
@@ -224,12 +232,20 @@ def check_same_bits(case: Case, isa: str) -> None:
     }
     for how, outputs in others.items():
         compare_bits(case, first, outputs, how)
+    for backend, own_isa in (("cpu", isa), *GPUS):
+        check_fusion_bits(case, open_session(backend, own_isa))
+    for backend, own_isa in GPUS:
+        session = open_session(backend, own_isa)
+        first, again = (run_graph(session, make, inputs) for _ in range(2))
+        compare_bits(case, first, again, f"again on {backend}")
+
+
+def check_fusion_bits(case: Case, session: _core.Session) -> None:
+    """The same bits with and without fusion."""
     if case.unfused_bits:
-        session = open_session("cpu", isa, 2)
         fused = run_graph(session, case.add_to, case.draw())
-        compare_bits(
-            case, fused, run_graph(session, case.add_to, case.draw(), fuse=False), "unfused"
-        )
+        plain = run_graph(session, case.add_to, case.draw(), fuse=False)
+        compare_bits(case, fused, plain, "unfused")
 
 
 def compare_bits(case: Case, first: Sequence[Any], second: Sequence[Any], how: str) -> None:
@@ -321,17 +337,17 @@ def check_directions(case: Case) -> None:
         )
 
 
-def check_cpu_gradients(case: Case, isa: str) -> None:
-    """cpu's gradients against ref's, and the loss; normwise, see the head of this file."""
+def check_fast_gradients(case: Case, backend: str, isa: str | None) -> None:
+    """A device's gradients against ref's, and the loss; normwise, see the head of this file."""
     inputs = case.draw()
     inputs = inputs + draw_weights(case, inputs)
     make = functools.partial(add_with_gradients, case)
     want = run_graph(open_session("ref"), make, inputs)
-    got = run_graph(open_session("cpu", isa), make, inputs)
+    got = run_graph(open_session(backend, isa), make, inputs)
     roundings = case.roundings or 32 + max([1, *(a.size for a in inputs)])
     for j, (g, w) in enumerate(zip(got, want)):
         assert (g is None) == (w is None)
         if g is not None:
             bound = (roundings, largest(w))
-            what = f"{case.id}: {'loss' if j == 0 else f'gradient {j - 1}'} cpu {isa}"
+            what = f"{case.id}: {'loss' if j == 0 else f'gradient {j - 1}'} {backend} {isa}"
             check_close(g, w, bound, what, UNIT["float32"], TINY["float32"])

@@ -7,11 +7,11 @@ csrc/base/rng.h: key of (seed, stream), counter (attempted step, sample, element
 import numpy as np
 import pytest
 from hotloop import _core
-from ops.harness import ISAS, Array
+from ops.harness import FAST, ISAS, Array
 
 RANDOM_OPS = ("dropout_mask", "uniform")
 M32, M64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-DEVICES = [("ref", None), *(("cpu", isa) for isa in ISAS)]
+DEVICES = [("ref", None), *FAST]
 
 
 def splitmix64(x: int) -> int:
