@@ -1,4 +1,4 @@
-/* Kernel parameters that say where elements lie; filled by the launchers in C. */
+/* Kernel parameters that say where elements lie; launchers fill them by layout.c. */
 #ifndef HL_CUDA_LAYOUT_H
 #define HL_CUDA_LAYOUT_H
 
@@ -20,6 +20,20 @@ typedef struct hl_cuda_pad {
     int64_t padded[HL_CUDA_RANK], plain[HL_CUDA_RANK], before[HL_CUDA_RANK];
     int32_t rank, mode;
 } hl_cuda_pad;
+
+#ifndef __cplusplus
+#include "ir/shape.h"
+
+/* Row-major strides of a shape's own dims. */
+void hl_cuda_strides(const hl_shape *shape, int64_t *out_stride);
+/* The layout of shape's elements at these strides, in as few dims as say the same: those of one
+ * element are left out, those that are walked in step are one. So kernels divide less. */
+hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride);
+/* x broadcast to shape, as NumPy does. */
+hl_cuda_layout hl_cuda_layout_broadcast(const hl_shape *shape, const hl_shape *x);
+/* Element i lies at i. */
+bool hl_cuda_layout_is_whole(const hl_cuda_layout *layout);
+#endif
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/prim.h"
