@@ -11,12 +11,15 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/driver.h"
+#include "kernels/cuda/nvrtc.h"
 
 typedef struct hl_cuda_build {
     hl_backend base;
     /* hl_cuda_driver_open, or a test's */
     hl_status (*driver_open)(const hl_library_search *search, hl_cuda_driver *out_driver,
                              bool *out_absent);
+    /* hl_cuda_nvrtc_open, or a test's */
+    hl_status (*nvrtc_open)(const hl_library_search *search, hl_cuda_nvrtc *out_nvrtc);
     /* Fatbins, one after the other; none: a CPU-only build. */
     const unsigned char *fatbins, *fatbins_end;
     int toolkit; /* CUDA version of the nvcc that made them: 13000; 0: none */

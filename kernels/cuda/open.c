@@ -297,6 +297,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();
     hl_status status;
+    if (options) HL_GOTO(hl_strdup(options->library_roots, &device->compiler.roots));
     HL_GOTO(open_driver(build, options, &device->driver, &n_gpus, &is_absent));
     HL_GOTO(find_gpu(device, index, n_gpus));
     HL_GOTO(check_build(build, device));

@@ -40,11 +40,19 @@ static void write_fatbin(void)
     }
 }
 
+static hl_status open_no_nvrtc(const hl_library_search *search, hl_cuda_nvrtc *out_nvrtc)
+{
+    (void)search;
+    *out_nvrtc = (hl_cuda_nvrtc){.version = 0};
+    return hl_status_set(HL_ERROR_DEVICE, "NVRTC: must be found, got none");
+}
+
 const hl_backend *hl_fake_backend(void)
 {
     static const hl_cuda_build build = {
         .base = {.name = "cuda", .device_open = hl_cuda_device_open, .survey = hl_cuda_survey},
         .driver_open = hl_fake_driver_open,
+        .nvrtc_open = open_no_nvrtc,
         .fatbins = fatbin,
         .fatbins_end = fatbin + sizeof fatbin,
         .toolkit = 13000,
