@@ -22,6 +22,18 @@ static hl_status fill_table(hl_cuda_nvrtc *nvrtc)
     return HL_OK;
 }
 
+/* NVRTC's second half, which it asks the system's search for by name while it compiles: in a wheel
+ * it lies beside the first, where that search does not look, and is found once it is loaded. */
+static void open_builtins(hl_cuda_nvrtc *nvrtc, const char *path)
+{
+    char name[HL_LIBRARY_PATH_BYTES], why[HL_LIBRARY_WHY_BYTES];
+    const char *slash = strrchr(path, '/');
+    if (!slash) return;
+    int n = snprintf(name, sizeof name, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - path),
+                     path, nvrtc->version / 1000, nvrtc->version % 1000 / 10);
+    if (n < (int)sizeof name) hl_os_library_open(name, true, &nvrtc->builtins, why, sizeof why);
+}
+
 hl_status hl_cuda_nvrtc_open(const hl_library_search *search, hl_cuda_nvrtc *out_nvrtc)
 {
     hl_library_found found;
@@ -36,11 +48,13 @@ hl_status hl_cuda_nvrtc_open(const hl_library_search *search, hl_cuda_nvrtc *out
         return status;
     }
     out_nvrtc->version = found.version;
+    open_builtins(out_nvrtc, found.path);
     return HL_OK;
 }
 
 void hl_cuda_nvrtc_close(hl_cuda_nvrtc *nvrtc)
 {
+    hl_os_library_close(&nvrtc->builtins);
     hl_os_library_close(&nvrtc->library);
     nvrtc->version = 0;
 }

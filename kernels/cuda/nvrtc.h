@@ -12,7 +12,7 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #endif
 
 typedef struct hl_cuda_nvrtc {
-    hl_os_library library;
+    hl_os_library library, builtins;
     int version; /* 13000: of CUDA 13.0; 0: there is none */
 #define HL_NVRTC_CALL(name, params) nvrtcResult(*name) params;
 #include "kernels/cuda/nvrtc.def"
@@ -30,7 +30,7 @@ typedef struct hl_cuda_image {
 } hl_cuda_image;
 /* Beside the architecture: products and sums stay two roundings, as in the interpreter, where each
  * is a step of its own. */
-#define HL_CUDA_NVRTC_OPTIONS "--std=c++17", "--fmad=false"
+#define HL_CUDA_NVRTC_OPTIONS "--std=c++17", "--fmad=false", "--device-as-default-execution-space"
 /* HL_ERROR_DEVICE with NVRTC's own first words when the source does not compile. */
 hl_status hl_cuda_nvrtc_compile(const hl_cuda_nvrtc *nvrtc, const char *source, int arch,
                                 HL_GIVE hl_cuda_image *out_image);

@@ -2,6 +2,7 @@
  * what is emulated. Device addresses are host addresses, closed ones (fake_memory.cpp). */
 #include "tests/cuda/fake_driver.h"
 
+#include <elf.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -328,6 +329,36 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* The size of a shared library for this machine; 0: it is none. */
+static size_t measure_library(const void *code)
+{
+    Elf64_Ehdr head;
+    memcpy(&head, code, sizeof head);
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) || head.e_type != ET_DYN) return 0;
+    return head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
+}
+
+/* A library that the emulated NVRTC made. It stays in the process: what is compiled twice is loaded
+ * once. */
+static CUresult load_generated(const void *code, size_t bytes, CUlibrary *library)
+{
+    fake::State &s = fake::state();
+    std::string image((const char *)code, bytes);
+    auto known = s.generated.find(image);
+    if (known == s.generated.end()) {
+        std::set<std::string> names;
+        s.loading = &names;
+        bool is_loaded = s.load(code, bytes);
+        s.loading = nullptr;
+        if (!is_loaded) return complain(CUDA_ERROR_INVALID_IMAGE, "a library does not load");
+        known = s.generated.emplace(image, names).first;
+    }
+    *library = new CUlib_st;
+    (*library)->names = &known->second;
+    s.live.libraries++;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *, void **, unsigned,
                            CUlibraryOption *, void **, unsigned)
 {
@@ -335,6 +366,10 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *,
     NOT_IN_CAPTURE;
     uint32_t magic;
     memcpy(&magic, code, sizeof magic);
+    if (magic == 0x464C457F) {
+        size_t bytes = s.load ? measure_library(code) : 0;
+        return bytes ? load_generated(code, bytes, library) : CUDA_ERROR_INVALID_IMAGE;
+    }
     if (magic != 0xBA55ED50)
         return complain(CUDA_ERROR_INVALID_IMAGE, "what is loaded is no fatbin");
     *library = new CUlib_st;
@@ -356,6 +391,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     CALL(CONTEXT);
     auto found = s.kernels.find(name);
     if (found == s.kernels.end()) return CUDA_ERROR_NOT_FOUND;
+    bool is_its = library->names ? library->names->count(name) : !found->second.is_generated;
+    if (!is_its) return CUDA_ERROR_NOT_FOUND;
     auto &made = library->kernels[name];
     if (!made) made.reset(new CUkern_st);
     made->kernel = &found->second;
@@ -826,7 +863,13 @@ void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n
 {
     std::lock_guard<std::recursive_mutex> hold(state().lock);
     std::vector<size_t> sizes(param_bytes, param_bytes + n_params);
-    state().kernels[name] = Kernel{fn, context, sizes};
+    state().kernels[name] = Kernel{fn, context, sizes, state().loading != nullptr};
+    if (state().loading) state().loading->insert(name);
+}
+
+void hl_fake_loader(bool (*load)(const void *image, size_t bytes))
+{
+    state().load = load;
 }
 
 } // extern "C"

@@ -66,6 +66,9 @@ typedef const char *(*hl_fake_kernel_fn)(void *context, const hl_fake_launch *la
 /* Makes a kernel known by its extern "C" name; the strings and sizes are copied. */
 void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
                     const size_t *param_bytes);
+/* How a shared library of fake_nvrtc's becomes kernels: load makes them known by hl_fake_kernel, or
+ * returns false. Until it is set such a library is no code. */
+void hl_fake_loader(bool (*load)(const void *image, size_t bytes));
 /* All kernels of kernels/cuda, by the emulation in emu/ (fake_kernels.c). */
 void hl_fake_kernels_register(void);
 

@@ -4,7 +4,7 @@
 #   make -C tests/cuda -f host.mk run-host                     all of them, release flags
 #   make -C tests/cuda -f host.mk run-host TESTS=test_device   one
 #   make -C tests/cuda -f host.mk asan-host                    under address and undefined sanitizer
-#   make -C tests/cuda -f host.mk fake                         the driver as a library, for Python
+#   make -C tests/cuda -f host.mk fake                         driver and NVRTC as libraries, for Python
 #   make -C tests/cuda -f host.mk check-driver                 declarations against NVIDIA's headers
 
 ROOT := $(abspath ../..)
@@ -16,6 +16,7 @@ VARIANT := $(or $(subst $(comma),-,$(HL_SANITIZE)),release)
 OUT := $(ROOT)/build/cuda-host/$(VARIANT)
 HOST_ARCHIVE := $(OUT)/libhotloop.a
 FAKE := $(ROOT)/build/cuda-host/libcuda_fake.so
+FAKE_NVRTC := $(ROOT)/build/cuda-host/libnvrtc_fake.so
 NVCC ?= nvcc
 LIMIT_S ?= 300
 
@@ -26,7 +27,7 @@ KERNELS := $(basename $(notdir $(wildcard $(ROOT)/kernels/cuda/*.cu)))
 DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o \
 	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
 	$(addsuffix .kernel.o,$(KERNELS)))
-HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o
+HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o $(OUT)/fake_nvrtc.o
 HOST_HEADERS := $(wildcard *.h emu/*.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
 	-o -name '*.def')
 WARN := -Wall -Wextra -Wshadow -Werror
@@ -74,10 +75,15 @@ $(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
 $(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
 	@cd $(ROOT) && $(CC) @$(HOST_ARCHIVE).flags -Werror \
 		-DCHECK_REPRO='"make -C tests/cuda -f host.mk run-host"' tests/cuda/$*.c \
-		$(HOST_OBJECTS) $(HOST_ARCHIVE) -lstdc++ -lm -ldl -o $@
+		$(HOST_OBJECTS) $(HOST_ARCHIVE) -rdynamic -lstdc++ -lm -ldl -o $@
+
+# What the emulated NVRTC compiles for the emulation, it compiles as the rest is.
+$(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"-g $(SANITIZE)"'
 
 # Whole or not at all: several tests may make it at once.
-fake: $(FAKE)
+fake: $(FAKE) $(FAKE_NVRTC)
+$(FAKE_NVRTC): $(OUT)/fake_nvrtc.o
+	@$(CXX) -shared $^ -pthread -Wl,-soname,libnvrtc_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
