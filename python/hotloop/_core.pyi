@@ -241,8 +241,9 @@ class Plan:
         fuse: bool = True,
         chain: bool = True,
         low: str = "float32",
+        deterministic: bool = False,
     ) -> Self:
-        """The graph is copied."""
+        """The graph is copied. deterministic: the same bits every run, or DeviceError."""
     def source(self, index: int, array: npt.NDArray[Any], /) -> None:
         """Resident data; kept, not copied."""
     def feed(self, feed: Feed | None, /) -> None:

@@ -72,7 +72,8 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
         (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
-        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)))
+        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)) ||
+        (given[7] && !hl_py_bool(given[7], "deterministic", &out->deterministic)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -85,11 +86,11 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Plan",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 7,
+        .n_params = 8,
         .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
-                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low}};
+                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low, HL_PY_NAME_deterministic}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[7];
+    PyObject *given[8];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -488,10 +489,11 @@ static PyGetSetDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-                "low='float32')\n--\n\n"
+                "low='float32', deterministic=False)\n--\n\n"
                 "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
-                "'float16' for mixed precision. Raises BusyError when another thread runs the "
-                "session. The graph is copied."},
+                "'float16' for mixed precision. deterministic: DeviceError where only kernels are "
+                "left that may give other bits in every run. Raises BusyError when another thread "
+                "runs the session. The graph is copied."},
     {Py_tp_new, make_plan},
     {Py_tp_dealloc, free_plan},
     {Py_tp_traverse, traverse_plan},

@@ -18,6 +18,7 @@
     X(batch)                                                                                       \
     X(chain)                                                                                       \
     X(count)                                                                                       \
+    X(deterministic)                                                                               \
     X(device)                                                                                      \
     X(epoch)                                                                                       \
     X(first)                                                                                       \

@@ -165,6 +165,8 @@ class Runtime:
         the model's first trace used.
     low : str
         The type of products in plans made from now on: "float32", "bfloat16" or "float16".
+    deterministic : bool
+        Whether plans take only kernels that give the same bits every run.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class Runtime:
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
         self.low = "float32"
+        self.deterministic = config is not None and config.deterministic
 
     @property
     def n_trainable(self) -> int:
@@ -293,7 +296,14 @@ class Runtime:
         low: str | None = None,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
-        made = _core.Plan(self.session, graph, n_slots=1, k=k, low=low or self.low)
+        made = _core.Plan(
+            self.session,
+            graph,
+            n_slots=1,
+            k=k,
+            low=low or self.low,
+            deterministic=self.deterministic,
+        )
         for i, field in enumerate(split.fields if split is not None else ()):
             made.source(i, field.array)
         if feed is not None:
