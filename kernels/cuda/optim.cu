@@ -9,12 +9,11 @@
  * the powers of Adam's correction by two threads of a block, for double is slow on most GPUs. When
  * the guard is down nothing is touched.
  *
- * Launch: any grid; threads a multiple of 32. State buffers that the attributes do not need may be
- * NULL. */
+ * Launch: any grid; threads a multiple of 32, 256 at most. State buffers that the attributes do not
+ * need may be NULL. */
 #include "kernels/cuda/fault.h"
 
-/* Of a tile, for each thread. */
-enum { ELEMENTS = 4 };
+enum { MOST_THREADS = 256, ELEMENTS = 4 /* of a tile, for each thread */ };
 
 HL_DEVICE int lowest_bit(uint32_t bits)
 {
@@ -35,7 +34,8 @@ HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
 template <class Make>
 HL_DEVICE void walk(int64_t n, const double *segments, int64_t n_segments, float lr, Make make)
 {
-    HL_SHARED(uint32_t, found, 32); /* by warp: which of its segments meet the tile */
+    /* By warp: which of its threads' segments meet the tile. */
+    HL_SHARED(uint32_t, found, MOST_THREADS / 32);
     int64_t size = (int64_t)hl_threads() * ELEMENTS;
     for (int64_t tile = hl_block_x() * size; tile < n; tile += hl_blocks_x() * size) {
         int64_t end = tile + size < n ? tile + size : n;
@@ -60,7 +60,7 @@ HL_DEVICE void walk(int64_t n, const double *segments, int64_t n_segments, float
 }
 
 /* The first step's buffer is the gradient itself: dampening begins with the second. */
-HL_KERNEL(hl_cuda_sgd, 1024, float *param, float *buffer, const float *grad, int64_t n,
+HL_KERNEL(hl_cuda_sgd, MOST_THREADS, float *param, float *buffer, const float *grad, int64_t n,
           const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
           const hl_control *control, double momentum, double dampening, int nesterov, int is_apply)
 {
@@ -81,10 +81,10 @@ HL_KERNEL(hl_cuda_sgd, 1024, float *param, float *buffer, const float *grad, int
     });
 }
 
-HL_KERNEL(hl_cuda_adam, 1024, float *param, float *m, float *v, const float *grad, int64_t n,
-          const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
-          const hl_control *control, double beta1, double beta2, double eps, int decoupled,
-          int is_apply)
+HL_KERNEL(hl_cuda_adam, MOST_THREADS, float *param, float *m, float *v, const float *grad,
+          int64_t n, const double *segments, int64_t n_segments, const float *grad_scale,
+          const float *lr, const hl_control *control, double beta1, double beta2, double eps,
+          int decoupled, int is_apply)
 {
     if (hl_is_blocked(control, is_apply)) return;
     HL_SHARED(double, correction, 2);
@@ -111,7 +111,7 @@ HL_KERNEL(hl_cuda_adam, 1024, float *param, float *m, float *v, const float *gra
     });
 }
 
-HL_KERNEL(hl_cuda_rmsprop, 1024, float *param, float *square, float *buffer, float *average,
+HL_KERNEL(hl_cuda_rmsprop, MOST_THREADS, float *param, float *square, float *buffer, float *average,
           const float *grad, int64_t n, const double *segments, int64_t n_segments,
           const float *grad_scale, const float *lr, const hl_control *control, double alpha,
           double eps, double momentum, int centered, int is_apply)
@@ -141,7 +141,7 @@ HL_KERNEL(hl_cuda_rmsprop, 1024, float *param, float *square, float *buffer, flo
     });
 }
 
-HL_KERNEL(hl_cuda_lion, 1024, float *param, float *m, const float *grad, int64_t n,
+HL_KERNEL(hl_cuda_lion, MOST_THREADS, float *param, float *m, const float *grad, int64_t n,
           const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
           const hl_control *control, double beta1, double beta2, int is_apply)
 {

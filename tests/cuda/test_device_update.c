@@ -218,6 +218,43 @@ static void test_optimizers(void)
                         check_optimizer(&kinds[k], sizes[s / 2], form, step, s % 2);
 }
 
+/* ---- transitions: the reference's are ir/control.h's, bit for bit ---- */
+
+static void check_transition(hl_op op, hl_type operand, const hl_attrs *attrs, double low,
+                             double high)
+{
+    op_case c = {.op = op, .attrs = *attrs, .n_in = 2, .n_out = 1, .is_guarded = true};
+    c.in[0] = c.out[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
+    c.is_control[0] = true;
+    c.in[1] = operand;
+    case_fill(&c, 1, low, high);
+    c.control.applied = 2, c.control.n_micro = 1, c.control.window_ok = 1;
+    c.control.loss_scale = 8, c.control.scaling = 1, c.control.n_ring = HL_CONTROL_RING - 1;
+    for (int s = 0; s < HL_CONTROL_SCALARS; s++) c.control.factor[s] = 1 + s;
+    check_case("%s of %s", hl_op_get(op)->name, hl_dtype_name(operand.dtype));
+    case_check(&c);
+    CHECK_INT(memcmp(&c.control_after[0], &c.control_after[1], sizeof c.control), 0);
+    CHECK(memcmp(&c.control_after[0], &c.control, sizeof c.control) != 0);
+}
+
+static void test_transitions(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const int64_t dims[][2] = {{1, 9}, {3, 2}, {3, 0}, {HL_CONTROL_SCALARS + 3, 4}};
+    for (size_t d = 0; d < sizeof floats / sizeof *floats; d++) {
+        hl_type number = {floats[d], hl_shape_scalar()};
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, 1, 2);
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, NAN, NAN);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, 1, 2);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, INFINITY, INFINITY);
+    }
+    for (size_t s = 0; s < sizeof dims / sizeof *dims; s++)
+        for (int d = 0; d < 2; d++) {
+            hl_type tables = {HL_DTYPE_F64, hl_shape_2d(dims[s][0], dims[s][1])};
+            check_transition(HL_OP_CONTROL_BEGIN, tables, &(hl_attrs){.i = {floats[d]}}, 0, 1);
+        }
+}
+
 /* ---- random numbers: the CPU's bits ---- */
 
 static hl_device *cpu;
@@ -265,6 +302,7 @@ int main(void)
     test_losses();
     test_updates();
     test_optimizers();
+    test_transitions();
     test_random();
     case_close();
     return CHECK_DONE();
