@@ -227,6 +227,14 @@ static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+/* Where what the indices bring lies in src. */
+static hl_cuda_layout make_from(const hl_graph *graph, const hl_node *node)
+{
+    int64_t stride[HL_MAX_RANK];
+    hl_cuda_strides(&hl_node_in_type(graph, node, 2)->shape, stride);
+    return hl_cuda_layout_make(&hl_node_in_type(graph, node, 1)->shape, stride);
+}
+
 static hl_status query_scatter(hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -245,7 +253,7 @@ static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_no
     indexed s = make_indexed(graph, node);
     int64_t step, n_targets = s.O * s.A * s.I;
     hl_cuda_layout at = make_along(index, x, s.axis, &step);
-    hl_cuda_layout from = hl_cuda_layout_broadcast(index, index);
+    hl_cuda_layout from = make_from(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_no_winner(&calls, n_targets);
     call_elements(&calls, "hl_cuda_scatter_claim", 0, s.n);
@@ -396,7 +404,7 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     sort_room room = make_room(s.n);
     int64_t step, n_targets = s.O * s.A * s.I;
     hl_cuda_layout at = make_along(index, &hl_node_in_type(graph, node, 0)->shape, s.axis, &step);
-    hl_cuda_layout from = hl_cuda_layout_broadcast(index, index);
+    hl_cuda_layout from = make_from(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
     call_elements(&calls, "hl_cuda_scatter_keys", 0, s.n);
