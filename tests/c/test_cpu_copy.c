@@ -8,7 +8,7 @@ static const int64_t shapes[][4] = {{3, 4, 5, 6},   {1, 7, 1, 9}, {2, 33, 17, 4}
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* Small integers: every dtype holds them and their sums. */
-static void fill_whole(cpu_case *c, int i, double high)
+static void fill_whole(op_case *c, int i, double high)
 {
     case_fill(c, i, 0, high);
     int64_t n = hl_shape_numel(&c->in[i].shape);
@@ -16,9 +16,9 @@ static void fill_whole(cpu_case *c, int i, double high)
 }
 
 /* A case with in[0] of shape s, form picking the dtype. */
-static cpu_case start_case(hl_op op, int rank, const int64_t *dim, int form)
+static op_case start_case(hl_op op, int rank, const int64_t *dim, int form)
 {
-    cpu_case c = {.op = op, .n_in = 1, .n_out = 1};
+    op_case c = {.op = op, .n_in = 1, .n_out = 1};
     c.in[0] = (hl_type){dtypes[form % 4], hl_shape_make(rank, dim)};
     fill_whole(&c, 0, 100);
     c.out[0] = c.in[0];
@@ -32,7 +32,7 @@ static void test_permute(void)
     for (int s = 0; s < N_SHAPES; s++) {
         for (int o = 0; o < 8; o++) {
             for (int form = 0; form < 4; form++) {
-                cpu_case c = start_case(HL_OP_PERMUTE, 4, shapes[s], form);
+                op_case c = start_case(HL_OP_PERMUTE, 4, shapes[s], form);
                 c.attrs.n_dims = 4;
                 for (int d = 0; d < 4; d++) {
                     c.attrs.dims[d] = orders[o][d];
@@ -48,7 +48,7 @@ static void test_permute(void)
 static void test_views(void)
 {
     for (int form = 0; form < 4; form++) {
-        cpu_case c = start_case(HL_OP_RESHAPE, 4, shapes[2], form);
+        op_case c = start_case(HL_OP_RESHAPE, 4, shapes[2], form);
         c.out[0].shape = hl_shape_1d(hl_shape_numel(&c.in[0].shape));
         check_case("reshape form %d", form);
         case_check(&c);
@@ -80,7 +80,7 @@ static void test_slice(void)
                 int64_t n = shapes[s][axis], start = form % 3, step = 1 + form / 4;
                 if (start > n) start = n;
                 int64_t kept = n > start ? (n - start + step - 1) / step : 0;
-                cpu_case c = start_case(HL_OP_SLICE, 4, shapes[s], form);
+                op_case c = start_case(HL_OP_SLICE, 4, shapes[s], form);
                 c.attrs = (hl_attrs){.i = {axis, start, INT64_MAX, step}};
                 c.out[0].shape.dim[axis] = kept;
                 check_case("slice shape %d axis %d form %d", s, axis, form);
@@ -102,7 +102,7 @@ static void test_concat(void)
 {
     for (int axis = 0; axis < 4; axis++) {
         for (int form = 0; form < 4; form++) {
-            cpu_case c = start_case(HL_OP_CONCAT, 4, shapes[0], form);
+            op_case c = start_case(HL_OP_CONCAT, 4, shapes[0], form);
             c.attrs.i[0] = axis, c.n_in = 3;
             for (int i = 1; i < 3; i++) {
                 c.in[i] = c.in[0];
@@ -125,7 +125,7 @@ static void test_pad(void)
         for (int mode = 0; mode < (p < 4 ? 4 : 1); mode++) {
             for (int form = 0; form < 4; form++) {
                 for (int s = 0; s < 7; s += 6) {
-                    cpu_case c = start_case(HL_OP_PAD, 4, shapes[s], form);
+                    op_case c = start_case(HL_OP_PAD, 4, shapes[s], form);
                     c.attrs.n_dims = 8, c.attrs.i[0] = mode, c.attrs.f[0] = 7;
                     memcpy(c.attrs.dims, pads[p], sizeof pads[p]);
                     hl_shape padded = c.in[0].shape;
@@ -151,7 +151,7 @@ static void test_pad(void)
         }
     }
     for (int mode = 0; mode < 4; mode++) {
-        cpu_case c = start_case(HL_OP_PAD, 1, (int64_t[]){20}, 0);
+        op_case c = start_case(HL_OP_PAD, 1, (int64_t[]){20}, 0);
         c.attrs.n_dims = 2, c.attrs.i[0] = mode, c.attrs.dims[0] = 5, c.attrs.dims[1] = 3;
         c.out[0].shape = hl_shape_1d(28);
         check_case("pad 1-d mode %d", mode);
@@ -161,7 +161,7 @@ static void test_pad(void)
 
 /* ---- indexed access ---- */
 
-static void add_index(cpu_case *c, hl_shape shape, int64_t n, int form)
+static void add_index(op_case *c, hl_shape shape, int64_t n, int form)
 {
     static const hl_dtype index_dtypes[] = {HL_DTYPE_I64, HL_DTYPE_I32, HL_DTYPE_I16};
     int i = c->n_in++;
@@ -171,7 +171,7 @@ static void add_index(cpu_case *c, hl_shape shape, int64_t n, int form)
     if (form == 6 && hl_shape_numel(&shape) > 1) c->data[i][1] = -1;
 }
 
-static void check_faults(cpu_case *c, int form)
+static void check_faults(op_case *c, int form)
 {
     bool faults = form == 5 || form == 6;
     int64_t n_index = hl_shape_numel(&c->in[1].shape);
@@ -185,7 +185,7 @@ static void test_rows_by_index(void)
     for (int axis = 0; axis < 3; axis++) {
         for (int form = 0; form < 8; form++) {
             int64_t dim[3] = {30, 20, 10};
-            cpu_case c = start_case(HL_OP_INDEX_SELECT, 3, dim, form);
+            op_case c = start_case(HL_OP_INDEX_SELECT, 3, dim, form);
             c.attrs.i[0] = axis;
             add_index(&c, hl_shape_2d(5, 13), dim[axis], form);
             hl_shape out = {0, {0}};
@@ -225,7 +225,7 @@ static void test_elements_by_index(void)
                     if (d != axis) index[3 - rank + d] -= 3;
                 }
                 hl_shape index_shape = hl_shape_make(rank, index + 3 - rank);
-                cpu_case c = start_case(HL_OP_GATHER, rank, x_dim, form);
+                op_case c = start_case(HL_OP_GATHER, rank, x_dim, form);
                 c.attrs.i[0] = axis;
                 add_index(&c, index_shape, x_dim[axis], form % 8);
                 c.out[0].shape = index_shape;
@@ -254,7 +254,7 @@ static void test_batch_gather(void)
         for (int w = 0; w < 7; w++) {
             for (int form = 0; form < 7; form++) {
                 static const hl_dtype targets[] = {HL_DTYPE_F32, HL_DTYPE_I64, HL_DTYPE_BOOL};
-                cpu_case c = {.op = HL_OP_BATCH_GATHER, .n_in = 1, .n_out = 1};
+                op_case c = {.op = HL_OP_BATCH_GATHER, .n_in = 1, .n_out = 1};
                 c.in[0] = (hl_type){(hl_dtype)from, hl_shape_2d(97, widths[w])};
                 fill_whole(&c, 0, 100);
                 add_index(&c, hl_shape_1d(61), 97, form);

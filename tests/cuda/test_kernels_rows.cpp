@@ -125,9 +125,8 @@ template <class T, class I>
 static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
 {
     int64_t N = k.R, C = k.C, ignored = target_dtype == HL_DTYPE_U8 ? 0 : -100;
-    buffer<T> x(N * C), dx(N * C);
+    buffer<T> x(N * C), dx(N * C), w(C), loss(N), weight(N), dloss(N);
     buffer<I> target(N);
-    buffer<float> w(C), loss(N), weight(N), dloss(N);
     hl_control control;
     memset(&control, 0, sizeof control);
     fill_random(x, 4), fill_random(dloss), fill_random(w, 0.4, 1);
@@ -136,7 +135,7 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     start_case("cross_entropy %s %lldx%lld %u threads, smoothing %g, weight %d, target %d",
                suffix<T>(), (long long)N, (long long)C, k.threads, l.smoothing, l.has_weight,
                (int)target_dtype);
-    const float *class_weight = l.has_weight ? w.get() : nullptr;
+    const T *class_weight = l.has_weight ? w.get() : nullptr;
     std::string name = std::string("_") + suffix<T>();
     run_orders({&loss, &weight, &dx}, [&] {
         launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
@@ -148,7 +147,7 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     });
     check("no fault", control.error_code == 0);
     double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
-    auto weigh = [&](int64_t c) { return l.has_weight ? (double)w[c] : 1.0; };
+    auto weigh = [&](int64_t c) { return l.has_weight ? number(w[c]) : 1.0; };
     for (int64_t c = 0; c < C; c++) all += weigh(c);
     std::vector<double> want(N), want_weight(N), want_dx(N * C);
     for (int64_t n = 0; n < N; n++) {
@@ -161,8 +160,8 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
         for (int64_t c = 0; c < C; c++) {
             double p = exp(log_p(c));
             want[n] -= s / (double)C * weigh(c) * log_p(c);
-            want_dx[n * C + c] = dloss[n] * ((1 - s) * weigh(t) * (p - (c == t)) +
-                                             s * (p * all - weigh(c)) / (double)C);
+            want_dx[n * C + c] = number(dloss[n]) * ((1 - s) * weigh(t) * (p - (c == t)) +
+                                                     s * (p * all - weigh(c)) / (double)C);
         }
     }
     check_close(
