@@ -140,7 +140,10 @@ static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end
     int32_t end = plan->schedule.segment_first[plan->segment + 1];
     void **args = plan->args + plan->slot * plan->n_args;
     *out_over = false;
-    if (plan->queue) return hl_queue_run_segment(plan->queue);
+    if (plan->queue) {
+        hl_queue_add_segment(plan->queue);
+        return HL_OK;
+    }
     while (plan->region < end) {
         HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
         if (plan->region < end && plan->segment != HL_SEGMENT_APPLY && is_over(limits, out_end)) {

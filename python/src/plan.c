@@ -118,7 +118,7 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
 static void drop_feed(hl_py_plan *self)
 {
     if (!self->feed) return;
-    hl_feed_bind(self->feed->feed, NULL, 0);
+    hl_feed_bind(self->feed->feed, NULL, 0, NULL, NULL);
     self->feed->plan = NULL;
     Py_CLEAR(self->feed);
 }
