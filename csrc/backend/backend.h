@@ -127,7 +127,8 @@ typedef enum hl_copy {
 } hl_copy;
 
 typedef struct hl_memory_stats {
-    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened */
+    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened or
+                                           the peak reset */
     int64_t free_bytes, total_bytes;   /* of the device, as it says itself */
 } hl_memory_stats;
 
@@ -156,6 +157,8 @@ struct hl_device_ops {
                      void (*fn)(void *context, int64_t block, int thread), void *context);
     /* (optional; asynchronous devices only, which have all of these) */
     hl_status (*memory_read)(hl_device *device, hl_memory_stats *out_stats);
+    /* peak_bytes starts again from current_bytes. */
+    void (*memory_peak_reset)(hl_device *device);
     /* Page-locked host memory: copies of it run beside the host. */
     hl_status (*host_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
     void (*host_free)(hl_device *device, HL_TAKE void *ptr);

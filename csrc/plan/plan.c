@@ -157,6 +157,22 @@ static hl_status settle_plan(hl_plan *plan)
     return hl_session_reserve(session, plan->memory.arena_bytes);
 }
 
+/* Memory that is not there, beside what the plan would have taken. */
+static hl_status explain_memory(const hl_plan *plan, hl_status status)
+{
+    int64_t store_bytes = 0;
+    if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
+    for (int64_t i = 0; i < plan->graph->n_stores; i++)
+        store_bytes +=
+            plan->graph->stores[i].n * (int64_t)hl_dtype_bytes(plan->graph->stores[i].dtype);
+    return hl_status_context(status,
+                             "plan: predicted are %lld bytes (%lld of activations and scratch, "
+                             "%lld of batches, %lld of parameters and state)",
+                             (long long)(plan->memory.arena_bytes + plan->slot_bytes + store_bytes),
+                             (long long)plan->memory.arena_bytes, (long long)plan->slot_bytes,
+                             (long long)store_bytes);
+}
+
 hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
                          hl_plan **out_plan)
 {
@@ -185,6 +201,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     *out_plan = plan;
     plan = NULL;
 cleanup:
+    explain_memory(plan, status);
     hl_graph_destroy(graph);
     hl_plan_destroy(plan);
     return status;

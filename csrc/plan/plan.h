@@ -89,6 +89,9 @@ typedef enum hl_run_end {
  * in the middle and another plan of the session has used the arena since: that step is lost. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
+/* The control block, ring excluded, without waiting: on an asynchronous device as it was when a
+ * step some way back ended. All zero before the first run. */
+void hl_plan_heard(const hl_plan *plan, hl_control *out_control);
 /* Was a step left in the middle? */
 bool hl_plan_is_unfinished(const hl_plan *plan);
 /* Forgets a step that was left in the middle. */

@@ -5,6 +5,7 @@
  * after the barrier. Between regions the loop looks at the stop flag and the clock; a step that was
  * interrupted goes on where it stood. APPLY is never interrupted: nobody may give up a step whose
  * update has begun. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -264,6 +265,13 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     if (status != HL_OK) give_up_step(plan);
     hl_session_leave(plan->session);
     return status;
+}
+
+void hl_plan_heard(const hl_plan *plan, hl_control *out_control)
+{
+    const hl_control *control = read_control(plan);
+    memset(out_control, 0, sizeof *out_control);
+    if (control) memcpy(out_control, control, offsetof(hl_control, ring));
 }
 
 bool hl_plan_is_unfinished(const hl_plan *plan)
