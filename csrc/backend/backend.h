@@ -190,6 +190,7 @@ struct hl_device {
     hl_dtype float_type; /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;          /* runs POINTWISE_FUSED */
     bool packs;          /* has MATMUL_PACK and MATMUL_PACKED */
+    hl_dtype low_type;   /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_low;      /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;    /* of every operand */
 };

@@ -257,6 +257,11 @@ int64_t hl_feed_batches(const hl_feed *feed)
     return feed->n_batches;
 }
 
+bool hl_feed_is_over(const hl_feed *feed)
+{
+    return feed->next == feed->n_batches;
+}
+
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
 {
     if (batch < 0 || batch > feed->n_batches)
@@ -287,7 +292,7 @@ hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_row
 {
     *out_slot = 0;
     if (out_rows) *out_rows = NULL;
-    *out_end = feed->next == feed->n_batches;
+    *out_end = hl_feed_is_over(feed);
     if (*out_end) return HL_OK;
     if (feed->fill && !feed->fields)
         return hl_status_set(HL_ERROR_INTERNAL, "feed: its slots must be bound before it is read");

@@ -58,6 +58,8 @@ void hl_feed_destroy(HL_TAKE hl_feed *feed);
 const hl_feed_options *hl_feed_settings(const hl_feed *feed);
 /* Batches of an epoch. */
 int64_t hl_feed_batches(const hl_feed *feed);
+/* Has the epoch given its last batch? */
+bool hl_feed_is_over(const hl_feed *feed);
 /* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
 /* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan;

@@ -245,7 +245,7 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
         if (*out_steps < n_steps && is_over(limits, out_end)) return HL_OK;
     }
     /* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */
-    if (plan->queue && (*out_end == HL_RUN_FEED_END || !plan->feed)) {
+    if (plan->queue && (!plan->feed || hl_feed_is_over(plan->feed))) {
         HL_TRY(hl_queue_settle(plan->queue));
         HL_TRY(check_fault(plan));
     }

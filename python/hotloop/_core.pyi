@@ -167,6 +167,9 @@ class Device:
     @property
     def float_dtype(self) -> str: ...
     @property
+    def low_dtype(self) -> str:
+        """The 16-bit type that it multiplies fast, or "float32": none."""
+    @property
     def ops(self) -> tuple[str, ...]: ...
     def memory(self) -> dict[str, int] | None:
         """current_bytes, peak_bytes (hotloop's), free_bytes, total_bytes (the device's).
@@ -232,6 +235,8 @@ class Feed:
         n_threads: int = 0,
         n_slots: int = 1,
     ) -> Self: ...
+    @property
+    def n_slots(self) -> int: ...
     def seek(self, epoch: int, batch: int = 0, /) -> None: ...
     def next_rows(self) -> npt.NDArray[np.int64] | None:
         """Row numbers of the next batch, or None at the end of the epoch.

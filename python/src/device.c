@@ -107,6 +107,12 @@ static PyObject *get_float_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->float_type));
 }
 
+static PyObject *get_low_dtype(PyObject *self, void *unused)
+{
+    (void)unused;
+    return hl_py_from_text(hl_dtype_name(device_of(self)->low_type));
+}
+
 /* Names of the ops that it has a kernel for. */
 static PyObject *get_ops(PyObject *self, void *unused)
 {
@@ -162,6 +168,8 @@ static PyGetSetDef members[] = {
     {"backend", get_backend, NULL, "Name of its backend.", NULL},
     {"n_threads", get_n_threads, NULL, "Threads that one plan uses.", NULL},
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
+    {"low_dtype", get_low_dtype, NULL,
+     "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -151,6 +151,17 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *get_n_slots(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(hl_feed_settings(feed_of(self)->feed)->n_slots);
+}
+
+static PyGetSetDef members[] = {
+    {"n_slots", get_n_slots, NULL, "Batches under way.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1, "
                 "n_threads=0, n_slots=1)\n--\n\n"
@@ -160,6 +171,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, free_feed},
     {Py_tp_traverse, hl_py_traverse_type},
     {Py_tp_methods, methods},
+    {Py_tp_getset, members},
     {0, NULL},
 };
 
