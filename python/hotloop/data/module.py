@@ -646,7 +646,7 @@ class DataModule:
             standardized = ", ".join(field.name for field in self._standardized)
             lines.append(f"standardize {standardized}")
         if self.num_workers:
-            lines.append("workers     where a GPU is fed; else batches are gathered in the step")
+            lines.append("workers     none on a CPU: batches are gathered inside the step")
         return "\n".join(lines)
 
 
