@@ -261,6 +261,14 @@ static hl_status read_memory(hl_device *base, hl_memory_stats *out_stats)
     return HL_OK;
 }
 
+static void reset_peak(hl_device *base)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    hl_mutex_lock(&device->lock);
+    device->peak_bytes = device->current_bytes;
+    hl_mutex_unlock(&device->lock);
+}
+
 static hl_status alloc_host(hl_device *base, size_t bytes, void **out_ptr)
 {
     *out_ptr = NULL;
@@ -492,6 +500,7 @@ const hl_device_ops hl_cuda_device_ops = {
     .synchronize = synchronize,
     .kernels = list_kernels,
     .memory_read = read_memory,
+    .memory_peak_reset = reset_peak,
     .host_alloc = alloc_host,
     .host_free = free_host,
     .stream_create = create_stream,
