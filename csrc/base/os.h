@@ -73,8 +73,6 @@ void hl_cond_broadcast(hl_cond *cond);
 typedef struct hl_os_file {
     int descriptor; /* -1: none */
 } hl_os_file;
-/* The folder and its parents; 0 where it is there already. */
-int hl_os_directory_make(const char *path);
 int hl_os_directory_open(const char *path, hl_os_file *out_directory);
 /* With the parents that are missing, for the user alone; 0 where it is there already. */
 int hl_os_directory_create(const char *path);
@@ -91,9 +89,6 @@ int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file
 int hl_os_file_read(hl_os_file file, void *data, size_t bytes); /* all of it, else EIO */
 /* Removes a regular file if no living process holds hl_os_file_create's lock; best effort. */
 void hl_os_file_sweep(hl_os_file directory, const char *name);
-/* An existing file, for reading. */
-int hl_os_file_open(const char *path, hl_os_file *out_file, int64_t *out_bytes);
-int hl_os_file_read(hl_os_file file, void *data, size_t bytes); /* all of it; EIO: it ends before */
 int hl_os_file_reserve(hl_os_file file, int64_t bytes);
 int hl_os_file_write(hl_os_file file, const void *data, size_t bytes); /* all of it */
 /* 0666 less the process's umask; stays as it is where the umask cannot be read. */

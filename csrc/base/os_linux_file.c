@@ -12,31 +12,6 @@
 
 #include "base/os.h"
 
-/* Makes what lies before each slash of path, which is written into and restored. */
-static int make_parents(char *path)
-{
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        int made = mkdir(path, 0777);
-        *at = '/';
-        if (made != 0 && errno != EEXIST) return errno;
-    }
-    return 0;
-}
-
-int hl_os_directory_make(const char *path)
-{
-    char text[4096];
-    int error = hl_os_fault_take();
-    if (error) return error;
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof text) return ENAMETOOLONG;
-    memcpy(text, path, length + 1);
-    error = make_parents(text);
-    if (error) return error;
-    return mkdir(text, 0777) != 0 && errno != EEXIST ? errno : 0;
-}
-
 int hl_os_directory_open(const char *path, hl_os_file *out_directory)
 {
     out_directory->descriptor = -1;
@@ -154,43 +129,6 @@ void hl_os_file_sweep(hl_os_file directory, const char *name)
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
         unlinkat(directory.descriptor, name, 0);
     close(fd);
-}
-
-int hl_os_file_open(const char *path, hl_os_file *out_file, int64_t *out_bytes)
-{
-    out_file->descriptor = -1;
-    *out_bytes = 0;
-    int error = hl_os_fault_take();
-    if (error) return error;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return errno;
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        error = errno;
-    else if (!S_ISREG(info.st_mode))
-        error = EINVAL;
-    if (error) {
-        close(fd);
-        return error;
-    }
-    out_file->descriptor = fd;
-    *out_bytes = info.st_size;
-    return 0;
-}
-
-int hl_os_file_read(hl_os_file file, void *data, size_t bytes)
-{
-    int error = hl_os_fault_take();
-    if (error) return error;
-    char *rest = data;
-    while (bytes > 0) {
-        ssize_t n = read(file.descriptor, rest, bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n < 0 ? errno : EIO;
-        rest += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
 }
 
 int hl_os_file_reserve(hl_os_file file, int64_t bytes)

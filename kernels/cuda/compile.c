@@ -1,142 +1,22 @@
 /* Kernels compiled while a plan is made: by NVRTC, once a source, and kept on disk.
  *
  * A device keeps what it has compiled until it is closed, as further libraries beside the fatbins:
- * kernels are found in all of them by name. On disk a kernel is a file in $HOTLOOP_CACHE, else
- * $XDG_CACHE_HOME/hotloop, else ~/.cache/hotloop, of a name made from all that the code depends on.
- * The file repeats that text beside the code, under a checksum: what was cut off, or belongs to
- * another text, is compiled again and written over. A folder that cannot be written costs the
- * compiler's time and no more. Code that the driver did not load is not kept.
+ * kernels are found in all of them by name. On disk (base/cache.h) the key is the text that is
+ * compiled, whose first line names the rest that the code depends on. Code that the driver does not
+ * load is made anew, and none such is kept.
  *
- * Rejected: the driver's own cache (it keeps what it made of PTX, which NVRTC has to make first),
- * one file for all kernels (processes would wait for each other). */
+ * Rejected: the driver's own cache (it keeps what it made of PTX, which NVRTC has to make first).
+ */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/file.h"
+#include "base/cache.h"
 #include "base/log.h"
-#include "kernels/cuda/hash.h"
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/pointwise.h"
 
-/* ---- the cache on disk ----------------------------------------------------------------------- */
-
-enum { PATH_BYTES = 1024, MOST_FILE_BYTES = 64 << 20 };
-
-typedef struct cache_head {
-    char magic[8];
-    uint64_t text_bytes, image_bytes, checksum; /* of the text, then the image */
-} cache_head;
-static const char magic[8] = "hlpwise1";
-
-static uint64_t sum_up(const char *text, const hl_cuda_image *image)
-{
-    uint64_t hash = hl_hash_bytes(HL_HASH_START, text, strlen(text));
-    return hl_hash_bytes(hash, image->bytes, image->n_bytes);
-}
-
-/* False where there is no place for a cache. */
-static bool find_folder(char *out_path)
-{
-    const struct {
-        const char *variable, *below;
-    } places[] = {{"HOTLOOP_CACHE", "cuda"},
-                  {"XDG_CACHE_HOME", "hotloop/cuda"},
-                  {"HOME", ".cache/hotloop/cuda"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *root = getenv(places[i].variable);
-        if (!root || !*root) continue;
-        return snprintf(out_path, PATH_BYTES, "%s/%s", root, places[i].below) < PATH_BYTES - 64;
-    }
-    return false;
-}
-
-static bool find_file(const char *text, char *out_path)
-{
-    if (!find_folder(out_path)) return false;
-    size_t used = strlen(out_path);
-    uint64_t hash = hl_hash_text(HL_HASH_START, text);
-    snprintf(out_path + used, PATH_BYTES - used, "/%016llx.kernel", (unsigned long long)hash);
-    return true;
-}
-
-/* The whole file; NULL: there is none that can be read. */
-static char *read_file(const char *path, int64_t *out_bytes)
-{
-    hl_os_file file;
-    void *data = NULL;
-    if (hl_os_file_open(path, &file, out_bytes) != 0) return NULL;
-    bool is_read = *out_bytes > 0 && *out_bytes <= MOST_FILE_BYTES &&
-                   hl_alloc((size_t)*out_bytes, &data) == HL_OK &&
-                   hl_os_file_read(file, data, (size_t)*out_bytes) == 0;
-    hl_os_file_close(file);
-    if (is_read) return data;
-    hl_free(data);
-    return NULL;
-}
-
-/* True with what the file of this text holds, if it is all there. */
-static bool read_cache(const char *text, hl_cuda_image *out_image)
-{
-    char path[PATH_BYTES];
-    int64_t n;
-    cache_head head;
-    *out_image = (hl_cuda_image){NULL, 0};
-    char *data = find_file(text, path) ? read_file(path, &n) : NULL;
-    if (!data) return false;
-    size_t text_bytes = strlen(text), bytes = (size_t)n;
-    bool is_whole = bytes >= sizeof head;
-    if (is_whole) memcpy(&head, data, sizeof head);
-    is_whole = is_whole && memcmp(head.magic, magic, sizeof magic) == 0 &&
-               head.text_bytes == text_bytes && bytes - sizeof head > text_bytes &&
-               head.image_bytes == bytes - sizeof head - text_bytes &&
-               memcmp(data + sizeof head, text, text_bytes) == 0;
-    if (is_whole) {
-        /* To the front, where it is aligned as an allocation is. */
-        memmove(data, data + sizeof head + text_bytes, head.image_bytes);
-        *out_image = (hl_cuda_image){data, head.image_bytes};
-        is_whole = head.checksum == sum_up(text, out_image);
-    }
-    if (is_whole) return true;
-    *out_image = (hl_cuda_image){NULL, 0};
-    hl_free(data);
-    hl_log(HL_LOG_INFO, "cuda: %s is not whole and is made anew", path);
-    return false;
-}
-
-static hl_status write_file(const char *path, const char *text, const hl_cuda_image *image)
-{
-    cache_head head = {
-        .text_bytes = strlen(text), .image_bytes = image->n_bytes, .checksum = sum_up(text, image)};
-    memcpy(head.magic, magic, sizeof magic);
-    hl_file_writer *writer;
-    hl_status status;
-    int64_t total = (int64_t)(sizeof head + head.text_bytes + head.image_bytes);
-    HL_TRY(hl_file_writer_begin(path, total, &writer));
-    HL_GOTO(hl_file_writer_write(writer, &head, sizeof head));
-    HL_GOTO(hl_file_writer_write(writer, text, head.text_bytes));
-    HL_GOTO(hl_file_writer_write(writer, image->bytes, image->n_bytes));
-    status = hl_file_writer_commit(writer);
-    writer = NULL;
-cleanup:
-    hl_file_writer_abort(writer);
-    return status;
-}
-
-static void write_cache(const char *text, const hl_cuda_image *image)
-{
-    char path[PATH_BYTES], folder[PATH_BYTES];
-    if (!find_file(text, path) || !find_folder(folder)) return;
-    int error = hl_os_directory_make(folder);
-    if (error == 0 && write_file(path, text, image) == HL_OK) return;
-    char words[128] = "";
-    if (error) hl_os_error_text(error, words, sizeof words);
-    hl_log(HL_LOG_DEBUG, "cuda: a kernel is not kept in %s: %s", folder,
-           error ? words : hl_status_message());
-}
-
-/* ---- compiling ------------------------------------------------------------------------------- */
+static const char CACHE_KIND[] = "kernel";
 
 /* Looks for NVRTC once. */
 static hl_status open_nvrtc(hl_cuda_device *device)
@@ -206,7 +86,7 @@ static hl_status make_kernel(hl_cuda_device *device, const char *source, const c
     HL_TRY(open_nvrtc(device));
     hl_status status;
     HL_GOTO(write_text(device, source, &text));
-    if (read_cache(text, &image)) {
+    if (hl_cache_read(CACHE_KIND, text, (void **)&image.bytes, &image.n_bytes)) {
         status = load_image(device, name, &image);
         if (status == HL_OK || status == HL_ERROR_DEVICE_LOST) goto cleanup;
         hl_free(image.bytes);
@@ -214,7 +94,7 @@ static hl_status make_kernel(hl_cuda_device *device, const char *source, const c
     }
     HL_GOTO(hl_cuda_nvrtc_compile(&device->compiler.nvrtc, text, device->facts.arch, &image));
     HL_GOTO(load_image(device, name, &image));
-    write_cache(text, &image);
+    hl_cache_write(CACHE_KIND, text, image.bytes, image.n_bytes);
 cleanup:
     hl_free(image.bytes);
     hl_free(text);

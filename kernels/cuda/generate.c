@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cuda/hash.h"
+#include "base/hash.h"
 #include "kernels/cuda/pointwise.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* The headers of generated kernels, embedded as the compiler found them: what is compiled at run
  * time and what was compiled with the library share one source. setup.py knows from headers.def
  * that this file reads them. */
-#include "kernels/cuda/hash.h"
+#include "base/hash.h"
 #include "kernels/cuda/nvrtc.h"
 
 #define HL_CUDA_HEADER(symbol, name, path)                                                         \

@@ -1,6 +1,6 @@
 /* FNV-1a of 64 bits, for names and checksums; not for secrets. */
-#ifndef HL_KERNELS_CUDA_HASH_H
-#define HL_KERNELS_CUDA_HASH_H
+#ifndef HL_BASE_HASH_H
+#define HL_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
