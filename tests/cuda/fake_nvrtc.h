@@ -21,16 +21,15 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 #define HL_NVRTC_CALL(name, params) nvrtcResult name params;
 #include "kernels/cuda/nvrtc.def"
 
-enum { HL_FAKE_NVRTC_VERSION = 1010 }; /* 1.1 */
-
 /* The k-th call from now fails with `error`, once or, if sticky, with all later ones; 0: none.
  * Returns how many calls were seen since the last call. */
 int64_t hl_fake_nvrtc_fail(int64_t k, bool sticky, int error);
 /* Programs compiled so far, and programs that are not destroyed. */
 int64_t hl_fake_nvrtc_compiles(void);
 int hl_fake_nvrtc_live(void);
-/* The only architecture it knows; 0: all that NVIDIA has. */
-void hl_fake_nvrtc_know(int arch);
+/* What it says it is: 13000 is 13.0; the only architecture it knows. 0: 1.1; all that NVIDIA
+ * has. */
+void hl_fake_nvrtc_pretend(int version, int arch);
 /* The option --gpu-architecture of the last compilation; "": none. */
 const char *hl_fake_nvrtc_arch(void);
 

@@ -28,7 +28,7 @@ DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o
 	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
 	$(addsuffix .kernel.o,$(KERNELS)))
 HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o $(OUT)/fake_nvrtc.o
-HOST_HEADERS := $(wildcard *.h emu/*.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
+HOST_HEADERS := $(wildcard *.h emu/*.h ../c/*.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
 	-o -name '*.def')
 WARN := -Wall -Wextra -Wshadow -Werror
 SANITIZE := $(if $(HL_SANITIZE),-fsanitize=$(HL_SANITIZE) -fno-sanitize-recover=all)
