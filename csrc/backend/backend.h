@@ -129,7 +129,8 @@ typedef enum hl_copy {
 } hl_copy;
 
 typedef struct hl_memory_stats {
-    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened */
+    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened or
+                                           the peak reset */
     int64_t free_bytes, total_bytes;   /* of the device, as it says itself */
 } hl_memory_stats;
 
@@ -158,6 +159,8 @@ struct hl_device_ops {
                      void (*fn)(void *context, int64_t block, int thread), void *context);
     /* (optional; asynchronous devices only, which have all of these) */
     hl_status (*memory_read)(hl_device *device, hl_memory_stats *out_stats);
+    /* peak_bytes starts again from current_bytes. */
+    void (*memory_peak_reset)(hl_device *device);
     /* Page-locked host memory: copies of it run beside the host. */
     hl_status (*host_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
     void (*host_free)(hl_device *device, HL_TAKE void *ptr);
@@ -189,6 +192,7 @@ struct hl_device {
     hl_dtype float_type; /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;          /* runs POINTWISE_FUSED */
     bool packs;          /* has MATMUL_PACK and MATMUL_PACKED */
+    hl_dtype low_type;   /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_low;      /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;    /* of every operand */
 };

@@ -297,10 +297,13 @@ hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n)
 
 hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block)
 {
-    enum { TEAMS = TEAM_THREADS / 32 };
     *out_by_block = C > LONG_ROW;
     if (*out_by_block) return hl_cuda_shape_blocks(device, R, LONG_THREADS);
-    return hl_cuda_shape_blocks(device, (R + TEAMS - 1) / TEAMS, TEAM_THREADS);
+    int lanes = 2;
+    while (lanes < C && lanes < 32) lanes *= 2;
+    if (lanes < 32) *out_by_block = lanes;
+    int64_t n_teams = TEAM_THREADS / lanes;
+    return hl_cuda_shape_blocks(device, (R + n_teams - 1) / n_teams, TEAM_THREADS);
 }
 
 /* ---- what queries ask ------------------------------------------------------------------------ */
