@@ -61,6 +61,16 @@ template <int KEEP, class Load> struct hl_team_row {
     Load load;
     decltype(load(0)) kept[KEEP];
 
+    HL_MEMBER hl_team_row(const hl_team &by, int64_t n, Load load_one)
+        : team(by), C(n), load(load_one)
+    {
+        int64_t c = team.rank;
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++, c += team.size) {
+            if (c >= C) return;
+            kept[j] = load(c);
+        }
+    }
     /* visit(c, value) */
     template <class F> HL_MEMBER void each(F visit) const
     {
@@ -76,14 +86,7 @@ template <int KEEP, class Load> struct hl_team_row {
 template <int KEEP, class Load>
 HL_DEVICE hl_team_row<KEEP, Load> hl_team_keep(const hl_team &team, int64_t C, Load load)
 {
-    hl_team_row<KEEP, Load> row = {team, C, load, {}};
-    int64_t c = team.rank;
-    HL_UNROLL
-    for (int j = 0; j < KEEP; j++, c += team.size) {
-        if (c >= C) break;
-        row.kept[j] = load(c);
-    }
-    return row;
+    return hl_team_row<KEEP, Load>(team, C, load);
 }
 
 #endif
