@@ -65,6 +65,10 @@ void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *name, hl_cuda_shape s
 void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_place to, hl_cuda_place from, size_t bytes);
 void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_place at, size_t bytes);
 
+/* Where the last call's operands all lie at multiples of so many bytes it is made, else the next
+ * one: for wide words, since a plan may put an operand at any element of a larger block. */
+void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes);
+
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 /* By value, copied now. */

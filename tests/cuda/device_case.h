@@ -13,6 +13,15 @@
 enum { DEVICE_GUARD = 256 };
 
 static hl_device *case_gpu;
+/* How the next cases run: by deterministic kernels alone; operands so many bytes off from where
+ * they would lie aligned. */
+static bool case_deterministic;
+static size_t case_shift;
+
+static size_t device_lead(void)
+{
+    return DEVICE_GUARD + case_shift;
+}
 
 __attribute__((unused)) static void case_open(void)
 {
@@ -38,33 +47,33 @@ typedef struct device_buffer {
 static device_buffer device_put(const void *data, size_t bytes)
 {
     const hl_device_ops *ops = case_gpu->ops;
-    size_t total = bytes + 2 * DEVICE_GUARD;
+    size_t total = device_lead() + bytes + DEVICE_GUARD;
     unsigned char *image = malloc(total);
     void *memory = NULL;
     memset(image, 0xFF, total);
-    if (data) memcpy(image + DEVICE_GUARD, data, bytes);
+    if (data) memcpy(image + device_lead(), data, bytes);
     CHECK_OK(ops->memory_alloc(case_gpu, total, &memory));
     CHECK_OK(ops->copy(case_gpu, memory, image, total, HL_COPY_HOST_TO_DEVICE, NULL));
     CHECK_OK(ops->synchronize(case_gpu, NULL));
     free(image);
-    return (device_buffer){(unsigned char *)memory + DEVICE_GUARD, bytes};
+    return (device_buffer){(unsigned char *)memory + device_lead(), bytes};
 }
 
 /* Reads the operand and gives its memory back. */
 static unsigned char *device_take(device_buffer buffer)
 {
     const hl_device_ops *ops = case_gpu->ops;
-    size_t total = buffer.bytes + 2 * DEVICE_GUARD;
-    unsigned char *image = malloc(total), *memory = buffer.at - DEVICE_GUARD;
+    size_t total = device_lead() + buffer.bytes + DEVICE_GUARD;
+    unsigned char *image = malloc(total), *memory = buffer.at - device_lead();
     CHECK_OK(ops->copy(case_gpu, image, memory, total, HL_COPY_DEVICE_TO_HOST, NULL));
     CHECK_OK(ops->synchronize(case_gpu, NULL));
     ops->memory_free(case_gpu, memory);
     for (size_t i = 0; i < DEVICE_GUARD; i++)
-        if (image[i] != 0xFF || image[DEVICE_GUARD + buffer.bytes + i] != 0xFF) {
+        if (image[i] != 0xFF || image[device_lead() + buffer.bytes + i] != 0xFF) {
             check_fail(__FILE__, __LINE__, "byte %d of a guard was written", (int)i);
             break;
         }
-    memmove(image, image + DEVICE_GUARD, buffer.bytes);
+    memmove(image, image + device_lead(), buffer.bytes);
     return image;
 }
 
@@ -104,7 +113,8 @@ static bool case_run_device(op_case *c, bool captured, int in_place, unsigned ch
     int n_args = c->n_in + c->n_out;
     hl_kernel_state state = {NULL, NULL};
     case_build(c, false, &g);
-    hl_status status = hl_kernel_select(case_gpu, &g.graph, 0, &state.kernel, out_req);
+    hl_status status =
+        hl_kernel_select(case_gpu, &g.graph, 0, case_deterministic, &state.kernel, out_req);
     if (status == HL_OK) status = state.kernel->prepare(case_gpu, &g.graph, 0, &state);
     CHECK_OK(status);
     if (status != HL_OK) return false;
