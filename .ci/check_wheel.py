@@ -74,7 +74,7 @@ def find_kernel_faults(fatbins: list[list[str]]) -> list[str]:
     if len(fatbins) != n_sources:
         faults.append(f"fatbins: must be one of each of {n_sources} sources, got {len(fatbins)}")
     for number, images in enumerate(fatbins):
-        if images != IMAGES:
+        if sorted(images) != sorted(IMAGES):
             faults.append(f"fatbin {number}: must be for {IMAGES}, got {images}")
     return faults
 

@@ -238,7 +238,8 @@ def describe_machine() -> dict[str, Any]:
     """Machine, versions and date, for the JSON file."""
     from hotloop import _core
 
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    there = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
+    versions = {name: importlib.metadata.version(name) for name in there}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "processor": _core.cpu_info()["name"],
