@@ -51,9 +51,14 @@ def fetch_wheels(python: str, machine: str) -> None:
 
 def copy_data() -> None:
     """The files of $HOTLOOP_DATA, where it is set."""
-    folder = os.environ.get("HOTLOOP_DATA")
-    if folder:
-        shutil.copytree(folder, BUNDLE / "data", copy_function=shutil.copyfile)
+    name = os.environ.get("HOTLOOP_DATA")
+    if not name:
+        return
+    folder = Path(name)
+    for source in (path for path in folder.rglob("*") if path.is_file()):
+        target = BUNDLE / "data" / source.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
 
 
 def describe() -> dict[str, object]:
