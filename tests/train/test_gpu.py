@@ -274,7 +274,7 @@ def test_structures_of_inputs_and_embeddings(gpu: _core.Device) -> None:
 
 def test_stepper_is_train(gpu: _core.Device) -> None:
     trained = train("gpu")
-    data = hl.DataModule.from_arrays(X, Y, val=0.0 or None, batch_size=BATCH)
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)
     model = net()
     config = quiet(max_epochs=EPOCHS, accelerator="gpu", **SGD)
     step = hl.stepper(model, config, data)
@@ -349,6 +349,7 @@ def test_mixed_precision(gpu: _core.Device, precision: str) -> None:
 
 
 def test_the_header(gpu: _core.Device, capsys: pytest.CaptureFixture[str]) -> None:
+    low = "bf16" if gpu.low_dtype == "bfloat16" else "fp16"
     for fields, words in (
         ({}, ("as CUDA graphs", "in the GPU's memory", "precision fp32")),
         (
@@ -399,10 +400,9 @@ def test_memory_is_back_after_exceptions(gpu: _core.Device) -> None:
         def on_epoch_end(self, run: Any) -> None:
             raise KeyError("mine")
 
+    config = quiet(accelerator="gpu", callbacks=(Fail(),), **SGD)
     with pytest.raises(KeyError) as held:
-        train("gpu", callbacks=(Fail(),), max_epochs=1) if False else hl.train(
-            net(), (X, Y), quiet(accelerator="gpu", callbacks=(Fail(),), **SGD)
-        )
+        hl.train(net(), (X, Y), config)
     memory = gpu.memory()
     assert memory is not None
     assert memory["current_bytes"] == 0
@@ -410,28 +410,23 @@ def test_memory_is_back_after_exceptions(gpu: _core.Device) -> None:
 
 
 def test_out_of_memory(gpu: _core.Device) -> None:
-    """More than any GPU has: the error says what was predicted, asked and free; then a smaller
-    batch trains.
-    """
-    x, y = np.zeros((2**17, 4), np.float32), np.zeros(2**17, np.int64)
-    model = nn.Sequential(nn.Linear(4, 2**20, bias=False), nn.ReLU(), nn.Linear(2**20, 1))
+    """More than any GPU has, with what was predicted, asked and free; a smaller batch trains next."""
+    rows = 2**22
+    x, y = np.zeros((rows, 1), np.float32), np.zeros(rows, np.float32)
+    model = nn.Sequential(nn.Linear(1, 2**14), nn.ReLU(), nn.Linear(2**14, 1))
+    data = hl.DataModule.from_arrays(x, y, val=None, batch_size=rows)
+    config = quiet(max_epochs=1, accelerator="gpu", **SGD)
     with pytest.raises(hl.OutOfMemoryError) as held:
-        data = hl.DataModule.from_arrays(x, y.astype(np.float32), val=None, batch_size=2**17)
-        hl.train(model, data, quiet(accelerator="gpu", **SGD))
+        hl.train(model, data, config)
     text = str(held.value)
-    for word in (
-        "out of memory",
-        "predicted are",
-        "a request for",
-        "are free",
-        "smaller batch_size",
-    ):
+    words = ("out of memory", "predicted are", "a request for", "are free", "a smaller batch_size")
+    for word in words:
         assert word in text
     memory = gpu.memory()
     assert memory is not None
     assert memory["current_bytes"] == 0
-    data = hl.DataModule.from_arrays(x[:4], y[:4].astype(np.float32), val=None, batch_size=2)
-    assert hl.train(model, data, quiet(max_epochs=1, accelerator="gpu", **SGD)).steps == 2
+    data = hl.DataModule.from_arrays(x[:4], y[:4], val=None, batch_size=2)
+    assert hl.train(model, data, config).steps == 2
 
 
 def test_a_callback_stops_and_ctrl_c_interrupts(gpu: _core.Device) -> None:
