@@ -46,7 +46,7 @@ typedef struct hl_kernel_req {
     size_t scratch_bytes; /* one block of memory per launch, shared by all threads, uninitialised */
     size_t thread_scratch_bytes; /* per thread, uninitialised at every block */
     uint64_t in_place;           /* bit i: output 0 may have the same memory as input i */
-    bool deterministic;
+    bool deterministic;          /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
     int64_t grain; /* a block begins at a multiple of it: partial sums, tile heights that matter; >=
@@ -93,13 +93,15 @@ struct hl_kernel {
     void (*release)(hl_kernel_state *state); /* NULL: hl_free(impl) */
 };
 
-/* First kernel of the device's list for the node's op that accepts; reasons of the refused go to
- * the log (debug). HL_ERROR_DEVICE when none does. */
+/* First kernel of the device's list for the node's op that accepts, and if deterministic gives the
+ * same bits every run; reasons of the refused go to the log (debug). HL_ERROR_DEVICE when there is
+ * none. */
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
-                           const hl_kernel **out_kernel, hl_kernel_req *out_req);
-/* Like it, but *out_kernel NULL and HL_OK when none accepts: for lowering. */
+                           bool deterministic, const hl_kernel **out_kernel,
+                           hl_kernel_req *out_req);
+/* Like it, but *out_kernel NULL and HL_OK when there is none: for lowering. */
 hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
-                         const hl_kernel **out_kernel, hl_kernel_req *out_req);
+                         bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req);
 
 /* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)

@@ -74,6 +74,8 @@ typedef struct hl_os_file {
     int descriptor; /* -1: none */
 } hl_os_file;
 int hl_os_directory_open(const char *path, hl_os_file *out_directory);
+/* With the parents that are missing, for the user alone; 0 where it is there already. */
+int hl_os_directory_create(const char *path);
 int hl_os_directory_sync(hl_os_file directory);
 /* Calls fn for each name until it returns false. */
 int hl_os_directory_list(hl_os_file directory, bool (*fn)(void *context, const char *name),
@@ -81,6 +83,10 @@ int hl_os_directory_list(hl_os_file directory, bool (*fn)(void *context, const c
 /* Creates `name`, which must not exist (a symbolic link exists), for writing, mode 0600, and takes
  * a lock that ends with the process. */
 int hl_os_file_create(hl_os_file directory, const char *name, hl_os_file *out_file);
+/* An existing regular file, for reading, and its size. */
+int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file,
+                    int64_t *out_bytes);
+int hl_os_file_read(hl_os_file file, void *data, size_t bytes); /* all of it, else EIO */
 /* Removes a regular file if no living process holds hl_os_file_create's lock; best effort. */
 void hl_os_file_sweep(hl_os_file directory, const char *name);
 int hl_os_file_reserve(hl_os_file file, int64_t bytes);

@@ -21,6 +21,23 @@ int hl_os_directory_open(const char *path, hl_os_file *out_directory)
     return out_directory->descriptor < 0 ? errno : 0;
 }
 
+int hl_os_directory_create(const char *path)
+{
+    char part[4096];
+    int error = hl_os_fault_take();
+    size_t n = strlen(path);
+    if (error) return error;
+    if (n >= sizeof part) return ENAMETOOLONG;
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0') continue;
+        part[i] = '\0';
+        error = mkdir(part, 0700) == 0 || errno == EEXIST ? 0 : errno; /* the last one counts */
+        part[i] = path[i];
+    }
+    return error;
+}
+
 int hl_os_directory_sync(hl_os_file directory)
 {
     int error = hl_os_fault_take();
@@ -64,6 +81,41 @@ int hl_os_file_create(hl_os_file directory, const char *name, hl_os_file *out_fi
         return EEXIST;
     }
     out_file->descriptor = fd;
+    return 0;
+}
+
+int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file,
+                    int64_t *out_bytes)
+{
+    out_file->descriptor = -1;
+    *out_bytes = 0;
+    int error = hl_os_fault_take();
+    if (error) return error;
+    int fd = openat(directory.descriptor, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return errno;
+    struct stat info;
+    error = fstat(fd, &info) != 0 ? errno : S_ISREG(info.st_mode) ? 0 : EINVAL;
+    if (error) {
+        close(fd);
+        return error;
+    }
+    out_file->descriptor = fd;
+    *out_bytes = info.st_size;
+    return 0;
+}
+
+int hl_os_file_read(hl_os_file file, void *data, size_t bytes)
+{
+    int error = hl_os_fault_take();
+    if (error) return error;
+    char *rest = data;
+    while (bytes > 0) {
+        ssize_t n = read(file.descriptor, rest, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : EIO;
+        rest += n;
+        bytes -= (size_t)n;
+    }
     return 0;
 }
 

@@ -35,8 +35,9 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their type. */
 hl_status hl_pass_double(hl_graph *graph);
 
-/* Ops for which the device has no kernel become those it has, by the table's lower functions. */
-hl_status hl_pass_lower(hl_graph *graph, hl_device *device);
+/* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
+ * it has, by the table's lower functions. */
+hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone
  * reads the product is absorbed. For devices that pack. */

@@ -21,7 +21,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
                              "float64");
     HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
-    HL_TRY(hl_pass_lower(graph, device));
+    HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
@@ -188,7 +188,8 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     plan->low = options->low;
     plan->generation = -1;
     HL_GOTO(run_passes(plan->graph, session->device, options, &plan->fed));
-    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));
+    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, options->deterministic,
+                             &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
     hl_schedule_cut(plan->graph, session->device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));

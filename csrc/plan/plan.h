@@ -42,7 +42,8 @@ typedef struct hl_plan_options {
     bool chain;      /* false: one instruction per region, for tests */
     bool capture;    /* asynchronous devices: replay what segments launch */
     bool fed;        /* sources stay on the host: batches are gathered there and sent */
-    hl_dtype low;    /* of products: BF16, F16 (mixed precision), or F32 */
+    bool deterministic; /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
+    hl_dtype low;       /* of products: BF16, F16 (mixed precision), or F32 */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the

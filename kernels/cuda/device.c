@@ -113,14 +113,23 @@ static CUresult find_kernel(hl_cuda_device *device, const char *name, CUkernel *
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* The most that a launch may ask for; never less than what an earlier caller was promised. */
+static CUresult raise_shared(hl_cuda_device *device, CUkernel kernel, size_t shared_bytes)
+{
+    int now = 0;
+    CUresult error = device->driver.cuKernelGetAttribute(
+        &now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, device->ordinal);
+    if (error != CUDA_SUCCESS || (size_t)now >= shared_bytes) return error;
+    return device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               (int)shared_bytes, kernel, device->ordinal);
+}
+
 static CUresult load_kernel(hl_cuda_device *device, const char *name, size_t shared_bytes,
                             CUfunction *out_kernel)
 {
     CUkernel kernel = NULL;
     CUresult error = find_kernel(device, name, &kernel);
-    if (error == CUDA_SUCCESS && shared_bytes)
-        error = device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                    (int)shared_bytes, kernel, device->ordinal);
+    if (error == CUDA_SUCCESS && shared_bytes) error = raise_shared(device, kernel, shared_bytes);
     if (error != CUDA_SUCCESS) return error;
     return device->driver.cuKernelGetFunction(out_kernel, kernel);
 }

@@ -1,14 +1,15 @@
 /* Matrix products without a library: the plain kernels that stand last behind cuBLASLt's.
  *
  * c (batch,M,N) = a (batch,M,K) b (batch,K,N) + bias (N), relu if asked; any strides, so transposed
- * operands need no copy, and batches by layout, so that they broadcast. fp32 operands: every thread
- * sums 4 x 4 elements in fp32, one multiply-add at a time, no TF32. 16-bit operands: four warps
- * take a 64 x 64 tile by 16 x 16 x 16 products with fp32 sums, K in steps of 32, the next step's
- * tiles on their way while one is multiplied; where rows are whole 16 bytes they come by
- * asynchronous copies. The order of sums is fixed by the shape: same bits every run.
+ * operands need no copy, and batches by layout, so that they broadcast; bias of any float type.
+ * fp32 operands: every thread sums 4 x 4 elements in fp32, one multiply-add at a time, no TF32.
+ * 16-bit operands: four warps take a 64 x 64 tile by 16 x 16 x 16 products with fp32 sums, K in
+ * steps of 32, the next step's tiles on their way while one is multiplied; where rows are whole 16
+ * bytes they come by asynchronous copies. The order of sums is fixed by the shape: same bits every
+ * run.
  *
- * Launch: grid (ceil(N / 64), ceil(M / 64), batches, at most 65535: a block goes on by the grid's
- * z), 256 threads for f32, 128 for bf16 and f16. bf16 needs sm_80. */
+ * Launch: a block per 64 x 64 tile of the result, or fewer: a block goes on by the grid; 256
+ * threads for f32, 128 for bf16 and f16. bf16 needs sm_80. */
 #define HL_PRIM_MMA
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/layout.h"
@@ -20,25 +21,42 @@ typedef struct matmul_shape {
     int64_t M, N, K, a_row, a_k, b_k, b_col;
 } matmul_shape;
 
-HL_DEVICE void finish(void *c, int32_t c_dtype, const float *bias, int relu, int64_t at,
-                      int64_t col, float value)
+/* What becomes of the sums: matrix z of c, and what is done on the way. */
+typedef struct matmul_end {
+    void *c;
+    const void *bias;
+    int64_t z;
+    int32_t c_dtype, bias_dtype;
+    int relu;
+} matmul_end;
+
+HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
 {
-    if (bias) value += bias[col];
-    if (relu && !(value > 0) && value == value) value = 0;
-    hl_write_float(c, c_dtype, at, value);
+    switch (dtype) {
+    case HL_DTYPE_BF16: return hl_read((const hl_bf16 *)p, i);
+    case HL_DTYPE_F16: return hl_read((const hl_f16 *)p, i);
+    default: return ((const float *)p)[i];
+    }
+}
+
+HL_DEVICE void finish(const matmul_end &end, const matmul_shape &s, int64_t row, int64_t col,
+                      float value)
+{
+    if (end.bias) value += read_float(end.bias, end.bias_dtype, col);
+    if (end.relu && !(value > 0) && value == value) value = 0;
+    hl_write_float(end.c, end.c_dtype, (end.z * s.M + row) * s.N + col, value);
 }
 
 /* ---- fp32 ---- */
 
 enum { F32_THREADS = 256, F32_K = 16, F32_PITCH = TILE + 4 };
 
-HL_DEVICE void multiply_f32(const float *a, const float *b, const float *bias, void *c,
-                            int32_t c_dtype, const matmul_shape &s, int64_t c_first, int relu)
+HL_DEVICE void multiply_f32(const float *a, const float *b, const matmul_shape &s,
+                            const matmul_end &end, int64_t row, int64_t col)
 {
     HL_SHARED(float, ta, F32_K *F32_PITCH);
     HL_SHARED(float, tb, F32_K *F32_PITCH);
     int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
-    int64_t row = (int64_t)hl_block_y() * TILE, col = (int64_t)hl_block_x() * TILE;
     float sum[4][4] = {};
     for (int64_t k0 = 0; k0 < s.K; k0 += F32_K) {
         for (int e = t; e < F32_K * TILE; e += F32_THREADS) {
@@ -70,8 +88,7 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const float *bias, v
         HL_UNROLL
         for (int j = 0; j < 4; j++)
             if (row + tr + i < s.M && col + tc + j < s.N)
-                finish(c, c_dtype, bias, relu, c_first + (row + tr + i) * s.N + col + tc + j,
-                       col + tc + j, sum[i][j]);
+                finish(end, s, row + tr + i, col + tc + j, sum[i][j]);
     }
 }
 
@@ -111,8 +128,8 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
 }
 
 template <class T>
-HL_DEVICE void multiply_low(const T *a, const T *b, const float *bias, void *c, int32_t c_dtype,
-                            const matmul_shape &s, int64_t c_first, int relu)
+HL_DEVICE void multiply_low(const T *a, const T *b, const matmul_shape &s, const matmul_end &end,
+                            int64_t row, int64_t col)
 {
     HL_SHARED(T, shared_a, 2 * TILE * PITCH_A);
     HL_SHARED(T, shared_b, 2 * LOW_K * PITCH_B);
@@ -120,7 +137,6 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const float *bias, void *c, 
     T *ta = shared_a, *tb = shared_b;
     float *tc = shared_c;
     int warp = hl_thread() / 32, wr = warp / 2 * 32, wc = warp % 2 * 32;
-    int64_t row = (int64_t)hl_block_y() * TILE, col = (int64_t)hl_block_x() * TILE;
     hl_tile_c sum[2][2];
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++) hl_mma_zero(sum[i][j]);
@@ -158,23 +174,25 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const float *bias, void *c, 
     hl_barrier();
     for (int e = hl_thread(); e < TILE * TILE; e += LOW_THREADS) {
         int64_t i = row + e / TILE, j = col + e % TILE;
-        if (i < s.M && j < s.N)
-            finish(c, c_dtype, bias, relu, c_first + i * s.N + j, j,
-                   tc[e / TILE * PITCH_C + e % TILE]);
+        if (i < s.M && j < s.N) finish(end, s, i, j, tc[e / TILE * PITCH_C + e % TILE]);
     }
     hl_barrier();
 }
 
 #define KERNEL(T, suffix, n_threads, multiply)                                                     \
-    HL_KERNEL(hl_cuda_matmul_##suffix, n_threads, const T *a, const T *b, const float *bias,       \
-              void *c, int32_t c_dtype, int64_t M, int64_t N, int64_t K, int64_t a_row,            \
-              int64_t a_k, int64_t b_k, int64_t b_col, hl_cuda_layout a_batch,                     \
+    HL_KERNEL(hl_cuda_matmul_##suffix, n_threads, const T *a, const T *b, const void *bias,        \
+              int32_t bias_dtype, void *c, int32_t c_dtype, int64_t M, int64_t N, int64_t K,       \
+              int64_t a_row, int64_t a_k, int64_t b_k, int64_t b_col, hl_cuda_layout a_batch,      \
               hl_cuda_layout b_batch, int relu)                                                    \
     {                                                                                              \
         matmul_shape s = {M, N, K, a_row, a_k, b_k, b_col};                                        \
-        for (int64_t i = hl_block_z(); i < a_batch.n; i += hl_blocks_z())                          \
-            multiply(a + hl_layout_offset(a_batch, i), b + hl_layout_offset(b_batch, i), bias, c,  \
-                     c_dtype, s, i * M * N, relu);                                                 \
+        int64_t across = (N + TILE - 1) / TILE, down = (M + TILE - 1) / TILE;                      \
+        for (int64_t i = hl_block_x(); i < a_batch.n * down * across; i += hl_blocks_x()) {        \
+            int64_t z = i / (down * across), tile = i % (down * across);                           \
+            matmul_end end = {c, bias, z, c_dtype, bias_dtype, relu};                              \
+            multiply(a + hl_layout_offset(a_batch, z), b + hl_layout_offset(b_batch, z), s, end,   \
+                     tile / across * TILE, tile % across * TILE);                                  \
+        }                                                                                          \
     }
 KERNEL(float, f32, F32_THREADS, multiply_f32)
 KERNEL(hl_bf16, bf16, LOW_THREADS, multiply_low)

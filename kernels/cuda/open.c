@@ -296,6 +296,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .backend = base,
                                .n_threads = 1,
                                .float_type = HL_DTYPE_F32,
+                               .fuses = true,
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();
     hl_status status;

@@ -265,11 +265,12 @@ class Plan:
         low: str = "float32",
         capture: bool = True,
         fed: bool = False,
+        deterministic: bool = False,
     ) -> Self:
         """The graph is copied.
 
         capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
-        where batches are gathered.
+        where batches are gathered. deterministic: the same bits every run, or DeviceError.
         """
     def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""

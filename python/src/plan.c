@@ -75,7 +75,8 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
         (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)) ||
         (given[7] && !hl_py_bool(given[7], "capture", &out->capture)) ||
-        (given[8] && !hl_py_bool(given[8], "fed", &out->fed)))
+        (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
+        (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -88,12 +89,12 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Plan",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 9,
+        .n_params = 10,
         .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
                   HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low, HL_PY_NAME_capture,
-                  HL_PY_NAME_fed}};
+                  HL_PY_NAME_fed, HL_PY_NAME_deterministic}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[9];
+    PyObject *given[10];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -541,11 +542,12 @@ static PyGetSetDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-                "low='float32', capture=True, fed=False)\n--\n\n"
+                "low='float32', capture=True, fed=False, deterministic=False)\n--\n\n"
                 "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
                 "'float16' for mixed precision. capture: asynchronous devices replay what they "
-                "launch. fed: sources stay on the host. Raises BusyError when another thread runs "
-                "the session. The graph is copied."},
+                "launch. fed: sources stay on the host. deterministic: only kernels that give the "
+                "same bits every run. Raises BusyError when another thread runs the session. The "
+                "graph is copied."},
     {Py_tp_new, make_plan},
     {Py_tp_dealloc, free_plan},
     {Py_tp_traverse, traverse_plan},

@@ -20,6 +20,7 @@
     X(capture)                                                                                     \
     X(chain)                                                                                       \
     X(count)                                                                                       \
+    X(deterministic)                                                                               \
     X(device)                                                                                      \
     X(epoch)                                                                                       \
     X(fed)                                                                                         \

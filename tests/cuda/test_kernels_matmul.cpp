@@ -34,16 +34,16 @@ template <class T> static void test_matmul(const matmul_case &k)
     memset(&a_batch, 0, sizeof a_batch);
     a_batch.n = a_batch.dim[0] = k.batches, a_batch.rank = 1, a_batch.stride[0] = a_size;
     b_batch = a_batch, b_batch.stride[0] = k.one_b ? 0 : b_size;
-    hl_emu_dim grid = {(unsigned)((k.N + 63) / 64), (unsigned)((k.M + 63) / 64), 2};
-    const float *add = k.has_bias ? bias.get() : nullptr;
+    hl_emu_dim grid = {(unsigned)(1 + k.M % 5), 1, 1}; /* fewer than tiles, or more */
+    const void *add = k.has_bias ? bias.get() : nullptr;
     std::string name = std::string("hl_cuda_matmul_") + suffix<T>();
     unsigned threads = sizeof(T) == 4 ? 256 : 128;
     run_orders({&c, &low}, [&] {
         launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
+                    (int32_t)HL_DTYPE_F32, (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
                     a_batch, b_batch, (int)k.relu);
         launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
+                    (int32_t)HL_DTYPE_F32, (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
                     a_batch, b_batch, (int)k.relu);
     });
     std::vector<double> want(c.n), size(c.n);

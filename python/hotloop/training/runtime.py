@@ -173,6 +173,8 @@ class Runtime:
         Whether these plans are fed, where the device has memory of its own.
     has_own_memory : bool
         Whether the device's memory is not the host's.
+    deterministic : bool
+        Whether plans take only kernels that give the same bits every run.
     """
 
     def __init__(
@@ -196,6 +198,7 @@ class Runtime:
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
         self.low = "float32"
+        self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
         self.is_fed = self.has_own_memory  # what is run once need not be kept there
         self._captures = config is None or config.cuda_graph is not False
@@ -328,6 +331,7 @@ class Runtime:
             low=low or self.low,
             capture=self._captures,
             fed=self.is_fed,
+            deterministic=self.deterministic,
         )
         self._plans.append(made)
         if split is not None:
