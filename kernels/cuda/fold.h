@@ -31,12 +31,19 @@ HL_DEVICE hl_team hl_team_make(int by_block)
             mask};
 }
 
-/* Where fold does not commute, members get other bits than the first. */
-template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T value, F fold)
+/* Over `size` neighbouring lanes of a warp, those of `mask`. */
+template <class T, class F> HL_DEVICE T hl_lanes_fold(uint32_t mask, int size, T value, F fold)
 {
     HL_UNROLL
     for (int lanes = 16; lanes > 0; lanes /= 2)
-        if (lanes < team.size) value = fold(value, hl_shuffle_xor(team.mask, value, lanes));
+        if (lanes < size) value = fold(value, hl_shuffle_xor(mask, value, lanes));
+    return value;
+}
+
+/* Where fold does not commute, members get other bits than the first. */
+template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T value, F fold)
+{
+    value = hl_lanes_fold(team.mask, team.size, value, fold);
     if (!team.is_block) return value;
     HL_SHARED(T, part, 32);
     hl_barrier(); /* the last fold's readers are through */
