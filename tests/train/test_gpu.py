@@ -263,7 +263,8 @@ def test_structures_of_inputs_and_embeddings(gpu: _core.Device) -> None:
         data = hl.DataModule.from_arrays(
             {"id": ids, "value": X}, Y, val=None, batch_size=BATCH, sample_weight=np.abs(X[:, 0])
         )
-        done.append(Outcome(Net(), data, quiet(**({"accelerator": "gpu"} | SGD | fields))))
+        config = quiet(**({"accelerator": "gpu", "deterministic": True} | SGD | fields))
+        done.append(Outcome(Net(), data, config))
     cpu, resident, fed = done
     assert fed.same_bits(resident)
     check_close(resident, cpu)
