@@ -24,6 +24,8 @@ hl_status hl_pass_guard(hl_graph *graph);
  * float32; HL_DTYPE_F32 changes nothing. keeps_low: what lies between products stays in the low
  * type too. */
 hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low);
+/* Products of float32 operands may round them to TF32. */
+void hl_pass_tf32(hl_graph *graph);
 /* What a node computes in, and why, for reports; HL_DTYPE_COUNT: in no floating type. */
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out_why);
 

@@ -42,6 +42,8 @@ typedef struct hl_plan_options {
     bool chain;      /* false: one instruction per region, for tests */
     bool capture;    /* asynchronous devices: replay what a segment launches */
     hl_dtype low;    /* of products: BF16, F16 (mixed precision), or F32 */
+    bool tf32;       /* products of float32 may round their operands to TF32 */
+    bool benchmark;  /* kernels may be chosen by measuring them */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
