@@ -84,15 +84,25 @@ cleanup:
 
 /* ---- query, prepare -------------------------------------------------------------------------- */
 
+/* Those after the first are for where it does not run: they get no memory of their own. */
+static void drop_larger(hl_lt_algos *algos)
+{
+    int n = 0;
+    for (int i = 0; i < algos->n; i++) {
+        if (algos->bytes[i] > algos->bytes[0]) continue;
+        algos->algo[n] = algos->algo[i];
+        algos->bytes[n++] = algos->bytes[i];
+    }
+    algos->n = n;
+}
+
 /* The node's product and its algorithms, with the device entered. */
 static hl_status make_state(hl_lt_state *state, hl_reason *out_why_not)
 {
     HL_TRY(hl_lt_descs_init(state->lt, &state->product, &state->descs));
     HL_TRY(find_algos(state->device, state->lt, &state->product, &state->descs, &state->algos,
                       out_why_not));
-    /* Those after the first are tried where it does not run: they get no memory of their own. */
-    for (int i = 1; i < state->algos.n && !state->benchmark; i++)
-        if (state->algos.bytes[i] > state->algos.bytes[0]) state->algos.n = i;
+    if (!state->benchmark) drop_larger(&state->algos);
     return HL_OK;
 }
 

@@ -17,7 +17,7 @@ hl_fake_lt_counts hl_fake_lt_get_counts(void);
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-enum { N_ALGOS = 6, MAGIC = 0x4C54 };
+enum { N_ALGOS = 7, MAGIC = 0x4C54 };
 
 static hl_fake_lt_config config;
 static hl_fake_lt_counts counts;
@@ -380,6 +380,7 @@ typedef struct algo_row {
 static const algo_row algo_table[N_ALGOS] = {
     {0, 1, 0, 1.0, false},      {1 << 20, 1, 2, 0.5, false},   {0, 1, 0, 0.1, true},
     {4096, 16, 2, 0.25, false}, {64 << 20, 1, 2, 0.01, false}, {0, 1, 1, 0.01, false},
+    {0, 1, 0, 2.0, false},
 };
 
 /* data: magic, number, description, and what was said of alignment. */

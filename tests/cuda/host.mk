@@ -84,7 +84,11 @@ $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
-# Compiles or not: nothing is linked or run. nvcc knows where its headers are.
+# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's may lie in
+# a wheel (make cuda).
+CUBLASLT_H ?= $(firstword $(wildcard $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include/cublasLt.h))
 check-driver:
 	@cd $(ROOT) && $(NVCC) -Xcompiler -std=gnu11$(comma)-Wall$(comma)-Werror -Icsrc -I. \
-		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check"
+		$(if $(CUBLASLT_H),-DHL_CHECK_CUBLASLT -I$(dir $(CUBLASLT_H))) \
+		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check" \
+		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)"
