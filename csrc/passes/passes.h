@@ -3,7 +3,7 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, amp or double (where the device computes in float64), lower,
- * pack, hoist, fuse, schedule, memory. */
+ * pack, hoist, epilogue, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -42,6 +42,10 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
 /* What depends on parameters and constants alone moves from MICRO to BEGIN. */
 hl_status hl_pass_hoist(hl_graph *graph);
+
+/* Relu after a product, its gradient, and bias gradients become part of the products, where the
+ * device has kernels for that (MATMUL_FUSED). */
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);

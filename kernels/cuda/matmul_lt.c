@@ -118,7 +118,9 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
     hl_status status = make_state(state, out_why_not);
     if (status != HL_OK) hl_lt_descs_deinit(state->lt, &state->descs);
     hl_cuda_leave(device);
-    return status;
+    /* What the library cannot even describe is for another kernel. */
+    return status == HL_ERROR_DEVICE ? hl_reason_set(out_why_not, "%.150s", hl_status_message())
+                                     : status;
 }
 
 static void end_state(hl_lt_state *state)
