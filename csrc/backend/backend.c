@@ -17,8 +17,8 @@ hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
 
 /* *out_kernel NULL: every kernel refused, and *out_reason is the last one's. */
 static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node,
-                             const hl_kernel **out_kernel, hl_kernel_req *out_req,
-                             hl_reason *out_reason)
+                             bool deterministic, const hl_kernel **out_kernel,
+                             hl_kernel_req *out_req, hl_reason *out_reason)
 {
     *out_kernel = NULL;
     hl_op op = graph->nodes[node].op;
@@ -27,6 +27,9 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
     for (; list && *list; list++) {
         *out_req = (hl_kernel_req){0};
         hl_status status = (*list)->query(device, graph, node, out_req, out_reason);
+        if (status == HL_OK && deterministic && !out_req->deterministic)
+            status = hl_reason_set(out_reason, "%s is not deterministic, as was asked for",
+                                   (*list)->name);
         if (status == HL_OK) {
             if (out_req->grain < 1) out_req->grain = 1;
             *out_kernel = *list;
@@ -41,17 +44,17 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
 }
 
 hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
-                         const hl_kernel **out_kernel, hl_kernel_req *out_req)
+                         bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    return ask_kernels(device, graph, node, out_kernel, out_req, &reason);
+    return ask_kernels(device, graph, node, deterministic, out_kernel, out_req, &reason);
 }
 
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
-                           const hl_kernel **out_kernel, hl_kernel_req *out_req)
+                           bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    HL_TRY(ask_kernels(device, graph, node, out_kernel, out_req, &reason));
+    HL_TRY(ask_kernels(device, graph, node, deterministic, out_kernel, out_req, &reason));
     if (*out_kernel) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none on %s (%s)",
                          hl_op_get(graph->nodes[node].op)->name, device->name, reason.text);

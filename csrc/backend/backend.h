@@ -46,7 +46,7 @@ typedef struct hl_kernel_req {
     size_t scratch_bytes; /* one block of memory per launch, shared by all threads, uninitialised */
     size_t thread_scratch_bytes; /* per thread, uninitialised at every block */
     uint64_t in_place;           /* bit i: output 0 may have the same memory as input i */
-    bool deterministic;
+    bool deterministic;          /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
     int64_t grain; /* a block begins at a multiple of it: partial sums, tile heights that matter; >=
@@ -98,13 +98,15 @@ struct hl_kernel {
     void (*release)(hl_kernel_state *state); /* NULL: hl_free(impl) */
 };
 
-/* First kernel of the device's list for the node's op that accepts; reasons of the refused go to
- * the log (debug). HL_ERROR_DEVICE when none does. */
+/* First kernel of the device's list for the node's op that accepts, and if deterministic gives the
+ * same bits every run; reasons of the refused go to the log (debug). HL_ERROR_DEVICE when there is
+ * none. */
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
-                           const hl_kernel **out_kernel, hl_kernel_req *out_req);
-/* Like it, but *out_kernel NULL and HL_OK when none accepts: for lowering. */
+                           bool deterministic, const hl_kernel **out_kernel,
+                           hl_kernel_req *out_req);
+/* Like it, but *out_kernel NULL and HL_OK when there is none: for lowering. */
 hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
-                         const hl_kernel **out_kernel, hl_kernel_req *out_req);
+                         bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req);
 
 /* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)
@@ -132,7 +134,8 @@ typedef enum hl_copy {
 } hl_copy;
 
 typedef struct hl_memory_stats {
-    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened */
+    int64_t current_bytes, peak_bytes; /* of memory_alloc, since the device was opened or
+                                           the peak reset */
     int64_t free_bytes, total_bytes;   /* of the device, as it says itself */
 } hl_memory_stats;
 
@@ -161,6 +164,8 @@ struct hl_device_ops {
                      void (*fn)(void *context, int64_t block, int thread), void *context);
     /* (optional; asynchronous devices only, which have all of these) */
     hl_status (*memory_read)(hl_device *device, hl_memory_stats *out_stats);
+    /* peak_bytes starts again from current_bytes. */
+    void (*memory_peak_reset)(hl_device *device);
     /* Page-locked host memory: copies of it run beside the host. */
     hl_status (*host_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
     void (*host_free)(hl_device *device, HL_TAKE void *ptr);
@@ -192,6 +197,7 @@ struct hl_device {
     hl_dtype float_type; /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;          /* runs POINTWISE_FUSED */
     bool packs;          /* has MATMUL_PACK and MATMUL_PACKED */
+    hl_dtype low_type;   /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_low;      /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;    /* of every operand */
 };

@@ -34,6 +34,8 @@ struct hl_feed {
     hl_permutation order; /* of the epoch */
     void *const *fields;  /* NULL: not bound */
     int32_t n_fields;
+    hl_feed_fill fill; /* the options' or, while bound, the plan's; NULL: row numbers alone */
+    void *context;
     int64_t *rows;  /* (n_slots, batch) */
     int64_t next;   /* batch that hl_feed_next gives */
     int64_t *ahead; /* rows of batches [ahead_first, ahead_end); NULL: drawn batch by batch */
@@ -53,6 +55,11 @@ struct hl_feed {
 
 /* ---- one batch ------------------------------------------------------------------------------- */
 
+static bool has_loaders(const hl_feed *feed)
+{
+    return feed->options.n_threads && feed->fill;
+}
+
 static void draw_rows(hl_feed *feed, int64_t batch, int64_t n_batches, int64_t *rows)
 {
     const hl_feed_options *options = &feed->options;
@@ -63,7 +70,7 @@ static void draw_rows(hl_feed *feed, int64_t batch, int64_t n_batches, int64_t *
 static void take_rows(hl_feed *feed, int64_t batch, int64_t *rows)
 {
     int64_t n = feed->options.batch;
-    if (!feed->ahead) {
+    if (!feed->ahead || has_loaders(feed)) {
         draw_rows(feed, batch, 1, rows);
         return;
     }
@@ -83,7 +90,7 @@ static hl_status fill_batch(hl_feed *feed, int64_t batch)
     int64_t *rows = feed->rows + slot * n;
     void *const *fields = feed->fields ? feed->fields + slot * feed->n_fields : NULL;
     take_rows(feed, batch, rows);
-    if (options->fill) return options->fill(options->context, rows, n, fields);
+    if (feed->fill) return feed->fill(feed->context, rows, n, fields);
     if (feed->n_fields > 0) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
     return HL_OK;
 }
@@ -213,11 +220,12 @@ hl_status hl_feed_create(const hl_feed_options *options, hl_feed **out_feed)
     HL_TRY(hl_alloc_zero(sizeof *feed, (void **)&feed));
     hl_status status;
     feed->options = *options;
-    if (!options->fill) feed->options.n_threads = 0;
+    feed->fill = options->fill;
+    feed->context = options->context;
     feed->n_batches = options->count / options->batch;
     HL_GOTO(make_rows(feed));
     if (feed->options.n_threads > 0) HL_GOTO(make_loaders(feed));
-    if (!feed->options.n_threads) HL_GOTO(make_ahead(feed));
+    if (!has_loaders(feed)) HL_GOTO(make_ahead(feed));
     hl_sampler_order_init(&feed->options.sampler, 0, &feed->order);
     *out_feed = feed;
     feed = NULL;
@@ -249,6 +257,11 @@ int64_t hl_feed_batches(const hl_feed *feed)
     return feed->n_batches;
 }
 
+bool hl_feed_is_over(const hl_feed *feed)
+{
+    return feed->next == feed->n_batches;
+}
+
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
 {
     if (batch < 0 || batch > feed->n_batches)
@@ -259,12 +272,17 @@ hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
     feed->epoch = epoch;
     feed->ahead_first = feed->ahead_end = 0;
     feed->next = batch;
-    return feed->options.n_threads && feed->fields ? start_loaders(feed) : HL_OK;
+    return has_loaders(feed) && feed->fields ? start_loaders(feed) : HL_OK;
 }
 
-hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields)
+hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields, hl_feed_fill fill,
+                       void *context)
 {
     stop_loaders(feed);
+    if (!feed->options.fill) {
+        feed->fill = fill;
+        feed->context = context;
+    }
     feed->fields = n_fields > 0 ? fields : NULL;
     feed->n_fields = feed->fields ? n_fields : 0;
     return HL_OK;
@@ -274,11 +292,11 @@ hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_row
 {
     *out_slot = 0;
     if (out_rows) *out_rows = NULL;
-    *out_end = feed->next == feed->n_batches;
+    *out_end = hl_feed_is_over(feed);
     if (*out_end) return HL_OK;
-    if (feed->options.fill && !feed->fields)
+    if (feed->fill && !feed->fields)
         return hl_status_set(HL_ERROR_INTERNAL, "feed: its slots must be bound before it is read");
-    if (feed->options.n_threads)
+    if (has_loaders(feed))
         HL_TRY(take_loaded(feed));
     else
         HL_TRY(fill_batch(feed, feed->next));

@@ -3,8 +3,8 @@
  * A sampler says which rows make batch b of epoch e, as a pure function (Feistel permutation of
  * base/rng.h), so that any position can be resumed and every worker count gives the same batches. A
  * feed fills one slot per micro-batch: either row numbers alone (resident arrays are gathered
- * inside the plan by BATCH_GATHER) or whole batches through a `fill` callback on loader threads,
- * which block and never spin; slots are handed over in order. */
+ * inside the plan by BATCH_GATHER) or whole batches through a `fill` callback, its creator's or its
+ * plan's, on loader threads, which block and never spin; slots are handed over in order. */
 #ifndef HL_DATA_FEED_H
 #define HL_DATA_FEED_H
 
@@ -34,6 +34,11 @@ void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *orde
 enum { HL_FEED_THREADS_MAX = 256, HL_FEED_SLOTS_MAX = 1024 };
 
 typedef struct hl_feed hl_feed;
+/* Writes the batch of these rows into the slot's fields. Runs on several threads at once, for
+ * different slots. After an error the feed gives that error for this batch until it is sought
+ * again. */
+typedef hl_status (*hl_feed_fill)(void *context, const int64_t *rows, int64_t n,
+                                  void *const *fields);
 typedef struct hl_feed_options {
     hl_sampler sampler;   /* copied; sampler.rows borrowed */
     int64_t batch;        /* samples in a micro-batch */
@@ -41,10 +46,7 @@ typedef struct hl_feed_options {
                              what is left of count is not served (the tail has a feed of its own) */
     int32_t n_threads;    /* loader threads for fill; 0: fill runs in hl_feed_next */
     int32_t n_slots;
-    /* (optional) Writes the batch of these rows into the slot's fields; NULL: field 0 gets the row
-     * numbers. Runs on several threads at once, for different slots. After an error the feed gives
-     * that error for this batch until it is sought again. */
-    hl_status (*fill)(void *context, const int64_t *rows, int64_t n, void *const *fields);
+    hl_feed_fill fill; /* NULL: that of hl_feed_bind */
     void *context;
 } hl_feed_options;
 
@@ -52,15 +54,19 @@ typedef struct hl_feed_options {
 hl_status hl_feed_create(const hl_feed_options *options, HL_GIVE hl_feed **out_feed);
 /* Waits for a fill that runs. NULL is allowed. */
 void hl_feed_destroy(HL_TAKE hl_feed *feed);
-/* As it was created with, but n_threads is 0 without fill. */
+/* As it was created with. */
 const hl_feed_options *hl_feed_settings(const hl_feed *feed);
 /* Batches of an epoch. */
 int64_t hl_feed_batches(const hl_feed *feed);
+/* Has the epoch given its last batch? */
+bool hl_feed_is_over(const hl_feed *feed);
 /* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
 /* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan;
- * NULL takes them away. Batches that were filled ahead are filled again. */
-hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields);
+ * NULL takes them away. fill, for a feed that has none of its own; NULL: field 0 gets the row
+ * numbers, and no loader threads run. Batches that were filled ahead are filled again. */
+hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields, hl_feed_fill fill,
+                       void *context);
 /* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
  * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers, valid as long
  * as the slot. */

@@ -24,6 +24,34 @@ const char *hl_pw_name(hl_pw_op op)
     return pw_table[op].name;
 }
 
+bool hl_pw_is_real(const hl_pw_instr *instr)
+{
+    switch (instr->op) {
+    case HL_PW_NUMBER: /* what is no integer that a double holds exactly */
+        return !(instr->number >= -0x1p53 && instr->number <= 0x1p53) ||
+               instr->number != (double)(int64_t)instr->number;
+    case HL_PW_CAST: return hl_dtype_is_float((hl_dtype)instr->number);
+    case HL_PW_DROPOUT:
+    case HL_PW_UNIFORM:
+    case HL_PW_EXP:
+    case HL_PW_EXPM1:
+    case HL_PW_LOG:
+    case HL_PW_LOG1P:
+    case HL_PW_SQRT:
+    case HL_PW_RSQRT:
+    case HL_PW_RECIPROCAL:
+    case HL_PW_SIN:
+    case HL_PW_COS:
+    case HL_PW_TANH:
+    case HL_PW_SIGMOID:
+    case HL_PW_SOFTPLUS:
+    case HL_PW_ERF:
+    case HL_PW_DIV:
+    case HL_PW_POW: return true;
+    default: return false;
+    }
+}
+
 hl_pw_op hl_pw_of_op(hl_op op)
 {
     switch (op) {

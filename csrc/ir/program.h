@@ -114,6 +114,9 @@ static inline double hl_dropout_scale(double p)
 
 int hl_pw_operands(hl_pw_op op);
 const char *hl_pw_name(hl_pw_op op);
+/* True when the step gives a real number whatever its operands are. A program without such a step,
+ * of integers and bools alone, is computed in int64. */
+bool hl_pw_is_real(const hl_pw_instr *instr);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
 /* The program of one pointwise node, or of a sum over a leading group of axes, a trailing one or

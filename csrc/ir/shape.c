@@ -17,6 +17,21 @@ int64_t hl_shape_span(const hl_shape *shape, int begin, int end)
     return span;
 }
 
+bool hl_shape_split(const hl_shape *shape, const int64_t *axes, int n_axes, int64_t *out_O,
+                    int64_t *out_N, int64_t *out_I)
+{
+    int first = n_axes > 0 ? (int)axes[0] : 0, last = n_axes > 0 ? (int)axes[0] + 1 : shape->rank;
+    bool together = true;
+    for (int a = 1; a < n_axes; a++) {
+        for (int d = last; d < axes[a]; d++) together = together && shape->dim[d] == 1;
+        last = (int)axes[a] + 1;
+    }
+    *out_O = hl_shape_span(shape, 0, first);
+    *out_N = hl_shape_span(shape, first, last);
+    *out_I = hl_shape_span(shape, last, shape->rank);
+    return together;
+}
+
 /* "<what>: " or nothing, for messages whose context is put in front by the caller. */
 static hl_status fail_shape(const char *what, const char *rule, const char *got)
 {

@@ -17,6 +17,10 @@ typedef struct hl_shape {
 int64_t hl_shape_numel(const hl_shape *shape);
 /* Product of dims [begin, end). */
 int64_t hl_shape_span(const hl_shape *shape, int begin, int end);
+/* The shape as (O,N,I): N is the ascending axes (none: all dims), O what stands before them, I what
+ * stands behind. False when they do not stand together; dims of 1 between them do not count. */
+bool hl_shape_split(const hl_shape *shape, const int64_t *axes, int n_axes, int64_t *out_O,
+                    int64_t *out_N, int64_t *out_I);
 /* HL_ERROR_SHAPE when a dim is negative or the elements times 8 bytes overflow int64. `what` stands
  * in front of the message, here and below; NULL: nothing does. */
 hl_status hl_shape_check(const hl_shape *shape, const char *what);

@@ -2,8 +2,8 @@
  * after any of them.
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
- * then applies, in this order: guard, amp or double (where the device computes in float64), lower,
- * pack, hoist, epilogue, fuse, schedule, memory. */
+ * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
+ * device computes in float64), lower, pack, hoist, epilogue, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -20,6 +20,10 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
  * nothing. */
 hl_status hl_pass_guard(hl_graph *graph);
 
+/* Batches gathered from sources by input 0 become inputs. out_sources, by input: the source whose
+ * rows fill it, HL_NONE for those that were there. */
+hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_sources);
+
 /* Mixed precision: products take operands of the low type, HL_DTYPE_BF16 or F16, and sum in
  * float32; HL_DTYPE_F32 changes nothing. keeps_low: what lies between products stays in the low
  * type too. */
@@ -33,8 +37,9 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their type. */
 hl_status hl_pass_double(hl_graph *graph);
 
-/* Ops for which the device has no kernel become those it has, by the table's lower functions. */
-hl_status hl_pass_lower(hl_graph *graph, hl_device *device);
+/* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
+ * it has, by the table's lower functions. */
+hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone
  * reads the product is absorbed. For devices that pack. */

@@ -214,7 +214,8 @@ static hl_status make_identity_map(const hl_graph *graph, hl_id **out_map)
 enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
 
 /* One sweep; the ops that a lowering made are seen by the next. */
-static hl_status lower_once(hl_graph *graph, hl_device *device, bool *out_changed)
+static hl_status lower_once(hl_graph *graph, hl_device *device, bool deterministic,
+                            bool *out_changed)
 {
     hl_id *map = NULL;
     int64_t n_map = graph->n_values, n_nodes = graph->n_nodes;
@@ -228,7 +229,7 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool *out_change
         hl_kernel_req req;
         hl_id out[MOST_LOWERED_OUTS];
         if (!op->lower) continue;
-        HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, &kernel, &req));
+        HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, deterministic, &kernel, &req));
         if (kernel) continue;
         graph->segment = node.segment;
         graph->scope = node.scope;
@@ -245,11 +246,11 @@ cleanup:
     return status;
 }
 
-hl_status hl_pass_lower(hl_graph *graph, hl_device *device)
+hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic)
 {
     bool changed = true;
     for (int round = 0; changed && round < MOST_ROUNDS; round++)
-        HL_TRY(lower_once(graph, device, &changed));
+        HL_TRY(lower_once(graph, device, deterministic, &changed));
     return HL_OK;
 }
 

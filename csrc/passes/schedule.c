@@ -456,14 +456,15 @@ void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool 
 
 /* ---- entry ----------------------------------------------------------------------------------- */
 
-static hl_status choose_kernels(sched_state *s)
+static hl_status choose_kernels(sched_state *s, bool deterministic)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++) {
         s->out->step_of_node[i] = HL_NONE;
         if (is_view(s->graph, (hl_node_id)i)) continue;
         hl_step *step = &s->out->steps[s->out->n_steps];
         *step = (hl_step){.node = (hl_node_id)i};
-        HL_TRY(hl_kernel_select(s->device, s->graph, (hl_node_id)i, &step->kernel, &step->req));
+        HL_TRY(hl_kernel_select(s->device, s->graph, (hl_node_id)i, deterministic, &step->kernel,
+                                &step->req));
         if (!s->device->ops->parallel) step->req.rows = 0;
         if (step->req.grain < 1) step->req.grain = 1;
         s->out->step_of_node[i] = s->out->n_steps++;
@@ -498,7 +499,7 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     return HL_OK;
 }
 
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, bool deterministic,
                            hl_schedule *out_schedule)
 {
     *out_schedule = (hl_schedule){0};
@@ -507,7 +508,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     hl_status status = HL_OK;
     HL_GOTO(alloc_schedule(&s, &memory));
     HL_GOTO(hl_uses_init(graph, &s.uses));
-    HL_GOTO(choose_kernels(&s));
+    HL_GOTO(choose_kernels(&s, deterministic));
     count_waits(&s);
     HL_GOTO(add_update_waits(&s));
     for (int64_t i = 0; i < graph->n_nodes; i++)

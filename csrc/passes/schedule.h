@@ -44,8 +44,8 @@ typedef struct hl_schedule {
 } hl_schedule;
 
 /* Chooses kernels and cuts the graph into regions. chain false: one step per region.
- * HL_ERROR_DEVICE when a node has no kernel. */
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
+ * HL_ERROR_DEVICE when a node has no kernel (no deterministic one, if that is asked for). */
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, bool deterministic,
                            hl_schedule *out_schedule);
 void hl_schedule_deinit(hl_schedule *schedule);
 

@@ -29,10 +29,12 @@ struct hl_plan {
     int64_t n_args;
     void *thread_scratch;
     hl_control *control;
-    int64_t generation; /* of the session's addresses that args hold */
-    hl_id *inputs;      /* leaves by number */
-    const void **sources;
-    void **fields; /* addresses of the slots' fields */
+    int64_t generation;   /* of the session's addresses that args hold */
+    hl_id *inputs;        /* leaves by number */
+    const void **sources; /* as given: host memory */
+    void **source_at;     /* where kernels read them */
+    int32_t *fed;         /* by input: the source whose rows fill it; NULL: the plan is not fed */
+    void **fields;        /* addresses of the slots' fields */
     void *slots;
     int64_t slot_bytes;
     int32_t n_slots;
@@ -41,7 +43,7 @@ struct hl_plan {
     hl_queue *queue;       /* asynchronous devices: how it runs there, and these copies: */
     char *consts;          /* constants, */
     int64_t *const_offset; /* by value, */
-    void **source_copies;  /* and sources */
+    void **source_copies;  /* and sources that were given in host memory */
     int32_t k;
     bool join, hold; /* the window was opened by, or is left to, another plan */
     bool trains;     /* has a window at all; else BEGIN runs once per run */
@@ -57,6 +59,8 @@ struct hl_plan {
 
 /* Addresses of all operands, again when the session's memory moved. */
 hl_status hl_plan_bind(hl_plan *plan);
+/* Copies of sources, before the rest of the plan. */
+void hl_plan_free_sources(hl_plan *plan);
 /* Launches of a region that are not cut, and the ends of those that are. */
 hl_status hl_plan_launch_region(const hl_plan *plan, const hl_region *region, void **args,
                                 hl_stream *stream);

@@ -9,11 +9,13 @@
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options)
+static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options,
+                            int32_t **out_fed)
 {
     graph->benchmark = options->benchmark;
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
+    if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
     if (options->low != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
         return hl_status_set(HL_ERROR_CONFIG,
                              "plan: mixed precision needs a device that computes in float32, got "
@@ -21,7 +23,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
     if (options->tf32) hl_pass_tf32(graph);
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
-    HL_TRY(hl_pass_lower(graph, device));
+    HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device));
@@ -63,6 +65,8 @@ static hl_status make_slots(hl_plan *plan)
     size_t n_fields = (size_t)graph->n_inputs, n_slots = (size_t)plan->n_slots;
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(hl_id), (void **)&plan->inputs));
     HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->sources));
+    HL_TRY(
+        hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->source_at));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
     for (int64_t v = 0; v < graph->n_values; v++)
         if (graph->values[v].kind == HL_VALUE_INPUT)
@@ -156,6 +160,22 @@ static hl_status settle_plan(hl_plan *plan)
     return hl_session_reserve(session, plan->memory.arena_bytes);
 }
 
+/* Memory that is not there, beside what the plan would have taken. */
+static hl_status explain_memory(const hl_plan *plan, hl_status status)
+{
+    int64_t store_bytes = 0;
+    if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
+    for (int64_t i = 0; i < plan->graph->n_stores; i++)
+        store_bytes +=
+            plan->graph->stores[i].n * (int64_t)hl_dtype_bytes(plan->graph->stores[i].dtype);
+    return hl_status_context(status,
+                             "plan: predicted are %lld bytes (%lld of activations and scratch, "
+                             "%lld of batches, %lld of parameters and state)",
+                             (long long)(plan->memory.arena_bytes + plan->slot_bytes + store_bytes),
+                             (long long)plan->memory.arena_bytes, (long long)plan->slot_bytes,
+                             (long long)store_bytes);
+}
+
 hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
                          hl_plan **out_plan)
 {
@@ -170,8 +190,9 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     plan->k = options->k > 0 ? options->k : 1;
     plan->low = options->low;
     plan->generation = -1;
-    HL_GOTO(run_passes(plan->graph, session->device, options));
-    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, &plan->schedule));
+    HL_GOTO(run_passes(plan->graph, session->device, options, &plan->fed));
+    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, options->deterministic,
+                             &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
     hl_schedule_cut(plan->graph, session->device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
@@ -184,6 +205,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     *out_plan = plan;
     plan = NULL;
 cleanup:
+    explain_memory(plan, status);
     hl_graph_destroy(graph);
     hl_plan_destroy(plan);
     return status;
@@ -194,8 +216,7 @@ void hl_plan_destroy(hl_plan *plan)
     if (!plan) return;
     hl_device *device = plan->session->device;
     hl_queue_destroy(plan->queue);
-    for (int32_t i = 0; plan->source_copies && i < plan->graph->n_sources; i++)
-        if (plan->source_copies[i]) device->ops->memory_free(device, plan->source_copies[i]);
+    hl_plan_free_sources(plan);
     if (plan->consts) device->ops->memory_free(device, plan->consts);
     for (int32_t s = 0; plan->instrs && s < plan->schedule.n_steps; s++) {
         hl_instr *instr = &plan->instrs[s];
@@ -212,6 +233,8 @@ void hl_plan_destroy(hl_plan *plan)
     hl_free(plan->args);
     hl_free(plan->inputs);
     hl_free(plan->sources);
+    hl_free(plan->source_at);
+    hl_free(plan->fed);
     hl_free(plan->fields);
     hl_memory_deinit(&plan->memory);
     hl_schedule_deinit(&plan->schedule);
@@ -237,8 +260,7 @@ static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **o
         *out_address = plan->consts ? plan->consts + plan->const_offset[id] : (void *)value->data;
         break;
     case HL_VALUE_SOURCE:
-        *out_address = plan->source_copies ? plan->source_copies[value->store]
-                                           : (void *)plan->sources[value->store];
+        *out_address = plan->source_at[value->store];
         if (!*out_address && hl_shape_numel(&value->type.shape))
             return hl_status_set(HL_ERROR_CONFIG,
                                  "plan: source %d must be set before a run, got none",
@@ -290,69 +312,6 @@ hl_status hl_plan_bind(hl_plan *plan)
 }
 
 /* ---- in and out ------------------------------------------------------------------------------ */
-
-/* A source of an asynchronous device is a copy there. */
-static hl_status copy_source(hl_plan *plan, int32_t index, const void *data)
-{
-    hl_session *session = plan->session;
-    hl_device *device = session->device;
-    void **copy = &plan->source_copies[index];
-    size_t bytes = 0;
-    for (int64_t v = 0; v < plan->graph->n_values; v++)
-        if (plan->graph->values[v].kind == HL_VALUE_SOURCE && plan->graph->values[v].store == index)
-            bytes = hl_value_bytes(plan->graph, (hl_id)v);
-    HL_TRY(hl_queue_settle(plan->queue));
-    if (!bytes || !data) return HL_OK;
-    if (!*copy) HL_TRY(device->ops->memory_alloc(device, bytes, copy));
-    HL_TRY(device->ops->copy(device, *copy, data, bytes, HL_COPY_HOST_TO_DEVICE, session->compute));
-    return device->ops->synchronize(device, session->compute);
-}
-
-hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
-{
-    if (index < 0 || index >= plan->graph->n_sources)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d",
-                             plan->graph->n_sources, index);
-    for (int64_t v = 0; v < plan->graph->n_values; v++) {
-        const hl_value *value = &plan->graph->values[v];
-        if (value->kind != HL_VALUE_SOURCE || value->store != index) continue;
-        if (value->type.shape.dim[0] != rows)
-            return hl_status_set(HL_ERROR_SHAPE,
-                                 "plan: source %s was planned with %lld rows, got %lld",
-                                 value->name ? value->name : "?",
-                                 (long long)value->type.shape.dim[0], (long long)rows);
-    }
-    plan->sources[index] = data;
-    plan->generation = -1;
-    return plan->queue ? copy_source(plan, index, data) : HL_OK;
-}
-
-/* The feed writes into slots by its own numbers, and row numbers into input 0 as they are. */
-static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
-{
-    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
-    const hl_feed_options *options = hl_feed_settings(feed);
-    if (options->n_slots > plan->n_slots)
-        return hl_status_set(HL_ERROR_CONFIG,
-                             "feed: must have as many slots as its plan, %d, at most, got %d",
-                             plan->n_slots, options->n_slots);
-    if (options->fill) return HL_OK;
-    hl_type want = {HL_DTYPE_I64, hl_shape_1d(options->batch)};
-    const hl_type *got =
-        plan->graph->n_inputs ? &hl_graph_value(plan->graph, plan->inputs[0])->type : NULL;
-    if (got && hl_type_equal(got, &want)) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "feed: input 0 must take its row numbers, %s, got %s",
-                         hl_type_format(&want, want_text),
-                         got ? hl_type_format(got, got_text) : "a plan without inputs");
-}
-
-hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
-{
-    if (feed) HL_TRY(check_feed(plan, feed));
-    plan->feed = feed;
-    void *const *fields = plan->queue ? hl_queue_fields(plan->queue) : plan->fields;
-    return feed ? hl_feed_bind(feed, fields, plan->graph->n_inputs) : HL_OK;
-}
 
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
                         const void *data)

@@ -40,10 +40,12 @@ typedef struct hl_plan_options {
     int32_t k;       /* micro-batches per step of a training graph; may be changed between runs */
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
-    bool capture;    /* asynchronous devices: replay what a segment launches */
-    hl_dtype low;    /* of products: BF16, F16 (mixed precision), or F32 */
-    bool tf32;       /* products of float32 may round their operands to TF32 */
-    bool benchmark;  /* kernels may be chosen by measuring them */
+    bool capture;    /* asynchronous devices: replay what segments launch */
+    bool fed;        /* sources stay on the host: batches are gathered there and sent */
+    bool deterministic; /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
+    hl_dtype low;       /* of products: BF16, F16 (mixed precision), or F32 */
+    bool tf32;          /* products of float32 may round their operands to TF32 */
+    bool benchmark;     /* kernels may be chosen by measuring them */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -52,8 +54,19 @@ hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph,
                          const hl_plan_options *options, HL_GIVE hl_plan **out_plan);
 void hl_plan_destroy(HL_TAKE hl_plan *plan);
 
-/* Resident data of SOURCE leaf `index`: borrowed until the plan is destroyed or it is set again. */
+/* An array in a device's memory, for the sources of any plans there. Borrows the device. */
+typedef struct hl_resident hl_resident;
+hl_status hl_resident_create(hl_device *device, const void *data, size_t bytes,
+                             HL_GIVE hl_resident **out_resident);
+/* No plan may use it any more. NULL is allowed. */
+void hl_resident_destroy(HL_TAKE hl_resident *resident);
+
+/* Data of SOURCE leaf `index`, in host memory: borrowed until the plan is destroyed or it is set
+ * again. A plan that is not fed, on an asynchronous device, has a copy of its own there. */
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows);
+/* The same, from the device's memory; for plans that are not fed. */
+hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
+                                  int64_t rows);
 /* Where batches come from; borrowed. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
  * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0
  * is not int64 of its batch; the plan then keeps what it had. */
@@ -79,6 +92,9 @@ typedef enum hl_run_end {
  * in the middle and another plan of the session has used the arena since: that step is lost. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
+/* The control block, ring excluded, without waiting: on an asynchronous device as it was when a
+ * step some way back ended. All zero before the first run. */
+void hl_plan_heard(const hl_plan *plan, hl_control *out_control);
 /* Was a step left in the middle? */
 bool hl_plan_is_unfinished(const hl_plan *plan);
 /* Forgets a step that was left in the middle. */

@@ -23,11 +23,15 @@ struct hl_queue {
     hl_event *told[N_MIRRORS];
     int64_t n_told, n_heard; /* steps whose mirror was queued; that the caller looked at */
     hl_control heard;
-    int64_t n_writes; /* of the control block by the host, when `heard` was read */
+    int64_t n_writes;   /* of the control block by the host, when `heard` was read */
+    int32_t first, end; /* segments of the plan's slot that are to be launched; end 0: none */
     bool captures;
-    hl_capture **capture; /* by slot and segment */
+    hl_capture **capture; /* by slot, first segment and last */
     int64_t generation;   /* of the addresses in them */
 };
+
+/* Runs of segments, by their first and last. */
+enum { N_RUNS = HL_SEGMENT_COUNT * HL_SEGMENT_COUNT };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -74,7 +78,7 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     HL_GOTO(
         ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control), (void **)&queue->mirrors));
     for (int i = 0; i < N_MIRRORS; i++) HL_GOTO(ops->event_create(queue->device, &queue->told[i]));
-    HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * HL_SEGMENT_COUNT * sizeof(hl_capture *),
+    HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * N_RUNS * sizeof(hl_capture *),
                           (void **)&queue->capture));
     *out_queue = queue;
     queue = NULL;
@@ -85,7 +89,7 @@ cleanup:
 
 static void drop_captures(hl_queue *queue)
 {
-    for (int64_t i = 0; queue->capture && i < queue->plan->n_slots * HL_SEGMENT_COUNT; i++) {
+    for (int64_t i = 0; queue->capture && i < queue->plan->n_slots * N_RUNS; i++) {
         if (queue->capture[i])
             queue->device->ops->capture_destroy(queue->device, queue->capture[i]);
         queue->capture[i] = NULL;
@@ -123,6 +127,65 @@ void *const *hl_queue_fields(const hl_queue *queue)
     return queue->fields;
 }
 
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static hl_status launch_run(hl_queue *queue)
+{
+    hl_plan *plan = queue->plan;
+    const int32_t *segment_first = plan->schedule.segment_first;
+    void **args = plan->args + plan->slot * plan->n_args;
+    for (int32_t r = segment_first[queue->first]; r < segment_first[queue->end]; r++)
+        HL_TRY(hl_plan_launch_region(plan, &plan->schedule.regions[r], args, queue->compute));
+    return HL_OK;
+}
+
+/* An error inside a capture still has to end it. */
+static hl_status capture_run(hl_queue *queue, hl_capture **out_capture)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    hl_status_record error = {.code = HL_OK};
+    HL_TRY(ops->capture_begin(queue->device, queue->compute));
+    hl_status status = launch_run(queue);
+    if (status != HL_OK) hl_status_save(status, &error);
+    status = ops->capture_end(queue->device, queue->compute, out_capture);
+    return error.code == HL_OK ? status : hl_status_raise(&error);
+}
+
+static hl_status replay_run(hl_queue *queue)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    if (queue->generation != queue->plan->generation) drop_captures(queue);
+    queue->generation = queue->plan->generation;
+    hl_capture **capture = &queue->capture[queue->plan->slot * N_RUNS +
+                                           queue->first * HL_SEGMENT_COUNT + queue->end - 1];
+    if (!*capture) HL_TRY(capture_run(queue, capture));
+    return ops->capture_launch(queue->device, *capture, queue->compute);
+}
+
+/* Launches what was put off: before the slot changes hands, and at the step's end. */
+static hl_status launch_segments(hl_queue *queue)
+{
+    hl_plan *plan = queue->plan;
+    const int32_t *segment_first = plan->schedule.segment_first;
+    hl_status status = HL_OK;
+    if (segment_first[queue->first] != segment_first[queue->end]) {
+        /* A window that another plan opened leaves launches out: not what was captured. */
+        bool eager = !queue->captures || (plan->join && queue->first == HL_SEGMENT_BEGIN);
+        status = eager ? launch_run(queue) : replay_run(queue);
+        if (status == HL_OK)
+            status = queue->device->ops->event_record(queue->device, queue->freed[plan->slot],
+                                                      queue->compute);
+    }
+    queue->first = queue->end = 0;
+    return status;
+}
+
+void hl_queue_add_segment(hl_queue *queue)
+{
+    if (!queue->end) queue->first = (int32_t)queue->plan->segment;
+    queue->end = (int32_t)queue->plan->segment + 1;
+}
+
 /* ---- batches --------------------------------------------------------------------------------- */
 
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
@@ -130,6 +193,7 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
     const hl_device_ops *ops = queue->device->ops;
     hl_plan *plan = queue->plan;
     *out_end = false;
+    HL_TRY(launch_segments(queue));
     if (!plan->feed) return HL_OK;
     if (queue->held >= 0) HL_TRY(ops->event_synchronize(queue->device, queue->copied[queue->held]));
     queue->held = -1;
@@ -142,52 +206,6 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
     HL_TRY(ops->event_record(queue->device, queue->copied[plan->slot], queue->copy));
     queue->held = plan->slot;
     return ops->event_wait(queue->device, queue->copied[plan->slot], queue->compute);
-}
-
-/* ---- segments -------------------------------------------------------------------------------- */
-
-static hl_status launch_segment(hl_queue *queue)
-{
-    hl_plan *plan = queue->plan;
-    void **args = plan->args + plan->slot * plan->n_args;
-    int32_t end = plan->schedule.segment_first[plan->segment + 1];
-    for (int32_t r = plan->schedule.segment_first[plan->segment]; r < end; r++)
-        HL_TRY(hl_plan_launch_region(plan, &plan->schedule.regions[r], args, queue->compute));
-    return HL_OK;
-}
-
-/* An error inside a capture still has to end it. */
-static hl_status capture_segment(hl_queue *queue, hl_capture **out_capture)
-{
-    const hl_device_ops *ops = queue->device->ops;
-    hl_status_record error = {.code = HL_OK};
-    HL_TRY(ops->capture_begin(queue->device, queue->compute));
-    hl_status status = launch_segment(queue);
-    if (status != HL_OK) hl_status_save(status, &error);
-    status = ops->capture_end(queue->device, queue->compute, out_capture);
-    return error.code == HL_OK ? status : hl_status_raise(&error);
-}
-
-hl_status hl_queue_run_segment(hl_queue *queue)
-{
-    const hl_device_ops *ops = queue->device->ops;
-    hl_plan *plan = queue->plan;
-    hl_segment segment = plan->segment;
-    if (queue->generation != plan->generation) drop_captures(queue);
-    queue->generation = plan->generation;
-    hl_capture **capture = &queue->capture[plan->slot * HL_SEGMENT_COUNT + (int)segment];
-    bool is_empty =
-        plan->schedule.segment_first[segment] == plan->schedule.segment_first[segment + 1];
-    /* A window that another plan opened leaves launches out: not what was captured. */
-    bool eager = !queue->captures || (plan->join && segment == HL_SEGMENT_BEGIN);
-    if (is_empty) return HL_OK;
-    if (eager) {
-        HL_TRY(launch_segment(queue));
-    } else {
-        if (!*capture) HL_TRY(capture_segment(queue, capture));
-        HL_TRY(ops->capture_launch(queue->device, *capture, queue->compute));
-    }
-    return ops->event_record(queue->device, queue->freed[plan->slot], queue->compute);
 }
 
 /* ---- the control block ----------------------------------------------------------------------- */
@@ -214,6 +232,7 @@ static hl_status tell(hl_queue *queue)
 
 hl_status hl_queue_end_step(hl_queue *queue)
 {
+    HL_TRY(launch_segments(queue));
     HL_TRY(tell(queue));
     return queue->n_told - queue->n_heard < N_MIRRORS ? HL_OK : hear(queue);
 }

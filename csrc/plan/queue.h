@@ -10,9 +10,11 @@
  * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
  * any more and a window with a wrong index, or any after it, is not applied.
  *
- * What a segment launches is the same for a slot every time. It is captured at its first run and
- * replayed from then on; a plan whose addresses moved captures again. Rejected: one capture for all
- * slots with the slot's address read from memory, which costs every kernel an indirection. */
+ * What segments launch is the same for a slot every time. Segments that follow one another on one
+ * slot are put off until the last of them is known, and are one piece of work: a step of one
+ * micro-batch is begin, micro and apply at once. It is captured at its first run and replayed from
+ * then on; a plan whose addresses moved captures again. Rejected: one capture for all slots with
+ * the slot's address read from memory, which costs every kernel an indirection. */
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
 
@@ -31,10 +33,11 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_qu
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
 /* The staging half of the slots, for the feed. */
 void *const *hl_queue_fields(const hl_queue *queue);
+/* The plan's segment on the plan's slot: launched by the next take_batch or end_step, together with
+ * those before and after it. */
+void hl_queue_add_segment(hl_queue *queue);
 /* The next batch of the plan's feed into the plan's slot. */
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
-/* The plan's segment on the plan's slot. */
-hl_status hl_queue_run_segment(hl_queue *queue);
 hl_status hl_queue_end_step(hl_queue *queue);
 /* The control block, ring excluded, after the last step that was heard of. */
 const hl_control *hl_queue_heard(const hl_queue *queue);

@@ -5,6 +5,7 @@
  * after the barrier. Between regions the loop looks at the stop flag and the clock; a step that was
  * interrupted goes on where it stood. APPLY is never interrupted: nobody may give up a step whose
  * update has begun. */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -140,7 +141,10 @@ static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end
     int32_t end = plan->schedule.segment_first[plan->segment + 1];
     void **args = plan->args + plan->slot * plan->n_args;
     *out_over = false;
-    if (plan->queue) return hl_queue_run_segment(plan->queue);
+    if (plan->queue) {
+        hl_queue_add_segment(plan->queue);
+        return HL_OK;
+    }
     while (plan->region < end) {
         HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
         if (plan->region < end && plan->segment != HL_SEGMENT_APPLY && is_over(limits, out_end)) {
@@ -257,7 +261,7 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
         if (*out_steps < n_steps && is_over(limits, out_end)) return HL_OK;
     }
     /* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */
-    if (plan->queue && (*out_end == HL_RUN_FEED_END || !plan->feed)) {
+    if (plan->queue && (!plan->feed || hl_feed_is_over(plan->feed))) {
         HL_TRY(hl_queue_settle(plan->queue));
         HL_TRY(check_fault(plan));
     }
@@ -277,6 +281,13 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     if (status != HL_OK) give_up_step(plan);
     hl_session_leave(plan->session);
     return status;
+}
+
+void hl_plan_heard(const hl_plan *plan, hl_control *out_control)
+{
+    const hl_control *control = read_control(plan);
+    memset(out_control, 0, sizeof *out_control);
+    if (control) memcpy(out_control, control, offsetof(hl_control, ring));
 }
 
 bool hl_plan_is_unfinished(const hl_plan *plan)

@@ -2,6 +2,7 @@
 #ifndef HL_PLAN_SESSION_H
 #define HL_PLAN_SESSION_H
 
+#include "ir/convert.h"
 #include "plan/plan.h"
 
 typedef struct hl_session_store_entry {
@@ -34,8 +35,5 @@ hl_session_store_entry *hl_session_find(hl_session *session, const char *name);
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
 /* Grows the arena; contents are lost. */
 hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes);
-
-/* Elements between dtypes; float to integer truncates. */
-void hl_convert(hl_dtype dst_dtype, void *dst, hl_dtype src_dtype, const void *src, int64_t n);
 
 #endif

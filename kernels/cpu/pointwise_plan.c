@@ -56,34 +56,6 @@ static bool has_leading_dims(const hl_shape *shape, const hl_shape *operand, int
 
 /* ---- kind ---- */
 
-static bool needs_floats(const hl_pw_instr *instr)
-{
-    switch (instr->op) {
-    case HL_PW_NUMBER:
-        return !(instr->number >= -0x1p53 && instr->number <= 0x1p53) ||
-               instr->number != (double)(int64_t)instr->number;
-    case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM:
-    case HL_PW_EXP:
-    case HL_PW_EXPM1:
-    case HL_PW_LOG:
-    case HL_PW_LOG1P:
-    case HL_PW_SQRT:
-    case HL_PW_RSQRT:
-    case HL_PW_RECIPROCAL:
-    case HL_PW_SIN:
-    case HL_PW_COS:
-    case HL_PW_TANH:
-    case HL_PW_SIGMOID:
-    case HL_PW_SOFTPLUS:
-    case HL_PW_ERF:
-    case HL_PW_DIV:
-    case HL_PW_POW:
-    case HL_PW_FMA: return true;
-    default: return false;
-    }
-}
-
 static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_program *program,
                            const pw_plan *plan, int64_t total)
 {
@@ -101,7 +73,8 @@ static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_
         is_double = is_double || dtype == HL_DTYPE_F64;
     }
     for (int s = 0; s < program->n_code; s++) {
-        is_integer = is_integer && !needs_floats(&program->code[s]);
+        const hl_pw_instr *instr = &program->code[s];
+        is_integer = is_integer && !hl_pw_is_real(instr) && instr->op != HL_PW_FMA;
     }
     return is_double ? PW_F64 : is_integer ? PW_I64 : PW_F32;
 }

@@ -19,22 +19,6 @@ typedef struct reduce_state {
     int64_t grain, n_partials; /* moments over leading axes */
 } reduce_state;
 
-/* False when the axes do not stand together. */
-static bool find_groups(const hl_shape *shape, const int64_t *axes, int n_axes, reduce_state *state)
-{
-    int first = n_axes > 0 ? (int)axes[0] : 0, last = n_axes > 0 ? (int)axes[0] + 1 : shape->rank;
-    for (int a = 1; a < n_axes; a++) {
-        bool follows = true;
-        for (int d = last; d < axes[a]; d++) follows = follows && shape->dim[d] == 1;
-        if (!follows) return false;
-        last = (int)axes[a] + 1;
-    }
-    state->O = hl_shape_span(shape, 0, first);
-    state->N = hl_shape_span(shape, first, last);
-    state->I = hl_shape_span(shape, last, shape->rank);
-    return true;
-}
-
 static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state *out_state)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
@@ -44,7 +28,9 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
     bool one_axis = is_place || node->op == HL_OP_CUMSUM;
     const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
-    if (!find_groups(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, state)) return false;
+    if (!hl_shape_split(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, &state->O, &state->N,
+                        &state->I))
+        return false;
     state->is_reverse = node->op == HL_OP_CUMSUM && node->attrs.i[1] != 0;
     state->kind = !hl_dtype_is_float(x->dtype)                           ? PW_I64
                   : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? PW_F64

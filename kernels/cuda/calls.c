@@ -12,6 +12,7 @@ struct hl_cuda_call {
     hl_cuda_shape shape;
     int64_t first_param, n_params; /* COPY: to, from; ZERO: what */
     size_t bytes;
+    size_t alignment; /* of its operands, else the next call is made instead; 0: any */
 };
 
 typedef enum hl_cuda_param_kind {
@@ -122,6 +123,11 @@ void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_place at, size_t bytes)
     if (!call) return;
     call->bytes = bytes;
     hl_cuda_pass_place(calls, at);
+}
+
+void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes)
+{
+    if (calls->status == HL_OK) calls->call[calls->n_calls - 1].alignment = bytes;
 }
 
 void hl_cuda_pass(hl_cuda_calls *calls, const void *value, size_t bytes)
@@ -247,12 +253,25 @@ static hl_status run_call(const hl_cuda_calls *calls, const hl_cuda_call *call, 
     }
 }
 
+static bool is_aligned(const hl_cuda_calls *calls, const hl_cuda_call *call, void *const *args)
+{
+    for (int64_t i = call->first_param; i < call->first_param + call->n_params; i++) {
+        const hl_cuda_param *param = &calls->param[i];
+        if (param->kind == PARAM_ARG && (uintptr_t)args[param->at] % call->alignment) return false;
+    }
+    return true;
+}
+
 hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
                                const hl_launch *launch, hl_stream *stream)
 {
     const hl_cuda_calls *calls = state->impl;
-    for (int64_t i = 0; i < calls->n_calls; i++)
-        HL_TRY(run_call(calls, &calls->call[i], args, launch, stream));
+    for (int64_t i = 0; i < calls->n_calls; i++) {
+        const hl_cuda_call *call = &calls->call[i];
+        if (call->alignment && !is_aligned(calls, call, args)) continue;
+        HL_TRY(run_call(calls, call, args, launch, stream));
+        if (call->alignment) i++;
+    }
     return HL_OK;
 }
 
@@ -278,10 +297,13 @@ hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n)
 
 hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block)
 {
-    enum { TEAMS = TEAM_THREADS / 32 };
     *out_by_block = C > LONG_ROW;
     if (*out_by_block) return hl_cuda_shape_blocks(device, R, LONG_THREADS);
-    return hl_cuda_shape_blocks(device, (R + TEAMS - 1) / TEAMS, TEAM_THREADS);
+    int lanes = 2;
+    while (lanes < C && lanes < 32) lanes *= 2;
+    if (lanes < 32) *out_by_block = lanes;
+    int64_t n_teams = TEAM_THREADS / lanes;
+    return hl_cuda_shape_blocks(device, (R + n_teams - 1) / n_teams, TEAM_THREADS);
 }
 
 /* ---- what queries ask ------------------------------------------------------------------------ */

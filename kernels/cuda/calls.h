@@ -65,6 +65,10 @@ void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *name, hl_cuda_shape s
 void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_place to, hl_cuda_place from, size_t bytes);
 void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_place at, size_t bytes);
 
+/* Where the last call's operands all lie at multiples of so many bytes it is made, else the next
+ * one: for wide words, since a plan may put an operand at any element of a larger block. */
+void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes);
+
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 /* By value, copied now. */
@@ -89,8 +93,8 @@ void hl_cuda_pass_is_apply(hl_cuda_calls *calls);
 
 /* A thread an element and more, 256 threads a block. */
 hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n);
-/* Teams of fold.h on rows (R,C): warps for short rows, blocks for long ones. Threads and by_block
- * come from C alone, so the bits do not depend on the GPU. */
+/* Teams of fold.h on rows (R,C): some lanes, a warp or a block, by the row's length. Threads and
+ * by_block come from C alone, so the bits do not depend on the GPU. */
 hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block);
 /* n_blocks, but no more than keep the device busy; the kernel goes on by its grid. */
 hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, unsigned threads);

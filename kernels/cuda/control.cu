@@ -20,35 +20,29 @@ HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int
     hl_control_apply(control, hl_read_any(sumsq, sumsq_dtype, 0));
 }
 
-/* state <- value; state <- state + value */
-#define UPDATES(T, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_assign_f32_##suffix, 256, float *state, const T *value, int64_t n,           \
+/* state <- value, of one dtype: words of its size, bit by bit. */
+#define ASSIGNS(W, bytes)                                                                          \
+    HL_KERNEL(hl_cuda_assign_##bytes, 256, W *state, const W *value, int64_t n,                    \
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID(i, n) state[i] = hl_read(value, i);                                            \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_accumulate_f32_##suffix, 256, float *state, const T *value, int64_t n,       \
+        HL_FOR_GRID(i, n) state[i] = value[i];                                                     \
+    }
+ASSIGNS(uint8_t, 1)
+ASSIGNS(uint16_t, 2)
+ASSIGNS(uint32_t, 4)
+ASSIGNS(uint64_t, 8)
+
+/* state <- state + value */
+#define SUMS(T, suffix)                                                                            \
+    HL_KERNEL(hl_cuda_accumulate_##suffix, 256, float *state, const T *value, int64_t n,           \
               const hl_control *control, int is_apply)                                             \
     {                                                                                              \
         if (hl_is_blocked(control, is_apply)) return;                                              \
         HL_FOR_GRID(i, n) state[i] += hl_read(value, i);                                           \
     }
-HL_FLOAT_TYPES(UPDATES)
+HL_FLOAT_TYPES(SUMS)
 
-HL_KERNEL(hl_cuda_assign_any, 256, void *state, int32_t state_dtype, const void *value,
-          int32_t value_dtype, int64_t n, const hl_control *control, int is_apply)
-{
-    if (hl_is_blocked(control, is_apply)) return;
-    bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
-    HL_FOR_GRID(i, n)
-    {
-        if (is_exact)
-            hl_write_int(state, state_dtype, i, hl_read_int(value, value_dtype, i));
-        else
-            hl_write_any(state, state_dtype, i, hl_read_any(value, value_dtype, i));
-    }
-}
 HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const void *value,
           int32_t value_dtype, int64_t n, const hl_control *control, int is_apply)
 {
@@ -66,16 +60,33 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
     }
 }
 
-/* average <- d average + (1 - d) value; ramp: d = min(decay, (1 + n) / (10 + n)) at applied step n
- */
-HL_KERNEL(hl_cuda_ema, 256, float *average, const float *value, int64_t n, double decay, int ramp,
-          const hl_control *control, int is_apply)
+/* ramp: min(decay, (1 + n) / (10 + n)) at applied step n */
+HL_DEVICE double find_decay(double decay, int ramp, const hl_control *control)
+{
+    double n = (double)control->applied, ramped = (1 + n) / (10 + n);
+    return ramp && ramped < decay ? ramped : decay;
+}
+
+/* average <- d average + (1 - d) value */
+HL_KERNEL(hl_cuda_ema_f32, 256, float *average, const float *value, int64_t n, double decay,
+          int ramp, const hl_control *control, int is_apply)
 {
     if (hl_is_blocked(control, is_apply)) return;
-    double step = (double)control->applied, ramped = (1 + step) / (10 + step);
-    double d = ramp && ramped < decay ? ramped : decay;
+    double d = find_decay(decay, ramp, control);
     float keep = (float)d, take = (float)(1 - d);
     HL_FOR_GRID(i, n) average[i] = keep * average[i] + take * value[i];
+}
+
+HL_KERNEL(hl_cuda_ema_any, 256, void *average, int32_t average_dtype, const void *value,
+          int32_t value_dtype, int64_t n, double decay, int ramp, const hl_control *control,
+          int is_apply)
+{
+    if (hl_is_blocked(control, is_apply)) return;
+    double d = find_decay(decay, ramp, control);
+    HL_FOR_GRID(i, n)
+    hl_write_any(average, average_dtype, i,
+                 d * hl_read_any(average, average_dtype, i) +
+                     (1 - d) * hl_read_any(value, value_dtype, i));
 }
 
 /* A conversion, nothing guarded: batches, casts of weights. */

@@ -1,4 +1,5 @@
-/* Copies: elements move as words of 1, 2, 4 or 8 bytes, whatever their dtype.
+/* Copies: elements move as words of 1, 2, 4 or 8 bytes, whatever their dtype, and runs of them as
+ * words of 16.
  *
  * PERMUTE, EXPAND, SLICE and FLIP read at strides; CONCAT (one launch per input) and SLICE_GRAD
  * (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition
@@ -6,8 +7,8 @@
  * rows.
  *
  * Launch: any grid, any threads; transpose: 256 threads. */
+#include "kernels/cuda/any.h"
 #include "kernels/cuda/layout.h"
-#include "kernels/cuda/prim.h"
 
 enum { TILE = 32, TILE_THREADS = 256, PITCH = TILE + 1 /* a column of a tile in 32 banks */ };
 
@@ -52,13 +53,14 @@ HL_DEVICE int64_t find_source(int mode, int64_t coordinate, int64_t n)
 /* The element of the plain array that element i of the padded one repeats, or -1. */
 HL_DEVICE int64_t find_padded(const hl_cuda_pad &pad, int64_t i)
 {
-    int64_t element = 0, scale = 1;
+    bool is_short = hl_is_short(pad.n_padded);
+    int64_t element = 0, scale = 1, coordinate;
     for (int d = pad.rank - 1; d >= 0; d--) {
-        int64_t source = find_source(pad.mode, i % pad.padded[d] - pad.before[d], pad.plain[d]);
+        i = hl_divide(i, pad.padded[d], is_short, &coordinate);
+        int64_t source = find_source(pad.mode, coordinate - pad.before[d], pad.plain[d]);
         if (source < 0) return -1;
         element += source * scale;
         scale *= pad.plain[d];
-        i /= pad.padded[d];
     }
     return element;
 }
@@ -106,7 +108,7 @@ HL_KERNEL(hl_cuda_pad_grad, 256, const float *dy, float *dx, hl_cuda_pad pad)
     HL_FOR_GRID(i, pad.n_plain) dx[i] = sum_padded(pad, dy, i);
 }
 
-#define KERNELS(W, bytes)                                                                          \
+#define COPY_KERNELS(W, bytes)                                                                     \
     HL_KERNEL(hl_cuda_copy_from_##bytes, 256, const W *src, W *dst, int64_t first,                 \
               hl_cuda_layout at)                                                                   \
     {                                                                                              \
@@ -116,22 +118,29 @@ HL_KERNEL(hl_cuda_pad_grad, 256, const float *dy, float *dx, hl_cuda_pad pad)
               hl_cuda_layout at)                                                                   \
     {                                                                                              \
         HL_FOR_GRID(i, at.n) dst[first + hl_layout_offset(at, i)] = src[i];                        \
-    }                                                                                              \
+    }
+#define KERNELS(W, bytes)                                                                          \
     HL_KERNEL(hl_cuda_transpose_##bytes, TILE_THREADS, const W *src, W *dst, int64_t B, int64_t M, \
               int64_t N)                                                                           \
     {                                                                                              \
         transpose(src, dst, B, M, N);                                                              \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_pad_##bytes, 256, const W *src, W *dst, hl_cuda_pad pad, W value)            \
+    HL_KERNEL(hl_cuda_pad_##bytes, 256, const W *src, W *dst, hl_cuda_pad pad, double value,       \
+              int32_t dtype)                                                                       \
     {                                                                                              \
         HL_FOR_GRID(i, pad.n_padded)                                                               \
         {                                                                                          \
             int64_t source = find_padded(pad, i);                                                  \
-            dst[i] = source < 0 ? value : src[source];                                             \
+            if (source < 0)                                                                        \
+                hl_write_any(dst, dtype, i, value);                                                \
+            else                                                                                   \
+                dst[i] = src[source];                                                              \
         }                                                                                          \
     }                                                                                              \
     HL_KERNEL(hl_cuda_fill_##bytes, 256, W *dst, W value, int64_t n)                               \
     {                                                                                              \
         HL_FOR_GRID(i, n) dst[i] = value;                                                          \
     }
+HL_WORD_TYPES(COPY_KERNELS)
+COPY_KERNELS(hl_word4, 16)
 HL_WORD_TYPES(KERNELS)

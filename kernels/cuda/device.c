@@ -113,14 +113,23 @@ static CUresult find_kernel(hl_cuda_device *device, const char *name, CUkernel *
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* The most that a launch may ask for; never less than what an earlier caller was promised. */
+static CUresult raise_shared(hl_cuda_device *device, CUkernel kernel, size_t shared_bytes)
+{
+    int now = 0;
+    CUresult error = device->driver.cuKernelGetAttribute(
+        &now, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel, device->ordinal);
+    if (error != CUDA_SUCCESS || (size_t)now >= shared_bytes) return error;
+    return device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               (int)shared_bytes, kernel, device->ordinal);
+}
+
 static CUresult load_kernel(hl_cuda_device *device, const char *name, size_t shared_bytes,
                             CUfunction *out_kernel)
 {
     CUkernel kernel = NULL;
     CUresult error = find_kernel(device, name, &kernel);
-    if (error == CUDA_SUCCESS && shared_bytes)
-        error = device->driver.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                                    (int)shared_bytes, kernel, device->ordinal);
+    if (error == CUDA_SUCCESS && shared_bytes) error = raise_shared(device, kernel, shared_bytes);
     if (error != CUDA_SUCCESS) return error;
     return device->driver.cuKernelGetFunction(out_kernel, kernel);
 }
@@ -239,6 +248,14 @@ static hl_status read_memory(hl_device *base, hl_memory_stats *out_stats)
                                    (int64_t)total};
     hl_mutex_unlock(&device->lock);
     return HL_OK;
+}
+
+static void reset_peak(hl_device *base)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    hl_mutex_lock(&device->lock);
+    device->peak_bytes = device->current_bytes;
+    hl_mutex_unlock(&device->lock);
 }
 
 static hl_status alloc_host(hl_device *base, size_t bytes, void **out_ptr)
@@ -474,6 +491,7 @@ const hl_device_ops hl_cuda_device_ops = {
     .synchronize = synchronize,
     .kernels = list_kernels,
     .memory_read = read_memory,
+    .memory_peak_reset = reset_peak,
     .host_alloc = alloc_host,
     .host_free = free_host,
     .stream_create = create_stream,

@@ -1,8 +1,8 @@
 /* Teams of threads that own a row, and how they fold values into one.
  *
- * A team is a warp or a whole block, by the launcher's choice: warps for short rows, blocks for
- * long ones. Every member gets the fold's result. Its tree depends on the team's size alone, so one
- * launch geometry gives the same bits every time. */
+ * A team is some lanes of a warp, a warp or a whole block, by the launcher's choice: the longer the
+ * rows the larger. Every member gets the fold's result. Its tree depends on the team's size alone,
+ * so one launch geometry gives the same bits every time. */
 #ifndef HL_CUDA_FOLD_H
 #define HL_CUDA_FOLD_H
 
@@ -12,29 +12,38 @@ struct hl_team {
     int rank, size;      /* of this thread, of the team */
     int64_t first, step; /* the team's rows: first, first + step, ... */
     bool is_block;
+    uint32_t mask; /* its lanes in this thread's warp */
 };
 
-/* by_block: one team a block, else one a warp; then blocks hold whole warps. */
+/* by_block 1: one team a block; 0: one a warp; 2, 4, 8, 16: so many lanes. Blocks hold whole warps.
+ */
 HL_DEVICE hl_team hl_team_make(int by_block)
 {
-    if (by_block) return {hl_thread(), hl_threads(), hl_block_x(), hl_blocks_x(), true};
-    int n_warps = hl_threads() / 32;
-    return {hl_thread() % 32, 32, (int64_t)hl_block_x() * n_warps + hl_thread() / 32,
-            (int64_t)hl_blocks_x() * n_warps, false};
+    int thread = hl_thread(), threads = hl_threads();
+    if (by_block == 1) return {thread, threads, hl_block_x(), hl_blocks_x(), true, HL_WARP_ALL};
+    int size = by_block == 0 ? 32 : by_block, n_teams = threads / size;
+    uint32_t mask = HL_WARP_ALL >> (32 - size) << thread % 32 / size * size;
+    return {thread % size,
+            size,
+            (int64_t)hl_block_x() * n_teams + thread / size,
+            (int64_t)hl_blocks_x() * n_teams,
+            false,
+            mask};
 }
 
-template <class T, class F> HL_DEVICE T hl_warp_fold(T value, F fold)
+/* Over `size` neighbouring lanes of a warp, those of `mask`. */
+template <class T, class F> HL_DEVICE T hl_lanes_fold(uint32_t mask, int size, T value, F fold)
 {
     HL_UNROLL
     for (int lanes = 16; lanes > 0; lanes /= 2)
-        value = fold(value, hl_shuffle_xor(HL_WARP_ALL, value, lanes));
+        if (lanes < size) value = fold(value, hl_shuffle_xor(mask, value, lanes));
     return value;
 }
 
-/* fold must commute, or the lanes of a warp would end with different bits. */
+/* Where fold does not commute, members get other bits than the first. */
 template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T value, F fold)
 {
-    value = hl_warp_fold(value, fold);
+    value = hl_lanes_fold(team.mask, team.size, value, fold);
     if (!team.is_block) return value;
     HL_SHARED(T, part, 32);
     hl_barrier(); /* the last fold's readers are through */
@@ -48,6 +57,40 @@ template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T valu
 HL_DEVICE float hl_team_sum(const hl_team &team, float value)
 {
     return hl_team_fold(team, value, [](float a, float b) { return a + b; });
+}
+
+/* A row as its team holds it: load(c) for this member's columns rank, rank + size, ... of C, the
+ * first KEEP of them in registers, so that a row which fits is read once; the others are loaded
+ * again each time. */
+template <int KEEP, class Load> struct hl_team_row {
+    hl_team team;
+    int64_t C;
+    Load load;
+    decltype(load(0)) kept[KEEP];
+
+    /* visit(c, value) */
+    template <class F> HL_MEMBER void each(F visit) const
+    {
+        int64_t c = team.rank;
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++, c += team.size) {
+            if (c >= C) return;
+            visit(c, kept[j]);
+        }
+        for (; c < C; c += team.size) visit(c, load(c));
+    }
+};
+template <int KEEP, class Load>
+HL_DEVICE hl_team_row<KEEP, Load> hl_team_keep(const hl_team &team, int64_t C, Load load)
+{
+    hl_team_row<KEEP, Load> row = {team, C, load, {}};
+    int64_t c = team.rank;
+    HL_UNROLL
+    for (int j = 0; j < KEEP; j++, c += team.size) {
+        if (c >= C) break;
+        row.kept[j] = load(c);
+    }
+    return row;
 }
 
 #endif

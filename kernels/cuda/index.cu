@@ -4,9 +4,9 @@
  * Reading is one launch. Writing where the last of equal indices wins is two: every index claims
  * its target by an atomic maximum of positions, which has one result in any order, then every
  * target takes its winner. Adding "in index order" is a stable radix sort of (target, position),
- * eight bits a pass, after which each run of equal targets is added by one team, in order: the same
- * bits every run, and the time does not depend on the number of targets. The atomic sum is there
- * for those who do not ask for the same bits.
+ * eight bits a pass, after which each column of a run of equal targets is added by one thread, in
+ * order: the same bits every run, and the time does not depend on the number of targets. The atomic
+ * sum is there for those who do not ask for the same bits.
  *
  * Rejected: every target looking through all indices (targets x indices), a linked list per target
  * (its order is the order of threads).
@@ -58,13 +58,15 @@ template <class W>
 HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t O, int64_t I,
                            int64_t n)
 {
+    bool is_short = hl_is_short(O * n * I);
     HL_FOR_GRID(i, O * n * I)
     {
-        int64_t row = i / I, k = take_index(index, row % n);
+        int64_t c, j, row = hl_divide(i, I, is_short, &c), o = hl_divide(row, n, is_short, &j);
+        int64_t k = take_index(index, j);
         if (k < 0)
             out[i] = W();
         else
-            out[i] = x[(row / n * index.n + k) * I + i % I];
+            out[i] = x[(o * index.n + k) * I + c];
     }
 }
 
@@ -96,10 +98,12 @@ template <class W>
 HL_DEVICE void copy_rows(const W *x, const W *src, const int32_t *winner, W *out, int64_t O,
                          int64_t A, int64_t I, int64_t n)
 {
+    bool is_short = hl_is_short(O * A * I);
     HL_FOR_GRID(i, O * A * I)
     {
-        int64_t row = i / I, w = winner[row % A];
-        out[i] = w < 0 ? x[i] : src[(row / A * n + w) * I + i % I];
+        int64_t c, k, row = hl_divide(i, I, is_short, &c), o = hl_divide(row, A, is_short, &k);
+        int64_t w = winner[k];
+        out[i] = w < 0 ? x[i] : src[(o * n + w) * I + c];
     }
 }
 /* from has the index's dims and src's strides. */
@@ -274,54 +278,74 @@ template <class T> struct float_adder {
     }
 };
 
-/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. `width`
- * threads (32, or 1 for short rows) have a run: those at its first pair. */
+struct bool_adder {
+    bool any;
+    HL_MEMBER void start(uint8_t x)
+    {
+        any = x != 0;
+    }
+    HL_MEMBER void add(uint8_t x)
+    {
+        any = any || x != 0;
+    }
+    HL_MEMBER void store(uint8_t *to) const
+    {
+        *to = any;
+    }
+};
+
+/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. A thread has
+ * one column of the run that begins at its pair, if one does. */
 template <class Adder, class T>
 HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *src, T *out,
-                        int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows, int width)
+                        int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows)
 {
-    int64_t step = HL_GRID_STEP / width, lane = HL_GRID_FIRST % width;
-    for (int64_t p = HL_GRID_FIRST / width; p < n; p += step) {
+    bool is_short = hl_is_short(n * O * I);
+    HL_FOR_GRID(u, n * O * I)
+    {
+        int64_t column, c, p = hl_divide(u, O * I, is_short, &column);
         uint32_t key = keys[p];
         if (key >= A || (p > 0 && keys[p - 1] == key)) continue;
-        for (int64_t c = lane; c < O * I; c += width) {
-            int64_t o = c / I, i = c % I;
-            T *to = out + (o * A + key) * I + i;
-            Adder sum;
-            sum.start(*to);
-            for (int64_t q = p; q < n && keys[q] == key; q++)
-                sum.add(src[(o * n_rows + values[q]) * I + i]);
-            sum.store(to);
-        }
+        int64_t o = hl_divide(column, I, is_short, &c);
+        T *to = out + (o * A + key) * I + c;
+        Adder sum;
+        sum.start(*to);
+        for (int64_t q = p; q < n && keys[q] == key; q++)
+            sum.add(src[(o * n_rows + values[q]) * I + c]);
+        sum.store(to);
     }
 }
 
 #define ADD_KERNEL(Adder, T, suffix)                                                               \
     HL_KERNEL(hl_cuda_add_runs_##suffix, 256, const uint32_t *keys, const int32_t *values,         \
-              const T *src, T *out, int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows,    \
-              int width)                                                                           \
+              const T *src, T *out, int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows)    \
     {                                                                                              \
-        add_runs<Adder>(keys, values, src, out, n, O, A, I, n_rows, width);                        \
+        add_runs<Adder>(keys, values, src, out, n, O, A, I, n_rows);                               \
     }
 #define ADD_FLOAT(T, suffix) ADD_KERNEL(float_adder<T>, T, suffix)
 #define ADD_INT(T, suffix)   ADD_KERNEL(adder_of<T>, T, suffix)
 template <class T> using adder_of = adder<uint64_t, T>;
+typedef adder<double, double> double_adder;
 HL_FLOAT_TYPES(ADD_FLOAT)
+ADD_KERNEL(double_adder, double, f64)
 ADD_INT(int64_t, i64)
 ADD_INT(int32_t, i32)
 ADD_INT(int16_t, i16)
 ADD_INT(int8_t, i8)
 ADD_INT(uint8_t, u8)
+ADD_KERNEL(bool_adder, uint8_t, bool)
 
 /* out (O,n_axis,I), which holds x, += rows of src (O,n,I): in any order. */
 HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *out, int64_t O,
           int64_t I, int64_t n)
 {
     index_array array = INDEX_ARRAY;
+    bool is_short = hl_is_short(O * n * I);
     HL_FOR_GRID(i, O * n * I)
     {
-        int64_t row = i / I, k = take_index(array, row % n);
-        if (k >= 0) hl_atomic_add(out + (row / n * n_axis + k) * I + i % I, src[i]);
+        int64_t c, j, row = hl_divide(i, I, is_short, &c), o = hl_divide(row, n, is_short, &j);
+        int64_t k = take_index(array, j);
+        if (k >= 0) hl_atomic_add(out + (o * n_axis + k) * I + c, src[i]);
     }
 }
 
@@ -334,9 +358,11 @@ HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_P
     bool is_exact = !hl_is_float(src_dtype) && !hl_is_float(out_dtype);
     bool is_narrow = !is_exact && hl_is_float(out_dtype) &&
                      (src_dtype == HL_DTYPE_F32 || src_dtype == HL_DTYPE_U8);
+    bool is_short = hl_is_short(n * I);
     HL_FOR_GRID(i, n * I)
     {
-        int64_t k = take_index(array, i / I), from = k * I + i % I;
+        int64_t c, row = hl_divide(i, I, is_short, &c);
+        int64_t k = take_index(array, row), from = k * I + c;
         if (k < 0)
             hl_write_any(out, out_dtype, i, 0);
         else if (is_narrow) /* pictures and tables, without double arithmetic */
@@ -356,22 +382,22 @@ HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_P
     {                                                                                              \
         gather(x, INDEX_ARRAY, out, at, axis_stride);                                              \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_index_copy_##bytes, 256, const W *x, const W *src, const int32_t *winner,    \
-              W *out, int64_t O, int64_t A, int64_t I, int64_t n)                                  \
-    {                                                                                              \
-        copy_rows(x, src, winner, out, O, A, I, n);                                                \
-    }                                                                                              \
     HL_KERNEL(hl_cuda_scatter_##bytes, 256, const W *x, const W *src, const int32_t *winner,       \
               W *out, int64_t n, hl_cuda_layout from)                                              \
     {                                                                                              \
         scatter(x, src, winner, out, n, from);                                                     \
     }
-#define SELECT_KERNEL(W, bytes)                                                                    \
+#define ROW_KERNELS(W, bytes)                                                                      \
     HL_KERNEL(hl_cuda_index_select_##bytes, 256, const W *x, INDEX_PARAMS, W *out, int64_t O,      \
               int64_t I, int64_t n)                                                                \
     {                                                                                              \
         select_rows(x, INDEX_ARRAY, out, O, I, n);                                                 \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_index_copy_##bytes, 256, const W *x, const W *src, const int32_t *winner,    \
+              W *out, int64_t O, int64_t A, int64_t I, int64_t n)                                  \
+    {                                                                                              \
+        copy_rows(x, src, winner, out, O, A, I, n);                                                \
     }
 HL_WORD_TYPES(WORD_KERNELS)
-HL_WORD_TYPES(SELECT_KERNEL)
-SELECT_KERNEL(hl_word4, 16) /* rows of whole, aligned 16 bytes */
+HL_WORD_TYPES(ROW_KERNELS)
+ROW_KERNELS(hl_word4, 16) /* rows of whole, aligned 16 bytes */

@@ -1,4 +1,4 @@
-/* Kernel parameters that say where elements lie; filled by the launchers in C. */
+/* Kernel parameters that say where elements lie; launchers fill them by layout.c. */
 #ifndef HL_CUDA_LAYOUT_H
 #define HL_CUDA_LAYOUT_H
 
@@ -21,27 +21,46 @@ typedef struct hl_cuda_pad {
     int32_t rank, mode;
 } hl_cuda_pad;
 
+#ifndef __cplusplus
+#include "ir/shape.h"
+
+/* Row-major strides of a shape's own dims. */
+void hl_cuda_strides(const hl_shape *shape, int64_t *out_stride);
+/* The layout of shape's elements at these strides, in as few dims as say the same: those of one
+ * element are left out, those that are walked in step are one. So kernels divide less. */
+hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride);
+/* x broadcast to shape, as NumPy does. */
+hl_cuda_layout hl_cuda_layout_broadcast(const hl_shape *shape, const hl_shape *x);
+/* Element i lies at i. */
+bool hl_cuda_layout_is_whole(const hl_cuda_layout *layout);
+#endif
+
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/prim.h"
 
-/* i < layout.n. Divisions of 64 bits are long on a GPU: 32 where they do. */
+/* i / n, and what is left; is_short: both are below 2^32. Divisions of 64 bits are long on a GPU.
+ */
+HL_DEVICE int64_t hl_divide(int64_t i, int64_t n, bool is_short, int64_t *out_rest)
+{
+    int64_t quotient = is_short ? (int64_t)((uint32_t)i / (uint32_t)n) : i / n;
+    *out_rest = i - quotient * n;
+    return quotient;
+}
+HL_DEVICE bool hl_is_short(int64_t n)
+{
+    return n <= 0xFFFFFFFF;
+}
+
+/* i < layout.n */
 HL_DEVICE int64_t hl_layout_offset(const hl_cuda_layout &layout, int64_t i)
 {
-    int64_t at = 0;
-    if (layout.n <= 0x7FFFFFFF) {
-        uint32_t rest = (uint32_t)i;
-        for (int d = layout.rank - 1; d >= 0; d--) {
-            uint32_t dim = (uint32_t)layout.dim[d], above = rest / dim;
-            at += (int64_t)(rest - above * dim) * layout.stride[d];
-            rest = above;
-        }
-        return at;
+    bool is_short = hl_is_short(layout.n);
+    int64_t at = 0, coordinate;
+    for (int d = layout.rank - 1; d > 0; d--) {
+        i = hl_divide(i, layout.dim[d], is_short, &coordinate);
+        at += coordinate * layout.stride[d];
     }
-    for (int d = layout.rank - 1; d >= 0; d--) {
-        at += i % layout.dim[d] * layout.stride[d];
-        i /= layout.dim[d];
-    }
-    return at;
+    return layout.rank > 0 ? at + i * layout.stride[0] : at;
 }
 #endif
 

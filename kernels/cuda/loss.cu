@@ -22,14 +22,14 @@ HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int6
     return -1;
 }
 
-HL_DEVICE float weigh(const float *class_weight, int64_t c)
+template <class T> HL_DEVICE float weigh(const T *class_weight, int64_t c)
 {
-    return class_weight ? class_weight[c] : 1.0f;
+    return class_weight ? hl_read(class_weight, c) : 1.0f;
 }
 
 template <class T>
 HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtype,
-                        const float *class_weight, float *loss, float *weight, int64_t N, int64_t C,
+                        const T *class_weight, T *loss, T *weight, int64_t N, int64_t C,
                         float smoothing, int64_t ignored, hl_control *control, int32_t node,
                         int by_block)
 {
@@ -51,16 +51,16 @@ HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtyp
                     smoothing / (float)C * soft;
         }
         if (team.rank == 0) {
-            loss[n] = value;
-            weight[n] = row_weight;
+            hl_write(loss, n, value);
+            hl_write(weight, n, row_weight);
         }
     }
 }
 
 /* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
 template <class T>
-HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *target,
-                            int32_t target_dtype, const float *class_weight, T *dlogits, int64_t N,
+HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
+                            int32_t target_dtype, const T *class_weight, T *dlogits, int64_t N,
                             int64_t C, float smoothing, int64_t ignored, hl_control *control,
                             int32_t node, int by_block)
 {
@@ -68,7 +68,7 @@ HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *tar
     float all_weights = (float)C, share = smoothing / (float)C;
     if (smoothing > 0 && class_weight) {
         float sum = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) sum += class_weight[c];
+        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(class_weight, c);
         all_weights = hl_team_sum(team, sum);
     }
     for (int64_t n = team.first; n < N; n += team.step) {
@@ -80,7 +80,7 @@ HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *tar
             continue;
         }
         hl_row_sum row = hl_row_exponentials(team, x, C);
-        float g = dloss[n], hard = (1 - smoothing) * weigh(class_weight, t);
+        float g = hl_read(dloss, n), hard = (1 - smoothing) * weigh(class_weight, t);
         float scale = g * (hard + share * all_weights) / row.sum;
         for (int64_t c = team.rank; c < C; c += team.size) {
             float value = expf(hl_read(x, c) - row.top) * scale;
@@ -93,15 +93,15 @@ HL_DEVICE void run_gradient(const float *dloss, const T *logits, const void *tar
 
 #define KERNELS(T, suffix)                                                                         \
     HL_KERNEL(hl_cuda_cross_entropy_##suffix, 1024, const T *logits, const void *target,           \
-              int32_t target_dtype, const float *class_weight, float *loss, float *weight,         \
-              int64_t N, int64_t C, float smoothing, int64_t ignored, hl_control *control,         \
-              int32_t node, int by_block)                                                          \
+              int32_t target_dtype, const T *class_weight, T *loss, T *weight, int64_t N,          \
+              int64_t C, float smoothing, int64_t ignored, hl_control *control, int32_t node,      \
+              int by_block)                                                                        \
     {                                                                                              \
         run_loss(logits, target, target_dtype, class_weight, loss, weight, N, C, smoothing,        \
                  ignored, control, node, by_block);                                                \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 1024, const float *dloss, const T *logits,      \
-              const void *target, int32_t target_dtype, const float *class_weight, T *dlogits,     \
+    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 1024, const T *dloss, const T *logits,          \
+              const void *target, int32_t target_dtype, const T *class_weight, T *dlogits,         \
               int64_t N, int64_t C, float smoothing, int64_t ignored, hl_control *control,         \
               int32_t node, int by_block)                                                          \
     {                                                                                              \

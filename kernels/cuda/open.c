@@ -11,6 +11,8 @@
 
 /* Turing: the oldest that the kernels are compiled for. */
 enum { OLDEST_ARCH = 75 };
+/* Ampere: the oldest that multiplies bfloat16. */
+enum { FIRST_BF16_ARCH = 80 };
 /* What the symbols of driver.def need, and the driver release that brought it. */
 enum { OLDEST_CUDA = 12000 };
 
@@ -117,6 +119,7 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
     device->facts = (hl_cuda_facts){.arch = facts->arch,
                                     .n_multiprocessors = facts->n_multiprocessors,
                                     .shared_bytes_block = (size_t)facts->shared_bytes};
+    device->base.low_type = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
 }
 
 static hl_status find_gpu(hl_cuda_device *device, int index, int n_gpus)
@@ -303,6 +306,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .backend = base,
                                .n_threads = 1,
                                .float_type = HL_DTYPE_F32,
+                               .fuses = true,
                                .keeps_low = true,
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();

@@ -2,37 +2,65 @@
  *
  * A block takes tiles of the buffer and walks the segments that meet a tile, which gives each
  * element its learning rate scale and weight decay; segments need no order, and what none covers is
- * left as it is. The formulas are kernels/cpu/optim.c's (torch.optim's, in its fp32 order);
- * coefficients that a step has in common are made in double and rounded once, and the powers of
- * Adam's correction by one thread of a block, for double is slow on most GPUs. When the guard is
- * down nothing is touched.
+ * left as it is. Each thread looks at segments of its own for the tile, and what they found goes
+ * round as the warps' votes: a model has a segment per tensor, and walking all of them in every
+ * thread would cost more than the update. The formulas are kernels/cpu/optim.c's (torch.optim's, in
+ * its fp32 order); coefficients that a step has in common are made in double and rounded once, and
+ * the powers of Adam's correction by two threads of a block, for double is slow on most GPUs. When
+ * the guard is down nothing is touched.
  *
- * Launch: any grid; any threads. State buffers that the attributes do not need may be NULL. */
+ * Launch: any grid; threads a multiple of 32, 256 at most. State buffers that the attributes do not
+ * need may be NULL. */
 #include "kernels/cuda/fault.h"
 
-enum { TILE = 2048 };
+enum { MOST_THREADS = 256, ELEMENTS = 4 /* of a tile, for each thread */ };
 
-/* fn(i, lr, decay), lr in double for the segment. */
+HL_DEVICE int lowest_bit(uint32_t bits)
+{
+    return hl_count_bits((bits & (0u - bits)) - 1);
+}
+
+/* Elements [begin, end) of a tile in which a segment lies. */
+struct part {
+    int64_t begin, end;
+};
+HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
+{
+    int64_t first = (int64_t)segment[0], last = (int64_t)segment[1];
+    return {first > begin ? first : begin, last < end ? last : end};
+}
+
+/* make(lr, decay) of a segment, lr in double, gives what is done to each element i of it. */
 template <class Make>
 HL_DEVICE void walk(int64_t n, const double *segments, int64_t n_segments, float lr, Make make)
 {
-    for (int64_t tile = (int64_t)hl_block_x() * TILE; tile < n;
-         tile += (int64_t)hl_blocks_x() * TILE) {
-        int64_t end = tile + TILE < n ? tile + TILE : n;
-        for (int64_t s = 0; s < n_segments; s++) {
-            const double *segment = segments + 4 * s;
-            int64_t first = (int64_t)segment[0], last = (int64_t)segment[1];
-            if (first < tile) first = tile;
-            if (last > end) last = end;
-            if (first >= last) continue;
-            auto step = make((double)lr * segment[2], segment[3]);
-            for (int64_t i = first + hl_thread(); i < last; i += hl_threads()) step(i);
+    /* By warp: which of its threads' segments meet the tile. */
+    HL_SHARED(uint32_t, found, MOST_THREADS / 32);
+    int64_t size = (int64_t)hl_threads() * ELEMENTS;
+    for (int64_t tile = hl_block_x() * size; tile < n; tile += hl_blocks_x() * size) {
+        int64_t end = tile + size < n ? tile + size : n;
+        for (int64_t first = 0; first < n_segments; first += hl_threads()) {
+            int64_t own = first + hl_thread();
+            part p = {0, 0};
+            if (own < n_segments) p = cut_segment(segments + 4 * own, tile, end);
+            uint32_t vote = hl_ballot(HL_WARP_ALL, p.begin < p.end);
+            hl_barrier(); /* the last votes' readers are through */
+            if (hl_thread() % 32 == 0) found[hl_thread() / 32] = vote;
+            hl_barrier();
+            for (int warp = 0; warp < hl_threads() / 32; warp++) {
+                for (uint32_t left = found[warp]; left; left &= left - 1) {
+                    const double *segment = segments + 4 * (first + 32 * warp + lowest_bit(left));
+                    part at = cut_segment(segment, tile, end);
+                    auto step = make((double)lr * segment[2], segment[3]);
+                    for (int64_t i = at.begin + hl_thread(); i < at.end; i += hl_threads()) step(i);
+                }
+            }
         }
     }
 }
 
 /* The first step's buffer is the gradient itself: dampening begins with the second. */
-HL_KERNEL(hl_cuda_sgd, 1024, float *param, float *buffer, const float *grad, int64_t n,
+HL_KERNEL(hl_cuda_sgd, MOST_THREADS, float *param, float *buffer, const float *grad, int64_t n,
           const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
           const hl_control *control, double momentum, double dampening, int nesterov, int is_apply)
 {
@@ -53,16 +81,16 @@ HL_KERNEL(hl_cuda_sgd, 1024, float *param, float *buffer, const float *grad, int
     });
 }
 
-HL_KERNEL(hl_cuda_adam, 1024, float *param, float *m, float *v, const float *grad, int64_t n,
-          const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
-          const hl_control *control, double beta1, double beta2, double eps, int decoupled,
-          int is_apply)
+HL_KERNEL(hl_cuda_adam, MOST_THREADS, float *param, float *m, float *v, const float *grad,
+          int64_t n, const double *segments, int64_t n_segments, const float *grad_scale,
+          const float *lr, const hl_control *control, double beta1, double beta2, double eps,
+          int decoupled, int is_apply)
 {
     if (hl_is_blocked(control, is_apply)) return;
     HL_SHARED(double, correction, 2);
-    if (hl_thread() == 0) {
-        correction[0] = 1 / (1 - pow(beta1, (double)control->applied));
-        correction[1] = 1 / sqrt(1 - pow(beta2, (double)control->applied));
+    if (hl_thread() < 2) {
+        double left = 1 - pow(hl_thread() ? beta2 : beta1, (double)control->applied);
+        correction[hl_thread()] = 1 / (hl_thread() ? sqrt(left) : left);
     }
     hl_barrier();
     double per_correction1 = correction[0];
@@ -83,7 +111,7 @@ HL_KERNEL(hl_cuda_adam, 1024, float *param, float *m, float *v, const float *gra
     });
 }
 
-HL_KERNEL(hl_cuda_rmsprop, 1024, float *param, float *square, float *buffer, float *average,
+HL_KERNEL(hl_cuda_rmsprop, MOST_THREADS, float *param, float *square, float *buffer, float *average,
           const float *grad, int64_t n, const double *segments, int64_t n_segments,
           const float *grad_scale, const float *lr, const hl_control *control, double alpha,
           double eps, double momentum, int centered, int is_apply)
@@ -113,7 +141,7 @@ HL_KERNEL(hl_cuda_rmsprop, 1024, float *param, float *square, float *buffer, flo
     });
 }
 
-HL_KERNEL(hl_cuda_lion, 1024, float *param, float *m, const float *grad, int64_t n,
+HL_KERNEL(hl_cuda_lion, MOST_THREADS, float *param, float *m, const float *grad, int64_t n,
           const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
           const hl_control *control, double beta1, double beta2, int is_apply)
 {

@@ -1,41 +1,14 @@
 /* Pointwise programs, interpreted: the plain kernel of every pointwise op, for machines without
- * NVRTC, and the one that generated kernels are compared with.
+ * NVRTC, and the one whose bits generated kernels have; and the kernels that merge partial sums.
  *
  * A thread takes an element through the whole program. Its registers are a column of dynamic shared
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
- * step at once, so the interpreter's switch never diverges. Outputs are stored in full: programs
- * with sums are for generated kernels, and query refuses them here.
+ * step at once, so the interpreter's switch never diverges.
  *
- * Launch: any grid, any threads; shared memory n_regs * threads * the type's size, so threads are
- * chosen to stay within 48 KiB. The type: int64 for programs of integers alone, float64 where an
- * operand of more than one element or a result is float64, else float32. */
-#include "kernels/cuda/micro.h"
-#include "kernels/cuda/philox.h"
+ * Launch: as walk.h says; shared memory n_regs * threads * the type's size. The type: int64 for
+ * programs of integers alone, float64 where an operand of more than one element or a result is
+ * float64, else float32. */
 #include "kernels/cuda/program.h"
-
-template <class V> struct memory_of {
-    static HL_MEMBER V load(const void *p, int32_t dtype, int64_t i)
-    {
-        return dtype == HL_DTYPE_F32 ? (V)((const float *)p)[i] : (V)hl_read_any(p, dtype, i);
-    }
-    static HL_MEMBER void store(void *p, int32_t dtype, int64_t i, V value)
-    {
-        if (dtype == HL_DTYPE_F32)
-            ((float *)p)[i] = (float)value;
-        else
-            hl_write_any(p, dtype, i, (double)value);
-    }
-};
-template <> struct memory_of<int64_t> {
-    static HL_MEMBER int64_t load(const void *p, int32_t dtype, int64_t i)
-    {
-        return hl_read_int(p, dtype, i);
-    }
-    static HL_MEMBER void store(void *p, int32_t dtype, int64_t i, int64_t value)
-    {
-        hl_write_int(p, dtype, i, value);
-    }
-};
 
 /* Steps without operands, for element i. */
 template <class V>
@@ -47,16 +20,12 @@ HL_DEVICE V run_leaf(const hl_cuda_program *program, const hl_cuda_step *step,
     if (step->op == HL_PW_LOAD) {
         const hl_cuda_layout &at = program->in[step->in].at;
         int64_t from = program->in[step->in].is_whole ? i : hl_layout_offset(at, i);
-        return memory_of<V>::load(p, program->in[step->in].dtype, from);
+        return hl_memory<V>::read(p, program->in[step->in].dtype, from);
     }
-    const hl_control *control = (const hl_control *)p;
-    int64_t sample = i / program->sample_size, element = i % program->sample_size;
-    hl_word4 words =
-        hl_philox_block(step->key[0], step->key[1], (uint32_t)control->attempted,
-                        (uint64_t)(control->micro_row + sample), (uint64_t)element >> 3);
-    uint32_t bits = hl_philox_bits16(words, (int)(element & 7));
-    if (step->op == HL_PW_UNIFORM) return (V)(((double)bits + 0.5) / 65536);
-    return bits < step->threshold ? (V)0 : (V)step->number;
+    uint32_t bits[1];
+    hl_draw<1>(p, step->key[0], step->key[1], i, program->sample_size, bits);
+    if (step->op == HL_PW_UNIFORM) return hl_uniform<V>(bits[0]);
+    return bits[0] < step->threshold ? (V)0 : (V)step->number;
 }
 
 template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
@@ -76,38 +45,102 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 #undef hl_pw_CAST
 }
 
-template <class V>
-HL_DEVICE void interpret(const hl_cuda_program *program, const hl_cuda_operands &operands)
-{
-    HL_SHARED_DYNAMIC(V, reg);
-    int t = hl_thread(), width = hl_threads();
-    HL_FOR_GRID(i, program->n)
+/* R is shared memory as HL_SHARED_DYNAMIC has it. */
+template <class V_, class R> struct interpreted {
+    typedef V_ V;
+    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = HL_CUDA_WALK_SUMS };
+    const hl_cuda_program *program;
+    const hl_cuda_operands &operands;
+    R &reg;
+
+    HL_MEMBER int n_sums() const
     {
-        for (int s = 0; s < program->n_code; s++) {
-            const hl_cuda_step *step = &program->code[s];
+        return program->n_sums;
+    }
+    HL_MEMBER int reduce(int s) const
+    {
+        return program->out[program->sum_out[s]].reduce;
+    }
+    HL_MEMBER bool is_aligned() const
+    {
+        return false;
+    }
+    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH], int k) const
+    {
+        int t = hl_thread(), width = hl_threads(), s = 0;
+        for (int c = 0; c < program->n_code; c++) {
+            const hl_cuda_step *step = &program->code[c];
             if (step->op <= HL_PW_UNIFORM) {
                 reg[step->dst * width + t] = run_leaf<V>(program, step, operands, i);
                 continue;
             }
-            V a = reg[step->a * width + t], b = reg[step->b * width + t];
-            V c = reg[step->c * width + t];
-            reg[step->dst * width + t] = run_step<V>(step->op, a, b, c, step->dtype);
+            V x = reg[step->a * width + t], y = reg[step->b * width + t];
+            V z = reg[step->c * width + t];
+            reg[step->dst * width + t] = run_step<V>(step->op, x, y, z, step->dtype);
         }
-        for (int j = 0; j < program->n_out; j++)
-            memory_of<V>::store(operands.p[program->n_in + j], program->out[j].dtype, i,
-                                reg[program->out[j].reg * width + t]);
+        for (int j = 0; j < program->n_out; j++) {
+            V value = reg[program->out[j].reg * width + t];
+            if (program->out[j].reduce)
+                sum[s++][k] = value;
+            else
+                hl_memory<V>::write(operands.p[program->n_in + j], program->out[j].dtype, i, value);
+        }
     }
+    HL_MEMBER void put(int s, int64_t at, V value) const
+    {
+        int j = program->sum_out[s];
+        hl_memory<V>::write(operands.p[program->n_in + j], program->out[j].dtype, at, value);
+    }
+};
+template <class V, class R>
+HL_DEVICE void interpret(const hl_cuda_program *program, const hl_cuda_operands &operands,
+                         const hl_cuda_walk &walk, void *scratch, R &reg)
+{
+    hl_walk(interpreted<V, R>{program, operands, reg}, walk, (V *)scratch);
 }
 
-HL_KERNEL(hl_cuda_pointwise_f32, 256, const hl_cuda_program *program, hl_cuda_operands operands)
-{
-    interpret<float>(program, operands);
-}
-HL_KERNEL(hl_cuda_pointwise_f64, 256, const hl_cuda_program *program, hl_cuda_operands operands)
-{
-    interpret<double>(program, operands);
-}
-HL_KERNEL(hl_cuda_pointwise_i64, 256, const hl_cuda_program *program, hl_cuda_operands operands)
-{
-    interpret<int64_t>(program, operands);
-}
+/* Partials of one sum, or what they were merged to, summed up. */
+template <class V_> struct merged {
+    typedef V_ V;
+    enum { WIDTH = 1, SUMS = 1 };
+    const V *from;
+    void *to;
+    int32_t to_dtype, how;
+
+    HL_MEMBER int n_sums() const
+    {
+        return 1;
+    }
+    HL_MEMBER int reduce(int) const
+    {
+        return how;
+    }
+    HL_MEMBER bool is_aligned() const
+    {
+        return true;
+    }
+    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH], int k) const
+    {
+        sum[0][k] = from[i];
+    }
+    HL_MEMBER void put(int, int64_t at, V value) const
+    {
+        hl_memory<V>::write(to, to_dtype, at, value);
+    }
+};
+
+#define KERNELS(V, suffix)                                                                         \
+    HL_KERNEL(hl_cuda_pointwise_##suffix, HL_CUDA_WALK_THREADS, const hl_cuda_program *program,    \
+              hl_cuda_operands operands, hl_cuda_walk walk, void *scratch)                         \
+    {                                                                                              \
+        HL_SHARED_DYNAMIC(V, reg);                                                                 \
+        interpret<V>(program, operands, walk, scratch, reg);                                       \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_pointwise_merge_##suffix, HL_CUDA_WALK_THREADS, const V *from, void *to,     \
+              int32_t to_dtype, int32_t how, hl_cuda_walk walk)                                    \
+    {                                                                                              \
+        hl_walk(merged<V>{from, to, to_dtype, how}, walk, (V *)0);                                 \
+    }
+KERNELS(float, f32)
+KERNELS(double, f64)
+KERNELS(int64_t, i64)

@@ -5,6 +5,7 @@
 
 #include "ir/program.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/walk.h"
 
 typedef struct hl_cuda_step {
     uint8_t op, dst, a, b, c, in; /* as in hl_pw_instr; operands that the op lacks repeat a */
@@ -14,22 +15,17 @@ typedef struct hl_cuda_step {
 } hl_cuda_step;
 
 typedef struct hl_cuda_program {
-    int64_t n;           /* elements of the iteration */
     int64_t sample_size; /* of DROPOUT and UNIFORM: elements a sample; n and more: one sample */
-    int32_t n_in, n_out, n_code, n_regs;
+    int32_t n_in, n_out, n_code, n_regs, n_sums;
     hl_cuda_step code[HL_PROGRAM_CODE];
     struct {
         int32_t dtype, is_whole; /* is_whole: element i is element i of the iteration */
         hl_cuda_layout at;       /* the iteration's dims, this input's strides */
     } in[HL_PROGRAM_INS];
     struct {
-        int32_t dtype, reg;
+        int32_t dtype, reg, reduce;
     } out[HL_PROGRAM_OUTS];
+    int32_t sum_out[HL_PROGRAM_OUTS]; /* the output of sum s */
 } hl_cuda_program;
-
-/* Inputs in order, then outputs. */
-typedef struct hl_cuda_operands {
-    void *p[HL_PROGRAM_INS + HL_PROGRAM_OUTS];
-} hl_cuda_operands;
 
 #endif

@@ -1,416 +1,563 @@
 /* Reductions and running sums.
  *
- * An array is seen as (O,N,I), N what is reduced. Rows (I = 1) are folded by teams; columns (I > 1)
- * by blocks that own 32 neighbouring columns, every warp a share of the rows. Where there are few
- * groups N is cut into parts of a fixed length, each of which gives one partial result, and the
- * same kernel reduces the partials (O, parts, I): the cut comes from the shape, so the bits do not
- * depend on the grid. Statistics are made in two passes over a part (mean, then square distances),
- * and parts are merged in order by Chan, Golub and LeVeque's formula (1979).
+ * An array is seen as (O,N,I), N what is reduced. With I = 1 a group is a row, folded by a team;
+ * else groups lie side by side, and a block takes up to 32 neighbouring columns, its other threads
+ * every so many rows of them. Where there are few groups N is cut into parts, each gives one
+ * partial result (O,parts,I), and a second call reduces those: the cut comes from the shape, so the
+ * bits do not depend on the grid.
+ *
+ * A fold says what it starts from, how it takes in a batch of elements and how two results become
+ * one. A thread loads a batch before it adds it up, so many bytes are on their way at once. Mean
+ * and variance are such a fold too, read once: of a batch in registers first the mean, then the
+ * squares of what is left; results are joined by Chan, Golub and LeVeque's formula (1979).
  *
  * Rejected: sums by atomics (other bits every run), "the last block merges" (needs memory that is
- * zero before the launch).
+ * zero before the launch), statistics by two passes over memory.
  *
- * Launch: any grid; threads a multiple of 32 in rows, columns and teams; by_block 1: a block per
- * row, 0: a warp. part >= 1; out has max(1, ceil(N / part)) partials per group. Columns: 256
- * threads. */
+ * Launch: any grid; teams by by_block (fold.h), columns (I > 1) 256 threads. part >= 1. */
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
+
+enum { THREADS = 256, COLUMNS = 32 };
 
 HL_DEVICE int64_t count_parts(int64_t N, int64_t part)
 {
     return N > 0 ? (N + part - 1) / part : 1;
 }
 
-/* A fold: what it starts from, what an element counts as, how two values become one. A NaN stays;
- * integers wrap. */
-struct fold_sum {
-    static HL_MEMBER float first()
-    {
-        return 0;
-    }
-    static HL_MEMBER float take(float x)
-    {
-        return x;
-    }
-    static HL_MEMBER float join(float a, float b)
-    {
-        return a + b;
-    }
-    static HL_MEMBER int64_t join(int64_t a, int64_t b)
-    {
-        return (int64_t)((uint64_t)a + (uint64_t)b);
-    }
-};
-struct fold_sumsq : fold_sum {
-    static HL_MEMBER float take(float x)
-    {
-        return x * x;
-    }
-};
-struct fold_prod : fold_sum {
-    static HL_MEMBER float first()
-    {
-        return 1;
-    }
-    static HL_MEMBER float join(float a, float b)
-    {
-        return a * b;
-    }
-    static HL_MEMBER int64_t join(int64_t a, int64_t b)
-    {
-        return (int64_t)((uint64_t)a * (uint64_t)b);
-    }
-};
-struct fold_max : fold_sum {
-    static HL_MEMBER float first()
-    {
-        return -hl_infinity();
-    }
-    static HL_MEMBER float join(float a, float b)
-    {
-        return a != a || a > b ? a : b;
-    }
-    static HL_MEMBER int64_t join(int64_t a, int64_t b)
-    {
-        return a > b ? a : b;
-    }
-};
-struct fold_min : fold_sum {
-    static HL_MEMBER float first()
-    {
-        return hl_infinity();
-    }
-    static HL_MEMBER float join(float a, float b)
-    {
-        return a != a || a < b ? a : b;
-    }
-    static HL_MEMBER int64_t join(int64_t a, int64_t b)
-    {
-        return a < b ? a : b;
-    }
-};
+/* ---- what is folded ---- */
 
-template <class F, class T>
-HL_DEVICE void fold_rows(const T *x, void *out, int32_t out_dtype, int64_t O, int64_t N,
-                         int64_t part, int by_block)
+/* float and 16-bit floats are summed as float. */
+template <class T> HL_DEVICE float widen(T x)
 {
-    hl_team team = hl_team_make(by_block);
-    int64_t n_parts = count_parts(N, part);
-    for (int64_t v = team.first; v < O * n_parts; v += team.step) {
-        int64_t o = v / n_parts, begin = v % n_parts * part;
-        int64_t end = begin + part < N ? begin + part : N;
-        float value = F::first();
-        for (int64_t k = begin + team.rank; k < end; k += team.size)
-            value = F::join(value, F::take(hl_read(x, o * N + k)));
-        value = hl_team_fold(team, value, [](float a, float b) { return F::join(a, b); });
-        if (team.rank == 0) hl_write_float(out, out_dtype, v, value);
-    }
+    return hl_to_float(x);
+}
+HL_DEVICE double widen(double x)
+{
+    return x;
+}
+template <class T> using number_of = decltype(widen(T()));
+
+/* Integers wrap. */
+template <class V> HL_DEVICE V plus(V a, V b)
+{
+    return a + b;
+}
+HL_DEVICE int64_t plus(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+template <class V> HL_DEVICE V times(V a, V b)
+{
+    return a * b;
+}
+HL_DEVICE int64_t times(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+template <class V> HL_DEVICE V least(V)
+{
+    return -hl_infinity();
+}
+HL_DEVICE int64_t least(int64_t)
+{
+    return INT64_MIN;
+}
+template <class V> HL_DEVICE V most(V)
+{
+    return hl_infinity();
+}
+HL_DEVICE int64_t most(int64_t)
+{
+    return INT64_MAX;
 }
 
-enum { TILE = 32, COLUMN_THREADS = 256, COLUMN_WARPS = COLUMN_THREADS / 32 };
-
-template <class F, class T>
-HL_DEVICE void fold_cols(const T *x, void *out, int32_t out_dtype, int64_t O, int64_t N, int64_t I,
-                         int64_t part)
+HL_DEVICE void store(void *out, int32_t dtype, int64_t i, float value)
 {
-    HL_SHARED(float, room, COLUMN_THREADS);
-    int warp = hl_thread() / 32, lane = hl_thread() % 32;
-    int64_t n_parts = count_parts(N, part), n_tiles = (I + TILE - 1) / TILE;
-    for (int64_t u = hl_block_x(); u < O * n_parts * n_tiles; u += hl_blocks_x()) {
-        int64_t i = u % n_tiles * TILE + lane, v = u / n_tiles, begin = v % n_parts * part;
-        int64_t end = begin + part < N ? begin + part : N;
-        const T *from = x + v / n_parts * N * I;
-        float value = F::first();
-        if (i < I)
-            for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS)
-                value = F::join(value, F::take(hl_read(from, k * I + i)));
-        hl_barrier(); /* the last tile's reader is through */
-        room[hl_thread()] = value;
-        hl_barrier();
-        if (warp > 0 || i >= I) continue;
-        for (int w = 1; w < COLUMN_WARPS; w++) value = F::join(value, (float)room[w * 32 + lane]);
-        hl_write_float(out, out_dtype, v * I + i, value);
-    }
+    hl_write_float(out, dtype, i, value);
+}
+HL_DEVICE void store(void *out, int32_t, int64_t i, double value)
+{
+    ((double *)out)[i] = value;
+}
+HL_DEVICE void store(void *out, int32_t dtype, int64_t i, int64_t value)
+{
+    hl_write_int(out, dtype, i, value);
 }
 
-/* Integers of any width, one team a group; first: of N = 0, and of sums and products. */
-template <class F>
-HL_DEVICE void fold_ints(const void *x, int32_t dtype, void *out, int32_t out_dtype, int64_t O,
-                         int64_t N, int64_t I, int64_t first, int by_block)
-{
-    hl_team team = hl_team_make(by_block);
-    for (int64_t g = team.first; g < O * I; g += team.step) {
-        int64_t base = g / I * N * I + g % I, value = first;
-        for (int64_t k = team.rank; k < N; k += team.size)
-            value = F::join(value, hl_read_int(x, dtype, base + k * I));
-        value = hl_team_fold(team, value, [](int64_t a, int64_t b) { return F::join(a, b); });
-        if (team.rank == 0) hl_write_int(out, out_dtype, g, value);
+/* Takes elements in one after the other, as if each were a result. */
+template <class F, class V> struct fold_each {
+    typedef V state;
+    typedef V element;
+    template <int n> static HL_MEMBER void add(V &all, const V (&e)[n], int there)
+    {
+        HL_UNROLL
+        for (int j = 0; j < n; j++)
+            if (j < there) all = F::join(all, e[j]);
     }
-}
+};
 
-#define FOLD_KERNELS(name, T, suffix)                                                              \
-    HL_KERNEL(hl_cuda_##name##_rows_##suffix, 1024, const T *x, void *out, int32_t out_dtype,      \
-              int64_t O, int64_t N, int64_t part, int by_block)                                    \
-    {                                                                                              \
-        fold_rows<fold_##name>(x, out, out_dtype, O, N, part, by_block);                           \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_##name##_cols_##suffix, COLUMN_THREADS, const T *x, void *out,               \
-              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part)                    \
-    {                                                                                              \
-        fold_cols<fold_##name>(x, out, out_dtype, O, N, I, part);                                  \
-    }
-#define FLOAT_KERNELS(T, suffix)                                                                   \
-    FOLD_KERNELS(sum, T, suffix)                                                                   \
-    FOLD_KERNELS(sumsq, T, suffix)                                                                 \
-    FOLD_KERNELS(prod, T, suffix)                                                                  \
-    FOLD_KERNELS(max, T, suffix)                                                                   \
-    FOLD_KERNELS(min, T, suffix)
-HL_FLOAT_TYPES(FLOAT_KERNELS)
+#define FOLD(name, start, joined)                                                                  \
+    template <class V> struct fold_##name : fold_each<fold_##name<V>, V> {                         \
+        static HL_MEMBER V first()                                                                 \
+        {                                                                                          \
+            return start;                                                                          \
+        }                                                                                          \
+        static HL_MEMBER V join(V a, V b)                                                          \
+        {                                                                                          \
+            return joined;                                                                         \
+        }                                                                                          \
+    };
+FOLD(sum, 0, plus(a, b))
+FOLD(prod, 1, times(a, b))
+/* A NaN stays. */
+FOLD(max, least(V()), a != a || a > b ? a : b)
+FOLD(min, most(V()), a != a || a < b ? a : b)
 
-#define INT_KERNEL(name, first)                                                                    \
-    HL_KERNEL(hl_cuda_##name##_int, 1024, const void *x, int32_t dtype, void *out,                 \
-              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int by_block)                    \
-    {                                                                                              \
-        fold_ints<fold_##name>(x, dtype, out, out_dtype, O, N, I, first, by_block);                \
-    }
-INT_KERNEL(sum, 0)
-INT_KERNEL(prod, 1)
-INT_KERNEL(max, INT64_MIN)
-INT_KERNEL(min, INT64_MAX)
-
-/* ---- argmax, argmin: one team a group ---- */
-
+/* An element and where it stands. */
 template <class V> struct ranked {
     V value;
     int64_t at; /* -1: nothing yet */
 };
 
-/* The first of equals wins; a NaN beats every number. sign 1: the larger, -1: the smaller. */
-template <class V> HL_DEVICE ranked<V> choose(ranked<V> a, ranked<V> b, int sign)
+/* The first of equals wins; a NaN beats every number. sign 1: the largest, -1: the smallest. */
+template <class V, int sign> struct fold_arg : fold_each<fold_arg<V, sign>, ranked<V>> {
+    static HL_MEMBER ranked<V> first()
+    {
+        return {0, -1};
+    }
+    static HL_MEMBER ranked<V> join(ranked<V> a, ranked<V> b)
+    {
+        if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+        bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+        if (a_nan != b_nan) return a_nan ? a : b;
+        if (!a_nan && a.value != b.value) return (a.value > b.value) == (sign > 0) ? a : b;
+        return a.at < b.at ? a : b;
+    }
+};
+
+/* n elements, their mean and the sum of the squares of their distances from it. */
+struct moments {
+    float n, mean, squares;
+};
+
+struct fold_moments {
+    typedef moments state;
+    typedef float element;
+    static HL_MEMBER moments first()
+    {
+        return {0, 0, 0};
+    }
+    static HL_MEMBER moments join(moments a, moments b)
+    {
+        if (a.n == 0 || b.n == 0) return a.n == 0 ? b : a;
+        float n = a.n + b.n, share = b.n / n, distance = b.mean - a.mean;
+        return {n, a.mean + distance * share,
+                a.squares + b.squares + distance * distance * (a.n * share)};
+    }
+    template <int n> static HL_MEMBER void add(moments &all, const float (&e)[n], int there)
+    {
+        moments batch = {(float)there, 0, 0};
+        HL_UNROLL
+        for (int j = 0; j < n; j++)
+            if (j < there) batch.mean += e[j];
+        batch.mean /= batch.n;
+        HL_UNROLL
+        for (int j = 0; j < n; j++)
+            if (j < there) batch.squares += (e[j] - batch.mean) * (e[j] - batch.mean);
+        all = join(all, batch);
+    }
+};
+struct fold_parts : fold_each<fold_parts, moments> {
+    static HL_MEMBER moments first()
+    {
+        return fold_moments::first();
+    }
+    static HL_MEMBER moments join(moments a, moments b)
+    {
+        return fold_moments::join(a, b);
+    }
+};
+
+/* ---- reading ---- */
+
+/* A whole batch is the common case, which the compiler then makes without conditions. */
+template <class F, int n>
+HL_DEVICE void add_batch(typename F::state &all, const typename F::element (&e)[n], int there)
 {
-    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
-    bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-    if (a_nan != b_nan) return a_nan ? a : b;
-    if (!a_nan && a.value != b.value) return (a.value > b.value) == (sign > 0) ? a : b;
-    return a.at < b.at ? a : b;
+    if (there == n)
+        F::add(all, e, n);
+    else
+        F::add(all, e, there);
 }
 
-template <class V, class Load>
-HL_DEVICE void find_extreme(Load load, int64_t *out, int64_t O, int64_t N, int64_t I, int sign,
-                            int by_block)
+/* load(k) for k = first, first + step, ... below end. */
+template <class F, class Load>
+HL_DEVICE void visit_each(int64_t first, int64_t step, int64_t end, Load load,
+                          typename F::state &all)
 {
+    enum { AHEAD = sizeof(typename F::element) > 4 ? 4 : 8 };
+    for (int64_t k = first; k < end; k += AHEAD * step) {
+        typename F::element e[AHEAD] = {};
+        int there = 0;
+        HL_UNROLL
+        for (int j = 0; j < AHEAD; j++)
+            if (k + j * step < end) {
+                e[j] = load(k + j * step);
+                there = j + 1;
+            }
+        add_batch<F>(all, e, there);
+    }
+}
+
+/* x[0, n) by a team, 16 bytes a load. Which thread takes what comes from x's address, and operands
+ * lie at multiples of 16: from the shape. */
+template <class F, class T>
+HL_DEVICE void visit_row(const hl_team &team, const T *x, int64_t n, typename F::state &all)
+{
+    enum { WIDTH = 16 / sizeof(T), AHEAD = sizeof(T) == 2 ? 2 : 4 };
+    if (team.size < 32) {
+        visit_each<F>(team.rank, team.size, n, [=](int64_t k) { return widen(x[k]); }, all);
+        return;
+    }
+    int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(T));
+    if (head > n) head = n;
+    int64_t n_words = (n - head) / WIDTH;
+    const hl_word4 *word = (const hl_word4 *)(const void *)(x + head);
+    for (int64_t w = team.rank; w < n_words; w += AHEAD * team.size) {
+        union {
+            hl_word4 word;
+            T x[WIDTH];
+        } in[AHEAD] = {};
+        number_of<T> e[AHEAD * WIDTH];
+        int there = 0;
+        HL_UNROLL
+        for (int j = 0; j < AHEAD; j++)
+            if (w + j * team.size < n_words) {
+                in[j].word = word[w + j * team.size];
+                there = (j + 1) * WIDTH;
+            }
+        HL_UNROLL
+        for (int j = 0; j < AHEAD * WIDTH; j++) e[j] = widen(in[j / WIDTH].x[j % WIDTH]);
+        add_batch<F>(all, e, there);
+    }
+    /* What stands before the first whole word and after the last: fewer than 32. */
+    int64_t edge = team.rank < head ? team.rank : team.rank + n_words * WIDTH;
+    if (edge >= n) return;
+    number_of<T> one[1] = {widen(x[edge])};
+    F::add(all, one, 1);
+}
+
+/* ---- groups ---- */
+
+/* visit(team, o, begin, end, result) takes row o's elements in; store(result's number, result). */
+template <class F, class Visit, class Store>
+HL_DEVICE void fold_rows(int64_t O, int64_t N, int64_t part, int by_block, Visit visit, Store store)
+{
+    typedef typename F::state V;
     hl_team team = hl_team_make(by_block);
-    for (int64_t g = team.first; g < O * I; g += team.step) {
-        int64_t base = g / I * N * I + g % I;
-        ranked<V> best = {0, -1};
-        for (int64_t k = team.rank; k < N; k += team.size)
-            best = choose(best, ranked<V>{load(base + k * I), k}, sign);
-        best =
-            hl_team_fold(team, best, [=](ranked<V> a, ranked<V> b) { return choose(a, b, sign); });
-        if (team.rank == 0) out[g] = best.at;
+    int64_t n_parts = count_parts(N, part);
+    for (int64_t v = team.first; v < O * n_parts; v += team.step) {
+        int64_t begin = v % n_parts * part, end = begin + part < N ? begin + part : N;
+        V all = F::first();
+        visit(team, v / n_parts, begin, end, all);
+        all = hl_team_fold(team, all, [](V a, V b) { return F::join(a, b); });
+        if (team.rank == 0) store(v, all);
     }
 }
 
-#define ARG_KERNEL(T, suffix)                                                                      \
-    HL_KERNEL(hl_cuda_arg_##suffix, 1024, const T *x, int64_t *out, int64_t O, int64_t N,          \
-              int64_t I, int sign, int by_block)                                                   \
-    {                                                                                              \
-        find_extreme<float>([=](int64_t i) { return hl_read(x, i); }, out, O, N, I, sign,          \
-                            by_block);                                                             \
-    }
-HL_FLOAT_TYPES(ARG_KERNEL)
-HL_KERNEL(hl_cuda_arg_int, 1024, const void *x, int32_t dtype, int64_t *out, int64_t O, int64_t N,
-          int64_t I, int sign, int by_block)
+/* load(o, k, i). */
+template <class F, class Load, class Store>
+HL_DEVICE void fold_cols(int64_t O, int64_t N, int64_t I, int64_t part, Load load, Store store)
 {
-    find_extreme<int64_t>([=](int64_t i) { return hl_read_int(x, dtype, i); }, out, O, N, I, sign,
-                          by_block);
+    typedef typename F::state V;
+    HL_SHARED(V, room, THREADS);
+    int width = COLUMNS, t = hl_thread();
+    while (width > 1 && width / 2 >= I) width /= 2;
+    int64_t n_parts = count_parts(N, part), n_tiles = (I + width - 1) / width;
+    for (int64_t u = hl_block_x(); u < O * n_parts * n_tiles; u += hl_blocks_x()) {
+        int64_t i = u % n_tiles * width + t % width, v = u / n_tiles, o = v / n_parts;
+        int64_t begin = v % n_parts * part, end = begin + part < N ? begin + part : N;
+        V all = F::first();
+        if (i < I)
+            visit_each<F>(
+                begin + t / width, THREADS / width, end, [=](int64_t k) { return load(o, k, i); },
+                all);
+        hl_barrier(); /* the last tile's readers are through */
+        room[t] = all;
+        for (int half = THREADS / 2; half >= width; half /= 2) {
+            hl_barrier();
+            if (t < half) room[t] = F::join(room[t], room[t + half]);
+        }
+        if (t < width && i < I) store(v * I + i, (V)room[t]);
+    }
 }
 
-/* ---- running sums, and the product's gradient: one warp a group ---- */
+/* Either, by elements. */
+template <class F, class Load, class Store>
+HL_DEVICE void fold_groups(int64_t O, int64_t N, int64_t I, int64_t part, int by_block, Load load,
+                           Store store)
+{
+    typedef typename F::state V;
+    if (I != 1) {
+        fold_cols<F>(O, N, I, part, load, store);
+        return;
+    }
+    fold_rows<F>(
+        O, N, part, by_block,
+        [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
+            visit_each<F>(
+                begin + team.rank, team.size, end, [=](int64_t k) { return load(o, k, 0); }, all);
+        },
+        store);
+}
+
+/* Either, of an array of floats: rows by 16 bytes. */
+template <class F, class T, class Store>
+HL_DEVICE void fold_floats(const T *x, int64_t O, int64_t N, int64_t I, int64_t part, int by_block,
+                           Store store)
+{
+    typedef typename F::state V;
+    if (I != 1) {
+        fold_cols<F>(
+            O, N, I, part,
+            [=](int64_t o, int64_t k, int64_t i) { return widen(x[(o * N + k) * I + i]); }, store);
+        return;
+    }
+    fold_rows<F>(
+        O, N, part, by_block,
+        [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
+            visit_row<F>(team, x + o * N + begin, end - begin, all);
+        },
+        store);
+}
+
+/* ---- sum, prod, max, min ---- */
+
+#define FOLD_KERNEL(name, T, suffix)                                                               \
+    HL_KERNEL(hl_cuda_##name##_##suffix, THREADS, const T *x, void *out, int32_t out_dtype,        \
+              int64_t O, int64_t N, int64_t I, int64_t part, int by_block)                         \
+    {                                                                                              \
+        typedef number_of<T> V;                                                                    \
+        fold_floats<fold_##name<V>>(x, O, N, I, part, by_block,                                    \
+                                    [=](int64_t v, V all) { store(out, out_dtype, v, all); });     \
+    }
+#define INT_KERNEL(name)                                                                           \
+    HL_KERNEL(hl_cuda_##name##_int, THREADS, const void *x, int32_t dtype, void *out,              \
+              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part, int by_block)      \
+    {                                                                                              \
+        fold_groups<fold_##name<int64_t>>(                                                         \
+            O, N, I, part, by_block,                                                               \
+            [=](int64_t o, int64_t k, int64_t i) {                                                 \
+                return hl_read_int(x, dtype, (o * N + k) * I + i);                                 \
+            },                                                                                     \
+            [=](int64_t v, int64_t all) { store(out, out_dtype, v, all); });                       \
+    }
+#define FOLD_KERNELS(T, suffix)                                                                    \
+    FOLD_KERNEL(sum, T, suffix)                                                                    \
+    FOLD_KERNEL(prod, T, suffix)                                                                   \
+    FOLD_KERNEL(max, T, suffix)                                                                    \
+    FOLD_KERNEL(min, T, suffix)
+HL_FLOAT_TYPES(FOLD_KERNELS)
+FOLD_KERNELS(double, f64)
+INT_KERNEL(sum)
+INT_KERNEL(prod)
+INT_KERNEL(max)
+INT_KERNEL(min)
+
+/* ---- argmax, argmin ---- */
+
+/* Of x (O,M,I) the elements k, or where `among` (O,N,I) is given, the elements that it names: the
+ * second call's candidates are the first one's results. */
+template <class F, class Load>
+HL_DEVICE void find_places(Load load, const int64_t *among, int64_t *out, int64_t O, int64_t M,
+                           int64_t N, int64_t I, int64_t part, int by_block)
+{
+    typedef typename F::state V;
+    fold_groups<F>(
+        O, N, I, part, by_block,
+        [=](int64_t o, int64_t k, int64_t i) {
+            if (among) k = among[(o * N + k) * I + i];
+            return V{load((o * M + k) * I + i), k};
+        },
+        [=](int64_t v, V best) { out[v] = best.at; });
+}
+
+#define ARG_KERNEL(name, sign, T, suffix)                                                          \
+    HL_KERNEL(hl_cuda_##name##_##suffix, THREADS, const T *x, const int64_t *among, int64_t *out,  \
+              int64_t O, int64_t M, int64_t N, int64_t I, int64_t part, int by_block)              \
+    {                                                                                              \
+        find_places<fold_arg<number_of<T>, sign>>([=](int64_t at) { return widen(x[at]); }, among, \
+                                                  out, O, M, N, I, part, by_block);                \
+    }
+#define ARG_INT_KERNEL(name, sign)                                                                 \
+    HL_KERNEL(hl_cuda_##name##_int, THREADS, const void *x, int32_t dtype, const int64_t *among,   \
+              int64_t *out, int64_t O, int64_t M, int64_t N, int64_t I, int64_t part,              \
+              int by_block)                                                                        \
+    {                                                                                              \
+        find_places<fold_arg<int64_t, sign>>(                                                      \
+            [=](int64_t at) { return hl_read_int(x, dtype, at); }, among, out, O, M, N, I, part,   \
+            by_block);                                                                             \
+    }
+#define ARG_KERNELS(T, suffix)                                                                     \
+    ARG_KERNEL(argmax, 1, T, suffix)                                                               \
+    ARG_KERNEL(argmin, -1, T, suffix)
+HL_FLOAT_TYPES(ARG_KERNELS)
+ARG_KERNELS(double, f64)
+ARG_INT_KERNEL(argmax, 1)
+ARG_INT_KERNEL(argmin, -1)
+
+/* ---- moments: mean and population variance ---- */
+
+/* A part's sum of squares, or the variance where the part is all. */
+HL_DEVICE void store_moments(void *mean, void *var, int32_t dtype, int64_t v, moments all,
+                             bool is_whole)
+{
+    hl_write_float(mean, dtype, v, all.mean);
+    hl_write_float(var, dtype, v, is_whole ? all.squares / all.n : all.squares);
+}
+
+/* x (A,C,S), over A and S: element k of channel c. */
+template <class T>
+HL_DEVICE float read_plane(const T *x, int64_t c, int64_t k, int64_t C, int64_t S)
+{
+    int64_t a = k <= 0x7FFFFFFF && S <= 0x7FFFFFFF ? (uint32_t)k / (uint32_t)S : k / S;
+    return hl_read(x, (a * C + c) * S + k - a * S);
+}
+
+/* Partials of moments_*, (O,parts,I), of `part` elements each, the last of the rest of N. */
+HL_KERNEL(hl_cuda_moments_merge, THREADS, const float *part_mean, const float *part_squares,
+          void *mean, void *var, int32_t dtype, int64_t O, int64_t N, int64_t I, int64_t part,
+          int by_block)
+{
+    int64_t n_parts = count_parts(N, part);
+    fold_groups<fold_parts>(
+        O, n_parts, I, n_parts, by_block,
+        [=](int64_t o, int64_t p, int64_t i) {
+            int64_t at = (o * n_parts + p) * I + i, before = p * part;
+            int64_t n = before + part < N ? part : N - before;
+            return moments{(float)n, part_mean[at], part_squares[at]};
+        },
+        [=](int64_t v, moments all) { store_moments(mean, var, dtype, v, all, true); });
+}
+
+#define MOMENT_KERNELS(T, suffix)                                                                  \
+    HL_KERNEL(hl_cuda_moments_##suffix, THREADS, const T *x, void *mean, void *var, int32_t dtype, \
+              int64_t O, int64_t N, int64_t I, int64_t part, int by_block)                         \
+    {                                                                                              \
+        fold_floats<fold_moments>(x, O, N, I, part, by_block, [=](int64_t v, moments all) {        \
+            store_moments(mean, var, dtype, v, all, part >= N);                                    \
+        });                                                                                        \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_moments_planes_##suffix, THREADS, const T *x, void *mean, void *var,         \
+              int32_t dtype, int64_t A, int64_t C, int64_t S, int64_t part, int by_block)          \
+    {                                                                                              \
+        fold_rows<fold_moments>(                                                                   \
+            C, A * S, part, by_block,                                                              \
+            [=](const hl_team &team, int64_t c, int64_t begin, int64_t end, moments &all) {        \
+                visit_each<fold_moments>(                                                          \
+                    begin + team.rank, team.size, end,                                             \
+                    [=](int64_t k) { return read_plane(x, c, k, C, S); }, all);                    \
+            },                                                                                     \
+            [=](int64_t v, moments all) {                                                          \
+                store_moments(mean, var, dtype, v, all, part >= A * S);                            \
+            });                                                                                    \
+    }
+HL_FLOAT_TYPES(MOMENT_KERNELS)
+
+/* ---- running sums, and the product's gradient ---- */
 
 /* Of the lanes up to and with this one. */
-template <class V, class F> HL_DEVICE V scan_warp(V value, int lane, F join)
+template <class F, class V> HL_DEVICE V scan_warp(V value, int lane)
 {
     HL_UNROLL
     for (int delta = 1; delta < 32; delta *= 2) {
         V before = hl_shuffle_up(HL_WARP_ALL, value, delta);
-        if (lane >= delta) value = join(before, value);
+        if (lane >= delta) value = F::join(before, value);
     }
     return value;
 }
 
-/* store(i, what stands before i, that with element i), i from either end of every group. */
-template <class V, class Load, class Join, class Store>
-HL_DEVICE void scan_groups(int64_t O, int64_t N, int64_t I, bool is_reverse, V first, Load load,
-                           Join join, Store store)
+/* [begin, end) of a group whose element k lies at base + k I, from either end: store(place, what
+ * stands before it, that with it). By a warp. */
+template <class F, class V, class Load, class Store>
+HL_DEVICE void scan_row(int64_t base, int64_t begin, int64_t end, int64_t I, bool is_reverse,
+                        V carry, Load load, Store store)
 {
-    hl_team team = hl_team_make(0);
-    for (int64_t g = team.first; g < O * I; g += team.step) {
-        int64_t base = g / I * N * I + g % I;
-        V carry = first;
-        for (int64_t begin = 0; begin < N; begin += 32) {
-            int64_t k = begin + team.rank, i = base + (is_reverse ? N - 1 - k : k) * I;
-            V with = scan_warp(k < N ? load(i) : first, team.rank, join);
-            V before = hl_shuffle_up(HL_WARP_ALL, with, 1);
-            if (k < N) store(i, team.rank > 0 ? join(carry, before) : carry, join(carry, with));
-            carry = join(carry, hl_shuffle(HL_WARP_ALL, with, 31));
+    int lane = hl_thread() % 32;
+    auto place = [=](int64_t k) { return base + (is_reverse ? end - 1 - (k - begin) : k) * I; };
+    V next = begin + lane < end ? load(place(begin + lane)) : F::first();
+    for (int64_t k = begin + lane; k - lane < end; k += 32) {
+        V value = next;
+        next = k + 32 < end ? load(place(k + 32)) : F::first(); /* on its way meanwhile */
+        V with = scan_warp<F>(value, lane), before = hl_shuffle_up(HL_WARP_ALL, with, 1);
+        if (k < end)
+            store(place(k), lane > 0 ? F::join(carry, before) : carry, F::join(carry, with));
+        carry = F::join(carry, hl_shuffle(HL_WARP_ALL, with, 31));
+    }
+}
+
+/* before (O,parts,I): running sums over whole parts, NULL where there is one. Short rows side by
+ * side go by a thread a column, else a warp takes a part. */
+template <class V, class Load, class Store>
+HL_DEVICE void run_cumsum(Load load, const V *before, Store store, int64_t O, int64_t N, int64_t I,
+                          int64_t part, int is_reverse)
+{
+    typedef fold_sum<V> F;
+    bool by_column = I >= COLUMNS;
+    int64_t n_parts = count_parts(N, part), per = by_column ? 1 : 32;
+    for (int64_t u = HL_GRID_FIRST / per; u < O * n_parts * I; u += HL_GRID_STEP / per) {
+        int64_t i = u % I, v = u / I, p = v % n_parts, other = is_reverse ? p + 1 : p - 1;
+        int64_t begin = p * part, end = begin + part < N ? begin + part : N;
+        int64_t base = v / n_parts * N * I + i;
+        V carry =
+            before && other >= 0 && other < n_parts ? before[u + (other - p) * I] : F::first();
+        auto put = [=](int64_t at, V, V with) { store(at, with); };
+        if (!by_column) {
+            scan_row<F>(base, begin, end, I, is_reverse != 0, carry, load, put);
+            continue;
+        }
+        for (int64_t k = begin; k < end; k++) {
+            int64_t at = base + (is_reverse ? end - 1 - (k - begin) : k) * I;
+            carry = F::join(carry, load(at));
+            store(at, carry);
         }
     }
 }
 
 #define CUMSUM_KERNEL(T, suffix)                                                                   \
-    HL_KERNEL(hl_cuda_cumsum_##suffix, 1024, const T *x, T *out, int64_t O, int64_t N, int64_t I,  \
-              int is_reverse)                                                                      \
+    HL_KERNEL(hl_cuda_cumsum_##suffix, THREADS, const T *x, const number_of<T> *before, void *out, \
+              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part, int is_reverse)    \
     {                                                                                              \
-        scan_groups(                                                                               \
-            O, N, I, is_reverse != 0, 0.0f, [=](int64_t i) { return hl_read(x, i); },              \
-            [](float a, float b) { return a + b; },                                                \
-            [=](int64_t i, float, float with) { hl_write(out, i, with); });                        \
+        run_cumsum([=](int64_t i) { return widen(x[i]); }, before,                                 \
+                   [=](int64_t i, number_of<T> sum) { store(out, out_dtype, i, sum); }, O, N, I,   \
+                   part, is_reverse);                                                              \
     }
 HL_FLOAT_TYPES(CUMSUM_KERNEL)
-HL_KERNEL(hl_cuda_cumsum_int, 1024, const void *x, int32_t dtype, void *out, int32_t out_dtype,
-          int64_t O, int64_t N, int64_t I, int is_reverse)
+CUMSUM_KERNEL(double, f64)
+HL_KERNEL(hl_cuda_cumsum_int, THREADS, const void *x, int32_t dtype, const int64_t *before,
+          void *out, int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part,
+          int is_reverse)
 {
-    scan_groups(
-        O, N, I, is_reverse != 0, (int64_t)0, [=](int64_t i) { return hl_read_int(x, dtype, i); },
-        [](int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); },
-        [=](int64_t i, int64_t, int64_t with) { hl_write_int(out, out_dtype, i, with); });
+    run_cumsum([=](int64_t i) { return hl_read_int(x, dtype, i); }, before,
+               [=](int64_t i, int64_t sum) { store(out, out_dtype, i, sum); }, O, N, I, part,
+               is_reverse);
 }
 
-/* dx = dprod * the product of all before * that of all after: no division, so zeros are no case. */
-HL_KERNEL(hl_cuda_prod_grad, 1024, const float *x, const float *dprod, float *dx, int64_t O,
+/* dx = dprod * the product of all before * that of all after: no division, so zeros are no case. A
+ * warp a group. */
+HL_KERNEL(hl_cuda_prod_grad, THREADS, const float *x, const float *dprod, float *dx, int64_t O,
           int64_t N, int64_t I)
 {
+    hl_team team = hl_team_make(0);
     auto load = [=](int64_t i) { return x[i]; };
-    auto join = [](float a, float b) { return a * b; };
-    scan_groups(O, N, I, false, 1.0f, load, join,
-                [=](int64_t i, float before, float) { dx[i] = before; });
-    hl_warp_sync(HL_WARP_ALL);
-    scan_groups(O, N, I, true, 1.0f, load, join, [=](int64_t i, float after, float) {
-        dx[i] *= after * dprod[i / (N * I) * I + i % I];
-    });
-}
-
-/* ---- moments: mean and population variance ---- */
-
-template <class T>
-HL_DEVICE void find_moments(const T *x, float *mean, float *var, int64_t R, int64_t C, int by_block)
-{
-    hl_team team = hl_team_make(by_block);
-    for (int64_t r = team.first; r < R; r += team.step) {
-        float sum = 0, squares = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(x, r * C + c);
-        float middle = hl_team_sum(team, sum) / (float)C;
-        for (int64_t c = team.rank; c < C; c += team.size) {
-            float distance = hl_read(x, r * C + c) - middle;
-            squares += distance * distance;
-        }
-        squares = hl_team_sum(team, squares);
-        if (team.rank == 0) {
-            mean[r] = middle;
-            var[r] = squares / (float)C;
-        }
+    for (int64_t g = team.first; g < O * I; g += team.step) {
+        int64_t base = g / I * N * I + g % I;
+        float d = dprod[g];
+        scan_row<fold_prod<float>>(base, 0, N, I, false, 1.0f, load,
+                                   [=](int64_t i, float before, float) { dx[i] = before; });
+        hl_warp_sync(HL_WARP_ALL);
+        scan_row<fold_prod<float>>(base, 0, N, I, true, 1.0f, load,
+                                   [=](int64_t i, float after, float) { dx[i] *= after * d; });
     }
 }
-
-/* Sum of a column's values over the block's warps, to all of its threads. */
-HL_DEVICE float sum_warps(float value)
-{
-    HL_SHARED(float, room, COLUMN_THREADS);
-    hl_barrier();
-    room[hl_thread()] = value;
-    hl_barrier();
-    float sum = room[hl_thread() % 32];
-    for (int w = 1; w < COLUMN_WARPS; w++) sum += room[w * 32 + hl_thread() % 32];
-    return sum;
-}
-
-/* x (N,C): mean and squares (parts, C) of every part's rows. */
-template <class T>
-HL_DEVICE void find_column_moments(const T *x, float *mean, float *squares, int64_t N, int64_t C,
-                                   int64_t part)
-{
-    int warp = hl_thread() / 32;
-    int64_t n_parts = count_parts(N, part), n_tiles = (C + TILE - 1) / TILE;
-    for (int64_t u = hl_block_x(); u < n_parts * n_tiles; u += hl_blocks_x()) {
-        int64_t c = u % n_tiles * TILE + hl_thread() % 32, p = u / n_tiles, begin = p * part;
-        int64_t end = begin + part < N ? begin + part : N;
-        float sum = 0, distances = 0;
-        if (c < C)
-            for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS) sum += hl_read(x, k * C + c);
-        float middle = sum_warps(sum) / (float)(end - begin);
-        if (c < C)
-            for (int64_t k = begin + warp; k < end; k += COLUMN_WARPS) {
-                float distance = hl_read(x, k * C + c) - middle;
-                distances += distance * distance;
-            }
-        distances = sum_warps(distances);
-        if (warp > 0 || c >= C) continue;
-        mean[p * C + c] = middle;
-        squares[p * C + c] = distances;
-    }
-}
-
-/* x (A,C,S): over A and S, in parts of `part` of their A * S elements; a team a part and channel.
- */
-template <class T>
-HL_DEVICE void find_plane_moments(const T *x, float *mean, float *squares, int64_t A, int64_t C,
-                                  int64_t S, int64_t part, int by_block)
-{
-    hl_team team = hl_team_make(by_block);
-    int64_t N = A * S, n_parts = count_parts(N, part);
-    for (int64_t v = team.first; v < n_parts * C; v += team.step) {
-        int64_t c = v % C, begin = v / C * part, end = begin + part < N ? begin + part : N;
-        float sum = 0, distances = 0;
-        for (int64_t k = begin + team.rank; k < end; k += team.size)
-            sum += hl_read(x, (k / S * C + c) * S + k % S);
-        float middle = hl_team_sum(team, sum) / (float)(end - begin);
-        for (int64_t k = begin + team.rank; k < end; k += team.size) {
-            float distance = hl_read(x, (k / S * C + c) * S + k % S) - middle;
-            distances += distance * distance;
-        }
-        distances = hl_team_sum(team, distances);
-        if (team.rank > 0) continue;
-        mean[v] = middle;
-        squares[v] = distances;
-    }
-}
-
-/* The parts' mean and squares (parts, C), of `part` elements each, the last of the rest of N. */
-HL_KERNEL(hl_cuda_moments_merge, 256, const float *part_mean, const float *part_squares,
-          float *mean, float *var, int64_t N, int64_t C, int64_t part)
-{
-    int64_t n_parts = count_parts(N, part);
-    HL_FOR_GRID(c, C)
-    {
-        float middle = part_mean[c], squares = part_squares[c];
-        int64_t n = part < N ? part : N;
-        for (int64_t p = 1; p < n_parts; p++) {
-            int64_t more = n + part <= N ? part : N - n;
-            float distance = part_mean[p * C + c] - middle, share = (float)more / (float)(n + more);
-            middle += distance * share;
-            squares += part_squares[p * C + c] + distance * distance * (float)n * share;
-            n += more;
-        }
-        mean[c] = middle;
-        var[c] = squares / (float)N;
-    }
-}
-
-#define MOMENT_KERNELS(T, suffix)                                                                  \
-    HL_KERNEL(hl_cuda_moments_rows_##suffix, 1024, const T *x, float *mean, float *var, int64_t R, \
-              int64_t C, int by_block)                                                             \
-    {                                                                                              \
-        find_moments(x, mean, var, R, C, by_block);                                                \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_moments_cols_##suffix, COLUMN_THREADS, const T *x, float *mean,              \
-              float *squares, int64_t N, int64_t C, int64_t part)                                  \
-    {                                                                                              \
-        find_column_moments(x, mean, squares, N, C, part);                                         \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_moments_planes_##suffix, 1024, const T *x, float *mean, float *squares,      \
-              int64_t A, int64_t C, int64_t S, int64_t part, int by_block)                         \
-    {                                                                                              \
-        find_plane_moments(x, mean, squares, A, C, S, part, by_block);                             \
-    }
-HL_FLOAT_TYPES(MOMENT_KERNELS)

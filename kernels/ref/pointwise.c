@@ -26,38 +26,12 @@ typedef struct point {
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-static bool yields_real(const hl_pw_instr *code)
-{
-    switch (code->op) {
-    case HL_PW_NUMBER: return code->number != trunc(code->number) || fabs(code->number) > 0x1p53;
-    case HL_PW_CAST: return hl_dtype_is_float((hl_dtype)code->number);
-    case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM:
-    case HL_PW_EXP:
-    case HL_PW_EXPM1:
-    case HL_PW_LOG:
-    case HL_PW_LOG1P:
-    case HL_PW_SQRT:
-    case HL_PW_RSQRT:
-    case HL_PW_RECIPROCAL:
-    case HL_PW_SIN:
-    case HL_PW_COS:
-    case HL_PW_TANH:
-    case HL_PW_SIGMOID:
-    case HL_PW_SOFTPLUS:
-    case HL_PW_ERF:
-    case HL_PW_DIV:
-    case HL_PW_POW: return true;
-    default: return false;
-    }
-}
-
 static bool is_integer_program(const pointwise *work)
 {
     const hl_program *program = &work->program;
     for (int i = 0; i < program->n_code; i++) {
         const hl_pw_instr *code = &program->code[i];
-        if (yields_real(code)) return false;
+        if (hl_pw_is_real(code)) return false;
         if (code->op == HL_PW_LOAD && hl_dtype_is_float(work->in[code->in].dtype)) return false;
     }
     for (int j = 0; j < program->n_out; j++)

@@ -167,7 +167,22 @@ class Device:
     @property
     def float_dtype(self) -> str: ...
     @property
+    def low_dtype(self) -> str:
+        """The 16-bit type that it multiplies fast, or "float32": none."""
+    @property
     def ops(self) -> tuple[str, ...]: ...
+    def memory(self) -> dict[str, int] | None:
+        """current_bytes, peak_bytes (hotloop's), free_bytes, total_bytes (the device's).
+
+        None where the device's memory is the host's.
+        """
+    def memory_peak_reset(self) -> None: ...
+
+@final
+class Resident:
+    """A copy of an array in a device's memory, for the sources of any plans there."""
+
+    def __new__(cls, device: Device, array: npt.NDArray[Any], /) -> Self: ...
 
 @final
 class Session:
@@ -194,6 +209,8 @@ class Session:
         """
     def control_log(self, since: int, /) -> list[tuple[int, float, float, float, bool]]:
         """(step, loss, grad_norm, lr, applied) of the ring's entries from number `since` on."""
+    def close(self) -> None:
+        """Gives its memory back now. BusyError while a plan of it is open."""
 
 @final
 class Feed:
@@ -201,7 +218,8 @@ class Feed:
 
     Positions first to first + count (-1: to the end) of an epoch's order; a rest of less than a
     batch is not served. rows: row numbers of the n samples; they are copied. Stands at batch 0 of
-    epoch 0. A feed belongs to at most one plan.
+    epoch 0. A feed belongs to at most one plan. n_threads gather batches ahead for a plan that is
+    fed; n_slots: batches under way, as many as the plan has at most.
     """
 
     def __new__(
@@ -214,7 +232,11 @@ class Feed:
         seed: int = 0,
         first: int = 0,
         count: int = -1,
+        n_threads: int = 0,
+        n_slots: int = 1,
     ) -> Self: ...
+    @property
+    def n_slots(self) -> int: ...
     def seek(self, epoch: int, batch: int = 0, /) -> None: ...
     def next_rows(self) -> npt.NDArray[np.int64] | None:
         """Row numbers of the next batch, or None at the end of the epoch.
@@ -241,10 +263,17 @@ class Plan:
         fuse: bool = True,
         chain: bool = True,
         low: str = "float32",
+        capture: bool = True,
+        fed: bool = False,
+        deterministic: bool = False,
     ) -> Self:
-        """The graph is copied."""
-    def source(self, index: int, array: npt.NDArray[Any], /) -> None:
-        """Resident data; kept, not copied."""
+        """The graph is copied.
+
+        capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
+        where batches are gathered. deterministic: the same bits every run, or DeviceError.
+        """
+    def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
+        """Data to gather from; kept. An array is copied only to a device of other memory."""
     def feed(self, feed: Feed | None, /) -> None:
         """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
     def input(self, index: int, array: npt.NDArray[Any], /) -> None:
@@ -271,7 +300,14 @@ class Plan:
     def k(self) -> int: ...
     @k.setter
     def k(self, value: int) -> None: ...
+    def heard(self) -> dict[str, Any]:
+        """The control block as Session.control gives it, without waiting.
+
+        On an asynchronous device as it was some steps back; all 0 before the first run.
+        """
     def info(self) -> dict[str, Any]: ...
+    def close(self) -> None:
+        """Gives its memory back now, sources and feed included."""
     def __str__(self) -> str: ...
 
 def write_file(path: str, parts: Sequence[Any], /) -> None:

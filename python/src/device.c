@@ -107,6 +107,12 @@ static PyObject *get_float_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->float_type));
 }
 
+static PyObject *get_low_dtype(PyObject *self, void *unused)
+{
+    (void)unused;
+    return hl_py_from_text(hl_dtype_name(device_of(self)->low_type));
+}
+
 /* Names of the ops that it has a kernel for. */
 static PyObject *get_ops(PyObject *self, void *unused)
 {
@@ -125,11 +131,45 @@ static PyObject *get_ops(PyObject *self, void *unused)
     return tuple;
 }
 
+/* None where device memory is the host's. */
+static PyObject *get_memory(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_device *device = ((hl_py_device *)self)->device;
+    hl_memory_stats stats;
+    if (!device->ops->memory_read) return Py_NewRef(Py_None);
+    hl_status status = device->ops->memory_read(device, &stats);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    return Py_BuildValue("{sLsLsLsL}", "current_bytes", (long long)stats.current_bytes,
+                         "peak_bytes", (long long)stats.peak_bytes, "free_bytes",
+                         (long long)stats.free_bytes, "total_bytes", (long long)stats.total_bytes);
+}
+
+static PyObject *reset_memory_peak(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_device *device = ((hl_py_device *)self)->device;
+    if (device->ops->memory_peak_reset) device->ops->memory_peak_reset(device);
+    return Py_NewRef(Py_None);
+}
+
+static PyMethodDef methods[] = {
+    {"memory", get_memory, METH_NOARGS,
+     "memory($self, /)\n--\n\ncurrent_bytes and peak_bytes that hotloop holds there, free_bytes "
+     "and "
+     "total_bytes; None where it is the host's memory."},
+    {"memory_peak_reset", reset_memory_peak, METH_NOARGS,
+     "memory_peak_reset($self, /)\n--\n\npeak_bytes starts again from current_bytes."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef members[] = {
     {"name", get_name, NULL, "In words: processor, threads, instruction set.", NULL},
     {"backend", get_backend, NULL, "Name of its backend.", NULL},
     {"n_threads", get_n_threads, NULL, "Threads that one plan uses.", NULL},
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
+    {"low_dtype", get_low_dtype, NULL,
+     "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -141,6 +181,7 @@ static PyType_Slot slots[] = {
     {Py_tp_new, make_device},
     {Py_tp_dealloc, free_device},
     {Py_tp_traverse, hl_py_traverse_type},
+    {Py_tp_methods, methods},
     {Py_tp_getset, members},
     {0, NULL},
 };

@@ -42,8 +42,8 @@ static bool copy_rows(hl_py_feed *self, PyObject *object, int64_t n)
 /* Everything but rows. */
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_options *out)
 {
+    int64_t n_threads = 0, n_slots = 1;
     memset(out, 0, sizeof *out);
-    out->n_slots = 1;
     out->count = -1;
     if (!hl_py_int(state, given[0], "n", 0, INT64_MAX, &out->sampler.n) ||
         !hl_py_int(state, given[1], "batch", 1, INT64_MAX, &out->batch) ||
@@ -51,8 +51,13 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_opt
         (given[4] && !hl_py_seed(state, given[4], "seed", &out->sampler.seed)) ||
         (given[5] && !hl_py_int(state, given[5], "first", 0, out->sampler.n, &out->first)) ||
         (given[6] &&
-         !hl_py_int(state, given[6], "count", -1, out->sampler.n - out->first, &out->count)))
+         !hl_py_int(state, given[6], "count", -1, out->sampler.n - out->first, &out->count)) ||
+        (given[7] &&
+         !hl_py_int(state, given[7], "n_threads", 0, HL_FEED_THREADS_MAX, &n_threads)) ||
+        (given[8] && !hl_py_int(state, given[8], "n_slots", 1, HL_FEED_SLOTS_MAX, &n_slots)))
         return false;
+    out->n_threads = (int32_t)n_threads;
+    out->n_slots = (int32_t)n_slots;
     if (out->count < 0) out->count = out->sampler.n - out->first;
     return true;
 }
@@ -63,11 +68,12 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Feed",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 7,
+        .n_params = 9,
         .names = {HL_PY_NAME_n, HL_PY_NAME_batch, HL_PY_NAME_rows, HL_PY_NAME_shuffle,
-                  HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count}};
+                  HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count, HL_PY_NAME_n_threads,
+                  HL_PY_NAME_n_slots}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[7];
+    PyObject *given[9];
     hl_feed_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !read_options(state, given, &options))
@@ -145,13 +151,27 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *get_n_slots(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(hl_feed_settings(feed_of(self)->feed)->n_slots);
+}
+
+static PyGetSetDef members[] = {
+    {"n_slots", get_n_slots, NULL, "Batches under way.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1)\n--\n\n"
-                "Order of samples, in whole batches: a shorter rest of count is another feed's."},
+    {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1, "
+                "n_threads=0, n_slots=1)\n--\n\n"
+                "Order of samples, in whole batches: a shorter rest of count is another feed's. "
+                "n_threads: of a plan that is fed."},
     {Py_tp_new, make_feed},
     {Py_tp_dealloc, free_feed},
     {Py_tp_traverse, hl_py_traverse_type},
     {Py_tp_methods, methods},
+    {Py_tp_getset, members},
     {0, NULL},
 };
 

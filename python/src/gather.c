@@ -72,7 +72,7 @@ static hl_status make_node(hl_device *device, const gather_key *key, gather_node
     const hl_kernel *kernel;
     node->key = *key;
     HL_TRY(build_graph(node));
-    HL_TRY(hl_kernel_select(device, node->graph, 0, &kernel, &node->req));
+    HL_TRY(hl_kernel_select(device, node->graph, 0, true, &kernel, &node->req));
     if (kernel->prepare) HL_TRY(kernel->prepare(device, node->graph, 0, &node->state));
     node->state.kernel = kernel;
     HL_TRY(hl_alloc(node->req.scratch_bytes, &node->scratch));

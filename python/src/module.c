@@ -308,7 +308,8 @@ static int execute(PyObject *module)
                    add_type(module, &hl_py_device_spec, &state->device_type) &&
                    add_type(module, &hl_py_session_spec, &state->session_type) &&
                    add_type(module, &hl_py_feed_spec, &state->feed_type) &&
-                   add_type(module, &hl_py_plan_spec, &state->plan_type)
+                   add_type(module, &hl_py_plan_spec, &state->plan_type) &&
+                   add_type(module, &hl_py_resident_spec, &state->resident_type)
                ? 0
                : -1;
 }
@@ -323,6 +324,7 @@ static int traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->session_type);
     Py_VISIT(state->feed_type);
     Py_VISIT(state->plan_type);
+    Py_VISIT(state->resident_type);
     return 0;
 }
 
@@ -337,6 +339,7 @@ static int clear_module(PyObject *module)
     Py_CLEAR(state->session_type);
     Py_CLEAR(state->feed_type);
     Py_CLEAR(state->plan_type);
+    Py_CLEAR(state->resident_type);
     return 0;
 }
 

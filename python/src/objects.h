@@ -1,8 +1,10 @@
 /* The exposed types, and who keeps whom.
  *
- * A plan keeps its session, its feed and the arrays of its sources; a session keeps its device. A
- * feed knows the plan it is bound to, without keeping it. So whatever order Python drops them in,
- * the core's rule holds: plans go before sessions, sessions before devices.
+ * A plan keeps its session, its feed and the arrays of its sources; a session keeps its device, and
+ * so does a resident array. A feed knows the plan it is bound to, without keeping it. So whatever
+ * order Python drops them in, the core's rule holds: plans go before sessions, sessions before
+ * devices. Plans and sessions can be closed, which gives their memory back while something (a
+ * traceback) still holds them; a session only after its plans.
  * Only a plan can be part of a reference cycle (through an array's attributes), so only a plan has
  * a tp_clear: cleared, it is closed for good and says so. Session and device have none on purpose:
  * the collector clears in any order, and a plan that is cleared still needs both.
@@ -29,10 +31,17 @@ typedef struct hl_py_device {
     PyObject_HEAD hl_device *device;
 } hl_py_device;
 
+typedef struct hl_py_resident {
+    PyObject_HEAD hl_resident *resident;
+    hl_py_device *device;
+    hl_type type;
+} hl_py_resident;
+
 typedef struct hl_py_session {
-    PyObject_HEAD hl_session *session;
+    PyObject_HEAD hl_session *session; /* NULL: closed */
     hl_py_device *device;
     int busy; /* atomic */
+    int n_plans;
 } hl_py_session;
 
 typedef struct hl_py_feed {
@@ -43,19 +52,22 @@ typedef struct hl_py_feed {
 } hl_py_feed;
 
 struct hl_py_plan {
-    PyObject_HEAD hl_plan *plan; /* NULL: closed by the collector */
+    PyObject_HEAD hl_plan *plan; /* NULL: closed */
     hl_py_session *session;
     hl_py_feed *feed;  /* or NULL */
-    PyObject *sources; /* list: array or None by number */
+    PyObject *sources; /* list: array, Resident or None by number */
     hl_type *types;    /* of inputs, sources, outputs, as the graph had them */
     int32_t n_inputs, n_sources, n_outputs;
     int32_t k;
     volatile int stop; /* asked for by stop(), taken back by the run that heard it */
 };
 
-/* BusyError and false while another thread uses the session. `what` names the call. */
+/* BusyError and false while another thread uses the session; ConfigError when it is closed. `what`
+ * names the call. */
 bool hl_py_session_enter(hl_py_session *session, const char *what);
 void hl_py_session_leave(hl_py_session *session);
+/* The control block, ring excluded, as a dict. */
+PyObject *hl_py_control_describe(const hl_control *control, bool is_f64);
 
 /* An object of our own type, checked. */
 static inline bool hl_py_check_type(PyObject *object, PyTypeObject *type, const char *what,

@@ -60,6 +60,7 @@ static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_option
         hl_graph_destroy(graph);
     }
     hl_py_session_leave(self->session);
+    self->session->n_plans += status == HL_OK;
     if (status != HL_OK) hl_py_raise(state, status);
     return status == HL_OK;
 }
@@ -67,12 +68,15 @@ static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_option
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
 {
     int64_t n_slots = 1, k = 1;
-    *out = (hl_plan_options){.fuse = true, .chain = true};
+    *out = (hl_plan_options){.fuse = true, .chain = true, .capture = true};
     if ((given[2] && !hl_py_int(state, given[2], "n_slots", 1, SLOTS_MAX, &n_slots)) ||
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
         (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
-        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)))
+        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)) ||
+        (given[7] && !hl_py_bool(given[7], "capture", &out->capture)) ||
+        (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
+        (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -85,11 +89,12 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Plan",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 7,
+        .n_params = 10,
         .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
-                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low}};
+                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low, HL_PY_NAME_capture,
+                  HL_PY_NAME_fed, HL_PY_NAME_deterministic}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[7];
+    PyObject *given[10];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -118,7 +123,7 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
 static void drop_feed(hl_py_plan *self)
 {
     if (!self->feed) return;
-    hl_feed_bind(self->feed->feed, NULL, 0);
+    hl_feed_bind(self->feed->feed, NULL, 0, NULL, NULL);
     self->feed->plan = NULL;
     Py_CLEAR(self->feed);
 }
@@ -128,6 +133,7 @@ static int clear_plan(PyObject *self)
 {
     hl_plan *plan = plan_of(self)->plan;
     plan_of(self)->plan = NULL;
+    if (plan) plan_of(self)->session->n_plans--;
     hl_plan_destroy(plan);
     drop_feed(plan_of(self));
     Py_CLEAR(plan_of(self)->sources);
@@ -148,7 +154,7 @@ static bool enter(PyObject *self, const char *what)
 {
     if (plan_of(self)->plan) return hl_py_session_enter(plan_of(self)->session, what);
     hl_py_fail(hl_py_state_of(self), HL_ERROR_INTERNAL,
-               "%s: the plan must be alive, got one that the garbage collector closed", what);
+               "%s: the plan must be open, got a closed one", what);
     return false;
 }
 
@@ -171,15 +177,35 @@ static bool read_index(PyObject *self, PyObject *object, const char *what, int32
     return false;
 }
 
-static bool check_source(PyObject *self, int32_t index, const hl_py_array *array)
+static bool check_source(PyObject *self, int32_t index, const hl_type *got)
 {
     const hl_type *want = &plan_of(self)->types[plan_of(self)->n_inputs + index];
-    hl_type got = {array->dtype, array->shape};
     char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
-    if (hl_type_equal(want, &got)) return true;
+    if (hl_type_equal(want, got)) return true;
     hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE, "source %d: must be %s, got %s", index,
-               hl_type_format(want, want_text), hl_type_format(&got, got_text));
+               hl_type_format(want, want_text), hl_type_format(got, got_text));
     return false;
+}
+
+/* Keeps the object in the place of the one before, which is the caller's to drop: last, as it may
+ * run the array's own code. */
+static PyObject *keep_source(PyObject *self, int32_t index, PyObject *object)
+{
+    PyObject *before = Py_XNewRef(PyList_GetItem(plan_of(self)->sources, index));
+    PyList_SetItem(plan_of(self)->sources, index, Py_NewRef(object));
+    return before;
+}
+
+static PyObject *set_resident(PyObject *self, int32_t index, PyObject *object)
+{
+    const hl_py_resident *resident = (const hl_py_resident *)object;
+    if (!check_source(self, index, &resident->type) || !enter(self, "source")) return NULL;
+    hl_status status = hl_plan_source_resident(plan_of(self)->plan, index, resident->resident,
+                                               resident->type.shape.dim[0]);
+    PyObject *before = status == HL_OK ? keep_source(self, index, object) : NULL;
+    leave(self);
+    Py_XDECREF(before);
+    return hl_py_none_or_raise(hl_py_state_of(self), status);
 }
 
 static PyObject *set_source(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -190,22 +216,21 @@ static PyObject *set_source(PyObject *self, PyObject *const *args, Py_ssize_t n_
     if (!hl_py_args_count("Plan.source", n_args, 2, 2) ||
         !read_index(self, args[0], "source", plan_of(self)->n_sources, &index))
         return NULL;
+    if (Py_TYPE(args[1]) == state->resident_type) return set_resident(self, index, args[1]);
     hl_dtype as_bits = plan_of(self)->types[plan_of(self)->n_inputs + index].dtype;
     as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
     if (!hl_py_array_borrow(state, args[1], "source", as_bits, &array)) return NULL;
     hl_status status = HL_OK;
-    bool good = check_source(self, index, &array) && enter(self, "source");
+    hl_type got = {array.dtype, array.shape};
+    bool good = check_source(self, index, &got) && enter(self, "source");
     PyObject *before = NULL;
     if (good) {
         status = hl_plan_source(plan_of(self)->plan, index, array.data, array.shape.dim[0]);
-        if (status == HL_OK) {
-            before = Py_XNewRef(PyList_GetItem(plan_of(self)->sources, index));
-            PyList_SetItem(plan_of(self)->sources, index, Py_NewRef(array.object));
-        }
+        if (status == HL_OK) before = keep_source(self, index, array.object);
         leave(self);
     }
     hl_py_array_release(&array);
-    Py_XDECREF(before); /* last: it may run the array's own code */
+    Py_XDECREF(before);
     return good ? hl_py_none_or_raise(state, status) : NULL;
 }
 
@@ -443,6 +468,31 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
                          info.flops, "large_flops", info.large_flops);
 }
 
+static PyObject *get_heard(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_control control;
+    if (!enter(self, "heard")) return NULL;
+    hl_plan_heard(plan_of(self)->plan, &control);
+    bool is_f64 = plan_of(self)->session->device->device->float_type == HL_DTYPE_F64;
+    leave(self);
+    return hl_py_control_describe(&control, is_f64);
+}
+
+static PyObject *close_plan(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (!plan_of(self)->plan) return Py_NewRef(Py_None);
+    hl_py_session *session = (hl_py_session *)Py_NewRef((PyObject *)plan_of(self)->session);
+    bool good = hl_py_session_enter(session, "close");
+    if (good) {
+        clear_plan(self);
+        hl_py_session_leave(session);
+    }
+    Py_DECREF(session);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyObject *print(PyObject *self)
 {
     char *text;
@@ -475,7 +525,11 @@ static PyMethodDef methods[] = {
     {"window", HL_PY_METH_FAST(set_window),
      "window($self, join, hold, /)\n--\n\nA window shared by two plans: hold leaves it open (no "
      "apply), join takes it over."},
+    {"heard", get_heard, METH_NOARGS,
+     "heard($self, /)\n--\n\nThe control block as last heard of, without waiting."},
     {"info", get_info, METH_NOARGS, "info($self, /)\n--\n\nBytes, counts and flops."},
+    {"close", close_plan, METH_NOARGS,
+     "close($self, /)\n--\n\nGives its memory back, sources and feed included."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -488,10 +542,12 @@ static PyGetSetDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-                "low='float32')\n--\n\n"
+                "low='float32', capture=True, fed=False, deterministic=False)\n--\n\n"
                 "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
-                "'float16' for mixed precision. Raises BusyError when another thread runs the "
-                "session. The graph is copied."},
+                "'float16' for mixed precision. capture: asynchronous devices replay what they "
+                "launch. fed: sources stay on the host. deterministic: only kernels that give the "
+                "same bits every run. Raises BusyError when another thread runs the session. The "
+                "graph is copied."},
     {Py_tp_new, make_plan},
     {Py_tp_dealloc, free_plan},
     {Py_tp_traverse, traverse_plan},

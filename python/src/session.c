@@ -15,6 +15,11 @@ static hl_py_session *session_of(PyObject *self)
 bool hl_py_session_enter(hl_py_session *session, const char *what)
 {
     int idle = 0;
+    if (!session->session) {
+        hl_py_fail(hl_py_state_of((PyObject *)session), HL_ERROR_CONFIG,
+                   "%s: the session must be open, got a closed one", what);
+        return false;
+    }
     if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
                                     __ATOMIC_RELAXED))
         return true;
@@ -51,6 +56,23 @@ static PyObject *make_session(PyTypeObject *type, PyObject *args, PyObject *kwar
     hl_py_raise(state, status);
     Py_DECREF(self);
     return NULL;
+}
+
+static PyObject *close_session(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_py_session *session = session_of(self);
+    if (!session->session) return Py_NewRef(Py_None);
+    if (session->n_plans)
+        return hl_py_fail(hl_py_state_of(self), HL_ERROR_BUSY,
+                          "close: the session's plans must be closed first, got %d open",
+                          session->n_plans);
+    if (!hl_py_session_enter(session, "close")) return NULL;
+    hl_session *core = session->session;
+    session->session = NULL;
+    hl_py_session_leave(session);
+    hl_session_destroy(core);
+    return Py_NewRef(Py_None);
 }
 
 static int traverse_session(PyObject *self, visitproc visit, void *arg)
@@ -104,8 +126,8 @@ static PyObject *describe_store(const hl_session_store_entry *store)
 static PyObject *list_stores(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    hl_session *session = session_of(self)->session;
     if (!hl_py_session_enter(session_of(self), "stores")) return NULL;
+    const hl_session *session = session_of(self)->session;
     PyObject *dict = PyDict_New();
     for (int64_t i = 0; dict && i < session->n_stores; i++)
         if (!hl_py_dict_put(dict, session->stores[i].name, describe_store(&session->stores[i])))
@@ -117,7 +139,6 @@ static PyObject *list_stores(PyObject *self, PyObject *unused)
 static PyObject *write_store(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_state *state = hl_py_state_of(self);
-    hl_session *session = session_of(self)->session;
     const char *name;
     hl_py_array array;
     int64_t first = 0;
@@ -129,6 +150,7 @@ static PyObject *write_store(PyObject *self, PyObject *const *args, Py_ssize_t n
     hl_status status = HL_OK;
     bool good = hl_py_session_enter(session_of(self), "write");
     if (good) {
+        hl_session *session = session_of(self)->session;
         Py_BEGIN_ALLOW_THREADS status =
             hl_session_write(session, name, first, array.n, array.dtype, array.data);
         Py_END_ALLOW_THREADS hl_py_session_leave(session_of(self));
@@ -264,7 +286,7 @@ static PyObject *list_numbers(const hl_control *control, bool scalars, bool is_f
     return list;
 }
 
-static PyObject *describe_control(const hl_control *control, bool is_f64)
+PyObject *hl_py_control_describe(const hl_control *control, bool is_f64)
 {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < N_CONTROL_FIELDS; i++)
@@ -293,7 +315,7 @@ static PyObject *get_control(PyObject *self, PyObject *unused)
     hl_control control;
     if (!read_control(self, "control", &control)) return NULL;
     bool is_f64 = session_of(self)->device->device->float_type == HL_DTYPE_F64;
-    return describe_control(&control, is_f64);
+    return hl_py_control_describe(&control, is_f64);
 }
 
 static bool set_factor(hl_py_state *state, PyObject *object, hl_control *control)
@@ -410,6 +432,8 @@ static PyMethodDef methods[] = {
     {"control_log", get_control_log, METH_O,
      "control_log($self, since, /)\n--\n\n(step, loss, grad_norm, lr, applied) of the ring's "
      "entries from number `since` on."},
+    {"close", close_session, METH_NOARGS,
+     "close($self, /)\n--\n\nGives its memory back; its plans must be closed."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,12 +14,16 @@
 
 /* Keywords of functions, interned once. */
 #define HL_PY_NAMES(X)                                                                             \
+    X(array)                                                                                       \
     X(backend)                                                                                     \
     X(batch)                                                                                       \
+    X(capture)                                                                                     \
     X(chain)                                                                                       \
     X(count)                                                                                       \
+    X(deterministic)                                                                               \
     X(device)                                                                                      \
     X(epoch)                                                                                       \
+    X(fed)                                                                                         \
     X(first)                                                                                       \
     X(fuse)                                                                                        \
     X(graph)                                                                                       \
@@ -53,7 +57,7 @@ typedef struct hl_py_gather hl_py_gather; /* gather.c */
 typedef struct hl_py_state {
     PyObject *names[HL_PY_NAME_COUNT];
     PyObject *errors[HL_STATUS_COUNT]; /* by code; NULL until first raised */
-    PyTypeObject *graph_type, *device_type, *session_type, *feed_type, *plan_type;
+    PyTypeObject *graph_type, *device_type, *session_type, *feed_type, *plan_type, *resident_type;
     hl_registry registry;
     hl_py_gather *gather; /* NULL until first used */
 } hl_py_state;
@@ -68,7 +72,7 @@ static inline hl_py_state *hl_py_state_of_module(PyObject *module)
 }
 
 extern PyType_Spec hl_py_graph_spec, hl_py_device_spec, hl_py_session_spec, hl_py_feed_spec,
-    hl_py_plan_spec;
+    hl_py_plan_spec, hl_py_resident_spec;
 
 /* Functions of the module that stand in files of their own: METH_FASTCALL, and with keywords. */
 #define HL_PY_FAST(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t n_args)

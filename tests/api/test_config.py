@@ -317,8 +317,6 @@ BAD: dict[str, list[Any]] = {
 UNSUPPORTED: dict[str, list[Any]] = {
     "devices": [2, -1, [0, 1]],
     "strategy": ["ddp", "fsdp"],
-    "cuda_graph": [True],
-    "device_cache": [True],
     "optimizer": [OptimizerConfig("adam", amsgrad=True), {"name": "adamw", "amsgrad": True}],
     "swa": [True],
     "recompute": [True, ["body"], "body"],

@@ -146,6 +146,7 @@ def test_refuses(session: _core.Session) -> None:
         (TypeError, lambda: _core.Plan(g, session)),
         (TypeError, lambda: _core.Plan(session, g, 1)),
         (TypeError, lambda: _core.Plan(session, g, fuse=1)),
+        (TypeError, lambda: _core.Plan(session, g, deterministic=1)),
         (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=0)),
         (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=2**40)),
         (errors.ConfigError, lambda: _core.Plan(session, g, k=0)),

@@ -76,6 +76,7 @@ typedef struct async_device {
     int64_t n_syncs, n_live, n_replays;
     int n_streams;
     hl_stream *streams[2];
+    hl_stream own; /* what NULL stands for */
     bool in_capture;
 } async_device;
 
@@ -147,8 +148,13 @@ static hl_status async_stream_create(hl_device *device, hl_stream **out_stream)
     async_of(device)->streams[async_of(device)->n_streams++] = *out_stream;
     return HL_OK;
 }
+static hl_stream *async_stream(hl_device *device, hl_stream *stream)
+{
+    return stream ? stream : &async_of(device)->own;
+}
 static void async_drain(async_device *d)
 {
+    while (d->own.done < d->own.n) async_step(&d->own);
     for (int i = 0; i < d->n_streams; i++)
         while (d->streams[i] && d->streams[i]->done < d->streams[i]->n) async_step(d->streams[i]);
 }
@@ -167,6 +173,7 @@ static hl_status async_synchronize(hl_device *device, hl_stream *stream)
     ASYNC_CALL();
     CHECK(!async_of(device)->in_capture);
     async_of(device)->n_syncs++;
+    stream = async_stream(device, stream);
     while (stream->done < stream->n) async_step(stream);
     return HL_OK;
 }
@@ -270,6 +277,7 @@ static hl_status async_copy(hl_device *device, void *dst, const void *src, size_
     ASYNC_CALL();
     async_device *d = async_of(device);
     async_op op = {.kind = ASYNC_COPY, .dst = dst, .src = src, .bytes = bytes};
+    stream = async_stream(device, stream);
     CHECK(async_is_hidden(dst) == (kind != HL_COPY_DEVICE_TO_HOST));
     CHECK(async_is_hidden(src) == (kind != HL_COPY_HOST_TO_DEVICE));
     if (kind == HL_COPY_HOST_TO_DEVICE && !async_is_staging(d, src))
@@ -282,7 +290,7 @@ static hl_status async_copy(hl_device *device, void *dst, const void *src, size_
 static hl_status async_fill_zero(hl_device *device, void *dst, size_t bytes, hl_stream *stream)
 {
     ASYNC_CALL();
-    (void)device;
+    stream = async_stream(device, stream);
     return async_add(stream, &(async_op){.kind = ASYNC_ZERO, .dst = dst, .bytes = bytes});
 }
 
@@ -381,6 +389,7 @@ static void async_destroy(hl_device *device)
     async_device *d = async_of(device);
     CHECK_INT(d->n_live, 0);
     d->inner->ops->destroy(d->inner);
+    free(d->own.ops);
     free(d);
 }
 

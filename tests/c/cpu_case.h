@@ -1,8 +1,6 @@
 /* One node run on the CPU backend and on the reference backend, and compared.
  *
- * A case gives op, attributes, types and values; the reference runs it with float64 in place of
- * every floating type, on values that were rounded first. The CPU runs it several times, its rows
- * cut differently each time, with guards around every buffer, NaN in scratch and outputs, thread
+ * The CPU runs a case (case.h) several times, its rows cut differently each time, with thread
  * scratch spoiled before every block: all runs must give the same bits. One more run holds the
  * kernel to what it says of rows: a block sees only its part of every operand it calls row-wise,
  * the rest is spoiled, and may change only its part of such results. Compiled per instruction set;
@@ -10,42 +8,11 @@
 #ifndef TESTS_C_CPU_CASE_H
 #define TESTS_C_CPU_CASE_H
 
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/half.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernel.h"
-#include "kernels/ref/ref.h"
-#include "tests/c/check.h"
+#include "tests/c/case.h"
 
-enum { CASE_MAX = 24, CASE_GUARD = 64 };
-
-typedef struct cpu_case {
-    hl_op op;
-    hl_segment segment;
-    hl_attrs attrs;
-    const hl_program *program;
-    int n_in, n_out;
-    hl_type in[CASE_MAX], out[CASE_MAX];
-    double *data[CASE_MAX];    /* values of the inputs; case_fill makes them */
-    bool is_control[CASE_MAX]; /* input is the control block below */
-    bool is_guarded;           /* output j lies over input j */
-    bool allows_any;           /* no reference: only the cuts are compared */
-    hl_control control;
-    double tolerance; /* relative, and absolute where |value| < 1 */
-    double *want[CASE_MAX], *got[CASE_MAX];
-    hl_control control_after[2]; /* CPU, reference */
-} cpu_case;
-
-static hl_device *case_cpu, *case_ref;
-static uint64_t case_random = 1;
-
-__attribute__((unused)) static double case_draw(void) /* [-1, 1) */
-{
-    case_random = case_random * 6364136223846793005ull + 1442695040888963407ull;
-    return (double)(int64_t)(case_random >> 33) * 0x1p-30 - 1;
-}
+static hl_device *case_cpu;
 
 __attribute__((unused)) static void case_open(void)
 {
@@ -61,280 +28,8 @@ __attribute__((unused)) static void case_close(void)
     case_ref->ops->destroy(case_ref);
 }
 
-static hl_dtype case_dtype(hl_dtype dtype, bool is_ref)
-{
-    return is_ref && hl_dtype_is_float(dtype) ? HL_DTYPE_F64 : dtype;
-}
-
-static void case_store(void *to, hl_dtype dtype, int64_t i, double value)
-{
-    switch (dtype) {
-    case HL_DTYPE_F32: ((float *)to)[i] = (float)value; break;
-    case HL_DTYPE_F64: ((double *)to)[i] = value; break;
-    case HL_DTYPE_BF16: ((uint16_t *)to)[i] = hl_f32_to_bf16((float)value); break;
-    case HL_DTYPE_F16: ((uint16_t *)to)[i] = hl_f32_to_f16((float)value); break;
-    case HL_DTYPE_I64: ((int64_t *)to)[i] = (int64_t)value; break;
-    case HL_DTYPE_I32: ((int32_t *)to)[i] = (int32_t)value; break;
-    case HL_DTYPE_I16: ((int16_t *)to)[i] = (int16_t)value; break;
-    case HL_DTYPE_I8: ((int8_t *)to)[i] = (int8_t)value; break;
-    case HL_DTYPE_U8: ((uint8_t *)to)[i] = (uint8_t)value; break;
-    default: ((uint8_t *)to)[i] = value != 0; break;
-    }
-}
-
-static double case_load(const void *from, hl_dtype dtype, int64_t i)
-{
-    switch (dtype) {
-    case HL_DTYPE_F32: return (double)((const float *)from)[i];
-    case HL_DTYPE_F64: return ((const double *)from)[i];
-    case HL_DTYPE_BF16: return (double)hl_bf16_to_f32(((const uint16_t *)from)[i]);
-    case HL_DTYPE_F16: return (double)hl_f16_to_f32(((const uint16_t *)from)[i]);
-    case HL_DTYPE_I64: return (double)((const int64_t *)from)[i];
-    case HL_DTYPE_I32: return ((const int32_t *)from)[i];
-    case HL_DTYPE_I16: return ((const int16_t *)from)[i];
-    case HL_DTYPE_I8: return ((const int8_t *)from)[i];
-    default: return ((const uint8_t *)from)[i];
-    }
-}
-
-static size_t case_bytes(const hl_type *type)
-{
-    return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
-}
-
-/* Uniform in [low, high), rounded to what the dtype holds. */
-__attribute__((unused)) static void case_fill(cpu_case *c, int i, double low, double high)
-{
-    int64_t n = hl_shape_numel(&c->in[i].shape);
-    if (!c->data[i]) c->data[i] = malloc((size_t)(n + 1) * sizeof(double));
-    for (int64_t e = 0; e < n; e++) {
-        double value = low + (high - low) * (case_draw() + 1) / 2, memory;
-        if (!hl_dtype_is_float(c->in[i].dtype)) value = floor(value);
-        case_store(&memory, c->in[i].dtype, 0, value);
-        c->data[i][e] = case_load(&memory, c->in[i].dtype, 0);
-    }
-}
-
-/* Guarded memory of exactly `bytes`, full of 0xFF: NaN in every floating type. */
-static unsigned char *case_alloc(size_t bytes)
-{
-    size_t total = (bytes + 2 * CASE_GUARD + 63) / 64 * 64;
-    unsigned char *block = aligned_alloc(64, total);
-    memset(block, 0xFF, total);
-    memset(block, 0xA5, CASE_GUARD);
-    memset(block + CASE_GUARD + bytes, 0xA5, CASE_GUARD);
-    return block + CASE_GUARD;
-}
-
-static void case_free(unsigned char *at, size_t bytes)
-{
-    if (!at) return;
-    for (int i = 0; i < CASE_GUARD; i++) {
-        CHECK_INT(at[-1 - i], 0xA5);
-        CHECK_INT(at[bytes + (size_t)i], 0xA5);
-    }
-    free(at - CASE_GUARD);
-}
-
-/* The graph of one node, by hand: kernels read values and nodes alone. */
-typedef struct case_graph {
-    hl_graph graph;
-    hl_value value[2 * CASE_MAX];
-    hl_node node;
-    hl_id in[CASE_MAX];
-} case_graph;
-
-static void case_build(const cpu_case *c, bool is_ref, case_graph *g)
-{
-    memset(g, 0, sizeof *g);
-    for (int v = 0; v < c->n_in + c->n_out; v++) {
-        const hl_type *type = v < c->n_in ? &c->in[v] : &c->out[v - c->n_in];
-        g->value[v].type = *type;
-        g->value[v].type.dtype = case_dtype(type->dtype, is_ref);
-        if (v < c->n_in) g->in[v] = v;
-    }
-    g->node = (hl_node){.op = c->op, .segment = c->segment, .n_in = c->n_in, .n_out = c->n_out};
-    g->node.in = g->in, g->node.out = c->n_in;
-    g->node.attrs = c->attrs, g->node.program = c->program;
-    g->graph.values = g->value, g->graph.n_values = c->n_in + c->n_out;
-    g->graph.nodes = &g->node, g->graph.n_nodes = 1;
-}
-
-static void case_spoil(unsigned char *scratch, size_t bytes)
-{
-    if (bytes > 0) memset(scratch, 0xFF, bytes);
-}
-
-/* Operands of the run that keeps blocks to their rows. */
-typedef struct case_rows {
-    int n_in, n_out;
-    size_t bytes[2 * CASE_MAX];
-    unsigned char *saved[2 * CASE_MAX]; /* whole inputs; outputs before the block */
-} case_rows;
-
-static void case_show_rows(const hl_kernel_req *req, const case_rows *rows, void *const *args,
-                           int64_t begin, int64_t end)
-{
-    for (int v = 0; v < rows->n_in + rows->n_out; v++) {
-        size_t part = rows->bytes[v] / (size_t)req->rows;
-        bool is_in = v < rows->n_in;
-        if (!is_in) memcpy(rows->saved[v], args[v], rows->bytes[v]);
-        if (!is_in || !(req->row_in >> v & 1)) continue;
-        CHECK_INT(part * (size_t)req->rows, rows->bytes[v]);
-        size_t at = part * (size_t)begin;
-        case_spoil(args[v], rows->bytes[v]);
-        memcpy((unsigned char *)args[v] + at, rows->saved[v] + at, part * (size_t)(end - begin));
-    }
-}
-
-static void case_check_rows(const hl_kernel_req *req, const case_rows *rows, void *const *args,
-                            int64_t begin, int64_t end)
-{
-    for (int j = 0; j < rows->n_out; j++) {
-        int v = rows->n_in + j;
-        if (!(req->row_out >> j & 1)) continue;
-        size_t part = rows->bytes[v] / (size_t)req->rows, first = part * (size_t)begin;
-        size_t last = part * (size_t)end;
-        const unsigned char *now = args[v], *before = rows->saved[v];
-        CHECK(memcmp(now, before, first) == 0);
-        CHECK(memcmp(now + last, before + last, rows->bytes[v] - last) == 0);
-    }
-}
-
-static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
-                        const hl_kernel_req *req, void *const *args, hl_launch *launch,
-                        int64_t grains_per_block, const case_rows *rows)
-{
-    if (!kernel->block) {
-        CHECK_OK(kernel->launch(state, args, launch, NULL));
-        return;
-    }
-    CHECK(req->rows >= 1 && req->grain >= 1);
-    int64_t step = grains_per_block * req->grain, n_blocks = (req->rows + step - 1) / step;
-    /* Last block first: order must not matter. */
-    for (int64_t b = n_blocks - 1; b >= 0; b--) {
-        case_spoil(launch->thread_scratch, req->thread_scratch_bytes);
-        int64_t end = (b + 1) * step < req->rows ? (b + 1) * step : req->rows;
-        if (rows) case_show_rows(req, rows, args, b * step, end);
-        kernel->block(state, args, b * step, end, launch);
-        if (rows) case_check_rows(req, rows, args, b * step, end);
-    }
-    if (kernel->finish) kernel->finish(state, args, launch);
-}
-
-enum { CASE_APART = -1, CASE_BY_ROWS = -2 };
-
-/* False when no kernel takes the node. in_place: output 0 is laid over this input; CASE_BY_ROWS:
- * blocks are kept to their rows. */
-static bool case_run_once(cpu_case *c, hl_device *device, int64_t grains, int in_place,
-                          unsigned char **out_bytes, uint64_t *out_in_place)
-{
-    bool is_ref = device == case_ref;
-    case_graph g;
-    case_build(c, is_ref, &g);
-    const hl_kernel *kernel = NULL;
-    hl_kernel_req req = {0};
-    hl_reason reason = {""};
-    const hl_kernel *const *list = device->ops->kernels(device, c->op);
-    for (; list && *list && !kernel; list++) {
-        req = (hl_kernel_req){0};
-        if ((*list)->query(device, &g.graph, 0, &req, &reason) == HL_OK) kernel = *list;
-    }
-    if (!kernel) {
-        check_fail(__FILE__, __LINE__, "no kernel: %s", reason.text);
-        return false;
-    }
-    if (req.grain < 1) req.grain = 1;
-    *out_in_place = req.in_place;
-    hl_kernel_state state = {.kernel = kernel};
-    CHECK_OK(kernel->prepare(device, &g.graph, 0, &state));
-    unsigned char *args[2 * CASE_MAX] = {NULL};
-    hl_control control = c->control;
-    for (int v = 0; v < c->n_in + c->n_out; v++) {
-        const hl_type *type = &g.value[v].type;
-        if (v < c->n_in && c->is_control[v]) {
-            args[v] = (unsigned char *)&control;
-            continue;
-        }
-        int j = v - c->n_in;
-        if (j >= 0 && c->is_guarded) {
-            args[v] = args[j];
-        } else if (j == 0 && in_place >= 0) {
-            args[v] = args[in_place];
-        } else {
-            args[v] = case_alloc(case_bytes(type));
-        }
-        for (int64_t e = 0; v < c->n_in && e < hl_shape_numel(&type->shape); e++) {
-            case_store(args[v], type->dtype, e, c->data[v][e]);
-        }
-    }
-    unsigned char *scratch = case_alloc(req.scratch_bytes);
-    unsigned char *thread_scratch = case_alloc(req.thread_scratch_bytes);
-    hl_launch launch = {.scratch = scratch,
-                        .thread_scratch = thread_scratch,
-                        .control = &control,
-                        .segment = c->segment};
-    case_rows rows = {.n_in = c->n_in, .n_out = c->n_out};
-    for (int v = 0; v < c->n_in + c->n_out && in_place == CASE_BY_ROWS; v++) {
-        bool is_control = v < c->n_in && c->is_control[v];
-        rows.bytes[v] = is_control ? 0 : case_bytes(&g.value[v].type);
-        rows.saved[v] = malloc(rows.bytes[v] + 1);
-        memcpy(rows.saved[v], args[v], rows.bytes[v]);
-    }
-    case_launch(kernel, &state, &req, (void *const *)args, &launch, grains,
-                in_place == CASE_BY_ROWS ? &rows : NULL);
-    for (int v = 0; v < c->n_in + c->n_out; v++) free(rows.saved[v]);
-    c->control_after[is_ref] = control;
-    for (int j = 0; j < c->n_out; j++) {
-        const hl_type *type = &g.value[c->n_in + j].type;
-        size_t bytes = case_bytes(type);
-        if (args[c->n_in + j] == (unsigned char *)&control) continue;
-        double **values = is_ref ? c->want : c->got;
-        int64_t n = hl_shape_numel(&type->shape);
-        values[j] = realloc(values[j], (size_t)(n + 1) * sizeof(double));
-        for (int64_t e = 0; e < n; e++) {
-            values[j][e] = case_load(args[c->n_in + j], type->dtype, e);
-        }
-        if (out_bytes) {
-            out_bytes[j] = malloc(bytes + 1);
-            memcpy(out_bytes[j], args[c->n_in + j], bytes);
-        }
-    }
-    for (int v = 0; v < c->n_in + c->n_out; v++) {
-        if (args[v] == (unsigned char *)&control) continue;
-        bool is_alias = v >= c->n_in && (c->is_guarded || (v == c->n_in && in_place >= 0));
-        if (!is_alias) case_free(args[v], case_bytes(&g.value[v].type));
-    }
-    case_free(scratch, req.scratch_bytes);
-    case_free(thread_scratch, req.thread_scratch_bytes);
-    if (kernel->release) {
-        kernel->release(&state);
-    } else {
-        hl_free(state.impl);
-    }
-    return true;
-}
-
-static void case_compare(const cpu_case *c)
-{
-    for (int j = 0; j < c->n_out; j++) {
-        if (!c->want[j] || !c->got[j]) continue;
-        int64_t n = hl_shape_numel(&c->out[j].shape);
-        for (int64_t e = 0; e < n; e++) {
-            double want = c->want[j][e], got = c->got[j][e];
-            double size = fabs(want) > 1 ? fabs(want) : 1;
-            bool same = got == want || (isnan(got) && isnan(want)) ||
-                        fabs(got - want) <= c->tolerance * size;
-            if (same) continue;
-            check_fail(__FILE__, __LINE__, "output %d element %lld: got %.9g, want %.9g", j,
-                       (long long)e, got, want);
-            return;
-        }
-    }
-}
-
 /* Everything the head of this file promises, for one case; then frees the case's memory. */
-__attribute__((unused)) static void case_check(cpu_case *c)
+__attribute__((unused)) static void case_check(op_case *c)
 {
     static const int64_t cuts[] = {1, 2, 3, 1000000000};
     unsigned char *first[CASE_MAX] = {NULL};
@@ -357,10 +52,8 @@ __attribute__((unused)) static void case_check(cpu_case *c)
     if (runs && !c->allows_any && case_run_once(c, case_ref, 1, CASE_APART, NULL, &ignored)) {
         case_compare(c);
     }
-    for (int v = 0; v < CASE_MAX; v++) {
-        free(first[v]), free(c->data[v]), free(c->want[v]), free(c->got[v]);
-        c->data[v] = c->want[v] = c->got[v] = NULL;
-    }
+    for (int j = 0; j < CASE_MAX; j++) free(first[j]);
+    case_forget(c);
 }
 
 #endif

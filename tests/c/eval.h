@@ -26,7 +26,7 @@ static inline hl_status eval_node(evaluation *e, hl_node_id id)
     void *args[MAX_ARGS];
     for (int32_t i = 0; i < node->n_in; i++) args[i] = e->data[node->in[i]];
     for (int32_t j = 0; j < node->n_out; j++) args[node->n_in + j] = e->data[node->out + j];
-    HL_TRY(hl_kernel_select(e->device, e->graph, id, &state.kernel, &req));
+    HL_TRY(hl_kernel_select(e->device, e->graph, id, false, &state.kernel, &req));
     HL_TRY(state.kernel->prepare(e->device, e->graph, id, &state));
     hl_status status = state.kernel->launch(&state, args, &launch, NULL);
     hl_free(state.impl);

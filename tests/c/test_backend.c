@@ -43,6 +43,13 @@ static hl_status query_accept(hl_device *device, const hl_graph *graph, hl_node_
     return HL_OK;
 }
 
+static hl_status query_sure(hl_device *device, const hl_graph *graph, hl_node_id node,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    out_req->deterministic = true;
+    return query_accept(device, graph, node, out_req, out_why_not);
+}
+
 static hl_status query_fail(hl_device *device, const hl_graph *graph, hl_node_id node,
                             hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -52,6 +59,7 @@ static hl_status query_fail(hl_device *device, const hl_graph *graph, hl_node_id
 
 static const hl_kernel fast = {.op = HL_OP_NEG, .name = "fake.fast", .query = query_refuse};
 static const hl_kernel plain = {.op = HL_OP_NEG, .name = "fake.plain", .query = query_accept};
+static const hl_kernel sure = {.op = HL_OP_NEG, .name = "fake.sure", .query = query_sure};
 static const hl_kernel broken = {.op = HL_OP_NEG, .name = "fake.broken", .query = query_fail};
 static const hl_kernel *fake_list[3];
 
@@ -81,7 +89,7 @@ static void test_select(void)
     while (hl_log_take(&level, line, sizeof line)) continue;
 
     set_fake_list(&fast, &plain);
-    CHECK_OK(hl_kernel_select(&device, &graph, 0, &kernel, &req));
+    CHECK_OK(hl_kernel_select(&device, &graph, 0, false, &kernel, &req));
     CHECK(kernel == &plain);
     CHECK_INT(req.scratch_bytes, 0); /* nothing of the refusing kernel is left */
     CHECK_INT(req.rows, 5);
@@ -90,17 +98,31 @@ static void test_select(void)
     CHECK(strstr(line, "fake.fast") && strstr(line, "needs K >= 8, got 3"));
 
     set_fake_list(&fast, NULL);
-    CHECK_ERROR(hl_kernel_select(&device, &graph, 0, &kernel, &req), HL_ERROR_DEVICE,
+    CHECK_ERROR(hl_kernel_select(&device, &graph, 0, false, &kernel, &req), HL_ERROR_DEVICE,
                 "needs K >= 8, got 3");
     CHECK(kernel == NULL);
-    CHECK_OK(hl_kernel_find(&device, &graph, 0, &kernel, &req));
+    CHECK_OK(hl_kernel_find(&device, &graph, 0, false, &kernel, &req));
     CHECK(kernel == NULL);
     CHECK_INT(req.scratch_bytes, 0);
-    CHECK_ERROR(hl_kernel_select(&device, &graph, 1, &kernel, &req), HL_ERROR_DEVICE,
+    CHECK_ERROR(hl_kernel_select(&device, &graph, 1, false, &kernel, &req), HL_ERROR_DEVICE,
                 "none for this op");
 
+    /* query_accept says nothing of its bits. */
+    set_fake_list(&plain, &sure);
+    CHECK_OK(hl_kernel_select(&device, &graph, 0, false, &kernel, &req));
+    CHECK(kernel == &plain);
+    CHECK_OK(hl_kernel_select(&device, &graph, 0, true, &kernel, &req));
+    CHECK(kernel == &sure);
+    set_fake_list(&plain, NULL);
+    CHECK_ERROR(hl_kernel_select(&device, &graph, 0, true, &kernel, &req), HL_ERROR_DEVICE,
+                "neg: the device must have a kernel, got none on fake (fake.plain is not "
+                "deterministic, as was asked for)");
+    CHECK_OK(hl_kernel_find(&device, &graph, 0, true, &kernel, &req));
+    CHECK(kernel == NULL);
+
     set_fake_list(&broken, &plain);
-    CHECK_ERROR(hl_kernel_find(&device, &graph, 0, &kernel, &req), HL_ERROR_MEMORY, "fake.broken");
+    CHECK_ERROR(hl_kernel_find(&device, &graph, 0, false, &kernel, &req), HL_ERROR_MEMORY,
+                "fake.broken");
     CHECK(kernel == NULL);
 }
 
@@ -134,7 +156,7 @@ static void test_null(void)
         node.op = (hl_op)op;
         const hl_kernel *kernel;
         hl_kernel_req req;
-        CHECK_OK(hl_kernel_select(device, &graph, 0, &kernel, &req));
+        CHECK_OK(hl_kernel_select(device, &graph, 0, false, &kernel, &req));
         CHECK(kernel && kernel->op == (hl_op)op);
         CHECK_INT(req.rows, 0);
         hl_kernel_state state = {.kernel = kernel};

@@ -23,7 +23,7 @@ static hl_shape matrix_of(int batch_rank, const int64_t *batch, int64_t rows, in
 static void check_matmul(const hl_shape *batch_a, const hl_shape *batch_b, const hl_shape *batch,
                          int64_t M, int64_t K, int64_t N, int flags)
 {
-    cpu_case c = {.op = HL_OP_MATMUL, .n_in = flags & 4 ? 3 : 2, .n_out = 1};
+    op_case c = {.op = HL_OP_MATMUL, .n_in = flags & 4 ? 3 : 2, .n_out = 1};
     c.attrs.i[0] = flags & 1, c.attrs.i[1] = flags >> 1 & 1;
     c.in[0] = type_of(matrix_of(batch_a->rank, batch_a->dim, flags & 1 ? K : M, flags & 1 ? M : K));
     c.in[1] = type_of(matrix_of(batch_b->rank, batch_b->dim, flags & 2 ? N : K, flags & 2 ? K : N));
@@ -75,7 +75,7 @@ static void test_weight_gradient(void)
 static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n_in,
                        const hl_type *out, void **args, int64_t grains)
 {
-    cpu_case c = {.op = op, .attrs = *attrs, .n_in = n_in, .n_out = 1};
+    op_case c = {.op = op, .attrs = *attrs, .n_in = n_in, .n_out = 1};
     memcpy(c.in, in, (size_t)n_in * sizeof *in);
     c.out[0] = *out;
     case_graph g;

@@ -4,7 +4,7 @@
 
 typedef struct builder {
     hl_program program;
-    cpu_case c;
+    op_case c;
 } builder;
 
 static void start_program(builder *b, int rank, const int64_t *dim, int split)

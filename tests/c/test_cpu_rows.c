@@ -17,7 +17,7 @@ static void test_softmax(void)
     for (int o = 0; o < 4; o++) {
         for (int w = 0; w < N_WIDTHS; w++) {
             for (int spread = 0; spread < 3; spread++) {
-                cpu_case c = {.op = ops[o], .n_in = o < 2 ? 1 : 2, .n_out = 1};
+                op_case c = {.op = ops[o], .n_in = o < 2 ? 1 : 2, .n_out = 1};
                 int64_t dim[3] = {3, 15, widths[w]};
                 double size[] = {1, 30, 500};
                 for (int i = 0; i < c.n_in; i++) {
@@ -40,7 +40,7 @@ static void check_loss(int64_t N, int64_t C, int form, double smoothing, bool is
 {
     static const hl_dtype targets[] = {HL_DTYPE_I64, HL_DTYPE_I32, HL_DTYPE_U8, HL_DTYPE_I16};
     int first = is_grad, has_weight = form & 1;
-    cpu_case c = {.op = is_grad ? HL_OP_CROSS_ENTROPY_GRAD : HL_OP_CROSS_ENTROPY};
+    op_case c = {.op = is_grad ? HL_OP_CROSS_ENTROPY_GRAD : HL_OP_CROSS_ENTROPY};
     c.n_in = first + 2 + has_weight, c.n_out = is_grad ? 1 : 2;
     c.attrs.f[0] = smoothing, c.attrs.i[0] = form & 2 ? 0 : -100;
     if (is_grad) {
@@ -79,7 +79,7 @@ static void test_layer_norm(void)
 {
     for (int w = 0; w < N_WIDTHS; w++) {
         for (int n_in = 1; n_in <= 3; n_in++) {
-            cpu_case c = {.op = HL_OP_LAYER_NORM, .n_in = n_in, .n_out = 3};
+            op_case c = {.op = HL_OP_LAYER_NORM, .n_in = n_in, .n_out = 3};
             c.attrs.i[0] = 1, c.attrs.f[0] = 1e-5;
             int64_t dim[3] = {5, 9, widths[w]};
             c.in[0] = c.out[0] = float_type(hl_shape_make(3, dim));
@@ -92,7 +92,7 @@ static void test_layer_norm(void)
             case_check(&c);
         }
         for (int n_in = 4; n_in <= 5; n_in++) {
-            cpu_case c = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = n_in, .n_out = 1};
+            op_case c = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = n_in, .n_out = 1};
             c.attrs.i[0] = 2;
             int64_t dim[3] = {31, widths[w], 2};
             c.in[0] = c.in[1] = c.out[0] = float_type(hl_shape_make(3, dim));
@@ -130,7 +130,7 @@ static void test_reduce(void)
         for (int b = 0; b < N_BLOCKS; b++) {
             for (int form = 0; form < 8; form++) {
                 hl_dtype dtype = dtypes[form % 4];
-                cpu_case c = {.op = ops[o], .n_in = 1, .n_out = 1};
+                op_case c = {.op = ops[o], .n_in = 1, .n_out = 1};
                 c.attrs.i[0] = 1, c.attrs.i[1] = o == 5 ? form / 4 : 0;
                 c.attrs.n_dims = 1, c.attrs.dims[0] = 1;
                 c.in[0] = (hl_type){dtype, hl_shape_make(3, blocks[b])};
@@ -162,7 +162,7 @@ static void test_moments(void)
     for (int b = 0; b < N_BLOCKS; b++) {
         for (int side = 0; side < 3; side++) {
             int first = side == 1 ? 1 : 0, last = side == 0 ? 2 : 3;
-            cpu_case c = {.op = HL_OP_MOMENTS, .n_in = 1, .n_out = 2};
+            op_case c = {.op = HL_OP_MOMENTS, .n_in = 1, .n_out = 2};
             c.in[0] = float_type(hl_shape_make(3, blocks[b]));
             case_fill(&c, 0, 99, 101);
             for (int d = first; d < last; d++) c.attrs.dims[c.attrs.n_dims++] = d;

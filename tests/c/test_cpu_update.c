@@ -7,7 +7,7 @@ static hl_type flat_type(hl_dtype dtype, int64_t n)
     return (hl_type){dtype, hl_shape_1d(n)};
 }
 
-static void add_control(cpu_case *c, int64_t applied, bool allows)
+static void add_control(op_case *c, int64_t applied, bool allows)
 {
     int i = c->n_in++;
     c->in[i] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
@@ -24,7 +24,7 @@ static void add_control(cpu_case *c, int64_t applied, bool allows)
 static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t n, int applied,
                          bool allows, const hl_attrs *attrs)
 {
-    cpu_case c = {.op = op, .attrs = *attrs, .n_in = 2, .n_out = 1};
+    op_case c = {.op = op, .attrs = *attrs, .n_in = 2, .n_out = 1};
     c.in[0] = c.out[0] = flat_type(dtype, n);
     c.in[1] = flat_type(value_dtype, n);
     case_fill(&c, 0, 0, 100), case_fill(&c, 1, 0, 100);
@@ -60,7 +60,7 @@ static void test_updates(void)
 }
 
 /* Segments: one, several with a gap and an end before n, ends off the vector's grid. */
-static void fill_segments(cpu_case *c, int i, int64_t n, int form)
+static void fill_segments(op_case *c, int i, int64_t n, int form)
 {
     double table[3][4] = {{0, (double)n, 1, 0.1}};
     int n_segments = 1;
@@ -80,7 +80,7 @@ static void check_optimizer(hl_op op, const hl_attrs *attrs, unsigned states, in
                             int applied, bool allows)
 {
     int n_state = op == HL_OP_ADAM ? 2 : op == HL_OP_RMSPROP ? 3 : 1;
-    cpu_case c = {.op = op, .attrs = *attrs, .n_out = 1 + n_state};
+    op_case c = {.op = op, .attrs = *attrs, .n_out = 1 + n_state};
     for (int i = 0; i < n_state + 2; i++) {
         bool has = i == 0 || i > n_state || (states >> (i - 1) & 1);
         c.in[i] = flat_type(HL_DTYPE_F32, has ? n : 0);
@@ -138,7 +138,7 @@ static void test_optimizers(void)
 static void test_control(void)
 {
     for (int applied = 0; applied < 5; applied++) {
-        cpu_case c = {.op = HL_OP_CONTROL_BEGIN, .n_in = 2, .n_out = 1};
+        op_case c = {.op = HL_OP_CONTROL_BEGIN, .n_in = 2, .n_out = 1};
         c.attrs.i[0] = HL_DTYPE_F32;
         c.in[0] = c.out[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
         c.is_control[0] = c.is_guarded = true;

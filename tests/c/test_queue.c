@@ -15,14 +15,35 @@ typedef struct outcome {
 static trainer t;
 static outcome want, got;
 
-static void open_net(const hl_backend *backend, uint64_t seed, int k, bool capture)
+/* Where the data lies: as the plan's copy, resident, or on the host, which feeds it by so many
+ * loaders. */
+typedef enum data_home { COPIED, RESIDENT, FED, FED_BY_2, N_HOMES } data_home;
+static hl_resident *resident;
+
+static void open_net(const hl_backend *backend, uint64_t seed, int k, bool capture, data_home home)
 {
     memset(&t, 0, sizeof t);
     t.net = net_roll(seed, k);
     trainer_capture = capture;
+    trainer_fed = home >= FED;
+    trainer_loaders = home == FED_BY_2 ? 2 : 0;
     trainer_open(&t, backend, 1);
     trainer_plan(&t, &t.net, k, true, true);
     trainer_fill(&t);
+    if (home != RESIDENT) return;
+    size_t bytes = (size_t)(DATA_ROWS * t.net.width[0]) * sizeof(float);
+    CHECK_OK(hl_resident_create(t.device, t.data, bytes, &resident));
+    memset(t.data, 0xFF, sizeof t.data); /* nobody looks here any more */
+    CHECK_OK(hl_plan_source_resident(t.plan, 0, resident, DATA_ROWS));
+}
+
+static void close_net(void)
+{
+    hl_plan_destroy(t.plan);
+    hl_resident_destroy(resident);
+    t.plan = NULL;
+    resident = NULL;
+    trainer_close(&t);
 }
 
 static void read_outcome(outcome *out)
@@ -54,31 +75,42 @@ static void check_same(void)
     CHECK_INT(want.end, got.end);
 }
 
+/* One capture is launched for each micro-batch, with begin or apply in it where they follow; a
+ * window that an epoch cuts short has an apply of its own. */
+static void check_replays(bool capture, int k)
+{
+    int64_t batches = DATA_ROWS / t.net.rows, cut = batches % k != 0;
+    CHECK_INT(async_of(t.device)->n_replays, capture ? 2 * (batches + cut) : 0);
+}
+
 static void test_same_bits(void)
 {
     for (uint64_t seed = 0; seed < N_NETS; seed++)
-        for (int k = 1; k <= 3; k += 2)
-            for (int capture = 0; capture < 2; capture++) {
+        for (int k = 1; k <= 3; k += 2) {
+            check_case("net %d, k %d", (int)seed, k);
+            open_net(hl_ref_backend(), seed, k, false, COPIED);
+            run_epochs(&want, 1000);
+            close_net();
+            for (int way = 0; way < 2 * N_HOMES; way++) {
+                bool capture = way % 2;
                 async_eager = (int)seed % 3; /* none, compute, copies */
-                check_case("net %d, k %d, capture %d", (int)seed, k, capture);
-                open_net(hl_ref_backend(), seed, k, false);
-                run_epochs(&want, 1000);
-                trainer_close(&t);
-                open_net(async_backend(), seed, k, capture);
+                check_case("net %d, k %d, capture %d, home %d", (int)seed, k, capture, way / 2);
+                open_net(async_backend(), seed, k, capture, (data_home)(way / 2));
                 run_epochs(&got, capture ? 3 : 1000);
                 CHECK_INT(want.steps, got.steps);
-                CHECK_INT(async_of(t.device)->n_replays > 0, capture);
-                trainer_close(&t);
+                check_replays(capture, k);
+                close_net();
                 check_same();
             }
+        }
 }
 
-static void test_never_waits(void)
+static void check_never_waits(data_home home)
 {
-    check_case("waits");
+    check_case("waits, home %d", home);
     uint64_t seed = 0;
     while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
-    open_net(async_backend(), seed, 1, true);
+    open_net(async_backend(), seed, 1, true, home);
     hl_run_end end;
     int64_t steps, before;
     CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
@@ -86,7 +118,38 @@ static void test_never_waits(void)
     for (int i = 0; i < 3; i++) CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_DONE);
     CHECK_INT(async_of(t.device)->n_syncs, before);
-    trainer_close(&t);
+    close_net();
+}
+
+static void test_never_waits(void)
+{
+    for (int home = COPIED; home < N_HOMES; home++) check_never_waits((data_home)home);
+}
+
+/* A wrong source of a fed plan is refused where it is found. */
+static void test_fed_sources(void)
+{
+    check_case("fed sources");
+    hl_run_end end;
+    int64_t steps;
+    open_net(async_backend(), 6, 1, true, FED);
+    CHECK_ERROR(hl_plan_source(t.plan, 0, t.data, DATA_ROWS - 1), HL_ERROR_SHAPE, "rows");
+    CHECK_ERROR(hl_plan_source(t.plan, 1, t.data, DATA_ROWS), HL_ERROR_CONFIG, "sources");
+    CHECK_OK(hl_resident_create(t.device, t.data, 8, &resident));
+    CHECK_ERROR(hl_plan_source_resident(t.plan, 0, resident, DATA_ROWS), HL_ERROR_CONFIG,
+                "must be resident");
+    CHECK_OK(hl_plan_source(t.plan, 0, NULL, DATA_ROWS));
+    CHECK_ERROR(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_CONFIG, "must be set");
+    CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+    hl_feed_options options = *hl_feed_settings(t.feed);
+    options.sampler.n = options.count = 2 * DATA_ROWS;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_ERROR(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA,
+                "must be at least 0 and below 96");
+    close_net();
 }
 
 /* A stop is heard of late, and nothing has changed since. */
@@ -94,14 +157,14 @@ static void test_stop(void)
 {
     for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
         check_case("stop, asynchronous %d", asynchronous);
-        open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, true);
+        open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, true, COPIED);
         for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
         CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
         outcome *out = asynchronous ? &got : &want;
         run_epochs(out, 1000);
         CHECK_INT(out->end, HL_RUN_STOPPED);
         CHECK_INT(out->control.stopped_at, 1);
-        trainer_close(&t);
+        close_net();
     }
     want.control.n_micro = got.control.n_micro; /* 0 in the queued steps that did nothing */
     check_same();
@@ -119,7 +182,7 @@ static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void 
 static void test_fault(void)
 {
     check_case("fault");
-    open_net(async_backend(), 6, 1, true);
+    open_net(async_backend(), 6, 1, true, COPIED);
     int64_t calls = 0, steps;
     hl_run_end end;
     hl_feed_options options = *hl_feed_settings(t.feed);
@@ -135,7 +198,7 @@ static void test_fault(void)
     CHECK_OK(hl_feed_seek(t.feed, 1, 0));
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
-    trainer_close(&t);
+    close_net();
 }
 
 /* Everything from the device on, as often as it takes: one call fails, then that one and all after
@@ -205,6 +268,7 @@ int main(void)
 {
     test_same_bits();
     test_never_waits();
+    test_fed_sources();
     test_stop();
     test_fault();
     test_device_calls_fail();

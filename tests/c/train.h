@@ -184,6 +184,8 @@ static inline hl_status net_build(hl_graph *graph, net *n)
 
 static hl_dtype trainer_low; /* of the products in plans made from now on */
 static bool trainer_capture; /* whether these capture */
+static bool trainer_fed;     /* whether batches are gathered on the host, */
+static int trainer_loaders;  /* on so many threads */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
 
 typedef struct trainer {
@@ -221,12 +223,14 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
     hl_plan_options options = {
         .n_slots = 2, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
     options.capture = trainer_capture;
+    options.fed = trainer_fed;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));
     CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));
     hl_feed_options feed = {.sampler = {.n = DATA_ROWS, .shuffle = true, .seed = 3},
                             .batch = n->rows,
                             .count = DATA_ROWS,
+                            .n_threads = trainer_loaders,
                             .n_slots = 2};
     CHECK_OK(hl_feed_create(&feed, &t->feed));
     CHECK_OK(hl_plan_feed(t->plan, t->feed));

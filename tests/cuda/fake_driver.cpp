@@ -371,6 +371,16 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
+CUresult cuKernelGetAttribute(int *out_value, CUfunction_attribute attribute, CUkernel kernel,
+                              CUdevice)
+{
+    CALL(CONTEXT);
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        return complain(CUDA_ERROR_INVALID_VALUE, "an attribute that no kernel has");
+    *out_value = (int)kernel->shared_bytes;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice)
 {
     CALL(CONTEXT);

@@ -129,8 +129,8 @@ static void test_pad(const dims &plain, const dims &pads, int mode)
     fill_random(x);
     for (int64_t i = 0; i < dy.n; i++) dy[i] = (float)random_below(9); /* sums are exact */
     run_orders({&y, &dx}, [&] {
-        launch("hl_cuda_pad_4", 2, 32, (const uint32_t *)x.p, (uint32_t *)y.p, pad,
-               hl_float_bits(7.5f));
+        launch("hl_cuda_pad_4", 2, 32, (const uint32_t *)x.p, (uint32_t *)y.p, pad, 7.5,
+               (int32_t)HL_DTYPE_F32);
         launch("hl_cuda_pad_grad", 2, 32, (const float *)dy.get(), dx.get(), pad);
     });
     std::vector<double> want(pad.n_plain);
@@ -323,10 +323,10 @@ static void test_sort(int64_t n, int64_t most, unsigned blocks)
 /* Rows of src added at an index; T's sums here are exact. */
 template <class T>
 static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, int64_t n,
-                           int64_t bad, int width)
+                           int64_t bad)
 {
-    start_case("index_add %s (%lld,%lld,%lld) by %lld, width %d", type, (long long)O, (long long)A,
-               (long long)I, (long long)n, width);
+    start_case("index_add %s (%lld,%lld,%lld) by %lld", type, (long long)O, (long long)A,
+               (long long)I, (long long)n);
     clear_control();
     buffer<T> x(O * A * I), src(O * n * I), out(x.n);
     buffer<int64_t> index(n);
@@ -341,8 +341,7 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
         launch_sort(keys, values, A, 2);
         memcpy(out.p, x.p, x.n_bytes);
         launch(std::string("hl_cuda_add_runs_") + type, 3, 64, (const uint32_t *)keys.get(),
-               (const int32_t *)values.get(), (const T *)src.get(), out.get(), n, O, A, I, n,
-               width);
+               (const int32_t *)values.get(), (const T *)src.get(), out.get(), n, O, A, I, n);
     });
     check_fault(bad, A);
     std::vector<T> want(x.get(), x.get() + x.n);
@@ -377,7 +376,7 @@ static void test_add_order()
     launch_sort(keys, values, 2, 2);
     launch("hl_cuda_add_runs_f32", 2, 64, (const uint32_t *)keys.get(),
            (const int32_t *)values.get(), (const float *)src.get(), out.get(), (int64_t)COUNT,
-           (int64_t)1, (int64_t)2, (int64_t)1, (int64_t)COUNT, 1);
+           (int64_t)1, (int64_t)2, (int64_t)1, (int64_t)COUNT);
     check("the same bits as one after another", out[0] == want[0] && out[1] == want[1]);
 }
 
@@ -402,7 +401,7 @@ static void test_scatter_add(const along &a, int64_t bad)
         memcpy(out.p, x.p, x.n_bytes);
         launch("hl_cuda_add_runs_bf16", 2, 32, (const uint32_t *)keys.get(),
                (const int32_t *)values.get(), (const hl_bf16 *)src.get(), out.get(), n, (int64_t)1,
-               x.n, (int64_t)1, src.n, 1);
+               x.n, (int64_t)1, src.n);
     });
     check_fault(bad, n_axis);
     std::vector<double> want(x.n);
@@ -460,14 +459,15 @@ int main()
     test_pad({8, 6}, {-2, 3, -1, -2}, 0);
     test_sort(1, 1, 1), test_sort(1000, 3, 1), test_sort(5000, 255, 3);
     test_sort(2049, 70000, 2), test_sort(3000, 0xFFFFFFFF, 5), test_sort(4097, 256, 5);
-    test_index_add<float>("f32", 1, 30, 5, 200, -1, 32);
-    test_index_add<float>("f32", 3, 300, 2, 50, 6, 1);
-    test_index_add<float>("f32", 1, 1, 3, 2100, -1, 32);
-    test_index_add<int64_t>("i64", 2, 7, 3, 40, 5, 1);
-    test_index_add<int32_t>("i32", 1, 7, 33, 40, -1, 32);
-    test_index_add<int16_t>("i16", 1, 7, 3, 40, -1, 1);
-    test_index_add<int8_t>("i8", 1, 7, 3, 40, -1, 1);
-    test_index_add<uint8_t>("u8", 1, 7, 3, 40, -1, 1);
+    test_index_add<float>("f32", 1, 30, 5, 200, -1);
+    test_index_add<float>("f32", 3, 300, 2, 50, 6);
+    test_index_add<float>("f32", 1, 1, 3, 2100, -1);
+    test_index_add<int64_t>("i64", 2, 7, 3, 40, 5);
+    test_index_add<int32_t>("i32", 1, 7, 33, 40, -1);
+    test_index_add<int16_t>("i16", 1, 7, 3, 40, -1);
+    test_index_add<int8_t>("i8", 1, 7, 3, 40, -1);
+    test_index_add<uint8_t>("u8", 1, 7, 3, 40, -1);
+    test_index_add<double>("f64", 2, 7, 3, 40, 3);
     test_add_order();
     for (const along &a : alongs) test_scatter_add(a, -1), test_scatter_add(a, 5);
     test_batch<float, float>(HL_DTYPE_F32, HL_DTYPE_F32, -1);

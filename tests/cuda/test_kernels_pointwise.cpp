@@ -26,16 +26,27 @@ static const char *name_of(int op)
     return names[op];
 }
 
+/* n elements, `width` to a thread, nothing summed. */
+static hl_cuda_walk walk_flat(int64_t n, int width)
+{
+    hl_cuda_walk walk = {};
+    walk.n = n, walk.width = width, walk.steps = walk.rows = 1;
+    walk.lanes = 32, walk.strips = HL_CUDA_WALK_THREADS / 32;
+    walk.cols = (int64_t)HL_CUDA_WALK_THREADS * width;
+    walk.n_col_tiles = 1, walk.n_tiles = (n + walk.cols - 1) / walk.cols;
+    return walk;
+}
+
 struct builder {
     buffer<hl_cuda_program> room;
     hl_cuda_program *p;
     std::vector<int64_t> dim;
+    int64_t n_elements = 1;
     explicit builder(const std::vector<int64_t> &shape) : room(1), p(room.get()), dim(shape)
     {
         memset(p, 0, sizeof *p);
-        p->n = 1;
-        for (int64_t d : dim) p->n *= d;
-        p->sample_size = dim.empty() || dim[0] == 0 ? 1 : p->n / dim[0];
+        for (int64_t d : dim) n_elements *= d;
+        p->sample_size = dim.empty() || dim[0] == 0 ? 1 : n_elements / dim[0];
     }
     /* An input of this shape, broadcast to the iteration's. */
     int load(hl_dtype dtype, const std::vector<int64_t> &shape)
@@ -44,7 +55,7 @@ struct builder {
         hl_cuda_layout &at = p->in[in].at;
         p->in[in].dtype = dtype;
         p->in[in].is_whole = shape == dim;
-        at.n = p->n, at.rank = (int32_t)dim.size();
+        at.n = n_elements, at.rank = (int32_t)dim.size();
         int64_t stride = 1;
         for (size_t d = dim.size(), k = shape.size(); d-- > 0;) {
             at.dim[d] = dim[d];
@@ -81,10 +92,11 @@ struct builder {
         memset(&all, 0, sizeof all);
         int i = 0;
         for (void *operand : operands) all.p[i++] = operand;
-        size_t bytes = (size_t)p->n_regs * 64 * (strcmp(kind, "f32") ? 8 : 4);
+        size_t bytes = (size_t)p->n_regs * HL_CUDA_WALK_THREADS * (strcmp(kind, "f32") ? 8 : 4);
+        hl_cuda_walk walk = walk_flat(n_elements, 4);
         run_orders(outs, [&] {
-            launch_grid(std::string("hl_cuda_pointwise_") + kind, {3, 1, 1}, 64, bytes,
-                        (const hl_cuda_program *)p, all);
+            launch_grid(std::string("hl_cuda_pointwise_") + kind, {3, 1, 1}, HL_CUDA_WALK_THREADS,
+                        bytes, (const hl_cuda_program *)p, all, walk, (void *)nullptr);
         });
     }
 };

@@ -12,11 +12,13 @@ struct reduce_case {
 static const reduce_case row_cases[] = {
     {1, 1, 1, 1, 32, 0, 1},       {5, 7, 1, 7, 64, 0, 2},    {3, 1000, 1, 1000, 128, 1, 2},
     {1, 5003, 1, 512, 256, 1, 4}, {33, 65, 1, 32, 96, 0, 3}, {2, 0, 1, 4, 32, 0, 1},
-    {1, 4096, 1, 1024, 32, 0, 2},
+    {1, 4096, 1, 1024, 32, 0, 2}, {13, 2, 1, 2, 32, 2, 1},   {9, 5, 1, 5, 64, 8, 2},
+    {7, 29, 1, 16, 64, 16, 1},    {3, 3, 1, 3, 32, 4, 1},
 };
 static const reduce_case col_cases[] = {
     {1, 1, 2, 1, 256, 0, 1},      {1, 100, 10, 100, 256, 0, 2}, {2, 37, 33, 8, 256, 0, 3},
-    {1, 1000, 65, 64, 256, 0, 5}, {3, 0, 4, 1, 256, 0, 1},
+    {1, 1000, 65, 64, 256, 0, 5}, {3, 0, 4, 1, 256, 0, 1},      {2, 3, 0, 3, 256, 0, 1},
+    {1, 700, 8, 512, 256, 0, 3},
 };
 
 static int64_t count_parts(const reduce_case &k)
@@ -28,7 +30,6 @@ struct fold {
     const char *name;
     double first;
     double (*join)(double, double);
-    bool is_square;
 };
 static double join_max(double a, double b)
 {
@@ -39,12 +40,18 @@ static double join_min(double a, double b)
     return isnan(a) || a < b ? a : b;
 }
 static const fold folds[] = {
-    {"sum", 0, [](double a, double b) { return a + b; }, false},
-    {"sumsq", 0, [](double a, double b) { return a + b; }, true},
-    {"prod", 1, [](double a, double b) { return a * b; }, false},
-    {"max", -INFINITY, join_max, false},
-    {"min", INFINITY, join_min, false},
+    {"sum", 0, [](double a, double b) { return a + b; }},
+    {"prod", 1, [](double a, double b) { return a * b; }},
+    {"max", -INFINITY, join_max},
+    {"min", INFINITY, join_min},
 };
+
+/* Another grid each time: the bits must not depend on it. */
+static unsigned other_grid()
+{
+    static unsigned n;
+    return n++ % 2;
+}
 
 /* The partials, then the result in T's own type. */
 template <class T>
@@ -55,24 +62,13 @@ static void launch_fold(const fold &f, const reduce_case &k, const buffer<T> &x,
     int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
                                       : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
                                                                         : HL_DTYPE_F16;
-    std::string first =
-        std::string("hl_cuda_") + f.name + (k.I > 1 ? "_cols_" : "_rows_") + suffix<T>();
-    std::string next = std::string("hl_cuda_") + (f.is_square ? "sum" : f.name) +
-                       (k.I > 1 ? "_cols_f32" : "_rows_f32");
+    std::string name = std::string("hl_cuda_") + f.name + "_";
     void *to = parts > 1 ? (void *)room.p : (void *)out.p;
-    int32_t to_dtype = parts > 1 ? f32 : own;
-    if (k.I > 1) {
-        launch(first, k.blocks, k.threads, (const T *)x.get(), to, to_dtype, k.O, k.N, k.I, k.part);
-        if (parts > 1)
-            launch(next, k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own, k.O,
-                   parts, k.I, parts);
-    } else {
-        launch(first, k.blocks, k.threads, (const T *)x.get(), to, to_dtype, k.O, k.N, k.part,
-               k.by_block);
-        if (parts > 1)
-            launch(next, k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own, k.O,
-                   parts, parts, k.by_block);
-    }
+    launch(name + suffix<T>(), k.blocks + other_grid(), k.threads, (const T *)x.get(), to,
+           parts > 1 ? f32 : own, k.O, k.N, k.I, k.part, k.by_block);
+    if (parts > 1)
+        launch(name + "f32", k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own,
+               k.O, parts, k.I, parts, k.by_block);
 }
 
 template <class T> static void test_fold(const fold &f, const reduce_case &k, bool has_nan)
@@ -99,8 +95,8 @@ template <class T> static void test_fold(const fold &f, const reduce_case &k, bo
     for (int64_t i = 0; i < x.n; i++) {
         double v = number(x[i]);
         size_t g = (size_t)(i / (k.N * k.I) * k.I + i % k.I);
-        want[g] = f.join(want[g], f.is_square ? v * v : v);
-        size[g] += f.is_square ? v * v : fabs(v);
+        want[g] = f.join(want[g], v);
+        size[g] += fabs(v);
     }
     double gamma = (double)k.N * 0x1p-24;
     bool is_exact = !strcmp(f.name, "max") || !strcmp(f.name, "min");
@@ -123,29 +119,29 @@ static void test_int()
         x[i] = (int64_t)random_bits();
         small[i] = (int8_t)random_bits();
     }
-    for (int by_block = 0; by_block < 2; by_block++)
-        for (int o = 0; o < 4; o++) {
-            const char *names[] = {"sum", "prod", "max", "min"};
-            run_orders({&out}, [&] {
-                launch(std::string("hl_cuda_") + names[o] + "_int", 2, 64, (const void *)x.p,
-                       (int32_t)HL_DTYPE_I64, (void *)out.p, (int32_t)HL_DTYPE_I64, (int64_t)O,
-                       (int64_t)N, (int64_t)I, by_block);
-            });
-            for (int64_t g = 0; g < O * I; g++) {
-                uint64_t sum = 0, prod = 1;
-                int64_t most = INT64_MIN, least = INT64_MAX;
-                for (int64_t k = 0; k < N; k++) {
-                    int64_t v = x[(g / I * N + k) * I + g % I];
-                    sum += (uint64_t)v, prod *= (uint64_t)v;
-                    most = v > most ? v : most, least = v < least ? v : least;
-                }
-                int64_t want[] = {(int64_t)sum, (int64_t)prod, most, least};
-                check(names[o], out[g] == want[o]);
+    for (int o = 0; o < 4; o++) {
+        const char *names[] = {"sum", "prod", "max", "min"};
+        run_orders({&out}, [&] {
+            launch(std::string("hl_cuda_") + names[o] + "_int", 1 + other_grid(), 256,
+                   (const void *)x.p, (int32_t)HL_DTYPE_I64, (void *)out.p, (int32_t)HL_DTYPE_I64,
+                   (int64_t)O, (int64_t)N, (int64_t)I, (int64_t)N, 0);
+        });
+        for (int64_t g = 0; g < O * I; g++) {
+            uint64_t sum = 0, prod = 1;
+            int64_t most = INT64_MIN, least = INT64_MAX;
+            for (int64_t k = 0; k < N; k++) {
+                int64_t v = x[(g / I * N + k) * I + g % I];
+                sum += (uint64_t)v, prod *= (uint64_t)v;
+                most = v > most ? v : most, least = v < least ? v : least;
             }
+            int64_t want[] = {(int64_t)sum, (int64_t)prod, most, least};
+            check(names[o], out[g] == want[o]);
         }
+    }
     run_orders({&at}, [&] {
-        launch("hl_cuda_arg_int", 2, 64, (const void *)small.p, (int32_t)HL_DTYPE_I8, at.get(),
-               (int64_t)O, (int64_t)N, (int64_t)I, -1, 1);
+        launch("hl_cuda_argmin_int", 2, 256, (const void *)small.p, (int32_t)HL_DTYPE_I8,
+               (const int64_t *)nullptr, at.get(), (int64_t)O, (int64_t)N, (int64_t)N, (int64_t)I,
+               (int64_t)N, 0);
     });
     for (int64_t g = 0; g < O * I; g++) {
         int64_t best = 0;
@@ -156,23 +152,30 @@ static void test_int()
     }
     run_orders({&run}, [&] {
         launch("hl_cuda_cumsum_int", 2, 64, (const void *)small.p, (int32_t)HL_DTYPE_I8,
-               (void *)run.p, (int32_t)HL_DTYPE_I64, (int64_t)O, (int64_t)N, (int64_t)I, 0);
+               (const int64_t *)nullptr, (void *)run.p, (int32_t)HL_DTYPE_I64, (int64_t)O,
+               (int64_t)N, (int64_t)I, (int64_t)N, 0);
     });
     for (int64_t i = 0; i < run.n; i++)
         check("cumsum", run[i] == small[i] + (i / I % N > 0 ? run[i - I] : 0));
 }
 
-template <class T> static void test_arg(int64_t O, int64_t N, int64_t I, int sign, int by_block)
+template <class T>
+static void test_arg(int64_t O, int64_t N, int64_t I, int sign, int64_t part, int by_block)
 {
-    start_case("arg %s (%lld,%lld,%lld) sign %d", suffix<T>(), (long long)O, (long long)N,
-               (long long)I, sign);
+    start_case("arg %s (%lld,%lld,%lld) sign %d in parts of %lld", suffix<T>(), (long long)O,
+               (long long)N, (long long)I, sign, (long long)part);
+    int64_t parts = (N + part - 1) / part;
     buffer<T> x(O * N * I);
-    buffer<int64_t> out(O * I);
+    buffer<int64_t> found(O * parts * I), out(O * I);
     for (int64_t i = 0; i < x.n; i++) hl_write(x.get(), i, (float)random_below(20)); /* ties */
     if (x.n > 9) hl_write(x.get(), 9, NAN), hl_write(x.get(), x.n - 1, NAN);
-    run_orders({&out}, [&] {
-        launch(std::string("hl_cuda_arg_") + suffix<T>(), 2, 64, (const T *)x.get(), out.get(), O,
-               N, I, sign, by_block);
+    unsigned threads = I > 1 ? 256 : 64;
+    std::string name = std::string(sign > 0 ? "hl_cuda_argmax_" : "hl_cuda_argmin_") + suffix<T>();
+    run_orders({&found, &out}, [&] {
+        launch(name, 1 + other_grid(), threads, (const T *)x.get(), (const int64_t *)nullptr,
+               found.get(), O, N, N, I, part, by_block);
+        launch(name, 2, threads, (const T *)x.get(), (const int64_t *)found.get(), out.get(), O, N,
+               parts, I, parts, by_block);
     });
     for (int64_t g = 0; g < O * I; g++) {
         auto at = [&](int64_t k) { return number(x[(g / I * N + k) * I + g % I]); };
@@ -193,9 +196,19 @@ template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int 
                (long long)I, is_reverse);
     buffer<T> x(O * N * I), out(O * N * I);
     fill_random(x);
-    run_orders({&out}, [&] {
-        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 3, 64, (const T *)x.get(), out.get(),
-               O, N, I, is_reverse);
+    int32_t own = std::is_same<T, float>::value     ? HL_DTYPE_F32
+                  : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
+                                                    : HL_DTYPE_F16;
+    int64_t part = 40, parts = (N + part - 1) / part;
+    buffer<float> sums(O * parts * I), before(O * parts * I);
+    run_orders({&out, &sums, &before}, [&] {
+        launch(std::string("hl_cuda_sum_") + suffix<T>(), 2, 256, (const T *)x.get(),
+               (void *)sums.p, (int32_t)HL_DTYPE_F32, O, N, I, part, 0);
+        launch("hl_cuda_cumsum_f32", 1, 64, (const float *)sums.get(), (const float *)nullptr,
+               (void *)before.p, (int32_t)HL_DTYPE_F32, O, parts, I, parts, is_reverse);
+        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 2 + other_grid(), 64,
+               (const T *)x.get(), (const float *)before.get(), (void *)out.p, own, O, N, I, part,
+               is_reverse);
     });
     std::vector<double> want(x.n), size(x.n);
     for (int64_t g = 0; g < O * I; g++) {
@@ -247,19 +260,20 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     fill_random(x, 1, shift);
     std::string name = std::string(suffix<T>());
     run_orders({&mean, &var, &part_mean, &squares}, [&] {
-        if (A == 1) {
-            launch("hl_cuda_moments_rows_" + name, 2, 64, (const T *)x.get(), mean.get(), var.get(),
-                   C, S, by_block);
-            return;
-        }
-        if (S == 1)
-            launch("hl_cuda_moments_cols_" + name, 2, 256, (const T *)x.get(), part_mean.get(),
-                   squares.get(), A, C, part);
+        bool is_cut = parts > 1, by_column = S == 1 && C > 1;
+        int32_t f32 = HL_DTYPE_F32;
+        void *to_mean = is_cut ? part_mean.p : mean.p, *to_var = is_cut ? squares.p : var.p;
+        int64_t O = by_column ? 1 : C, I = by_column ? C : 1;
+        if (A == 1 || S == 1)
+            launch("hl_cuda_moments_" + name, 1 + other_grid(), by_column ? 256 : 64,
+                   (const T *)x.get(), to_mean, to_var, f32, O, K, I, part, by_block);
         else
-            launch("hl_cuda_moments_planes_" + name, 2, 64, (const T *)x.get(), part_mean.get(),
-                   squares.get(), A, C, S, part, by_block);
-        launch("hl_cuda_moments_merge", 1, 32, (const float *)part_mean.get(),
-               (const float *)squares.get(), mean.get(), var.get(), K, C, part);
+            launch("hl_cuda_moments_planes_" + name, 1 + other_grid(), 64, (const T *)x.get(),
+                   to_mean, to_var, f32, A, C, S, part, by_block);
+        if (is_cut)
+            launch("hl_cuda_moments_merge", 1 + other_grid(), by_column ? 256 : 64,
+                   (const float *)part_mean.get(), (const float *)squares.get(), (void *)mean.p,
+                   (void *)var.p, f32, O, K, I, part, by_block);
     });
     std::vector<double> m(C), v(C);
     for (int64_t i = 0; i < n; i++) m[i / S % C] += number(x[i]) / (double)K;
@@ -274,22 +288,24 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     check_close(
         "variance", var, [&](int64_t c) { return v[c]; },
         [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
-    buffer<float> weight(C), bias(C);
-    buffer<T> y(n);
+    buffer<T> y(n), m_own(C), v_own(C), weight(C), bias(C);
     fill_random(weight), fill_random(bias);
+    for (int64_t c = 0; c < C; c++)
+        hl_write(m_own.get(), c, mean[c]), hl_write(v_own.get(), c, var[c]);
     run_orders({&y}, [&] {
-        launch("hl_cuda_batch_norm_" + name, 2, 64, (const T *)x.get(), (const float *)mean.get(),
-               (const float *)var.get(), (const float *)weight.get(), (const float *)bias.get(),
-               y.get(), n, C, S, 1e-5f);
+        launch("hl_cuda_batch_norm_" + name, 2, 64, (const T *)x.get(), (const T *)m_own.get(),
+               (const T *)v_own.get(), (const T *)weight.get(), (const T *)bias.get(), y.get(), n,
+               C, S, 1e-5f);
     });
     check_close(
         "y", y,
         [&](int64_t i) {
             int64_t c = i / S % C;
-            return (number(x[i]) - mean[c]) / sqrt((double)var[c] + 1e-5f) * weight[c] + bias[c];
+            double rstd = 1 / sqrt(number(v_own[c]) + 1e-5f);
+            return (number(x[i]) - number(m_own[c])) * rstd * number(weight[c]) + number(bias[c]);
         },
         [&](int64_t i) {
-            double scale = 1 / sqrt((double)var[i / S % C] + 1e-5f);
+            double scale = 1 / sqrt(number(v_own[i / S % C]) + 1e-5f);
             return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
         });
 }
@@ -301,8 +317,11 @@ template <class T> static void test_type()
             for (const reduce_case &k : row_cases) test_fold<T>(f, k, has_nan);
             for (const reduce_case &k : col_cases) test_fold<T>(f, k, has_nan);
         }
-    test_arg<T>(5, 1, 1, 1, 0), test_arg<T>(4, 100, 1, 1, 1), test_arg<T>(3, 50, 7, -1, 0);
+    test_arg<T>(5, 1, 1, 1, 1, 0), test_arg<T>(4, 100, 1, 1, 30, 1);
+    test_arg<T>(3, 50, 7, -1, 50, 0), test_arg<T>(1, 90, 40, 1, 16, 0),
+        test_arg<T>(9, 6, 1, -1, 6, 8);
     test_cumsum<T>(3, 1, 1, 0), test_cumsum<T>(2, 100, 3, 1), test_cumsum<T>(4, 33, 1, 0);
+    test_cumsum<T>(2, 90, 35, 0), test_cumsum<T>(1, 130, 1, 1);
     test_moments<T>(1, 5, 100, 100, 0, 0), test_moments<T>(1, 3, 1000, 1000, 1, 50);
     test_moments<T>(100, 40, 1, 32, 0, 0), test_moments<T>(999, 3, 1, 128, 0, 50);
     test_moments<T>(7, 5, 9, 63, 0, 0), test_moments<T>(11, 3, 13, 40, 1, 50);

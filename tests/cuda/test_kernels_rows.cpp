@@ -12,7 +12,7 @@ struct row_case {
 };
 static const row_case row_cases[] = {{1, 1, 32, 0, 1},     {3, 2, 64, 0, 2},   {5, 33, 96, 0, 1},
                                      {7, 10, 128, 0, 3},   {2, 257, 64, 1, 2}, {3, 1000, 128, 1, 2},
-                                     {1, 4097, 1024, 1, 1}};
+                                     {1, 4097, 256, 1, 1}, {11, 3, 32, 4, 1},  {9, 10, 64, 16, 1}};
 
 struct softmax_row {
     double top = -INFINITY, sum = 0;
@@ -125,9 +125,8 @@ template <class T, class I>
 static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
 {
     int64_t N = k.R, C = k.C, ignored = target_dtype == HL_DTYPE_U8 ? 0 : -100;
-    buffer<T> x(N * C), dx(N * C);
+    buffer<T> x(N * C), dx(N * C), w(C), loss(N), weight(N), dloss(N);
     buffer<I> target(N);
-    buffer<float> w(C), loss(N), weight(N), dloss(N);
     hl_control control;
     memset(&control, 0, sizeof control);
     fill_random(x, 4), fill_random(dloss), fill_random(w, 0.4, 1);
@@ -136,7 +135,7 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     start_case("cross_entropy %s %lldx%lld %u threads, smoothing %g, weight %d, target %d",
                suffix<T>(), (long long)N, (long long)C, k.threads, l.smoothing, l.has_weight,
                (int)target_dtype);
-    const float *class_weight = l.has_weight ? w.get() : nullptr;
+    const T *class_weight = l.has_weight ? w.get() : nullptr;
     std::string name = std::string("_") + suffix<T>();
     run_orders({&loss, &weight, &dx}, [&] {
         launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
@@ -148,7 +147,7 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     });
     check("no fault", control.error_code == 0);
     double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
-    auto weigh = [&](int64_t c) { return l.has_weight ? (double)w[c] : 1.0; };
+    auto weigh = [&](int64_t c) { return l.has_weight ? number(w[c]) : 1.0; };
     for (int64_t c = 0; c < C; c++) all += weigh(c);
     std::vector<double> want(N), want_weight(N), want_dx(N * C);
     for (int64_t n = 0; n < N; n++) {
@@ -161,8 +160,8 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
         for (int64_t c = 0; c < C; c++) {
             double p = exp(log_p(c));
             want[n] -= s / (double)C * weigh(c) * log_p(c);
-            want_dx[n * C + c] = dloss[n] * ((1 - s) * weigh(t) * (p - (c == t)) +
-                                             s * (p * all - weigh(c)) / (double)C);
+            want_dx[n * C + c] = number(dloss[n]) * ((1 - s) * weigh(t) * (p - (c == t)) +
+                                                     s * (p * all - weigh(c)) / (double)C);
         }
     }
     check_close(
@@ -205,27 +204,30 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     int64_t R = k.R, C = k.C, n = R * C;
     start_case("layer_norm %s %lldx%lld %u threads, mean %g, weight %d", suffix<T>(), (long long)R,
                (long long)C, k.threads, shift, has_weight);
-    buffer<T> x(n), y(n), dy(n), dx(n);
-    buffer<float> weight(C), bias(C), mean(R), rstd(R);
+    buffer<T> x(n), y(n), dy(n), dx(n), weight(C), bias(C), mean(R), rstd(R);
     fill_random(x, 1, shift), fill_random(dy), fill_random(weight), fill_random(bias);
-    const float *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
+    const T *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
     std::string name = std::string("_") + suffix<T>();
     float eps = 1e-5f;
     run_orders({&y, &mean, &rstd, &dx}, [&] {
         launch("hl_cuda_layer_norm" + name, k.blocks, k.threads, (const T *)x.get(), w, b, y.get(),
                mean.get(), rstd.get(), R, C, eps, k.by_block);
         launch("hl_cuda_layer_norm_grad" + name, k.blocks, k.threads, (const T *)dy.get(),
-               (const T *)x.get(), (const float *)mean.get(), (const float *)rstd.get(), w,
-               dx.get(), R, C, k.by_block);
+               (const T *)x.get(), (const T *)mean.get(), (const T *)rstd.get(), w, dx.get(), R, C,
+               k.by_block);
     });
     std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
-    auto scaled = [&](int64_t i) { return number(dy[i]) * (has_weight ? weight[i % C] : 1); };
+    auto scaled = [&](int64_t i) {
+        return number(dy[i]) * (has_weight ? number(weight[i % C]) : 1);
+    };
     for (int64_t i = 0; i < n; i++) m[i / C] += number(x[i]) / (double)C;
     for (int64_t i = 0; i < n; i++)
         s[i / C] += (number(x[i]) - m[i / C]) * (number(x[i]) - m[i / C]) / (double)C;
     for (int64_t r = 0; r < R; r++) s[r] = 1 / sqrt(s[r] + eps);
     /* The gradient takes mean and rstd as they are stored. */
-    auto z_of = [&](int64_t i) { return (number(x[i]) - mean[i / C]) * (double)rstd[i / C]; };
+    auto z_of = [&](int64_t i) {
+        return (number(x[i]) - number(mean[i / C])) * number(rstd[i / C]);
+    };
     for (int64_t i = 0; i < n; i++) {
         g_mean[i / C] += scaled(i) / (double)C;
         gz_mean[i / C] += scaled(i) * z_of(i) / (double)C;
@@ -239,8 +241,8 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     check_close(
         "y", y,
         [&](int64_t i) {
-            return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? weight[i % C] : 1) +
-                   (has_weight ? bias[i % C] : 0);
+            return (number(x[i]) - m[i / C]) * s[i / C] * (has_weight ? number(weight[i % C]) : 1) +
+                   (has_weight ? number(bias[i % C]) : 0);
         },
         [&](int64_t i) {
             double z = fabs(number(x[i]) - m[i / C]) * s[i / C], e = s[i / C] * off;
@@ -249,11 +251,11 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     check_close(
         "dx", dx,
         [&](int64_t i) {
-            return (double)rstd[i / C] * (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
+            return number(rstd[i / C]) * (scaled(i) - g_mean[i / C] - z_of(i) * gz_mean[i / C]);
         },
         [&](int64_t i) {
-            double e = rstd[i / C] * 0x1p-24 * (1 + fabs(shift));
-            return 8 * rstd[i / C] * (gamma + e) * (1 + fabs(z_of(i)));
+            double e = number(rstd[i / C]) * 0x1p-24 * (1 + fabs(shift));
+            return 8 * number(rstd[i / C]) * (gamma + e) * (1 + fabs(z_of(i)));
         });
 }
 

@@ -185,11 +185,12 @@ static void test_control()
     }
 }
 
-template <class T> static void test_guarded()
+/* The state is let alone, in both segments, unless its guard is up. */
+template <class T> static void test_accumulate()
 {
     enum { COUNT = 1000 };
-    start_case("guarded updates from %s", suffix<T>());
-    std::string from = std::string("_f32_") + suffix<T>();
+    std::string kernel = std::string("hl_cuda_accumulate_") + suffix<T>();
+    start_case("%s", kernel.c_str());
     buffer<float> state(COUNT), before(COUNT);
     buffer<T> value(COUNT);
     hl_control control;
@@ -200,22 +201,37 @@ template <class T> static void test_guarded()
             control.window_ok = control.apply = is_free;
             memcpy(state.p, before.p, before.n_bytes);
             run_orders({&state}, [&] {
-                launch("hl_cuda_assign" + from, 3, 64, state.get(), (const T *)value.get(),
-                       (int64_t)COUNT, (const hl_control *)&control, is_apply);
+                launch(kernel, 3, 64, state.get(), (const T *)value.get(), (int64_t)COUNT,
+                       (const hl_control *)&control, is_apply);
             });
             check_close(
-                "assign", state,
-                [&](int64_t i) { return is_free ? number(value[i]) : (double)before[i]; },
-                [](int64_t) { return 0; });
-            memcpy(state.p, before.p, before.n_bytes);
-            run_orders({&state}, [&] {
-                launch("hl_cuda_accumulate" + from, 3, 64, state.get(), (const T *)value.get(),
-                       (int64_t)COUNT, (const hl_control *)&control, is_apply);
-            });
-            check_close(
-                "accumulate", state,
+                "sum", state,
                 [&](int64_t i) { return before[i] + (is_free ? number(value[i]) : 0.0); },
                 [](int64_t) { return 0; });
+        }
+}
+
+template <class W> static void test_assign(const std::string &kernel)
+{
+    enum { COUNT = 1000 };
+    start_case("%s", kernel.c_str());
+    buffer<W> state(COUNT), before(COUNT), value(COUNT);
+    hl_control control;
+    memset(&control, 0, sizeof control);
+    for (int64_t i = 0; i < COUNT; i++) {
+        before[i] = (W)(0x0102030405060708u * (uint64_t)(i + 1));
+        value[i] = (W)(0xF1E2D3C4B5A69788u * (uint64_t)(i + 3));
+    }
+    for (int is_apply = 0; is_apply < 2; is_apply++)
+        for (int is_free = 0; is_free < 2; is_free++) {
+            control.window_ok = control.apply = is_free;
+            memcpy(state.p, before.p, before.n_bytes);
+            run_orders({&state}, [&] {
+                launch(kernel, 3, 64, state.get(), (const W *)value.get(), (int64_t)COUNT,
+                       (const hl_control *)&control, is_apply);
+            });
+            const buffer<W> &want = is_free ? value : before;
+            check("every bit", memcmp(state.p, want.p, want.n_bytes) == 0);
         }
 }
 
@@ -233,20 +249,24 @@ static void test_any()
     for (int64_t i = 0; i < COUNT; i++) {
         counter[i] = ((int64_t)1 << 60) + i;
         flag[i] = i % 3 == 0;
+        wide[i] = (double)i;
     }
     const hl_control *guard = &control;
     run_orders({&counter}, [&] {
         launch("hl_cuda_accumulate_any", 2, 32, (void *)counter.p, (int32_t)HL_DTYPE_I64,
                (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
     });
-    launch("hl_cuda_assign_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64, (const void *)flag.p,
-           (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
+    run_orders({&wide}, [&] {
+        launch("hl_cuda_ema_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64,
+               (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, 0.75, 0, guard, 0);
+    });
     launch("hl_cuda_convert", 2, 32, (void *)half.p, (int32_t)HL_DTYPE_F16, (const void *)wide.p,
            (int32_t)HL_DTYPE_F64, (int64_t)COUNT);
     for (int64_t i = 0; i < COUNT; i++) {
+        double average = 0.75 * (double)i + 0.25 * (i % 3 == 0);
         check("int64 exact", counter[i] == ((int64_t)1 << 60) + i + (i % 3 == 0));
-        check("bool to double", wide[i] == (i % 3 == 0));
-        check("double to half", number(half[i]) == (i % 3 == 0));
+        check("average of bools in double", wide[i] == average);
+        check("double to half", number(half[i]) == average);
     }
 }
 
@@ -262,8 +282,8 @@ static void test_ema()
         start_case("ema, ramp %d", ramp);
         memcpy(average.p, before.p, before.n_bytes);
         run_orders({&average}, [&] {
-            launch("hl_cuda_ema", 2, 64, average.get(), (const float *)value.get(), (int64_t)COUNT,
-                   0.99, ramp, (const hl_control *)&control, 1);
+            launch("hl_cuda_ema_f32", 2, 64, average.get(), (const float *)value.get(),
+                   (int64_t)COUNT, 0.99, ramp, (const hl_control *)&control, 1);
         });
         double d = ramp ? 5.0 / 14 : 0.99;
         check_close(
@@ -308,9 +328,13 @@ int main()
 {
     for (const optimizer &o : optimizers) test_optimizer(o);
     test_control();
-    test_guarded<float>();
-    test_guarded<hl_bf16>();
-    test_guarded<hl_f16>();
+    test_assign<uint8_t>("hl_cuda_assign_1");
+    test_assign<uint16_t>("hl_cuda_assign_2");
+    test_assign<uint32_t>("hl_cuda_assign_4");
+    test_assign<uint64_t>("hl_cuda_assign_8");
+    test_accumulate<float>();
+    test_accumulate<hl_bf16>();
+    test_accumulate<hl_f16>();
     test_any();
     test_ema();
     test_random<float>(7, 13);

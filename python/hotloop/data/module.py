@@ -46,11 +46,12 @@ class DataModule:
         :meth:`from_arrays`. Datasets that make each sample in Python are not supported yet.
     batch_size : int
         Samples in a step. The last batch of an epoch has what is left.
-    num_workers : int
-        Accepted for code that comes from other libraries: arrays in memory are gathered inside the
-        step, which needs no workers.
+    num_workers : int or "auto"
+        Threads that gather batches ahead for a GPU that has not the data in its memory; 0: the
+        training loop's own, beside the GPU's work. Elsewhere arrays in memory are gathered inside
+        the step, which needs no workers. Any number gives the same batches.
     pin_memory : bool or "auto"
-        Likewise; it concerns copies to a GPU.
+        Accepted for code that comes from other libraries: what is sent to a GPU is pinned.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
     drop_last : bool
@@ -369,6 +370,11 @@ class DataModule:
         return self._drop_last
 
     @property
+    def num_workers(self) -> int:
+        """Threads that gather batches ahead, where a GPU is fed."""
+        return 0 if self._num_workers == "auto" else int(self._num_workers)
+
+    @property
     def seed(self) -> int:
         """Of splits and order."""
         return self._seed
@@ -527,9 +533,26 @@ class DataModule:
         return [(size, count), (tail, 1)]
 
     def feeds(
-        self, split_name: str, groups: Sequence[tuple[int, int]], *, training: bool
+        self,
+        split_name: str,
+        groups: Sequence[tuple[int, int]],
+        *,
+        training: bool,
+        n_slots: int = 1,
+        n_threads: int = 0,
     ) -> list[_core.Feed]:
-        """One feed per group of equal batches, which serve an epoch one after the other."""
+        """One feed per group of equal batches, which serve an epoch one after the other.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+        groups : sequence of (int, int)
+            As :meth:`batches` gives them.
+        training : bool
+            Whether the order is training's.
+        n_slots, n_threads : int
+            Batches under way, and threads that gather them, where they are sent to a device.
+        """
         split = self._need(split_name)
         made, first = [], 0
         for size, count in groups:
@@ -542,6 +565,8 @@ class DataModule:
                     seed=self._seed,
                     first=first,
                     count=size * count,
+                    n_threads=n_threads,
+                    n_slots=n_slots,
                 )
             )
             first += size * count
@@ -620,8 +645,8 @@ class DataModule:
         if self._standardized:
             standardized = ", ".join(field.name for field in self._standardized)
             lines.append(f"standardize {standardized}")
-        if self._num_workers not in (0, "auto"):
-            lines.append("workers     none: arrays in memory are gathered inside the step")
+        if self.num_workers:
+            lines.append("workers     none on a CPU: batches are gathered inside the step")
         return "\n".join(lines)
 
 

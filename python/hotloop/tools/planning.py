@@ -90,9 +90,12 @@ def plan(
     config.check_supported()
     with exclusive(model, "plan"):
         run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
-        run.prepare()
-        made, _, _ = run.train_plans[0]
-        return PlanReport(made, run.device.name)
+        try:
+            run.prepare()
+            made, _, _ = run.train_plans[0]
+            return PlanReport(made, run.device.name)
+        finally:
+            run.close()
 
 
 def plan_demo() -> PlanReport:

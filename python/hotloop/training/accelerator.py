@@ -2,17 +2,42 @@
 
 An explicit "gpu" that cannot be had raises; "auto" goes to the CPU, silently where there is no GPU
 at all, with a sentence where there is one that cannot be used.
+
+A GPU that was chosen stays open, so that the next run need not make a context and load kernels
+again. One that was lost stays too, and says so at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hotloop import _core
-from hotloop.errors import ConfigError, DeviceError, HotloopError, OutOfMemoryError
+from hotloop.errors import (
+    ConfigError,
+    DeviceError,
+    DeviceLostError,
+    HotloopError,
+    OutOfMemoryError,
+)
 
-__all__ = ["choose_device", "library_roots", "open_gpu"]
+if TYPE_CHECKING:
+    from hotloop.training.config import TrainingConfig
+
+__all__ = [
+    "check_gpu_options",
+    "choose_device",
+    "close_gpus",
+    "library_roots",
+    "losing_device",
+    "open_gpu",
+]
+
+_gpus: dict[int, _core.Device] = {}
+_pid = 0  # of the process that opened them: a forked child cannot use them
 
 
 def library_roots() -> str | None:
@@ -48,6 +73,42 @@ def open_gpu(index: int = 0) -> _core.Device:
     return device
 
 
+def _keep_gpu(index: int) -> _core.Device:
+    """The GPU that is open already, if it still works, else a new one, which is kept."""
+    global _pid
+    if _pid != os.getpid():
+        _gpus.clear()
+        _pid = os.getpid()
+    if index not in _gpus:
+        _gpus[index] = open_gpu(index)
+    with losing_device():
+        _gpus[index].memory()  # asks the driver
+    return _gpus[index]
+
+
+def close_gpus() -> None:
+    """Gives back GPUs that nothing uses."""
+    _gpus.clear()
+
+
+@contextlib.contextmanager
+def losing_device() -> Iterator[None]:
+    """Says what is left when a device is lost inside.
+
+    Raises
+    ------
+    DeviceLostError
+    """
+    try:
+        yield
+    except DeviceLostError as error:
+        if isinstance(error.__cause__, DeviceLostError):
+            raise  # it was said further in
+        raise DeviceLostError(
+            f"{error}; no checkpoint was written, models have the weights that they had before"
+        ) from error
+
+
 def choose_device(
     accelerator: str, precision: str, devices: int | str | tuple[int, ...] = "auto"
 ) -> tuple[_core.Device, str]:
@@ -76,7 +137,7 @@ def choose_device(
                 "use accelerator='auto' or 'cpu'"
             )
         try:
-            return open_gpu(index), ""
+            return _keep_gpu(index), ""
         except (DeviceError, OutOfMemoryError) as error:
             raise type(error)(
                 f"accelerator: 'gpu' needs a GPU that can be used; {error}; "
@@ -87,7 +148,7 @@ def choose_device(
     why = ""
     if accelerator == "auto" and not _core.survey("cuda", library_roots(), probe=False)["absent"]:
         try:
-            return open_gpu(index), ""
+            return _keep_gpu(index), ""
         except HotloopError as error:
             why = str(error).removeprefix("cuda: ")
     if precision == "tf32":
@@ -96,3 +157,19 @@ def choose_device(
             "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
         )
     return _core.Device("cpu"), why
+
+
+def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:
+    """Refuses what asks for a GPU where the run is on another device.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if device.memory() is not None:
+        return
+    for field in ("cuda_graph", "device_cache"):
+        if getattr(config, field) is True:
+            raise ConfigError(
+                f"{field}: needs a GPU and this run is on the CPU, got True; write {field}='auto'"
+            )

@@ -156,9 +156,11 @@ class TrainingConfig:
     seed : int
         Of all randomness: initial weights, shuffling, dropout.
     cuda_graph : "auto" or bool
-        Whether the step is captured as CUDA graphs.
+        Whether a GPU's steps are captured as CUDA graphs; "auto" is yes. False launches the same
+        kernels one by one, for the same bits.
     device_cache : "auto" or bool
-        Whether the data is kept in the GPU's memory.
+        Whether a GPU has the data in its memory and is sent row numbers alone; False: batches are
+        gathered on the CPU and sent. "auto" decides by the plan: where it fits.
     accumulate_grad_batches : int
         Batches per applied step.
     gradient_clip_val : float, optional

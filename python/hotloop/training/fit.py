@@ -6,16 +6,25 @@ the loop only hands slices of at most 50 ms to the core, looks at the keyboard a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hotloop import _core
 from hotloop._suggest import did_you_mean
-from hotloop.errors import ConfigError, NotFiniteError, TrainingInterrupted
+from hotloop.errors import (
+    BusyError,
+    ConfigError,
+    NotFiniteError,
+    OutOfMemoryError,
+    TrainingInterrupted,
+)
 from hotloop.nn.layout import resolve_lazy
-from hotloop.training.accelerator import choose_device
+from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
@@ -51,6 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _SLICE_SECONDS = 0.05
+# Of a GPU's memory, what resident data leaves free: for others, and what libraries take.
+_ROOM_SHARE = 16
 _CALLS = ("on_train_start", "on_epoch_end", "on_train_end")
 
 
@@ -98,6 +109,10 @@ def train(
         On Ctrl-C in a script; its ``result`` is what a notebook would get returned.
     BusyError
         If another thread is training this model.
+    OutOfMemoryError
+        With what was predicted, asked for and free; a smaller ``batch_size`` may fit.
+    DeviceError, DeviceLostError
+        If a GPU that is asked for cannot be had; if it fails while it is used.
 
     Examples
     --------
@@ -125,10 +140,13 @@ def train(
             )
     config.check_supported()
     data = as_datamodule(datamodule)
-    with exclusive(model, "train"):
+    with exclusive(model, "train"), losing_device():
         run = Run(model, data, config, began)
-        with Interrupts() as interrupts:
-            result = run.execute(interrupts)
+        try:
+            with Interrupts() as interrupts:
+                result = run.execute(interrupts)
+        finally:
+            run.close()
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 
@@ -198,6 +216,8 @@ class Run:
     train_plans : list of (Plan, int, int)
         The training step's plans, each with its batch size and number of batches in an epoch:
         full batches, then what is left.
+
+    What a run holds on the device is given back when ``train`` returns or raises.
     """
 
     def __init__(
@@ -212,6 +232,7 @@ class Run:
         self._stop_reason = ""
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._samples = 0
+        self._attempted = self._not_applied = 0
         self._best: float | None = None
         self._best_epoch: int | None = None
         self._plateau: PlateauState | None = None
@@ -227,10 +248,30 @@ class Run:
         for plan, _, _ in self.train_plans:
             plan.stop()
 
+    def close(self) -> None:
+        """Gives back the device's memory."""
+        # Another thread may just be looking at a plan: then the last reference gives it back.
+        with contextlib.suppress(AttributeError, BusyError):
+            self.runtime.close()
+
     # ---- preparation
 
     def prepare(self) -> None:
-        """Checks the data, traces, plans everything, prints the header."""
+        """Checks the data, traces and plans everything.
+
+        Raises
+        ------
+        OutOfMemoryError
+            With the sentence of the plan that did not fit.
+        """
+        try:
+            self._prepare()
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{error}; use a smaller batch_size than {self.data.batch_size}"
+            ) from error
+
+    def _prepare(self) -> None:
         config, data = self.config, self.data
         _core.alloc_peak_reset()
         data.check("train")
@@ -240,6 +281,8 @@ class Run:
         self.device, self._why_no_gpu = choose_device(
             config.accelerator, config.precision, config.devices
         )
+        check_gpu_options(config, self.device)
+        self.device.memory_peak_reset()
         resolve_lazy(self.model, data.example_inputs())
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
@@ -298,14 +341,20 @@ class Run:
 
     def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
         split = self._split("train")
+        k = self.config.accumulate_grad_batches
+        graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
+        self._traced.append(Traced(graphs[0], split, groups[0][0]))
+        self._choose_precision()
+        first = self._place_data(graphs[0])
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
-        self._feeds = self.data.feeds("train", groups, training=shuffled)
-        for (size, count), feed in zip(groups, self._feeds, strict=True):
-            graph = self.steps.train_graph(split, size, total)
-            if not self._traced:
-                self._traced.append(Traced(graph, split, size))
-                self._choose_precision()
-            plan = self.runtime.plan(graph, split, feed, k=self.config.accumulate_grad_batches)
+        ring = self.runtime.ring(self.data.num_workers)
+        self._feeds = self.data.feeds("train", groups, training=shuffled, **ring)
+        for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
+            if first is not None:
+                plan, first = first, None
+                self.runtime.give_data(plan, split, feed)
+            else:
+                plan = self.runtime.plan(graph, split, feed, k=k)
             self.train_plans.append((plan, size, count))
         if self.steps.doubt:
             show(f"hotloop: warning: {self.steps.doubt}")
@@ -318,6 +367,43 @@ class Run:
             show(f"hotloop: warning: {choice.warning}")
         self.runtime.low = choice.low
         self.config = self.config.replace(precision=choice.precision)
+
+    def _place_data(self, graph: _core.Graph) -> _core.Plan | None:
+        """Where the data lies for a GPU: in its memory, if that has room beside the plan.
+
+        Returns
+        -------
+        Plan or None
+            The one that was asked, where it is of use: of full batches, without its data.
+        """
+        if not self.runtime.has_own_memory or self.config.device_cache is False:
+            return None
+        # The largest plan of the run makes nearly all that the run will hold.
+        self.runtime.is_fed = False
+        ring = self.runtime.ring(self.data.num_workers)
+        plan = self.runtime.plan(
+            graph, k=self.config.accumulate_grad_batches, n_slots=ring["n_slots"]
+        )
+        memory = self.device.memory()
+        assert memory is not None  # has_own_memory
+        needed = self._data_bytes() + (self._best_bytes() if self.config.restore_best else 0)
+        room = memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
+        if needed <= room or self.config.device_cache is True:
+            return plan
+        self.runtime.is_fed = True
+        self.runtime.drop(plan)
+        return None
+
+    def _data_bytes(self) -> int:
+        """Of the arrays that training and validation gather from."""
+        splits = (self.data.split("train"), self.data.split("val"))
+        arrays = {id(f.array): f.array.nbytes for s in splits if s is not None for f in s.fields}
+        return sum(arrays.values())
+
+    def _best_bytes(self) -> int:
+        """Of the copy of the best weights."""
+        stores = self.runtime.layout.stores().values()
+        return sum(n * np.dtype(dtype).itemsize for dtype, n in stores)
 
     def _plan_validation(self) -> None:
         name = "val" if self.config.overfit_batches is None else "train"
@@ -352,7 +438,17 @@ class Run:
 
     def _predict_bytes(self) -> int:
         """The most that was held so far: planning is done, and running allocates nothing."""
-        return _core.alloc_stats()["peak_bytes"]
+        return self._peak_bytes()
+
+    def _peak_bytes(self) -> int:
+        """Of the device's memory where it has its own, else of the core's."""
+        memory = self.device.memory()
+        return (memory or _core.alloc_stats())["peak_bytes"]
+
+    def _data_home(self) -> str:
+        if not self.runtime.has_own_memory:
+            return ""
+        return ", fed from the CPU" if self.runtime.is_fed else ", in the GPU's memory"
 
     def _header(self) -> None:
         config, data = self.config, self.data
@@ -371,13 +467,21 @@ class Run:
             ("", self.device.name),
             ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
-            ("data", f"{rows} rows, batch {data.batch_size}"),
+            ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}"),
             ("loss", self.steps.loss.name if self.steps.loss else "training_step"),
             ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
             ("schedule", config.scheduler_config.name),
             ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
             ("memory", format_bytes(self._predicted)),
         ]
+        if self.runtime.has_own_memory:
+            facts.insert(
+                2,
+                (
+                    "steps",
+                    "launched one by one" if config.cuda_graph is False else "as CUDA graphs",
+                ),
+            )
         if self._why_no_gpu:
             facts.insert(1, ("no GPU", self._why_no_gpu))
         if self._csv is not None and self._csv.path is not None:
@@ -492,10 +596,11 @@ class Run:
                 how, more = self._finish_step(plan, how)
                 ran += more
             done += ran
+            self._attempted += ran
             self._samples += ran * samples
             if not self._progress.is_quiet and ran:
-                control = self.runtime.session.control()
-                shown = {"loss": control["loss"], "lr": self._current_lr()}
+                heard = plan.heard()
+                shown = {"loss": heard["loss"], "lr": heard["lr"]}
                 self._progress.advance(ran * samples, shown)
             if how == "stopped":
                 self._stop_reason = "nan"
@@ -518,16 +623,18 @@ class Run:
         seconds = time.perf_counter() - self._began
         if config.max_time is not None and self._samples and seconds >= config.max_time:
             self._stop_reason = "max_time"  # not before the first step, however long planning took
-        elif config.max_steps is not None and self._applied() >= config.max_steps:
-            self._stop_reason = "max_steps"
+        elif config.max_steps is not None and self._steps_left() <= 0:
+            # Skipped steps do not count, and only the device knows of them.
+            applied = int(self.runtime.session.control()["applied"])
+            self._not_applied = self._attempted - applied
+            if self._steps_left() <= 0:
+                self._stop_reason = "max_steps"
         return bool(self._stop_reason)
 
     def _steps_left(self) -> int:
+        """Steps that may be run before the device has to be asked how many were applied."""
         most = self.config.max_steps
-        return sys.maxsize if most is None else max(most - self._applied(), 1)
-
-    def _applied(self) -> int:
-        return int(self.runtime.session.control()["applied"])
+        return sys.maxsize if most is None else most - (self._attempted - self._not_applied)
 
     # ---- validation
 
@@ -641,7 +748,7 @@ class Run:
             seconds=seconds,
             timings=timings,
             samples_per_second=self._samples / max(timings["train"], 1e-9),
-            peak_bytes=_core.alloc_stats()["peak_bytes"],
+            peak_bytes=self._peak_bytes(),
             predicted_peak_bytes=self._predicted,
         )
         self._call("on_train_end")

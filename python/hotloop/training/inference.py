@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import ConfigError, DataError, ShapeError
+from hotloop.training.accelerator import choose_device, close_gpus, losing_device
 from hotloop.training.fitted import check_model, exclusive, fitted_of
 from hotloop.training.precision import low_of
 from hotloop.training.rules import whole
@@ -48,16 +49,28 @@ class Predictor:
     def __init__(self, model: Module) -> None:
         self._model = model
         self._runtime: Runtime | None = None
+        self._placement = ""
         self._plans: OrderedDict[Any, tuple[_core.Plan, Any]] = OrderedDict()
 
     def _ready(self, shapes: list[tuple[str, tuple[int, ...]]]) -> Runtime:
         from hotloop.nn.layout import resolve_lazy
 
-        if self._runtime is None:
+        wanted = self._model.__dict__.get("_placement", "cpu")
+        if self._runtime is None or wanted != self._placement:
+            self.close()
             resolve_lazy(self._model, shapes)
-            self._runtime = Runtime(self._model, open_device("cpu", "auto"))
+            accelerator = wanted if wanted in ("gpu", "auto") else "cpu"
+            self._runtime = Runtime(self._model, open_device(accelerator, "auto"))
+            self._placement = wanted
         self._runtime.upload()
         return self._runtime
+
+    def close(self) -> None:
+        """Gives the plans' memory back."""
+        self._plans.clear()
+        if self._runtime is not None:
+            self._runtime.close()
+            self._runtime = None
 
     def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
         """forward on one batch; the output's structure as arrays."""
@@ -68,7 +81,7 @@ class Predictor:
         if key not in self._plans:
             self._plans[key] = self._plan(runtime, inputs, spec, path, fitted)
             while len(self._plans) > _MOST_PLANS:
-                self._plans.popitem(last=False)
+                runtime.drop(self._plans.popitem(last=False)[1][0])
         self._plans.move_to_end(key)
         plan, out_spec = self._plans[key]
         for i, array in enumerate(inputs):
@@ -155,8 +168,11 @@ _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDicti
 
 
 def empty_cache() -> None:
-    """Drops the plans that prediction keeps, and their memory."""
+    """Drops the plans that prediction keeps, their memory, and GPUs that nothing uses."""
+    for predictor in _predictors.values():
+        predictor.close()
     _predictors.clear()
+    close_gpus()
 
 
 def _predictor(model: Module) -> Predictor:
@@ -181,7 +197,7 @@ def run_batch(model: Module, args: tuple[Any, ...]) -> Any:
     """
     leaves, spec = flatten(tuple(args))
     arrays = [as_input(leaf) for leaf in leaves]
-    with exclusive(model, "model(...)"):
+    with exclusive(model, "model(...)"), losing_device():
         return _predictor(model).run(arrays, spec, None, fitted=False)
 
 
@@ -248,7 +264,7 @@ def predict(
     size = min(wanted, max(n, 1))
     parts: list[list[Array]] = []
     out_spec: Any = None
-    with exclusive(model, "predict"):
+    with exclusive(model, "predict"), losing_device():
         runner = model.runner if hasattr(model, "runner") else _predictor(model)
         for begin in range(0, max(n, 1), size):
             batch = [a[begin : begin + size] for a in arrays]
@@ -451,19 +467,23 @@ def evaluate(
     data.check(split)
     if hasattr(model, "runner"):
         return _evaluate_loaded(cast("LoadedModel", model), data, split, config)
-    with exclusive(model, "evaluate"):
-        runtime = Runtime(model, open_device("cpu", config.precision), seed=config.seed)
-        runtime.low = low_of(config.precision)
-        steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
-        sums = Sums("eval")
-        groups = data.batches(split, training=False, merge_tail=False)
-        plans = steps.eval_plans(split, groups, sums)
-        runtime.upload()
-        check_lookups(runtime, *plans[0].traced)
-        if steps.n_outputs is not None:
-            data.check_labels(split, steps.n_outputs)
-        outputs = run_plans(plans, collect=steps.has_functions)
-        values = steps.values(sums.read(runtime.session))
+    with exclusive(model, "evaluate"), losing_device():
+        device, _ = choose_device(config.accelerator, config.precision, config.devices)
+        runtime = Runtime(model, device, seed=config.seed)
+        try:
+            runtime.low = low_of(config.precision)
+            steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
+            sums = Sums("eval")
+            groups = data.batches(split, training=False, merge_tail=False)
+            plans = steps.eval_plans(split, groups, sums)
+            runtime.upload()
+            check_lookups(runtime, *plans[0].traced)
+            if steps.n_outputs is not None:
+                data.check_labels(split, steps.n_outputs)
+            outputs = run_plans(plans, collect=steps.has_functions)
+            values = steps.values(sums.read(runtime.session))
+        finally:
+            runtime.close()
     return values | steps.function_values(split, outputs)
 
 

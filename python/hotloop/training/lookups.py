@@ -20,10 +20,10 @@ import numpy as np
 from hotloop import _core
 from hotloop.data.checks import place
 from hotloop.errors import DataError
+from hotloop.training.runtime import Runtime
 
 if TYPE_CHECKING:
     from hotloop.data.split import Field, Split
-    from hotloop.training.runtime import Runtime
 
 __all__ = ["check_lookups"]
 
@@ -125,9 +125,20 @@ def _first_bad(
     runtime: Runtime, graph: _core.Graph, lookup: _Lookup, split: Split, rows: int
 ) -> tuple[int, int] | None:
     """Row number and value of the first index out of range."""
-    plan = runtime.plan(_part_of(graph, lookup, runtime.session.stores()))
-    for i, field in enumerate(split.fields):
-        plan.source(i, field.array)
+    host = runtime
+    if runtime.has_own_memory:  # the arrays are the host's, and may not fit elsewhere
+        host = Runtime(runtime.model, _core.Device("cpu"), seed=runtime.seed)
+        host.upload()
+    plan = host.plan(_part_of(graph, lookup, host.session.stores()))
+    host.give_data(plan, split, None)
+    try:
+        return _search(plan, lookup, split, rows)
+    finally:
+        host.drop(plan)
+
+
+def _search(plan: _core.Plan, lookup: _Lookup, split: Split, rows: int) -> tuple[int, int] | None:
+    """Runs the plan over the split."""
 
     def bad_value(numbers: Any) -> int | None:
         plan.input(0, numbers)

@@ -1,9 +1,10 @@
 """What a run computes in: mixed precision, chosen and checked.
 
 Products of matrices work on 16-bit copies of their operands where the precision is mixed; sums,
-parameters, optimizers, norms and losses are float32 always (``plan`` shows each). ``"auto"``
-takes bfloat16 where the processor multiplies it and the step is mostly large products, and only
-after the planned kernels have agreed with float32 on a real batch.
+parameters, optimizers, norms and losses are float32 always (``plan`` shows each). ``"auto"`` on a
+GPU takes the 16-bit type that it multiplies, bfloat16, or float16 on a Turing; on a CPU bfloat16
+where the processor multiplies it and the step is mostly large products. Either only after the
+planned kernels have agreed with float32 on a real batch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop import _core
-from hotloop.errors import DataError
+from hotloop.errors import DataError, OutOfMemoryError
 from hotloop.training.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "choose", "describe", "low_of", "start_scale", "wants_scale"]
 
 _LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16"}
+_MIXED = {low: precision for precision, low in _LOW.items()}
 _UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # one bit of a number near 1
 NAMES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -60,12 +62,21 @@ def describe(device: _core.Device, low: str) -> str:
     plain = NAMES[device.float_dtype]
     if low == "float32":
         return plain
-    own = low == "bfloat16" and "avx512bf16" in device.name
+    own = low == device.low_dtype or device.memory() is not None
     return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
 
 
-def wants_scale(precision: str) -> bool:
-    """Whether the loss is scaled: float16's smallest number is 6e-8, and gradients go below."""
+def wants_scale(precision: str, device: _core.Device | None = None) -> bool:
+    """Whether the loss is scaled: float16's smallest number is 6e-8, and gradients go below.
+
+    Parameters
+    ----------
+    precision : str
+    device : _core.Device, optional
+        With it, whether a step for this device needs room for a scale: "auto" may come to it.
+    """
+    if precision == "auto" and device is not None:
+        return device.memory() is not None and device.low_dtype == "float16"
     return precision == "16-mixed"
 
 
@@ -87,25 +98,35 @@ class _Probe(NamedTuple):
 
     def measure(self, low: str) -> tuple[float, float, dict[str, Any]]:
         """Loss, gradient norm and the plan's numbers."""
-        import numpy as np
-
         config = self.config
         scratch = Runtime(
             self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
         )
         scratch.numbers = self.runtime.numbers
+        try:
+            return self._measure_in(scratch, low)
+        finally:
+            scratch.close()
+
+    def _measure_in(self, scratch: Runtime, low: str) -> tuple[float, float, dict[str, Any]]:
+        import numpy as np
+
+        config = self.config
+        # A named precision's float32 run is scaled as well: the scale is a power of two.
+        precision = _MIXED.get(low, "auto") if config.precision == "auto" else config.precision
         shuffled = config.overfit_batches is None
-        feed = self.steps.data.feeds("train", [(self.rows, 1)], training=shuffled)[0]
+        ring = scratch.ring(0)
+        feed = self.steps.data.feeds("train", [(self.rows, 1)], training=shuffled, **ring)[0]
         plan = scratch.plan(self.graph, self.split, feed, low=low)
         scratch.upload()
         scratch.write_tables(np.zeros(self.graph_steps(scratch)))
         scratch.session.control_set(nan_mode="skip")
-        start_scale(scratch.session, config.precision)
+        start_scale(scratch.session, precision)
         for _ in range(_TRIES):  # a scale that is too large halves at each
             feed.seek(0)
             plan.run(1, 3600.0)
             _, loss, norm, _, applied = scratch.session.control_log(0)[-1]
-            if applied or not wants_scale(config.precision):
+            if applied or not wants_scale(precision):
                 break
         return float(loss), float(norm), plan.info()
 
@@ -133,11 +154,13 @@ def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float])
 
 
 def _could_gain(runtime: Runtime, rows: int) -> bool:
-    """Whether planning for bfloat16 is worth a look: the processor, and one large matrix."""
-    if "avx512bf16" not in runtime.device.name or rows < _LARGE:
+    """Whether planning for 16 bits is worth a look: the device, and on a CPU one large matrix."""
+    if runtime.device.low_dtype == "float32":
         return False  # emulated products are slower than float32's
+    if runtime.has_own_memory:
+        return True
     shapes = [slot.owner.shape for slot in runtime.layout.trainable]
-    return any(len(shape) >= 2 and min(shape[:2]) >= _LARGE for shape in shapes)
+    return rows >= _LARGE and any(len(s) >= 2 and min(s[:2]) >= _LARGE for s in shapes)
 
 
 def choose(
@@ -172,19 +195,24 @@ def choose(
         return Choice(named)
     if named == "auto" and not _could_gain(runtime, rows):
         return Choice("32-true")
+    if named == "auto":
+        low = runtime.device.low_dtype
     probe = _Probe(runtime, graph, split, rows, steps, config)
     try:
         *want, info = probe.measure("float32")
-        if named == "auto":
-            low = "bfloat16"
-            if info["large_flops"] < _SHARE * info["flops"]:
-                return Choice("32-true")
+        is_large = runtime.has_own_memory or info["large_flops"] >= _SHARE * info["flops"]
+        if named == "auto" and not is_large:
+            return Choice("32-true")
         *got, _ = probe.measure(low)
     except DataError:  # an id out of range: the checks of the whole data name the user's row
         return Choice("32-true" if named == "auto" else named)
+    except OutOfMemoryError:  # float32 needs more than the run, which may fit
+        if named == "auto":
+            named = _MIXED.get(low, "32-true")
+        return Choice(named, f"precision {named!r} was not held against fp32, for want of memory")
     trouble = _disagreement(low, (got[0], got[1]), (want[0], want[1]))
     if named != "auto":
         return Choice(named, f"precision {named!r}: {trouble}" if trouble else "")
     if trouble:
-        return Choice("32-true", f"precision: fp32 instead of bf16, for {trouble}")
-    return Choice("bf16-mixed")
+        return Choice("32-true", f"precision: fp32 instead of {NAMES[low]}, for {trouble}")
+    return Choice(_MIXED[low])

@@ -74,7 +74,8 @@ class TrainResult:
     samples_per_second : float
         Training samples by the seconds spent in training.
     peak_bytes : int
-        Most memory that the core held at once between plan and return.
+        Most memory that the core held at once between plan and return; on a GPU of its memory,
+        without the context and libraries.
     predicted_peak_bytes : int
         What was said before the first step.
     device : str

@@ -2,7 +2,9 @@
 
 A runtime owns a session (the model's memory) and makes plans from traces: one per mode and batch
 size, kept until they are dropped. Training, evaluation and prediction share parameters and arena.
-A batch is gathered inside the plan from the user's arrays, so a step needs row numbers only.
+A batch is gathered inside the plan from the user's arrays, so a step needs row numbers only. A GPU
+has a copy of the arrays for that, or, where they do not fit, is fed: the plan gathers on the host
+and sends batches.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
     from hotloop.training.steps import EvalPlan
+
+_MOST_LOADERS = 15
 
 __all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
 
@@ -165,6 +169,12 @@ class Runtime:
         the model's first trace used.
     low : str
         The type of products in plans made from now on: "float32", "bfloat16" or "float16".
+    is_fed : bool
+        Whether these plans are fed, where the device has memory of its own.
+    has_own_memory : bool
+        Whether the device's memory is not the host's.
+    deterministic : bool
+        Whether plans take only kernels that give the same bits every run.
     """
 
     def __init__(
@@ -188,6 +198,25 @@ class Runtime:
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
         self.low = "float32"
+        self.deterministic = config is not None and config.deterministic
+        self.has_own_memory = device.memory() is not None
+        self.is_fed = self.has_own_memory  # what is run once need not be kept there
+        self._captures = config is None or config.cuda_graph is not False
+        self._plans: list[_core.Plan] = []
+        self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
+
+    def close(self) -> None:
+        """Gives back all memory, whoever still holds the runtime (a traceback, a callback)."""
+        for plan in self._plans:
+            plan.close()
+        self._plans.clear()
+        self._residents.clear()
+        self.session.close()
+
+    def drop(self, plan: _core.Plan) -> None:
+        """Closes a plan that is not needed any more."""
+        plan.close()
+        self._plans.remove(plan)
 
     @property
     def n_trainable(self) -> int:
@@ -291,14 +320,45 @@ class Runtime:
         *,
         k: int = 1,
         low: str | None = None,
+        n_slots: int = 1,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
-        made = _core.Plan(self.session, graph, n_slots=1, k=k, low=low or self.low)
-        for i, field in enumerate(split.fields if split is not None else ()):
-            made.source(i, field.array)
-        if feed is not None:
-            made.feed(feed)
+        made = _core.Plan(
+            self.session,
+            graph,
+            n_slots=n_slots if feed is None else feed.n_slots,
+            k=k,
+            low=low or self.low,
+            capture=self._captures,
+            fed=self.is_fed,
+            deterministic=self.deterministic,
+        )
+        self._plans.append(made)
+        if split is not None:
+            self.give_data(made, split, feed)
         return made
+
+    def ring(self, workers: int) -> dict[str, int]:
+        """Slots and loader threads of a feed: where something is sent, it goes beside the work."""
+        if not self.has_own_memory:
+            return {"n_slots": 1, "n_threads": 0}
+        threads = min(workers, _MOST_LOADERS) if self.is_fed else 0
+        return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+
+    def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
+        """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""
+        for i, field in enumerate(split.fields):
+            plan.source(i, field.array if self.is_fed else self._resident(field.array))
+        if feed is not None:
+            plan.feed(feed)
+
+    def _resident(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | _core.Resident:
+        """What kernels gather from; one copy on the device for all plans."""
+        if not self.has_own_memory:
+            return array
+        if id(array) not in self._residents:
+            self._residents[id(array)] = array, _core.Resident(self.device, array)
+        return self._residents[id(array)][1]
 
 
 def gather_batch(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hotloop import _core
 from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
-from hotloop.training.accelerator import choose_device
+from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import check_model, exclusive, remember
 from hotloop.training.lookups import check_lookups
@@ -19,7 +20,6 @@ from hotloop.training.steps import Steps
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from hotloop import _core
     from hotloop.nn.module import Module
 
 __all__ = ["Stepper", "stepper"]
@@ -62,6 +62,14 @@ def stepper(
     return Stepper(model, resolved, as_datamodule(data))
 
 
+class _Staged(NamedTuple):
+    """A plan, its feed of one batch, and the arrays that this is gathered from."""
+
+    plan: _core.Plan
+    feed: _core.Feed
+    arrays: dict[str, npt.NDArray[Any]]
+
+
 class Stepper:
     """See :func:`stepper`. Weights live in the plan's memory; ``sync`` writes them to the model."""
 
@@ -70,16 +78,12 @@ class Stepper:
         self.config = config
         self._data = data
         resolve_lazy(model, data.example_inputs())
-        self._runtime = Runtime(
-            model,
-            choose_device(config.accelerator, config.precision, config.devices)[0],
-            seed=config.seed,
-            config=config,
-            trains=True,
-        )
+        device, _ = choose_device(config.accelerator, config.precision, config.devices)
+        check_gpu_options(config, device)
+        self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
         self._runtime.low = low_of(config.precision)
         self._steps = Steps(self._runtime, data, config.replace(accumulate_grad_batches=1))
-        self._plans: dict[int, tuple[_core.Plan, dict[str, npt.NDArray[Any]]]] = {}
+        self._plans: dict[int, _Staged] = {}
         groups = data.batches("train", training=True, merge_tail=False)
         counts = count_steps(config, sum(count for _, count in groups))
         self._total = max(counts.total, 1)
@@ -94,7 +98,7 @@ class Stepper:
         done = self._runtime.session.control()["applied"]
         return f"Stepper({type(self.model).__name__}, {done} of {self._total} steps)"
 
-    def _plan(self, rows: int) -> tuple[_core.Plan, dict[str, npt.NDArray[Any]]]:
+    def _plan(self, rows: int) -> _Staged:
         """The plan for batches of ``rows``: its sources are buffers that ``step`` fills."""
         import numpy as np
 
@@ -108,9 +112,10 @@ class Stepper:
             }
             fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
             batch = Split(fields, None, rows)
-            plan = self._runtime.plan(self._steps.train_graph(batch, rows, self._total), batch)
-            plan.input(0, np.arange(rows, dtype=np.int64))
-            self._plans[rows] = (plan, staged)
+            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0)["n_slots"])
+            graph = self._steps.train_graph(batch, rows, self._total)
+            plan = self._runtime.plan(graph, batch, feed)
+            self._plans[rows] = _Staged(plan, feed, staged)
         return self._plans[rows]
 
     def step(self, batch: Mapping[str, Any] | tuple[Any, Any]) -> dict[str, Any]:
@@ -129,8 +134,8 @@ class Stepper:
         """
         named = _fields_of(batch)
         rows = len(next(iter(named.values())))
-        with exclusive(self.model, "step"):
-            plan, staged = self._plan(rows)
+        with exclusive(self.model, "step"), losing_device():
+            plan, feed, staged = self._plan(rows)
             for name, buffer in staged.items():
                 if name not in named:
                     raise DataError(f"step: the batch lacks {name!r}, got {', '.join(named)}")
@@ -139,9 +144,10 @@ class Stepper:
                         f"step: {name} must have shape {buffer.shape}, got {named[name].shape}"
                     )
                 buffer[...] = named[name]
-            how, done = "deadline", 0
-            while how == "deadline" and not done:
-                how, done = plan.run(1, 0.05)
+            feed.seek(0)
+            how = "deadline"
+            while how == "deadline":  # to the end of the feed, where a wrong index is heard of
+                how, _ = plan.run(2, 0.05)
             control = self._runtime.session.control()
         log = self._runtime.session.control_log(0)
         return {
@@ -161,8 +167,10 @@ class Stepper:
         plans = self._steps.eval_plans(split, groups, sums)
         check_lookups(self._runtime, *plans[0].traced)
         sums.clear(self._runtime.session)
-        with exclusive(self.model, "evaluate"):
+        with exclusive(self.model, "evaluate"), losing_device():
             outputs = run_plans(plans, collect=self._steps.has_functions)
+        for plan in plans:
+            self._runtime.drop(plan.plan)
         values = self._steps.values(sums.read(self._runtime.session))
         return values | self._steps.function_values(split, outputs)
 

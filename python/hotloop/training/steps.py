@@ -207,7 +207,7 @@ class Steps:
             "ema": None if ema is None else getattr(ema, "decay", 0.999),
             "ema_ramp": False,
             "table": (len(self.runtime.numbers), max(total_steps, 1)),
-            "scales_loss": wants_scale(config.precision),
+            "scales_loss": wants_scale(config.precision, self.runtime.device),
         }
 
     def _segments(self) -> list[tuple[int, int, float, float]]:
@@ -263,7 +263,9 @@ class Steps:
         split = self.data.split(name)
         assert split is not None  # callers have looked
         made: EvalPlans = []
-        for (size, count), feed in zip(groups, self.data.feeds(name, groups, training=False)):
+        ring = self.runtime.ring(self.data.num_workers)
+        feeds = self.data.feeds(name, groups, training=False, **ring)
+        for (size, count), feed in zip(groups, feeds):
             graph = self.eval_graph(split, size, sums)
             plan = self.runtime.plan(graph, split, feed)
             made.append(EvalPlan(plan, count, feed, Traced(graph, split, size)))

@@ -42,18 +42,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "write strategy='auto'",
     ),
     Unsupported(
-        "cuda_graph",
-        lambda v: v is True,
-        "graph capture on a GPU is not built yet",
-        "write cuda_graph='auto'",
-    ),
-    Unsupported(
-        "device_cache",
-        lambda v: v is True,
-        "data resident on a GPU is not built yet",
-        "write device_cache='auto'",
-    ),
-    Unsupported(
         "optimizer",
         lambda v: bool(getattr(v, "amsgrad", None)),
         "amsgrad is not built yet",

@@ -1,8 +1,8 @@
-/* Elements from one dtype to another, on the host: what goes in and out of a session. */
+#include "ir/convert.h"
+
 #include <string.h>
 
 #include "base/half.h"
-#include "plan/session.h"
 
 static double read_float(hl_dtype dtype, const void *src, int64_t i)
 {
@@ -67,6 +67,11 @@ void hl_convert(hl_dtype dst_dtype, void *dst, hl_dtype src_dtype, const void *s
     bool from_float = hl_dtype_is_float(src_dtype), to_float = hl_dtype_is_float(dst_dtype);
     if (dst_dtype == src_dtype) {
         if (n) memcpy(dst, src, (size_t)n * hl_dtype_bytes(dst_dtype));
+        return;
+    }
+    /* What NumPy makes of a list, and what networks take. */
+    if (src_dtype == HL_DTYPE_F64 && dst_dtype == HL_DTYPE_F32) {
+        for (int64_t i = 0; i < n; i++) ((float *)dst)[i] = (float)((const double *)src)[i];
         return;
     }
     for (int64_t i = 0; i < n; i++) {

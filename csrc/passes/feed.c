@@ -1,0 +1,61 @@
+/* Feed: batches that the host gathers and sends, for data that does not lie on the device.
+ *
+ * A row of a resident source is read by BATCH_GATHER alone. Where its index is the batch's row
+ * numbers (input 0), the node becomes an input of its own, which the feed fills: the source's rows
+ * in whichever is narrower, its own dtype or the graph's, so that images travel as bytes; a cast
+ * does the rest. What else reads row numbers, or gathers by other ones, stays as it is.
+ *
+ * Rejected: tracing a second time with inputs in the place of sources. The plan decides where data
+ * lies, when it knows what fits, and the graph it is given is the same for both. */
+#include "base/alloc.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+static bool is_fed(const hl_graph *graph, const hl_node *node)
+{
+    if (node->op != HL_OP_BATCH_GATHER) return false;
+    const hl_value *index = hl_graph_value(graph, node->in[1]);
+    return hl_graph_value(graph, node->in[0])->kind == HL_VALUE_SOURCE &&
+           index->kind == HL_VALUE_INPUT && index->store == 0;
+}
+
+/* The batch of one source as an input, in the dtype of the gather's result. */
+static hl_status add_field(hl_graph *graph, const hl_node *node, hl_id *out_value)
+{
+    const hl_value *source = hl_graph_value(graph, node->in[0]);
+    hl_type type = *hl_node_out_type(graph, node, 0);
+    hl_dtype wanted = type.dtype;
+    if (hl_dtype_bytes(source->type.dtype) < hl_dtype_bytes(wanted))
+        type.dtype = source->type.dtype;
+    HL_TRY(hl_graph_input(graph, source->name, type, out_value));
+    hl_attrs attrs = {.i = {wanted}};
+    graph->segment = node->segment;
+    return hl_graph_add(graph, HL_OP_CAST, out_value, 1, &attrs, out_value);
+}
+
+hl_status hl_pass_feed(hl_graph *graph, int32_t **out_sources)
+{
+    int64_t n_values = graph->n_values, n_nodes = graph->n_nodes;
+    int32_t *sources = NULL;
+    hl_id *map = NULL;
+    hl_status status;
+    *out_sources = NULL;
+    HL_GOTO(hl_alloc((size_t)(graph->n_inputs + n_nodes + 1) * sizeof *sources, (void **)&sources));
+    HL_GOTO(hl_alloc((size_t)(n_values + 1) * sizeof *map, (void **)&map));
+    for (int32_t i = 0; i < graph->n_inputs; i++) sources[i] = HL_NONE;
+    for (int64_t v = 0; v < n_values; v++) map[v] = (hl_id)v;
+    for (int64_t i = 0; i < n_nodes; i++) {
+        const hl_node node = graph->nodes[i];
+        if (!is_fed(graph, &node)) continue;
+        sources[graph->n_inputs] = hl_graph_value(graph, node.in[0])->store;
+        HL_GOTO(add_field(graph, &node, &map[node.out]));
+    }
+    hl_rewrite_replace(graph, map, n_values);
+    HL_GOTO(hl_rewrite_sort(graph));
+    *out_sources = sources;
+    sources = NULL;
+cleanup:
+    hl_free(map);
+    hl_free(sources);
+    return status;
+}

@@ -1,0 +1,219 @@
+/* Sources: the caller's arrays, and the batches that are made of them.
+ *
+ * Where the device can read the caller's memory, kernels gather from it. Where it cannot, a source
+ * lies in the device's memory, shared by its plans (hl_resident) or as a plan's own copy, and row
+ * numbers alone are sent; or the plan is fed: it gathers on the host, on the feed's threads, and
+ * batches are sent (passes/feed.c). A run gives the same bits in each of these ways. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "plan/internal.h"
+
+/* ---- resident arrays ------------------------------------------------------------------------- */
+
+struct hl_resident {
+    hl_device *device;
+    void *data;
+    size_t bytes;
+};
+
+hl_status hl_resident_create(hl_device *device, const void *data, size_t bytes,
+                             hl_resident **out_resident)
+{
+    hl_resident *resident;
+    hl_status status = HL_OK;
+    *out_resident = NULL;
+    HL_TRY(hl_alloc_zero(sizeof *resident, (void **)&resident));
+    resident->device = device;
+    resident->bytes = bytes;
+    if (bytes) {
+        HL_GOTO(device->ops->memory_alloc(device, bytes, &resident->data));
+        HL_GOTO(
+            device->ops->copy(device, resident->data, data, bytes, HL_COPY_HOST_TO_DEVICE, NULL));
+        HL_GOTO(device->ops->synchronize(device, NULL));
+    }
+    *out_resident = resident;
+    resident = NULL;
+cleanup:
+    hl_resident_destroy(resident);
+    return status;
+}
+
+void hl_resident_destroy(hl_resident *resident)
+{
+    if (!resident) return;
+    if (resident->data) resident->device->ops->memory_free(resident->device, resident->data);
+    hl_free(resident);
+}
+
+/* ---- batches of a plan that is fed ----------------------------------------------------------- */
+
+/* The leaf of a source. */
+static const hl_value *find_source(const hl_plan *plan, int32_t index)
+{
+    const hl_value *value = plan->graph->values;
+    while (value->kind != HL_VALUE_SOURCE || value->store != index) value++;
+    return value;
+}
+
+/* Rows are far apart in memory: one is asked for before it is needed. */
+enum { ROWS_AHEAD = 8 };
+
+/* A batch of a source's rows, in the input's dtype. */
+static hl_status fill_field(const hl_plan *plan, int32_t input, const int64_t *rows, int64_t n,
+                            char *dst)
+{
+    const hl_type *to = &hl_graph_value(plan->graph, plan->inputs[input])->type;
+    const hl_value *source = find_source(plan, plan->fed[input]);
+    const hl_shape *shape = &source->type.shape;
+    int64_t n_row = hl_shape_span(shape, 1, shape->rank);
+    int64_t src_bytes = n_row * (int64_t)hl_dtype_bytes(source->type.dtype);
+    int64_t dst_bytes = n_row * (int64_t)hl_dtype_bytes(to->dtype);
+    const char *src = plan->sources[plan->fed[input]];
+    if (!src && hl_shape_numel(shape))
+        return hl_status_set(HL_ERROR_CONFIG, "plan: source %d must be set before a run, got none",
+                             plan->fed[input]);
+    for (int64_t i = 0; i < n; i++) {
+        if (rows[i] < 0 || rows[i] >= shape->dim[0])
+            return hl_status_set(HL_ERROR_DATA,
+                                 "feed: a row of source %s must be at least 0 and below %lld, got "
+                                 "%lld at position %lld",
+                                 source->name ? source->name : "?", (long long)shape->dim[0],
+                                 (long long)rows[i], (long long)i);
+        if (i + ROWS_AHEAD < n)
+            __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)rows[i + ROWS_AHEAD] *
+                                                                   (uintptr_t)src_bytes));
+        hl_convert(to->dtype, dst + i * dst_bytes, source->type.dtype, src + rows[i] * src_bytes,
+                   n_row);
+    }
+    return HL_OK;
+}
+
+/* hl_feed_fill of plans that are fed. */
+static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *const *fields)
+{
+    const hl_plan *plan = context;
+    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    for (int32_t i = 1; i < plan->graph->n_inputs; i++)
+        if (plan->fed[i] != HL_NONE) HL_TRY(fill_field(plan, i, rows, n, fields[i]));
+    return HL_OK;
+}
+
+static hl_status bind_feed(hl_plan *plan)
+{
+    void *const *fields = plan->queue ? hl_queue_fields(plan->queue) : plan->fields;
+    return hl_feed_bind(plan->feed, fields, plan->graph->n_inputs, plan->fed ? fill_slot : NULL,
+                        plan);
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+/* Does a kernel read it? Of what is fed none does. */
+static bool is_read(const hl_plan *plan, int32_t index)
+{
+    hl_id id = (hl_id)(find_source(plan, index) - plan->graph->values);
+    for (int64_t i = 0; i < plan->graph->n_nodes; i++)
+        for (int32_t j = 0; j < plan->graph->nodes[i].n_in; j++)
+            if (plan->graph->nodes[i].in[j] == id) return true;
+    return false;
+}
+
+static void free_source(hl_plan *plan, int32_t index)
+{
+    hl_device *device = plan->session->device;
+    if (!plan->source_copies || !plan->source_copies[index]) return;
+    device->ops->memory_free(device, plan->source_copies[index]);
+    plan->source_copies[index] = NULL;
+}
+
+void hl_plan_free_sources(hl_plan *plan)
+{
+    for (int32_t i = 0; plan->source_copies && i < plan->graph->n_sources; i++)
+        free_source(plan, i);
+}
+
+/* A source that an asynchronous device reads is a copy there. */
+static hl_status copy_source(hl_plan *plan, int32_t index, const void *data)
+{
+    hl_session *session = plan->session;
+    hl_device *device = session->device;
+    void **copy = &plan->source_copies[index];
+    size_t bytes = hl_type_bytes(&find_source(plan, index)->type);
+    if (!bytes || !data) return HL_OK;
+    if (!*copy) HL_TRY(device->ops->memory_alloc(device, bytes, copy));
+    plan->source_at[index] = *copy;
+    HL_TRY(device->ops->copy(device, *copy, data, bytes, HL_COPY_HOST_TO_DEVICE, session->compute));
+    return device->ops->synchronize(device, session->compute);
+}
+
+static hl_status check_source(const hl_plan *plan, int32_t index, int64_t rows)
+{
+    if (index < 0 || index >= plan->graph->n_sources)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d",
+                             plan->graph->n_sources, index);
+    const hl_value *value = find_source(plan, index);
+    if (value->type.shape.dim[0] == rows) return HL_OK;
+    return hl_status_set(HL_ERROR_SHAPE, "plan: source %s was planned with %lld rows, got %lld",
+                         value->name ? value->name : "?", (long long)value->type.shape.dim[0],
+                         (long long)rows);
+}
+
+hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
+{
+    HL_TRY(check_source(plan, index, rows));
+    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
+    /* Loaders that read the old one end. */
+    if (plan->fed && plan->feed) HL_TRY(bind_feed(plan));
+    plan->sources[index] = data;
+    plan->source_at[index] = plan->queue ? NULL : (void *)data;
+    plan->generation = -1;
+    return plan->queue && is_read(plan, index) ? copy_source(plan, index, data) : HL_OK;
+}
+
+hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
+                                  int64_t rows)
+{
+    HL_TRY(check_source(plan, index, rows));
+    const hl_value *value = find_source(plan, index);
+    if (plan->fed || resident->device != plan->session->device ||
+        resident->bytes != hl_type_bytes(&value->type))
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "plan: source %s must be resident on the plan's device, and the plan "
+                             "not fed, got %zu bytes for %zu",
+                             value->name ? value->name : "?", resident->bytes,
+                             hl_type_bytes(&value->type));
+    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
+    free_source(plan, index);
+    plan->sources[index] = NULL;
+    plan->source_at[index] = resident->data;
+    plan->generation = -1;
+    return HL_OK;
+}
+
+/* ---- the feed -------------------------------------------------------------------------------- */
+
+/* The feed writes into slots by its own numbers, and row numbers into input 0 as they are. */
+static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
+{
+    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
+    const hl_feed_options *options = hl_feed_settings(feed);
+    if (options->n_slots > plan->n_slots)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "feed: must have as many slots as its plan, %d, at most, got %d",
+                             plan->n_slots, options->n_slots);
+    if (options->fill) return HL_OK;
+    hl_type want = {HL_DTYPE_I64, hl_shape_1d(options->batch)};
+    const hl_type *got =
+        plan->graph->n_inputs ? &hl_graph_value(plan->graph, plan->inputs[0])->type : NULL;
+    if (got && hl_type_equal(got, &want)) return HL_OK;
+    return hl_status_set(HL_ERROR_SHAPE, "feed: input 0 must take its row numbers, %s, got %s",
+                         hl_type_format(&want, want_text),
+                         got ? hl_type_format(got, got_text) : "a plan without inputs");
+}
+
+hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
+{
+    if (feed) HL_TRY(check_feed(plan, feed));
+    plan->feed = feed;
+    return feed ? bind_feed(plan) : HL_OK;
+}

@@ -1,0 +1,116 @@
+/* Launchers of control.cu: transitions of the control block, guarded updates. */
+#include <stdio.h>
+
+#include "kernels/cuda/calls.h"
+
+static void pass_dtype(hl_cuda_calls *calls, hl_dtype dtype)
+{
+    HL_CUDA_PASS(calls, int32_t, (int32_t)dtype);
+}
+
+/* ---- transitions ----------------------------------------------------------------------------- */
+
+/* The block's scalars are float32 or float64; a loss or a norm may be of any floating type. */
+static hl_status query_control(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    hl_dtype dtype = (hl_dtype)node->attrs.i[0];
+    if (node->op == HL_OP_CONTROL_BEGIN && dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
+        return hl_reason_set(out_why_not, "needs float32 or float64, got %s", hl_dtype_name(dtype));
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *operand = hl_node_in_type(graph, node, 1);
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_%s", hl_op_get(node->op)->name);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_blocks(device, 1, 1));
+    hl_cuda_pass_in(&calls, 0);
+    hl_cuda_pass_in(&calls, 1);
+    if (node->op == HL_OP_CONTROL_BEGIN) {
+        HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[0]);
+        HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[1]);
+        HL_CUDA_PASS(&calls, int, node->attrs.i[0] == HL_DTYPE_F64);
+    } else {
+        pass_dtype(&calls, operand->dtype);
+    }
+    if (node->op == HL_OP_CONTROL_MICRO) HL_CUDA_PASS(&calls, int64_t, node->attrs.i[0]);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- updates: the state's memory is the output's --------------------------------------------- */
+
+static hl_status query_update(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    hl_dtype state = hl_node_in_type(graph, node, 0)->dtype;
+    if (node->op == HL_OP_ASSIGN && !hl_cuda_is_dtype(graph, node, 1, 2, state, out_why_not))
+        return HL_ERROR_CONFIG;
+    if (node->op == HL_OP_EMA && !hl_dtype_is_float(state))
+        return hl_reason_set(out_why_not, "needs a floating average, got %s", hl_dtype_name(state));
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+/* float32 states in float32 arithmetic, others in double or int64. */
+static bool find_update(const hl_node *node, hl_dtype state, hl_dtype value, char *name,
+                        size_t name_bytes)
+{
+    const char *op = hl_op_get(node->op)->name, *suffix = hl_cuda_suffix(value);
+    bool is_ema = node->op == HL_OP_EMA;
+    bool is_any = state != HL_DTYPE_F32 || !suffix || (is_ema && value != HL_DTYPE_F32);
+    snprintf(name, name_bytes, "hl_cuda_%s_%s", op, is_any ? "any" : suffix);
+    return is_any;
+}
+
+static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *state = hl_node_in_type(graph, node, 0);
+    hl_dtype value = hl_node_in_type(graph, node, 1)->dtype;
+    int64_t n = hl_shape_numel(&state->shape);
+    char name[64];
+    bool is_any = false;
+    if (node->op == HL_OP_ASSIGN)
+        snprintf(name, sizeof name, "hl_cuda_assign_%d", (int)hl_dtype_bytes(state->dtype));
+    else
+        is_any = find_update(node, state->dtype, value, name, sizeof name);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_elements(device, n));
+    hl_cuda_pass_in(&calls, 0);
+    if (is_any) pass_dtype(&calls, state->dtype);
+    hl_cuda_pass_in(&calls, 1);
+    if (is_any) pass_dtype(&calls, value);
+    HL_CUDA_PASS(&calls, int64_t, n);
+    if (node->op == HL_OP_EMA) {
+        HL_CUDA_PASS(&calls, double, node->attrs.f[0]);
+        HL_CUDA_PASS(&calls, int, node->attrs.i[0] != 0);
+    }
+    hl_cuda_pass_in(&calls, 2);
+    hl_cuda_pass_is_apply(&calls);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel begin =
+    HL_CUDA_KERNEL(CONTROL_BEGIN, "control_begin", query_control, prepare_control);
+static const hl_kernel micro =
+    HL_CUDA_KERNEL(CONTROL_MICRO, "control_micro", query_control, prepare_control);
+static const hl_kernel apply =
+    HL_CUDA_KERNEL(CONTROL_APPLY, "control_apply", query_control, prepare_control);
+static const hl_kernel assign = HL_CUDA_KERNEL(ASSIGN, "assign", query_update, prepare_update);
+static const hl_kernel accumulate =
+    HL_CUDA_KERNEL(ACCUMULATE, "accumulate", query_update, prepare_update);
+static const hl_kernel ema = HL_CUDA_KERNEL(EMA, "ema", query_update, prepare_update);
+
+const hl_kernel *const hl_cuda_control_kernels[] = {&begin,      &micro, &apply, &assign,
+                                                    &accumulate, &ema,   NULL};

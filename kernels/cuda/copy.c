@@ -1,0 +1,291 @@
+/* Launchers of copy.cu.
+ *
+ * PERMUTE, EXPAND, SLICE and FLIP are one thing: the result's elements in order, read at strides of
+ * their own; CONCAT and SLICE_GRAD are the same the other way round. What is left after merging is
+ * a transposition of matrices, or a strided copy in the widest words of which all runs are made. */
+#include <stdio.h>
+
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/layout.h"
+
+enum { WORD = 16 /* bytes, at most */, TILE = 32, TILE_THREADS = 256 };
+/* Matrices thinner than this would leave most of a tile empty. */
+enum { TRANSPOSE_LEAST = 8 };
+
+/* Element i of a row-major array stands for element first + at(i) of another. */
+typedef struct strided {
+    int64_t first;
+    hl_cuda_layout at;
+} strided;
+
+static strided make_strided(const hl_shape *shape, int64_t first, const int64_t *stride)
+{
+    return (strided){first, hl_cuda_layout_make(shape, stride)};
+}
+
+/* ---- strided copies ---- */
+
+static bool are_multiples(const strided *s, int64_t k)
+{
+    int last = s->at.rank - 1;
+    if (s->first % k || s->at.dim[last] % k) return false;
+    for (int d = 0; d < last; d++)
+        if (s->at.stride[d] % k) return false;
+    return true;
+}
+
+/* The same copy in words of several elements; returns their bytes. */
+static size_t widen(strided *s, size_t bytes)
+{
+    int last = s->at.rank - 1;
+    int64_t k = WORD / (int64_t)bytes;
+    if (last < 0 || s->at.stride[last] != 1) return bytes;
+    while (!are_multiples(s, k)) k /= 2;
+    s->first /= k;
+    s->at.n /= k;
+    s->at.dim[last] /= k;
+    for (int d = 0; d < last; d++) s->at.stride[d] /= k;
+    return (size_t)k * bytes;
+}
+
+static void call_words(hl_cuda_calls *calls, const char *kernel, int32_t input, const strided *s,
+                       size_t bytes)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s_%zu", kernel, bytes);
+    hl_cuda_call_kernel(calls, name, hl_cuda_shape_elements(calls->device, s->at.n));
+    hl_cuda_pass_in(calls, input);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, s->first);
+    hl_cuda_pass(calls, &s->at, sizeof s->at);
+}
+
+static void call_strided(hl_cuda_calls *calls, const char *kernel, int32_t input, const strided *s,
+                         size_t bytes)
+{
+    if (s->at.n == 0) return;
+    strided wide = *s;
+    size_t wide_bytes = widen(&wide, bytes);
+    if (wide_bytes > bytes) {
+        call_words(calls, kernel, input, &wide, wide_bytes);
+        hl_cuda_call_aligned(calls, wide_bytes);
+    }
+    call_words(calls, kernel, input, s, bytes);
+}
+
+/* (B,M,N) read as (B,N,M)? */
+static bool find_transpose(const strided *s, int64_t *out_B, int64_t *out_M, int64_t *out_N)
+{
+    const hl_cuda_layout *at = &s->at;
+    int last = at->rank - 1;
+    if (at->rank != 2 && at->rank != 3) return false;
+    *out_B = at->rank == 3 ? at->dim[0] : 1;
+    *out_N = at->dim[last - 1];
+    *out_M = at->dim[last];
+    if (*out_M < TRANSPOSE_LEAST || *out_N < TRANSPOSE_LEAST || s->first != 0) return false;
+    if (at->rank == 3 && at->stride[0] != *out_M * *out_N) return false;
+    return at->stride[last - 1] == 1 && at->stride[last] == *out_N;
+}
+
+static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N, size_t bytes)
+{
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_transpose_%zu", bytes);
+    int64_t n_tiles = B * ((M + TILE - 1) / TILE) * ((N + TILE - 1) / TILE);
+    hl_cuda_call_kernel(calls, name, hl_cuda_shape_blocks(calls->device, n_tiles, TILE_THREADS));
+    hl_cuda_pass_in(calls, 0);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, B);
+    HL_CUDA_PASS(calls, int64_t, M);
+    HL_CUDA_PASS(calls, int64_t, N);
+}
+
+/* ---- reading at strides: permute, expand, slice, flip ---- */
+
+static strided walk_operand(const hl_graph *graph, const hl_node *node)
+{
+    const hl_attrs *attrs = &node->attrs;
+    const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
+    const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
+    int64_t own[HL_MAX_RANK], stride[HL_MAX_RANK], first = 0, axis = attrs->i[0];
+    hl_cuda_strides(x, own);
+    switch (node->op) {
+    case HL_OP_EXPAND: return (strided){0, hl_cuda_layout_broadcast(out, x)};
+    case HL_OP_PERMUTE:
+        for (int d = 0; d < out->rank; d++) stride[d] = own[attrs->dims[d]];
+        return make_strided(out, 0, stride);
+    case HL_OP_SLICE:
+        first = attrs->i[1] * own[axis];
+        /* A step may be beyond any memory where only one element is taken. */
+        if (out->dim[axis] > 1) own[axis] *= attrs->i[3];
+        return make_strided(out, first, own);
+    default: /* FLIP */
+        for (int32_t a = 0; a < attrs->n_dims; a++) {
+            first += (x->dim[attrs->dims[a]] - 1) * own[attrs->dims[a]];
+            own[attrs->dims[a]] *= -1;
+        }
+        return make_strided(out, first, own);
+    }
+}
+
+static hl_status query_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)id, (void)out_why_not;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_read(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    size_t bytes = hl_dtype_bytes(hl_node_in_type(graph, node, 0)->dtype);
+    strided s = walk_operand(graph, node);
+    int64_t B, M, N;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    if (find_transpose(&s, &B, &M, &N))
+        call_transpose(&calls, B, M, N, bytes);
+    else
+        call_strided(&calls, "hl_cuda_copy_from", 0, &s, bytes);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- writing at strides: concat, slice's gradient ---- */
+
+static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *out = hl_node_out_type(graph, node, 0);
+    int64_t axis = node->attrs.i[0], begin = 0, stride[HL_MAX_RANK];
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_strides(&out->shape, stride);
+    for (int32_t i = 0; i < node->n_in; i++) {
+        const hl_shape *x = &hl_node_in_type(graph, node, i)->shape;
+        strided s = make_strided(x, begin * stride[axis], stride);
+        call_strided(&calls, "hl_cuda_copy_to", i, &s, hl_dtype_bytes(out->dtype));
+        begin += x->dim[axis];
+    }
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_shape *dy = &hl_node_in_type(graph, node, 0)->shape;
+    const hl_type *dx = hl_node_out_type(graph, node, 0);
+    int64_t axis = node->attrs.i[0], stride[HL_MAX_RANK];
+    hl_cuda_strides(&dx->shape, stride);
+    int64_t first = node->attrs.i[1] * stride[axis];
+    if (dy->dim[axis] > 1) stride[axis] *= node->attrs.i[2];
+    strided s = make_strided(dy, first, stride);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_zero(&calls, (hl_cuda_place){HL_CUDA_OUT, 0}, hl_type_bytes(dx));
+    call_strided(&calls, "hl_cuda_copy_to", 0, &s, hl_dtype_bytes(dx->dtype));
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- views, where a plan cannot do without the copy ---- */
+
+static hl_status query_view(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)id, (void)out_why_not;
+    out_req->deterministic = true;
+    out_req->in_place = 1;
+    return HL_OK;
+}
+
+static hl_status prepare_view(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_copy(&calls, (hl_cuda_place){HL_CUDA_OUT, 0}, (hl_cuda_place){HL_CUDA_IN, 0},
+                      hl_type_bytes(hl_node_out_type(graph, &graph->nodes[id], 0)));
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- pad ---- */
+
+/* Neighbouring dims that are not padded are one. */
+static hl_cuda_pad make_pad(const hl_shape *padded, const hl_shape *plain, const hl_attrs *attrs)
+{
+    hl_cuda_pad pad = {.n_padded = hl_shape_numel(padded),
+                       .n_plain = hl_shape_numel(plain),
+                       .mode = (int32_t)attrs->i[0]};
+    bool was_padded = true;
+    for (int d = 0; d < padded->rank; d++) {
+        int64_t before = attrs->dims[2 * d];
+        bool is_padded = before != 0 || attrs->dims[2 * d + 1] != 0;
+        if (is_padded || was_padded) {
+            pad.padded[pad.rank] = padded->dim[d];
+            pad.plain[pad.rank] = plain->dim[d];
+            pad.before[pad.rank++] = before;
+        } else {
+            pad.padded[pad.rank - 1] *= padded->dim[d];
+            pad.plain[pad.rank - 1] *= plain->dim[d];
+        }
+        was_padded = is_padded;
+    }
+    return pad;
+}
+
+static hl_status prepare_pad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *x = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
+    hl_cuda_pad pad = make_pad(&out->shape, &x->shape, &node->attrs);
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_pad_%zu", hl_dtype_bytes(x->dtype));
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_elements(device, pad.n_padded));
+    hl_cuda_pass_in(&calls, 0);
+    hl_cuda_pass_out(&calls, 0);
+    hl_cuda_pass(&calls, &pad, sizeof pad);
+    HL_CUDA_PASS(&calls, double, node->attrs.f[0]);
+    HL_CUDA_PASS(&calls, int32_t, (int32_t)x->dtype);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status query_pad_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    if (!hl_cuda_is_dtype(graph, &graph->nodes[id], 0, 1, HL_DTYPE_F32, out_why_not))
+        return HL_ERROR_CONFIG;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_pad_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_cuda_pad pad = make_pad(&hl_node_in_type(graph, node, 0)->shape,
+                               &hl_node_out_type(graph, node, 0)->shape, &node->attrs);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, "hl_cuda_pad_grad", hl_cuda_shape_elements(device, pad.n_plain));
+    hl_cuda_pass_in(&calls, 0);
+    hl_cuda_pass_out(&calls, 0);
+    hl_cuda_pass(&calls, &pad, sizeof pad);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel kernels[] = {
+    HL_CUDA_KERNEL(RESHAPE, "reshape", query_view, prepare_view),
+    HL_CUDA_KERNEL(DETACH, "detach", query_view, prepare_view),
+    HL_CUDA_KERNEL(PERMUTE, "permute", query_copy, prepare_read),
+    HL_CUDA_KERNEL(EXPAND, "expand", query_copy, prepare_read),
+    HL_CUDA_KERNEL(SLICE, "slice", query_copy, prepare_read),
+    HL_CUDA_KERNEL(FLIP, "flip", query_copy, prepare_read),
+    HL_CUDA_KERNEL(CONCAT, "concat", query_copy, prepare_concat),
+    HL_CUDA_KERNEL(SLICE_GRAD, "slice_grad", query_copy, prepare_slice_grad),
+    HL_CUDA_KERNEL(PAD, "pad", query_copy, prepare_pad),
+    HL_CUDA_KERNEL(PAD_GRAD, "pad_grad", query_pad_grad, prepare_pad_grad),
+};
+const hl_kernel *const hl_cuda_copy_kernels[] = {&kernels[0], &kernels[1], &kernels[2], &kernels[3],
+                                                 &kernels[4], &kernels[5], &kernels[6], &kernels[7],
+                                                 &kernels[8], &kernels[9], NULL};

@@ -1,0 +1,470 @@
+/* Launchers of index.cu.
+ *
+ * An axis is seen as the middle of (O,A,I): rows of I elements, A of them along the axis, O times.
+ * Whole rows move in the widest words of which they are made. */
+#include <stdio.h>
+
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/layout.h"
+
+/* Positions and targets are int32 on the device. */
+static const int64_t MOST = INT32_MAX;
+enum { WORD = 16 /* bytes, at most */, SORT_TILE = 1024, SORT_DIGITS = 256, SORT_THREADS = 256 };
+enum { SCAN_THREADS = 1024 };
+
+typedef struct indexed {
+    hl_dtype dtype, index_dtype;
+    size_t bytes; /* of an element */
+    int axis;
+    int64_t O, A, I; /* of x */
+    int64_t n;       /* indices */
+} indexed;
+
+static indexed make_indexed(const hl_graph *graph, const hl_node *node)
+{
+    const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
+    int axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)node->attrs.i[0];
+    return (indexed){.dtype = x->dtype,
+                     .index_dtype = index->dtype,
+                     .bytes = hl_dtype_bytes(x->dtype),
+                     .axis = axis,
+                     .O = hl_shape_span(&x->shape, 0, axis),
+                     .A = x->shape.dim[axis],
+                     .I = hl_shape_span(&x->shape, axis + 1, x->shape.rank),
+                     .n = hl_shape_numel(&index->shape)};
+}
+
+/* A kernel of n threads of work, by its name and the bytes of its words (0: it has none). */
+static void call_elements(hl_cuda_calls *calls, const char *kernel, size_t bytes, int64_t n)
+{
+    char name[64];
+    if (bytes)
+        snprintf(name, sizeof name, "%s_%zu", kernel, bytes);
+    else
+        snprintf(name, sizeof name, "%s", kernel);
+    hl_cuda_call_kernel(calls, name, hl_cuda_shape_elements(calls->device, n));
+}
+
+/* INDEX_PARAMS */
+static void pass_index(hl_cuda_calls *calls, const indexed *s)
+{
+    hl_cuda_pass_in(calls, 1);
+    HL_CUDA_PASS(calls, int32_t, (int32_t)s->index_dtype);
+    HL_CUDA_PASS(calls, int64_t, s->A);
+    hl_cuda_pass_control(calls);
+    hl_cuda_pass_node(calls);
+}
+
+static size_t round_scratch(int64_t n)
+{
+    return (size_t)hl_round_up(n * 4, HL_ALIGN);
+}
+
+/* ---- reading ---- */
+
+/* Where the elements that an index of this shape stands at lie in x, coordinate 0 along the axis;
+ * *out_step is a step of it. */
+static hl_cuda_layout make_along(const hl_shape *index, const hl_shape *x, int axis,
+                                 int64_t *out_step)
+{
+    int64_t stride[HL_MAX_RANK];
+    hl_cuda_strides(x, stride);
+    *out_step = stride[axis];
+    stride[axis] = 0;
+    return hl_cuda_layout_make(index, stride);
+}
+
+static hl_status query_read(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)id, (void)out_why_not;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    indexed s = make_indexed(graph, node);
+    int64_t step;
+    hl_cuda_layout at = make_along(&hl_node_in_type(graph, node, 1)->shape,
+                                   &hl_node_in_type(graph, node, 0)->shape, s.axis, &step);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_elements(&calls, "hl_cuda_gather", s.bytes, s.n);
+    hl_cuda_pass_in(&calls, 0);
+    pass_index(&calls, &s);
+    hl_cuda_pass_out(&calls, 0);
+    hl_cuda_pass(&calls, &at, sizeof at);
+    HL_CUDA_PASS(&calls, int64_t, step);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* Rows as words of more bytes than an element, where they are whole. */
+static bool widen(const indexed *s, indexed *out_wide)
+{
+    int64_t k = WORD / (int64_t)s->bytes;
+    while (s->I % k) k /= 2;
+    *out_wide = *s;
+    out_wide->I /= k;
+    out_wide->bytes *= (size_t)k;
+    return k > 1;
+}
+
+static void call_select_words(hl_cuda_calls *calls, const indexed *s)
+{
+    call_elements(calls, "hl_cuda_index_select", s->bytes, s->O * s->n * s->I);
+    hl_cuda_pass_in(calls, 0);
+    pass_index(calls, s);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, s->O);
+    HL_CUDA_PASS(calls, int64_t, s->I);
+    HL_CUDA_PASS(calls, int64_t, s->n);
+}
+
+static void call_select(hl_cuda_calls *calls, const indexed *s)
+{
+    indexed wide;
+    if (widen(s, &wide)) {
+        call_select_words(calls, &wide);
+        hl_cuda_call_aligned(calls, wide.bytes);
+    }
+    call_select_words(calls, s);
+}
+
+static hl_status prepare_index_select(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                      hl_kernel_state *out_state)
+{
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_select(&calls, &s);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_batch_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                      hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    indexed s = make_indexed(graph, node);
+    hl_dtype dtype = hl_node_out_type(graph, node, 0)->dtype;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    if (dtype == s.dtype) {
+        call_select(&calls, &s);
+        return hl_cuda_calls_end(&calls, out_state);
+    }
+    call_elements(&calls, "hl_cuda_batch_gather", 0, s.n * s.I);
+    hl_cuda_pass_in(&calls, 0);
+    HL_CUDA_PASS(&calls, int32_t, (int32_t)s.dtype);
+    pass_index(&calls, &s);
+    hl_cuda_pass_out(&calls, 0);
+    HL_CUDA_PASS(&calls, int32_t, (int32_t)dtype);
+    HL_CUDA_PASS(&calls, int64_t, s.I);
+    HL_CUDA_PASS(&calls, int64_t, s.n);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- the last of equal indices wins: scratch is the winner of every target ---- */
+
+/* What all that write need: their targets, and x in place, of which a thread reads the element that
+ * it writes, or which is copied first. */
+static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_bytes,
+                               hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    int64_t most = n > n_targets ? n : n_targets;
+    if (most >= MOST)
+        return hl_reason_set(out_why_not, "needs fewer than 2^31 indices and targets, got %lld",
+                             (long long)most);
+    out_req->deterministic = true;
+    out_req->in_place = 1;
+    out_req->scratch_bytes = scratch_bytes;
+    return HL_OK;
+}
+
+static void call_no_winner(hl_cuda_calls *calls, int64_t n_targets)
+{
+    call_elements(calls, "hl_cuda_fill", 4, n_targets);
+    hl_cuda_pass_scratch(calls, 0);
+    HL_CUDA_PASS(calls, uint32_t, 0xFFFFFFFF);
+    HL_CUDA_PASS(calls, int64_t, n_targets);
+}
+
+static hl_status query_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    return require_write(s.n, s.A, round_scratch(s.A), out_req, out_why_not);
+}
+
+static void call_copy_rows(hl_cuda_calls *calls, const indexed *s)
+{
+    call_elements(calls, "hl_cuda_index_copy", s->bytes, s->O * s->A * s->I);
+    hl_cuda_pass_in(calls, 0);
+    hl_cuda_pass_in(calls, 2);
+    hl_cuda_pass_scratch(calls, 0);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, s->O);
+    HL_CUDA_PASS(calls, int64_t, s->A);
+    HL_CUDA_PASS(calls, int64_t, s->I);
+    HL_CUDA_PASS(calls, int64_t, s->n);
+}
+
+static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
+{
+    indexed s = make_indexed(graph, &graph->nodes[id]), wide;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_no_winner(&calls, s.A);
+    call_elements(&calls, "hl_cuda_index_claim", 0, s.n);
+    pass_index(&calls, &s);
+    hl_cuda_pass_scratch(&calls, 0);
+    HL_CUDA_PASS(&calls, int64_t, s.n);
+    if (widen(&s, &wide)) {
+        call_copy_rows(&calls, &wide);
+        hl_cuda_call_aligned(&calls, wide.bytes);
+    }
+    call_copy_rows(&calls, &s);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* Where what the indices bring lies in src. */
+static hl_cuda_layout make_from(const hl_graph *graph, const hl_node *node)
+{
+    int64_t stride[HL_MAX_RANK];
+    hl_cuda_strides(&hl_node_in_type(graph, node, 2)->shape, stride);
+    return hl_cuda_layout_make(&hl_node_in_type(graph, node, 1)->shape, stride);
+}
+
+static hl_status query_scatter(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    int64_t n_targets = s.O * s.A * s.I;
+    return require_write(s.n, n_targets, round_scratch(n_targets), out_req, out_why_not);
+}
+
+static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
+    const hl_shape *index = &hl_node_in_type(graph, node, 1)->shape;
+    indexed s = make_indexed(graph, node);
+    int64_t step, n_targets = s.O * s.A * s.I;
+    hl_cuda_layout at = make_along(index, x, s.axis, &step);
+    hl_cuda_layout from = make_from(graph, node);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_no_winner(&calls, n_targets);
+    call_elements(&calls, "hl_cuda_scatter_claim", 0, s.n);
+    pass_index(&calls, &s);
+    hl_cuda_pass_scratch(&calls, 0);
+    hl_cuda_pass(&calls, &at, sizeof at);
+    HL_CUDA_PASS(&calls, int64_t, step);
+    call_elements(&calls, "hl_cuda_scatter", s.bytes, n_targets);
+    hl_cuda_pass_in(&calls, 0);
+    hl_cuda_pass_in(&calls, 2);
+    hl_cuda_pass_scratch(&calls, 0);
+    hl_cuda_pass_out(&calls, 0);
+    HL_CUDA_PASS(&calls, int64_t, n_targets);
+    hl_cuda_pass(&calls, &from, sizeof from);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- adding in index order: a sort, then runs of equal targets ---- */
+
+/* Offsets in scratch: pairs go from one half to the other with every pass. */
+typedef struct sort_room {
+    size_t keys[2], values[2], counts, bytes;
+    int64_t n, n_tiles;
+} sort_room;
+
+static sort_room make_room(int64_t n)
+{
+    int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    size_t each = round_scratch(n);
+    return (sort_room){.keys = {0, 2 * each},
+                       .values = {each, 3 * each},
+                       .counts = 4 * each,
+                       .bytes = 4 * each + round_scratch(SORT_DIGITS * n_tiles),
+                       .n = n,
+                       .n_tiles = n_tiles};
+}
+
+/* One stable pass by the digit at `shift`, out of half `from`. */
+static void call_sort_pass(hl_cuda_calls *calls, const sort_room *room, int from, int shift)
+{
+    hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, room->n_tiles, SORT_THREADS);
+    hl_cuda_call_kernel(calls, "hl_cuda_sort_count", tiles);
+    hl_cuda_pass_scratch(calls, room->keys[from]);
+    HL_CUDA_PASS(calls, int64_t, room->n);
+    HL_CUDA_PASS(calls, int, shift);
+    hl_cuda_pass_scratch(calls, room->counts);
+    hl_cuda_call_kernel(calls, "hl_cuda_sort_scan",
+                        hl_cuda_shape_blocks(calls->device, 1, SCAN_THREADS));
+    hl_cuda_pass_scratch(calls, room->counts);
+    HL_CUDA_PASS(calls, int64_t, SORT_DIGITS * room->n_tiles);
+    hl_cuda_call_kernel(calls, "hl_cuda_sort_move", tiles);
+    hl_cuda_pass_scratch(calls, room->keys[from]);
+    hl_cuda_pass_scratch(calls, room->values[from]);
+    hl_cuda_pass_scratch(calls, room->keys[!from]);
+    hl_cuda_pass_scratch(calls, room->values[!from]);
+    HL_CUDA_PASS(calls, int64_t, room->n);
+    HL_CUDA_PASS(calls, int, shift);
+    hl_cuda_pass_scratch(calls, room->counts);
+}
+
+/* Sorts by keys that are at most `most`; returns the half where they end. */
+static int call_sort(hl_cuda_calls *calls, const sort_room *room, int64_t most)
+{
+    int from = 0;
+    for (int shift = 0; most >> shift > 0; shift += 8, from = !from)
+        call_sort_pass(calls, room, from, shift);
+    return from;
+}
+
+static const char *find_suffix(hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_F64: return "f64";
+    case HL_DTYPE_I64: return "i64";
+    case HL_DTYPE_I32: return "i32";
+    case HL_DTYPE_I16: return "i16";
+    case HL_DTYPE_I8: return "i8";
+    case HL_DTYPE_U8: return "u8";
+    case HL_DTYPE_BOOL: return "bool";
+    default: return hl_cuda_suffix(dtype);
+    }
+}
+
+/* out, which holds x as (O,A,I), += rows of src (O,n_rows,I) by the keys in scratch. */
+static void call_add(hl_cuda_calls *calls, const sort_room *room, hl_dtype dtype, int64_t O,
+                     int64_t A, int64_t I, int64_t n_rows)
+{
+    int from = call_sort(calls, room, A);
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_add_runs_%s", find_suffix(dtype));
+    call_elements(calls, name, 0, room->n * O * I);
+    hl_cuda_pass_scratch(calls, room->keys[from]);
+    hl_cuda_pass_scratch(calls, room->values[from]);
+    hl_cuda_pass_in(calls, 2);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, room->n);
+    HL_CUDA_PASS(calls, int64_t, O);
+    HL_CUDA_PASS(calls, int64_t, A);
+    HL_CUDA_PASS(calls, int64_t, I);
+    HL_CUDA_PASS(calls, int64_t, n_rows);
+}
+
+/* out <- x */
+static void call_base(hl_cuda_calls *calls, const indexed *s)
+{
+    hl_cuda_call_copy(calls, (hl_cuda_place){HL_CUDA_OUT, 0}, (hl_cuda_place){HL_CUDA_IN, 0},
+                      (size_t)(s->O * s->A * s->I) * s->bytes);
+}
+
+static hl_status query_index_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    return require_write(s.n, s.A, make_room(s.n).bytes, out_req, out_why_not);
+}
+
+static hl_status prepare_index_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_kernel_state *out_state)
+{
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    sort_room room = make_room(s.n);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_base(&calls, &s);
+    call_elements(&calls, "hl_cuda_index_keys", 0, s.n);
+    pass_index(&calls, &s);
+    hl_cuda_pass_scratch(&calls, room.keys[0]);
+    hl_cuda_pass_scratch(&calls, room.values[0]);
+    HL_CUDA_PASS(&calls, int64_t, s.n);
+    call_add(&calls, &room, s.dtype, s.O, s.A, s.I, s.n);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status query_scatter_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    return require_write(s.n, s.O * s.A * s.I, make_room(s.n).bytes, out_req, out_why_not);
+}
+
+static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                     hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_shape *index = &hl_node_in_type(graph, node, 1)->shape;
+    indexed s = make_indexed(graph, node);
+    sort_room room = make_room(s.n);
+    int64_t step, n_targets = s.O * s.A * s.I;
+    hl_cuda_layout at = make_along(index, &hl_node_in_type(graph, node, 0)->shape, s.axis, &step);
+    hl_cuda_layout from = make_from(graph, node);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_base(&calls, &s);
+    call_elements(&calls, "hl_cuda_scatter_keys", 0, s.n);
+    pass_index(&calls, &s);
+    hl_cuda_pass_scratch(&calls, room.keys[0]);
+    hl_cuda_pass_scratch(&calls, room.values[0]);
+    hl_cuda_pass(&calls, &at, sizeof at);
+    HL_CUDA_PASS(&calls, int64_t, step);
+    hl_cuda_pass(&calls, &from, sizeof from);
+    HL_CUDA_PASS(&calls, int64_t, n_targets);
+    call_add(&calls, &room, s.dtype, 1, n_targets, 1, s.n);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- adding in any order ---- */
+
+/* One launch in place of ten or so. With more indices than targets many meet in one, and wait for
+ * each other. */
+static hl_status query_atomic(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    indexed s = make_indexed(graph, node);
+    if (!hl_cuda_is_dtype(graph, node, 0, 1, HL_DTYPE_F32, out_why_not)) return HL_ERROR_CONFIG;
+    if (s.n > s.A)
+        return hl_reason_set(out_why_not,
+                             "needs at most as many indices as targets, got %lld, %lld",
+                             (long long)s.n, (long long)s.A);
+    out_req->in_place = 1;
+    out_req->deterministic = false;
+    return HL_OK;
+}
+
+static hl_status prepare_atomic(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    indexed s = make_indexed(graph, &graph->nodes[id]);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_base(&calls, &s);
+    call_elements(&calls, "hl_cuda_index_add_atomic", 0, s.O * s.n * s.I);
+    pass_index(&calls, &s);
+    hl_cuda_pass_in(&calls, 2);
+    hl_cuda_pass_out(&calls, 0);
+    HL_CUDA_PASS(&calls, int64_t, s.O);
+    HL_CUDA_PASS(&calls, int64_t, s.I);
+    HL_CUDA_PASS(&calls, int64_t, s.n);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel kernels[] = {
+    HL_CUDA_KERNEL(GATHER, "gather", query_read, prepare_gather),
+    HL_CUDA_KERNEL(SCATTER, "scatter", query_scatter, prepare_scatter),
+    HL_CUDA_KERNEL(SCATTER_ADD, "scatter_add", query_scatter_add, prepare_scatter_add),
+    HL_CUDA_KERNEL(INDEX_SELECT, "index_select", query_read, prepare_index_select),
+    HL_CUDA_KERNEL(INDEX_ADD, "index_add.atomic", query_atomic, prepare_atomic),
+    HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
+    HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
+    HL_CUDA_KERNEL(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather),
+};
+const hl_kernel *const hl_cuda_index_kernels[] = {&kernels[0], &kernels[1], &kernels[2],
+                                                  &kernels[3], &kernels[4], &kernels[5],
+                                                  &kernels[6], &kernels[7], NULL};

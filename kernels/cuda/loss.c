@@ -1,0 +1,60 @@
+/* Launchers of loss.cu. */
+#include <stdio.h>
+
+#include "kernels/cuda/calls.h"
+
+/* Where the logits stand: behind the loss' gradient, or first. Target and class weight follow. */
+static int find_logits(const hl_node *node)
+{
+    return node->op == HL_OP_CROSS_ENTROPY_GRAD;
+}
+
+static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    int logits = find_logits(node);
+    hl_dtype dtype = hl_node_in_type(graph, node, logits)->dtype;
+    if (!hl_cuda_is_low_float(graph, node, 0, logits + 1, out_why_not) ||
+        !hl_cuda_is_dtype(graph, node, logits + 2, node->n_in, dtype, out_why_not))
+        return HL_ERROR_CONFIG;
+    out_req->deterministic = true;
+    /* A thread reads the logits that it overwrites, and no others, in both of its passes. */
+    if (node->op == HL_OP_CROSS_ENTROPY_GRAD) out_req->in_place = (uint64_t)1 << logits;
+    return HL_OK;
+}
+
+static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    int logits = find_logits(node), target = logits + 1, by_block;
+    const hl_type *type = hl_node_in_type(graph, node, logits);
+    int64_t N = type->shape.dim[0], C = type->shape.dim[1];
+    hl_cuda_shape shape = hl_cuda_shape_teams(device, N, C, &by_block);
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
+             hl_cuda_suffix(type->dtype));
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, name, shape);
+    for (int i = 0; i <= target; i++) hl_cuda_pass_in(&calls, i);
+    HL_CUDA_PASS(&calls, int32_t, (int32_t)hl_node_in_type(graph, node, target)->dtype);
+    hl_cuda_pass_in(&calls, target + 1);
+    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
+    HL_CUDA_PASS(&calls, int64_t, N);
+    HL_CUDA_PASS(&calls, int64_t, C);
+    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    HL_CUDA_PASS(&calls, int64_t, node->attrs.i[0]);
+    hl_cuda_pass_control(&calls);
+    hl_cuda_pass_node(&calls);
+    HL_CUDA_PASS(&calls, int, by_block);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel cross_entropy =
+    HL_CUDA_KERNEL(CROSS_ENTROPY, "cross_entropy", query_loss, prepare_loss);
+static const hl_kernel cross_entropy_grad =
+    HL_CUDA_KERNEL(CROSS_ENTROPY_GRAD, "cross_entropy_grad", query_loss, prepare_loss);
+
+const hl_kernel *const hl_cuda_loss_kernels[] = {&cross_entropy, &cross_entropy_grad, NULL};

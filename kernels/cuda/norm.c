@@ -1,0 +1,113 @@
+/* Launchers of norm.cu. */
+#include <stdio.h>
+
+#include "kernels/cuda/reduce.h"
+
+static void call_named(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl_cuda_shape shape)
+{
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_%s_%s", what, hl_cuda_suffix(dtype));
+    hl_cuda_call_kernel(calls, name, shape);
+}
+
+/* ---- batch norm ---- */
+
+typedef struct batch_shape {
+    int64_t A, C, S;
+    hl_cuda_groups groups; /* of its statistics */
+    int64_t planes;        /* A where they go by planes, else 0 */
+} batch_shape;
+
+static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
+{
+    const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
+    batch_shape batch = {
+        .A = shape->dim[0], .C = shape->dim[1], .S = hl_shape_span(shape, 2, shape->rank)};
+    if (batch.S == 1) {
+        batch.groups = hl_cuda_groups_make(1, batch.A, batch.C);
+    } else {
+        batch.groups = hl_cuda_groups_make(batch.C, batch.A * batch.S, 1);
+        batch.planes = batch.A > 1 ? batch.A : 0;
+    }
+    return batch;
+}
+
+static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    batch_shape batch = find_batch(graph, node);
+    out_req->scratch_bytes = hl_cuda_moments_bytes(&batch.groups);
+    out_req->deterministic = true;
+    out_req->in_place = 1; /* the statistics are made before an element is written */
+    return HL_OK;
+}
+
+static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
+    batch_shape batch = find_batch(graph, node);
+    int64_t n = batch.A * batch.C * batch.S;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_moments_call(&calls, dtype, &batch.groups, batch.planes, 1);
+    call_named(&calls, "batch_norm", dtype, hl_cuda_shape_elements(device, n));
+    hl_cuda_pass_in(&calls, 0);
+    hl_cuda_pass_out(&calls, 1);
+    hl_cuda_pass_out(&calls, 2);
+    hl_cuda_pass_in(&calls, 1);
+    hl_cuda_pass_in(&calls, 2);
+    hl_cuda_pass_out(&calls, 0);
+    HL_CUDA_PASS(&calls, int64_t, n);
+    HL_CUDA_PASS(&calls, int64_t, batch.C);
+    HL_CUDA_PASS(&calls, int64_t, batch.S);
+    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- layer norm ---- */
+
+static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    out_req->deterministic = true;
+    /* A team has read its row before it writes an element of it, and element c where it writes c.
+     */
+    out_req->in_place = node->op == HL_OP_LAYER_NORM ? 1 : 3;
+    return HL_OK;
+}
+
+static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *type = hl_node_in_type(graph, node, 0);
+    bool is_grad = node->op == HL_OP_LAYER_NORM_GRAD;
+    int rank = type->shape.rank, first = rank - (int)node->attrs.i[0], by_block;
+    int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
+    hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    call_named(&calls, hl_op_get(node->op)->name, type->dtype, shape);
+    for (int i = 0; i < (is_grad ? 5 : 3); i++) hl_cuda_pass_in(&calls, i);
+    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
+    HL_CUDA_PASS(&calls, int64_t, R);
+    HL_CUDA_PASS(&calls, int64_t, C);
+    if (!is_grad) HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    HL_CUDA_PASS(&calls, int, by_block);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel batch_norm =
+    HL_CUDA_KERNEL(BATCH_NORM, "batch_norm", query_batch_norm, prepare_batch_norm);
+static const hl_kernel layer_norm =
+    HL_CUDA_KERNEL(LAYER_NORM, "layer_norm", query_layer_norm, prepare_layer_norm);
+static const hl_kernel layer_norm_grad =
+    HL_CUDA_KERNEL(LAYER_NORM_GRAD, "layer_norm_grad", query_layer_norm, prepare_layer_norm);
+
+const hl_kernel *const hl_cuda_norm_kernels[] = {&batch_norm, &layer_norm, &layer_norm_grad, NULL};

@@ -1,0 +1,56 @@
+/* Launchers of optim.cu: the whole flat buffer in one launch. */
+#include <stdio.h>
+
+#include "kernels/cuda/calls.h"
+
+enum { THREADS = 256, ELEMENTS = 4 /* of a block's tile for each thread, as in optim.cu */ };
+
+/* in = param, states, grad, segments, grad_scale, lr, control. */
+static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    int segments = node->n_out + 1;
+    if (!hl_cuda_is_dtype(graph, node, 0, segments, HL_DTYPE_F32, out_why_not) ||
+        !hl_cuda_is_dtype(graph, node, segments + 1, segments + 3, HL_DTYPE_F32, out_why_not))
+        return HL_ERROR_CONFIG;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+/* What an optimizer's kernel takes of its attributes. */
+static void pass_attrs(hl_cuda_calls *calls, const hl_node *node)
+{
+    int n_f = node->op == HL_OP_ADAM || node->op == HL_OP_RMSPROP ? 3 : 2;
+    for (int k = 0; k < n_f; k++) HL_CUDA_PASS(calls, double, node->attrs.f[k]);
+    if (node->op != HL_OP_LION) HL_CUDA_PASS(calls, int, node->attrs.i[0] != 0);
+}
+
+static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    int segments = node->n_out + 1;
+    int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape);
+    int64_t tile = THREADS * ELEMENTS;
+    char name[64];
+    snprintf(name, sizeof name, "hl_cuda_%s", hl_op_get(node->op)->name);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_blocks(device, (n + tile - 1) / tile, THREADS));
+    for (int i = 0; i < segments; i++) hl_cuda_pass_in(&calls, i);
+    HL_CUDA_PASS(&calls, int64_t, n);
+    hl_cuda_pass_in(&calls, segments);
+    HL_CUDA_PASS(&calls, int64_t, hl_node_in_type(graph, node, segments)->shape.dim[0]);
+    for (int i = segments + 1; i < node->n_in; i++) hl_cuda_pass_in(&calls, i);
+    pass_attrs(&calls, node);
+    hl_cuda_pass_is_apply(&calls);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel sgd = HL_CUDA_KERNEL(SGD, "sgd", query_optim, prepare_optim);
+static const hl_kernel adam = HL_CUDA_KERNEL(ADAM, "adam", query_optim, prepare_optim);
+static const hl_kernel rmsprop = HL_CUDA_KERNEL(RMSPROP, "rmsprop", query_optim, prepare_optim);
+static const hl_kernel lion = HL_CUDA_KERNEL(LION, "lion", query_optim, prepare_optim);
+
+const hl_kernel *const hl_cuda_optim_kernels[] = {&sgd, &adam, &rmsprop, &lion, NULL};

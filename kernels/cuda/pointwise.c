@@ -1,0 +1,394 @@
+/* Launchers of pointwise programs: every pointwise op, fused programs, and sums that are programs.
+ *
+ * A node is run as the program it is (ir/program.h), by a kernel that is generated for it, or where
+ * there is no NVRTC by the interpreter, which walks the same way and gives the same bits. So what
+ * is fused, and what a plan needs, does not depend on which of them it is. */
+#include "kernels/cuda/pointwise.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "kernels/cuda/calls.h"
+
+_Static_assert((int)HL_CUDA_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS, "all operands fit");
+_Static_assert((int)HL_CUDA_WALK_SUMS == (int)HL_PROGRAM_OUTS, "all sums fit");
+_Static_assert((int)HL_CUDA_SUM_ROWS == (int)HL_PW_SUM_ROWS &&
+                   (int)HL_CUDA_SUM_COLS == (int)HL_PW_SUM_COLS &&
+                   (int)HL_CUDA_SUM_ALL == (int)HL_PW_SUM_ALL,
+               "one numbering");
+
+enum { THREADS = HL_CUDA_WALK_THREADS };
+
+static const struct {
+    const char *kernel, *merge;
+    hl_dtype dtype;
+} kinds[] = {
+    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_f32", "hl_cuda_pointwise_merge_f32", HL_DTYPE_F32},
+    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_f64", "hl_cuda_pointwise_merge_f64", HL_DTYPE_F64},
+    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_i64", "hl_cuda_pointwise_merge_i64", HL_DTYPE_I64},
+};
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+static bool is_random(const hl_cuda_step *step)
+{
+    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
+}
+
+/* float64 is slow on most GPUs: only where elements are float64, not for the sake of a number. */
+static hl_cuda_pw_kind choose_kind(const hl_graph *graph, const hl_node *node,
+                                   const hl_program *program)
+{
+    bool is_integer = true;
+    int64_t n = hl_shape_numel(&program->shape);
+    for (int j = 0; j < node->n_out; j++) {
+        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
+        if (dtype == HL_DTYPE_F64) return HL_CUDA_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(dtype);
+    }
+    for (int s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[s];
+        is_integer = is_integer && !hl_pw_is_real(instr);
+        if (instr->op != HL_PW_LOAD) continue;
+        const hl_type *type = hl_node_in_type(graph, node, instr->in);
+        bool is_number = hl_shape_numel(&type->shape) == 1 && n != 1;
+        if (type->dtype == HL_DTYPE_F64 && !is_number) return HL_CUDA_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
+    }
+    return is_integer ? HL_CUDA_PW_I64 : HL_CUDA_PW_F32;
+}
+
+static hl_cuda_step make_step(const hl_pw_instr *instr)
+{
+    int n = hl_pw_operands((hl_pw_op)instr->op);
+    hl_cuda_step step = {.op = instr->op, .dst = instr->dst, .in = instr->in};
+    step.a = n > 0 ? instr->a : 0;
+    step.b = n > 1 ? instr->b : step.a;
+    step.c = n > 2 ? instr->c : step.a;
+    step.number = instr->number;
+    if (instr->op == HL_PW_CAST) step.dtype = (int32_t)instr->number;
+    if (is_random(&step)) {
+        step.threshold = hl_dropout_threshold(instr->number);
+        step.number = hl_dropout_scale(instr->number);
+        memcpy(step.key, instr->key.word, sizeof step.key);
+    }
+    return step;
+}
+
+/* Elements a sample: the first dim counts samples, and a number is one of its own. */
+static int64_t measure_sample(const hl_shape *shape)
+{
+    int64_t size = shape->rank > 0 ? hl_shape_span(shape, 1, shape->rank) : 1;
+    return size > 0 ? size : 1;
+}
+
+/* Sums along a side of one element are sums of everything, which need no rows and columns. */
+static int32_t simplify_reduce(const hl_program *program, int j)
+{
+    int64_t n_rows = hl_shape_span(&program->shape, 0, program->split);
+    int64_t n_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
+    int reduce = program->out[j].reduce;
+    if (reduce == HL_PW_SUM_ROWS && n_cols == 1) return HL_PW_SUM_ALL;
+    if (reduce == HL_PW_SUM_COLS && n_rows == 1) return HL_PW_SUM_ALL;
+    return reduce;
+}
+
+static void write_program(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                          hl_cuda_program *out_program)
+{
+    hl_cuda_program *p = out_program;
+    memset(p, 0, sizeof *p);
+    p->sample_size = measure_sample(&program->shape);
+    p->n_in = program->n_in, p->n_out = program->n_out;
+    p->n_code = program->n_code, p->n_regs = program->n_regs;
+    for (int s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[s];
+        p->code[s] = make_step(instr);
+        if (instr->op != HL_PW_LOAD) continue;
+        const hl_type *type = hl_node_in_type(graph, node, instr->in);
+        hl_cuda_layout at = hl_cuda_layout_broadcast(&program->shape, &type->shape);
+        p->in[instr->in].dtype = (int32_t)type->dtype;
+        p->in[instr->in].is_whole = hl_cuda_layout_is_whole(&at);
+        p->in[instr->in].at = at;
+    }
+    for (int j = 0; j < program->n_out; j++) {
+        p->out[j].dtype = (int32_t)hl_node_out_type(graph, node, j)->dtype;
+        p->out[j].reg = program->out[j].reg;
+        p->out[j].reduce = simplify_reduce(program, j);
+        if (p->out[j].reduce != HL_PW_FULL) p->sum_out[p->n_sums++] = j;
+    }
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* Rows that a thread may take where that leaves no partials to merge, and where it does; and rows
+ * of tiles, above which a thread takes more. */
+enum { ALONE_STEPS = 16, LEAST_STEPS = 4, MOST_ROW_TILES = 512 };
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The powers of 2 from 1 on: the first that is n or more, at most `most`. */
+static int32_t cover(int64_t n, int32_t most)
+{
+    int32_t power = 1;
+    while (power < n && power < most) power *= 2;
+    return power;
+}
+
+/* n elements in rows of `cols`; 0: in rows as they suit a block. keeps: sums run over rows. */
+static hl_cuda_walk make_walk(int64_t n, int64_t cols, int32_t width, bool keeps)
+{
+    hl_cuda_walk walk = {.n = n, .width = width, .steps = 1};
+    if (cols == 0) {
+        walk.cols = (int64_t)THREADS * width;
+        walk.lanes = 32, walk.strips = THREADS / 32, walk.rows = 1;
+    } else {
+        walk.cols = cols;
+        walk.lanes = cover(divide_up(cols, width), 32);
+        walk.rows = cover(n / cols, THREADS / walk.lanes);
+        walk.strips = THREADS / walk.lanes / walk.rows;
+    }
+    for (int s = 0; s < HL_CUDA_WALK_SUMS; s++) walk.partial[s] = -1;
+    int64_t n_rows = divide_up(divide_up(n, walk.cols), walk.rows); /* of threads */
+    if (n_rows == 0) return walk;
+    if (keeps && n_rows <= ALONE_STEPS) {
+        walk.steps = (int32_t)n_rows;
+    } else if (keeps) {
+        walk.steps = LEAST_STEPS;
+        while (divide_up(n_rows, walk.steps) > MOST_ROW_TILES) walk.steps *= 2;
+    }
+    walk.n_col_tiles = divide_up(walk.cols, (int64_t)walk.lanes * walk.strips * walk.width);
+    walk.n_tiles = walk.n_col_tiles * divide_up(n_rows, walk.steps);
+    return walk;
+}
+
+/* How many partials one result of such a sum has, and how many all have together. */
+static int64_t count_partials(const hl_cuda_walk *walk, int32_t reduce, int64_t *out_total)
+{
+    int64_t n_strips = divide_up(walk->cols, (int64_t)walk->lanes * walk->width);
+    int64_t n_each = reduce == HL_CUDA_SUM_ROWS   ? walk->n_tiles / walk->n_col_tiles
+                     : reduce == HL_CUDA_SUM_COLS ? n_strips
+                                                  : walk->n_tiles;
+    int64_t n_results = reduce == HL_CUDA_SUM_ROWS   ? walk->cols
+                        : reduce == HL_CUDA_SUM_COLS ? divide_up(walk->n, walk->cols)
+                                                     : 1;
+    *out_total = n_each * n_results;
+    return n_each;
+}
+
+/* Elements that a thread moves at once: what makes 16 bytes of the widest operand, and in rows of
+ * their own a divisor of the row. */
+static int32_t choose_width(const hl_cuda_program *p, int64_t cols)
+{
+    size_t widest = 16 / HL_CUDA_WALK_WIDTH;
+    for (int s = 0; s < p->n_code; s++) {
+        size_t bytes = hl_dtype_bytes((hl_dtype)p->in[p->code[s].in].dtype);
+        bool is_moved = p->code[s].op == HL_PW_LOAD && p->in[p->code[s].in].is_whole;
+        if (is_moved && bytes > widest) widest = bytes;
+    }
+    for (int j = 0; j < p->n_out; j++) {
+        size_t bytes = hl_dtype_bytes((hl_dtype)p->out[j].dtype);
+        if (p->out[j].reduce == HL_PW_FULL && bytes > widest) widest = bytes;
+    }
+    int32_t width = (int32_t)(16 / widest);
+    while (cols % width) width /= 2;
+    return width;
+}
+
+static hl_status make_work(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_program program;
+    if (node->program)
+        program = *node->program;
+    else
+        HL_TRY(hl_program_from_node(graph, id, &program));
+    hl_cuda_pointwise *work = out_work;
+    hl_cuda_program *p = &work->program;
+    write_program(graph, node, &program, p);
+    work->kind = choose_kind(graph, node, &program);
+    int64_t n = hl_shape_numel(&program.shape), cols = 0;
+    bool keeps = false;
+    for (int s = 0; s < p->n_sums; s++) {
+        int32_t reduce = p->out[p->sum_out[s]].reduce;
+        keeps = keeps || reduce != HL_PW_SUM_COLS;
+        if (n > 0 && reduce != HL_PW_SUM_ALL)
+            cols = hl_shape_span(&program.shape, program.split, program.shape.rank);
+    }
+    work->walk = make_walk(n, cols, choose_width(p, cols), keeps);
+    return HL_OK;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Where the next block of scratch begins. */
+static size_t take_scratch(size_t *used, int64_t n, size_t element_bytes)
+{
+    size_t at = *used;
+    *used += (size_t)hl_round_up(n * (int64_t)element_bytes, 256);
+    return at;
+}
+
+/* Adds the calls that merge the partials of sum s; where calls is NULL, it only counts the scratch
+ * that they need. */
+static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, hl_cuda_calls *calls)
+{
+    size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
+    size_t from = (size_t)work->walk.partial[s] * bytes, to = 0;
+    int j = work->program.sum_out[s];
+    int32_t how = work->program.out[j].reduce;
+    int64_t total, n = count_partials(&work->walk, how, &total);
+    for (; n > 1; from = to) {
+        int64_t cols = how == HL_CUDA_SUM_ROWS ? total / n : how == HL_CUDA_SUM_COLS ? n : 0;
+        hl_cuda_walk walk = make_walk(total, cols, 1, how != HL_CUDA_SUM_COLS);
+        n = count_partials(&walk, how, &total);
+        if (n > 1) to = take_scratch(used, total, bytes);
+        if (!calls) continue;
+        hl_cuda_call_kernel(calls, kinds[work->kind].merge,
+                            hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS));
+        hl_cuda_pass_scratch(calls, from);
+        hl_cuda_pass_place(calls, n > 1 ? (hl_cuda_place){HL_CUDA_SCRATCH, to}
+                                        : (hl_cuda_place){HL_CUDA_OUT, (size_t)j});
+        HL_CUDA_PASS(calls, int32_t,
+                     n > 1 ? (int32_t)kinds[work->kind].dtype : work->program.out[j].dtype);
+        HL_CUDA_PASS(calls, int32_t, how);
+        hl_cuda_pass(calls, &walk, sizeof walk);
+    }
+}
+
+/* Lays out scratch: partials of every sum, then, from *out_first on, what merging them needs.
+ * Returns its size. */
+static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
+{
+    size_t used = 0, bytes = hl_dtype_bytes(kinds[work->kind].dtype);
+    for (int s = 0; s < work->program.n_sums && work->walk.n > 0; s++) {
+        int64_t total;
+        int32_t reduce = work->program.out[work->program.sum_out[s]].reduce;
+        if (count_partials(&work->walk, reduce, &total) == 1) continue;
+        work->walk.partial[s] = (int64_t)(take_scratch(&used, total, bytes) / bytes);
+    }
+    size_t counted = used;
+    for (int s = 0; s < work->program.n_sums; s++)
+        if (work->walk.partial[s] >= 0) merge_partials(work, s, &counted, NULL);
+    *out_first = used;
+    return counted;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* Element i of output 0 may lie over element i of what is read at i alone, by the thread that
+ * writes it. */
+static uint64_t find_in_place(const hl_cuda_program *p)
+{
+    uint64_t mask = 0;
+    for (int s = 0; s < p->n_code && p->out[0].reduce == HL_PW_FULL; s++) {
+        int in = p->code[s].in;
+        if (p->code[s].op == HL_PW_LOAD && p->in[in].is_whole &&
+            hl_dtype_bytes((hl_dtype)p->in[in].dtype) == hl_dtype_bytes((hl_dtype)p->out[0].dtype))
+            mask |= (uint64_t)1 << in;
+    }
+    return mask;
+}
+
+static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    hl_cuda_pointwise work;
+    size_t first;
+    if (make_work(graph, id, &work) != HL_OK)
+        return hl_reason_set(out_why_not, "%s", hl_status_message());
+    out_req->deterministic = true;
+    out_req->scratch_bytes = place_partials(&work, &first);
+    out_req->in_place = find_in_place(&work.program);
+    return HL_OK;
+}
+
+/* The interpreter; a column of registers a thread. */
+static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
+                             hl_cuda_calls *calls)
+{
+    size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
+    shape.shared_bytes = (unsigned)(THREADS * bytes * (size_t)work->program.n_regs);
+    hl_cuda_call_kernel(calls, kinds[work->kind].kernel, shape);
+    hl_cuda_pass_upload(calls, &work->program, sizeof work->program);
+    hl_cuda_pass_operands(calls);
+    hl_cuda_pass(calls, &work->walk, sizeof work->walk);
+    hl_cuda_pass_scratch(calls, 0);
+}
+
+static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_state *out_state)
+{
+    hl_cuda_pointwise work;
+    size_t used;
+    HL_TRY(make_work(graph, id, &work));
+    place_partials(&work, &used);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.walk.n_tiles, THREADS);
+    if (work.walk.n > 0) call_interpreter(&work, shape, &calls);
+    for (int s = 0; s < work.program.n_sums; s++) {
+        int j = work.program.sum_out[s];
+        if (work.walk.n == 0) /* the sum of nothing */
+            hl_cuda_call_zero(&calls, (hl_cuda_place){HL_CUDA_OUT, (size_t)j},
+                              hl_type_bytes(hl_node_out_type(graph, &graph->nodes[id], j)));
+        else if (work.walk.partial[s] >= 0)
+            merge_partials(&work, s, &used, &calls);
+    }
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+#define PROGRAM(op, text) &(const hl_kernel)HL_CUDA_KERNEL(op, text, query_program, prepare_program)
+
+const hl_kernel *const hl_cuda_pointwise_kernels[] = {
+    PROGRAM(NEG, "neg"),
+    PROGRAM(ABS, "abs"),
+    PROGRAM(SIGN, "sign"),
+    PROGRAM(EXP, "exp"),
+    PROGRAM(EXPM1, "expm1"),
+    PROGRAM(LOG, "log"),
+    PROGRAM(LOG1P, "log1p"),
+    PROGRAM(SQRT, "sqrt"),
+    PROGRAM(RSQRT, "rsqrt"),
+    PROGRAM(RECIPROCAL, "reciprocal"),
+    PROGRAM(SIN, "sin"),
+    PROGRAM(COS, "cos"),
+    PROGRAM(TANH, "tanh"),
+    PROGRAM(SIGMOID, "sigmoid"),
+    PROGRAM(SOFTPLUS, "softplus"),
+    PROGRAM(ERF, "erf"),
+    PROGRAM(RELU, "relu"),
+    PROGRAM(FLOOR, "floor"),
+    PROGRAM(CEIL, "ceil"),
+    PROGRAM(ROUND, "round"),
+    PROGRAM(ISFINITE, "isfinite"),
+    PROGRAM(NOT, "logical_not"),
+    PROGRAM(CAST, "cast"),
+    PROGRAM(ADD, "add"),
+    PROGRAM(SUB, "sub"),
+    PROGRAM(MUL, "mul"),
+    PROGRAM(DIV, "div"),
+    PROGRAM(POW, "pow"),
+    PROGRAM(MOD, "remainder"),
+    PROGRAM(MAXIMUM, "maximum"),
+    PROGRAM(MINIMUM, "minimum"),
+    PROGRAM(EQ, "eq"),
+    PROGRAM(NE, "ne"),
+    PROGRAM(LT, "lt"),
+    PROGRAM(LE, "le"),
+    PROGRAM(GT, "gt"),
+    PROGRAM(GE, "ge"),
+    PROGRAM(AND, "logical_and"),
+    PROGRAM(OR, "logical_or"),
+    PROGRAM(WHERE, "where"),
+    PROGRAM(DROPOUT_MASK, "dropout_mask"),
+    PROGRAM(UNIFORM, "uniform"),
+    PROGRAM(SUM, "sum.program"),
+    PROGRAM(POINTWISE_FUSED, "pointwise"),
+    NULL,
+};

@@ -1,0 +1,268 @@
+/* The walk of pointwise kernels over their elements, interpreted or generated: which thread takes
+ * which element, and how sums over rows, columns or everything come about.
+ *
+ * The iteration is rows of `cols` elements. A tile is a block's: `steps` times `rows` rows, each of
+ * `strips` strips of `lanes` threads with `width` neighbouring elements each. A thread keeps sums
+ * of its columns over the tile's rows and, row by row, adds what it has to the sum of its strip.
+ * What a tile (a strip) sums up is one partial; where there are several, merge kernels walk over
+ * the partials in the same way. The cut comes from shape and types alone, and every fold is a fixed
+ * tree: the same bits on any grid. Without sums over rows or columns the shape does not matter, and
+ * a row is what a block takes at once.
+ *
+ * A program P is what is done to an element:
+ *     typedef V; enum WIDTH, SUMS    what registers hold; most elements at a time, most sums
+ *     int n_sums(), reduce(s)        reduce: HL_CUDA_SUM_*
+ *     bool is_aligned()              true: take<WIDTH> may be called, at multiples of WIDTH
+ *     void take<W>(i, V (*sum)[WIDTH], k)
+ *                                    does elements i to i + W - 1: stores what is kept in full,
+ *                                    hands what is summed over in sum[s][k] and behind it
+ *     void put(s, at, value)         stores element `at` of result s
+ *
+ * Rejected: sums by atomics (other bits every run); generated kernels with a walk of their own
+ * (what is interpreted and what is compiled would differ). */
+#ifndef HL_CUDA_WALK_H
+#define HL_CUDA_WALK_H
+
+#include <stdint.h>
+
+enum { HL_CUDA_WALK_THREADS = 128, HL_CUDA_WALK_WIDTH = 8, HL_CUDA_WALK_SUMS = 12 };
+enum { HL_CUDA_OPERANDS = 36 };
+/* As hl_pw_reduce has them. */
+enum { HL_CUDA_SUM_ROWS = 1, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
+
+typedef struct hl_cuda_walk {
+    int64_t n, cols;              /* elements; those of a row */
+    int64_t n_tiles, n_col_tiles; /* tiles; how many lie side by side */
+    /* Sum s: where its partials begin in scratch, in elements; -1: it has only one, the result. */
+    int64_t partial[HL_CUDA_WALK_SUMS];
+    int32_t width, lanes, strips, rows; /* powers of 2; lanes * strips * rows threads */
+    int32_t steps;
+} hl_cuda_walk;
+
+/* Inputs in order, then outputs. */
+typedef struct hl_cuda_operands {
+    void *p[HL_CUDA_OPERANDS];
+} hl_cuda_operands;
+
+#if defined(__CUDACC__) || defined(HL_EMULATE)
+#include "kernels/cuda/fold.h"
+#include "kernels/cuda/micro.h"
+#include "kernels/cuda/philox.h"
+
+/* What sums of one tile need to know. */
+template <class P> struct hl_walker {
+    typedef typename P::V V;
+    const P &program;
+    const hl_cuda_walk &walk;
+    V *scratch;
+
+    HL_MEMBER void clear(V (*sum)[P::WIDTH]) const
+    {
+        HL_UNROLL
+        for (int s = 0; s < P::SUMS; s++) {
+            if (s >= program.n_sums()) break;
+            for (int k = 0; k < P::WIDTH; k++) sum[s][k] = 0;
+        }
+    }
+    HL_MEMBER void put(int s, int64_t at, V value) const
+    {
+        if (walk.partial[s] < 0)
+            program.put(s, at, value);
+        else
+            scratch[walk.partial[s] + at] = value;
+    }
+    /* Over the threads of the same columns. */
+    template <class R>
+    HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, const V *sum) const
+    {
+        int t = hl_thread(), apart = walk.lanes * walk.strips, row = t / apart;
+        for (int k = 0; k < walk.width; k++) {
+            hl_barrier(); /* the last fold's readers are through */
+            room[t] = sum[k];
+            for (int half = walk.rows / 2; half > 0; half /= 2) {
+                hl_barrier();
+                if (row < half) room[t] = hl_pw_ADD((V)room[t], (V)room[t + half * apart]);
+            }
+            if (row == 0 && k < n_left) put(s, at + k, room[t]);
+        }
+    }
+    /* Over the lanes of a strip; all lanes of the warp come here. */
+    HL_MEMBER V fold_cols(const V *value) const
+    {
+        V total = value[0];
+        for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, value[k]);
+        for (int apart = walk.lanes / 2; apart > 0; apart /= 2)
+            total = hl_pw_ADD(total, hl_shuffle_xor(HL_WARP_ALL, total, apart));
+        return total;
+    }
+    template <class R> HL_MEMBER void fold_all(R &room, int s, int64_t at, const V *sum) const
+    {
+        V total = sum[0];
+        for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, sum[k]);
+        total = hl_lanes_fold(HL_WARP_ALL, 32, total, [](V a, V b) { return hl_pw_ADD(a, b); });
+        hl_barrier();
+        if (hl_thread() % 32 == 0) room[hl_thread() / 32] = total;
+        hl_barrier();
+        if (hl_thread() != 0) return;
+        for (int w = 1; w < HL_CUDA_WALK_THREADS / 32; w++) total = hl_pw_ADD(total, (V)room[w]);
+        put(s, at, total);
+    }
+};
+
+/* Launch: any grid of HL_CUDA_WALK_THREADS threads. */
+template <class P>
+HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V *scratch)
+{
+    typedef typename P::V V;
+    HL_SHARED(V, room, HL_CUDA_WALK_THREADS);
+    hl_walker<P> walker = {program, walk, scratch};
+    int lane = hl_thread() % walk.lanes, strip = hl_thread() / walk.lanes % walk.strips;
+    int row = hl_thread() / walk.lanes / walk.strips;
+    int64_t strip_cols = (int64_t)walk.lanes * walk.width;
+    int64_t n_strips = (walk.cols + strip_cols - 1) / strip_cols;
+    bool is_aligned = program.is_aligned();
+    for (int64_t tile = hl_block_x(); tile < walk.n_tiles; tile += hl_blocks_x()) {
+        int64_t tile_row = tile / walk.n_col_tiles;
+        int64_t strip_at = tile % walk.n_col_tiles * walk.strips + strip;
+        int64_t c = strip_at * strip_cols + (int64_t)lane * walk.width;
+        V sum[P::SUMS + 1][P::WIDTH];
+        walker.clear(sum);
+        for (int step = 0; step < walk.steps; step++) {
+            int64_t r = (tile_row * walk.steps + step) * walk.rows + row;
+            int64_t i = r * walk.cols + c;
+            int64_t left = c < walk.cols ? walk.n - i : 0;
+            V value[P::SUMS + 1][P::WIDTH];
+            walker.clear(value);
+            if (is_aligned && left >= P::WIDTH)
+                program.template take<P::WIDTH>(i, value, 0);
+            else
+                for (int k = 0; k < walk.width && k < left; k++)
+                    program.template take<1>(i + k, value, k);
+            HL_UNROLL
+            for (int s = 0; s < P::SUMS; s++) {
+                if (s >= program.n_sums()) break;
+                if (program.reduce(s) == HL_CUDA_SUM_COLS) {
+                    V total = walker.fold_cols(value[s]);
+                    if (lane == 0 && left > 0) walker.put(s, r * n_strips + strip_at, total);
+                    continue;
+                }
+                for (int k = 0; k < walk.width; k++) sum[s][k] = hl_pw_ADD(sum[s][k], value[s][k]);
+            }
+        }
+        HL_UNROLL
+        for (int s = 0; s < P::SUMS; s++) {
+            if (s >= program.n_sums()) break;
+            if (program.reduce(s) == HL_CUDA_SUM_ROWS)
+                walker.fold_rows(room, s, tile_row * walk.cols + c, walk.cols - c, sum[s]);
+            if (program.reduce(s) == HL_CUDA_SUM_ALL) walker.fold_all(room, s, tile, sum[s]);
+        }
+    }
+}
+
+/* ---- elements of memory ---- */
+
+/* What a dtype's elements are in memory. */
+template <int DTYPE> struct hl_element;
+#define HL_ELEMENT(DTYPE, type_)                                                                   \
+    template <> struct hl_element<DTYPE> {                                                         \
+        typedef type_ type;                                                                        \
+    };
+HL_ELEMENT(HL_DTYPE_F32, float)
+HL_ELEMENT(HL_DTYPE_F64, double)
+HL_ELEMENT(HL_DTYPE_BF16, hl_bf16)
+HL_ELEMENT(HL_DTYPE_F16, hl_f16)
+HL_ELEMENT(HL_DTYPE_I64, int64_t)
+HL_ELEMENT(HL_DTYPE_I32, int32_t)
+HL_ELEMENT(HL_DTYPE_I16, int16_t)
+HL_ELEMENT(HL_DTYPE_I8, int8_t)
+HL_ELEMENT(HL_DTYPE_U8, uint8_t)
+HL_ELEMENT(HL_DTYPE_BOOL, uint8_t)
+#undef HL_ELEMENT
+
+template <class V> struct hl_memory {
+    static HL_MEMBER V read(const void *p, int32_t dtype, int64_t i)
+    {
+        return dtype == HL_DTYPE_F32 ? (V)((const float *)p)[i] : (V)hl_read_any(p, dtype, i);
+    }
+    static HL_MEMBER void write(void *p, int32_t dtype, int64_t i, V value)
+    {
+        if (dtype == HL_DTYPE_F32)
+            ((float *)p)[i] = (float)value;
+        else
+            hl_write_any(p, dtype, i, (double)value);
+    }
+};
+template <> struct hl_memory<int64_t> {
+    static HL_MEMBER int64_t read(const void *p, int32_t dtype, int64_t i)
+    {
+        return hl_read_int(p, dtype, i);
+    }
+    static HL_MEMBER void write(void *p, int32_t dtype, int64_t i, int64_t value)
+    {
+        hl_write_int(p, dtype, i, value);
+    }
+};
+
+/* W neighbours, moved 16 bytes at a time. */
+template <int DTYPE, int W> struct hl_pack {
+    typedef typename hl_element<DTYPE>::type T;
+    enum { BYTES = sizeof(T) * W, ALIGN = BYTES < 16 ? BYTES : 16 };
+    struct alignas(ALIGN) pack {
+        T v[W];
+    };
+    static HL_MEMBER bool is_aligned(const void *p)
+    {
+        return ((uintptr_t)p & (ALIGN - 1)) == 0;
+    }
+};
+
+/* Elements at to at + W - 1. */
+template <int DTYPE, int W, class V>
+HL_DEVICE void hl_load_pack(const void *p, int64_t at, V (&x)[W])
+{
+    typedef hl_pack<DTYPE, W> P;
+    typename P::pack in = *(const typename P::pack *)((const typename P::T *)p + at);
+    HL_UNROLL
+    for (int k = 0; k < W; k++) x[k] = hl_memory<V>::read(in.v, DTYPE, k);
+}
+template <int DTYPE, int W, class V>
+HL_DEVICE void hl_store_pack(void *p, int64_t at, const V (&x)[W])
+{
+    typedef hl_pack<DTYPE, W> P;
+    typename P::pack out;
+    HL_UNROLL
+    for (int k = 0; k < W; k++) hl_memory<V>::write(out.v, DTYPE, k, x[k]);
+    *(typename P::pack *)((typename P::T *)p + at) = out;
+}
+/* The same element W times. */
+template <int DTYPE, int W, class V> HL_DEVICE void hl_spread(const void *p, int64_t at, V (&x)[W])
+{
+    V value = hl_memory<V>::read(p, DTYPE, at);
+    HL_UNROLL
+    for (int k = 0; k < W; k++) x[k] = value;
+}
+
+/* ---- random steps ---- */
+
+/* 16 bits each for elements i to i + W - 1, i a multiple of W, where W neighbours are of one
+ * sample. */
+template <int W>
+HL_DEVICE void hl_draw(const void *control_block, uint32_t key0, uint32_t key1, int64_t i,
+                       int64_t sample_size, uint32_t (&bits)[W])
+{
+    const hl_control *control = (const hl_control *)control_block;
+    int64_t sample = i / sample_size, element = i % sample_size;
+    hl_word4 words =
+        hl_philox_block(key0, key1, (uint32_t)control->attempted,
+                        (uint64_t)(control->micro_row + sample), (uint64_t)element >> 3);
+    HL_UNROLL
+    for (int k = 0; k < W; k++) bits[k] = hl_philox_bits16(words, (int)(element & 7) + k);
+}
+/* (bits + 1/2) / 65536, exactly. */
+template <class V> HL_DEVICE V hl_uniform(uint32_t bits)
+{
+    return ((V)bits + (V)0.5) * (V)(1.0 / 65536);
+}
+#endif
+
+#endif

@@ -1,0 +1,202 @@
+/* Copies and indexed access on the emulated GPU against the reference: the cases of the CPU, with
+ * operands that lie aligned and not, and what is the GPU's own: every dtype, rank 0 and 8, sorts of
+ * several digits and tiles, which kernel is chosen, how many launches a list has. */
+#include "tests/c/copy_cases.h"
+#include "tests/cuda/device_case.h"
+
+static bool allows_dtype(hl_op op, hl_dtype dtype)
+{
+    return op != HL_OP_PAD_GRAD || dtype == HL_DTYPE_F32;
+}
+
+/* ---- dtypes and ranks ---- */
+
+/* A number in every dtype that can hold it. */
+static void test_pad_value(void)
+{
+    static const double numbers[] = {2.5, -3, 1e30, 0};
+    for (int dtype = 0; dtype < HL_DTYPE_COUNT; dtype++) {
+        for (int v = 0; v < 4; v++) {
+            op_case c = {.op = HL_OP_PAD, .n_in = 1, .n_out = 1};
+            if (numbers[v] == 1e30 && dtype == HL_DTYPE_F16) continue; /* both are infinite */
+            c.in[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(3, 5)};
+            c.out[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(6, 7)};
+            c.attrs = (hl_attrs){.dims = {1, 2, 2, 0}, .n_dims = 4, .f = {numbers[v]}};
+            c.tolerance = 0x1p-8; /* of 1e30 in bfloat16 */
+            fill_whole(&c, 0, 100);
+            check_case("pad dtype %d with %g", dtype, numbers[v]);
+            case_check(&c);
+        }
+    }
+}
+
+static void test_add_dtypes(void)
+{
+    for (int dtype = 0; dtype < HL_DTYPE_COUNT; dtype++) {
+        for (int op = 0; op < 2; op++) {
+            op_case c = {.op = op ? HL_OP_INDEX_ADD : HL_OP_SCATTER_ADD, .n_in = 1, .n_out = 1};
+            c.in[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(6, 4)};
+            c.out[0] = c.in[0];
+            fill_whole(&c, 0, 3);
+            add_index(&c, op ? hl_shape_1d(9) : hl_shape_2d(9, 4), 6, 0);
+            c.in[c.n_in] = (hl_type){(hl_dtype)dtype, hl_shape_2d(9, 4)};
+            fill_whole(&c, c.n_in++, 3);
+            check_case("add of dtype %d, op %d", dtype, op);
+            case_check(&c);
+        }
+    }
+}
+
+static void test_ranks(void)
+{
+    static const hl_op ops[] = {HL_OP_PERMUTE, HL_OP_FLIP, HL_OP_PAD, HL_OP_EXPAND, HL_OP_RESHAPE};
+    for (int o = 0; o < 5; o++) {
+        op_case c = start_case(ops[o], 0, NULL, o);
+        check_case("rank 0, %s", hl_op_get(ops[o])->name);
+        case_check(&c);
+    }
+    int64_t dim[8] = {2, 3, 2, 2, 3, 2, 2, 3};
+    for (int turn = 1; turn < 8; turn++) {
+        op_case c = start_case(HL_OP_PERMUTE, 8, dim, turn);
+        c.attrs.n_dims = 8;
+        for (int d = 0; d < 8; d++) {
+            c.attrs.dims[d] = d * 3 % 8 ^ turn; /* a permutation: 3 is odd */
+            c.out[0].shape.dim[d] = dim[c.attrs.dims[d]];
+        }
+        check_case("permute of rank 8, %d", turn);
+        case_check(&c);
+    }
+    op_case c = start_case(HL_OP_EXPAND, 8, (int64_t[]){2, 1, 2, 1, 3, 1, 2, 1}, 0);
+    c.out[0].shape = hl_shape_make(8, dim);
+    check_case("expand of rank 8");
+    case_check(&c);
+}
+
+/* ---- sizes ---- */
+
+/* Keys of three digits, several tiles of pairs; some targets are met often. */
+static void test_large_sort(void)
+{
+    for (int op = 0; op < 2; op++) {
+        enum { N = 3000, A = 70000, I = 3 };
+        op_case c = {.op = op ? HL_OP_INDEX_ADD : HL_OP_SCATTER_ADD, .n_in = 1, .n_out = 1};
+        c.in[0] = (hl_type){HL_DTYPE_F32, op ? hl_shape_2d(A, I) : hl_shape_1d(A)};
+        c.out[0] = c.in[0];
+        fill_whole(&c, 0, 3);
+        add_index(&c, hl_shape_1d(N), A, 0);
+        for (int i = 0; i < N; i += 2) c.data[1][i] = (double)(i % 14 * 4999);
+        c.in[2] = (hl_type){HL_DTYPE_F32, op ? hl_shape_2d(N, I) : hl_shape_1d(N)};
+        fill_whole(&c, 2, 9);
+        c.n_in = 3;
+        check_case("sort of %d keys below %d, op %d", N, A, op);
+        case_check(&c);
+    }
+}
+
+static void test_empty(void)
+{
+    static const hl_op ops[] = {HL_OP_INDEX_ADD,   HL_OP_INDEX_COPY,   HL_OP_SCATTER,
+                                HL_OP_SCATTER_ADD, HL_OP_INDEX_SELECT, HL_OP_GATHER};
+    for (int o = 0; o < 6; o++) {
+        for (int form = 0; form < 2; form++) { /* no index; one, of no rows: a fault */
+            bool reads = o >= 4;
+            op_case c = {.op = ops[o], .n_in = 1, .n_out = 1};
+            c.in[0] = (hl_type){HL_DTYPE_F32, hl_shape_1d(form ? 0 : 5)};
+            fill_whole(&c, 0, 9);
+            add_index(&c, hl_shape_1d(form), 5, 0);
+            c.in[2] = (hl_type){HL_DTYPE_F32, hl_shape_1d(form)};
+            c.out[0] = reads ? c.in[2] : c.in[0];
+            if (!reads) fill_whole(&c, c.n_in++, 9);
+            check_case("%s without %s", hl_op_get(ops[o])->name, form ? "rows" : "indices");
+            case_check(&c);
+            CHECK_INT(c.control_after[0].error_code, form);
+        }
+    }
+}
+
+/* ---- which kernel, how many launches ---- */
+
+static const char *name_add(hl_dtype dtype, int64_t n_targets, int64_t n, bool deterministic)
+{
+    hl_value value[4] = {{.type = {dtype, hl_shape_2d(n_targets, 8)}},
+                         {.type = {HL_DTYPE_I64, hl_shape_1d(n)}},
+                         {.type = {dtype, hl_shape_2d(n, 8)}}};
+    hl_id in[3] = {0, 1, 2};
+    hl_node node = {.op = HL_OP_INDEX_ADD, .n_in = 3, .n_out = 1, .in = in, .out = 3};
+    hl_graph graph = {.values = value, .n_values = 4, .nodes = &node, .n_nodes = 1};
+    const hl_kernel *kernel = NULL;
+    hl_kernel_req req;
+    hl_status status = hl_kernel_select(case_gpu, &graph, 0, deterministic, &kernel, &req);
+    return status == HL_OK ? kernel->name : hl_status_message();
+}
+
+static void test_choice(void)
+{
+    check_case("choice");
+    CHECK(!strcmp(name_add(HL_DTYPE_F32, 100, 100, false), "cuda.index_add.atomic"));
+    CHECK(!strcmp(name_add(HL_DTYPE_F32, 100, 101, false), "cuda.index_add.sort"));
+    CHECK(!strcmp(name_add(HL_DTYPE_BF16, 100, 10, false), "cuda.index_add.sort"));
+    CHECK(!strcmp(name_add(HL_DTYPE_F32, 100, 10, true), "cuda.index_add.sort"));
+    CHECK(strstr(name_add(HL_DTYPE_F32, INT64_C(1) << 31, 10, true), "fewer than 2^31") != NULL);
+}
+
+/* A run of whole words is one launch, aligned or not. */
+static void test_launches(void)
+{
+    for (case_shift = 0; case_shift <= 8; case_shift += 8) {
+        int64_t before = hl_fake_calls("cuLaunchKernel");
+        op_case c = start_case(HL_OP_SLICE, 2, (int64_t[]){8, 64}, 0);
+        c.attrs = (hl_attrs){.i = {0, 2, INT64_MAX, 1}};
+        c.out[0].shape.dim[0] = 6;
+        check_case("launches, shifted by %d", (int)case_shift);
+        case_check(&c);
+        /* Alone, and while captured. */
+        CHECK_INT(hl_fake_calls("cuLaunchKernel") - before, 2);
+    }
+    case_shift = 0;
+}
+
+/* Every op of the two files, by every dtype. */
+static void test_accepts(void)
+{
+    for (int op = HL_OP_RESHAPE; op <= HL_OP_BATCH_GATHER; op++) {
+        for (int dtype = 0; dtype < HL_DTYPE_COUNT; dtype++) {
+            hl_value value[4] = {{.type = {(hl_dtype)dtype, hl_shape_2d(3, 4)}},
+                                 {.type = {HL_DTYPE_I32, hl_shape_1d(3)}},
+                                 {.type = {(hl_dtype)dtype, hl_shape_2d(3, 4)}},
+                                 {.type = {(hl_dtype)dtype, hl_shape_2d(3, 4)}}};
+            hl_id in[3] = {0, 1, 2};
+            hl_node node = {.op = (hl_op)op, .in = in, .out = 3, .n_out = 1};
+            node.n_in = hl_op_get(node.op)->min_in;
+            hl_graph graph = {.values = value, .n_values = 4, .nodes = &node, .n_nodes = 1};
+            const hl_kernel *kernel;
+            hl_kernel_req req;
+            check_case("%s of dtype %d", hl_op_get(node.op)->name, dtype);
+            CHECK_OK(hl_kernel_find(case_gpu, &graph, 0, true, &kernel, &req));
+            CHECK_INT(kernel != NULL, allows_dtype(node.op, (hl_dtype)dtype));
+        }
+    }
+}
+
+int main(void)
+{
+    case_open();
+    for (case_shift = 0; case_shift <= 8; case_shift += 8) test_copies();
+    case_shift = 0;
+    test_indexed();
+    test_pad_value();
+    test_ranks();
+    test_empty();
+    test_choice();
+    test_launches();
+    test_accepts();
+    for (int d = 0; d < 2; d++) {
+        case_deterministic = d;
+        test_add_dtypes();
+        test_large_sort();
+    }
+    case_shift = 8;
+    test_indexed();
+    case_close();
+    return CHECK_DONE();
+}

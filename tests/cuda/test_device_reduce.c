@@ -1,0 +1,281 @@
+/* Reductions, running sums and norms on the emulated GPU against the reference: every dtype, rows
+ * and columns in one part and in several. */
+#include "tests/cuda/device_case.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* What a result of this dtype may be off by, of 1. */
+static double roundoff(hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_F64: return 0x1p-53;
+    case HL_DTYPE_F32: return 0x1p-24;
+    case HL_DTYPE_F16: return 0x1p-11;
+    case HL_DTYPE_BF16: return 0x1p-8;
+    default: return 0;
+    }
+}
+
+/* Of a sum of n: sums are kept in float32, but for float64. */
+static double sum_roundoff(hl_dtype dtype, int64_t n)
+{
+    return roundoff(dtype) + (double)n * (dtype == HL_DTYPE_F64 ? 0x1p-53 : 0x1p-24);
+}
+
+typedef struct groups {
+    hl_shape shape;
+    int n_axes;
+    int64_t axes[4];
+} groups;
+
+#define SHAPE(rank, ...)                                                                           \
+    {                                                                                              \
+        rank,                                                                                      \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+static const groups all_groups[] = {
+    {SHAPE(0, 0), 0, {0}},
+    {SHAPE(1, 1), 1, {0}},
+    {SHAPE(2, 7, 3), 1, {1}},
+    {SHAPE(2, 33, 10), 1, {1}},
+    {SHAPE(2, 9, 33), 1, {1}},
+    {SHAPE(2, 3, 1001), 1, {1}},
+    {SHAPE(2, 2, 1030), 1, {1}},
+    {SHAPE(2, 2, 5003), 1, {1}}, /* in two parts */
+    {SHAPE(1, 20001), 1, {0}},
+    {SHAPE(2, 100, 3), 1, {0}},
+    {SHAPE(2, 2, 2), 1, {0}},
+    {SHAPE(2, 1100, 8), 1, {0}}, /* columns in three parts */
+    {SHAPE(2, 300, 33), 1, {0}},
+    {SHAPE(3, 3, 70, 40), 1, {1}},
+    {SHAPE(4, 2, 4, 5, 6), 2, {1, 2}},
+    {SHAPE(4, 3, 1, 4, 2), 2, {0, 2}},
+    {SHAPE(8, 2, 1, 3, 2, 1, 2, 2, 2), 3, {2, 3, 5}},
+    {SHAPE(2, 0, 4), 1, {1}},
+    {SHAPE(2, 3, 0), 1, {0}},
+    {SHAPE(2, 0, 4), 1, {0}}, /* nothing to reduce: sum and prod alone */
+    {SHAPE(2, 3, 0), 1, {1}},
+};
+
+static int64_t count_reduced(const groups *g)
+{
+    int64_t n = 1;
+    for (int a = 0; a < g->n_axes; a++) n *= g->shape.dim[g->axes[a]];
+    return n;
+}
+
+static hl_shape reduce_shape(const groups *g)
+{
+    hl_shape shape = {0, {0}};
+    for (int d = 0, a = 0; d < g->shape.rank; d++)
+        if (a < g->n_axes && g->axes[a] == d)
+            a++;
+        else
+            shape.dim[shape.rank++] = g->shape.dim[d];
+    return shape;
+}
+
+/* A case of the op on groups, its input's type given. */
+static op_case make_case(hl_op op, hl_dtype dtype, const groups *g)
+{
+    op_case c = {.op = op, .n_in = 1, .n_out = 1, .attrs.n_dims = g->n_axes};
+    for (int a = 0; a < g->n_axes; a++) c.attrs.dims[a] = g->axes[a];
+    c.in[0] = (hl_type){dtype, g->shape};
+    c.out[0] = (hl_type){dtype, reduce_shape(g)};
+    check_case("%s %s rank %d: %lld, %lld, ... over %d axes from %lld on", hl_op_get(op)->name,
+               hl_dtype_name(dtype), g->shape.rank, (long long)g->shape.dim[0],
+               (long long)g->shape.dim[1], g->n_axes, (long long)g->axes[0]);
+    return c;
+}
+
+static void test_fold(hl_op op, hl_dtype dtype, const groups *g)
+{
+    op_case c = make_case(op, dtype, g);
+    bool is_sum = op == HL_OP_SUM || op == HL_OP_PROD, is_float = hl_dtype_is_float(dtype);
+    if (!is_sum && count_reduced(g) == 0 && hl_shape_numel(&c.out[0].shape) > 0) return;
+    if (is_sum && !is_float) c.out[0].dtype = HL_DTYPE_I64;
+    double low = !is_float ? 0 : op == HL_OP_PROD ? 0.9996 : op == HL_OP_SUM ? 0.5 : -99;
+    case_fill(&c, 0, low, !is_float ? (dtype == HL_DTYPE_BOOL ? 2 : 120) : low < 0 ? 99 : 1.0003);
+    c.tolerance = is_sum ? sum_roundoff(dtype, count_reduced(g)) : 0;
+    case_check(&c);
+}
+
+static void test_place(hl_op op, hl_dtype dtype, const groups *g, bool has_nan)
+{
+    if (g->n_axes != 1 || count_reduced(g) == 0) return;
+    op_case c = make_case(op, dtype, g);
+    c.attrs.i[0] = g->axes[0];
+    c.attrs.n_dims = 0;
+    c.out[0].dtype = HL_DTYPE_I64;
+    case_fill(&c, 0, 0, dtype == HL_DTYPE_BOOL ? 2 : 100); /* ties, of which the first counts */
+    for (int64_t e = 5; has_nan && e < hl_shape_numel(&g->shape); e += 977) c.data[0][e] = NAN;
+    case_check(&c);
+}
+
+static void test_cumsum(hl_dtype dtype, const groups *g, int is_reverse)
+{
+    if (g->n_axes != 1) return;
+    op_case c = make_case(HL_OP_CUMSUM, dtype, g);
+    c.attrs.i[0] = g->axes[0];
+    c.attrs.i[1] = is_reverse;
+    c.attrs.n_dims = 0;
+    c.out[0] = (hl_type){hl_dtype_is_float(dtype) ? dtype : HL_DTYPE_I64, g->shape};
+    case_fill(&c, 0, 0, hl_dtype_is_float(dtype) ? 1 : 100);
+    c.tolerance = sum_roundoff(dtype, count_reduced(g));
+    case_check(&c);
+}
+
+/* mean: what the elements lie around. */
+static void test_moments(hl_dtype dtype, const groups *g, double mean)
+{
+    if (count_reduced(g) == 0) return;
+    op_case c = make_case(HL_OP_MOMENTS, dtype, g);
+    c.n_out = 2;
+    c.out[1] = c.out[0];
+    case_fill(&c, 0, mean - 2, mean + 2);
+    /* Relative, so the mean's is of the variance too, which is about 1. */
+    c.tolerance = roundoff(dtype) + 24 * 0x1p-24 * (1 + fabs(mean));
+    case_check(&c);
+}
+
+static void test_prod_grad(const groups *g)
+{
+    op_case c = make_case(HL_OP_PROD_GRAD, HL_DTYPE_F32, g);
+    hl_shape kept = g->shape;
+    for (int a = 0; a < g->n_axes; a++) kept.dim[g->axes[a]] = 1;
+    if (count_reduced(g) > 4096) return;
+    c.n_in = 3;
+    c.in[1] = c.in[2] = (hl_type){HL_DTYPE_F32, kept};
+    c.out[0] = c.in[0];
+    case_fill(&c, 0, 0.9997, 1.0003), case_fill(&c, 1, 1, 1), case_fill(&c, 2, -1, 1);
+    if (hl_shape_numel(&g->shape) > 2) c.data[0][2] = 0;
+    c.tolerance = (double)(2 * count_reduced(g) + 8) * 0x1p-24;
+    case_check(&c);
+}
+
+static void test_reductions(void)
+{
+    static const hl_op folds[] = {HL_OP_SUM, HL_OP_PROD, HL_OP_MAX, HL_OP_MIN};
+    for (int g = 0; g < COUNT(all_groups); g++) {
+        for (int d = 0; d < HL_DTYPE_COUNT; d++) {
+            hl_dtype dtype = (hl_dtype)d;
+            for (int f = 0; f < COUNT(folds); f++) test_fold(folds[f], dtype, &all_groups[g]);
+            for (int i = 0; i < 2; i++) {
+                test_place(HL_OP_ARGMAX, dtype, &all_groups[g], i && hl_dtype_is_float(dtype));
+                test_place(HL_OP_ARGMIN, dtype, &all_groups[g], i && hl_dtype_is_float(dtype));
+                test_cumsum(dtype, &all_groups[g], i);
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            test_moments(HL_DTYPE_F32, &all_groups[g], i ? 100 : 0);
+            test_moments(HL_DTYPE_BF16, &all_groups[g], i);
+            test_moments(HL_DTYPE_F16, &all_groups[g], i);
+        }
+        test_prod_grad(&all_groups[g]);
+    }
+}
+
+/* ---- norms ---- */
+
+static void test_batch_norm(hl_dtype dtype, hl_shape shape)
+{
+    hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
+    op_case c = {.op = HL_OP_BATCH_NORM, .n_in = 3, .n_out = 3, .attrs.f = {1e-3}};
+    c.in[0] = c.out[0] = (hl_type){dtype, shape};
+    c.in[1] = c.in[2] = c.out[1] = c.out[2] = channels;
+    case_fill(&c, 0, -1, 3), case_fill(&c, 1, 0.5, 1.5), case_fill(&c, 2, -1, 1);
+    c.tolerance = 8 * roundoff(dtype) + 256 * 0x1p-24;
+    check_case("batch_norm %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype), shape.rank,
+               (long long)shape.dim[0], (long long)shape.dim[1], (long long)shape.dim[2]);
+    case_check(&c);
+}
+
+static void test_layer_norm(hl_dtype dtype, int64_t R, int64_t C, int n_params)
+{
+    hl_type x = {dtype, hl_shape_2d(R, C)}, row = {dtype, hl_shape_1d(R)};
+    hl_type col = {dtype, hl_shape_1d(C)};
+    op_case c = {.op = HL_OP_LAYER_NORM, .n_in = 1 + n_params, .n_out = 3};
+    c.attrs = (hl_attrs){.i = {1}, .f = {1e-3}};
+    c.in[0] = c.out[0] = x;
+    c.in[1] = c.in[2] = col;
+    c.out[1] = c.out[2] = row;
+    case_fill(&c, 0, -1, 3);
+    for (int i = 1; i < c.n_in; i++) case_fill(&c, i, 0.5, 1.5);
+    /* 1/std of a row that is nearly constant is large, and its digits are those of the row. */
+    c.tolerance = 8 * roundoff(dtype) + 1024 * 0x1p-24;
+    check_case("layer_norm %s %lldx%lld, %d parameters", hl_dtype_name(dtype), (long long)R,
+               (long long)C, n_params);
+    case_check(&c);
+    if (n_params == 2) return;
+    op_case d = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = 4 + n_params, .n_out = 1};
+    d.attrs.i[0] = 1;
+    d.in[0] = d.in[1] = d.out[0] = x;
+    d.in[2] = d.in[3] = row;
+    d.in[4] = col;
+    for (int i = 0; i < d.n_in; i++) case_fill(&d, i, i == 3 ? 0.5 : -1, 1);
+    d.tolerance = c.tolerance;
+    check_case("layer_norm_grad %s %lldx%lld, weight %d", hl_dtype_name(dtype), (long long)R,
+               (long long)C, n_params);
+    case_check(&d);
+}
+
+static void test_norms(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_shape batches[] = {SHAPE(2, 1, 1),    SHAPE(2, 64, 10),      SHAPE(2, 5000, 1),
+                                       SHAPE(2, 600, 40), SHAPE(3, 1, 3, 5000),  SHAPE(3, 70, 5, 7),
+                                       SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30)};
+    static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
+                                      {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
+    for (int d = 0; d < COUNT(floats); d++) {
+        for (int b = 0; b < COUNT(batches); b++) test_batch_norm(floats[d], batches[b]);
+        for (int r = 0; r < COUNT(rows); r++)
+            for (int n = 0; n < 3; n++) test_layer_norm(floats[d], rows[r][0], rows[r][1], n);
+    }
+}
+
+/* ---- what is refused has another form ---- */
+
+static void test_refusals(void)
+{
+    static const groups apart = {SHAPE(3, 2, 3, 4), 2, {0, 2}};
+    static const groups long_row = {SHAPE(1, 5000), 1, {0}};
+    static const struct {
+        hl_op op;
+        hl_dtype dtype;
+        const groups *g;
+        const char *why;
+    } refused[] = {
+        {HL_OP_SUM, HL_DTYPE_F32, &apart, "needs axes that stand together"},
+        {HL_OP_MOMENTS, HL_DTYPE_F32, &apart, "needs axes that stand together"},
+        {HL_OP_MOMENTS, HL_DTYPE_F64, &long_row, "needs float32, bfloat16 or float16, got float64"},
+        {HL_OP_PROD_GRAD, HL_DTYPE_F64, &long_row, "needs float32, got float64"},
+        {HL_OP_PROD_GRAD, HL_DTYPE_F32, &long_row, "needs at most 4096 factors, got 5000"},
+    };
+    for (int i = 0; i < COUNT(refused); i++) {
+        op_case c = make_case(refused[i].op, refused[i].dtype, refused[i].g);
+        case_graph g;
+        hl_kernel_req req = {0};
+        hl_reason why = {{0}};
+        c.n_in = refused[i].op == HL_OP_PROD_GRAD ? 3 : 1;
+        c.in[1] = c.in[2] = c.in[0];
+        case_build(&c, false, &g);
+        const hl_kernel *const *list = case_gpu->ops->kernels(case_gpu, c.op);
+        CHECK(list && list[0] && !list[1]);
+        CHECK_INT(list[0]->query(case_gpu, &g.graph, 0, &req, &why), HL_ERROR_CONFIG);
+        CHECK(strcmp(why.text, refused[i].why) == 0);
+        CHECK(hl_op_get(c.op)->lower != NULL);
+    }
+}
+
+int main(void)
+{
+    case_open();
+    test_reductions();
+    test_norms();
+    test_refusals();
+    case_close();
+    return CHECK_DONE();
+}

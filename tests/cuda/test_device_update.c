@@ -1,0 +1,309 @@
+/* Losses, random numbers, guarded updates and optimizers on the emulated GPU, against the reference
+ * and, where bits are promised, against the CPU. */
+#include "kernels/cpu/cpu.h"
+#include "tests/cuda/device_case.h"
+
+static hl_type flat_type(hl_dtype dtype, int64_t n)
+{
+    return (hl_type){dtype, hl_shape_1d(n)};
+}
+
+/* What a result of this dtype may be off by, of 1. */
+static double roundoff(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_BF16 ? 0x1p-8 : dtype == HL_DTYPE_F16 ? 0x1p-11 : 0x1p-24;
+}
+
+/* ---- cross-entropy ---- */
+
+typedef struct loss_form {
+    hl_dtype dtype, target;
+    int64_t N, C;
+    double smoothing;
+    bool has_weight, has_fault;
+} loss_form;
+
+/* Rows 1, 4, 7, ... are ignored; row 2 has a target that is no class, if asked. */
+static void fill_targets(op_case *c, int i, const loss_form *form)
+{
+    case_fill(c, i, 0, (double)(form->C < 100 ? form->C : 100));
+    for (int64_t n = 0; n < form->N; n++)
+        if (n % 3 == 1) c->data[i][n] = (double)c->attrs.i[0];
+    if (form->has_fault) c->data[i][2] = (double)form->C;
+}
+
+static void check_loss(hl_op op, const loss_form *form)
+{
+    int logits = op == HL_OP_CROSS_ENTROPY_GRAD;
+    op_case c = {.op = op, .n_in = logits + 2 + form->has_weight, .n_out = logits ? 1 : 2};
+    c.attrs.f[0] = form->smoothing;
+    c.attrs.i[0] = form->target == HL_DTYPE_I64 ? -100 : form->target == HL_DTYPE_BOOL ? 5 : 1;
+    if (logits) c.in[0] = flat_type(form->dtype, form->N);
+    c.in[logits] = (hl_type){form->dtype, hl_shape_2d(form->N, form->C)};
+    c.in[logits + 1] = flat_type(form->target, form->N);
+    c.in[logits + 2] = flat_type(form->dtype, form->C);
+    for (int j = 0; j < c.n_out; j++)
+        c.out[j] = logits ? c.in[logits] : flat_type(form->dtype, form->N);
+    for (int i = 0; i < c.n_in; i++) case_fill(&c, i, i == logits + 2 ? 0.2 : -3, i == 2 ? 1 : 3);
+    fill_targets(&c, logits + 1, form);
+    c.tolerance = roundoff(form->dtype) + (double)(form->C + 64) * 0x1p-23;
+    check_case("%s %s target %s %lldx%lld smoothing %g weight %d fault %d", hl_op_get(op)->name,
+               hl_dtype_name(form->dtype), hl_dtype_name(form->target), (long long)form->N,
+               (long long)form->C, form->smoothing, form->has_weight, form->has_fault);
+    case_check(&c);
+    CHECK_INT(c.control_after[0].error_code, form->has_fault);
+    CHECK_INT(c.control_after[0].error_code, c.control_after[1].error_code);
+    CHECK_INT(c.control_after[0].error_row, c.control_after[1].error_row);
+    CHECK_INT(c.control_after[0].error_value, c.control_after[1].error_value);
+}
+
+static void check_losses(loss_form form)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        form.smoothing = kind & 1 ? 0.1 : 0;
+        form.has_weight = kind & 2;
+        check_loss(HL_OP_CROSS_ENTROPY, &form);
+        check_loss(HL_OP_CROSS_ENTROPY_GRAD, &form);
+    }
+}
+
+static void test_losses(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype targets[] = {HL_DTYPE_I64, HL_DTYPE_I32, HL_DTYPE_I16, HL_DTYPE_I8,
+                                       HL_DTYPE_U8};
+    static const int64_t sizes[][2] = {{0, 3}, {1, 1}, {7, 2}, {33, 10}, {5, 1000}, {3, 1500}};
+    for (size_t d = 0; d < sizeof floats / sizeof *floats; d++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            check_losses((loss_form){
+                .dtype = floats[d], .target = HL_DTYPE_I64, .N = sizes[s][0], .C = sizes[s][1]});
+    for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
+        check_losses((loss_form){.dtype = HL_DTYPE_F32, .target = targets[t], .N = 9, .C = 6});
+        check_losses((loss_form){
+            .dtype = HL_DTYPE_F32, .target = targets[t], .N = 9, .C = 6, .has_fault = true});
+    }
+    check_losses((loss_form){.dtype = HL_DTYPE_F32, .target = HL_DTYPE_BOOL, .N = 9, .C = 2});
+}
+
+/* ---- guarded updates ---- */
+
+static void add_control(op_case *c, int64_t applied, bool allows)
+{
+    int i = c->n_in++;
+    c->in[i] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
+    c->is_control[i] = true;
+    c->is_guarded = true;
+    c->control.applied = applied;
+    /* Only the segment's own guard counts. */
+    c->control.apply = c->segment == HL_SEGMENT_APPLY ? allows : !allows;
+    c->control.window_ok = c->segment == HL_SEGMENT_APPLY ? !allows : allows;
+}
+
+static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t n, bool allows,
+                         const hl_attrs *attrs)
+{
+    for (int apply = 0; apply < 2; apply++) {
+        op_case c = {.op = op, .attrs = *attrs, .n_in = 2, .n_out = 1};
+        c.segment = apply ? HL_SEGMENT_APPLY : HL_SEGMENT_MICRO;
+        c.in[0] = c.out[0] = flat_type(dtype, n);
+        c.in[1] = flat_type(value_dtype, n);
+        case_fill(&c, 0, 0, 100), case_fill(&c, 1, 0, 100);
+        add_control(&c, 3, allows);
+        c.tolerance = allows && op != HL_OP_ASSIGN && hl_dtype_is_float(dtype)
+                          ? 4 * (dtype == HL_DTYPE_F64 ? 0x1p-53 : roundoff(dtype))
+                          : 0;
+        check_case("%s %s from %s, n %lld, guard %d, apply %d", hl_op_get(op)->name,
+                   hl_dtype_name(dtype), hl_dtype_name(value_dtype), (long long)n, !allows, apply);
+        case_check(&c);
+    }
+}
+
+static void test_updates(void)
+{
+    static const int64_t sizes[] = {0, 1, 1000};
+    hl_attrs none = {.n_dims = 0}, ema = {.f = {0.9}}, ramp = {.i = {1}, .f = {0.9}};
+    for (int to = 0; to < HL_DTYPE_COUNT; to++)
+        for (int from = 0; from < HL_DTYPE_COUNT; from++)
+            for (int k = 0; k < 6; k++) {
+                hl_dtype state = (hl_dtype)to, value = (hl_dtype)from;
+                int64_t n = sizes[k / 2];
+                bool allows = k % 2;
+                if (to == from) check_update(HL_OP_ASSIGN, state, value, n, allows, &none);
+                check_update(HL_OP_ACCUMULATE, state, value, n, allows, &none);
+                if (!hl_dtype_is_float(state)) continue;
+                check_update(HL_OP_EMA, state, value, n, allows, &ema);
+                check_update(HL_OP_EMA, state, value, n, allows, &ramp);
+            }
+}
+
+/* ---- optimizers ---- */
+
+enum { N_MANY = 700 };
+
+/* One segment; three with gaps, out of order, that end before n; one for every few elements, more
+ * than a block has threads. */
+static void fill_segments(op_case *c, int i, int64_t n, int form)
+{
+    static double table[N_MANY][4];
+    int n_segments = form == 0 ? 1 : form == 1 ? 3 : N_MANY;
+    double whole[4] = {0, (double)n, 1, 0.1};
+    double parts[3][4] = {{(double)(n / 3 + 5), (double)(n / 2 + 6), 0.5, 0.2},
+                          {0, (double)(n / 3), 1, 0},
+                          {(double)(n / 2 + 6), (double)(n - 1), 2, 0.05}};
+    if (form == 0) memcpy(table, whole, sizeof whole);
+    if (form == 1) memcpy(table, parts, sizeof parts);
+    for (int s = 0; form == 2 && s < N_MANY; s++) {
+        double few[4] = {(double)(n * s / N_MANY), (double)(n * (s + 1) / N_MANY), 1 + s % 3,
+                         s % 2 ? 0.1 : 0};
+        memcpy(table[s], few, sizeof few);
+    }
+    c->in[i] = (hl_type){HL_DTYPE_F64, hl_shape_2d(n_segments, 4)};
+    case_fill(c, i, 0, 1);
+    memcpy(c->data[i], table, (size_t)n_segments * 4 * sizeof(double));
+}
+
+typedef struct optimizer {
+    hl_op op;
+    unsigned states; /* bits: which buffers there are */
+    int64_t i;
+    double f[3];
+} optimizer;
+
+static void check_optimizer(const optimizer *o, int64_t n, int form, int applied, bool allows)
+{
+    int n_state = hl_op_get(o->op)->n_out - 1;
+    op_case c = {.op = o->op, .attrs = {.i = {o->i}}, .n_out = 1 + n_state};
+    memcpy(c.attrs.f, o->f, sizeof o->f);
+    c.segment = HL_SEGMENT_APPLY;
+    for (int i = 0; i < n_state + 2; i++) {
+        bool has = i == 0 || i > n_state || (o->states >> (i - 1) & 1);
+        c.in[i] = flat_type(HL_DTYPE_F32, has ? n : 0);
+        /* Second moments are positive, and larger than any squared mean where centred. */
+        bool is_square = (o->op == HL_OP_ADAM && i == 2) || (o->op == HL_OP_RMSPROP && i == 1);
+        case_fill(&c, i, is_square ? 2 : -1, is_square ? 3 : 1);
+        if (i <= n_state) c.out[i] = c.in[i];
+    }
+    fill_segments(&c, n_state + 2, n, form);
+    for (int i = n_state + 3; i < n_state + 5; i++) {
+        c.in[i] = (hl_type){HL_DTYPE_F32, hl_shape_scalar()};
+        case_fill(&c, i, 0.1, 0.5);
+    }
+    c.n_in = n_state + 5;
+    add_control(&c, applied, allows);
+    c.tolerance = allows ? 2e-6 : 0;
+    check_case("%s n %lld form %d applied %d guard %d attrs %g %g %g %lld", hl_op_get(o->op)->name,
+               (long long)n, form, applied, !allows, o->f[0], o->f[1], o->f[2], (long long)o->i);
+    case_check(&c);
+}
+
+static void test_optimizers(void)
+{
+    static const optimizer kinds[] = {{HL_OP_SGD, 0, 0, {0, 0, 0}},
+                                      {HL_OP_SGD, 1, 0, {0.9, 0, 0}},
+                                      {HL_OP_SGD, 1, 0, {0.9, 0.1, 0}},
+                                      {HL_OP_SGD, 1, 1, {0.9, 0, 0}},
+                                      {HL_OP_ADAM, 3, 0, {0.9, 0.999, 1e-8}},
+                                      {HL_OP_ADAM, 3, 1, {0.8, 0.99, 1e-6}},
+                                      {HL_OP_RMSPROP, 1, 0, {0.99, 1e-8, 0}},
+                                      {HL_OP_RMSPROP, 3, 0, {0.9, 1e-8, 0.5}},
+                                      {HL_OP_RMSPROP, 7, 1, {0.99, 1e-3, 0.9}},
+                                      {HL_OP_RMSPROP, 5, 1, {0.99, 1e-3, 0}},
+                                      {HL_OP_LION, 1, 0, {0.9, 0.99, 0}}};
+    static const int64_t sizes[] = {1, 33, 5003};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (int form = 0; form < 3; form++)
+            for (int step = 1; step < 4; step++)
+                for (int s = 0; s < 6; s++)
+                    if (form == 0 || sizes[s / 2] > 30)
+                        check_optimizer(&kinds[k], sizes[s / 2], form, step, s % 2);
+}
+
+/* ---- transitions: the reference's are ir/control.h's, bit for bit ---- */
+
+static void check_transition(hl_op op, hl_type operand, const hl_attrs *attrs, double low,
+                             double high)
+{
+    op_case c = {.op = op, .attrs = *attrs, .n_in = 2, .n_out = 1, .is_guarded = true};
+    c.in[0] = c.out[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
+    c.is_control[0] = true;
+    c.in[1] = operand;
+    case_fill(&c, 1, low, high);
+    c.control.applied = 2, c.control.n_micro = 1, c.control.window_ok = 1;
+    c.control.loss_scale = 8, c.control.scaling = 1, c.control.n_ring = HL_CONTROL_RING - 1;
+    for (int s = 0; s < HL_CONTROL_SCALARS; s++) c.control.factor[s] = 1 + s;
+    check_case("%s of %s", hl_op_get(op)->name, hl_dtype_name(operand.dtype));
+    case_check(&c);
+    CHECK_INT(memcmp(&c.control_after[0], &c.control_after[1], sizeof c.control), 0);
+    CHECK(memcmp(&c.control_after[0], &c.control, sizeof c.control) != 0);
+}
+
+static void test_transitions(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const int64_t dims[][2] = {{1, 9}, {3, 2}, {3, 0}, {HL_CONTROL_SCALARS + 3, 4}};
+    for (size_t d = 0; d < sizeof floats / sizeof *floats; d++) {
+        hl_type number = {floats[d], hl_shape_scalar()};
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, 1, 2);
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, NAN, NAN);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, 1, 2);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, INFINITY, INFINITY);
+    }
+    for (size_t s = 0; s < sizeof dims / sizeof *dims; s++)
+        for (int d = 0; d < 2; d++) {
+            hl_type tables = {HL_DTYPE_F64, hl_shape_2d(dims[s][0], dims[s][1])};
+            check_transition(HL_OP_CONTROL_BEGIN, tables, &(hl_attrs){.i = {floats[d]}}, 0, 1);
+        }
+}
+
+/* ---- random numbers: the CPU's bits ---- */
+
+static hl_device *cpu;
+
+static void check_random(hl_op op, hl_dtype dtype, hl_shape shape, double p)
+{
+    char text[HL_SHAPE_TEXT];
+    op_case c = {.op = op, .n_in = 1, .n_out = 1};
+    c.in[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
+    c.is_control[0] = true;
+    c.out[0] = (hl_type){dtype, shape};
+    c.attrs = (hl_attrs){.i = {7, dtype}, .f = {p}, .name = "body.0", .n_dims = shape.rank};
+    memcpy(c.attrs.dims, shape.dim, sizeof shape.dim);
+    c.control.attempted = 12345, c.control.micro_row = ((int64_t)3 << 32) + 17;
+    check_case("%s %s %s p %g", hl_op_get(op)->name, hl_dtype_name(dtype),
+               hl_shape_format(&shape, text), p);
+    unsigned char *first[CASE_MAX] = {NULL}, *want[CASE_MAX] = {NULL};
+    uint64_t ignored;
+    if (case_run_gpu(&c, first) && case_run_once(&c, cpu, 1, CASE_APART, want, &ignored))
+        CHECK_INT(memcmp(first[0], want[0], case_bytes(&c.out[0])), 0);
+    free(first[0]), free(want[0]);
+    case_forget(&c);
+}
+
+static void test_random(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const double p[] = {0, 0.1, 0.5, 0.9, 1};
+    static const hl_shape shapes[] = {{0, {0}},        {1, {1}},     {1, {9}},    {2, {5, 13}},
+                                      {2, {64, 128}},  {2, {0, 4}},  {2, {4, 0}}, {3, {7, 3, 5}},
+                                      {2, {1, 10007}}, {2, {999, 3}}};
+    CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, NULL, &cpu));
+    for (size_t d = 0; d < sizeof floats / sizeof *floats; d++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            check_random(HL_OP_UNIFORM, floats[d], shapes[s], 0);
+            for (size_t k = 0; k < sizeof p / sizeof *p; k++)
+                check_random(HL_OP_DROPOUT_MASK, floats[d], shapes[s], p[k]);
+        }
+    cpu->ops->destroy(cpu);
+}
+
+int main(void)
+{
+    case_open();
+    test_losses();
+    test_updates();
+    test_optimizers();
+    test_transitions();
+    test_random();
+    case_close();
+    return CHECK_DONE();
+}

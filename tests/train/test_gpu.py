@@ -1,0 +1,608 @@
+"""Training on a GPU, real or emulated, held against the CPU's, step by step.
+
+With HOTLOOP_TEST_GPU set (make cuda-check over the emulated driver, make gpu-check on a GPU);
+elsewhere each test skips and says so. What asks the emulated driver what it saw skips on a real
+one.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import _core, nn
+from hotloop.tools.demo import demo_parts
+from hotloop.training.accelerator import choose_device
+from train.recipes import classes, mlp, quiet, same_bits, weights
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("HOTLOOP_TEST_GPU"),
+    reason="HOTLOOP_TEST_GPU is not set (make cuda-check and make gpu-check set it)",
+)
+DRIVER = os.environ.get("HOTLOOP_CUDA_PATH", "")
+emulated = pytest.mark.skipif(
+    "fake" not in Path(DRIVER).name, reason="asks the emulated driver what it saw"
+)
+
+X, Y = classes(n=85)
+# 85 rows in batches of 16: five full ones and one of 5 rows; with k = 4 and 2 windows share plans.
+BATCH, EPOCHS = 16, 2
+SGD = {"optimizer": "sgd", "momentum": 0.9, "lr": 0.05, "precision": "32-true"}
+
+
+def net() -> nn.Module:
+    return mlp(norm=True, dropout=0.3)
+
+
+class Outcome:
+    """A training's weights and its log of steps."""
+
+    def __init__(self, model: nn.Module, data: Any, config: hl.TrainingConfig) -> None:
+        self.steps: list[tuple[int, float, float, float, bool]] = []
+        self.result = hl.train(model, data, config.replace(callbacks=(self,)))
+        self.weights = weights(model)
+
+    def on_train_end(self, run: Any) -> None:
+        self.steps = run.runtime.session.control_log(0)
+
+    def same_bits(self, other: "Outcome") -> bool:
+        return (
+            self.steps == other.steps
+            and self.result.history["loss"] == other.result.history["loss"]
+            and same_bits(self.weights, other.weights)
+        )
+
+
+def train(accelerator: str, *, model: Any = net, workers: int = 0, **fields: Any) -> Outcome:
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH, num_workers=workers)
+    config = quiet(**({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields))
+    return Outcome(model(), data, config)
+
+
+def check_close(gpu: Outcome, cpu: Outcome) -> None:
+    """SGD in float32: rounding of a batch's sums, over all steps."""
+    allowed = max(len(cpu.steps), 1) * BATCH * 2.0**-23
+    assert gpu.result.steps == cpu.result.steps
+    assert gpu.result.stop_reason == cpu.result.stop_reason
+    assert [s[0] for s in gpu.steps] == [s[0] for s in cpu.steps]
+    for column in (1, 2, 3):
+        np.testing.assert_allclose(
+            [s[column] for s in gpu.steps],
+            [s[column] for s in cpu.steps],
+            rtol=allowed,
+            atol=allowed,
+        )
+    np.testing.assert_allclose(
+        gpu.result.history["loss"], cpu.result.history["loss"], rtol=allowed, atol=allowed
+    )
+    for name, values in cpu.weights.items():
+        np.testing.assert_allclose(gpu.weights[name], values, rtol=0, atol=allowed, err_msg=name)
+
+
+@pytest.fixture
+def gpu() -> Iterator[_core.Device]:
+    """The GPU that trainings use; it holds nothing of theirs in the end."""
+    device, _ = choose_device("gpu", "32-true")
+    yield device
+    hl.empty_cache()
+    memory = device.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+
+
+# ---------------------------------------------------------------------------- as on the CPU
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_steps_are_the_cpus(gpu: _core.Device, k: int) -> None:
+    fields = {"accumulate_grad_batches": k, "weight_decay": 0.01}
+    check_close(train("gpu", **fields), train("cpu", **fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ema": 0.9},
+        {"gradient_clip_val": 0.05},
+        {"scheduler": "cosine", "warmup": 2},
+        {"class_weight": "balanced", "label_smoothing": 0.1},
+        {"max_steps": 7},
+        {"limit_batches": 2},
+        {"overfit_batches": 2},
+        {"loss": lambda output, target: nn.functional.cross_entropy(output, target) * 2.0},
+    ],
+    ids=str,
+)
+def test_options(gpu: _core.Device, fields: dict[str, Any]) -> None:
+    check_close(train("gpu", **fields), train("cpu", **fields))
+
+
+def test_validation_and_best_weights(gpu: _core.Device) -> None:
+    """Early stopping stops in the same epoch, with the same best weights."""
+    done = []
+    for accelerator in ("cpu", "gpu"):
+        data = hl.DataModule.from_arrays(X, Y, val=0.3, batch_size=BATCH)
+        config = quiet(
+            max_epochs=6,
+            accelerator=accelerator,
+            metrics=("accuracy", lambda y, p: float((p.argmax(-1) == y).mean())),
+            early_stopping=hl.EarlyStopping(1, min_delta=0.02),
+            restore_best=True,
+            **SGD,
+        )
+        done.append(Outcome(net(), data, config))
+    cpu, on_gpu = done
+    check_close(on_gpu, cpu)
+    assert on_gpu.result.best_epoch == cpu.result.best_epoch
+    for name in cpu.result.history:
+        if name != "seconds":
+            np.testing.assert_allclose(
+                on_gpu.result.history[name], cpu.result.history[name], rtol=1e-4, err_msg=name
+            )
+
+
+def test_dropout_masks_are_the_cpus() -> None:
+    """The gradient of the mean of dropout(1) w is the mask: exact in float32, so bits compare."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(np.zeros(8, np.float32))
+            self.drop = nn.Dropout(0.5)
+
+        def training_step(self, batch: Any) -> Any:
+            return (self.drop(batch["x"]) * self.weight).sum() / 8.0
+
+    ones = np.ones((32, 8), np.float32)
+    values = []
+    for accelerator in ("cpu", "gpu"):
+        model = Masked()
+        data = hl.DataModule.from_arrays(ones, val=None, batch_size=8)
+        fields = {"optimizer": "sgd", "lr": 1.0, "precision": "32-true", "max_epochs": 2}
+        hl.train(model, data, quiet(accelerator=accelerator, **fields))
+        values.append(weights(model))
+    assert same_bits(*values)
+    assert len(set(values[0]["weight"])) > 1
+
+
+def test_the_demo(gpu: _core.Device) -> None:
+    """Digits, as `hotloop demo` trains them; Adam's fp32 trajectories part slowly."""
+    values = []
+    for accelerator in ("cpu", "gpu"):
+        model, data, config = demo_parts()
+        config = config.replace(
+            accelerator=accelerator, precision="32-true", max_epochs=3, logger=None
+        )
+        result = hl.train(model, data, config, enable_progress_bar=False)
+        values.append(result.history)
+    cpu, on_gpu = values
+    np.testing.assert_allclose(on_gpu["loss"], cpu["loss"], rtol=1e-3)
+    np.testing.assert_allclose(on_gpu["val_accuracy"], cpu["val_accuracy"], atol=0.02)
+    assert on_gpu["val_accuracy"][-1] > 0.9
+
+
+def test_a_loss_that_is_not_finite(gpu: _core.Device) -> None:
+    """The run ends with the step that had it, though the host hears of it later."""
+    x = X.copy()
+    x[40] = np.inf
+    for on_nan in ("stop", "skip"):
+        done = []
+        for accelerator in ("cpu", "gpu"):
+            data = hl.DataModule.from_arrays(
+                x, Y, val=None, batch_size=BATCH, shuffle=False, allow_nonfinite=True
+            )
+            config = quiet(max_epochs=2, accelerator=accelerator, on_nan=on_nan, **SGD)
+            done.append(Outcome(mlp(), data, config))
+        cpu, on_gpu = done
+        assert on_gpu.result.stop_reason == cpu.result.stop_reason
+        assert on_gpu.result.steps == cpu.result.steps
+        assert on_gpu.result.skipped_steps == cpu.result.skipped_steps > 0
+        for name, value in cpu.weights.items():
+            np.testing.assert_allclose(on_gpu.weights[name], value, atol=1e-5)
+
+
+def test_max_steps_counts_what_was_applied(gpu: _core.Device) -> None:
+    x = X.copy()
+    x[20] = np.inf
+    data = hl.DataModule.from_arrays(
+        x, Y, val=None, batch_size=BATCH, shuffle=False, allow_nonfinite=True
+    )
+    config = quiet(max_epochs=9, max_steps=8, accelerator="gpu", on_nan="skip", **SGD)
+    result = hl.train(mlp(), data, config)
+    assert (result.steps, result.skipped_steps, result.stop_reason) == (8, 2, "max_steps")
+
+
+# ---------------------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_any_way_of_running_gives_the_same_bits(gpu: _core.Device, k: int) -> None:
+    """Twice; launched one by one; fed, by the loop itself and by loader threads."""
+    fields = {"accumulate_grad_batches": k}
+    first = train("gpu", **fields)
+    assert train("gpu", **fields).same_bits(first)
+    assert train("gpu", cuda_graph=False, **fields).same_bits(first)
+    for workers in (0, 1, 3):
+        assert train("gpu", device_cache=False, workers=workers, **fields).same_bits(first)
+    assert train("gpu", device_cache=False, cuda_graph=False, **fields).same_bits(first)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float64", "bool"])
+def test_fed_arrays_of_any_type(gpu: _core.Device, dtype: str) -> None:
+    """They travel in the narrower of their own type and the model's."""
+    x = (np.abs(X) * 9).astype(dtype)
+    done = []
+    for fields in ({"accelerator": "cpu"}, {}, {"device_cache": False}):
+        data = hl.DataModule.from_arrays(x, Y, val=None, batch_size=BATCH, standardize=True)
+        done.append(Outcome(mlp(), data, quiet(**({"accelerator": "gpu"} | SGD | fields))))
+    cpu, resident, fed = done
+    assert fed.same_bits(resident)
+    check_close(resident, cpu)
+
+
+def test_structures_of_inputs_and_embeddings(gpu: _core.Device) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(7, 4)
+            self.head = nn.Linear(10, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(hl.cat([self.table(x["id"]), x["value"]], 1))
+
+    ids = np.arange(85, dtype=np.int32) % 7
+    done = []
+    for fields in ({"accelerator": "cpu"}, {}, {"device_cache": False}):
+        data = hl.DataModule.from_arrays(
+            {"id": ids, "value": X}, Y, val=None, batch_size=BATCH, sample_weight=np.abs(X[:, 0])
+        )
+        done.append(Outcome(Net(), data, quiet(**({"accelerator": "gpu"} | SGD | fields))))
+    cpu, resident, fed = done
+    assert fed.same_bits(resident)
+    check_close(resident, cpu)
+
+
+# ---------------------------------------------------------------------------- around training
+
+
+def test_stepper_is_train(gpu: _core.Device) -> None:
+    trained = train("gpu")
+    data = hl.DataModule.from_arrays(X, Y, val=0.0 or None, batch_size=BATCH)
+    model = net()
+    config = quiet(max_epochs=EPOCHS, accelerator="gpu", **SGD)
+    step = hl.stepper(model, config, data)
+    losses = [
+        step.step(batch)["loss"] for epoch in range(EPOCHS) for batch in data.train_batches(epoch)
+    ]
+    assert losses == [s[1] for s in trained.steps]
+    state = step.state_dict()
+    step.load_state_dict(state)
+    assert same_bits(weights(step.sync()), trained.weights)
+    assert step.evaluate("train")["loss"] == pytest.approx(
+        hl.evaluate(model, data, "train", config=config.replace(accelerator="cpu"))["loss"],
+        rel=1e-5,
+    )
+    with pytest.raises(hl.DataError, match="x must have shape"):
+        step.step((X[:16, :3], Y[:16]))
+    del step
+
+
+def test_evaluate_predict_save_and_load(gpu: _core.Device, tmp_path: Path) -> None:
+    data = hl.DataModule.from_arrays(X, Y, val=0.3, batch_size=BATCH)
+    config = quiet(max_epochs=2, accelerator="gpu", metrics=("accuracy",), **SGD)
+    result = hl.train(net(), data, config)
+    on_gpu = hl.evaluate(result, data, "val")
+    on_cpu = hl.evaluate(result.model, data, "val", config=config.replace(accelerator="cpu"))
+    assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], rel=1e-5)
+    assert on_gpu["accuracy"] == on_cpu["accuracy"]
+    here = hl.predict(result.model, X, 20)
+    there = hl.predict(result.model.cuda(), X, 20)
+    np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(there, hl.predict(result.model, X, 20))
+    result.save(tmp_path / "net.safetensors")
+    np.testing.assert_array_equal(hl.predict(hl.load(tmp_path / "net.safetensors"), X, 20), here)
+    np.testing.assert_array_equal(hl.predict(result.model.cpu(), X, 20), here)
+
+
+def test_goes_on_from_its_weights(gpu: _core.Device) -> None:
+    model = net()
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)
+    first = hl.train(model, data, quiet(max_epochs=3, accelerator="gpu", **SGD))
+    second = hl.train(model, data, quiet(max_epochs=1, accelerator="cpu", **SGD))
+    third = hl.train(model, data, quiet(max_epochs=1, accelerator="gpu", **SGD))
+    losses = [first.history["loss"][-1], second.history["loss"][0], third.history["loss"][0]]
+    assert losses[0] < first.history["loss"][0]
+    assert max(losses[1:]) < first.history["loss"][0]
+
+
+def test_ids_out_of_range_are_named_by_row(gpu: _core.Device) -> None:
+    ids = (np.arange(85) % 7).astype(np.int64)
+    ids[33] = 9
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3))
+    for device_cache in ("auto", False):
+        data = hl.DataModule.from_arrays(ids, Y, val=None, batch_size=BATCH)
+        config = quiet(accelerator="gpu", device_cache=device_cache, **SGD)
+        with pytest.raises(hl.DataError, match="got 9 in row 33"):
+            hl.train(model, data, config)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "auto"])
+def test_mixed_precision(gpu: _core.Device, precision: str) -> None:
+    """Operands are rounded: close to float32, and not its bits; "auto" is what the GPU has."""
+    full = train("gpu")
+    mixed = train("gpu", precision=precision)
+    own = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}[gpu.low_dtype]
+    assert mixed.result.config.precision == (own if precision == "auto" else precision)
+    np.testing.assert_allclose(mixed.result.history["loss"], full.result.history["loss"], rtol=0.05)
+    assert not same_bits(mixed.weights, full.weights)
+    assert train("gpu", precision=precision).same_bits(mixed)
+    assert train("gpu", precision=precision, cuda_graph=False).same_bits(mixed)
+    if mixed.result.config.precision == "16-mixed":
+        assert mixed.result.history["loss_scale"] == [65536.0] * EPOCHS
+
+
+def test_the_header(gpu: _core.Device, capsys: pytest.CaptureFixture[str]) -> None:
+    for fields, words in (
+        ({}, ("as CUDA graphs", "in the GPU's memory", "precision fp32")),
+        (
+            {"cuda_graph": False, "device_cache": False},
+            ("steps launched one by one", "fed from the CPU"),
+        ),
+        (
+            {"precision": "auto"},
+            (f"{'bf16' if gpu.low_dtype == 'bfloat16' else 'fp16'} products;",),
+        ),
+    ):
+        train("gpu", max_epochs=1, enable_progress_bar="auto", **fields)
+        header = " ".join(capsys.readouterr().err.split())
+        assert gpu.name in header
+        for word in words:
+            assert word in header
+
+
+# ---------------------------------------------------------------------------- memory and ends
+
+
+def peak_of(width: int, **fields: Any) -> int:
+    data = hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=BATCH)
+    model = nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3))
+    result = hl.train(model, data, quiet(max_epochs=1, accelerator="gpu", **(SGD | fields)))
+    assert result.peak_bytes == result.predicted_peak_bytes
+    return result.peak_bytes
+
+
+@pytest.mark.parametrize("device_cache", ["auto", False])
+def test_five_models_stay_within_the_largest_ones_peak(
+    gpu: _core.Device, device_cache: Any
+) -> None:
+    fields = {"device_cache": device_cache, "restore_best": True, "ema": 0.9}
+    peaks = [peak_of(width, **fields) for width in (8, 200, 16, 100, 64)]
+    gpu.memory_peak_reset()
+    alone = peak_of(200, **fields)
+    assert max(peaks) == alone
+    memory = gpu.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+
+
+def test_memory_is_back_after_exceptions(gpu: _core.Device) -> None:
+    """While the exception, and with it the run, is still held."""
+
+    class Fail:
+        def on_epoch_end(self, run: Any) -> None:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as held:
+        train("gpu", callbacks=(Fail(),), max_epochs=1) if False else hl.train(
+            net(), (X, Y), quiet(accelerator="gpu", callbacks=(Fail(),), **SGD)
+        )
+    memory = gpu.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+    assert held.value.args == ("mine",)
+
+
+def test_out_of_memory(gpu: _core.Device) -> None:
+    """More than any GPU has: the error says what was predicted, asked and free; then a smaller
+    batch trains.
+    """
+    x, y = np.zeros((2**17, 4), np.float32), np.zeros(2**17, np.int64)
+    model = nn.Sequential(nn.Linear(4, 2**20, bias=False), nn.ReLU(), nn.Linear(2**20, 1))
+    with pytest.raises(hl.OutOfMemoryError) as held:
+        data = hl.DataModule.from_arrays(x, y.astype(np.float32), val=None, batch_size=2**17)
+        hl.train(model, data, quiet(accelerator="gpu", **SGD))
+    text = str(held.value)
+    for word in (
+        "out of memory",
+        "predicted are",
+        "a request for",
+        "are free",
+        "smaller batch_size",
+    ):
+        assert word in text
+    memory = gpu.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+    data = hl.DataModule.from_arrays(x[:4], y[:4].astype(np.float32), val=None, batch_size=2)
+    assert hl.train(model, data, quiet(max_epochs=1, accelerator="gpu", **SGD)).steps == 2
+
+
+def test_a_callback_stops_and_ctrl_c_interrupts(gpu: _core.Device) -> None:
+    class Stop:
+        def __init__(self, act: Any) -> None:
+            self.act = act
+
+        def on_epoch_end(self, run: Any) -> None:
+            if run.epoch == 2:
+                self.act(run)
+
+    def stop(run: Any) -> None:
+        run.stop()
+
+    def interrupt(run: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    for act in (stop, interrupt):
+        config = quiet(
+            max_epochs=99, accelerator="gpu", on_interrupt="return", callbacks=(Stop(act),), **SGD
+        )
+        result = hl.train(net(), (X, Y), config)
+        assert result.stop_reason == "interrupted"
+        assert 2 <= result.epochs <= 3
+        assert all(np.isfinite(value).all() for value in weights(result.model).values())
+
+
+# ---------------------------------------------------------------------------- what the driver saw
+
+
+@pytest.fixture
+def driver() -> ctypes.CDLL:
+    """The emulated driver of this process."""
+    return ctypes.CDLL(DRIVER)
+
+
+@emulated
+def test_the_host_never_waits_within_an_epoch(gpu: _core.Device, driver: ctypes.CDLL) -> None:
+    """As many waits in an epoch of 40 steps as in one of 5, the ring's own apart."""
+    driver.hl_fake_syncs.restype = ctypes.c_int64
+    waits = []
+
+    class Count:
+        def on_train_start(self, run: Any) -> None:
+            self.before = driver.hl_fake_syncs()
+
+        def on_epoch_end(self, run: Any) -> None:
+            waits.append(driver.hl_fake_syncs() - self.before)
+            self.before = driver.hl_fake_syncs()
+
+    for n in (160, 640):
+        x, y = classes(n=n)
+        data = hl.DataModule.from_arrays(x, y, val=None, batch_size=BATCH)
+        config = quiet(max_epochs=3, accelerator="gpu", callbacks=(Count(),), **SGD)
+        hl.train(mlp(), data, config)
+    few, many = waits[2], waits[5]
+    # A slot and a mirror are waited for by their events, which are done a step or more before.
+    assert many - few <= 2 * 30
+    driver.hl_fake_message.restype = ctypes.c_char_p
+    assert driver.hl_fake_message() == b""
+
+
+RUN = """
+import os, numpy as np, hotloop as hl
+from hotloop import nn
+from train.recipes import classes, mlp, quiet, weights
+X, Y = classes(n=64)
+def run(accelerator="gpu", **fields):
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
+    fields = dict(max_epochs=1, precision="32-true") | fields
+    return hl.train(mlp(), data, quiet(accelerator=accelerator, **fields))
+"""
+
+
+def run_alone(code: str, machine: str = "") -> str:
+    """What a process of its own prints."""
+    tests = Path(__file__).resolve().parents[1]
+    env = os.environ | {"HL_FAKE": machine}
+    env["PYTHONPATH"] = os.pathsep.join([str(tests), env.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN + code],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@emulated
+def test_a_lost_device() -> None:
+    """At once on every later call, with what is left; the CPU goes on."""
+    code = """
+import ctypes
+driver = ctypes.CDLL(os.environ["HOTLOOP_CUDA_PATH"])
+class Lose:
+    def on_epoch_end(self, run):
+        driver.hl_fake_fail(ctypes.c_int64(5), False, 700)
+model = mlp()
+before = weights(model)
+for i in range(3):
+    try:
+        config = quiet(max_epochs=4, accelerator="gpu", callbacks=(Lose(),), precision="32-true")
+        hl.train(model, (X, Y), config)
+    except hl.DeviceLostError as error:
+        print(i, error)
+assert all(np.array_equal(before[k], v) for k, v in weights(model).items())
+try:
+    hl.evaluate(model, (X, Y), config=quiet(accelerator="gpu"))
+except hl.DeviceLostError as error:
+    print("evaluate", error)
+print(run("cpu").steps, run("auto").device)
+"""
+    out = run_alone(code).splitlines()
+    for i, line in enumerate(out[:4]):
+        assert line.startswith(str(i) if i < 3 else "evaluate")
+        assert "CUDA_ERROR_ILLEGAL_ADDRESS" in line
+        assert "no checkpoint was written" in line
+    assert out[4].startswith("4 ")
+    assert "Emulated" not in out[4]
+
+
+def test_a_forked_child() -> None:
+    code = """
+print(run().steps, flush=True)
+if os.fork() == 0:
+    try:
+        run()
+    except hl.DeviceError as error:
+        print("child:", error, flush=True)
+    print("child:", run("cpu").steps, flush=True)
+    result = run("auto")
+    print("child:", result.steps, "GPU" in result.device, flush=True)
+    os._exit(0)
+os.wait()
+print(run().steps)
+"""
+    out = run_alone(code).splitlines()
+    assert out[0] == out[-1] == "4"
+    assert "a forked child; start it by 'spawn', or use the CPU in it" in out[1]
+    assert out[2:4] == ["child: 4", "child: 4 False"]
+
+
+@emulated
+def test_auto_takes_the_gpu_and_its_own_precision() -> None:
+    code = """
+result = run("auto", precision="auto")
+print(result.device, result.config.precision, result.config.accelerator, result.skipped_steps)
+"""
+    assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed auto 0" in run_alone(code)
+    assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed auto 0" in run_alone(code, "arch=75")
+
+
+@emulated
+def test_data_that_does_not_fit_is_fed() -> None:
+    """Decided by the plan: 24 MB of data on a GPU of 20 MB."""
+    code = """
+x = np.zeros((200_000, 30), np.float32)
+y = np.arange(200_000) % 3
+for device_cache in ("auto", True):
+    try:
+        data = hl.DataModule.from_arrays(x, y, val=0.1, batch_size=16)
+        config = quiet(max_epochs=1, max_steps=2, accelerator="gpu", precision="32-true",
+                       device_cache=device_cache, enable_progress_bar="auto", limit_batches=2)
+        print(hl.train(mlp(30), data, config).steps)
+    except hl.OutOfMemoryError as error:
+        print(error)
+"""
+    out = " ".join(run_alone(code, f"memory={(64 + 20) << 20}").split())
+    assert "fed from the CPU" in out
+    assert "in the GPU's memory" not in out
+    assert "a request for 24000000 bytes" in out
