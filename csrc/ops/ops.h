@@ -54,6 +54,7 @@ HL_INFER(random);
 
 /* matmul.c */
 HL_INFER(matmul);
+HL_INFER(matmul_fused);
 HL_INFER(matmul_pack);
 HL_INFER(matmul_packed);
 HL_VJP(matmul);
