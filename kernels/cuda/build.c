@@ -26,7 +26,6 @@ const hl_cuda_build *hl_cuda_build_get(void)
     static const hl_cuda_build build = {
         .base = {.name = "cuda", .device_open = hl_cuda_device_open, .survey = hl_cuda_survey},
         .driver_open = hl_cuda_driver_open,
-        .nvrtc_open = hl_cuda_nvrtc_open,
         .fatbins = hl_cuda_fatbins,
         .fatbins_end = hl_cuda_fatbins_end,
         .toolkit = HL_CUDA_TOOLKIT,

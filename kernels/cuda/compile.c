@@ -21,13 +21,12 @@ static const char CACHE_KIND[] = "kernel";
 /* Looks for NVRTC once. */
 static hl_status open_nvrtc(hl_cuda_device *device)
 {
-    const hl_cuda_build *build = (const hl_cuda_build *)device->base.backend;
     hl_cuda_compiler *compiler = &device->compiler;
     if (compiler->nvrtc.version) return HL_OK;
     if (compiler->is_tried) return hl_status_raise(&compiler->why_not);
     compiler->is_tried = true;
-    hl_library_search search = {compiler->roots};
-    hl_status status = build->nvrtc_open(&search, &compiler->nvrtc);
+    hl_library_search search = {device->library_roots};
+    hl_status status = hl_cuda_nvrtc_open(&search, &compiler->nvrtc);
     /* A driver runs what older compilers make, and newer ones of its own major version. */
     int version = compiler->nvrtc.version, newest = device->driver.version;
     if (status == HL_OK && version / 1000 > newest / 1000) {

@@ -11,15 +11,12 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/driver.h"
-#include "kernels/cuda/nvrtc.h"
 
 typedef struct hl_cuda_build {
     hl_backend base;
     /* hl_cuda_driver_open, or a test's */
     hl_status (*driver_open)(const hl_library_search *search, hl_cuda_driver *out_driver,
                              bool *out_absent);
-    /* hl_cuda_nvrtc_open, or a test's */
-    hl_status (*nvrtc_open)(const hl_library_search *search, hl_cuda_nvrtc *out_nvrtc);
     /* Fatbins, one after the other; none: a CPU-only build. */
     const unsigned char *fatbins, *fatbins_end;
     int toolkit; /* CUDA version of the nvcc that made them: 13000; 0: none */
@@ -40,9 +37,8 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
 
 /* Lists of the families, hl_cuda_<family>_kernels, NULL-terminated. */
 #define HL_CUDA_FAMILIES(X)                                                                        \
-    X(copy)                                                                                        \
-    X(index) X(random) X(pointwise) X(softmax) X(loss) X(control) X(optim) X(norm) X(reduce)       \
-        X(matmul)
+    X(random)                                                                                      \
+    X(pointwise) X(copy) X(index) X(softmax) X(loss) X(control) X(optim) X(norm) X(reduce) X(matmul)
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)
 #undef HL_CUDA_LIST

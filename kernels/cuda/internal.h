@@ -1,8 +1,12 @@
-/* Inside of the CUDA device, for open.c, device.c and compile.c alone. */
+/* Inside of the CUDA device, for open.c, device.c, compile.c and the libraries' tables and kept
+ * choices alone. */
 #ifndef HL_KERNELS_CUDA_INTERNAL_H
 #define HL_KERNELS_CUDA_INTERNAL_H
 
+#include "kernels/cuda/choices.h"
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nvrtc.h"
 
 struct hl_stream {
     CUstream handle;
@@ -22,7 +26,6 @@ typedef struct hl_cuda_block {
 /* Compiles one kernel at a time. */
 typedef struct hl_cuda_compiler {
     hl_mutex lock;
-    char *roots; /* where to look for NVRTC, as hl_device_options has it */
     hl_cuda_nvrtc nvrtc;
     bool is_tried, has_warned;
     hl_status_record why_not; /* NVRTC was looked for in vain */
@@ -47,6 +50,12 @@ typedef struct hl_cuda_device {
     hl_cuda_block *blocks;
     int64_t n_blocks, cap_blocks;
     int64_t current_bytes, peak_bytes;
+    /* Libraries, opened when the first kernel asks; under their own lock. */
+    hl_mutex library_lock;
+    char *library_roots; /* of hl_device_options, or NULL */
+    hl_cublaslt *cublaslt;
+    hl_cuda_choice *choices; /* under the same lock */
+    int64_t n_choices, cap_choices;
 } hl_cuda_device;
 
 static inline hl_cuda_device *hl_cuda_of(hl_device *device)

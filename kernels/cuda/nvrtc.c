@@ -43,6 +43,8 @@ hl_status hl_cuda_nvrtc_open(const hl_library_search *search, hl_cuda_nvrtc *out
         return hl_status_set(HL_ERROR_DEVICE, "NVRTC: must be found, got none: %s", found.why_not);
     out_nvrtc->library = found.library;
     hl_status status = fill_table(out_nvrtc);
+    if (status == HL_OK && found.version == 0)
+        status = hl_status_set(HL_ERROR_DEVICE, "NVRTC: must say its version, got nothing");
     if (status != HL_OK) {
         hl_cuda_nvrtc_close(out_nvrtc);
         return status;

@@ -1,7 +1,7 @@
 /* The emulated driver in a table. */
 #include "tests/cuda/fake_table.h"
 
-#include "tests/cuda/fake_nvrtc.h"
+#include <stdlib.h>
 
 #define HL_CUDA_CALL(name, suffix, since, params) extern CUresult name##suffix params;
 #include "kernels/cuda/driver.def"
@@ -42,38 +42,18 @@ static void write_fatbin(void)
     }
 }
 
-static bool has_nvrtc;
-
-void hl_fake_nvrtc_show(bool is_shown)
-{
-    has_nvrtc = is_shown;
-}
-
-static hl_status open_nvrtc(const hl_library_search *search, hl_cuda_nvrtc *out_nvrtc)
-{
-    int major, minor;
-    (void)search;
-    *out_nvrtc = (hl_cuda_nvrtc){.version = 0};
-    if (!has_nvrtc) return hl_status_set(HL_ERROR_DEVICE, "NVRTC: must be found, got none");
-#define HL_NVRTC_CALL(name, params) out_nvrtc->name = name;
-#include "kernels/cuda/nvrtc.def"
-    if (nvrtcVersion(&major, &minor) != 0)
-        return hl_status_set(HL_ERROR_DEVICE, "NVRTC: must have a version, got none");
-    out_nvrtc->version = 1000 * major + 10 * minor;
-    return HL_OK;
-}
-
 const hl_backend *hl_fake_backend(void)
 {
     static const hl_cuda_build build = {
         .base = {.name = "cuda", .device_open = hl_cuda_device_open, .survey = hl_cuda_survey},
         .driver_open = hl_fake_driver_open,
-        .nvrtc_open = open_nvrtc,
         .fatbins = fatbin,
         .fatbins_end = fatbin + sizeof fatbin,
         .toolkit = 13000,
     };
     write_fatbin();
+    /* Not what the machine may have: its code is for GPUs. */
+    setenv("HOTLOOP_NVRTC_PATH", "none", 0);
     hl_fake_kernels_register();
     return &build.base;
 }

@@ -8,9 +8,6 @@
 /* A hl_cuda_build's driver_open. */
 hl_status hl_fake_driver_open(const hl_library_search *search, hl_cuda_driver *out_driver,
                               bool *out_absent);
-/* Whether devices that are opened from now on find the NVRTC of fake_nvrtc.h; at first they do
- * not. */
-void hl_fake_nvrtc_show(bool is_shown);
 /* The backend over the emulated driver, with all emulated kernels, and a fatbin of no kernels for
  * sm_75 to sm_120. */
 const hl_backend *hl_fake_backend(void);

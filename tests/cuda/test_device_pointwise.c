@@ -14,10 +14,15 @@
 static char folder[] = "/tmp/hl-pointwise-XXXXXX";
 static hl_device *plain, *compiling; /* without NVRTC, with it */
 
+static void show_nvrtc(bool is_shown)
+{
+    setenv("HOTLOOP_NVRTC_PATH", is_shown ? FAKE_NVRTC : "none", 1);
+}
+
 static hl_device *open_device(bool has_nvrtc)
 {
     hl_device *device = NULL;
-    hl_fake_nvrtc_show(has_nvrtc);
+    show_nvrtc(has_nvrtc);
     CHECK_OK(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
     return device;
 }
@@ -471,7 +476,7 @@ static void test_nvrtc_failures(void)
             check_case("NVRTC call %lld, sticky %d", (long long)k, sticky);
             empty_folder();
             find_line("");
-            hl_fake_nvrtc_show(true);
+            show_nvrtc(true);
             int live = hl_fake_live_sum();
             hl_fake_nvrtc_fail(k, sticky, 11);
             CHECK_OK(open_and_prepare(&p));
@@ -492,7 +497,7 @@ static void test_bad_source(void)
     hl_cuda_nvrtc nvrtc;
     hl_cuda_image image;
     check_case("bad source");
-    hl_fake_nvrtc_show(true);
+    show_nvrtc(true);
     nvrtc = (hl_cuda_nvrtc){.version = 1010};
 #define HL_NVRTC_CALL(name, params) nvrtc.name = name;
 #include "kernels/cuda/nvrtc.def"
@@ -511,7 +516,7 @@ static void test_other_failures(void)
     program_case p;
     make_product(&p, 6, 20, 1.5);
     empty_folder();
-    hl_fake_nvrtc_show(true);
+    show_nvrtc(true);
     CHECK(check_walk_faults(CHECK_FAULT_OS, HL_OK, EIO, open_and_prepare, &p) > 5);
     CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_OK, 0, open_and_prepare, &p) > 5);
     for (int64_t k = 1, n_seen = k; n_seen >= k; k++) {
