@@ -16,8 +16,10 @@
 extern "C" {
 #endif
 
+#ifndef HL_KERNELS_CUDA_NVRTC_H
 typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
+#endif
 #define HL_NVRTC_CALL(name, params) nvrtcResult name params;
 #include "kernels/cuda/nvrtc.def"
 

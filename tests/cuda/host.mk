@@ -109,11 +109,15 @@ $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
-# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's may lie in
-# a wheel (make cuda).
-CUBLASLT_H ?= $(firstword $(wildcard $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include/cublasLt.h))
+# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's and NVRTC's
+# may lie in wheels (make cuda).
+WHEELS := $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include
+CUBLASLT_H ?= $(firstword $(wildcard $(WHEELS)/cublasLt.h))
+NVRTC_H ?= $(firstword $(wildcard $(WHEELS)/nvrtc.h))
 check-driver:
 	@cd $(ROOT) && $(NVCC) -Xcompiler -std=gnu11$(comma)-Wall$(comma)-Werror -Icsrc -I. \
 		$(if $(CUBLASLT_H),-DHL_CHECK_CUBLASLT -I$(dir $(CUBLASLT_H))) \
+		$(if $(NVRTC_H),-DHL_CHECK_NVRTC -I$(dir $(NVRTC_H))) \
 		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check" \
-		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)"
+		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)," \
+		"$(if $(NVRTC_H),with nvrtc.h,without nvrtc.h: make cuda fetches it)"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "kernels/cuda/nvrtc.h"
 #include "tests/cuda/device_case.h"
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_nvrtc.h"
@@ -493,20 +494,17 @@ static void test_nvrtc_failures(void)
 /* A source that does not compile says why. */
 static void test_bad_source(void)
 {
-    const hl_cuda_nvrtc *table;
     hl_cuda_nvrtc nvrtc;
     hl_cuda_image image;
     check_case("bad source");
     show_nvrtc(true);
-    nvrtc = (hl_cuda_nvrtc){.version = 1010};
-#define HL_NVRTC_CALL(name, params) nvrtc.name = name;
-#include "kernels/cuda/nvrtc.def"
-    table = &nvrtc;
-    CHECK_ERROR(hl_cuda_nvrtc_compile(table, "int main( {", 90, &image), HL_ERROR_DEVICE,
+    CHECK_OK(hl_cuda_nvrtc_open(NULL, &nvrtc));
+    CHECK_ERROR(hl_cuda_nvrtc_compile(&nvrtc, "int main( {", 90, &image), HL_ERROR_DEVICE,
                 "expected");
     CHECK(image.bytes == NULL);
-    CHECK_ERROR(hl_cuda_nvrtc_compile(table, "#include \"ir/graph.h\"\n", 90, &image),
+    CHECK_ERROR(hl_cuda_nvrtc_compile(&nvrtc, "#include \"ir/graph.h\"\n", 90, &image),
                 HL_ERROR_DEVICE, "ir/graph.h");
+    hl_cuda_nvrtc_close(&nvrtc);
     CHECK_INT(hl_fake_nvrtc_live(), 0);
 }
 
