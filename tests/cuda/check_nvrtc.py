@@ -6,8 +6,9 @@ FOLDER holds NVIDIA's wheels of CUDA 12.8, unpacked: nvidia-cuda-nvrtc-cu12, and
 the 16-bit types nvidia-cuda-runtime-cu12 and nvidia-cuda-nvcc-cu12 (``make cuda-oldest`` fetches
 them). No package index has nvcc itself of that release; NVRTC of the same release is the same front
 end, optimizer and assembler for device code, and our sources have no other. What it lacks are
-the C library's headers: kernels/cuda/rtc.h has the types, and here are more limits. Where nvcc 12.8 is installed, it is
-asked by ``make -C tests/cuda nvcc NVCC=... ARCHS="75 80 86 89 90 100 120"``.
+the C library's headers: kernels/cuda/rtc.h has the types, and here are more limits. Where nvcc 12.8
+is installed, it is asked by
+``make -C tests/cuda nvcc NVCC=... ARCHS="75 80 86 89 90 100 120"``.
 """
 
 from __future__ import annotations
