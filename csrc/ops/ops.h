@@ -130,7 +130,9 @@ HL_INFER(control);
 HL_INFER(update);
 
 /* optim.c */
+HL_INFER(gradient_norm);
 HL_INFER(optimizer);
+HL_LOWER(gradient_norm);
 
 /* Elements of a packed (K, N) matrix: room for panels of 8, 16 or 32 columns, K rounded up to pairs
  * (a device whose order needs more says no to MATMUL_PACK). */

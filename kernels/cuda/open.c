@@ -120,6 +120,7 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
                                     .n_multiprocessors = facts->n_multiprocessors,
                                     .shared_bytes_block = (size_t)facts->shared_bytes};
     device->base.low_type = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+    device->base.keeps_low = true;
 }
 
 static hl_status find_gpu(hl_cuda_device *device, int index, int n_gpus)
