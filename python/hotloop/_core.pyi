@@ -177,6 +177,10 @@ class Device:
         None where the device's memory is the host's.
         """
     def memory_peak_reset(self) -> None: ...
+    def choices(self) -> str:
+        """What its kernels chose by measuring, as lines of text; "" where nothing was."""
+    def choices_read(self, text: str, /) -> None:
+        """Takes such lines over: what they name is not measured again."""
 
 @final
 class Resident:
