@@ -25,8 +25,8 @@ X = RNG.normal(size=(96, 24)).astype(np.float32)
 Y = (X @ RNG.normal(size=(24, 5))).argmax(1)
 
 
-def net() -> nn.Module:
-    hidden = (nn.Linear(24, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU())
+def net(width: int = 32) -> nn.Module:
+    hidden = (nn.Linear(24, width), nn.ReLU(), nn.Linear(width, 16), nn.ReLU())
     return nn.Sequential(*hidden, nn.Linear(16, 5))
 
 
@@ -35,9 +35,9 @@ def config(**fields: object) -> hl.TrainingConfig:
     return quiet(**(sgd | {"accelerator": "gpu"} | fields))
 
 
-def train(**fields: object) -> tuple[list[float], dict[str, np.ndarray]]:
+def train(width: int = 32, **fields: object) -> tuple[list[float], dict[str, np.ndarray]]:
     """Losses by epoch, and weights."""
-    model = net()
+    model = net(width)
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
     result = hl.train(model, data, config(**fields))
     return result.history["loss"], weights(model)
@@ -86,13 +86,12 @@ def test_layers_are_products_alone(precision: str, n: int) -> None:
 
 def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
     before = gpu.choices()
-    train(benchmark=False)
+    train(width=56, benchmark=False)
     assert gpu.choices() == before
-    train()
+    train(width=56)
     kept = gpu.choices()
-    lines = [line for line in kept.splitlines() if " f32 f32 " in line]
-    assert lines
-    assert len(set(lines)) == len(lines)
+    lines = [line for line in kept.splitlines() if "56x16x24" in line]
+    assert len(lines) == len(set(lines)) == 1
     assert all(" = " in line and "cuBLASLt" in line and "driver" in line for line in lines)
     assert list((tmp_path / "cache").iterdir())
     gpu.choices_read(kept)
@@ -102,5 +101,5 @@ def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
 
 def test_deterministic_does_not_measure(gpu: _core.Device) -> None:
     before = gpu.choices()
-    train(deterministic=True, precision="16-mixed")
+    train(width=72, deterministic=True)
     assert gpu.choices() == before
