@@ -587,10 +587,10 @@ print(run().steps)
 def test_auto_takes_the_gpu_and_its_own_precision() -> None:
     code = """
 result = run("auto", precision="auto")
-print(result.device, result.config.precision, result.config.accelerator, result.skipped_steps)
+print(result.device, result.config.precision, result.config.device_cache, result.skipped_steps)
 """
-    assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed auto 0" in run_alone(code)
-    assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed auto 0" in run_alone(code, "arch=75")
+    assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed True 0" in run_alone(code)
+    assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed True 0" in run_alone(code, "arch=75")
 
 
 @emulated
