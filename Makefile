@@ -17,8 +17,8 @@ ARGS ?=
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo build test test-c test-long proof bench wheel style format types sanitize \
-	sanitize-c sanitize-python cuda cuda-check clean
+.PHONY: help demo build test test-c test-long proof bench wheel wheel-cpu style format types sanitize \
+	sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -30,8 +30,12 @@ help:
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
+	@echo "make cuda-oldest kernels compile with CUDA 12.8's compiler (fetches 130 MB of wheels)"
+	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=build|tests|sanitize|..."
+	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
-	@echo "make wheel       one cp311-abi3 wheel in dist/, checked"
+	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
+	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
 	@echo "make style       ruff and clang-format (make format mends)"
 	@echo "make types       mypy --strict, and stubtest of the extension"
 	@echo "make sanitize    C tests under address, undefined and thread; Python under address"
@@ -110,6 +114,24 @@ cuda-check: $(STAMP)-install
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(CURDIR)/build/cuda-host/libcuda_fake.so \
 		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
 
+# Apart from .venv, whose NVRTC would be found and used in tests.
+OLDEST := build/cuda-12.8
+$(OLDEST)/.stamp: | $(STAMP)-venv
+	@rm -rf $(OLDEST)
+	@$(PIP) install --no-deps --target $(OLDEST) nvidia-cuda-nvrtc-cu12==12.8.* \
+		nvidia-cuda-runtime-cu12==12.8.* nvidia-cuda-nvcc-cu12==12.8.*
+	@touch $@
+
+cuda-oldest: $(OLDEST)/.stamp
+	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
+
+# The Python that has PyTorch; no environment is made, no index asked (tests/gpu/check.py).
+gpu-check:
+	$(PYTHON) tests/gpu/check.py $(PART) $(ARGS)
+
+gpu-bundle: $(STAMP)-venv
+	$(BIN)/python tests/gpu/bundle.py $(ARGS)
+
 test-long: build $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python -m pytest tests --long -m "long or parity or extra" $(ARGS)
 
@@ -122,15 +144,22 @@ bench: build $(STAMP)-torch $(STAMP)-blas
 # ---------------------------------------------------------------------------- release
 
 # auditwheel proves the platform tag, abi3audit that only the stable ABI is used, and
-# .ci/check_wheel.py the rest: tags, exports, size.
-wheel: $(STAMP)-wheel
-	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel dist
-	HL_CUDA=0 $(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
+# .ci/check_wheel.py the rest: tags, exports, size, architectures, and that it trains. `wheel` has
+# CUDA kernels where nvcc is; `wheel-cpu`, which is smaller, has none and stands apart, because both
+# have one name.
+WHEEL_KIND := $(if $(shell command -v $${NVCC:-nvcc}),cuda,cpu)
+wheel: WHEEL_DIR := dist
+wheel-cpu: WHEEL_KIND := cpu
+wheel-cpu: WHEEL_DIR := dist/cpu
+wheel wheel-cpu: $(STAMP)-wheel
+	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel $(WHEEL_DIR)
+	HL_CUDA=$(if $(filter cuda,$(WHEEL_KIND)),1,0) HL_CUDA_ARCHS=all \
+		$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
 		-w build/wheel/repaired build/wheel/*.whl
 	$(BIN)/abi3audit --strict build/wheel/repaired/*.whl
-	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl
-	@mv build/wheel/repaired/*.whl dist/ && ls -l dist
+	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl $(WHEEL_KIND)
+	@mv build/wheel/repaired/*.whl $(WHEEL_DIR) && ls -l $(WHEEL_DIR)
 
 # ---------------------------------------------------------------------------- quality
 

@@ -1,11 +1,18 @@
 """``make bench``: one table of ratios against PyTorch, and a JSON file in benchmarks/results.
 
     python -m benchmarks [--rounds 10] [--seconds 0.5] [--threads 2] [--only NAME ...] [--out FILE]
+    python -m benchmarks --device cuda ...
 
-Columns: how many times as fast hotloop is as PyTorch in its default use, behind its DataLoader,
-and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks, the better of
-one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors that are not
-Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
+Columns on the CPU: how many times as fast hotloop is as PyTorch in its default use, behind its
+DataLoader, and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks,
+the better of one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors
+that are not Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
+
+Columns on a GPU, in the workload's precision: PyTorch as its users write it, with batches from host
+memory; with data on the GPU and a fused optimizer; the better of torch.compile with CUDA graphs and
+the whole step captured as one. Then hotloop's share of the rate of PyTorch's largest product in the
+same run, and the cores it keeps busy. --smoke runs everything in miniature, on an emulated GPU and
+without PyTorch's too: it shows that it runs, and its file says that it is no measurement.
 """
 
 from __future__ import annotations
@@ -26,8 +33,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.duel import ROOT, Ratio, Side, clean_environment, compete, ratio_of
-from benchmarks.workloads import FEEDING, TRAINING, Workload
+from benchmarks.duel import ROOT, Ratio, Side, Slice, clean_environment, compete, ratio_of
+from benchmarks.gpu import describe_gpu, slug_of
+from benchmarks.workloads import FEEDING, TRAINING, TRAINING_CUDA, Workload
 
 COLUMNS = {
     "default": "default",
@@ -35,6 +43,17 @@ COLUMNS = {
     "loader": "DataLoader",
     "tuned": "tuned",
     "tuned_mkl": "tuned, MKL",
+    "eager": "eager",
+    "resident": "eager, data resident",
+    "graphs": "compiled, CUDA graphs",
+    "peak": "of GEMM peak",
+}
+# On a GPU: PyTorch's modes that a column takes the best of.
+COLUMNS_CUDA = {
+    "eager": ("default",),
+    "resident": ("tuned",),
+    "graphs": ("compiled", "graph"),
+    "peak": ("peak",),
 }
 _QUIET = 0.5  # load average above which two-threaded measurements mean little
 # glibc keeps big blocks instead of giving them back: no page faults after the first steps.
@@ -86,22 +105,78 @@ def sides_of(workload: Workload, threads: int, mkl_path: Path | None) -> Iterato
     for mode in modes:
         for n in sorted({1, threads}) if mode == "tuned" else [threads]:
             environment = {"OMP_NUM_THREADS": str(n), **(TUNED_MALLOC if mode == "tuned" else {})}
-            yield Side(f"{mode}/{n}", (*worker, mode, str(n)), environment)
+            command = (*worker, mode, "--threads", str(n))
+            yield Side(f"{mode}/{n}", command, environment)
             if mkl_path is not None and not feeding and mode != "loader":
                 forced = {**environment, "LD_PRELOAD": str(mkl_path)}
-                yield Side(f"{mode}_mkl/{n}", (*worker, mode, str(n)), forced)
+                yield Side(f"{mode}_mkl/{n}", command, forced)
+
+
+def rates_of(slices: list[Slice]) -> list[float]:
+    """Samples per second of each round."""
+    return [one.rate for one in slices]
 
 
 def measure(workload: Workload, options: argparse.Namespace, mkl_path: Path | None) -> Row:
     """One workload; of several numbers of threads PyTorch's best counts."""
-    sides = list(sides_of(workload, options.threads, mkl_path))
-    rates = compete(sides, options.rounds, options.seconds)
+    slices, absent = compete(
+        list(sides_of(workload, options.threads, mkl_path)), options.rounds, options.seconds
+    )
+    if absent:
+        raise RuntimeError("; ".join(absent.values()))
+    rates = {name: rates_of(each) for name, each in slices.items()}
     ratios = {}
     for column in COLUMNS:
         rivals = [r for name, r in rates.items() if name.partition("/")[0] == column]
         if rivals:
             ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
     return Row(workload.title, ratios, workload.aims, raw={"samples_per_second": rates})
+
+
+def sides_on_gpu(workload: Workload, gpu: dict[str, Any], smoke: bool) -> Iterator[Side]:
+    """hotloop first, then PyTorch in every mode; in a smoke test it may be PyTorch on the CPU."""
+    shared = ["--precision", workload.precision, *(["--smoke"] if smoke else [])]
+    own = (workload.name, "--device", "cuda", *shared)
+    yield Side("hotloop", ("benchmarks.worker_hotloop", *own))
+    device = "cuda" if gpu["torch_device"] or not smoke else "cpu"
+    for modes in COLUMNS_CUDA.values():
+        for mode in modes:
+            if (mode == "graph" and device == "cpu") or (mode == "peak" and not is_heavy(workload)):
+                continue
+            command = (workload.name, mode, "--device", device, *shared)
+            yield Side(mode, ("benchmarks.worker_torch", *command))
+
+
+def is_heavy(workload: Workload) -> bool:
+    """Whether the products are large enough to ask for their share of the peak."""
+    return "peak" in workload.aims
+
+
+def measure_on_gpu(workload: Workload, options: argparse.Namespace, gpu: dict[str, Any]) -> Row:
+    """One workload beside PyTorch on the same GPU."""
+    if workload.precision == "bf16-mixed" and int(gpu["architecture"].removeprefix("sm_")) < 80:
+        workload = workload.at("16-mixed")  # sm_75 has no bfloat16
+    sides = list(sides_on_gpu(workload, gpu, options.smoke))
+    slices, absent = compete(sides, options.rounds, options.seconds)
+    rates = {name: rates_of(each) for name, each in slices.items()}
+    ratios = {}
+    for column, modes in COLUMNS_CUDA.items():
+        rivals = [rates[mode] for mode in modes if mode in rates]
+        if rivals:
+            ours = rates["hotloop"]
+            if column == "peak":  # whose samples are operations
+                ours = [rate * workload.flops for rate in ours]
+            ratios[column] = ratio_of(ours, max(rivals, key=statistics.median))
+    cores = statistics.median(one.cores for one in slices["hotloop"])
+    notes = [f"hotloop keeps {cores:.1%} of a core busy (aim: at most 5%)"]
+    notes += [f"PyTorch's {name} is missing: {why}" for name, why in absent.items()]
+    return Row(
+        f"{workload.title}, {workload.precision}",
+        ratios,
+        workload.aims,
+        "; ".join(notes),
+        {"samples_per_second": rates, "cores": cores, "absent": absent},
+    )
 
 
 # ---------------------------------------------------------------------------- the others
@@ -163,7 +238,8 @@ def describe_machine() -> dict[str, Any]:
     """Machine, versions and date, for the JSON file."""
     from hotloop import _core
 
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    there = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
+    versions = {name: importlib.metadata.version(name) for name in there}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "processor": _core.cpu_info()["name"],
@@ -175,10 +251,10 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def format_table(rows: list[Row], threads: int) -> str:
+def format_table(rows: list[Row], title: str) -> str:
     """Ratios by workload and column: median (lowest, best) [aim]."""
     shown = [column for column in COLUMNS if any(column in row.ratios for row in rows)]
-    table = [[f"{threads} threads, fp32; times as fast as", *(COLUMNS[c] for c in shown)]]
+    table = [[f"{title}; times as fast as", *(COLUMNS[c] for c in shown)]]
     for row in rows:
         cells = [row.title]
         for column in shown:
@@ -199,25 +275,27 @@ def format_table(rows: list[Row], threads: int) -> str:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    names = [*(w.name for w in TRAINING), FEEDING.name, "import", "gemm"]
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=0.5, help="of a slice")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--smoke", action="store_true", help="everything in miniature, on a GPU")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    on_cpu = [*(w.name for w in TRAINING), FEEDING.name, "import", "gemm"]
+    names = {"cpu": on_cpu, "cuda": [w.name for w in TRAINING_CUDA]}[options.device]
+    options.only = options.only or names
+    if unknown := sorted(set(options.only) - set(names)):
+        parser.error(f"--only: must be of {', '.join(names)}, got {', '.join(unknown)}")
+    if options.smoke and options.device == "cpu":
+        parser.error("--smoke: is for --device cuda")
+    return options
 
 
-def main() -> int:
-    """Measures, prints the table, writes the file."""
-    options = parse()
-    if importlib.util.find_spec("torch") is None:
-        print("benchmarks: PyTorch is not installed; make bench installs it", file=sys.stderr)
-        return 1
-    load = os.getloadavg()[0]
-    if load > _QUIET:
-        print(f"benchmarks: other programs run here (load {load:.1f})", file=sys.stderr)
+def run_on_cpu(options: argparse.Namespace) -> list[Row]:
+    """The rows of a CPU."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         mkl_path = build_mkl_path(Path(folder))
@@ -230,12 +308,53 @@ def main() -> int:
     if "gemm" in options.only:
         print("GEMM ...", file=sys.stderr, flush=True)
         rows.append(measure_gemm(options.rounds))
-    print(format_table(rows, options.threads))
+    return rows
+
+
+def run_on_gpu(options: argparse.Namespace, gpu: dict[str, Any]) -> list[Row]:
+    """The rows of a GPU."""
+    if not options.smoke:
+        if gpu["emulated"]:
+            raise RuntimeError(
+                "an emulated GPU has no speed to measure; --smoke shows that it runs"
+            )
+        if gpu["torch_device"] is None:
+            raise RuntimeError("PyTorch sees no GPU, so there is nothing to be measured beside")
+    rows = []
+    for workload in TRAINING_CUDA:
+        if workload.name in options.only:
+            print(f"{workload.title} ...", file=sys.stderr, flush=True)
+            rows.append(measure_on_gpu(workload, options, gpu))
+    return rows
+
+
+def main() -> int:
+    """Measures, prints the table, writes the file."""
+    options = parse()
+    if importlib.util.find_spec("torch") is None:
+        print("benchmarks: PyTorch is not installed; make bench installs it", file=sys.stderr)
+        return 1
+    load = os.getloadavg()[0]
+    if load > _QUIET:
+        print(f"benchmarks: other programs run here (load {load:.1f})", file=sys.stderr)
     facts = describe_machine()
+    name = facts["date"][:10]
+    if options.device == "cuda":
+        facts["gpu"] = describe_gpu()
+        facts["smoke"] = options.smoke
+        name += f"-{slug_of(facts['gpu']['name'])}"
+        title = facts["gpu"]["name"]
+        rows = run_on_gpu(options, facts["gpu"])
+    else:
+        title = f"{options.threads} threads, fp32"
+        rows = run_on_cpu(options)
+    print(format_table(rows, title))
+    if options.smoke:
+        print("a smoke test in miniature: none of these numbers is a measurement")
     facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "seconds", "threads")}
     facts["rows"] = [dataclasses.asdict(row) for row in rows]
-    out = options.out or ROOT / "benchmarks" / "results" / f"{facts['date'][:10]}.json"
+    out = options.out or ROOT / "benchmarks" / "results" / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(facts, indent=1) + "\n")
     print(f"written to {os.path.relpath(out)}")

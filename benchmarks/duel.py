@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ratio", "Side", "clean_environment", "compete", "ratio_of"]
+__all__ = ["Ratio", "Side", "Slice", "clean_environment", "compete", "ratio_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +32,14 @@ class Side:
     name: str
     command: tuple[str, ...]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """What a side did in one slice: samples per second, and the cores it kept busy for that."""
+
+    rate: float
+    cores: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +88,14 @@ class _Worker:
                 return answer
         raise RuntimeError(f"{self.side.name}: ended with status {self._process.wait()}")
 
-    def run(self, seconds: float) -> float:
-        """One slice; samples per second."""
+    def run(self, seconds: float) -> Slice:
+        """One slice."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
         answer = self._read()
-        return float(answer["samples"] / answer["seconds"])
+        length = answer["seconds"]
+        return Slice(answer["samples"] / length, answer["processor"] / length)
 
     def close(self) -> None:
         """Ends the process; it stops after what it is doing."""
@@ -95,19 +104,28 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _workers(sides: Sequence[Side]) -> Iterator[list[_Worker]]:
+def _workers(sides: Sequence[Side]) -> Iterator[tuple[list[_Worker], dict[str, str]]]:
+    """The sides that start, and why the others did not; without the first there is no race."""
     made: list[_Worker] = []
+    absent: dict[str, str] = {}
     try:
         for side in sides:
-            made.append(_Worker(side))
-        yield made
+            try:
+                made.append(_Worker(side))
+            except RuntimeError as error:
+                if side is sides[0]:
+                    raise
+                absent[side.name] = str(error)
+        yield made, absent
     finally:
         for worker in made:
             worker.close()
 
 
-def compete(sides: Sequence[Side], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Samples per second of every side in every round.
+def compete(
+    sides: Sequence[Side], rounds: int, seconds: float
+) -> tuple[dict[str, list[Slice]], dict[str, str]]:
+    """Runs all sides in turn.
 
     Parameters
     ----------
@@ -120,16 +138,24 @@ def compete(sides: Sequence[Side], rounds: int, seconds: float) -> dict[str, lis
 
     Returns
     -------
-    dict of str to list of float
+    slices : dict of str to list of Slice
+        Of every side that started, one per round.
+    absent : dict of str to str
+        Why the others did not start.
+
+    Raises
+    ------
+    RuntimeError
+        When the first side does not start, or any ends within the race.
     """
-    rates: dict[str, list[float]] = {side.name: [] for side in sides}
-    with _workers(sides) as workers:
+    with _workers(sides) as (workers, absent):
+        slices: dict[str, list[Slice]] = {worker.side.name: [] for worker in workers}
         for worker in workers:
             worker.run(min(seconds, 0.5))
         for number in range(rounds):
             for worker in workers if number % 2 == 0 else reversed(workers):
-                rates[worker.side.name].append(worker.run(seconds))
-    return rates
+                slices[worker.side.name].append(worker.run(seconds))
+    return slices, absent
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:

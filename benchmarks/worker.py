@@ -1,27 +1,55 @@
 """A worker's side of the conversation: one line of JSON when ready, then one per slice.
 
-The parent writes the seconds of a slice; the worker works about that long and answers with samples
-and seconds; the end of its input ends the worker.
+The parent writes the seconds of a slice; the worker works about that long and answers with samples,
+seconds and the processor time it took for them; the end of its input ends the worker.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Slices", "serve"]
+from benchmarks.workloads import Workload, find
+
+__all__ = ["Slices", "parser_of", "serve", "workload_of"]
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The command line that both sides share: which workload, and where."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("name")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--precision", help="in place of the workload's")
+    parser.add_argument("--smoke", action="store_true", help="the workload in miniature")
+    return parser
+
+
+def workload_of(options: argparse.Namespace) -> Workload:
+    """The workload that a command line names."""
+    workload = find(options.name)
+    return workload.at(options.precision or workload.precision, smoke=options.smoke)
 
 
 class Slices:
-    """Counts samples within slices; blocks between them."""
+    """Counts samples within slices; blocks between them.
 
-    def __init__(self, **facts: Any) -> None:
+    Parameters
+    ----------
+    settle : callable, optional
+        Waits until what was counted is done, where a device runs behind.
+    **facts
+        For the parent, in the first line.
+    """
+
+    def __init__(self, settle: Callable[[], None] | None = None, **facts: Any) -> None:
+        self._settle = settle
         self._facts: dict[str, Any] | None = facts
         self._samples = 0
-        self._began = self._end = 0.0
+        self._began = self._end = self._processor = 0.0
 
     def done(self, samples: int) -> bool:
         """Notes finished samples. At a slice's end answers, and waits for the next one.
@@ -31,24 +59,30 @@ class Slices:
         bool
             False when no further slice is wanted. The first call ends the warm-up.
         """
-        now = time.perf_counter()
         self._samples += samples
-        if self._facts is None and now < self._end:
+        if self._facts is None and time.perf_counter() < self._end:
             return True
-        answer = self._facts or {"samples": self._samples, "seconds": now - self._began}
+        if self._settle is not None:
+            self._settle()
+        answer = self._facts or {
+            "samples": self._samples,
+            "seconds": time.perf_counter() - self._began,
+            "processor": time.process_time() - self._processor,
+        }
         self._facts = None
         print(json.dumps(answer), flush=True)
         line = sys.stdin.readline()
         if not line:
             return False
         self._samples = 0
+        self._processor = time.process_time()
         self._began = time.perf_counter()
         self._end = self._began + float(line)
         return True
 
 
-def serve(step: Callable[[], int], **facts: Any) -> None:
+def serve(step: Callable[[], int], settle: Callable[[], None] | None = None, **facts: Any) -> None:
     """Runs ``step``, which returns its samples, slice after slice."""
-    slices = Slices(**facts)
+    slices = Slices(settle, **facts)
     while slices.done(step()):
         pass

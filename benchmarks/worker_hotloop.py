@@ -1,14 +1,13 @@
 """hotloop's side: ``hl.train`` as users call it, measured over whole epochs.
 
-    python -m benchmarks.worker_hotloop NAME
+    python -m benchmarks.worker_hotloop NAME [--device cuda] [--precision P] [--smoke]
 
 Threads by HOTLOOP_NUM_THREADS. Schedule constant and no weight decay exempted, as on PyTorch's
-side; training loss is summed as always.
+side; training loss is summed as always. Data comes from arrays in host memory on every device.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +15,8 @@ import hotloop as hl
 from hotloop import nn
 
 from benchmarks.models import make_model
-from benchmarks.worker import Slices, serve
-from benchmarks.workloads import FEEDING, Workload, find, make_arrays
+from benchmarks.worker import Slices, parser_of, serve, workload_of
+from benchmarks.workloads import FEEDING, Workload, make_arrays
 
 _EPOCHS = {"tiny": 40_000}
 _MOST_EPOCHS = 4_000
@@ -38,13 +37,14 @@ class _Epochs:
             run.stop("completed")
 
 
-def train(workload: Workload) -> None:
+def train(workload: Workload, device: str) -> None:
     """Trains slice by slice until the parent has enough."""
     x, y = make_arrays(workload)
     data = hl.DataModule.from_arrays(x, y, batch_size=workload.batch)
     config = hl.TrainingConfig(
         max_epochs=_EPOCHS.get(workload.name, _MOST_EPOCHS),
-        precision="32-true",  # as the other side
+        accelerator={"cpu": "cpu", "cuda": "gpu"}[device],
+        precision=workload.precision,
         optimizer=workload.optimizer,
         lr=1e-3,
         weight_decay=workload.weight_decay,
@@ -80,5 +80,8 @@ def _counted(batches: Iterator[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    chosen = find(sys.argv[1])
-    feed(chosen) if chosen is FEEDING else train(chosen)
+    chosen = parser_of(__doc__).parse_args()
+    if chosen.name == FEEDING.name:
+        feed(FEEDING)
+    else:
+        train(workload_of(chosen), chosen.device)

@@ -1,15 +1,20 @@
 """PyTorch's side: the same model, data and training, as its users write it and tuned.
 
-    python -m benchmarks.worker_torch NAME default|loader|tuned THREADS
+    python -m benchmarks.worker_torch NAME MODE [--threads N] [--device cuda] [--precision P]
 
-default  X[indices] for a batch, optimizer by default, loss.item() in every step
-loader   the same, with batches from DataLoader(TensorDataset, shuffle=True)
-tuned    index_select, fused optimizer, no .item(); the parent sets a malloc that keeps big blocks
+default   X[indices] for a batch, moved to the device, optimizer by default, loss.item() every step
+loader    the same, with batches from DataLoader(TensorDataset, shuffle=True)
+tuned     data on the device, index_select, fused optimizer, no .item(); on a CPU the parent sets a
+          malloc that keeps big blocks
+compiled  tuned, the model and its loss by torch.compile(mode="reduce-overhead"), which captures
+          them as CUDA graphs
+graph     tuned, by torch.compile, and the whole step (clipping and optimizer too) captured by hand
+          as one CUDA graph: the most that PyTorch can do
+peak      no training: one large product after another; samples are its operations
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,70 +23,157 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.models import make_model
-from benchmarks.worker import serve
-from benchmarks.workloads import FEEDING, Workload, find, make_arrays
+from benchmarks.worker import parser_of, serve, workload_of
+from benchmarks.workloads import FEEDING, Workload, make_arrays
+
+MODES = ("default", "loader", "tuned", "compiled", "graph", "peak")
+_LOW = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_WARM_UP = 20
 
 
-def make_batches(workload: Workload, mode: str) -> Iterator[Any]:
+def make_batches(workload: Workload, mode: str, device: torch.device) -> Iterator[Any]:
     """(inputs, labels) without end, shuffled anew every epoch; a short last batch is dropped."""
     x, y = (torch.from_numpy(array) for array in make_arrays(workload))
     if mode == "loader":
         loader = torch.utils.data.DataLoader(
             torch.utils.data.TensorDataset(x, y), batch_size=workload.batch, shuffle=True,
-            drop_last=True,
+            drop_last=True, pin_memory=device.type == "cuda",
         )  # fmt: skip
         while True:
-            yield from loader
+            for batch in loader:
+                yield tuple(part.to(device, non_blocking=True) for part in batch)
+    resident = mode not in ("default", "loader")
+    if resident:
+        x, y = x.to(device), y.to(device)
     while True:
-        order = torch.randperm(workload.rows)
+        order = torch.randperm(workload.rows, device=x.device)
         for begin in range(0, workload.rows - workload.batch + 1, workload.batch):
             rows = order[begin : begin + workload.batch]
-            if mode == "tuned":
+            if resident:
                 yield x.index_select(0, rows), y.index_select(0, rows)
             else:
-                yield x[rows], y[rows]
+                yield x[rows].to(device), y[rows].to(device)
 
 
-def make_step(workload: Workload, mode: str) -> Callable[[], int]:
-    """A function that trains on the next batch and returns its rows."""
-    model = make_model(nn, workload).train()
-    parameters = list(model.parameters())
-    optimizer_class = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[workload.optimizer]
-    speed = {"fused": True} if mode == "tuned" else {}
-    optimizer = optimizer_class(
-        parameters, lr=1e-3, weight_decay=workload.weight_decay, **speed
-    )  # fmt: skip
-    batches = make_batches(workload, mode)
+class Trainer:
+    """A model with its optimizer: a step on a batch, in one of the modes."""
+
+    def __init__(self, workload: Workload, mode: str, device: torch.device) -> None:
+        self.workload, self.mode = workload, mode
+        low = _LOW.get(workload.precision)
+        self._autocast = torch.autocast(device.type, dtype=low, enabled=low is not None)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=low is torch.float16)
+        self.model = make_model(nn, workload).to(device).train()
+        self._parameters = list(self.model.parameters())
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[workload.optimizer]
+        speed: dict[str, bool] = {} if mode in ("default", "loader") else {"fused": True}
+        if mode == "graph":
+            speed["capturable"] = True
+        self.optimizer = kind(
+            self._parameters, lr=1e-3, weight_decay=workload.weight_decay, **speed
+        )
+        self._loss: Callable[..., Any] = self._make_loss
+        if mode == "compiled":
+            self._loss = torch.compile(self._make_loss, mode="reduce-overhead")
+        elif mode == "graph":
+            self._loss = torch.compile(self._make_loss)
+
+    def _make_loss(self, x: Any, y: Any) -> Any:
+        with self._autocast:
+            output = self.model(x)
+            return F.cross_entropy(output, y, label_smoothing=self.workload.smoothing)
+
+    def step(self, x: Any, y: Any) -> Any:
+        """One optimizer step; the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(x, y)
+        self._scaler.scale(loss).backward()
+        if self.workload.clip is not None:
+            self._scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self._parameters, self.workload.clip)
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        return loss
+
+
+def make_step(workload: Workload, mode: str, device: torch.device) -> Callable[[], int]:
+    """A function that trains on the next batch and returns its rows; it is warm."""
+    trainer = Trainer(workload, mode, device)
+    batches = make_batches(workload, mode, device)
 
     def step() -> int:
         x, y = next(batches)
-        optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(x), y, label_smoothing=workload.smoothing)
-        loss.backward()
-        if workload.clip is not None:
-            nn.utils.clip_grad_norm_(parameters, workload.clip)
-        optimizer.step()
-        if mode != "tuned":
+        if mode == "compiled":
+            torch.compiler.cudagraph_mark_step_begin()
+        loss = trainer.step(x, y)
+        if mode in ("default", "loader"):
             loss.item()
+        return len(x)
+
+    if mode == "graph":
+        step = _capture(trainer, batches)
+    for _ in range(_WARM_UP):
+        step()
+    return step
+
+
+def _capture(trainer: Trainer, batches: Iterator[Any]) -> Callable[[], int]:
+    """The step as one CUDA graph over fixed buffers, after PyTorch's own recipe for that."""
+    x, y = (part.clone() for part in next(batches))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            trainer.step(x, y)
+    torch.cuda.current_stream().wait_stream(stream)
+    trainer.optimizer.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        trainer.step(x, y)
+
+    def step() -> int:
+        for fixed, part in zip((x, y), next(batches), strict=True):
+            fixed.copy_(part)
+        graph.replay()
         return len(x)
 
     return step
 
 
-def main(name: str, mode: str, threads: str) -> None:
+def make_product(workload: Workload, device: torch.device, n: int) -> Callable[[], int]:
+    """A function that multiplies two random n x n matrices and returns its operations."""
+    dtype = _LOW.get(workload.precision, torch.float32)
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+
+    def step() -> int:
+        torch.mm(a, b, out=out)
+        return 2 * n**3
+
+    step()
+    return step
+
+
+def main() -> None:
     """Serves slices of a workload."""
-    torch.set_num_threads(int(threads))
+    parser = parser_of(__doc__)
+    parser.add_argument("mode", choices=MODES)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.set_float32_matmul_precision("highest")
     torch.manual_seed(0)
-    workload = find(name)
-    if workload is FEEDING:
-        batches = make_batches(workload, mode)
+    device = torch.device(options.device)
+    settle = torch.cuda.synchronize if device.type == "cuda" else None
+    if options.name == FEEDING.name:
+        batches = make_batches(FEEDING, options.mode, device)
         step = lambda: len(next(batches)[1])  # noqa: E731
+    elif options.mode == "peak":
+        step = make_product(workload_of(options), device, 64 if options.smoke else 8192)
     else:
-        step = make_step(workload, mode)
-        for _ in range(20):
-            step()
-    serve(step, version=torch.__version__)
+        step = make_step(workload_of(options), options.mode, device)
+    serve(step, settle, version=torch.__version__)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -2,14 +2,18 @@
 
 Rows are a multiple of the batch, so that both sides run the same steps: PyTorch's side drops a
 short last batch, hotloop trains on it. Values are random; time does not depend on them.
+
+A workload is the same on every device; its aims are not. On a GPU the columns are others, and one
+workload is for GPUs alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
-__all__ = ["FEEDING", "TRAINING", "Workload", "make_arrays"]
+__all__ = ["FEEDING", "TRAINING", "TRAINING_CUDA", "Workload", "find", "make_arrays"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +26,10 @@ class Workload:
     title : str
         As shown.
     rows, features, classes, batch : int
+    hidden : tuple of int
+        Widths between the first and the last layer.
+    precision : str
+        Of both sides, in hotloop's words.
     optimizer : str
         "adam" or "adamw", at lr 1e-3.
     weight_decay : float
@@ -41,12 +49,30 @@ class Workload:
     features: int
     classes: int
     batch: int
+    hidden: tuple[int, ...] = ()
+    precision: str = "32-true"
     optimizer: str = "adam"
     weight_decay: float = 0.0
     clip: float | None = None
     smoothing: float = 0.0
     aims: dict[str, float] = dataclasses.field(default_factory=dict)
     loader: bool = False
+
+    @property
+    def flops(self) -> float:
+        """Of a sample's products in a training step; the first layer has no input's gradient."""
+        widths = (self.features, *self.hidden, self.classes)
+        products = [a * b for a, b in itertools.pairwise(widths)]
+        return 2.0 * (3 * sum(products) - products[0])
+
+    def at(self, precision: str, *, smoke: bool = False) -> Workload:
+        """The same in another precision; ``smoke``: in miniature, to see that it runs."""
+        if not smoke:
+            return dataclasses.replace(self, precision=precision)
+        features, hidden = min(self.features, 12), tuple(min(n, 16) for n in self.hidden)
+        return dataclasses.replace(
+            self, precision=precision, rows=32, batch=8, features=features, hidden=hidden
+        )
 
 
 TRAINING = [
@@ -57,6 +83,7 @@ TRAINING = [
         features=29,
         classes=3,
         batch=512,
+        hidden=(128, 96, 64, 32),
         optimizer="adamw",
         weight_decay=5e-4,
         clip=1.0,
@@ -71,6 +98,7 @@ TRAINING = [
         features=20,
         classes=2,
         batch=64,
+        hidden=(32, 16),
         aims={"default": 50.0, "tuned": 30.0},
     ),
     Workload(
@@ -80,7 +108,25 @@ TRAINING = [
         features=784,
         classes=10,
         batch=512,
+        hidden=(512, 256),
         aims={"default": 2.2, "tuned_mkl": 1.1},
+    ),
+]
+
+_MLP, _TINY, _ = TRAINING
+TRAINING_CUDA = [
+    dataclasses.replace(_MLP, aims={"eager": 10.0, "graphs": 2.0}, loader=False),
+    dataclasses.replace(_TINY, aims={"eager": 20.0, "graphs": 3.0}),
+    Workload(
+        "large",
+        "784-4096-4096-10, batch 4096",
+        rows=122_880,
+        features=784,
+        classes=10,
+        batch=4096,
+        hidden=(4096, 4096),
+        precision="bf16-mixed",
+        aims={"resident": 1.5, "graphs": 1.1, "peak": 0.75},
     ),
 ]
 
@@ -105,5 +151,5 @@ def make_arrays(workload: Workload) -> tuple[Any, Any]:
 
 
 def find(name: str) -> Workload:
-    """The workload of that name."""
-    return next(w for w in [*TRAINING, FEEDING] if w.name == name)
+    """The workload of that name: what is trained is the same on every device."""
+    return next(w for w in [*TRAINING, *TRAINING_CUDA, FEEDING] if w.name == name)

@@ -40,17 +40,21 @@ static inline hl_shape hl_shape_make(int32_t rank, const int64_t *dim)
     for (int32_t i = 0; i < rank; i++) shape.dim[i] = dim[i];
     return shape;
 }
+/* Named, not compound literals, which C++ has not: kernels' sources read this header too. */
 static inline hl_shape hl_shape_scalar(void)
 {
-    return (hl_shape){0, {0}};
+    hl_shape shape = {0, {0}};
+    return shape;
 }
 static inline hl_shape hl_shape_1d(int64_t n)
 {
-    return (hl_shape){1, {n}};
+    hl_shape shape = {1, {n}};
+    return shape;
 }
 static inline hl_shape hl_shape_2d(int64_t rows, int64_t cols)
 {
-    return (hl_shape){2, {rows, cols}};
+    hl_shape shape = {2, {rows, cols}};
+    return shape;
 }
 
 #endif

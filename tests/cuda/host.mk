@@ -4,6 +4,7 @@
 #   make -C tests/cuda -f host.mk run-host                     all of them, release flags
 #   make -C tests/cuda -f host.mk run-host TESTS=test_device   one
 #   make -C tests/cuda -f host.mk asan-host                    under address and undefined sanitizer
+#   make -C tests/cuda -f host.mk run-gpu                      the kernels' tests on a GPU
 #   make -C tests/cuda -f host.mk fake                         the driver as a library, for Python
 #   make -C tests/cuda -f host.mk check-driver                 declarations against NVIDIA's headers
 
@@ -16,6 +17,7 @@ VARIANT := $(or $(subst $(comma),-,$(HL_SANITIZE)),release)
 OUT := $(ROOT)/build/cuda-host/$(VARIANT)
 HOST_ARCHIVE := $(OUT)/libhotloop.a
 FAKE := $(ROOT)/build/cuda-host/libcuda_fake.so
+FAKE_LT := $(OUT)/libcublasLt_fake.so
 NVCC ?= nvcc
 LIMIT_S ?= 300
 
@@ -35,7 +37,7 @@ SANITIZE := $(if $(HL_SANITIZE),-fsanitize=$(HL_SANITIZE) -fno-sanitize-recover=
 export ASAN_OPTIONS := allocator_may_return_null=1:handle_segv=1:$(ASAN_OPTIONS)
 export UBSAN_OPTIONS := print_stacktrace=1:$(UBSAN_OPTIONS)
 
-.PHONY: run-host asan-host fake check-driver HOST_FORCE
+.PHONY: run-host asan-host run-gpu fake check-driver HOST_FORCE
 .DELETE_ON_ERROR:
 
 run-host: $(HOST_PROGRAMS)
@@ -48,6 +50,18 @@ run-host: $(HOST_PROGRAMS)
 
 asan-host:
 	@$(MAKE) --no-print-directory -f host.mk run-host HL_SANITIZE=address,undefined
+
+# test_kernels_*.cpp with their launches on the device that the library opens. The emulated kernels
+# are linked too: they know the kernels' parameters. CASES=test_kernels_rows: one.
+CASES ?= $(basename $(wildcard test_kernels_*.cpp))
+GPU_PROGRAMS := $(addprefix $(OUT)/gpu/,$(CASES))
+GPU_OBJECTS := $(addprefix $(OUT)/,gpu_launch.o $(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
+	$(addsuffix .kernel.o,$(KERNELS)))
+run-gpu: $(GPU_PROGRAMS)
+	@failed=0; for program in $(GPU_PROGRAMS); do \
+		timeout $(LIMIT_S) $$program || failed=$$((failed + 1)); \
+	done; \
+	if [ $$failed -ne 0 ]; then echo "$$failed programs failed"; exit 1; fi
 
 # setup.py decides by content; an archive that would be the same is not touched.
 $(HOST_ARCHIVE): HOST_FORCE
@@ -71,17 +85,28 @@ $(OUT)/%.o: %.c $(HOST_HEADERS)
 $(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
 	@$(CC_HOST) -c $< -o $@
 
-$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
+$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE) $(FAKE_LT)
 	@cd $(ROOT) && $(CC) @$(HOST_ARCHIVE).flags -Werror \
 		-DCHECK_REPRO='"make -C tests/cuda -f host.mk run-host"' tests/cuda/$*.c \
-		$(HOST_OBJECTS) $(HOST_ARCHIVE) -lstdc++ -lm -ldl -o $@
+		-DFAKE_LT='"$(FAKE_LT)"' $(HOST_OBJECTS) $(HOST_ARCHIVE) -rdynamic -lstdc++ -lm -ldl -o $@
+
+$(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
+	@mkdir -p $(OUT)/gpu
+	@$(CXX_HOST) $(EMULATE) -DHL_TEST_GPU tests/cuda/$*.cpp $(GPU_OBJECTS) $(HOST_ARCHIVE) \
+		-lm -ldl -o $@
 
 # Whole or not at all: several tests may make it at once.
-fake: $(FAKE)
+fake: $(FAKE) $(FAKE_LT)
+$(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
+	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
-# Compiles or not: nothing is linked or run. nvcc knows where its headers are.
+# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's may lie in
+# a wheel (make cuda).
+CUBLASLT_H ?= $(firstword $(wildcard $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include/cublasLt.h))
 check-driver:
 	@cd $(ROOT) && $(NVCC) -Xcompiler -std=gnu11$(comma)-Wall$(comma)-Werror -Icsrc -I. \
-		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check"
+		$(if $(CUBLASLT_H),-DHL_CHECK_CUBLASLT -I$(dir $(CUBLASLT_H))) \
+		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check" \
+		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)"

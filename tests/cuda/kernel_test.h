@@ -1,5 +1,8 @@
-/* What tests of emulated kernels share: guarded buffers, launches in several thread orders with the
- * same bits, comparison with fp64 by DESIGN's rule. */
+/* What tests of kernels share: guarded buffers, launches in several thread orders with the same
+ * bits, comparison with fp64 by DESIGN's rule.
+ *
+ * Kernels are emulated. With HL_TEST_GPU the same tests launch them on a GPU (gpu_launch.h); the
+ * emulation still knows their parameters, and the thread order is the GPU's own, three times. */
 #ifndef HL_TESTS_KERNEL_TEST_H
 #define HL_TESTS_KERNEL_TEST_H
 
@@ -14,7 +17,11 @@
 #include <string>
 #include <vector>
 
+#include "ir/control.h"
 #include "kernels/cuda/prim.h"
+#ifdef HL_TEST_GPU
+#include "tests/cuda/gpu_launch.h"
+#endif
 
 static int n_failures, n_checks;
 static std::string case_name; /* of the running case, for messages */
@@ -85,8 +92,48 @@ template <class T> static const char *suffix()
 
 enum { GUARD_BYTES = 256 };
 
+#ifdef HL_TEST_GPU
+/* Opened by the first buffer, closed by finish_tests: a destructor at exit would come after those
+ * of the driver's own threads. */
+static bool is_open;
+static inline void open_gpu()
+{
+    if (is_open) return;
+    if (hl_gpu_open()) {
+        printf("FAIL no GPU: %s\n", hl_gpu_error());
+        exit(1);
+    }
+    is_open = true;
+}
+template <class T> struct pinned {
+    typedef T value_type;
+    T *allocate(size_t n)
+    {
+        open_gpu();
+        void *p = hl_gpu_alloc(n * sizeof(T));
+        if (!p) throw std::bad_alloc();
+        return (T *)p;
+    }
+    void deallocate(T *p, size_t)
+    {
+        hl_gpu_free(p);
+    }
+    bool operator==(const pinned &) const
+    {
+        return true;
+    }
+    bool operator!=(const pinned &) const
+    {
+        return false;
+    }
+};
+typedef std::vector<unsigned char, pinned<unsigned char>> bytes_vector;
+#else
+typedef std::vector<unsigned char> bytes_vector;
+#endif
+
 struct memory {
-    std::vector<unsigned char> all;
+    bytes_vector all;
     unsigned char *p;
     size_t n_bytes;
     static std::vector<memory *> &live()
@@ -138,6 +185,71 @@ template <class T> static void fill_random(const buffer<T> &b, double scale = 1,
 
 /* ---- launches ---- */
 
+static inline int launch_kernel(const hl_emu_kernel *k, hl_emu_dim grid, unsigned threads,
+                                size_t shared_bytes, void **args)
+{
+#ifdef HL_TEST_GPU
+    const unsigned dims[3] = {grid.x, grid.y, grid.z};
+    return hl_gpu_launch(hl_emu_name(k), dims, threads, shared_bytes, args);
+#else
+    return hl_emu_launch(k, grid, {threads, 1, 1}, shared_bytes, args);
+#endif
+}
+/* Whether the device has tensor cores' products of bfloat16; the emulation has. */
+static inline bool has_bf16_mma()
+{
+#ifdef HL_TEST_GPU
+    open_gpu();
+    return hl_gpu_arch() >= 80;
+#else
+    return true;
+#endif
+}
+static inline const char *launch_error()
+{
+#ifdef HL_TEST_GPU
+    return hl_gpu_error();
+#else
+    return hl_emu_error();
+#endif
+}
+
+/* A control block is the test's own variable, which a GPU cannot reach: its kernel gets a copy, and
+ * the variable what became of it. Every other argument is passed as it is. */
+template <class A> static A enter(A arg)
+{
+    return arg;
+}
+#ifndef HL_TEST_GPU
+static inline void leave()
+{
+}
+#else
+static hl_control *control_from, *control_room;
+static inline hl_control *control_copy()
+{
+    open_gpu();
+    if (!control_room) control_room = (hl_control *)hl_gpu_alloc(sizeof *control_room);
+    return control_room;
+}
+static inline hl_control *enter(hl_control *control)
+{
+    *control_copy() = *control;
+    control_from = control;
+    return control_copy();
+}
+static inline const hl_control *enter(const hl_control *control)
+{
+    *control_copy() = *control;
+    return control_copy();
+}
+static inline void leave()
+{
+    if (control_from) *control_from = *control_copy();
+    control_from = nullptr;
+}
+#endif
+
 template <class A> static bool add_arg(const hl_emu_kernel *k, int &i, void **p, A &a)
 {
     p[i] = &a;
@@ -145,8 +257,8 @@ template <class A> static bool add_arg(const hl_emu_kernel *k, int &i, void **p,
 }
 
 template <class... A>
-static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threads,
-                        size_t shared_bytes, A... args)
+static bool launch_entered(const std::string &name, hl_emu_dim grid, unsigned threads,
+                           size_t shared_bytes, A... args)
 {
     const hl_emu_kernel *k = hl_emu_find(name.c_str());
     if (!k) {
@@ -163,16 +275,23 @@ static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threa
         return false;
     }
     n_checks++;
-    if (hl_emu_launch(k, grid, {threads, 1, 1}, shared_bytes, p)) {
-        FAIL("%s", hl_emu_error());
+    if (launch_kernel(k, grid, threads, shared_bytes, p)) {
+        FAIL("%s", launch_error());
         return false;
     }
+    leave();
     for (memory *m : memory::live())
         if (!m->is_guarded()) {
             FAIL("%s wrote beside a buffer of %zu bytes", name.c_str(), m->n_bytes);
             return false;
         }
     return true;
+}
+template <class... A>
+static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threads,
+                        size_t shared_bytes, A... args)
+{
+    return launch_entered(name, grid, threads, shared_bytes, enter(args)...);
 }
 template <class... A>
 static bool launch(const std::string &name, unsigned blocks, unsigned threads, A... args)
@@ -238,6 +357,13 @@ static inline void check(const char *what, bool holds)
 
 static inline int finish_tests(const char *name)
 {
+#ifdef HL_TEST_GPU
+    printf("%s %s on %s: %d checks, %d failures\n", n_failures ? "FAIL" : "ok  ", name,
+           is_open ? hl_gpu_name() : "nothing", n_checks, n_failures);
+    if (control_room) hl_gpu_free(control_room);
+    if (is_open) hl_gpu_close();
+    return n_failures != 0;
+#endif
     hl_emu_counts counts = hl_emu_counters();
     printf("%s %s: %d checks, %d failures, %llu launches, %llu threads\n",
            n_failures ? "FAIL" : "ok  ", name, n_checks, n_failures,

@@ -67,7 +67,7 @@ int main()
 {
     for (const matmul_case &k : cases) {
         test_matmul<float>(k);
-        test_matmul<hl_bf16>(k);
+        if (has_bf16_mma()) test_matmul<hl_bf16>(k);
         test_matmul<hl_f16>(k);
     }
     return finish_tests("test_kernels_matmul");

@@ -271,9 +271,9 @@ static void test_random()
 {
     start_case("dropout and uniform steps");
     enum { B = 5, C = 19 };
-    hl_control control;
-    memset(&control, 0, sizeof control);
-    control.attempted = 77, control.micro_row = 40;
+    buffer<hl_control> control(1);
+    memset(control.p, 0, control.n_bytes);
+    control[0].attempted = 77, control[0].micro_row = 40;
     hl_rng_key key = hl_rng_key{{123u, 456u}};
     buffer<float> mask(B * C), uniform(B * C);
     builder program({B, C});
@@ -284,7 +284,7 @@ static void test_random()
         s.key[0] = key.word[0], s.key[1] = key.word[1];
         s.threshold = 20000, s.number = 1.5;
     }
-    program.run("f32", {&control, mask.p, uniform.p}, {&mask, &uniform});
+    program.run("f32", {control.p, mask.p, uniform.p}, {&mask, &uniform});
     for (int64_t i = 0; i < B * C; i++) {
         uint16_t bits = hl_rng_bits16(key, 77, (uint64_t)(40 + i / C), (uint64_t)(i % C));
         check("mask", mask[i] == (bits < 20000 ? 0.0f : 1.5f));

@@ -1,0 +1,433 @@
+"""``make gpu-check``: the CUDA backend on this machine's GPU, beside PyTorch, as one JSON file.
+
+    python tests/gpu/check.py [PART] [--results FOLDER] [--emulated]
+
+Parts, each under nine minutes, in this order; without a name all of them:
+
+build        what is missing of Python's packages comes from the bundle (bundle.py); hotloop is
+             compiled for the GPU that is there, and opens it
+tests        every kernel, op, gradient and training test that a GPU can run, CPU against GPU
+sanitize     small cases under compute-sanitizer's four tools
+bench-small  ratios against PyTorch on the same GPU: models whose time is launches
+bench-large  the same: a model whose time is products
+
+Everything works without a network, with the Python that starts it: that is the one that has
+PyTorch. What a part found goes into benchmarks/results/<gpu>.json, beside what other parts found
+before; the exit status is 0 when all that ran passed. Ratios below their aims are shown, they do
+not fail: no test asserts a time.
+
+--emulated runs the same over the emulated driver of tests/cuda, benchmarks in miniature: it checks
+this script, not a GPU. Its file says so and lies in build/gpu-check; no other folder is accepted.
+
+Rejected: a virtual environment for what is missing. One that is made from another does not see that
+one's packages, and PyTorch often lies in such a one; a folder on PYTHONPATH does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from gpu.bundle import BUNDLE, PACKAGES  # noqa: E402
+from proof import count  # noqa: E402
+
+from benchmarks.gpu import is_emulated, slug_of  # noqa: E402
+
+PART_SECONDS = 9 * 60 - 15
+WORK = ROOT / "build" / "gpu-check"
+SITE = ROOT / "build" / "gpu-site"
+FAKE = ROOT / "build" / "cuda-host" / "libcuda_fake.so"
+RESULTS = ROOT / "benchmarks" / "results"
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+_FOUND = 86  # compute-sanitizer's exit status when it has something to say
+_LINES_KEPT = 20
+
+
+class CheckError(Exception):
+    """A part cannot go on; the text says why."""
+
+
+@dataclasses.dataclass
+class Step:
+    """One command of a part: how it ended, and what it is good to know of it."""
+
+    name: str
+    command: str
+    passed: bool
+    seconds: float
+    tests: dict[str, int] = dataclasses.field(default_factory=dict)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    note: str = ""
+
+
+class Part:
+    """A part while it runs: its steps, its time, and what else goes into the file."""
+
+    def __init__(self, name: str, emulated: bool) -> None:
+        self.name = name
+        self.emulated = emulated
+        self.steps: list[Step] = []
+        self.facts: dict[str, Any] = {}
+        self._began = time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the part's nine minutes."""
+        return PART_SECONDS - (time.monotonic() - self._began)
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def passed(self) -> bool:
+        """All steps passed, and there was one."""
+        return bool(self.steps) and all(step.passed for step in self.steps)
+
+    def run(
+        self, name: str, command: list[str], *, seconds: float | None = None, **env: str
+    ) -> tuple[Step, list[str]]:
+        """Runs a command to its end or to the end of its time; its output goes on as it comes."""
+        limit = max(1.0, min(seconds or self.seconds_left, self.seconds_left))
+        print(f"\n==== {self.name}: {name}", flush=True)
+        began = time.monotonic()
+        lines: list[str] = []
+        status = _stream(command, {**environment(self.emulated), **env}, limit, lines)
+        failures = [line for line in lines if re.match(r"(FAILED|ERROR|FAIL) ", line)]
+        shown = " ".join("python" if part == sys.executable else part for part in command)
+        step = Step(
+            name,
+            shown.replace(str(ROOT) + "/", ""),
+            status == 0,
+            round(time.monotonic() - began, 1),
+            count(lines),
+            failures[:_LINES_KEPT],
+            "" if status is not None else f"stopped: it was not done after {limit:.0f} s",
+        )
+        if status and not failures:
+            step.failures = [line for line in lines if line.strip()][-3:]
+        self.steps.append(step)
+        return step, lines
+
+    def note(self, name: str, passed: bool, note: str) -> None:
+        """A step without a command."""
+        print(f"\n==== {self.name}: {name}: {note}", flush=True)
+        self.steps.append(Step(name, "", passed, 0.0, note=note))
+
+
+def environment(emulated: bool) -> dict[str, str]:
+    """What every command gets: this tree, what the bundle brought, the GPU tests switched on."""
+    found = dict(os.environ)
+    own = [str(ROOT / "python"), str(ROOT), str(ROOT / "tests"), str(SITE)]
+    paths = [*own, found.get("PYTHONPATH", "")]
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    found["HOTLOOP_TEST_GPU"] = "1"
+    if "HOTLOOP_DATA" not in found and (BUNDLE / "data").is_dir():
+        found["HOTLOOP_DATA"] = str(BUNDLE / "data")
+    if emulated:
+        found["HOTLOOP_CUDA_PATH"] = str(FAKE)
+    return found
+
+
+def _stream(command: list[str], env: dict[str, str], limit: float, lines: list[str]) -> int | None:
+    """The exit status, or None when its time was over; it ends with all that it started."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        text=True,
+        errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        alarm = _Alarm(process, limit)
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+        status = process.wait()
+        return None if alarm.cancel() else status
+
+
+class _Alarm:
+    """Ends a process and its children when its time is over."""
+
+    def __init__(self, process: subprocess.Popen[str], seconds: float) -> None:
+        self._rang = False
+        self._process = process
+        self._timer = threading.Timer(seconds, self._ring)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _ring(self) -> None:
+        self._rang = True
+        os.killpg(self._process.pid, signal.SIGKILL)
+
+    def cancel(self) -> bool:
+        """Whether it rang."""
+        self._timer.cancel()
+        return self._rang
+
+
+# ---------------------------------------------------------------------------- parts
+
+
+def install_missing(part: Part) -> None:
+    """Packages that this Python lacks, out of the bundle's wheels, into a folder of build/."""
+    sys.path.append(str(SITE))
+    importlib.invalidate_caches()
+    missing = [package for package, name in PACKAGES.items() if not importlib.util.find_spec(name)]
+    if not missing:
+        part.note("packages", True, f"{', '.join(PACKAGES)}: all there")
+        return
+    wheels = BUNDLE / "wheels"
+    if not wheels.is_dir():
+        raise CheckError(
+            f"this Python has no {', '.join(missing)}: install them, or make gpu-bundle where "
+            f"there is a network and bring {BUNDLE.relative_to(ROOT)}"
+        )
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    where = ["--find-links", str(wheels), "--target", str(SITE)]
+    step, _ = part.run("packages", [*command, *where, *missing])
+    if not step.passed:
+        raise CheckError(f"the bundle's wheels do not suit this Python ({', '.join(missing)})")
+
+
+def compile_all(part: Part) -> None:
+    """hotloop for the GPU that is there; only what changed is compiled again."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    step, _ = part.run("compile", command, HL_CUDA="1")
+    if not step.passed:
+        raise CheckError("hotloop could not be built")
+    if part.emulated:
+        fake = ["make", "-s", "-C", "tests/cuda", "-f", "host.mk", "fake"]
+        step, _ = part.run("the emulated driver", [*fake, f"PYTHON={sys.executable}"])
+        if not step.passed:
+            raise CheckError("the emulated driver could not be built")
+
+
+def describe(part: Part) -> dict[str, Any]:
+    """Machine, versions and GPU, asked of the library as it was built."""
+    _, lines = part.run("describe", [sys.executable, "-m", "gpu.describe"])
+    found = next((line for line in reversed(lines) if line.startswith("{")), None)
+    if found is None:
+        raise CheckError(lines[-1] if lines else "the GPU could not be described")
+    facts: dict[str, Any] = json.loads(found)
+    if facts["gpu"]["emulated"] != part.emulated:
+        raise CheckError(
+            f"the GPU is {facts['gpu']['name']}: --emulated is for the emulated driver"
+        )
+    return facts
+
+
+def build(part: Part) -> None:
+    """The part "build": describe() has proved that the library opens the GPU."""
+    usable = part.facts["gpu"]["why_not"]
+    part.note("the GPU can be used", not usable, usable or part.facts["gpu"]["name"])
+
+
+def find_gpu_tests() -> list[str]:
+    """Test files that look at HOTLOOP_TEST_GPU, and those for a GPU alone; tests/ops goes first."""
+    found = [
+        path
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if path.parent.name not in ("ops", "gpu") and "HOTLOOP_TEST_GPU" in path.read_text()
+    ]
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def tests(part: Part) -> None:
+    """The part "tests"."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"]
+    jobs = f"-j{len(os.sched_getaffinity(0))}"
+    kernels = ["make", jobs, "-C", "tests/cuda", "-f", "host.mk", "run-gpu"]
+    part.run("kernels", [*kernels, f"PYTHON={sys.executable}"], HL_CUDA="1")
+    part.run("ops", [*pytest, "tests/ops"])
+    if found := find_gpu_tests():
+        part.run("training", [*pytest, *found])
+    else:
+        part.note("training", False, "no test file looks at HOTLOOP_TEST_GPU")
+
+
+def sanitize(part: Part) -> None:
+    """The part "sanitize": our own kernels, so without NVIDIA's libraries."""
+    command = shutil.which("compute-sanitizer")
+    if part.emulated or command is None:
+        why = "an emulated GPU has nothing to ask" if part.emulated else "it was not found"
+        part.note("compute-sanitizer", True, f"not available: {why}")
+        return
+    for number, tool in enumerate(SANITIZERS):
+        seconds = part.seconds_left / (len(SANITIZERS) - number)
+        options = ["--tool", tool, "--error-exitcode", str(_FOUND)]
+        if tool == "memcheck":  # a name that is looked for in several fatbins is no mistake
+            options += ["--report-api-errors", "no"]
+        budget = str(int(seconds / 2))  # it begins no case after that
+        cases = [sys.executable, "-m", "gpu.small", "--seconds", budget]
+        step, lines = part.run(
+            tool,
+            [command, *options, *cases],
+            seconds=seconds,
+            HOTLOOP_CUBLASLT_PATH="/dev/null",
+        )
+        refused = [line for line in lines if re.search(r"not supported", line, re.IGNORECASE)]
+        ran = [line for line in lines if line.startswith("cases: ")]
+        if refused and not ran:
+            step.passed, step.failures = True, []
+            step.note = f"not available: {refused[0].strip('= ')}"
+        elif ran:
+            step.note = ran[-1]
+
+
+def bench(part: Part, names: list[str]) -> None:
+    """The parts "bench-...": rows of the benchmark, and what cannot be measured yet."""
+    if importlib.util.find_spec("torch") is None:
+        part.note("PyTorch", False, "it is not installed: there is nothing to measure beside")
+        return
+    out = WORK / f"{part.name}.json"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks", "--device", "cuda", "--out", str(out)]
+    quick = ["--smoke", "--rounds", "1", "--seconds", "0.2"] if part.emulated else []
+    step, _ = part.run("beside PyTorch", [*command, *quick, "--only", *names])
+    if step.passed:
+        found = json.loads(out.read_text())
+        part.facts |= {key: found[key] for key in ("rows", "smoke", "options", "load_before")}
+        part.facts["roofline"] = "not measured: a plan does not time its nodes"
+
+
+PARTS: dict[str, Callable[[Part], None]] = {
+    "build": build,
+    "tests": tests,
+    "sanitize": sanitize,
+    "bench-small": lambda part: bench(part, ["mlp", "tiny"]),
+    "bench-large": lambda part: bench(part, ["large"]),
+}
+
+
+# ---------------------------------------------------------------------------- the file
+
+
+def find_commit() -> str:
+    """Of the tree: by git, else as the bundle was made from."""
+    git = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        asked = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True)
+        return asked.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        manifest = BUNDLE / "bundle.json"
+        if manifest.exists():
+            return str(json.loads(manifest.read_text())["commit"])
+        return "unknown"
+
+
+def run_part(name: str, emulated: bool) -> Part:
+    """One part, with what it stands on: packages, a current build and a GPU."""
+    part = Part(name, emulated)
+    try:
+        install_missing(part)
+        compile_all(part)
+        part.facts |= describe(part)
+        PARTS[name](part)
+    except CheckError as error:
+        part.note("stopped", False, str(error))
+    return part
+
+
+def record(part: Part) -> dict[str, Any]:
+    """What the file says of a part."""
+    facts = {key: value for key, value in part.facts.items() if key != "gpu"}
+    return {
+        "passed": part.passed,
+        "seconds": round(part.seconds, 1),
+        "commit": find_commit(),
+        **facts,
+        "steps": [dataclasses.asdict(step) for step in part.steps],
+    }
+
+
+def write(part: Part, folder: Path) -> Path:
+    """Puts a part into the GPU's file, beside the other parts; returns the file."""
+    gpu = part.facts["gpu"]
+    if is_emulated(gpu["name"]) and folder.resolve() != WORK:
+        raise CheckError(f"{folder}: what an emulated GPU gives is no result")
+    path = folder / f"{slug_of(gpu['name'])}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"parts": {}}
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    parts = {**found["parts"], part.name: {"date": date, **record(part)}}
+    ordered = {name: parts[name] for name in PARTS if name in parts}
+    content = {"emulated": gpu["emulated"], "gpu": gpu, "parts": ordered}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
+    return path
+
+
+def summarize(parts: list[Part]) -> str:
+    """A line a step, and under it what failed."""
+    lines = [""]
+    for part in parts:
+        verdict = "passed" if part.passed else "FAILED"
+        lines.append(f"{part.name}: {verdict} in {part.seconds:.0f} s")
+        for step in part.steps:
+            tests = ", ".join(f"{n} {word}" for word, n in step.tests.items())
+            words = "; ".join(filter(None, [tests, step.note]))
+            lines.append(f"  {'ok  ' if step.passed else 'FAIL'} {step.name:<20} {words}")
+            if not step.passed:
+                lines += [f"         {line}" for line in step.failures[:5]]
+        for row in part.facts.get("rows", []):
+            lines.append(f"       {row['title']}: {row['note']}")
+            for column, aim in row["aims"].items():
+                ratio = row["ratios"].get(column)
+                got = f"{ratio['median']:.2f}" if ratio else "not measured"
+                lines.append(f"         {column}: {got} (aim {aim:g})")
+        if part.facts.get("smoke"):
+            lines.append("       in miniature, on an emulated GPU: no measurement")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Runs the parts; 0 when all passed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("part", nargs="?", choices=PARTS)
+    parser.add_argument("--results", type=Path, help="default: benchmarks/results")
+    parser.add_argument("--emulated", action="store_true", help="over the emulated driver")
+    options = parser.parse_args()
+    folder = options.results or (WORK if options.emulated else RESULTS)
+    if options.emulated and folder.resolve() != WORK:
+        parser.error(f"--results: an emulated GPU's file belongs into {WORK.relative_to(ROOT)}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    done: list[Part] = []
+    written = None
+    for name in [options.part] if options.part else PARTS:
+        part = run_part(name, options.emulated)
+        done.append(part)
+        if "gpu" not in part.facts:
+            break  # without a build or a GPU nothing else can run
+        written = write(part, folder)
+    print(summarize(done))
+    if written is not None:
+        print(f"written to {os.path.relpath(written)}")
+    return 0 if all(part.passed for part in done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
