@@ -212,6 +212,14 @@ static void test_fault(void)
     CHECK_OK(hl_feed_seek(t.feed, 1, 0));
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
+    /* The last batch of an epoch, though no further one is asked for. */
+    calls = 0;
+    options.count = 3 * options.batch;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_INT(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps), HL_ERROR_DATA);
     close_net();
 }
 

@@ -312,6 +312,17 @@ class Run:
             for name, (dtype, n) in self.runtime.layout.stores().items():
                 self.runtime.session.store(f"best.{name}", dtype, n)
         self._predicted = self._predict_bytes()
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """What "auto" came to, so that the configuration reproduces the run."""
+        if self.runtime.has_own_memory:
+            graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
+            self.config = self.config.replace(
+                accelerator="gpu", cuda_graph=graphs, device_cache=cache
+            )
+        else:
+            self.config = self.config.replace(accelerator="cpu")
 
     def _split(self, name: str) -> Split:
         split = self.data.split(name)

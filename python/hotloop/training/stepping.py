@@ -59,7 +59,8 @@ def stepper(
         raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
     resolved = TrainingConfig.resolve(config, overrides)
     resolved.check_supported()
-    return Stepper(model, resolved, as_datamodule(data))
+    with losing_device():
+        return Stepper(model, resolved, as_datamodule(data))
 
 
 class _Staged(NamedTuple):
