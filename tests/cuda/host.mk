@@ -97,6 +97,7 @@ $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHI
 
 # Whole or not at all: several tests may make it at once.
 fake: $(FAKE) $(FAKE_LT)
+	@cp -u $(FAKE_LT) $(dir $(FAKE))
 $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
 	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
