@@ -102,14 +102,17 @@ test-c: build
 cuda: $(STAMP)-cuda
 
 # Kernels compile for the oldest and a new architecture without a warning, our declarations are
-# NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded.
+# NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded: every
+# op, and whole trainings against the CPU's.
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
 cuda-check: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
-	$(MAKE) -C tests/cuda -f host.mk check-driver run-host
+	$(MAKE) -C tests/cuda -f host.mk check-driver run-host fake
 	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
+	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(CURDIR)/build/cuda-host/libcuda_fake.so \
+		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
 OLDEST := build/cuda-12.8

@@ -84,6 +84,11 @@ struct hl_kernel {
                        hl_kernel_req *out_req, hl_reason *out_why_not);
     hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node,
                          hl_kernel_state *out_state);
+    /* (optional; asynchronous devices) Once, before the first launch and outside of any capture,
+     * with the addresses of slot 0: loads what a first launch would load, and may measure. It may
+     * wait for the device; outputs and scratch are its own, inputs hold anything. */
+    hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
+                      hl_stream *stream);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
     /* Devices with `parallel`: */

@@ -24,7 +24,8 @@ static hl_shape get_batch(const hl_shape *shape)
     return hl_shape_make(shape->rank - 2, shape->dim);
 }
 
-hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
+/* The product alone. */
+static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_type *out_type)
 {
     const hl_type *a = hl_node_in(graph, node, 0), *b = hl_node_in(graph, node, 1);
     bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
@@ -38,15 +39,57 @@ hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_typ
         return hl_status_set(HL_ERROR_SHAPE, "inner dims must be equal, got %lld and %lld",
                              (long long)dim_a[!trans_a], (long long)dim_b[trans_b]);
     hl_shape batch_a = get_batch(&a->shape), batch_b = get_batch(&b->shape);
-    hl_shape *shape = &out_types[0].shape;
-    out_types[0].dtype = result_dtype(a->dtype, node->attrs.i[2]);
+    hl_shape *shape = &out_type->shape;
+    out_type->dtype = result_dtype(a->dtype, node->attrs.i[2]);
     HL_TRY(hl_shape_broadcast(&batch_a, &batch_b, NULL, shape));
     shape->dim[shape->rank++] = dim_a[trans_a];
     shape->dim[shape->rank++] = dim_b[!trans_b];
+    return HL_OK;
+}
+
+static hl_status need_bias(const hl_graph *graph, const hl_node *node, const hl_shape *result)
+{
     if (node->n_in < 3) return HL_OK;
-    hl_shape bias = hl_shape_1d(dim_b[!trans_b]);
+    hl_shape bias = hl_shape_1d(result->dim[result->rank - 1]);
     HL_TRY(hl_need_float(hl_node_in(graph, node, 2), "the bias"));
     return hl_need_shape(hl_node_in(graph, node, 2), &bias, "the bias");
+}
+
+hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    HL_TRY(infer_product(graph, node, &out_types[0]));
+    return need_bias(graph, node, &out_types[0].shape);
+}
+
+static hl_shape mask_shape(const hl_shape *result)
+{
+    int last = result->rank - 1;
+    return hl_shape_2d(hl_shape_span(result, 0, last), (result->dim[last] + 127) / 128 * 16);
+}
+
+hl_status hl_infer_matmul_fused(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_shape *result = &out_types[0].shape;
+    hl_matmul_end end = hl_matmul_end_of(node);
+    HL_TRY(infer_product(graph, node, &out_types[0]));
+    hl_type mask = {HL_DTYPE_U8, mask_shape(result)};
+    out_types[1] = (hl_type){HL_DTYPE_F32, hl_shape_1d(0)};
+    switch (end) {
+    case HL_MATMUL_RELU: return need_bias(graph, node, result);
+    case HL_MATMUL_RELU_MASK: out_types[1] = mask; return need_bias(graph, node, result);
+    case HL_MATMUL_MASKED:
+        if (node->n_in == 3) return hl_need_type(hl_node_in(graph, node, 2), &mask, "the mask");
+        break;
+    case HL_MATMUL_SUM_A:
+    case HL_MATMUL_SUM_B:
+        out_types[1].shape =
+            hl_shape_1d(result->dim[result->rank - (end == HL_MATMUL_SUM_A ? 2 : 1)]);
+        if (node->n_in == 2) return HL_OK;
+        break;
+    default: break;
+    }
+    return hl_status_set(HL_ERROR_TRACE, "end must be one that takes these operands, got %d of %d",
+                         (int)end, node->n_in);
 }
 
 int64_t hl_matmul_packed_elements(int64_t k, int64_t n)

@@ -54,6 +54,7 @@ HL_INFER(random);
 
 /* matmul.c */
 HL_INFER(matmul);
+HL_INFER(matmul_fused);
 HL_INFER(matmul_pack);
 HL_INFER(matmul_packed);
 HL_VJP(matmul);
@@ -129,7 +130,9 @@ HL_INFER(control);
 HL_INFER(update);
 
 /* optim.c */
+HL_INFER(gradient_norm);
 HL_INFER(optimizer);
+HL_LOWER(gradient_norm);
 
 /* Elements of a packed (K, N) matrix: room for panels of 8, 16 or 32 columns, K rounded up to pairs
  * (a device whose order needs more says no to MATMUL_PACK). */

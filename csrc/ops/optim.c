@@ -1,4 +1,5 @@
-/* Optimizers over flat buffers: one op per rule, no gradient. */
+/* Optimizers over flat buffers: one op per rule, no gradient; the norm that clips before them. */
+#include "ops/build.h"
 #include "ops/need.h"
 #include "ops/ops.h"
 
@@ -30,4 +31,41 @@ hl_status hl_infer_optimizer(const hl_graph *graph, hl_node *node, hl_type *out_
         HL_TRY(hl_need_rank_exactly(hl_node_in(graph, node, i), 0, "grad_scale and lr"));
     }
     return hl_need_dtype(hl_node_in(graph, node, n_state + 5), HL_DTYPE_U8, "the control block");
+}
+
+/* ---- the gradient's norm ---- */
+
+/* in = grad, factor, loss scale or nothing. */
+hl_status hl_infer_gradient_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *grad = hl_node_in(graph, node, 0);
+    hl_type number = {grad->dtype, hl_shape_scalar()};
+    HL_TRY(hl_need_float(grad, "the gradient"));
+    HL_TRY(hl_need_type(hl_node_in(graph, node, 1), &number, "the factor"));
+    if (node->n_in > 2) HL_TRY(hl_need_type(hl_node_in(graph, node, 2), &number, "the loss scale"));
+    if (!(node->attrs.f[0] >= 0))
+        return hl_status_set(HL_ERROR_CONFIG, "clip must be at least 0, got %g", node->attrs.f[0]);
+    out_types[0] = out_types[1] = number;
+    return HL_OK;
+}
+
+/* The norm is that of the plain gradient, multiplied afterwards: one pass less over it. */
+hl_status hl_lower_gradient_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    hl_node node = graph->nodes[id];
+    hl_id grad = node.in[0], factor = node.in[1], square, ratio;
+    if (node.n_in > 2) HL_TRY(hl_build_binary(graph, HL_OP_DIV, factor, node.in[2], &factor));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, grad, grad, &square));
+    HL_TRY(hl_build_sum(graph, square, NULL, 0, false, &square));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, square, factor, &square));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, square, factor, &out_values[0]));
+    out_values[1] = factor;
+    if (node.attrs.f[0] == 0) return HL_OK;
+    HL_TRY(hl_build_unary(graph, HL_OP_SQRT, out_values[0], &ratio));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, ratio, 1e-6, &ratio));
+    hl_id most;
+    HL_TRY(hl_build_number_like(graph, ratio, node.attrs.f[0], &most));
+    HL_TRY(hl_build_binary(graph, HL_OP_DIV, most, ratio, &ratio));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MINIMUM, ratio, 1, &ratio));
+    return hl_build_binary(graph, HL_OP_MUL, factor, ratio, &out_values[1]);
 }

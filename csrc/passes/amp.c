@@ -10,7 +10,8 @@
  * write float32 anyway), every product is `wide`, and the pass adds nothing but one cast per
  * operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a product
  * gives 16 bits if a product reads it again, directly or through FOLLOWS ops, and float32 if all it
- * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded.
+ * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded. The
+ * bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
  * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
@@ -153,6 +154,7 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     HL_TRY(find_copy(s, node->in[0], node->segment, &in[0]));
     HL_TRY(find_copy(s, node->in[1], node->segment, &in[1]));
     if (node->n_in == 3) in[2] = node->in[2];
+    if (node->n_in == 3 && narrow) HL_TRY(find_copy(s, node->in[2], node->segment, &in[2]));
     s->graph->segment = node->segment;
     HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out));
     if (narrow) return settle_low(s, node, out);
@@ -258,6 +260,15 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
 cleanup:
     hl_free(memory);
     return status;
+}
+
+void hl_pass_tf32(hl_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        hl_node *node = &graph->nodes[i];
+        if (node->op == HL_OP_MATMUL && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
+            node->attrs.i[3] = true;
+    }
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

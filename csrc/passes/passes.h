@@ -3,7 +3,7 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), lower, pack, hoist, fuse, schedule, memory. */
+ * device computes in float64), lower, pack, hoist, epilogue, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -28,6 +28,8 @@ hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_sources);
  * float32; HL_DTYPE_F32 changes nothing. keeps_low: what lies between products stays in the low
  * type too. */
 hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low);
+/* Products of float32 operands may round them to TF32. */
+void hl_pass_tf32(hl_graph *graph);
 /* What a node computes in, and why, for reports; HL_DTYPE_COUNT: in no floating type. */
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out_why);
 
@@ -45,6 +47,10 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
 /* What depends on parameters and constants alone moves from MICRO to BEGIN. */
 hl_status hl_pass_hoist(hl_graph *graph);
+
+/* Relu after a product, its gradient, and bias gradients become part of the products, where the
+ * device has kernels for that (MATMUL_FUSED). */
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);

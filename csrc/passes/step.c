@@ -257,33 +257,16 @@ static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_i
 
 /* ---- apply ----------------------------------------------------------------------------------- */
 
-static hl_status build_square_norm(step_state *s, hl_id grad, hl_id factor, hl_id *out_square)
+/* The squared norm for the control block's decision; *factor is unscaled and clips. */
+static hl_status build_norm(step_state *s, hl_id grad, hl_id *factor, hl_id *out_square)
 {
-    hl_id square;
-    HL_TRY(add2(s, HL_OP_MUL, grad, grad, &square));
-    HL_TRY(hl_build_sum(s->graph, square, NULL, 0, false, &square));
-    HL_TRY(add2(s, HL_OP_MUL, square, factor, &square));
-    return add2(s, HL_OP_MUL, square, factor, out_square);
-}
-
-/* factor * min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. */
-static hl_status build_norm_clip(step_state *s, hl_id square, hl_id *factor)
-{
-    hl_id norm, tiny, most, one, ratio;
-    HL_TRY(hl_graph_add(s->graph, HL_OP_SQRT, &square, 1, NULL, &norm));
-    HL_TRY(number(s, 1e-6, &tiny));
-    HL_TRY(number(s, s->spec->clip_norm, &most));
-    HL_TRY(number(s, 1.0, &one));
-    HL_TRY(add2(s, HL_OP_ADD, norm, tiny, &norm));
-    HL_TRY(add2(s, HL_OP_DIV, most, norm, &ratio));
-    HL_TRY(add2(s, HL_OP_MINIMUM, ratio, one, &ratio));
-    return add2(s, HL_OP_MUL, *factor, ratio, factor);
-}
-
-/* The gradients are those of the loss times its scale, in powers of two: dividing is exact. */
-static hl_status build_unscale(step_state *s, hl_id *factor)
-{
-    return s->scale == HL_NONE ? HL_OK : add2(s, HL_OP_DIV, *factor, s->scale, factor);
+    hl_id in[3] = {grad, *factor, s->scale}, out;
+    hl_attrs attrs = {.f = {s->spec->clip_norm}};
+    HL_TRY(
+        hl_graph_add(s->graph, HL_OP_GRADIENT_NORM, in, s->scale == HL_NONE ? 2 : 3, &attrs, &out));
+    *out_square = out;
+    *factor = out + 1;
+    return HL_OK;
 }
 
 static hl_status build_value_clip(step_state *s, hl_id *grad, hl_id *factor)
@@ -336,9 +319,7 @@ static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
 static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
 {
     hl_id square, decided, control;
-    HL_TRY(build_unscale(s, &factor));
-    HL_TRY(build_square_norm(s, grad, factor, &square));
-    if (s->spec->clip_norm > 0) HL_TRY(build_norm_clip(s, square, &factor));
+    HL_TRY(build_norm(s, grad, &factor, &square));
     if (s->spec->clip_value > 0) HL_TRY(build_value_clip(s, &grad, &factor));
     HL_TRY(hl_graph_control(s->graph, &control));
     HL_TRY(add2(s, HL_OP_CONTROL_APPLY, control, square, &decided));

@@ -48,6 +48,7 @@ struct hl_plan {
     bool join, hold; /* the window was opened by, or is left to, another plan */
     bool trains;     /* has a window at all; else BEGIN runs once per run */
     bool begun;
+    bool tuned; /* kernels have settled what they choose before their first launch */
     /* Where a run stands, so that it can go on after a deadline. */
     bool in_step;
     hl_segment segment;

@@ -12,6 +12,7 @@
 static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options,
                             int32_t **out_fed)
 {
+    graph->benchmark = options->benchmark;
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
     if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
@@ -20,10 +21,12 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
                              "plan: mixed precision needs a device that computes in float32, got "
                              "float64");
     HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
+    if (options->tf32) hl_pass_tf32(graph);
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
     HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
+    if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
     return hl_graph_verify(graph);
 }

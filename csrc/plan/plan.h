@@ -44,6 +44,8 @@ typedef struct hl_plan_options {
     bool fed;        /* sources stay on the host: batches are gathered there and sent */
     bool deterministic; /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
     hl_dtype low;       /* of products: BF16, F16 (mixed precision), or F32 */
+    bool tf32;          /* products of float32 may round their operands to TF32 */
+    bool benchmark;     /* kernels may be chosen by measuring them */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the

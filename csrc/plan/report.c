@@ -12,10 +12,10 @@ enum { LARGE = 128 };
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
 static void count_flops(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
 {
-    if (node->op != HL_OP_MATMUL && node->op != HL_OP_MATMUL_PACKED) return;
+    if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
     const hl_shape *out = hl_graph_shape(graph, node->out);
-    bool trans_a = node->op == HL_OP_MATMUL && node->attrs.i[0];
+    bool trans_a = node->op != HL_OP_MATMUL_PACKED && node->attrs.i[0];
     int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
     double flops = 2 * (double)k * (double)hl_shape_numel(out);
     bool is_large =

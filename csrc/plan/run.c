@@ -223,6 +223,21 @@ static void give_up_step(hl_plan *plan)
     plan->in_step = false;
 }
 
+/* Kernels choose, and load what they chose, where the first step is going to run. */
+static hl_status tune_kernels(hl_plan *plan)
+{
+    plan->session->resident = plan->number;
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+        const hl_instr *instr = &plan->instrs[s];
+        if (!instr->kernel->tune || instr->elided) continue;
+        hl_launch launch = make_launch(plan, instr, 0);
+        HL_TRY(instr->kernel->tune(&instr->state, plan->args + instr->first_arg, &launch,
+                                   plan->session->compute));
+    }
+    plan->tuned = true;
+    return HL_OK;
+}
+
 static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *limits,
                            hl_run_end *out_end, int64_t *out_steps)
 {
@@ -231,6 +246,7 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
                                               "of the model has run since: it cannot go on");
     HL_TRY(hl_plan_bind(plan));
     if (plan->queue) HL_TRY(hl_queue_refresh(plan->queue));
+    if (plan->queue && !plan->tuned) HL_TRY(tune_kernels(plan));
     *out_end = HL_RUN_DONE;
     while (*out_steps < n_steps) {
         /* The step that stops is finished first: it has its place in the log. */

@@ -460,13 +460,17 @@ static void destroy_device(HL_TAKE hl_device *base)
     if (device->context && !is_forked(device)) {
         CUcontext left;
         bool entered = driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
+        hl_cublaslt_stop(device->cublaslt);
         if (device->stream.handle) driver->cuStreamDestroy(device->stream.handle);
         for (int64_t i = 0; i < device->n_libraries; i++)
             driver->cuLibraryUnload(device->libraries[i]);
         if (entered) driver->cuCtxPopCurrent(&left);
         driver->cuDevicePrimaryCtxRelease(device->ordinal);
     }
+    hl_cublaslt_destroy(device->cublaslt);
     hl_cuda_driver_close(&device->driver);
+    hl_free(device->library_roots);
+    hl_free(device->choices);
     hl_free(device->libraries);
     hl_free(device->blocks);
     hl_free(device->entries);

@@ -31,7 +31,8 @@ HL_DEVICE hl_team hl_team_make(int by_block)
             mask};
 }
 
-/* Over `size` neighbouring lanes of a warp, those of `mask`. */
+/* By `size` neighbouring lanes of a warp, whom the mask names. Where fold does not commute, members
+ * get other bits than the first, here and below. */
 template <class T, class F> HL_DEVICE T hl_lanes_fold(uint32_t mask, int size, T value, F fold)
 {
     HL_UNROLL
@@ -39,8 +40,11 @@ template <class T, class F> HL_DEVICE T hl_lanes_fold(uint32_t mask, int size, T
         if (lanes < size) value = fold(value, hl_shuffle_xor(mask, value, lanes));
     return value;
 }
+template <class T, class F> HL_DEVICE T hl_warp_fold(T value, F fold)
+{
+    return hl_lanes_fold(HL_WARP_ALL, 32, value, fold);
+}
 
-/* Where fold does not commute, members get other bits than the first. */
 template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T value, F fold)
 {
     value = hl_lanes_fold(team.mask, team.size, value, fold);
@@ -68,6 +72,16 @@ template <int KEEP, class Load> struct hl_team_row {
     Load load;
     decltype(load(0)) kept[KEEP];
 
+    HL_MEMBER hl_team_row(const hl_team &by, int64_t n, Load load_one)
+        : team(by), C(n), load(load_one)
+    {
+        int64_t c = team.rank;
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++, c += team.size) {
+            if (c >= C) return;
+            kept[j] = load(c);
+        }
+    }
     /* visit(c, value) */
     template <class F> HL_MEMBER void each(F visit) const
     {
@@ -83,14 +97,7 @@ template <int KEEP, class Load> struct hl_team_row {
 template <int KEEP, class Load>
 HL_DEVICE hl_team_row<KEEP, Load> hl_team_keep(const hl_team &team, int64_t C, Load load)
 {
-    hl_team_row<KEEP, Load> row = {team, C, load, {}};
-    int64_t c = team.rank;
-    HL_UNROLL
-    for (int j = 0; j < KEEP; j++, c += team.size) {
-        if (c >= C) break;
-        row.kept[j] = load(c);
-    }
-    return row;
+    return hl_team_row<KEEP, Load>(team, C, load);
 }
 
 #endif

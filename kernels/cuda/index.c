@@ -171,7 +171,7 @@ static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_byte
                                hl_kernel_req *out_req, hl_reason *out_why_not)
 {
     int64_t most = n > n_targets ? n : n_targets;
-    if (most >= MOST)
+    if (most > MOST)
         return hl_reason_set(out_why_not, "needs fewer than 2^31 indices and targets, got %lld",
                              (long long)most);
     out_req->deterministic = true;

@@ -1,7 +1,10 @@
-/* Inside of the CUDA device, for open.c and device.c alone. */
+/* Inside of the CUDA device, for open.c, device.c and the libraries' tables and kept choices
+ * alone. */
 #ifndef HL_KERNELS_CUDA_INTERNAL_H
 #define HL_KERNELS_CUDA_INTERNAL_H
 
+#include "kernels/cuda/choices.h"
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 
 struct hl_stream {
@@ -37,6 +40,12 @@ typedef struct hl_cuda_device {
     hl_cuda_block *blocks;
     int64_t n_blocks, cap_blocks;
     int64_t current_bytes, peak_bytes;
+    /* Libraries, opened when the first kernel asks; under their own lock. */
+    hl_mutex library_lock;
+    char *library_roots; /* of hl_device_options, or NULL */
+    hl_cublaslt *cublaslt;
+    hl_cuda_choice *choices; /* under the same lock */
+    int64_t n_choices, cap_choices;
 } hl_cuda_device;
 
 static inline hl_cuda_device *hl_cuda_of(hl_device *device)

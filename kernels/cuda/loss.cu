@@ -2,10 +2,9 @@
  * kernels/ref/loss.c. A target that is no class is a fault; its row and ignored rows give 0 and
  * weigh 0.
  *
- * The sum of the class weights and the smoothed part's sum of weight (top - x) are gathered while
- * the row is read the second time, so smoothing costs no pass.
+ * A team holds its row in registers (fold.h), so memory is read once, smoothed or not.
  *
- * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row.
+ * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h).
  * class_weight NULL: all are 1. */
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/row.h"
@@ -39,15 +38,17 @@ HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtyp
         int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
         float value = 0, row_weight = 0;
         if (t >= 0) {
-            hl_row_sum row = hl_row_exponentials(team, x, C);
-            float log_sum = logf(row.sum), soft = 0;
+            auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
+            hl_row_sum all = hl_row_exponentials(row);
+            float log_sum = logf(all.sum), soft = 0;
             if (smoothing > 0) {
-                for (int64_t c = team.rank; c < C; c += team.size)
-                    soft += weigh(class_weight, c) * (row.top - hl_read(x, c) + log_sum);
+                row.each([&](int64_t c, float v) {
+                    soft += weigh(class_weight, c) * (all.top - v + log_sum);
+                });
                 soft = hl_team_sum(team, soft);
             }
             row_weight = weigh(class_weight, t);
-            value = (1 - smoothing) * row_weight * (row.top - hl_read(x, t) + log_sum) +
+            value = (1 - smoothing) * row_weight * (all.top - hl_read(x, t) + log_sum) +
                     smoothing / (float)C * soft;
         }
         if (team.rank == 0) {
@@ -79,15 +80,16 @@ HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
             for (int64_t c = team.rank; c < C; c += team.size) hl_write(dx, c, 0.0f);
             continue;
         }
-        hl_row_sum row = hl_row_exponentials(team, x, C);
+        auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
+        hl_row_sum all = hl_row_exponentials(row);
         float g = hl_read(dloss, n), hard = (1 - smoothing) * weigh(class_weight, t);
-        float scale = g * (hard + share * all_weights) / row.sum;
-        for (int64_t c = team.rank; c < C; c += team.size) {
-            float value = expf(hl_read(x, c) - row.top) * scale;
+        float scale = g * (hard + share * all_weights) / all.sum;
+        row.each([&](int64_t c, float v) {
+            float value = expf(v - all.top) * scale;
             if (smoothing > 0) value -= g * share * weigh(class_weight, c);
             if (c == t) value -= g * hard;
             hl_write(dx, c, value);
-        }
+        });
     }
 }
 

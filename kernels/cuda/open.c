@@ -120,6 +120,7 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
                                     .n_multiprocessors = facts->n_multiprocessors,
                                     .shared_bytes_block = (size_t)facts->shared_bytes};
     device->base.low_type = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+    device->base.keeps_low = true;
 }
 
 static hl_status find_gpu(hl_cuda_device *device, int index, int n_gpus)
@@ -283,6 +284,16 @@ static hl_status build_lists(hl_cuda_device *device)
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
+static hl_status copy_roots(hl_cuda_device *device, const hl_device_options *options)
+{
+    const char *roots = options ? options->library_roots : NULL;
+    if (!roots) return HL_OK;
+    size_t bytes = strlen(roots) + 1;
+    HL_TRY(hl_alloc(bytes, (void **)&device->library_roots));
+    memcpy(device->library_roots, roots, bytes);
+    return HL_OK;
+}
+
 hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device_options *options,
                               HL_GIVE hl_device **out_device)
 {
@@ -297,9 +308,11 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .n_threads = 1,
                                .float_type = HL_DTYPE_F32,
                                .fuses = true,
+                               .keeps_low = true,
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();
     hl_status status;
+    HL_GOTO(copy_roots(device, options));
     HL_GOTO(open_driver(build, options, &device->driver, &n_gpus, &is_absent));
     HL_GOTO(find_gpu(device, index, n_gpus));
     HL_GOTO(check_build(build, device));

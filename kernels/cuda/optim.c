@@ -1,4 +1,5 @@
-/* Launchers of optim.cu: the whole flat buffer in one launch. */
+/* Launchers of optim.cu: an optimizer is one launch over the whole flat buffer; the norm before it
+ * is one over the gradient, in parts that depend on its size alone, and one that adds them up. */
 #include <stdio.h>
 
 #include "kernels/cuda/calls.h"
@@ -48,9 +49,66 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+/* ---- the gradient's norm ---- */
+
+/* Below the least part two blocks would take no less time than one. */
+enum { LEAST_PART = 8192, MOST_PARTS = 1024 };
+
+static int64_t count_parts(int64_t n, int64_t *out_part)
+{
+    int64_t part = (n + MOST_PARTS - 1) / MOST_PARTS;
+    *out_part = part < LEAST_PART ? LEAST_PART : part;
+    return n > 0 ? (n + *out_part - 1) / *out_part : 1;
+}
+
+static hl_status query_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape), part;
+    int64_t n_parts = count_parts(n, &part);
+    if (!hl_cuda_is_dtype(graph, node, 0, node->n_in, HL_DTYPE_F32, out_why_not))
+        return HL_ERROR_CONFIG;
+    out_req->scratch_bytes = n_parts > 1 ? (size_t)n_parts * sizeof(float) : 0;
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape), part;
+    int64_t n_parts = count_parts(n, &part);
+    bool is_cut = n_parts > 1;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    if (is_cut) {
+        hl_cuda_shape shape = {{(unsigned)n_parts, 1, 1}, {THREADS, 1, 1}, 0};
+        hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm_parts", shape);
+        hl_cuda_pass_in(&calls, 0);
+        HL_CUDA_PASS(&calls, int64_t, n);
+        HL_CUDA_PASS(&calls, int64_t, part);
+        hl_cuda_pass_scratch(&calls, 0);
+    }
+    hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm", hl_cuda_shape_blocks(device, 1, THREADS));
+    hl_cuda_pass_place(&calls, (hl_cuda_place){is_cut ? HL_CUDA_SCRATCH : HL_CUDA_IN, 0});
+    HL_CUDA_PASS(&calls, int64_t, is_cut ? n_parts : n);
+    HL_CUDA_PASS(&calls, int, !is_cut);
+    hl_cuda_pass_in(&calls, 1);
+    hl_cuda_pass_in(&calls, 2);
+    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    hl_cuda_pass_out(&calls, 0);
+    hl_cuda_pass_out(&calls, 1);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static const hl_kernel gradient_norm =
+    HL_CUDA_KERNEL(GRADIENT_NORM, "gradient_norm", query_norm, prepare_norm);
 static const hl_kernel sgd = HL_CUDA_KERNEL(SGD, "sgd", query_optim, prepare_optim);
 static const hl_kernel adam = HL_CUDA_KERNEL(ADAM, "adam", query_optim, prepare_optim);
 static const hl_kernel rmsprop = HL_CUDA_KERNEL(RMSPROP, "rmsprop", query_optim, prepare_optim);
 static const hl_kernel lion = HL_CUDA_KERNEL(LION, "lion", query_optim, prepare_optim);
 
-const hl_kernel *const hl_cuda_optim_kernels[] = {&sgd, &adam, &rmsprop, &lion, NULL};
+const hl_kernel *const hl_cuda_optim_kernels[] = {&gradient_norm, &sgd,  &adam,
+                                                  &rmsprop,       &lion, NULL};

@@ -12,6 +12,7 @@
  * Launch: any grid; threads a multiple of 32, 256 at most. State buffers that the attributes do not
  * need may be NULL. */
 #include "kernels/cuda/fault.h"
+#include "kernels/cuda/fold.h"
 
 enum { MOST_THREADS = 256, ELEMENTS = 4 /* of a tile, for each thread */ };
 
@@ -158,4 +159,49 @@ HL_KERNEL(hl_cuda_lion, MOST_THREADS, float *param, float *m, const float *grad,
             m[i] = keep2 * old + take2 * g;
         };
     });
+}
+
+/* ---- the gradient's norm: one pass over it; unscaling and clipping are a factor ---- */
+
+enum { BATCH = 8 /* loads under way in a thread */ };
+
+/* Of x[begin, end), by the block: of squares, or of sums of them. */
+HL_DEVICE float add_up(const float *x, int64_t begin, int64_t end, bool is_square)
+{
+    hl_team team = hl_team_make(1);
+    float sum = 0;
+    for (int64_t i = begin + team.rank; i < end; i += (int64_t)BATCH * team.size) {
+        float v[BATCH];
+        HL_UNROLL
+        for (int j = 0; j < BATCH; j++) {
+            int64_t at = i + (int64_t)j * team.size;
+            v[j] = at < end ? x[at] : 0.0f;
+        }
+        HL_UNROLL
+        for (int j = 0; j < BATCH; j++) sum += is_square ? v[j] * v[j] : v[j];
+    }
+    return hl_team_sum(team, sum);
+}
+
+/* Launch: one block a part, 256 threads. */
+HL_KERNEL(hl_cuda_gradient_norm_parts, MOST_THREADS, const float *grad, int64_t n, int64_t part,
+          float *sums)
+{
+    int64_t begin = hl_block_x() * part, end = begin + part < n ? begin + part : n;
+    float sum = add_up(grad, begin, end, true);
+    if (hl_thread() == 0) sums[hl_block_x()] = sum;
+}
+
+/* x: the gradient itself where it is one part, else the parts' sums. scale may be NULL; clip 0:
+ * none. Launch: one block, 256 threads. */
+HL_KERNEL(hl_cuda_gradient_norm, MOST_THREADS, const float *x, int64_t n, int is_square,
+          const float *factor, const float *scale, float clip, float *out_square, float *out_factor)
+{
+    float sum = add_up(x, 0, n, is_square != 0);
+    if (hl_thread() > 0) return;
+    float f = scale ? *factor / *scale : *factor;
+    float square = sum * f * f;
+    float ratio = clip > 0 ? clip / (sqrtf(square) + 1e-6f) : 1.0f;
+    *out_square = square;
+    *out_factor = ratio >= 1 ? f : f * ratio; /* NaN stays */
 }

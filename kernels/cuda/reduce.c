@@ -329,7 +329,7 @@ static hl_status query_cumsum(hl_device *device, const hl_graph *graph, hl_node_
     find_scan(graph, node, &groups);
     hl_dtype state = find_state(hl_node_in_type(graph, node, 0)->dtype);
     if (groups.n_parts > 1)
-        out_req->scratch_bytes = (size_t)count_results(&groups) * 2 * hl_dtype_bytes(state);
+        out_req->scratch_bytes = (size_t)count_results(&groups) * hl_dtype_bytes(state);
     out_req->deterministic = true;
     return HL_OK;
 }
@@ -344,15 +344,14 @@ static hl_status prepare_cumsum(hl_device *device, const hl_graph *graph, hl_nod
     hl_cuda_groups groups;
     find_scan(graph, node, &groups);
     hl_cuda_groups second = make_second(&groups);
-    size_t bytes = (size_t)count_results(&groups) * hl_dtype_bytes(state);
-    hl_cuda_place before = {HL_CUDA_SCRATCH, bytes};
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     bool is_cut = groups.n_parts > 1;
     if (is_cut) {
         call_fold(&calls, "sum", dtype, IN, SCRATCH, state, &groups);
-        call_cumsum(&calls, state, SCRATCH, NULL, before, state, &second, is_reverse);
+        /* In place: a thread reads an element before it writes it. */
+        call_cumsum(&calls, state, SCRATCH, NULL, SCRATCH, state, &second, is_reverse);
     }
-    call_cumsum(&calls, dtype, IN, is_cut ? &before : NULL, OUT, out_dtype, &groups, is_reverse);
+    call_cumsum(&calls, dtype, IN, is_cut ? &SCRATCH : NULL, OUT, out_dtype, &groups, is_reverse);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

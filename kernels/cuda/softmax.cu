@@ -1,17 +1,11 @@
 /* Softmax over the last axis, its logarithm, and their gradients, on rows (R,C).
  *
- * A team (a warp, or a block for long rows) reads its row twice: once for the largest value and the
- * sum of e^(x - largest) together, rescaled where the largest grows, once to write. Rejected: three
- * passes (a third more memory traffic where a row leaves the cache), the row in registers (one
- * kernel per length).
+ * A team holds its row in registers (fold.h), so memory is read once. Rejected: the largest value
+ * and the sum in one pass, rescaled where the largest grows: more exponentials, in divergent
+ * branches, to save a pass over registers.
  *
- * Launch: any grid; threads a multiple of 32; by_block 1: a block per row, 0: a warp per row. */
+ * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h). */
 #include "kernels/cuda/row.h"
-
-HL_DEVICE float invert(float x)
-{
-    return 1.0f / x;
-}
 
 template <class T, bool is_log>
 HL_DEVICE void run_softmax(const T *x, T *y, int64_t R, int64_t C, int by_block)
@@ -20,14 +14,18 @@ HL_DEVICE void run_softmax(const T *x, T *y, int64_t R, int64_t C, int by_block)
     for (int64_t r = team.first; r < R; r += team.step) {
         const T *from = x + r * C;
         T *to = y + r * C;
-        hl_row_sum row = hl_row_exponentials(team, from, C);
-        float log_sum = logf(row.sum), scale = invert(row.sum);
-        for (int64_t c = team.rank; c < C; c += team.size) {
-            float above = hl_read(from, c) - row.top;
-            hl_write(to, c, is_log ? above - log_sum : expf(above) * scale);
-        }
+        auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(from, c); });
+        hl_row_sum all = hl_row_exponentials(row);
+        float log_sum = logf(all.sum), scale = 1.0f / all.sum;
+        row.each([&](int64_t c, float v) {
+            hl_write(to, c, is_log ? v - all.top - log_sum : expf(v - all.top) * scale);
+        });
     }
 }
+
+struct grad_pair {
+    float g, y;
+};
 
 /* y (dy - sum(dy y)); of the logarithm, dy - e^y sum(dy). */
 template <class T, bool is_log>
@@ -35,16 +33,15 @@ HL_DEVICE void run_gradient(const T *dy, const T *y, T *dx, int64_t R, int64_t C
 {
     hl_team team = hl_team_make(by_block);
     for (int64_t r = team.first; r < R; r += team.step) {
+        auto row = hl_team_keep<16>(team, C, [=](int64_t c) {
+            return grad_pair{hl_read(dy, r * C + c), hl_read(y, r * C + c)};
+        });
         float sum = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_read(dy, r * C + c);
-            sum += is_log ? g : g * hl_read(y, r * C + c);
-        }
+        row.each([&](int64_t, grad_pair v) { sum += is_log ? v.g : v.g * v.y; });
         sum = hl_team_sum(team, sum);
-        for (int64_t c = team.rank; c < C; c += team.size) {
-            float g = hl_read(dy, r * C + c), v = hl_read(y, r * C + c);
-            hl_write(dx, r * C + c, is_log ? g - expf(v) * sum : v * (g - sum));
-        }
+        row.each([&](int64_t c, grad_pair v) {
+            hl_write(dx, r * C + c, is_log ? v.g - expf(v.y) * sum : v.y * (v.g - sum));
+        });
     }
 }
 

@@ -99,7 +99,7 @@ template <class P> struct hl_walker {
     {
         V total = sum[0];
         for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, sum[k]);
-        total = hl_lanes_fold(HL_WARP_ALL, 32, total, [](V a, V b) { return hl_pw_ADD(a, b); });
+        total = hl_warp_fold(total, [](V a, V b) { return hl_pw_ADD(a, b); });
         hl_barrier();
         if (hl_thread() % 32 == 0) room[hl_thread() / 32] = total;
         hl_barrier();

@@ -139,7 +139,26 @@ static hl_status launch_lion(const hl_kernel_state *state, void *const *args,
     return update_segments(state, args, launch, 1, update_lion);
 }
 
+/* in = grad, factor, loss scale or nothing */
+static hl_status launch_gradient_norm(const hl_kernel_state *state, void *const *args,
+                                      const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const double *grad = args[0];
+    double factor = *(const double *)args[1], clip = call->attrs.f[0], sum = 0;
+    int64_t n = hl_shape_numel(&call->in[0].shape);
+    if (call->n_in > 2) factor /= *(const double *)args[2];
+    for (int64_t i = 0; i < n; i++) sum += grad[i] * grad[i];
+    sum *= factor * factor;
+    double ratio = clip > 0 ? clip / (sqrt(sum) + 1e-6) : 1;
+    *(double *)args[call->n_in] = sum;
+    *(double *)args[call->n_in + 1] = ratio < 1 || isnan(ratio) ? factor * ratio : factor;
+    return HL_OK;
+}
+
 static const hl_kernel kernels[] = {
+    HL_REF_KERNEL(GRADIENT_NORM, "gradient_norm", hl_ref_query_f64, launch_gradient_norm),
     HL_REF_KERNEL(SGD, "sgd", hl_ref_query_f64, launch_sgd),
     HL_REF_KERNEL(ADAM, "adam", hl_ref_query_f64, launch_adam),
     HL_REF_KERNEL(RMSPROP, "rmsprop", hl_ref_query_f64, launch_rmsprop),

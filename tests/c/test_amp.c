@@ -56,7 +56,7 @@ static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
             CHECK_INT(hl_graph_dtype(graph, node->in[0]), low);
             CHECK_INT(hl_graph_dtype(graph, node->in[1]), low);
             CHECK(result == HL_DTYPE_F32 || (keeps_low && result == low));
-            if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), HL_DTYPE_F32);
+            if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
         } else if (node->op != HL_OP_CAST && !(flags & HL_OP_FOLLOWS)) {
             for (int32_t j = 0; j < node->n_in; j++)
                 CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));

@@ -1,8 +1,11 @@
 /* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
  * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
- * driver has. Nothing is linked. */
+ * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def. Nothing is linked. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#ifdef HL_CHECK_CUBLASLT
+#include <cublasLt.h>
+#endif
 
 #include "kernels/cuda/driver_types.h"
 
@@ -16,3 +19,14 @@ enum { OLDEST_DRIVER = 12000 };
 
 #define CHECK_CONSTANT(name, value) _Static_assert((int)name == value, #name);
 HL_CUDA_CONSTANTS(CHECK_CONSTANT)
+
+#ifdef HL_CHECK_CUBLASLT
+#include "kernels/cuda/cublaslt_types.h"
+
+#define HL_CUBLASLT_CALL(result, name, params)                                                     \
+    _Static_assert(__builtin_types_compatible_p(result(*) params, __typeof__(&name)), #name);
+#include "kernels/cuda/cublaslt.def"
+HL_CUBLASLT_CONSTANTS(CHECK_CONSTANT)
+
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "an algorithm is kept as 8 numbers");
+#endif

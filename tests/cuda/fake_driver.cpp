@@ -650,7 +650,10 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     auto mark = std::make_shared<Mark>();
     mark->stream = stream;
     event->mark = mark;
-    stream->queue.push_back([mark] { mark->done = true; });
+    stream->queue.push_back([mark] {
+        mark->done = true;
+        mark->ms = state().clock_ms;
+    });
     return CUDA_SUCCESS;
 }
 
@@ -681,8 +684,45 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
     if (!from->mark || !to->mark)
         return complain(CUDA_ERROR_INVALID_HANDLE, "the time between events not recorded");
     if (!from->mark->done || !to->mark->done) return CUDA_ERROR_NOT_READY;
-    *ms = 1;
+    *ms = (float)(to->mark->ms - from->mark->ms);
     return CUDA_SUCCESS;
+}
+
+/* ---- fake libraries -------------------------------------------------------------------------- */
+
+CUresult hl_fake_submit(CUstream stream, double ms, hl_fake_work_fn run, const void *data,
+                        size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    std::vector<char> copy((const char *)data, (const char *)data + bytes);
+    return submit(stream, [=]() mutable {
+        const char *wrong = run(copy.data());
+        state().clock_ms += ms;
+        if (wrong) die(CUDA_ERROR_LAUNCH_FAILED, wrong);
+    });
+}
+
+bool hl_fake_is_device(const void *ptr, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    return is_device(ptr, bytes);
+}
+
+bool hl_fake_is_capturing(CUstream stream)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    return state().streams.count(stream) && stream->graph;
+}
+
+bool hl_fake_has_context(void)
+{
+    return !context_stack.empty();
+}
+
+void hl_fake_complain(const char *what)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    complain(CUDA_ERROR_INVALID_VALUE, what);
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */

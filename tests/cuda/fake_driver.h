@@ -69,6 +69,18 @@ void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n
 /* All kernels of kernels/cuda, by the emulation in emu/ (fake_kernels.c). */
 void hl_fake_kernels_register(void);
 
+/* ---- for fake libraries ---------------------------------------------------------------------- */
+
+/* Work of a library's on a stream: runs with device memory open, on a copy of what `data` holds,
+ * and takes so many milliseconds by the events' clock. Returns NULL, or what went wrong. */
+typedef const char *(*hl_fake_work_fn)(void *data);
+CUresult hl_fake_submit(CUstream stream, double ms, hl_fake_work_fn run, const void *data,
+                        size_t bytes);
+bool hl_fake_is_device(const void *ptr, size_t bytes); /* wholly inside one live block */
+bool hl_fake_is_capturing(CUstream stream);
+bool hl_fake_has_context(void);
+void hl_fake_complain(const char *what);
+
 /* Device memory open to the host, for a test that looks into it: begin and end may nest. */
 void hl_fake_open_begin(void);
 void hl_fake_open_end(void);

@@ -28,6 +28,7 @@ struct Mark {
     CUstream stream = nullptr;
     bool done = false;
     int looks = 0; /* by cuEventQuery */
+    double ms = 0; /* on the machine's clock */
 };
 
 struct Node {
@@ -65,6 +66,7 @@ struct State {
     std::map<CUdevice, size_t> used_bytes;
     uint64_t replay_order = 0;
     int open_depth = 0;
+    double clock_ms = 0; /* what libraries' work has taken */
 };
 State &state();
 

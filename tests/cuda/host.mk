@@ -17,6 +17,7 @@ VARIANT := $(or $(subst $(comma),-,$(HL_SANITIZE)),release)
 OUT := $(ROOT)/build/cuda-host/$(VARIANT)
 HOST_ARCHIVE := $(OUT)/libhotloop.a
 FAKE := $(ROOT)/build/cuda-host/libcuda_fake.so
+FAKE_LT := $(OUT)/libcublasLt_fake.so
 NVCC ?= nvcc
 LIMIT_S ?= 300
 
@@ -84,10 +85,10 @@ $(OUT)/%.o: %.c $(HOST_HEADERS)
 $(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
 	@$(CC_HOST) -c $< -o $@
 
-$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
+$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE) $(FAKE_LT)
 	@cd $(ROOT) && $(CC) @$(HOST_ARCHIVE).flags -Werror \
 		-DCHECK_REPRO='"make -C tests/cuda -f host.mk run-host"' tests/cuda/$*.c \
-		$(HOST_OBJECTS) $(HOST_ARCHIVE) -lstdc++ -lm -ldl -o $@
+		-DFAKE_LT='"$(FAKE_LT)"' $(HOST_OBJECTS) $(HOST_ARCHIVE) -rdynamic -lstdc++ -lm -ldl -o $@
 
 $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
 	@mkdir -p $(OUT)/gpu
@@ -95,11 +96,17 @@ $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHI
 		-lm -ldl -o $@
 
 # Whole or not at all: several tests may make it at once.
-fake: $(FAKE)
+fake: $(FAKE) $(FAKE_LT)
+$(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
+	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
-# Compiles or not: nothing is linked or run. nvcc knows where its headers are.
+# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's may lie in
+# a wheel (make cuda).
+CUBLASLT_H ?= $(firstword $(wildcard $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include/cublasLt.h))
 check-driver:
 	@cd $(ROOT) && $(NVCC) -Xcompiler -std=gnu11$(comma)-Wall$(comma)-Werror -Icsrc -I. \
-		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check"
+		$(if $(CUBLASLT_H),-DHL_CHECK_CUBLASLT -I$(dir $(CUBLASLT_H))) \
+		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check" \
+		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)"

@@ -65,6 +65,15 @@ static inline void node_begin(node_case *c, hl_device *device, hl_graph *graph)
     }
 }
 
+/* As a plan does before the first launch. */
+static inline hl_status node_tune(node_case *c, const hl_kernel_state *state, void *scratch)
+{
+    hl_launch launch = {.scratch = scratch, .node = c->node, .segment = HL_SEGMENT_MICRO};
+    void *args[NODE_ARGS];
+    for (int i = 0; i < c->n_args; i++) args[i] = (char *)c->at[i] + NODE_GUARD;
+    return c->kernel->tune ? c->kernel->tune(state, args, &launch, NULL) : HL_OK;
+}
+
 /* Runs once, alone or within a capture, and reads all operands back. */
 static inline hl_status node_run_once(node_case *c, const hl_kernel_state *state, void *scratch,
                                       bool captured)
@@ -117,14 +126,14 @@ static inline hl_status node_run(node_case *c)
     hl_device *device = c->device;
     hl_kernel_req req = {0};
     void *scratch = NULL;
-    HL_TRY(hl_kernel_select(device, c->graph, c->node, &c->kernel, &req));
+    HL_TRY(hl_kernel_select(device, c->graph, c->node, false, &c->kernel, &req));
     hl_kernel_state state = {.kernel = c->kernel};
     HL_TRY(device->ops->memory_alloc(device, req.scratch_bytes, &scratch));
     hl_status status = c->kernel->prepare(device, c->graph, c->node, &state);
     void *first[NODE_ARGS] = {NULL};
     if (status == HL_OK) {
-        c->kernel = state.kernel;
-        status = node_run_once(c, &state, scratch, false);
+        status = node_tune(c, &state, scratch);
+        if (status == HL_OK) status = node_run_once(c, &state, scratch, false);
         for (int i = 0; i < c->n_args; i++) {
             first[i] = malloc(c->bytes[i] + 1);
             memcpy(first[i], c->host[i], c->bytes[i]);

@@ -1,5 +1,6 @@
 /* Matrix products on the emulated GPU: every type of operands, bias and result, every way that
- * batches meet, alone and in a replay, against sums in double of the same rounded operands. */
+ * batches meet, alone and in a replay, by our kernels and by the library, against sums in double of
+ * the same rounded operands. */
 #include <math.h>
 
 #include "tests/cuda/node_case.h"
@@ -37,6 +38,8 @@ static double draw(void) /* [-1, 1) */
     random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
     return (double)(int64_t)(random_state >> 33) * 0x1p-30 - 1;
 }
+
+static int n_by_library;
 
 static hl_graph *make_graph(const product_case *p, hl_dtype dtype, int bias, bool wide)
 {
@@ -114,13 +117,15 @@ static void test_product(hl_device *device, const product_case *p, hl_dtype dtyp
             node_store(c.host[i], type.dtype, e, draw());
     }
     CHECK_OK(node_run(&c));
+    n_by_library += c.kernel && strstr(c.kernel->name, "cublaslt");
     check_product(&c, p, bias != NO_BIAS);
     node_end(&c);
     hl_graph_destroy(graph);
 }
 
-static hl_device *open_device(int arch)
+static hl_device *open_device(int arch, bool with_library)
 {
+    setenv("HOTLOOP_CUBLASLT_PATH", with_library ? FAKE_LT : "none", 1);
     hl_device *device = NULL;
     const hl_backend *backend = hl_fake_backend();
     hl_fake_reset(&(hl_fake_config){.arch = arch});
@@ -134,9 +139,9 @@ static int bias_type(int kind, hl_dtype low)
     return kind == 0 ? NO_BIAS : kind == 1 ? (int)F32 : (int)low;
 }
 
-static void test_products(void)
+static void test_products(bool with_library)
 {
-    hl_device *device = open_device(90);
+    hl_device *device = open_device(90, with_library);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         for (int bias = 0; bias < 3; bias++) {
             test_product(device, &products[i], F32, bias_type(bias, BF16), 0);
@@ -146,32 +151,37 @@ static void test_products(void)
             }
         }
     }
+    CHECK_INT(n_by_library, with_library ? 80 : 0); /* those of even batches, and a bias of the result's type */
+    n_by_library = 0;
     device->ops->destroy(device);
     CHECK_INT(hl_fake_live_sum(), 0);
+    CHECK(strcmp(hl_fake_message(), "") == 0);
 }
 
 static void test_refusals(void)
 {
     check_case("refusals");
-    hl_device *device = open_device(75);
+    hl_device *device = open_device(75, false);
     hl_kernel_req req;
     const hl_kernel *kernel;
     hl_graph *low = make_graph(&products[0], BF16, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, low, 0, &kernel, &req), HL_ERROR_DEVICE, "sm_75");
+    CHECK_ERROR(hl_kernel_select(device, low, 0, false, &kernel, &req), HL_ERROR_DEVICE, "sm_75");
     hl_graph_destroy(low);
     hl_graph *half = make_graph(&products[0], F16, NO_BIAS, false);
-    CHECK_OK(hl_kernel_select(device, half, 0, &kernel, &req));
+    CHECK_OK(hl_kernel_select(device, half, 0, false, &kernel, &req));
     CHECK(req.deterministic);
     hl_graph_destroy(half);
     hl_graph *wide = make_graph(&products[0], HL_DTYPE_F64, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, wide, 0, &kernel, &req), HL_ERROR_DEVICE, "float64");
+    CHECK_ERROR(hl_kernel_select(device, wide, 0, false, &kernel, &req), HL_ERROR_DEVICE,
+                "float64");
     hl_graph_destroy(wide);
     device->ops->destroy(device);
 }
 
 int main(void)
 {
-    test_products();
+    test_products(false);
+    test_products(true);
     test_refusals();
     return CHECK_DONE();
 }

@@ -218,6 +218,36 @@ static void test_optimizers(void)
                         check_optimizer(&kinds[k], sizes[s / 2], form, step, s % 2);
 }
 
+/* ---- the gradient's norm ---- */
+
+static void check_norm(int64_t n, double clip, bool has_scale, double value)
+{
+    op_case c = {.op = HL_OP_GRADIENT_NORM, .attrs = {.f = {clip}}, .n_out = 2};
+    c.n_in = 2 + has_scale;
+    for (int i = 0; i < 5; i++) {
+        hl_type *type = i < 3 ? &c.in[i] : &c.out[i - 3];
+        *type = i ? (hl_type){HL_DTYPE_F32, hl_shape_scalar()} : flat_type(HL_DTYPE_F32, n);
+    }
+    case_fill(&c, 0, -1, 1), case_fill(&c, 1, 0.1, 0.5), case_fill(&c, 2, 64, 64);
+    if (n > 0) c.data[0][n - 1] = value;
+    c.tolerance = 64 * 0x1p-24;
+    check_case("gradient norm, n %lld, clip %g, scale %d, last %g", (long long)n, clip, has_scale,
+               value);
+    case_check(&c);
+}
+
+static void test_norm(void)
+{
+    static const int64_t sizes[] = {0, 1, 300, 8192, 8193, 100003};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int has_scale = 0; has_scale < 2; has_scale++)
+            for (int clip = 0; clip < 3; clip++) {
+                check_norm(sizes[s], clip == 2 ? 1e9 : 0.01 * clip, has_scale, 0.5);
+                check_norm(sizes[s], clip == 2 ? 1e9 : 0.01 * clip, has_scale, INFINITY);
+                check_norm(sizes[s], clip == 2 ? 1e9 : 0.01 * clip, has_scale, NAN);
+            }
+}
+
 /* ---- transitions: the reference's are ir/control.h's, bit for bit ---- */
 
 static void check_transition(hl_op op, hl_type operand, const hl_attrs *attrs, double low,
@@ -302,6 +332,7 @@ int main(void)
     test_losses();
     test_updates();
     test_optimizers();
+    test_norm();
     test_transitions();
     test_random();
     case_close();

@@ -139,11 +139,12 @@ def run_graph(
     session: _core.Session,
     make: Callable[[_core.Graph, list[int]], Sequence[int | None]],
     inputs: Sequence[Array],
-    *,
-    fuse: bool = True,
-    chain: bool = True,
+    **options: bool,
 ) -> list[Array | None]:
-    """Builds a graph over inputs, runs it once and reads what ``make`` returned."""
+    """Builds a graph over inputs, runs it once and reads what ``make`` returned.
+
+    ``options`` are the plan's: fuse, chain, capture, deterministic.
+    """
     graph = _core.Graph()
     ids = [
         graph.input(f"in{i}", "float32" if a.dtype.kind == "f" else str(a.dtype), a.shape)
@@ -153,7 +154,7 @@ def run_graph(
     for value in made:
         if value is not None:
             graph.output(value)
-    plan = _core.Plan(session, graph, fuse=fuse, chain=chain)
+    plan = _core.Plan(session, graph, **options)
     for i, array in enumerate(inputs):
         plan.input(i, array)
     how, steps = plan.run(1, 1e9)
@@ -236,8 +237,10 @@ def check_same_bits(case: Case, isa: str) -> None:
         check_fusion_bits(case, open_session(backend, own_isa))
     for backend, own_isa in GPUS:
         session = open_session(backend, own_isa)
-        first, again = (run_graph(session, make, inputs) for _ in range(2))
+        first, again = (run_graph(session, make, inputs, deterministic=True) for _ in range(2))
+        eager = run_graph(session, make, inputs, deterministic=True, capture=False)
         compare_bits(case, first, again, f"again on {backend}")
+        compare_bits(case, first, eager, f"without capture on {backend}")
 
 
 def check_fusion_bits(case: Case, session: _core.Session) -> None:

@@ -1,0 +1,304 @@
+/* Ends of products: what a device's product does on its way out becomes part of its node.
+ *
+ * Three shapes, all of them what a layer's forward and backward pass is made of: relu of a product;
+ * a product that relu's gradient lets through or not, for which the forward product then keeps a
+ * mask of bits; and the sums over rows of a matrix that a product sums over as well, which is how a
+ * bias gradient stands beside its weight gradient. The device is asked for every node as it would
+ * stand in the graph (its memory decides what it can); what it refuses stays as it was. A sum whose
+ * matrix a pointwise node makes stays with that one, which passes over the matrix anyway.
+ *
+ * Rejected: programs of any pointwise ops as ends, as fusion has (libraries have these few), and
+ * the ends as attributes of MATMUL (they have a second result). */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+enum { MOST_BACKS = 8 };
+
+typedef struct end_state {
+    hl_graph *graph;
+    hl_device *device;
+    hl_uses uses;   /* as they were when a sweep began, */
+    int64_t n_used; /* of so many values: what is added has none yet */
+    hl_id *map;     /* everything to itself */
+    int64_t n_map;
+} end_state;
+
+/* ---- replacing, and back --------------------------------------------------------------------- */
+
+static hl_status reserve_map(end_state *s)
+{
+    int64_t n = s->n_map;
+    HL_TRY(hl_alloc_grow((void **)&s->map, &s->n_map, s->graph->n_values, sizeof *s->map));
+    for (; n < s->n_map; n++) s->map[n] = (hl_id)n;
+    return HL_OK;
+}
+
+static hl_status replace_value(end_state *s, hl_id old, hl_id by)
+{
+    HL_TRY(reserve_map(s));
+    s->map[old] = by;
+    hl_rewrite_replace(s->graph, s->map, s->graph->n_values);
+    s->map[old] = old;
+    return HL_OK;
+}
+
+/* In the shape of another value. */
+static hl_status shape_like(hl_graph *graph, hl_id value, hl_id other, hl_id *out_value)
+{
+    hl_shape shape = *hl_graph_shape(graph, other);
+    *out_value = value;
+    if (hl_shape_equal(&shape, hl_graph_shape(graph, value))) return HL_OK;
+    hl_attrs attrs = {.n_dims = shape.rank};
+    for (int32_t d = 0; d < shape.rank; d++) attrs.dims[d] = shape.dim[d];
+    return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
+}
+
+/* The product with an end (and a mask, or HL_NONE), in segment and scope of what it replaces. */
+static hl_status add_fused(end_state *s, hl_node_id product, hl_matmul_end end, hl_id mask,
+                           hl_id *out_value)
+{
+    hl_node node = s->graph->nodes[product];
+    hl_id in[3] = {node.in[0], node.in[1], node.n_in > 2 ? node.in[2] : mask};
+    hl_attrs attrs = node.attrs;
+    attrs.i[4] = end;
+    s->graph->segment = node.segment;
+    s->graph->scope = node.scope;
+    return hl_graph_add(s->graph, HL_OP_MATMUL_FUSED, in, in[2] == HL_NONE ? 2 : 3, &attrs,
+                        out_value);
+}
+
+/* With `fused` where `old` was: does the device take it? If not, all is as it was. */
+static hl_status try_value(end_state *s, hl_id old, hl_id fused, bool *out_taken)
+{
+    hl_id shaped;
+    const hl_kernel *kernel;
+    hl_kernel_req req;
+    HL_TRY(shape_like(s->graph, fused, old, &shaped));
+    HL_TRY(replace_value(s, old, shaped));
+    HL_TRY(hl_kernel_find(s->device, s->graph, hl_graph_producer(s->graph, fused), &kernel, &req));
+    *out_taken = kernel != NULL;
+    return *out_taken ? HL_OK : replace_value(s, shaped, old);
+}
+
+/* ---- relu, forward and backward -------------------------------------------------------------- */
+
+static hl_status begin_sweep(end_state *s)
+{
+    s->n_used = s->graph->n_values;
+    return hl_uses_init(s->graph, &s->uses);
+}
+
+static hl_node_id find_only_user(const end_state *s, hl_id value)
+{
+    if (value >= s->n_used) return HL_NONE;
+    if (s->uses.kept[value] || hl_uses_count(&s->uses, value) != 1) return HL_NONE;
+    return s->uses.list[s->uses.start[value]];
+}
+
+/* The MATMUL that makes this value for one reader alone, a reshape in between perhaps. */
+static hl_node_id find_product(const end_state *s, hl_id value, hl_node_id reader)
+{
+    for (int depth = 0; depth < 2; depth++) {
+        hl_node_id maker = hl_graph_producer(s->graph, value);
+        if (maker == HL_NONE || find_only_user(s, value) != reader) return HL_NONE;
+        const hl_node *node = &s->graph->nodes[maker];
+        if (node->op == HL_OP_MATMUL) return maker;
+        if (node->op != HL_OP_RESHAPE) return HL_NONE;
+        value = node->in[0], reader = maker;
+    }
+    return HL_NONE;
+}
+
+static bool is_zero(const hl_graph *graph, hl_id value)
+{
+    double number;
+    return hl_graph_number_read(graph, value, &number) && number == 0;
+}
+
+/* WHERE(y > 0, product, 0): the gradients of relu's result y that products give. */
+static int find_backs(const end_state *s, hl_id y, hl_node_id *out_backs)
+{
+    const hl_graph *graph = s->graph;
+    int n = 0;
+    for (int32_t u = s->uses.start[y]; u < s->uses.start[y + 1]; u++) {
+        const hl_node *test = &graph->nodes[s->uses.list[u]];
+        if (test->op != HL_OP_GT || test->in[0] != y || !is_zero(graph, test->in[1])) continue;
+        for (int32_t v = s->uses.start[test->out]; v < s->uses.start[test->out + 1]; v++) {
+            hl_node_id id = s->uses.list[v];
+            const hl_node *where = &graph->nodes[id];
+            if (where->op != HL_OP_WHERE || where->in[0] != test->out ||
+                !is_zero(graph, where->in[2]))
+                continue;
+            hl_node_id product = find_product(s, where->in[1], id);
+            if (product == HL_NONE || graph->nodes[product].n_in != 2 || n == MOST_BACKS) continue;
+            out_backs[n++] = id;
+        }
+    }
+    return n;
+}
+
+/* Both sides or none: a mask is written for who reads it. */
+static hl_status fuse_with_mask(end_state *s, hl_node_id product, hl_id y, const hl_node_id *backs,
+                                int n_backs, bool *out_taken)
+{
+    hl_id forward;
+    int n_taken = 0;
+    HL_TRY(add_fused(s, product, HL_MATMUL_RELU_MASK, HL_NONE, &forward));
+    HL_TRY(try_value(s, y, forward, out_taken));
+    for (int i = 0; i < n_backs && *out_taken; i++) {
+        hl_id value = s->graph->nodes[backs[i]].out, back;
+        bool taken;
+        HL_TRY(add_fused(s, find_product(s, s->graph->nodes[backs[i]].in[1], backs[i]),
+                         HL_MATMUL_MASKED, forward + 1, &back));
+        HL_TRY(try_value(s, value, back, &taken));
+        n_taken += taken;
+    }
+    if (!*out_taken || n_taken) return HL_OK;
+    *out_taken = false;
+    hl_id shaped;
+    HL_TRY(shape_like(s->graph, forward, y, &shaped));
+    return replace_value(s, shaped, y);
+}
+
+static hl_status fuse_relu(end_state *s, hl_node_id relu)
+{
+    hl_node_id product = find_product(s, s->graph->nodes[relu].in[0], relu), backs[MOST_BACKS];
+    hl_id y = s->graph->nodes[relu].out, fused;
+    bool taken = false;
+    if (product == HL_NONE) return HL_OK;
+    int n_backs = find_backs(s, y, backs);
+    if (n_backs) HL_TRY(fuse_with_mask(s, product, y, backs, n_backs, &taken));
+    if (taken) return HL_OK;
+    HL_TRY(add_fused(s, product, HL_MATMUL_RELU, HL_NONE, &fused));
+    return try_value(s, y, fused, &taken);
+}
+
+/* ---- sums beside a product ------------------------------------------------------------------- */
+
+/* What a value is but for its shape, and for being widened. */
+static hl_id find_origin(const hl_graph *graph, hl_id value)
+{
+    for (;;) {
+        hl_node_id maker = hl_graph_producer(graph, value);
+        if (maker == HL_NONE) return value;
+        const hl_node *node = &graph->nodes[maker];
+        bool widens = node->op == HL_OP_CAST && hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
+                      hl_dtype_is_float(hl_graph_dtype(graph, node->in[0]));
+        if (!widens && !(hl_op_get(node->op)->flags & HL_OP_VIEW)) return value;
+        value = node->in[0];
+    }
+}
+
+/* A float32 sum over all dims but the last. */
+static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
+{
+    if (node->op != HL_OP_SUM || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
+    int32_t n = hl_graph_shape(graph, node->in[0])->rank - 1;
+    if (n < 1 || node->attrs.n_dims != n) return false;
+    for (int32_t d = 0; d < n; d++)
+        if (node->attrs.dims[d] != d) return false;
+    return true;
+}
+
+/* Sums by what they sum: by value, the node, or HL_NONE. */
+static hl_status list_sums(const hl_graph *graph, hl_node_id **out_sums)
+{
+    HL_TRY(hl_alloc((size_t)graph->n_values * sizeof **out_sums, (void **)out_sums));
+    for (int64_t v = 0; v < graph->n_values; v++) (*out_sums)[v] = HL_NONE;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (is_sum_of_rows(graph, node))
+            (*out_sums)[find_origin(graph, node->in[0])] = (hl_node_id)i;
+    }
+    return HL_OK;
+}
+
+/* Nothing that stands before the product reads the sum, so it may be made where the product is. */
+static bool may_wait(const end_state *s, hl_node_id sum, hl_node_id product)
+{
+    hl_id value = s->graph->nodes[sum].out;
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++)
+        if (s->uses.list[u] < product) return false;
+    return s->graph->nodes[sum].segment == s->graph->nodes[product].segment;
+}
+
+/* The sum over K of an operand (0 or 1) of this product, or HL_NONE. */
+static hl_node_id find_sum(const end_state *s, const hl_node_id *sums, hl_node_id id, int operand)
+{
+    const hl_graph *graph = s->graph;
+    const hl_node *node = &graph->nodes[id];
+    bool sums_rows = operand == 0 ? node->attrs.i[0] != 0 : node->attrs.i[1] == 0;
+    hl_id origin = find_origin(graph, node->in[operand]);
+    if (!sums_rows || origin >= s->n_used) return HL_NONE;
+    hl_node_id sum = sums[origin], maker = hl_graph_producer(graph, origin);
+    if (sum == HL_NONE || !may_wait(s, sum, id)) return HL_NONE;
+    if (maker != HL_NONE && hl_op_get(graph->nodes[maker].op)->flags & HL_OP_POINTWISE)
+        return HL_NONE;
+    const hl_shape *matrix = hl_graph_shape(graph, node->in[operand]),
+                   *summed = hl_graph_shape(graph, graph->nodes[sum].in[0]);
+    bool is_same = matrix->rank == 2 && matrix->dim[1] == summed->dim[summed->rank - 1] &&
+                   hl_shape_numel(matrix) == hl_shape_numel(summed);
+    return is_same ? sum : (hl_node_id)HL_NONE;
+}
+
+static hl_status fuse_sum(end_state *s, hl_node_id *sums, hl_node_id product)
+{
+    const hl_node *node = &s->graph->nodes[product];
+    if (node->n_in != 2 || hl_graph_dtype(s->graph, node->out) != HL_DTYPE_F32) return HL_OK;
+    for (int operand = 0; operand < 2; operand++) {
+        hl_node_id sum = find_sum(s, sums, product, operand);
+        if (sum == HL_NONE) continue;
+        hl_id value = s->graph->nodes[product].out, fused, shaped;
+        bool taken;
+        HL_TRY(add_fused(s, product, operand ? HL_MATMUL_SUM_B : HL_MATMUL_SUM_A, HL_NONE, &fused));
+        HL_TRY(try_value(s, value, fused, &taken));
+        if (!taken) continue;
+        sums[find_origin(s->graph, s->graph->nodes[product].in[operand])] = HL_NONE;
+        HL_TRY(shape_like(s->graph, fused + 1, s->graph->nodes[sum].out, &shaped));
+        return replace_value(s, s->graph->nodes[sum].out, shaped);
+    }
+    return HL_OK;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
+static hl_status fuse_relus(end_state *s)
+{
+    int64_t n = s->graph->n_nodes;
+    HL_TRY(begin_sweep(s));
+    hl_status status = HL_OK;
+    for (int64_t i = 0; i < n && status == HL_OK; i++)
+        if (s->graph->nodes[i].op == HL_OP_RELU) status = fuse_relu(s, (hl_node_id)i);
+    hl_uses_deinit(&s->uses);
+    return status == HL_OK ? hl_rewrite_sort(s->graph) : status;
+}
+
+static hl_status fuse_sums(end_state *s)
+{
+    int64_t n = s->graph->n_nodes;
+    hl_node_id *sums = NULL;
+    hl_status status;
+    HL_GOTO(begin_sweep(s));
+    HL_GOTO(list_sums(s->graph, &sums));
+    for (int64_t i = 0; i < n; i++)
+        if (s->graph->nodes[i].op == HL_OP_MATMUL) HL_GOTO(fuse_sum(s, sums, (hl_node_id)i));
+    HL_GOTO(hl_rewrite_sort(s->graph));
+cleanup:
+    hl_free(sums);
+    hl_uses_deinit(&s->uses);
+    return status;
+}
+
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device)
+{
+    const hl_kernel *const *kernels = device->ops->kernels(device, HL_OP_MATMUL_FUSED);
+    end_state s = {.graph = graph, .device = device};
+    if (!kernels || !*kernels) return HL_OK;
+    hl_status status = fuse_relus(&s);
+    if (status == HL_OK) status = fuse_sums(&s);
+    hl_free(s.map);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* Kept choices: a list on the device before the disk. */
+#include "kernels/cuda/choices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/cache.h"
+#include "kernels/cuda/internal.h"
+
+static void write_key(const hl_cuda_device *device, const char *kind, const char *key,
+                      char *out_key)
+{
+    snprintf(out_key, HL_CUDA_KEY_BYTES, "%s; %s; driver %d; %s", kind, device->base.name,
+             device->driver.version, key);
+}
+
+static hl_cuda_choice *find_choice(hl_cuda_device *device, const char *key)
+{
+    for (int64_t i = 0; i < device->n_choices; i++)
+        if (strcmp(device->choices[i].key, key) == 0) return &device->choices[i];
+    return NULL;
+}
+
+static hl_status set_choice(hl_cuda_device *device, const char *key, const char *line)
+{
+    hl_cuda_choice *choice = find_choice(device, key);
+    if (!choice) {
+        HL_TRY(hl_alloc_grow((void **)&device->choices, &device->cap_choices, device->n_choices + 1,
+                             sizeof *device->choices));
+        choice = &device->choices[device->n_choices++];
+        hl_text_copy(choice->key, sizeof choice->key, key);
+    }
+    hl_text_copy(choice->line, sizeof choice->line, line);
+    return HL_OK;
+}
+
+bool hl_cuda_choice_find(hl_device *base, const char *kind, const char *key,
+                         char out_line[HL_CUDA_CHOICE_BYTES])
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    char full[HL_CUDA_KEY_BYTES];
+    void *kept = NULL;
+    size_t bytes;
+    write_key(device, kind, key, full);
+    out_line[0] = '\0';
+    hl_mutex_lock(&device->library_lock);
+    const hl_cuda_choice *choice = find_choice(device, full);
+    if (choice) hl_text_copy(out_line, HL_CUDA_CHOICE_BYTES, choice->line);
+    hl_mutex_unlock(&device->library_lock);
+    if (choice) return true;
+    if (!hl_cache_read(kind, full, &kept, &bytes)) return false;
+    hl_text_copy(out_line, HL_CUDA_CHOICE_BYTES, kept);
+    hl_free(kept);
+    return true;
+}
+
+void hl_cuda_choice_keep(hl_device *base, const char *kind, const char *key, const char *line)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    char full[HL_CUDA_KEY_BYTES];
+    write_key(device, kind, key, full);
+    hl_mutex_lock(&device->library_lock);
+    (void)set_choice(device, full, line);
+    hl_mutex_unlock(&device->library_lock);
+    hl_cache_write(kind, full, line, strlen(line));
+}
+
+hl_status hl_cuda_choices_print(hl_device *base, char **out_text)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    *out_text = NULL;
+    hl_mutex_lock(&device->library_lock);
+    size_t bytes = 1, at = 0;
+    for (int64_t i = 0; i < device->n_choices; i++)
+        bytes += strlen(device->choices[i].key) + strlen(device->choices[i].line) + 4;
+    hl_status status = hl_alloc_zero(bytes, (void **)out_text);
+    for (int64_t i = 0; i < device->n_choices && status == HL_OK; i++)
+        at += (size_t)snprintf(*out_text + at, bytes - at, "%s = %s\n", device->choices[i].key,
+                               device->choices[i].line);
+    hl_mutex_unlock(&device->library_lock);
+    return status;
+}
+
+static hl_status read_line(hl_cuda_device *device, const char *text, size_t bytes)
+{
+    char line[HL_CUDA_KEY_BYTES + HL_CUDA_CHOICE_BYTES + 4];
+    if (bytes >= sizeof line) return HL_OK;
+    memcpy(line, text, bytes);
+    line[bytes] = '\0';
+    char *middle = strstr(line, " = ");
+    if (!middle) return HL_OK;
+    *middle = '\0';
+    return set_choice(device, line, middle + 3);
+}
+
+hl_status hl_cuda_choices_read(hl_device *base, const char *text)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    hl_status status = HL_OK;
+    hl_mutex_lock(&device->library_lock);
+    while (*text && status == HL_OK) {
+        size_t bytes = strcspn(text, "\n");
+        status = read_line(device, text, bytes);
+        text += bytes + (text[bytes] == '\n');
+    }
+    hl_mutex_unlock(&device->library_lock);
+    return status;
+}

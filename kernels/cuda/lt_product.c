@@ -1,0 +1,271 @@
+/* Nodes as products of cuBLASLt, and its descriptors. */
+#include "kernels/cuda/lt_product.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/cuda/matmul.h"
+
+/* ---- how operands are aligned ---------------------------------------------------------------- */
+
+/* The largest power of two that divides both. */
+static int64_t common_power(int64_t a, int64_t b)
+{
+    int64_t bits = a | b;
+    return bits & -bits;
+}
+
+static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth);
+
+/* Planning lays what a concat joins where its result wants it. */
+static int64_t align_in_user(const hl_device *device, const hl_graph *graph, const hl_node *user,
+                             hl_id value, int depth)
+{
+    int64_t offset = 0, least = (int64_t)device->alignment;
+    if (hl_op_get(user->op)->flags & HL_OP_VIEW)
+        return align_made(device, graph, user->out, depth + 1);
+    if (user->op != HL_OP_CONCAT) return least;
+    for (int32_t j = 0; j < user->n_in; j++) {
+        if (user->in[j] == value) least = common_power(least, offset);
+        offset += (int64_t)hl_type_bytes(&graph->values[user->in[j]].type);
+    }
+    return common_power(least, align_made(device, graph, user->out, depth + 1));
+}
+
+enum { MOST_DEPTH = 8 };
+
+static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth)
+{
+    int64_t align = (int64_t)device->alignment;
+    if (depth > MOST_DEPTH) return (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, value));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *user = &graph->nodes[i];
+        for (int32_t j = 0; j < user->n_in; j++)
+            if (user->in[j] == value)
+                align = common_power(align, align_in_user(device, graph, user, value, depth));
+    }
+    return align;
+}
+
+/* What every address that planning may give to an operand is a multiple of. */
+static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = hl_graph_value(graph, id);
+    while (value->kind == HL_VALUE_ACT && value->node != HL_NONE &&
+           hl_op_get(graph->nodes[value->node].op)->flags & (HL_OP_VIEW | HL_OP_GUARDED)) {
+        id = graph->nodes[value->node].in[value->output];
+        value = hl_graph_value(graph, id);
+    }
+    int64_t bytes = (int64_t)hl_dtype_bytes(value->type.dtype);
+    switch (value->kind) {
+    case HL_VALUE_ACT: return (uint32_t)align_made(device, graph, id, 0);
+    case HL_VALUE_PARAM:
+    case HL_VALUE_STATE:
+        return (uint32_t)common_power((int64_t)device->alignment, value->offset * bytes);
+    default: return HL_ALIGN;
+    }
+}
+
+/* ---- the product ----------------------------------------------------------------------------- */
+
+static cudaDataType_t type_of(hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_BF16: return CUDA_R_16BF;
+    case HL_DTYPE_F16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
+    }
+}
+
+/* Elements from one matrix of a batch to the next; false: they are not evenly apart. */
+static bool find_stride(const hl_cuda_layout *batch, int64_t *out_stride)
+{
+    int64_t want = 0, n = 1;
+    bool is_even = true;
+    for (int d = batch->rank - 1; d >= 0; d--) {
+        if (batch->dim[d] == 1) continue;
+        if (n == 1) want = batch->stride[d];
+        is_even = is_even && batch->stride[d] == want * n;
+        n *= batch->dim[d];
+    }
+    *out_stride = want;
+    return is_even;
+}
+
+/* The epilogue and its operands' numbers in args; false: their types are not the library's. */
+static bool set_end(const hl_graph *graph, const hl_node *node, hl_lt_product *p)
+{
+    bool has_bias = node->n_in > 2;
+    int extra = node->n_in + 1;
+    p->vector_arg = p->mask_arg = -1;
+    switch (hl_matmul_end_of(node)) {
+    case HL_MATMUL_PLAIN:
+        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        break;
+    case HL_MATMUL_RELU:
+        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+        break;
+    case HL_MATMUL_RELU_MASK:
+        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
+        p->mask_arg = extra;
+        break;
+    case HL_MATMUL_MASKED:
+        p->epilogue = CUBLASLT_EPILOGUE_DRELU;
+        p->mask_arg = 2;
+        has_bias = false;
+        break;
+    case HL_MATMUL_SUM_A:
+        p->epilogue = CUBLASLT_EPILOGUE_BGRADB;
+        p->vector_arg = extra;
+        break;
+    default: p->epilogue = CUBLASLT_EPILOGUE_BGRADA; p->vector_arg = extra;
+    }
+    if (has_bias) p->vector_arg = 2;
+    if (p->vector_arg < 0) return true;
+    const hl_type *vector = p->vector_arg < node->n_in ? hl_node_in_type(graph, node, 2)
+                                                       : hl_node_out_type(graph, node, 1);
+    return type_of(vector->dtype) == p->result && vector->dtype != HL_DTYPE_F64;
+}
+
+static void set_alignment(const hl_device *device, const hl_graph *graph, const hl_node *node,
+                          hl_lt_product *p)
+{
+    p->align_a = find_alignment(device, graph, node->in[1]);
+    p->align_b = find_alignment(device, graph, node->in[0]);
+    p->align_d = find_alignment(device, graph, node->out);
+    if (p->vector_arg < 0) return;
+    hl_id vector = p->vector_arg < node->n_in ? node->in[2] : node->out + 1;
+    p->align_vector = find_alignment(device, graph, vector);
+}
+
+bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id id,
+                        hl_lt_product *p, hl_reason *out_why_not)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_dtype operand = hl_node_in_type(graph, node, 0)->dtype;
+    hl_cuda_product q = hl_cuda_product_make(graph, node);
+    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
+    *p = (hl_lt_product){.compute =
+                             node->attrs.i[3] ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                         .operand = type_of(operand),
+                         .result = type_of(hl_node_out_type(graph, node, 0)->dtype),
+                         .op_a = trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                         .op_b = trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                         .m = q.N,
+                         .n = q.M,
+                         .k = q.K,
+                         .lda = trans_b ? q.K : q.N,
+                         .ldb = trans_a ? q.M : q.K,
+                         .n_batch = (int32_t)q.a.n,
+                         .align_vector = 0};
+    if (q.M == 0 || q.N == 0 || q.K == 0 || q.a.n == 0)
+        return hl_reason_set(out_why_not, "needs operands that are not empty"), false;
+    if (q.a.n > INT32_MAX || !find_stride(&q.a, &p->stride_a) || !find_stride(&q.b, &p->stride_b))
+        return hl_reason_set(out_why_not, "needs batches that are evenly apart"), false;
+    int64_t stride = p->stride_a; /* of our a, the library's b */
+    p->stride_a = p->stride_b, p->stride_b = stride;
+    if (p->n_batch > 1 && hl_matmul_end_of(node) != HL_MATMUL_PLAIN)
+        return hl_reason_set(out_why_not, "needs one pair of matrices for this end"), false;
+    if (!set_end(graph, node, p))
+        return hl_reason_set(out_why_not, "needs a bias or sums of the result's type"), false;
+    if (p->mask_arg >= 0) p->mask_ld = hl_round_up(p->m, 128);
+    set_alignment(device, graph, node, p);
+    return true;
+}
+
+static const char *type_text(cudaDataType_t type)
+{
+    return type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "f16" : "f32";
+}
+
+void hl_lt_product_format(const hl_lt_product *p, char *out_text)
+{
+    snprintf(out_text, HL_LT_TEXT,
+             "%s %s %s %c%c %lldx%lldx%lld ld %lld %lld batch %d %lld %lld align %u %u %u %u "
+             "epilogue %u",
+             type_text(p->operand), type_text(p->result),
+             p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : "f32", p->op_a ? 't' : 'n',
+             p->op_b ? 't' : 'n', (long long)p->m, (long long)p->n, (long long)p->k,
+             (long long)p->lda, (long long)p->ldb, (int)p->n_batch, (long long)p->stride_a,
+             (long long)p->stride_b, p->align_a, p->align_b, p->align_d, p->align_vector,
+             p->epilogue);
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+static hl_status make_layout(const hl_cublaslt *lt, const hl_lt_product *p, cudaDataType_t type,
+                             int64_t rows, int64_t cols, int64_t ld, int64_t stride,
+                             cublasLtMatrixLayout_t *out_layout)
+{
+    HL_TRY(hl_cublaslt_check(
+        lt,
+        lt->call.cublasLtMatrixLayoutCreate(out_layout, type, (uint64_t)rows, (uint64_t)cols, ld),
+        "a layout"));
+    if (p->n_batch == 1) return HL_OK;
+    cublasStatus_t status = lt->call.cublasLtMatrixLayoutSetAttribute(
+        *out_layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p->n_batch, sizeof p->n_batch);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = lt->call.cublasLtMatrixLayoutSetAttribute(
+            *out_layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+    return hl_cublaslt_check(lt, status, "a batch");
+}
+
+static hl_status set_attribute(const hl_cublaslt *lt, const hl_lt_descs *descs,
+                               cublasLtMatmulDescAttributes_t attribute, const void *value,
+                               size_t bytes)
+{
+    return hl_cublaslt_check(
+        lt, lt->call.cublasLtMatmulDescSetAttribute(descs->product, attribute, value, bytes),
+        "setting up a product");
+}
+
+static hl_status make_descs(const hl_cublaslt *lt, const hl_lt_product *p, hl_lt_descs *descs)
+{
+    bool ta = p->op_a == CUBLAS_OP_T, tb = p->op_b == CUBLAS_OP_T;
+    HL_TRY(make_layout(lt, p, p->operand, ta ? p->k : p->m, ta ? p->m : p->k, p->lda, p->stride_a,
+                       &descs->a));
+    HL_TRY(make_layout(lt, p, p->operand, tb ? p->n : p->k, tb ? p->k : p->n, p->ldb, p->stride_b,
+                       &descs->b));
+    HL_TRY(make_layout(lt, p, p->result, p->m, p->n, p->m, p->m * p->n, &descs->d));
+    HL_TRY(hl_cublaslt_check(
+        lt, lt->call.cublasLtMatmulDescCreate(&descs->product, p->compute, CUDA_R_32F),
+        "a product"));
+    HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_TRANSA, &p->op_a, sizeof p->op_a));
+    HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_TRANSB, &p->op_b, sizeof p->op_b));
+    HL_TRY(
+        set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof p->epilogue));
+    if (p->mask_arg >= 0)
+        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->mask_ld,
+                             sizeof p->mask_ld));
+    return hl_lt_descs_point(lt, p, descs, (void *)(uintptr_t)p->align_vector,
+                             (void *)(uintptr_t)HL_ALIGN);
+}
+
+hl_status hl_lt_descs_init(const hl_cublaslt *lt, const hl_lt_product *p, hl_lt_descs *out_descs)
+{
+    *out_descs = (hl_lt_descs){0};
+    hl_status status = make_descs(lt, p, out_descs);
+    if (status != HL_OK) hl_lt_descs_deinit(lt, out_descs);
+    return status;
+}
+
+void hl_lt_descs_deinit(const hl_cublaslt *lt, hl_lt_descs *descs)
+{
+    if (descs->product) lt->call.cublasLtMatmulDescDestroy(descs->product);
+    if (descs->a) lt->call.cublasLtMatrixLayoutDestroy(descs->a);
+    if (descs->b) lt->call.cublasLtMatrixLayoutDestroy(descs->b);
+    if (descs->d) lt->call.cublasLtMatrixLayoutDestroy(descs->d);
+    *descs = (hl_lt_descs){0};
+}
+
+hl_status hl_lt_descs_point(const hl_cublaslt *lt, const hl_lt_product *p, const hl_lt_descs *descs,
+                            const void *vector, const void *mask)
+{
+    if (p->vector_arg >= 0)
+        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
+    if (p->mask_arg >= 0)
+        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask,
+                             sizeof mask));
+    return HL_OK;
+}

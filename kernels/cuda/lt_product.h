@@ -1,0 +1,41 @@
+/* A product of matrices in cuBLASLt's words. */
+#ifndef HL_KERNELS_CUDA_LT_PRODUCT_H
+#define HL_KERNELS_CUDA_LT_PRODUCT_H
+
+#include "kernels/cuda/cublaslt.h"
+
+/* The library stores columns, we store rows: what we call C (M,N) is its D (N,M) = op(B) op(A), so
+ * its first operand is our b. Numbers alone, so that two nodes compare by their text. */
+typedef struct hl_lt_product {
+    cublasComputeType_t compute;
+    cudaDataType_t operand, result;
+    int32_t op_a, op_b; /* of the library's operands: our b, our a */
+    int64_t m, n, k, lda, ldb;
+    int32_t n_batch;
+    int64_t stride_a, stride_b;
+    uint32_t align_a, align_b, align_d, align_vector;
+    uint32_t epilogue;
+    int64_t mask_ld;          /* bits */
+    int vector_arg, mask_arg; /* bias or sums, mask: number in args; -1: none */
+} hl_lt_product;
+
+/* False and the reason: cuBLASLt has no words for it. */
+bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id node,
+                        hl_lt_product *out_product, hl_reason *out_why_not);
+enum { HL_LT_TEXT = 256 };
+/* All of it but the argument numbers: "bf16 bf16 f32 nt 128x64x32 ...". */
+void hl_lt_product_format(const hl_lt_product *product, char *out_text);
+
+/* Descriptors of one product; those that are NULL were not made. */
+typedef struct hl_lt_descs {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, d;
+} hl_lt_descs;
+hl_status hl_lt_descs_init(const hl_cublaslt *lt, const hl_lt_product *product,
+                           hl_lt_descs *out_descs);
+void hl_lt_descs_deinit(const hl_cublaslt *lt, hl_lt_descs *descs);
+/* Where bias or sums, and mask, lie. Asked of heuristics, only the pointers' alignment counts. */
+hl_status hl_lt_descs_point(const hl_cublaslt *lt, const hl_lt_product *product,
+                            const hl_lt_descs *descs, const void *vector, const void *mask);
+
+#endif

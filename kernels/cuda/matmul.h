@@ -1,0 +1,24 @@
+/* A product of matrices as kernels and libraries want it: sizes, strides, where batches lie. */
+#ifndef HL_KERNELS_CUDA_MATMUL_H
+#define HL_KERNELS_CUDA_MATMUL_H
+
+#include "backend/backend.h"
+#include "kernels/cuda/layout.h"
+
+/* A (...,M,K) @ B (...,K,N), strides in elements. A batch whose right side is one matrix is one
+ * product of more rows. */
+typedef struct hl_cuda_product {
+    int64_t M, N, K, a_row, a_k, b_k, b_col;
+    hl_cuda_layout a, b; /* of matrices in the result's batch */
+} hl_cuda_product;
+
+/* Of a MATMUL or a MATMUL_FUSED. */
+hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node);
+
+/* Operands of one type that the GPU has products for, else the reason. */
+hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id node,
+                               hl_reason *out_why_not);
+/* The plain kernels, last in the family's list. */
+extern const hl_kernel hl_cuda_matmul_plain, hl_cuda_matmul_fused_plain;
+
+#endif

@@ -1,0 +1,590 @@
+#include "tests/cuda/fake_cublaslt.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "kernels/cuda/cublaslt_types.h"
+#include "tests/cuda/fake_driver.h"
+
+#define HL_CUBLASLT_CALL(result, name, params) result name params;
+#include "kernels/cuda/cublaslt.def"
+void hl_fake_lt_reset(const hl_fake_lt_config *config);
+void hl_fake_lt_fail(int64_t k, bool sticky, int status);
+hl_fake_lt_counts hl_fake_lt_get_counts(void);
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+enum { N_ALGOS = 7, MAGIC = 0x4C54 };
+
+static hl_fake_lt_config config;
+static hl_fake_lt_counts counts;
+static int64_t fail_at, fail_seen;
+static bool fail_sticky;
+static int fail_status;
+static bool is_loaded[N_ALGOS];
+
+struct cublasLtContext {
+    int kind;
+};
+struct hl_cublaslt_desc {
+    int kind;
+    cublasComputeType_t compute;
+    int32_t trans_a, trans_b;
+    uint32_t epilogue;
+    const void *bias;
+    void *mask;
+    int64_t mask_ld;
+};
+struct hl_cublaslt_layout {
+    int kind;
+    cudaDataType_t type;
+    int64_t rows, cols, ld, stride;
+    int32_t batch;
+};
+struct hl_cublaslt_preference {
+    int kind;
+    uint64_t workspace;
+    uint32_t schemes, align[4];
+};
+enum { HANDLE = 0x11, DESC, LAYOUT, PREFERENCE };
+
+void hl_fake_lt_reset(const hl_fake_lt_config *wanted)
+{
+    config = wanted ? *wanted : (hl_fake_lt_config){0};
+    int64_t live = counts.live;
+    counts = (hl_fake_lt_counts){.live = live, .last_algo = -1};
+    memset(is_loaded, 0, sizeof is_loaded);
+    fail_at = fail_seen = 0;
+}
+
+void hl_fake_lt_fail(int64_t k, bool sticky, int status)
+{
+    fail_at = k, fail_seen = 0, fail_sticky = sticky, fail_status = status;
+}
+
+hl_fake_lt_counts hl_fake_lt_get_counts(void)
+{
+    return counts;
+}
+
+/* ---- the emulated driver, wherever it is ----------------------------------------------------- */
+
+static struct {
+    CUresult (*submit)(CUstream, double, hl_fake_work_fn, const void *, size_t);
+    bool (*is_device)(const void *, size_t);
+    bool (*is_capturing)(CUstream);
+    bool (*has_context)(void);
+    void (*complain)(const char *);
+} driver;
+
+/* In a library that Python loaded, or in the program itself. */
+__attribute__((constructor)) static void find_driver(void)
+{
+    void *library = dlopen("libcuda_fake.so", RTLD_NOLOAD | RTLD_NOW);
+    if (!library) library = RTLD_DEFAULT;
+    static const char *const names[] = {"hl_fake_submit", "hl_fake_is_device",
+                                        "hl_fake_is_capturing", "hl_fake_has_context",
+                                        "hl_fake_complain"};
+    void *symbols[5];
+    for (int i = 0; i < 5; i++) symbols[i] = dlsym(library, names[i]);
+    _Static_assert(sizeof symbols == sizeof driver, "one pointer each");
+    memcpy(&driver, symbols, sizeof driver);
+    counts.last_algo = -1;
+}
+
+static cublasStatus_t complain(const char *what)
+{
+    char text[160];
+    snprintf(text, sizeof text, "cuBLASLt: %s", what);
+    driver.complain(text);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* Every call that may fail passes here. */
+static bool must_fail(cublasStatus_t *out_status)
+{
+    counts.calls++;
+    fail_seen++;
+    *out_status = fail_status;
+    return fail_at && (fail_seen == fail_at || (fail_sticky && fail_seen > fail_at));
+}
+#define CALL                                                                                       \
+    cublasStatus_t failed;                                                                         \
+    if (must_fail(&failed)) return failed
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static void *make(size_t bytes, int kind)
+{
+    int *object = calloc(1, bytes);
+    *object = kind;
+    counts.live++;
+    return object;
+}
+
+static cublasStatus_t drop(void *object, int kind)
+{
+    if (!object || *(int *)object != kind) return complain("what is destroyed was never made");
+    *(int *)object = 0;
+    free(object);
+    counts.live--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case 0: return "CUBLAS_STATUS_SUCCESS";
+    case 1: return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case 3: return "CUBLAS_STATUS_ALLOC_FAILED";
+    case 7: return "CUBLAS_STATUS_INVALID_VALUE";
+    case 13: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case 15: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default: return "CUBLAS_STATUS_INTERNAL_ERROR";
+    }
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    CALL;
+    if (config.is_silent) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!driver.has_context()) return complain("a handle without a context");
+    *handle = make(sizeof **handle, HANDLE);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    return drop(handle, HANDLE);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    CALL;
+    if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
+        scale != CUDA_R_32F)
+        return complain("a product that is not summed in float32");
+    *desc = make(sizeof **desc, DESC);
+    (*desc)->compute = compute;
+    (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    return drop(desc, DESC);
+}
+
+static cublasStatus_t set_field(void *field, size_t field_bytes, const void *value, size_t bytes)
+{
+    if (!value || bytes != field_bytes) return complain("an attribute of another size");
+    memcpy(field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+#define FIELD(object, name) set_field(&(object)->name, sizeof(object)->name, value, bytes)
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    CALL;
+    if (desc->kind != DESC) return complain("not a product");
+    switch ((int)attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return FIELD(desc, trans_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return FIELD(desc, trans_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return FIELD(desc, epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return FIELD(desc, bias);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return FIELD(desc, mask);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return FIELD(desc, mask_ld);
+    default: return complain("an attribute of products that is not known");
+    }
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t cols, int64_t ld)
+{
+    CALL;
+    if (type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF)
+        return complain("a layout of an unknown type");
+    if (rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX || ld < (int64_t)rows)
+        return complain("a layout whose columns overlap, or of no size");
+    *layout = make(sizeof **layout, LAYOUT);
+    (*layout)->type = type, (*layout)->batch = 1;
+    (*layout)->rows = (int64_t)rows, (*layout)->cols = (int64_t)cols, (*layout)->ld = ld;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    return drop(layout, LAYOUT);
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t bytes)
+{
+    CALL;
+    if (layout->kind != LAYOUT) return complain("not a layout");
+    switch ((int)attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return FIELD(layout, batch);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return FIELD(layout, stride);
+    default: return complain("an attribute of layouts that is not known");
+    }
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    CALL;
+    *preference = make(sizeof **preference, PREFERENCE);
+    (*preference)->schemes = 7;
+    for (int i = 0; i < 4; i++) (*preference)->align[i] = 256;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    return drop(preference, PREFERENCE);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes)
+{
+    CALL;
+    if (preference->kind != PREFERENCE) return complain("not a preference");
+    switch ((int)attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return FIELD(preference, workspace);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return FIELD(preference, schemes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return FIELD(preference, align[0]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return FIELD(preference, align[1]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return FIELD(preference, align[2]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return FIELD(preference, align[3]);
+    default: return complain("an attribute of preferences that is not known");
+    }
+}
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+typedef struct problem {
+    struct hl_cublaslt_desc desc;
+    struct hl_cublaslt_layout a, b, d;
+    int64_t m, n, k;
+} problem;
+
+static size_t size_of(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+static bool has_bias(uint32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+}
+static bool writes_mask(uint32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_RELU_AUX || epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+}
+static bool has_relu(uint32_t epilogue)
+{
+    return writes_mask(epilogue) || epilogue == CUBLASLT_EPILOGUE_RELU ||
+           epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+}
+static bool has_sums(uint32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+/* The table of types in cuBLAS's manual, as far as sums are float32. */
+static cublasStatus_t check_types(const problem *p)
+{
+    cudaDataType_t in = p->a.type, out = p->d.type;
+    if (p->b.type != in) return complain("operands of two types");
+    if (out != in && out != CUDA_R_32F) return complain("a result of another 16-bit type");
+    if (p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && in != CUDA_R_32F)
+        return complain("TF32 of operands that are not float32");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t check_epilogue(const problem *p)
+{
+    uint32_t e = p->desc.epilogue;
+    bool masked = writes_mask(e) || e == CUBLASLT_EPILOGUE_DRELU;
+    if (!masked && !has_bias(e) && !has_sums(e) && !has_relu(e) && e != CUBLASLT_EPILOGUE_DEFAULT)
+        return complain("an epilogue that is not known");
+    if (masked && (p->desc.mask_ld % 128 || p->desc.mask_ld < p->m))
+        return complain("a mask whose leading dim is not whole 128 bits of a column");
+    if (masked && (uintptr_t)p->desc.mask % 16) return complain("a mask that is not aligned");
+    if ((has_bias(e) || has_sums(e)) && (uintptr_t)p->desc.bias % size_of(p->d.type))
+        return complain("a bias that is not aligned to its elements");
+    if (p->d.batch > 1 && (masked || has_sums(e))) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return e == (uint32_t)config.refused_epilogue ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                  : CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t check_batch(const problem *p)
+{
+    int32_t n = p->d.batch;
+    if (p->a.batch != n || p->b.batch != n || n < 1) return complain("batches of several sizes");
+    if (n > 1 && p->d.stride < p->m * p->n) return complain("results that overlap");
+    if (n > 1 && (p->a.stride < 0 || p->b.stride < 0)) return complain("a batch that goes back");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                   cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                   cublasLtMatrixLayout_t d, problem *p)
+{
+    memset(p, 0, sizeof *p);
+    if (desc->kind != DESC || a->kind != LAYOUT || b->kind != LAYOUT || c->kind != LAYOUT ||
+        d->kind != LAYOUT)
+        return complain("a product of things that are no descriptors");
+    if (c != d) return complain("a summand that is not the result");
+    p->desc = *desc, p->a = *a, p->b = *b, p->d = *d;
+    p->m = desc->trans_a ? a->cols : a->rows, p->k = desc->trans_a ? a->rows : a->cols;
+    p->n = desc->trans_b ? b->rows : b->cols;
+    if ((desc->trans_b ? b->cols : b->rows) != p->k || d->rows != p->m || d->cols != p->n)
+        return complain("matrices that do not fit");
+    cublasStatus_t status = check_types(p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = check_batch(p);
+    return status == CUBLAS_STATUS_SUCCESS ? check_epilogue(p) : status;
+}
+
+/* What an algorithm was asked for: all but the pointers. */
+static uint64_t describe(problem p)
+{
+    p.desc.bias = NULL, p.desc.mask = NULL;
+    uint64_t hash = 0xCBF29CE484222325ull;
+    for (size_t i = 0; i < sizeof p; i++)
+        hash = (hash ^ ((unsigned char *)&p)[i]) * 0x100000001B3ull;
+    return hash;
+}
+
+/* ---- algorithms ------------------------------------------------------------------------------ */
+
+typedef struct algo_row {
+    size_t workspace;
+    uint32_t align, scheme;
+    double ms;
+    bool is_refused; /* when it runs */
+} algo_row;
+static const algo_row algo_table[N_ALGOS] = {
+    {0, 1, 0, 1.0, false},      {1 << 20, 1, 2, 0.5, false},   {0, 1, 0, 0.1, true},
+    {4096, 16, 2, 0.25, false}, {64 << 20, 1, 2, 0.01, false}, {0, 1, 1, 0.01, false},
+    {0, 1, 0, 2.0, false},
+};
+
+/* data: magic, number, description, and what was said of alignment. */
+static bool offer(int i, const problem *p, cublasLtMatmulPreference_t preference,
+                  cublasLtMatmulHeuristicResult_t *result)
+{
+    const algo_row *row = &algo_table[i];
+    uint32_t least = preference->align[0];
+    for (int o = 1; o < 4; o++)
+        if (preference->align[o] < least) least = preference->align[o];
+    if (row->workspace > preference->workspace || row->align > least ||
+        (row->scheme && !(row->scheme & preference->schemes)))
+        return false;
+    memset(result, 0, sizeof *result);
+    result->workspaceSize = row->workspace;
+    result->algo.data[0] = MAGIC, result->algo.data[1] = (uint64_t)i;
+    result->algo.data[2] = describe(*p);
+    for (int o = 0; o < 4; o++) result->algo.data[3 + o] = preference->align[o];
+    return true;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int n_asked,
+                                              cublasLtMatmulHeuristicResult_t *results,
+                                              int *n_results)
+{
+    CALL;
+    problem p;
+    *n_results = 0;
+    counts.searches++;
+    if (!handle || handle->kind != HANDLE || preference->kind != PREFERENCE || n_asked < 1)
+        return complain("a search without a handle, or for nothing");
+    if (!driver.has_context()) return complain("a search without a context");
+    cublasStatus_t status = make_problem(desc, a, b, c, d, &p);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    for (int i = 0; i < N_ALGOS && *n_results < n_asked; i++)
+        *n_results += offer(i, &p, preference, &results[*n_results]);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+typedef struct job {
+    problem p;
+    const void *a, *b;
+    void *d, *workspace;
+    size_t workspace_bytes;
+    int algo;
+} job;
+
+static float load(const void *p, cudaDataType_t type, int64_t i)
+{
+    if (type == CUDA_R_16BF) return hl_bf16_to_f32(((const uint16_t *)p)[i]);
+    if (type == CUDA_R_16F) return hl_f16_to_f32(((const uint16_t *)p)[i]);
+    return ((const float *)p)[i];
+}
+
+static void store(void *p, cudaDataType_t type, int64_t i, float value)
+{
+    if (type == CUDA_R_16BF)
+        ((uint16_t *)p)[i] = hl_f32_to_bf16(value);
+    else if (type == CUDA_R_16F)
+        ((uint16_t *)p)[i] = hl_f32_to_f16(value);
+    else
+        ((float *)p)[i] = value;
+}
+
+/* An operand as it is multiplied: TF32 keeps 10 bits of the mantissa. */
+static float operand(const job *j, const void *p, const struct hl_cublaslt_layout *at, int trans,
+                     int64_t row, int64_t col, int64_t z)
+{
+    int64_t i = (trans ? col + row * at->ld : row + col * at->ld) + z * at->stride;
+    float value = load(p, at->type, i);
+    if (j->p.desc.compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    bits = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* Algorithms differ in where they cut the sum. */
+static float sum_up(const job *j, int64_t row, int64_t col, int64_t z)
+{
+    float part[2] = {0, 0};
+    int64_t cut = j->p.k / (1 + j->algo);
+    for (int64_t k = 0; k < j->p.k; k++)
+        part[k < cut] += operand(j, j->a, &j->p.a, j->p.desc.trans_a, row, k, z) *
+                         operand(j, j->b, &j->p.b, j->p.desc.trans_b, k, col, z);
+    return part[0] + part[1];
+}
+
+/* Bit of a mask, in an order of its own. */
+static bool touch_mask(const job *j, int64_t row, int64_t col, bool writes, bool value)
+{
+    unsigned char *byte =
+        (unsigned char *)j->p.desc.mask + (col * j->p.desc.mask_ld + (row ^ 77)) / 8;
+    unsigned char bit = (unsigned char)(1 << (row ^ 77) % 8);
+    if (writes) *byte = (unsigned char)(value ? *byte | bit : *byte & ~bit);
+    return *byte & bit;
+}
+
+static void finish(const job *j, int64_t row, int64_t col, int64_t z, float value)
+{
+    const problem *p = &j->p;
+    uint32_t e = p->desc.epilogue;
+    if (has_bias(e)) value += load(p->desc.bias, p->d.type, row);
+    if (has_relu(e) && value < 0) value = 0;
+    if (writes_mask(e)) touch_mask(j, row, col, true, value > 0);
+    if (e == CUBLASLT_EPILOGUE_DRELU && !touch_mask(j, row, col, false, false)) value = 0;
+    store(j->d, p->d.type, row + col * p->d.ld + z * p->d.stride, value);
+}
+
+static void add_sums(const job *j)
+{
+    const problem *p = &j->p;
+    bool of_a = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    for (int64_t i = 0; i < (of_a ? p->m : p->n); i++) {
+        float sum = 0;
+        for (int64_t k = 0; k < p->k; k++)
+            sum += of_a ? operand(j, j->a, &p->a, p->desc.trans_a, i, k, 0)
+                        : operand(j, j->b, &p->b, p->desc.trans_b, k, i, 0);
+        store((void *)p->desc.bias, p->d.type, i, sum);
+    }
+}
+
+static const char *run_job(void *context)
+{
+    const job *j = context;
+    if (j->workspace_bytes) memset(j->workspace, 0xFF, j->workspace_bytes);
+    for (int64_t z = 0; z < j->p.d.batch; z++)
+        for (int64_t col = 0; col < j->p.n; col++)
+            for (int64_t row = 0; row < j->p.m; row++)
+                finish(j, row, col, z, sum_up(j, row, col, z));
+    if (has_sums(j->p.desc.epilogue)) add_sums(j);
+    return NULL;
+}
+
+static bool lies(const void *p, const struct hl_cublaslt_layout *at, uint64_t align)
+{
+    int64_t n = (at->batch - 1) * at->stride + (at->cols - 1) * at->ld + at->rows;
+    return (uintptr_t)p % align == 0 && driver.is_device(p, (size_t)n * size_of(at->type));
+}
+
+static cublasStatus_t check_memory(const job *j, const cublasLtMatmulAlgo_t *algo)
+{
+    const problem *p = &j->p;
+    uint32_t e = p->desc.epilogue;
+    size_t row_bytes = (size_t)p->desc.mask_ld / 8;
+    if (!lies(j->a, &p->a, algo->data[3]) || !lies(j->b, &p->b, algo->data[4]) ||
+        !lies(j->d, &p->d, algo->data[6]))
+        return complain("operands that are not where, or not as aligned as, was said");
+    size_t n = (size_t)(e == CUBLASLT_EPILOGUE_BGRADB ? p->n : p->m);
+    if ((has_bias(e) || has_sums(e)) && !driver.is_device(p->desc.bias, n * size_of(p->d.type)))
+        return complain("a bias that is not in the GPU's memory");
+    if ((writes_mask(e) || e == CUBLASLT_EPILOGUE_DRELU) &&
+        !driver.is_device(p->desc.mask, row_bytes * (size_t)p->n))
+        return complain("a mask that is not in the GPU's memory");
+    if (j->workspace_bytes < algo_table[j->algo].workspace)
+        return complain("less workspace than the algorithm needs");
+    if (j->workspace_bytes &&
+        ((uintptr_t)j->workspace % 256 || !driver.is_device(j->workspace, j->workspace_bytes)))
+        return complain("a workspace that is not in the GPU's memory, or not aligned");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t check_algo(const problem *p, const cublasLtMatmulAlgo_t *algo,
+                                 cudaStream_t stream)
+{
+    if (algo->data[0] != MAGIC || algo->data[1] >= N_ALGOS || algo->data[2] != describe(*p))
+        return complain("an algorithm for another product");
+    int i = (int)algo->data[1];
+    if (i == 4 || i == 5) return complain("an algorithm that the preferences exclude");
+    if (algo_table[i].is_refused || i < config.n_broken) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (driver.is_capturing(stream) && !is_loaded[i])
+        return complain("an algorithm that would be loaded within a capture");
+    is_loaded[i] = true;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    CALL;
+    job j = {.a = a, .b = b, .d = d, .workspace = workspace, .workspace_bytes = workspace_bytes};
+    if (!handle || handle->kind != HANDLE || c != d) return complain("a product without a handle");
+    if (!driver.has_context()) return complain("a product without a context");
+    if (*(const float *)alpha != 1 || *(const float *)beta != 0)
+        return complain("a scaled product");
+    cublasStatus_t status = make_problem(desc, a_layout, b_layout, c_layout, d_layout, &j.p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = check_algo(&j.p, algo, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    j.algo = (int)algo->data[1];
+    status = check_memory(&j, algo);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    counts.products++;
+    counts.last_algo = j.algo;
+    return driver.submit(stream, algo_table[j.algo].ms, run_job, &j, sizeof j)
+               ? CUBLAS_STATUS_EXECUTION_FAILED
+               : CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,32 @@
+/* A cuBLASLt for the emulated driver, as a library of its own (libcublasLt_fake.so, which
+ * HOTLOOP_CUBLASLT_PATH names): every descriptor, layout, pointer and size is checked at least as
+ * strictly as the real one does, products are computed by a stream's work on emulated memory, and
+ * a mask's bits lie in an order that nobody else knows.
+ *
+ * Heuristics give several algorithms. Number 0 is slow; 1 wants workspace; 2 is refused when it
+ * runs; 3 wants operands at whole 16 bytes and some workspace, and is fastest; 4 and 5 appear only
+ * where a preference was not set; 6 is slowest. An algorithm's kernel that first runs within a capture is a complaint, as
+ * is one that runs on another problem than it was asked for. */
+#ifndef HL_TESTS_CUDA_FAKE_CUBLASLT_H
+#define HL_TESTS_CUDA_FAKE_CUBLASLT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct hl_fake_lt_config {
+    int refused_epilogue; /* heuristics know no algorithm for it; 0: all are known */
+    int n_broken;         /* the first n algorithms are refused when they run */
+    bool is_silent;       /* no handle: cublasLtCreate fails */
+} hl_fake_lt_config;
+typedef struct hl_fake_lt_counts {
+    int64_t calls, searches, products, live;
+    int last_algo; /* number of the algorithm that ran last */
+} hl_fake_lt_counts;
+
+/* By dlsym from the library. Counts start again; kernels are unloaded. */
+typedef void (*hl_fake_lt_reset_fn)(const hl_fake_lt_config *config);
+/* The k-th call that can fail fails with `status`, or it and all later; 0: none. */
+typedef void (*hl_fake_lt_fail_fn)(int64_t k, bool sticky, int status);
+typedef hl_fake_lt_counts (*hl_fake_lt_counts_fn)(void);
+
+#endif

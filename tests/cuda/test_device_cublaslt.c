@@ -1,0 +1,409 @@
+/* Products by cuBLASLt on the emulated GPU: their ends, which algorithm is taken and kept, what is
+ * said of alignment, and every call of the library made to fail. */
+#include <dlfcn.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "kernels/cuda/choices.h"
+#include "kernels/cuda/lt_product.h"
+#include "tests/cuda/fake_cublaslt.h"
+#include "tests/cuda/node_case.h"
+
+static hl_fake_lt_reset_fn lt_reset;
+static hl_fake_lt_fail_fn lt_fail;
+static hl_fake_lt_counts_fn lt_counts;
+
+static void find_library(void)
+{
+    void *library = dlopen(FAKE_LT, RTLD_NOW);
+    CHECK(library != NULL);
+    void *symbols[] = {dlsym(library, "hl_fake_lt_reset"), dlsym(library, "hl_fake_lt_fail"),
+                       dlsym(library, "hl_fake_lt_get_counts")};
+    memcpy(&lt_reset, &symbols[0], sizeof lt_reset);
+    memcpy(&lt_fail, &symbols[1], sizeof lt_fail);
+    memcpy(&lt_counts, &symbols[2], sizeof lt_counts);
+}
+
+static char cache_folder[128];
+
+/* Nothing is kept on disk from here on. */
+static void forget_cache(void)
+{
+    static int n;
+    snprintf(cache_folder, sizeof cache_folder, "/tmp/hotloop-lt-%d/%d", (int)getpid(), n++);
+    setenv("HOTLOOP_CACHE_PATH", cache_folder, 1);
+}
+
+static hl_device *open_device(const hl_fake_lt_config *config)
+{
+    hl_device *device = NULL;
+    const hl_backend *backend = hl_fake_backend();
+    hl_fake_reset(NULL);
+    lt_reset(config);
+    setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
+    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    return device;
+}
+
+static void close_device(hl_device *device)
+{
+    device->ops->destroy(device);
+    CHECK_INT(hl_fake_live_sum(), 0);
+    CHECK_INT(lt_counts().live, 0);
+    CHECK(strcmp(hl_fake_message(), "") == 0);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static uint64_t random_state = 1;
+
+static double draw(void) /* [-1, 1) */
+{
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (double)(int64_t)(random_state >> 33) * 0x1p-30 - 1;
+}
+
+enum { M = 24, N = 136, K = 40 };
+
+/* a (M,K) and b (K,N), as trans says; third: bias, mask, or none. */
+static hl_graph *make_graph(hl_dtype dtype, bool wide, int end, int trans, const hl_type *third)
+{
+    hl_graph *graph;
+    hl_id in[3], out;
+    hl_attrs attrs = {.i = {trans & 1, trans >> 1, wide, 0, end}};
+    hl_type a = {dtype, trans & 1 ? hl_shape_2d(K, M) : hl_shape_2d(M, K)};
+    hl_type b = {dtype, trans >> 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N)};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "a", a, &in[0]));
+    CHECK_OK(hl_graph_input(graph, "b", b, &in[1]));
+    if (third) CHECK_OK(hl_graph_input(graph, "third", *third, &in[2]));
+    CHECK_OK(hl_graph_add(graph, end ? HL_OP_MATMUL_FUSED : HL_OP_MATMUL, in, third ? 3 : 2, &attrs,
+                          &out));
+    return graph;
+}
+
+static void fill_case(node_case *c)
+{
+    for (int i = 0; i < 3 && i < c->graph->nodes[c->node].n_in; i++) {
+        hl_type type = node_type(c, i);
+        if (type.dtype == HL_DTYPE_U8) continue;
+        for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
+            node_store(c->host[i], type.dtype, e, draw());
+    }
+}
+
+/* The product's element before its end, and what rounding may do to it. */
+static double expect(const node_case *c, int trans, bool has_bias, int64_t row, int64_t col)
+{
+    hl_dtype dtype = node_type(c, 0).dtype;
+    double sum = has_bias ? node_load(c->host[2], node_type(c, 2).dtype, col) : 0;
+    for (int64_t k = 0; k < K; k++)
+        sum += node_load(c->host[0], dtype, trans & 1 ? k * M + row : row * K + k) *
+               node_load(c->host[1], dtype, trans >> 1 ? col * K + k : k * N + col);
+    return sum;
+}
+
+static void check_value(double got, double want, hl_dtype dtype)
+{
+    double slack = dtype == HL_DTYPE_F32 ? 1e-5 : dtype == HL_DTYPE_F16 ? 1e-2 : 5e-2;
+    if (!(fabs(got - want) <= slack * (1 + fabs(want))))
+        check_fail(__FILE__, __LINE__, "got %g, want %g", got, want);
+}
+
+static void check_by_library(const node_case *c)
+{
+    CHECK(c->kernel && strstr(c->kernel->name, "cublaslt"));
+}
+
+/* relu with a mask, and a product that reads it. */
+static void test_masks(hl_device *device, hl_dtype dtype, bool has_bias, int trans)
+{
+    check_case("mask: %s, bias %d, trans %d", hl_dtype_name(dtype), has_bias, trans);
+    node_case c, back;
+    hl_type bias = {dtype, hl_shape_1d(N)}, mask = {HL_DTYPE_U8, hl_shape_2d(M, 32)};
+    hl_graph *graph = make_graph(dtype, false, HL_MATMUL_RELU_MASK, trans, has_bias ? &bias : NULL);
+    hl_graph *graph_back = make_graph(dtype, false, HL_MATMUL_MASKED, trans, &mask);
+    node_begin(&c, device, graph);
+    node_begin(&back, device, graph_back);
+    fill_case(&c), fill_case(&back);
+    int out = c.n_args - 2;
+    CHECK_OK(node_run(&c));
+    check_by_library(&c);
+    hl_type made = node_type(&c, out + 1);
+    CHECK(hl_type_equal(&made, &mask));
+    memcpy(back.host[2], c.host[out + 1], c.bytes[out + 1]);
+    CHECK_OK(node_run(&back));
+    check_by_library(&back);
+    for (int64_t i = 0; i < M * N; i++) {
+        double want = expect(&c, trans, has_bias, i / N, i % N);
+        double got = node_load(c.host[out], dtype, i);
+        check_value(got, want > 0 ? want : 0, dtype);
+        double passed = got > 0 ? expect(&back, trans, false, i / N, i % N) : 0;
+        check_value(node_load(back.host[3], dtype, i), passed, dtype);
+    }
+    node_end(&c), node_end(&back);
+    hl_graph_destroy(graph);
+    hl_graph_destroy(graph_back);
+}
+
+static void test_sums(hl_device *device, hl_dtype dtype, int end, int trans)
+{
+    check_case("sums: %s, end %d, trans %d", hl_dtype_name(dtype), end, trans);
+    node_case c;
+    hl_graph *graph = make_graph(dtype, true, end, trans, NULL);
+    node_begin(&c, device, graph);
+    fill_case(&c);
+    CHECK_OK(node_run(&c));
+    check_by_library(&c);
+    for (int64_t i = 0; i < M * N; i++)
+        check_value(((float *)c.host[2])[i], expect(&c, trans, false, i / N, i % N), HL_DTYPE_F32);
+    bool of_a = end == HL_MATMUL_SUM_A;
+    for (int64_t i = 0; i < (of_a ? M : N); i++) {
+        double want = 0;
+        for (int64_t k = 0; k < K; k++)
+            want += of_a ? node_load(c.host[0], dtype, trans & 1 ? k * M + i : i * K + k)
+                         : node_load(c.host[1], dtype, trans >> 1 ? i * K + k : k * N + i);
+        check_value(((float *)c.host[3])[i], want, HL_DTYPE_F32);
+    }
+    node_end(&c);
+    hl_graph_destroy(graph);
+}
+
+static void test_relu(hl_device *device, hl_dtype dtype, bool has_bias, bool by_library)
+{
+    check_case("relu: %s, bias %d", hl_dtype_name(dtype), has_bias);
+    node_case c;
+    hl_type bias = {dtype, hl_shape_1d(N)};
+    hl_graph *graph = make_graph(dtype, false, HL_MATMUL_RELU, 0, has_bias ? &bias : NULL);
+    node_begin(&c, device, graph);
+    fill_case(&c);
+    CHECK_OK(node_run(&c));
+    CHECK(c.kernel && !strstr(c.kernel->name, "cublaslt") == !by_library);
+    for (int64_t i = 0; i < M * N; i++) {
+        double want = expect(&c, 0, has_bias, i / N, i % N);
+        check_value(node_load(c.host[c.n_args - 2], dtype, i), want > 0 ? want : 0, dtype);
+    }
+    node_end(&c);
+    hl_graph_destroy(graph);
+}
+
+static void test_ends(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    hl_device *device = open_device(NULL);
+    for (int d = 0; d < 3; d++) {
+        for (int trans = 0; trans < 4; trans++) {
+            test_masks(device, dtypes[d], trans & 1, trans);
+            test_sums(device, dtypes[d], HL_MATMUL_SUM_A, trans);
+            test_sums(device, dtypes[d], HL_MATMUL_SUM_B, trans);
+        }
+        for (int bias = 0; bias < 2; bias++) test_relu(device, dtypes[d], bias, true);
+    }
+    close_device(device);
+}
+
+/* What the library refuses is ours, or is nobody's. */
+static void test_refusals(void)
+{
+    hl_kernel_req req;
+    const hl_kernel *kernel;
+    hl_device *device = open_device(&(hl_fake_lt_config){.refused_epilogue = 2});
+    test_relu(device, HL_DTYPE_BF16, false, false);
+    close_device(device);
+    check_case("refusals");
+    device = open_device(&(hl_fake_lt_config){.refused_epilogue = 512});
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_SUM_A, 1, NULL);
+    CHECK_OK(hl_kernel_find(device, graph, 0, &kernel, &req));
+    CHECK(kernel == NULL);
+    hl_graph_destroy(graph);
+    close_device(device);
+    device = open_device(&(hl_fake_lt_config){.is_silent = true});
+    graph = make_graph(HL_DTYPE_F32, false, 0, 0, NULL);
+    CHECK_OK(hl_kernel_find(device, graph, 0, &kernel, &req));
+    CHECK(kernel && strcmp(kernel->name, "cuda.matmul") == 0);
+    CHECK_INT(req.scratch_bytes, 0);
+    hl_graph_destroy(graph);
+    close_device(device);
+}
+
+/* ---- which algorithm ------------------------------------------------------------------------- */
+
+/* Runs one product; returns the number of the algorithm that its launches took. */
+static int run_product(hl_device *device, bool benchmark, int n_times)
+{
+    node_case c;
+    hl_graph *graph = make_graph(HL_DTYPE_BF16, true, 0, 2, NULL);
+    graph->benchmark = benchmark;
+    for (int i = 0; i < n_times; i++) {
+        node_begin(&c, device, graph);
+        fill_case(&c);
+        CHECK_OK(node_run(&c));
+        for (int64_t e = 0; e < M * N; e++)
+            check_value(((float *)c.host[2])[e], expect(&c, 2, false, e / N, e % N), HL_DTYPE_F32);
+        node_end(&c);
+    }
+    hl_graph_destroy(graph);
+    return lt_counts().last_algo;
+}
+
+enum { LAUNCHES = 3 }; /* of one node that is not measured: settling, alone, captured */
+
+static void test_choice(void)
+{
+    check_case("choice");
+    forget_cache();
+    hl_device *device = open_device(NULL);
+    CHECK_INT(run_product(device, false, 1), 0);
+    CHECK_INT(lt_counts().products, LAUNCHES);
+    CHECK_INT(run_product(device, true, 1), 3);
+    int64_t measured = lt_counts().products;
+    CHECK(measured > 20);
+    CHECK_INT(run_product(device, true, 2), 3); /* as before: known */
+    CHECK_INT(lt_counts().products, measured + 2 * LAUNCHES);
+    char *text;
+    CHECK_OK(hl_cuda_choices_print(device, &text));
+    close_device(device);
+
+    check_case("choice from disk");
+    device = open_device(NULL);
+    CHECK_INT(run_product(device, true, 1), 3);
+    CHECK_INT(lt_counts().products, LAUNCHES);
+    close_device(device);
+
+    check_case("choice from text");
+    forget_cache();
+    device = open_device(NULL);
+    CHECK_OK(hl_cuda_choices_read(device, "no such line\n = \n"));
+    CHECK_OK(hl_cuda_choices_read(device, text));
+    CHECK_INT(run_product(device, true, 1), 3);
+    CHECK_INT(lt_counts().products, LAUNCHES);
+    close_device(device);
+
+    check_case("a choice that does not run any more");
+    device = open_device(&(hl_fake_lt_config){.n_broken = 4});
+    CHECK_OK(hl_cuda_choices_read(device, text));
+    CHECK_INT(run_product(device, true, 1), 6);
+    close_device(device);
+    hl_free(text);
+}
+
+static void test_broken(void)
+{
+    check_case("broken algorithms");
+    forget_cache();
+    hl_device *device = open_device(&(hl_fake_lt_config){.n_broken = 1});
+    CHECK_INT(run_product(device, false, 1), 6);
+    close_device(device);
+    device = open_device(&(hl_fake_lt_config){.n_broken = 7});
+    node_case c;
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, 0, 0, NULL);
+    for (int benchmark = 0; benchmark < 2; benchmark++) {
+        graph->benchmark = benchmark;
+        node_begin(&c, device, graph);
+        CHECK_ERROR(node_run(&c), HL_ERROR_DEVICE, "algorithms for this product runs");
+        node_end(&c);
+    }
+    hl_graph_destroy(graph);
+    close_device(device);
+}
+
+/* ---- alignment ------------------------------------------------------------------------------- */
+
+static void test_alignment(void)
+{
+    check_case("alignment");
+    hl_device *device = open_device(NULL);
+    hl_graph *graph;
+    hl_id x, w, joined[3], out;
+    int32_t store;
+    hl_lt_product p;
+    hl_reason why;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_store(graph, "param", HL_DTYPE_F32, 1000, &store));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(6, 10)}, &x));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_PARAM, (hl_type){HL_DTYPE_F32, hl_shape_2d(10, 10)},
+                           store, 10, "w", &w));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL, (hl_id[]){x, w}, 2, &(hl_attrs){0}, &joined[1]));
+    hl_attrs flat = {.n_dims = 1, .dims = {60}};
+    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &joined[1], 1, &flat, &joined[1]));
+    CHECK_OK(hl_graph_input(graph, "first", (hl_type){HL_DTYPE_F32, hl_shape_1d(6)}, &joined[0]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, joined, 2, &(hl_attrs){0}, &out));
+    CHECK(hl_lt_product_make(device, graph, 0, &p, &why));
+    CHECK_INT(p.align_a, 8);  /* w, 40 bytes into the store */
+    CHECK_INT(p.align_b, 64); /* a batch slot's field */
+    CHECK_INT(p.align_d, 8);  /* 24 bytes into what it is joined to */
+    hl_graph_destroy(graph);
+    close_device(device);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* Chooses, prepares, settles, runs; any status. The k-th allocation fails, 0: none. */
+static hl_status try_product(hl_device *device, bool benchmark, int64_t k, bool *out_reached)
+{
+    node_case c;
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_RELU, 0, NULL);
+    graph->benchmark = benchmark;
+    node_begin(&c, device, graph);
+    hl_alloc_fault(k, false);
+    hl_status status = node_run(&c);
+    bool reached = hl_alloc_fault(0, false) >= k;
+    if (out_reached) *out_reached = reached;
+    node_end(&c);
+    hl_graph_destroy(graph);
+    return status;
+}
+
+static void test_failures(int error)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        bool sticky = variant & 1, benchmark = variant >> 1;
+        for (int64_t k = 1;; k++) {
+            check_case("call %d fails with %d, sticky %d, benchmark %d", (int)k, error, sticky,
+                       benchmark);
+            forget_cache();
+            hl_device *device = open_device(NULL);
+            lt_fail(k, sticky, error);
+            hl_status status = try_product(device, benchmark, 0, NULL);
+            bool reached = lt_counts().calls >= k;
+            if (status != HL_OK) CHECK(strstr(hl_status_message(), "cuBLASLt") != NULL);
+            lt_fail(0, false, 0);
+            CHECK_OK(try_product(device, benchmark, 0, NULL));
+            close_device(device);
+            if (!reached) break;
+        }
+    }
+}
+
+static void test_allocations(void)
+{
+    for (int64_t k = 1;; k++) {
+        check_case("allocation %d fails", (int)k);
+        forget_cache();
+        hl_device *device = open_device(NULL);
+        bool reached;
+        hl_status status = try_product(device, true, k, &reached);
+        if (status != HL_OK) CHECK_INT(status, HL_ERROR_MEMORY);
+        CHECK_OK(try_product(device, true, 0, NULL));
+        close_device(device);
+        if (!reached) break;
+    }
+}
+
+int main(void)
+{
+    find_library();
+    forget_cache();
+    test_ends();
+    test_refusals();
+    test_choice();
+    test_broken();
+    test_alignment();
+    test_failures(13);
+    test_failures(3);
+    test_allocations();
+    char command[192];
+    snprintf(command, sizeof command, "rm -rf /tmp/hotloop-lt-%d", (int)getpid());
+    CHECK(system(command) == 0);
+    return CHECK_DONE();
+}

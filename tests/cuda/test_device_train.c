@@ -1,0 +1,259 @@
+/* Whole training steps on the emulated GPU: small random networks with every optimizer, dropout,
+ * batch statistics and accumulation, in float32 and with 16-bit products. A plan that is captured
+ * gives the bits of one that is run call by call, fused or not, and both are close to the
+ * reference. A stop and a wrong index are heard of without a wait inside an epoch; driver calls may
+ * fail. */
+#include "tests/c/train.h"
+#include "tests/cuda/fake_table.h"
+
+enum { N_NETS = 16, MOST_NUMBERS = 8192, N_STEPS = 6 };
+
+typedef struct outcome {
+    int64_t n;
+    double numbers[MOST_NUMBERS]; /* losses, parameters, average, statistics */
+    hl_control control;
+} outcome;
+
+static outcome want, eager, captured;
+
+static void open_net(trainer *t, const hl_backend *backend, uint64_t seed, int k, bool fuse)
+{
+    memset(t, 0, sizeof *t);
+    t->net = net_roll(seed, k);
+    trainer_isa = NULL;
+    trainer_open(t, backend, 1);
+    trainer_plan(t, &t->net, k, fuse, true);
+    trainer_fill(t);
+}
+
+static void add_numbers(trainer *t, const char *store, int64_t n, outcome *out)
+{
+    if (n > 0)
+        CHECK_OK(hl_session_read(t->session, store, 0, n, HL_DTYPE_F64, out->numbers + out->n));
+    out->n += n;
+}
+
+/* Steps over two epochs; a batch that is not full ends one. */
+static void train_net(const hl_backend *backend, uint64_t seed, bool fuse, outcome *out)
+{
+    static trainer t;
+    hl_run_end end;
+    int64_t steps;
+    memset(out, 0, sizeof *out);
+    open_net(&t, backend, seed, 1 + (int)seed % 3, fuse);
+    for (int step = 0; step < N_STEPS; step++) {
+        if (step % 3 == 0) CHECK_OK(hl_feed_seek(t.feed, (uint64_t)step, 0));
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+        if (end != HL_RUN_DONE) continue;
+        CHECK_OK(hl_plan_output(t.plan, 0, HL_DTYPE_F64, out->numbers + out->n++));
+    }
+    CHECK(out->n > 0);
+    add_numbers(&t, "param", t.net.n_flat, out);
+    add_numbers(&t, "ema", t.net.spec.ema ? t.net.n_flat : 0, out);
+    add_numbers(&t, "buffer", t.net.batch_norm ? t.net.width[1] : 0, out);
+    CHECK_OK(hl_session_control_read(t.session, &out->control));
+    trainer_close(&t);
+}
+
+static double find_gap(const outcome *a, const outcome *b)
+{
+    double worst = 0;
+    CHECK_INT(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++) {
+        double gap = fabs(a->numbers[i] - b->numbers[i]) / (1 + fabs(b->numbers[i]));
+        worst = gap <= worst ? worst : gap; /* NaN is the worst */
+    }
+    return worst;
+}
+
+static void test_nets(void)
+{
+    for (uint64_t seed = 0; seed < N_NETS; seed++) {
+        train_net(hl_ref_backend(), seed, false, &want);
+        for (int fuse = 0; fuse < 2; fuse++) {
+            check_case("net %d, fuse %d", (int)seed, fuse);
+            hl_fake_reset(NULL);
+            trainer_capture = false;
+            train_net(hl_fake_backend(), seed, fuse, &eager);
+            trainer_capture = true;
+            train_net(hl_fake_backend(), seed, fuse, &captured);
+            CHECK_INT(hl_fake_live_sum(), 0);
+            CHECK_INT(memcmp(&eager, &captured, sizeof eager), 0);
+            CHECK(find_gap(&eager, &want) <= 1e-3);
+            CHECK_INT(eager.control.applied, want.control.applied);
+        }
+    }
+}
+
+/* The reference is not rounded, and so not as close. */
+static void test_low(void)
+{
+    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    for (uint64_t seed = 0; seed < N_NETS; seed++) {
+        check_case("net %d, products in %s", (int)seed, hl_dtype_name(lows[seed % 2]));
+        hl_fake_reset(NULL);
+        train_net(hl_ref_backend(), seed, false, &want);
+        trainer_low = lows[seed % 2];
+        trainer_capture = false;
+        train_net(hl_fake_backend(), seed, true, &eager);
+        trainer_capture = true;
+        train_net(hl_fake_backend(), seed, true, &captured);
+        CHECK_INT(memcmp(&eager, &captured, sizeof eager), 0);
+        CHECK(find_gap(&eager, &want) < 0.05);
+        trainer_low = HL_DTYPE_F32;
+    }
+}
+
+static trainer t;
+
+/* Inside an epoch the host waits for no work but for what it queued some steps ago. */
+static void test_never_waits(void)
+{
+    uint64_t seed = 0;
+    hl_run_end end;
+    int64_t steps, before;
+    check_case("waits");
+    hl_fake_reset(NULL);
+    trainer_capture = true;
+    while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
+    open_net(&t, hl_fake_backend(), seed, 1, true);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    before = hl_fake_calls("cuStreamSynchronize") + hl_fake_calls("cuCtxSynchronize");
+    for (int i = 0; i < 6; i++) CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_DONE);
+    CHECK_INT(hl_fake_calls("cuStreamSynchronize") + hl_fake_calls("cuCtxSynchronize"), before);
+    trainer_close(&t);
+}
+
+/* The loss of the first batch is no number: nothing changes any more. */
+static void test_stop(void)
+{
+    hl_run_end end;
+    int64_t steps;
+    hl_control control;
+    static double before[MOST_NUMBERS], after[MOST_NUMBERS];
+    check_case("stop");
+    open_net(&t, hl_fake_backend(), 5, 1, true);
+    for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
+    CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+    CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F64, before));
+    CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
+    CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F64, after));
+    CHECK_OK(hl_session_control_read(t.session, &control));
+    CHECK_INT(end, HL_RUN_STOPPED);
+    CHECK_INT(control.stopped_at, 1);
+    CHECK_INT(control.applied, 0);
+    CHECK_INT(memcmp(before, after, (size_t)t.net.n_flat * sizeof *before), 0);
+    trainer_close(&t);
+}
+
+static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void *const *fields)
+{
+    int64_t *calls = context;
+    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    if (++*calls == 3) ((int64_t *)fields[0])[0] = DATA_ROWS + 7;
+    return HL_OK;
+}
+
+/* An index out of range: its window is not applied, and training can go on. */
+static void test_fault(void)
+{
+    int64_t calls = 0, steps;
+    hl_run_end end;
+    hl_control control;
+    check_case("fault");
+    open_net(&t, hl_fake_backend(), 6, 1, true);
+    hl_feed_options options = *hl_feed_settings(t.feed);
+    options.fill = fill_wrong, options.context = &calls;
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_ERROR(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA, "got 103");
+    CHECK_OK(hl_session_control_read(t.session, &control));
+    CHECK_INT(control.applied, 2);
+    CHECK_OK(hl_feed_seek(t.feed, 1, 0));
+    CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    trainer_close(&t);
+}
+
+/* ---- driver calls fail ----------------------------------------------------------------------- */
+
+/* Most calls stand between one that enters and one that leaves: a stride that meets all of them. */
+enum { STRIDE = 7 };
+
+static hl_status run_whole(const net *shape)
+{
+    hl_plan_options plan_options = {.n_slots = 2, .k = 1, .fuse = true, .capture = true};
+    hl_feed_options feed_options = {
+        .sampler = {.n = DATA_ROWS}, .batch = shape->rows, .count = 3 * shape->rows, .n_slots = 2};
+    net n = *shape;
+    hl_device *device = NULL;
+    hl_session *session = NULL;
+    hl_plan *plan = NULL;
+    hl_feed *feed = NULL;
+    hl_graph *graph = NULL;
+    hl_run_end end;
+    int64_t steps;
+    float one = 1;
+    hl_status status = HL_OK;
+    HL_GOTO(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
+    HL_GOTO(hl_session_create(device, &session));
+    HL_GOTO(hl_graph_create(&graph));
+    HL_GOTO(net_build(graph, &n));
+    hl_graph *taken = graph;
+    graph = NULL;
+    HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
+    HL_GOTO(hl_feed_create(&feed_options, &feed));
+    HL_GOTO(hl_plan_feed(plan, feed));
+    HL_GOTO(hl_plan_source(plan, 0, t.data, DATA_ROWS));
+    HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
+cleanup:
+    hl_graph_destroy(graph);
+    hl_plan_destroy(plan);
+    hl_feed_destroy(feed);
+    hl_session_destroy(session);
+    if (device) device->ops->destroy(device);
+    return status;
+}
+
+static void test_driver_calls_fail(void)
+{
+    static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_LAUNCH_FAILED};
+    net n = net_roll(6, 1);
+    int64_t n_sites = 0;
+    hl_fake_reset(NULL);
+    for (int sticky = 0; sticky < 2; sticky++)
+        for (int64_t k = 1 + sticky;; k += STRIDE) {
+            hl_alloc_stats before, after;
+            hl_alloc_stats_read(&before);
+            hl_fake_fail(k, sticky, errors[sticky]);
+            hl_status status = run_whole(&n);
+            const char *failed = hl_fake_failed_call();
+            check_case("call %d (%s), sticky %d", (int)k, failed ? failed : "none", sticky);
+            hl_fake_fail(0, false, CUDA_SUCCESS);
+            hl_alloc_stats_read(&after);
+            CHECK_INT(after.n_live, before.n_live);
+            CHECK_INT(hl_fake_live_sum(), 0);
+            CHECK(status == HL_OK || status == HL_ERROR_DEVICE || status == HL_ERROR_MEMORY ||
+                  status == HL_ERROR_DEVICE_LOST);
+            n_sites++;
+            if (failed) continue;
+            CHECK_OK(status);
+            break;
+        }
+    CHECK(n_sites > 100);
+}
+
+int main(void)
+{
+    test_nets();
+    test_low();
+    test_never_waits();
+    test_stop();
+    test_fault();
+    test_driver_calls_fail();
+    return CHECK_DONE();
+}
