@@ -20,6 +20,7 @@ enum { MOST_BACKS = 8 };
 typedef struct end_state {
     hl_graph *graph;
     hl_device *device;
+    bool deterministic;
     hl_uses uses;   /* as they were when a sweep began, */
     int64_t n_used; /* of so many values: what is added has none yet */
     hl_id *map;     /* everything to itself */
@@ -78,7 +79,8 @@ static hl_status try_value(end_state *s, hl_id old, hl_id fused, bool *out_taken
     hl_kernel_req req;
     HL_TRY(shape_like(s->graph, fused, old, &shaped));
     HL_TRY(replace_value(s, old, shaped));
-    HL_TRY(hl_kernel_find(s->device, s->graph, hl_graph_producer(s->graph, fused), &kernel, &req));
+    HL_TRY(hl_kernel_find(s->device, s->graph, hl_graph_producer(s->graph, fused), s->deterministic,
+                          &kernel, &req));
     *out_taken = kernel != NULL;
     return *out_taken ? HL_OK : replace_value(s, shaped, old);
 }
@@ -292,10 +294,10 @@ cleanup:
     return status;
 }
 
-hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device)
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic)
 {
     const hl_kernel *const *kernels = device->ops->kernels(device, HL_OP_MATMUL_FUSED);
-    end_state s = {.graph = graph, .device = device};
+    end_state s = {.graph = graph, .device = device, .deterministic = deterministic};
     if (!kernels || !*kernels) return HL_OK;
     hl_status status = fuse_relus(&s);
     if (status == HL_OK) status = fuse_sums(&s);

@@ -50,7 +50,7 @@ hl_status hl_pass_hoist(hl_graph *graph);
 
 /* Relu after a product, its gradient, and bias gradients become part of the products, where the
  * device has kernels for that (MATMUL_FUSED). */
-hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device);
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);

@@ -26,7 +26,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
-    if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device));
+    if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
     return hl_graph_verify(graph);
 }
