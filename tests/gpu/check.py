@@ -53,7 +53,7 @@ from benchmarks.gpu import is_emulated, slug_of  # noqa: E402
 PART_SECONDS = 9 * 60 - 15
 EMULATED_SECONDS = 3600  # a GPU of fibers is slower than any
 WORK = ROOT / "build" / "gpu-check"
-SITE = ROOT / "build" / "gpu-site"
+SITE = ROOT / "build" / f"gpu-site-{sys.implementation.cache_tag}"  # of one Python alone
 FAKE = ROOT / "build" / "cuda-host" / "libcuda_fake.so"
 RESULTS = ROOT / "benchmarks" / "results"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
