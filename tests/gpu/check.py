@@ -279,7 +279,7 @@ def sanitize(part: Part) -> None:
     cases = [sys.executable, "-m", "gpu.small", "--seconds"]
     command = shutil.which("compute-sanitizer")
     if part.emulated:
-        part.run("no tool, the cases alone", [*cases, "60"])
+        judge(*part.run("no tool, the cases alone", [*cases, "60"]))
         return
     if command is None:
         part.note("compute-sanitizer", True, "not available: it was not found")
