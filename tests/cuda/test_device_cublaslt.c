@@ -213,13 +213,13 @@ static void test_refusals(void)
     check_case("refusals");
     device = open_device(&(hl_fake_lt_config){.refused_epilogue = 512});
     hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_SUM_A, 1, NULL);
-    CHECK_OK(hl_kernel_find(device, graph, 0, &kernel, &req));
+    CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel == NULL);
     hl_graph_destroy(graph);
     close_device(device);
     device = open_device(&(hl_fake_lt_config){.is_silent = true});
     graph = make_graph(HL_DTYPE_F32, false, 0, 0, NULL);
-    CHECK_OK(hl_kernel_find(device, graph, 0, &kernel, &req));
+    CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel && strcmp(kernel->name, "cuda.matmul") == 0);
     CHECK_INT(req.scratch_bytes, 0);
     hl_graph_destroy(graph);
