@@ -214,12 +214,11 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
 /* A window without an end holds back nothing that comes after it. */
 static void give_up_step(hl_plan *plan)
 {
-    if (plan->in_step && plan->trains) {
-        if (plan->queue) /* a device that fails here fails the next run too */
-            (void)hl_queue_close_window(plan->queue);
-        else
-            plan->control->window_ok = 1;
-    }
+    bool in_window = plan->in_step && plan->trains;
+    if (plan->queue) /* a device that fails here fails the next run too */
+        (void)hl_queue_give_up(plan->queue, in_window);
+    else if (in_window)
+        plan->control->window_ok = 1;
     plan->in_step = false;
 }
 
@@ -278,6 +277,7 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     HL_TRY(hl_session_enter(plan->session, "run"));
     plan->begun &= plan->in_step;
     hl_status status = run_steps(plan, n_steps, &limits, out_end, out_steps);
+    if (status == HL_OK && plan->queue) status = hl_queue_flush(plan->queue);
     if (status != HL_OK) give_up_step(plan);
     hl_session_leave(plan->session);
     return status;

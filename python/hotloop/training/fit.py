@@ -312,6 +312,17 @@ class Run:
             for name, (dtype, n) in self.runtime.layout.stores().items():
                 self.runtime.session.store(f"best.{name}", dtype, n)
         self._predicted = self._predict_bytes()
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """What "auto" came to, so that the configuration reproduces the run."""
+        if self.runtime.has_own_memory:
+            graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
+            self.config = self.config.replace(
+                accelerator="gpu", cuda_graph=graphs, device_cache=cache
+            )
+        else:
+            self.config = self.config.replace(accelerator="cpu")
 
     def _split(self, name: str) -> Split:
         split = self.data.split(name)
@@ -345,9 +356,9 @@ class Run:
         graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
         self._traced.append(Traced(graphs[0], split, groups[0][0]))
         self._choose_precision()
-        first = self._place_data(graphs[0])
+        first = self._place_data(graphs[0], groups[0][0])
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
-        ring = self.runtime.ring(self.data.num_workers)
+        ring = self.runtime.ring(self.data.num_workers, groups[0][0], k)
         self._feeds = self.data.feeds("train", groups, training=shuffled, **ring)
         for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
             if first is not None:
@@ -368,7 +379,7 @@ class Run:
         self.runtime.low = choice.low
         self.config = self.config.replace(precision=choice.precision)
 
-    def _place_data(self, graph: _core.Graph) -> _core.Plan | None:
+    def _place_data(self, graph: _core.Graph, rows: int) -> _core.Plan | None:
         """Where the data lies for a GPU: in its memory, if that has room beside the plan.
 
         Returns
@@ -380,10 +391,9 @@ class Run:
             return None
         # The largest plan of the run makes nearly all that the run will hold.
         self.runtime.is_fed = False
-        ring = self.runtime.ring(self.data.num_workers)
-        plan = self.runtime.plan(
-            graph, k=self.config.accumulate_grad_batches, n_slots=ring["n_slots"]
-        )
+        k = self.config.accumulate_grad_batches
+        ring = self.runtime.ring(self.data.num_workers, rows, k)
+        plan = self.runtime.plan(graph, k=k, n_slots=ring["n_slots"])
         memory = self.device.memory()
         assert memory is not None  # has_own_memory
         needed = self._data_bytes() + (self._best_bytes() if self.config.restore_best else 0)

@@ -117,7 +117,7 @@ class _Probe(NamedTuple):
         # A named precision's float32 run is scaled as well: the scale is a power of two.
         precision = _MIXED.get(low, "auto") if config.precision == "auto" else config.precision
         shuffled = config.overfit_batches is None
-        ring = scratch.ring(0)
+        ring = scratch.ring(0, self.rows)
         feed = self.steps.data.feeds("train", [(self.rows, 1)], training=shuffled, **ring)[0]
         plan = scratch.plan(self.graph, self.split, feed, low=low)
         scratch.upload()

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from hotloop.training.steps import EvalPlan
 
 _MOST_LOADERS = 15
+# Of resident data: batches whose row numbers lie in the ring, and bytes of these.
+_MOST_SLOTS = 64
+_ROW_NUMBERS = 4 << 20
 
 __all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
 
@@ -341,12 +344,30 @@ class Runtime:
             self.give_data(made, split, feed)
         return made
 
-    def ring(self, workers: int) -> dict[str, int]:
-        """Slots and loader threads of a feed: where something is sent, it goes beside the work."""
+    def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:
+        """Slots and loader threads of a feed.
+
+        What is fed goes beside the work. Of resident data only row numbers are sent, for many steps
+        at once.
+
+        Parameters
+        ----------
+        workers : int
+            Threads that the user gives.
+        rows : int
+            Of a batch.
+        k : int
+            Batches of a step.
+        """
         if not self.has_own_memory:
             return {"n_slots": 1, "n_threads": 0}
-        threads = min(workers, _MOST_LOADERS) if self.is_fed else 0
-        return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+        if self.is_fed:
+            threads = min(workers, _MOST_LOADERS)
+            return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+        slots = _MOST_SLOTS if k == 1 else 2
+        while slots > 2 and slots * rows * 8 > _ROW_NUMBERS:
+            slots //= 2
+        return {"n_slots": slots, "n_threads": 0}
 
     def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
         """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""

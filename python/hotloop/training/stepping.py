@@ -59,7 +59,8 @@ def stepper(
         raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
     resolved = TrainingConfig.resolve(config, overrides)
     resolved.check_supported()
-    return Stepper(model, resolved, as_datamodule(data))
+    with losing_device():
+        return Stepper(model, resolved, as_datamodule(data))
 
 
 class _Staged(NamedTuple):
@@ -112,7 +113,7 @@ class Stepper:
             }
             fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
             batch = Split(fields, None, rows)
-            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0)["n_slots"])
+            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
             graph = self._steps.train_graph(batch, rows, self._total)
             plan = self._runtime.plan(graph, batch, feed)
             self._plans[rows] = _Staged(plan, feed, staged)
