@@ -67,6 +67,13 @@ static void test_reasons(void)
     hl_fake_fail_call("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE,
                 "must start, got CUDA_ERROR_SYSTEM_DRIVER_MISMATCH 803");
+    hl_fake_fail_call("cuInit", CUDA_ERROR_STUB_LIBRARY);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE, "got the toolkit's stand-in for linking");
+    hl_fake_fail_call("cuInit", CUDA_ERROR_NOT_INITIALIZED);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE, "got a forked child");
+    hl_fake_fail_call("cuDevicePrimaryCtxRetain", CUDA_ERROR_DEVICE_UNAVAILABLE);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE,
+                "must be open to this process, got one that another process has for itself");
     check_nothing_lives();
     hl_fake_fail_call(NULL, CUDA_SUCCESS);
     CHECK_OK(open_index(backend, 0));
