@@ -113,6 +113,11 @@ cuda-check: $(STAMP)-install
 	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(CURDIR)/build/cuda-host/libcuda_fake.so \
 		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
+	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(CURDIR)/build/cuda-host/libcuda_fake.so \
+		HOTLOOP_CUBLASLT_PATH=$(CURDIR)/build/cuda-host/libcublasLt_fake.so \
+		HOTLOOP_CACHE_PATH= $(BIN)/python -m pytest $(ARGS) \
+		tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/ops/test_values.py tests/ops/test_gradients.py
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
 OLDEST := build/cuda-12.8

@@ -126,7 +126,7 @@ static inline hl_status node_run(node_case *c)
     hl_device *device = c->device;
     hl_kernel_req req = {0};
     void *scratch = NULL;
-    HL_TRY(hl_kernel_select(device, c->graph, c->node, false, &c->kernel, &req));
+    HL_TRY(hl_kernel_select(device, c->graph, c->node, true, &c->kernel, &req));
     hl_kernel_state state = {.kernel = c->kernel};
     HL_TRY(device->ops->memory_alloc(device, req.scratch_bytes, &scratch));
     hl_status status = c->kernel->prepare(device, c->graph, c->node, &state);
