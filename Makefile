@@ -115,8 +115,10 @@ cuda-check: $(STAMP)-install
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
-		HOTLOOP_NVRTC_PATH=$(FAKES)/release/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
-		$(BIN)/python -m pytest tests/ops $(ARGS)
+		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
+		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
+		$(BIN)/python -m pytest $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/ops/test_values.py
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
 OLDEST := build/cuda-12.8

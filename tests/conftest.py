@@ -19,6 +19,10 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 FAKE = TESTS.parent / "build/cuda-host/libcuda_fake.so"
 
+# A test that says nothing of a device is of the CPU, in a machine with a GPU too.
+if not os.environ.get("HOTLOOP_TEST_GPU"):
+    os.environ.setdefault("HOTLOOP_CUDA_PATH", os.devnull)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds --long."""

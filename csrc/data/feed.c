@@ -257,6 +257,11 @@ int64_t hl_feed_batches(const hl_feed *feed)
     return feed->n_batches;
 }
 
+int32_t hl_feed_slot(const hl_feed *feed)
+{
+    return (int32_t)(feed->next % feed->options.n_slots);
+}
+
 bool hl_feed_is_over(const hl_feed *feed)
 {
     return feed->next == feed->n_batches;
@@ -300,7 +305,7 @@ hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_row
         HL_TRY(take_loaded(feed));
     else
         HL_TRY(fill_batch(feed, feed->next));
-    *out_slot = (int32_t)(feed->next % feed->options.n_slots);
+    *out_slot = hl_feed_slot(feed);
     if (out_rows) *out_rows = feed->rows + *out_slot * feed->options.batch;
     feed->next++;
     return HL_OK;

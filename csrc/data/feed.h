@@ -58,6 +58,8 @@ void hl_feed_destroy(HL_TAKE hl_feed *feed);
 const hl_feed_options *hl_feed_settings(const hl_feed *feed);
 /* Batches of an epoch. */
 int64_t hl_feed_batches(const hl_feed *feed);
+/* The slot of the next batch. */
+int32_t hl_feed_slot(const hl_feed *feed);
 /* Has the epoch given its last batch? */
 bool hl_feed_is_over(const hl_feed *feed);
 /* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */

@@ -6,9 +6,23 @@
 #include "base/alloc.h"
 #include "plan/internal.h"
 
-/* Steps that may be under way before the caller listens. */
-enum { N_MIRRORS = 4 };
+enum {
+    N_MIRRORS = 4, /* bursts that may be under way before the caller listens */
+    MOST_BURST = 32,
+    BURST_LAUNCHES = 1024, /* that a captured burst may hold */
+    LOOKS = 64             /* at an event before the caller sleeps: some 20 us on a GPU */
+};
 static const size_t HEAD_BYTES = offsetof(hl_control, ring);
+
+/* Segments [first, end) on one batch; end 0: none. */
+typedef struct segment_run {
+    int32_t first, end;
+} segment_run;
+enum { N_RUNS = HL_SEGMENT_COUNT * HL_SEGMENT_COUNT };
+
+typedef struct slot_state {
+    int32_t sent_with, freed_with; /* slots by whose events it is known; -1: nothing is under way */
+} slot_state;
 
 struct hl_queue {
     hl_plan *plan;
@@ -18,20 +32,23 @@ struct hl_queue {
     void **fields;
     int64_t slot_bytes;         /* of one slot */
     hl_event **copied, **freed; /* by slot */
-    int32_t held;               /* slot whose staging half the feed has not got back; -1: none */
-    hl_control *mirrors;        /* staging memory */
+    slot_state *slots;
+    int32_t held;        /* slot whose staging half the feed has not got back; -1: none */
+    hl_control *mirrors; /* staging memory */
     hl_event *told[N_MIRRORS];
     int64_t n_told, n_heard; /* steps whose mirror was queued; that the caller looked at */
     hl_control heard;
-    int64_t n_writes;   /* of the control block by the host, when `heard` was read */
-    int32_t first, end; /* segments of the plan's slot that are to be launched; end 0: none */
+    int64_t n_writes; /* of the control block by the host, when `heard` was read */
+    segment_run run;  /* of the plan's slot, still growing */
+    /* What is put off: batches in neighbouring slots that were not sent, and steps on such. */
+    int32_t first_batch, n_batches;
+    int32_t first_step, n_steps;
+    segment_run step; /* what each of them runs */
+    int32_t burst;    /* so many steps are launched at once */
     bool captures;
-    hl_capture **capture; /* by slot, first segment and last */
+    hl_capture **capture; /* by slot, one step or a burst, first segment and last */
     int64_t generation;   /* of the addresses in them */
 };
-
-/* Runs of segments, by their first and last. */
-enum { N_RUNS = HL_SEGMENT_COUNT * HL_SEGMENT_COUNT };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -58,6 +75,27 @@ static hl_status make_staging(hl_queue *queue)
     return HL_OK;
 }
 
+static hl_status make_slots(hl_queue *queue)
+{
+    int32_t n = queue->plan->n_slots;
+    HL_TRY(hl_alloc((size_t)n * sizeof *queue->slots, (void **)&queue->slots));
+    for (int32_t i = 0; i < n; i++) queue->slots[i] = (slot_state){-1, -1};
+    return HL_OK;
+}
+
+/* Half of the slots can be under way while the other half is filled. A power of two: so is a ring
+ * as a rule, and then no burst is cut short by its end. */
+static int32_t choose_burst(const hl_queue *queue)
+{
+    const hl_plan *plan = queue->plan;
+    int32_t most = BURST_LAUNCHES / (plan->schedule.n_steps + 1);
+    if (!queue->captures || !plan->slot_bytes) return 1;
+    if (most > MOST_BURST) most = MOST_BURST;
+    if (most > plan->n_slots / 2) most = plan->n_slots / 2;
+    while (most & (most - 1)) most &= most - 1;
+    return most > 1 ? most : 1;
+}
+
 hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
 {
     hl_queue *queue;
@@ -71,14 +109,16 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     queue->held = -1;
     queue->n_writes = -1;
     queue->captures = capture && queue->device->ops->capture_begin;
+    queue->burst = choose_burst(queue);
     const hl_device_ops *ops = queue->device->ops;
     HL_GOTO(make_staging(queue));
+    HL_GOTO(make_slots(queue));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->copied));
     HL_GOTO(make_events(queue, plan->n_slots, &queue->freed));
     HL_GOTO(
         ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control), (void **)&queue->mirrors));
     for (int i = 0; i < N_MIRRORS; i++) HL_GOTO(ops->event_create(queue->device, &queue->told[i]));
-    HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * N_RUNS * sizeof(hl_capture *),
+    HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * 2 * N_RUNS * sizeof(hl_capture *),
                           (void **)&queue->capture));
     *out_queue = queue;
     queue = NULL;
@@ -89,7 +129,7 @@ cleanup:
 
 static void drop_captures(hl_queue *queue)
 {
-    for (int64_t i = 0; queue->capture && i < queue->plan->n_slots * N_RUNS; i++) {
+    for (int64_t i = 0; queue->capture && i < queue->plan->n_slots * 2 * N_RUNS; i++) {
         if (queue->capture[i])
             queue->device->ops->capture_destroy(queue->device, queue->capture[i]);
         queue->capture[i] = NULL;
@@ -115,6 +155,7 @@ void hl_queue_destroy(hl_queue *queue)
     destroy_events(queue, queue->told, N_MIRRORS);
     if (queue->mirrors) device->ops->host_free(device, queue->mirrors);
     if (queue->staging) device->ops->host_free(device, queue->staging);
+    hl_free(queue->slots);
     hl_free(queue->copied);
     hl_free(queue->freed);
     hl_free(queue->capture);
@@ -127,93 +168,24 @@ void *const *hl_queue_fields(const hl_queue *queue)
     return queue->fields;
 }
 
-/* ---- segments -------------------------------------------------------------------------------- */
+/* ---- hearing of the device --------------------------------------------------------------------
+ */
 
-static hl_status launch_run(hl_queue *queue)
-{
-    hl_plan *plan = queue->plan;
-    const int32_t *segment_first = plan->schedule.segment_first;
-    void **args = plan->args + plan->slot * plan->n_args;
-    for (int32_t r = segment_first[queue->first]; r < segment_first[queue->end]; r++)
-        HL_TRY(hl_plan_launch_region(plan, &plan->schedule.regions[r], args, queue->compute));
-    return HL_OK;
-}
-
-/* An error inside a capture still has to end it. */
-static hl_status capture_run(hl_queue *queue, hl_capture **out_capture)
+/* Who sleeps wakes up later than a short step takes: looks come first where the device may run dry
+ * meanwhile. Bursts are long, and more of them are under way. */
+static hl_status wait_for(hl_queue *queue, hl_event *event, bool is_urgent)
 {
     const hl_device_ops *ops = queue->device->ops;
-    hl_status_record error = {.code = HL_OK};
-    HL_TRY(ops->capture_begin(queue->device, queue->compute));
-    hl_status status = launch_run(queue);
-    if (status != HL_OK) hl_status_save(status, &error);
-    status = ops->capture_end(queue->device, queue->compute, out_capture);
-    return error.code == HL_OK ? status : hl_status_raise(&error);
+    bool done = false;
+    for (int i = 0; is_urgent && i < LOOKS && !done; i++)
+        HL_TRY(ops->event_query(queue->device, event, &done));
+    return done ? HL_OK : ops->event_synchronize(queue->device, event);
 }
 
-static hl_status replay_run(hl_queue *queue)
-{
-    const hl_device_ops *ops = queue->device->ops;
-    if (queue->generation != queue->plan->generation) drop_captures(queue);
-    queue->generation = queue->plan->generation;
-    hl_capture **capture = &queue->capture[queue->plan->slot * N_RUNS +
-                                           queue->first * HL_SEGMENT_COUNT + queue->end - 1];
-    if (!*capture) HL_TRY(capture_run(queue, capture));
-    return ops->capture_launch(queue->device, *capture, queue->compute);
-}
-
-/* Launches what was put off: before the slot changes hands, and at the step's end. */
-static hl_status launch_segments(hl_queue *queue)
-{
-    hl_plan *plan = queue->plan;
-    const int32_t *segment_first = plan->schedule.segment_first;
-    hl_status status = HL_OK;
-    if (segment_first[queue->first] != segment_first[queue->end]) {
-        /* A window that another plan opened leaves launches out: not what was captured. */
-        bool eager = !queue->captures || (plan->join && queue->first == HL_SEGMENT_BEGIN);
-        status = eager ? launch_run(queue) : replay_run(queue);
-        if (status == HL_OK)
-            status = queue->device->ops->event_record(queue->device, queue->freed[plan->slot],
-                                                      queue->compute);
-    }
-    queue->first = queue->end = 0;
-    return status;
-}
-
-void hl_queue_add_segment(hl_queue *queue)
-{
-    if (!queue->end) queue->first = (int32_t)queue->plan->segment;
-    queue->end = (int32_t)queue->plan->segment + 1;
-}
-
-/* ---- batches --------------------------------------------------------------------------------- */
-
-hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
-{
-    const hl_device_ops *ops = queue->device->ops;
-    hl_plan *plan = queue->plan;
-    *out_end = false;
-    HL_TRY(launch_segments(queue));
-    if (!plan->feed) return HL_OK;
-    if (queue->held >= 0) HL_TRY(ops->event_synchronize(queue->device, queue->copied[queue->held]));
-    queue->held = -1;
-    HL_TRY(hl_feed_next(plan->feed, &plan->slot, NULL, out_end));
-    if (*out_end || !plan->slot_bytes) return HL_OK;
-    int64_t offset = plan->slot * queue->slot_bytes;
-    HL_TRY(ops->event_wait(queue->device, queue->freed[plan->slot], queue->copy));
-    HL_TRY(ops->copy(queue->device, (char *)plan->slots + offset, (char *)queue->staging + offset,
-                     (size_t)queue->slot_bytes, HL_COPY_HOST_TO_DEVICE, queue->copy));
-    HL_TRY(ops->event_record(queue->device, queue->copied[plan->slot], queue->copy));
-    queue->held = plan->slot;
-    return ops->event_wait(queue->device, queue->copied[plan->slot], queue->compute);
-}
-
-/* ---- the control block ----------------------------------------------------------------------- */
-
-static hl_status hear(hl_queue *queue)
+static hl_status hear(hl_queue *queue, bool is_urgent)
 {
     int64_t i = queue->n_heard % N_MIRRORS;
-    HL_TRY(queue->device->ops->event_synchronize(queue->device, queue->told[i]));
+    HL_TRY(wait_for(queue, queue->told[i], is_urgent));
     memcpy(&queue->heard, &queue->mirrors[i], HEAD_BYTES);
     queue->n_heard++;
     return HL_OK;
@@ -230,12 +202,167 @@ static hl_status tell(hl_queue *queue)
     return HL_OK;
 }
 
+/* ---- launching ------------------------------------------------------------------------------- */
+
+static hl_status launch_step(hl_queue *queue, int32_t slot)
+{
+    hl_plan *plan = queue->plan;
+    const int32_t *segment_first = plan->schedule.segment_first;
+    void **args = plan->args + slot * plan->n_args;
+    for (int32_t r = segment_first[queue->step.first]; r < segment_first[queue->step.end]; r++)
+        HL_TRY(hl_plan_launch_region(plan, &plan->schedule.regions[r], args, queue->compute));
+    return HL_OK;
+}
+
+/* An error inside a capture still has to end it. */
+static hl_status capture_steps(hl_queue *queue, int32_t first, int32_t n, hl_capture **out_capture)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    hl_status_record error = {.code = HL_OK};
+    HL_TRY(ops->capture_begin(queue->device, queue->compute));
+    hl_status status = HL_OK;
+    for (int32_t i = 0; i < n && status == HL_OK; i++) status = launch_step(queue, first + i);
+    if (status != HL_OK) hl_status_save(status, &error);
+    status = ops->capture_end(queue->device, queue->compute, out_capture);
+    return error.code == HL_OK ? status : hl_status_raise(&error);
+}
+
+static hl_status replay_steps(hl_queue *queue, int32_t first, int32_t n)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    if (queue->generation != queue->plan->generation) drop_captures(queue);
+    queue->generation = queue->plan->generation;
+    int32_t run = queue->step.first * HL_SEGMENT_COUNT + queue->step.end - 1;
+    hl_capture **capture = &queue->capture[(first * 2 + (n > 1)) * N_RUNS + run];
+    if (!*capture) HL_TRY(capture_steps(queue, first, n, capture));
+    return ops->capture_launch(queue->device, *capture, queue->compute);
+}
+
+/* A loader gets a slot back with the next batch, so what it fills is sent at once. */
+static bool has_loaders(const hl_queue *queue)
+{
+    return queue->plan->feed && hl_feed_settings(queue->plan->feed)->n_threads > 0;
+}
+
+/* A burst as one; fewer steps, which end a run of the plan, one by one. */
+static hl_status launch_steps(hl_queue *queue)
+{
+    int32_t first = queue->first_step, n = queue->n_steps;
+    /* A window that another plan opened leaves launches out: not what was captured. */
+    bool eager = !queue->captures || (queue->plan->join && queue->step.first == HL_SEGMENT_BEGIN);
+    if (!eager && n == queue->burst) return replay_steps(queue, first, n);
+    for (int32_t i = 0; i < n; i++)
+        HL_TRY(eager ? launch_step(queue, first + i) : replay_steps(queue, first + i, 1));
+    return HL_OK;
+}
+
+/* The batches that were put off, in one copy, once the steps that used their slots are through. */
+static hl_status send_batches(hl_queue *queue)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    hl_plan *plan = queue->plan;
+    int32_t first = queue->first_batch, n = queue->n_batches, freed = -1;
+    int64_t offset = first * queue->slot_bytes;
+    for (int32_t s = first; s < first + n; s++) {
+        if (queue->slots[s].freed_with >= 0 && queue->slots[s].freed_with != freed) {
+            freed = queue->slots[s].freed_with;
+            HL_TRY(ops->event_wait(queue->device, queue->freed[freed], queue->copy));
+        }
+        queue->slots[s] = (slot_state){first + n - 1, -1};
+    }
+    HL_TRY(ops->copy(queue->device, (char *)plan->slots + offset, (char *)queue->staging + offset,
+                     (size_t)(n * queue->slot_bytes), HL_COPY_HOST_TO_DEVICE, queue->copy));
+    HL_TRY(ops->event_record(queue->device, queue->copied[first + n - 1], queue->copy));
+    return ops->event_wait(queue->device, queue->copied[first + n - 1], queue->compute);
+}
+
+static hl_status work_off(hl_queue *queue)
+{
+    const int32_t *segment_first = queue->plan->schedule.segment_first;
+    int32_t last = queue->first_step + queue->n_steps - 1;
+    if (queue->n_batches) HL_TRY(send_batches(queue));
+    if (!queue->n_steps) return HL_OK;
+    if (segment_first[queue->step.first] != segment_first[queue->step.end]) {
+        HL_TRY(launch_steps(queue));
+        HL_TRY(queue->device->ops->event_record(queue->device, queue->freed[last], queue->compute));
+        for (int32_t s = queue->first_step; s <= last; s++) queue->slots[s].freed_with = last;
+    }
+    HL_TRY(tell(queue));
+    return queue->n_told - queue->n_heard < N_MIRRORS ? HL_OK : hear(queue, queue->burst == 1);
+}
+
+hl_status hl_queue_flush(hl_queue *queue)
+{
+    hl_status status = work_off(queue);
+    queue->n_batches = queue->n_steps = 0;
+    return status;
+}
+
+/* The run on the plan's slot is complete: it joins those before, or they go first. */
+static hl_status put_off(hl_queue *queue)
+{
+    segment_run run = queue->run;
+    int32_t slot = queue->plan->slot;
+    queue->run = (segment_run){0, 0};
+    bool joins = queue->n_steps && slot == queue->first_step + queue->n_steps &&
+                 run.first == queue->step.first && run.end == queue->step.end;
+    if (!joins) {
+        HL_TRY(hl_queue_flush(queue));
+        queue->first_step = slot;
+        queue->step = run;
+    }
+    queue->n_steps++;
+    bool is_full = queue->n_steps == queue->burst || has_loaders(queue);
+    return is_full ? hl_queue_flush(queue) : HL_OK;
+}
+
+void hl_queue_add_segment(hl_queue *queue)
+{
+    if (!queue->run.end) queue->run.first = (int32_t)queue->plan->segment;
+    queue->run.end = (int32_t)queue->plan->segment + 1;
+}
+
 hl_status hl_queue_end_step(hl_queue *queue)
 {
-    HL_TRY(launch_segments(queue));
-    HL_TRY(tell(queue));
-    return queue->n_told - queue->n_heard < N_MIRRORS ? HL_OK : hear(queue);
+    return put_off(queue);
 }
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* The staging half of a slot may be written again once it was copied. */
+static hl_status reclaim_slot(hl_queue *queue, int32_t slot)
+{
+    int32_t with = slot < 0 ? -1 : queue->slots[slot].sent_with;
+    if (with < 0) return HL_OK;
+    HL_TRY(wait_for(queue, queue->copied[with], queue->burst == 1));
+    for (int32_t s = 0; s < queue->plan->n_slots; s++)
+        if (queue->slots[s].sent_with == with) queue->slots[s].sent_with = -1;
+    return HL_OK;
+}
+
+hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
+{
+    hl_plan *plan = queue->plan;
+    *out_end = false;
+    if (queue->run.end) { /* in the middle of a window */
+        HL_TRY(put_off(queue));
+        HL_TRY(hl_queue_flush(queue));
+    }
+    if (!plan->feed) return HL_OK;
+    /* Loaders write into the slot that the next call gives back, else into the one it hands out. */
+    HL_TRY(reclaim_slot(queue, has_loaders(queue) ? queue->held : hl_feed_slot(plan->feed)));
+    queue->held = -1;
+    HL_TRY(hl_feed_next(plan->feed, &plan->slot, NULL, out_end));
+    if (*out_end || !plan->slot_bytes) return HL_OK;
+    if (queue->n_batches && plan->slot != queue->first_batch + queue->n_batches)
+        HL_TRY(hl_queue_flush(queue));
+    if (!queue->n_batches) queue->first_batch = plan->slot;
+    queue->n_batches++;
+    queue->held = plan->slot;
+    return HL_OK;
+}
+
+/* ---- the control block ----------------------------------------------------------------------- */
 
 const hl_control *hl_queue_heard(const hl_queue *queue)
 {
@@ -244,7 +371,8 @@ const hl_control *hl_queue_heard(const hl_queue *queue)
 
 hl_status hl_queue_settle(hl_queue *queue)
 {
-    while (queue->n_heard < queue->n_told) HL_TRY(hear(queue));
+    HL_TRY(hl_queue_flush(queue));
+    while (queue->n_heard < queue->n_told) HL_TRY(hear(queue, true));
     return queue->device->ops->synchronize(queue->device, queue->compute);
 }
 
@@ -253,7 +381,7 @@ hl_status hl_queue_refresh(hl_queue *queue)
     if (queue->n_writes == queue->plan->session->n_control_writes) return HL_OK;
     HL_TRY(hl_queue_settle(queue));
     HL_TRY(tell(queue));
-    HL_TRY(hear(queue));
+    HL_TRY(hear(queue, true));
     queue->n_writes = queue->plan->session->n_control_writes;
     return HL_OK;
 }
@@ -275,8 +403,10 @@ hl_status hl_queue_clear_fault(hl_queue *queue)
     return write_field(queue, offsetof(hl_control, error_code), &none, sizeof none);
 }
 
-hl_status hl_queue_close_window(hl_queue *queue)
+hl_status hl_queue_give_up(hl_queue *queue, bool in_window)
 {
     int32_t ok = 1;
+    queue->run = (segment_run){0, 0};
+    if (!in_window) return hl_queue_flush(queue);
     return write_field(queue, offsetof(hl_control, window_ok), &ok, sizeof ok);
 }

@@ -5,16 +5,21 @@
  * compute begin and gives the staging half back to the feed, `freed` lets the next copy begin. So
  * the caller is ahead of the device by as many batches as there are slots, and no further.
  *
- * The control block stays on the device. At the end of each step its head is copied into one of a
- * few mirrors; before a mirror is used again the caller waits for it and looks: so it hears of a
- * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
- * any more and a window with a wrong index, or any after it, is not applied.
- *
  * What segments launch is the same for a slot every time. Segments that follow one another on one
  * slot are put off until the last of them is known, and are one piece of work: a step of one
  * micro-batch is begin, micro and apply at once. It is captured at its first run and replayed from
  * then on; a plan whose addresses moved captures again. Rejected: one capture for all slots with
- * the slot's address read from memory, which costs every kernel an indirection. */
+ * the slot's address read from memory, which costs every kernel an indirection.
+ *
+ * Steps that run the same segments in neighbouring slots are put off as well, until there are as
+ * many as a burst holds: their batches are one copy, their launches one capture, and the host's
+ * calls are a few for all of them. A plan with two slots has bursts of one. What a run of the plan
+ * leaves over is launched step by step when it returns.
+ *
+ * The control block stays on the device. At the end of each burst its head is copied into one of a
+ * few mirrors; before a mirror is used again the caller waits for it and looks: so it hears of a
+ * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
+ * any more and a window with a wrong index, or any after it, is not applied. */
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
 
@@ -33,20 +38,22 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_qu
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
 /* The staging half of the slots, for the feed. */
 void *const *hl_queue_fields(const hl_queue *queue);
-/* The plan's segment on the plan's slot: launched by the next take_batch or end_step, together with
- * those before and after it. */
-void hl_queue_add_segment(hl_queue *queue);
 /* The next batch of the plan's feed into the plan's slot. */
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
+/* The plan's segment on the plan's slot. */
+void hl_queue_add_segment(hl_queue *queue);
 hl_status hl_queue_end_step(hl_queue *queue);
+/* What was put off, so far as steps are complete, is queued on the device. */
+hl_status hl_queue_flush(hl_queue *queue);
 /* The control block, ring excluded, after the last step that was heard of. */
 const hl_control *hl_queue_heard(const hl_queue *queue);
 /* Looks at the control block itself, if the host wrote it since. */
 hl_status hl_queue_refresh(hl_queue *queue);
 /* Waits until all is done and heard of. */
 hl_status hl_queue_settle(hl_queue *queue);
-/* Forgets the index out of range; permits the next window. */
+/* Forgets the index out of range. */
 hl_status hl_queue_clear_fault(hl_queue *queue);
-hl_status hl_queue_close_window(hl_queue *queue);
+/* Forgets the step that is not complete; in a window, permits the next one. */
+hl_status hl_queue_give_up(hl_queue *queue, bool in_window);
 
 #endif

@@ -214,27 +214,28 @@ static hl_status run_step(hl_plan *plan, const run_limits *limits, hl_run_end *o
 /* A window without an end holds back nothing that comes after it. */
 static void give_up_step(hl_plan *plan)
 {
-    if (plan->in_step && plan->trains) {
-        if (plan->queue) /* a device that fails here fails the next run too */
-            (void)hl_queue_close_window(plan->queue);
-        else
-            plan->control->window_ok = 1;
-    }
+    bool in_window = plan->in_step && plan->trains;
+    if (plan->queue) /* a device that fails here fails the next run too */
+        (void)hl_queue_give_up(plan->queue, in_window);
+    else if (in_window)
+        plan->control->window_ok = 1;
     plan->in_step = false;
 }
 
-/* Kernels choose, and load what they chose, where the first step is going to run. */
-static hl_status tune_kernels(hl_plan *plan)
+/* Kernels choose, and load what they chose, in the memory where the first step is going to run. */
+static hl_status tune_kernels(hl_plan *plan, const run_limits *limits, hl_run_end *out_end,
+                              bool *out_over)
 {
-    plan->session->resident = plan->number;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
-        const hl_instr *instr = &plan->instrs[s];
+    *out_over = false;
+    for (; plan->n_tuned < plan->schedule.n_steps && !*out_over; plan->n_tuned++) {
+        const hl_instr *instr = &plan->instrs[plan->n_tuned];
         if (!instr->kernel->tune || instr->elided) continue;
         hl_launch launch = make_launch(plan, instr, 0);
+        plan->session->resident = 0;
         HL_TRY(instr->kernel->tune(&instr->state, plan->args + instr->first_arg, &launch,
                                    plan->session->compute));
+        *out_over = is_over(limits, out_end);
     }
-    plan->tuned = true;
     return HL_OK;
 }
 
@@ -246,8 +247,12 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
                                               "of the model has run since: it cannot go on");
     HL_TRY(hl_plan_bind(plan));
     if (plan->queue) HL_TRY(hl_queue_refresh(plan->queue));
-    if (plan->queue && !plan->tuned) HL_TRY(tune_kernels(plan));
     *out_end = HL_RUN_DONE;
+    if (plan->queue) {
+        bool over;
+        HL_TRY(tune_kernels(plan, limits, out_end, &over));
+        if (over) return HL_OK;
+    }
     while (*out_steps < n_steps) {
         /* The step that stops is finished first: it has its place in the log. */
         if (read_control(plan)->stopped && !plan->in_step) {
@@ -278,6 +283,7 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     HL_TRY(hl_session_enter(plan->session, "run"));
     plan->begun &= plan->in_step;
     hl_status status = run_steps(plan, n_steps, &limits, out_end, out_steps);
+    if (status == HL_OK && plan->queue) status = hl_queue_flush(plan->queue);
     if (status != HL_OK) give_up_step(plan);
     hl_session_leave(plan->session);
     return status;

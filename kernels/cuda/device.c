@@ -518,4 +518,6 @@ const hl_device_ops hl_cuda_device_ops = {
     .capture_end = end_capture,
     .capture_launch = launch_capture,
     .capture_destroy = destroy_capture,
+    .choices_print = hl_cuda_choices_print,
+    .choices_read = hl_cuda_choices_read,
 };

@@ -62,6 +62,8 @@ def test_refuses() -> None:
         (errors.ConfigError, lambda: _core.Feed(10, 3, first=5, count=6)),
         (errors.ConfigError, lambda: _core.Feed(10, 3, count=-2)),
         (errors.ConfigError, lambda: _core.Feed(10, 3, seed=2**64)),
+        (errors.ConfigError, lambda: _core.Feed(10, 3, n_threads=-1)),
+        (errors.ConfigError, lambda: _core.Feed(10, 3, n_slots=0)),
         (errors.ShapeError, lambda: _core.Feed(10, 3, rows=np.arange(9))),
         (errors.ShapeError, lambda: _core.Feed(10, 3, rows=np.arange(10, dtype=np.int32))),
         (errors.DataError, lambda: _core.Feed(10, 3, rows=np.arange(10) - 1)),

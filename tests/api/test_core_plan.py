@@ -71,6 +71,101 @@ def test_source_and_input(session: _core.Session) -> None:
     assert plan.run() == ("done", 1)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "uint8", "int16", "bool"])
+@pytest.mark.parametrize("n_threads", [0, 2])
+def test_fed_plans_give_the_same(session: _core.Session, dtype: str, n_threads: int) -> None:
+    """Batches are gathered on the host, by the caller or by loader threads, or in the plan."""
+    data = (np.arange(30).reshape(10, 3) * 7.3 % 5).astype(dtype)
+    seen = []
+    for fed in (False, True):
+        plan = _core.Plan(session, make_graph(dtype=dtype), n_slots=3, fed=fed)
+        feed = _core.Feed(10, 4, shuffle=True, n_slots=3, n_threads=n_threads)
+        assert feed.n_slots == 3
+        plan.source(0, data)
+        plan.feed(feed)
+        for epoch in range(3):
+            feed.seek(epoch)
+            while plan.run(1, 1e9) == ("done", 1):
+                seen.append((plan.output(0).tolist(), plan.output(1).tolist()))
+        plan.close()
+    half = len(seen) // 2
+    assert half == 6
+    assert seen[:half] == seen[half:]
+    assert seen[0][0] == (2.0 * data[seen[0][1]].astype(session_float(session))).tolist()
+
+
+def test_a_fed_plan_sees_what_it_is_given(session: _core.Session) -> None:
+    data = np.arange(30, dtype=np.float32).reshape(10, 3)
+    plan = _core.Plan(session, make_graph(batch=5), fed=True)
+    feed = _core.Feed(10, 5)
+    plan.feed(feed)
+    with pytest.raises(errors.ConfigError, match="source 0 must be set before a run"):
+        plan.run()
+    plan.source(0, data)
+    feed.seek(0)
+    plan.run()
+    data[5:] = 1.0
+    plan.run()
+    assert plan.output(0).tolist() == [[2.0] * 3] * 5
+    wrong = _core.Feed(20, 5)
+    plan.feed(wrong)
+    wrong.seek(0, 2)
+    with pytest.raises(errors.DataError, match="source data must be at least 0 and below 10"):
+        plan.run()
+
+
+def test_resident_arrays_are_shared_and_kept() -> None:
+    device = _core.Device("cpu")
+    session = _core.Session(device)
+    data = np.arange(30, dtype=np.float32).reshape(10, 3)
+    resident = _core.Resident(device, data)
+    plans = [_core.Plan(session, make_graph()) for _ in range(2)]
+    for plan in plans:
+        plan.source(0, resident)
+    expected = 2 * data[:4]
+    data[:] = 0.0
+    del resident
+    for plan in plans:
+        plan.input(0, np.arange(4))
+        plan.run()
+        assert (plan.output(0) == expected).all()
+    with pytest.raises(errors.ShapeError, match="must be float32"):
+        plans[0].source(0, _core.Resident(device, data[:5]))
+    with pytest.raises(errors.ConfigError, match="must be resident on the plan's device"):
+        plans[0].source(0, _core.Resident(_core.Device("cpu"), data))
+    with pytest.raises(errors.ConfigError, match="not fed"):
+        _core.Plan(session, make_graph(), fed=True).source(0, _core.Resident(device, data))
+
+
+def test_closing_gives_memory_back() -> None:
+    session = _core.Session(_core.Device("cpu"))
+    gc.collect()
+    before = _core.alloc_stats()["n_live"]
+    plan = _core.Plan(session, make_graph())
+    with pytest.raises(errors.BusyError, match="got 1 open"):
+        session.close()
+    plan.close()
+    plan.close()
+    session.close()
+    session.close()
+    for call in (plan.run, plan.info, plan.heard, lambda: str(plan)):
+        with pytest.raises(errors.HotloopError, match="the plan must be open, got a closed one"):
+            call()
+    for call in (session.stores, session.control, lambda: _core.Plan(session, make_graph())):
+        with pytest.raises(errors.ConfigError, match="the session must be open"):
+            call()
+    assert _core.alloc_stats()["n_live"] <= before, "but for what describes the plan's operands"
+
+
+def test_heard(session: _core.Session) -> None:
+    plan = _core.Plan(session, make_graph())
+    assert plan.heard()["attempted"] == 0
+    plan.source(0, np.zeros((10, 3), np.float32))
+    session.control_set(attempted=7, loss_scale=4.0)
+    plan.run()
+    assert plan.heard() == session.control()
+
+
 def session_float(session: _core.Session) -> np.dtype[Any]:
     """What floats are computed in: the device keeps that to itself, the store tells."""
     session.store("probe", "float32", 1)

@@ -10,7 +10,11 @@ import pytest
 from hotloop import _core, errors
 
 ROUNDS = 300
-TYPES = (_core.Graph, _core.Device, _core.Session, _core.Feed, _core.Plan)
+TYPES = (_core.Graph, _core.Device, _core.Session, _core.Feed, _core.Plan, _core.Resident)
+
+
+PLAN_DEVICE = _core.Device("null")
+SESSION_DEVICE = _core.Device("cpu", n_threads=1)
 
 
 def make_plan() -> _core.Plan:
@@ -18,12 +22,12 @@ def make_plan() -> _core.Plan:
     rows = g.input("rows", "int64", (2,))
     (y,) = g.add("batch_gather", [g.source("data", "float32", (3, 2)), rows], dtype="float32")
     g.output(y)
-    return _core.Plan(_core.Session(_core.Device("null")), g)
+    return _core.Plan(_core.Session(PLAN_DEVICE), g)
 
 
 GRAPH = _core.Graph()
 X = GRAPH.input("x", "float32", (2, 3))
-SESSION = _core.Session(_core.Device("cpu", n_threads=1))
+SESSION = _core.Session(SESSION_DEVICE)
 SESSION.store("a", "float32", 4)
 PLAN = make_plan()
 DATA = np.ones((3, 2), np.float32)
@@ -57,6 +61,21 @@ def set_feed() -> None:
     PLAN.feed(None)
 
 
+def close_plan() -> None:
+    session = _core.Session(SESSION_DEVICE)
+    plan = _core.Plan(session, _core.Graph())
+    fail(errors.BusyError, session.close)
+    plan.close()
+    session.close()
+    fail(errors.HotloopError, plan.run)
+
+
+def set_resident() -> None:
+    PLAN.source(0, _core.Resident(PLAN_DEVICE, DATA))
+    PLAN.source(0, OTHER)
+    fail(errors.ConfigError, PLAN.source, 0, _core.Resident(SESSION_DEVICE, DATA))
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "graph": lambda: _core.Graph().clone(),
     "device": lambda: _core.Device("null"),
@@ -70,6 +89,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "plan": make_plan,
     "plan fails": lambda: fail(TypeError, _core.Plan, SESSION, SESSION),
     "source": set_source,
+    "resident": set_resident,
+    "close": close_plan,
+    "memory": lambda: (SESSION_DEVICE.memory(), SESSION_DEVICE.memory_peak_reset()),
     "source fails": lambda: fail(errors.ShapeError, PLAN.source, 0, DATA[:1]),
     "set feed": set_feed,
     "input": lambda: PLAN.input(0, ROWS),
@@ -77,7 +99,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "output": read_output,
     "output fails": lambda: fail(errors.ConfigError, PLAN.output, 0, KEY),
     "run": lambda: PLAN.run(1, 1.0),
-    "info": lambda: (PLAN.info(), str(PLAN), PLAN.k, PLAN.unfinished),
+    "info": lambda: (PLAN.heard(), PLAN.info(), str(PLAN), PLAN.k, PLAN.unfinished),
     "nodes": lambda: (GRAPH.nodes(), GRAPH.leaves(), GRAPH.outputs(), str(GRAPH)),
     "looking": lambda: (GRAPH.shape(X), GRAPH.name(X), GRAPH.depends(X, [X]), GRAPH.verify()),
     "add fails": lambda: fail(errors.ConfigError, GRAPH.add, "relu", [X], **{KEY: DATA}),

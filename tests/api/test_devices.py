@@ -166,6 +166,24 @@ except hl.OutOfMemoryError as error:
     assert "accelerator: 'gpu' needs a GPU that can be used" in out
 
 
+def test_auto_takes_a_gpu_that_works(built: Path) -> None:
+    out = run(LIST, built)
+    assert "True Emulated GPU sm_90 1073741824" in out
+    code = """
+result = run()
+print(result.device, result.config.accelerator, result.config.cuda_graph, result.steps)
+for field in ("cuda_graph", "device_cache"):
+    try:
+        run(accelerator="cpu", **{field: True})
+    except hl.ConfigError as error:
+        print(error)
+"""
+    out = run(TRAIN + code, built)
+    assert "Emulated GPU, 1.0 GiB, sm_90 gpu True 2" in out
+    for field in ("cuda_graph", "device_cache"):
+        assert f"{field}: needs a GPU and this run is on the CPU, got True" in out
+
+
 def test_stores_live_on_the_device(built: Path) -> None:
     code = """
 import numpy as np

@@ -75,12 +75,36 @@ static void check_same(void)
     CHECK_INT(want.end, got.end);
 }
 
-/* One capture is launched for each micro-batch, with begin or apply in it where they follow; a
- * window that an epoch cuts short has an apply of its own. */
+/* Half of the slots, at most: steps of one micro-batch that are one capture. */
+static int64_t find_burst(int k)
+{
+    return k == 1 && trainer_slots > 3 && !trainer_loaders ? trainer_slots / 2 : 1;
+}
+
+/* One capture is launched for each micro-batch, with begin or apply in it where they follow, or for
+ * a burst; a window that an epoch cuts short has an apply of its own. */
 static void check_replays(bool capture, int k)
 {
-    int64_t batches = DATA_ROWS / t.net.rows, cut = batches % k != 0;
-    CHECK_INT(async_of(t.device)->n_replays, capture ? 2 * (batches + cut) : 0);
+    int64_t batches = DATA_ROWS / t.net.rows, cut = batches % k != 0, burst = find_burst(k);
+    int64_t replays = batches / burst + batches % burst + cut;
+    CHECK_INT(async_of(t.device)->n_replays, capture ? 2 * replays : 0);
+}
+
+static void check_way(uint64_t seed, int k, int way)
+{
+    bool capture = way % 2, slices = way / 2 % 2;
+    data_home home = (data_home)(way / 4 % N_HOMES);
+    trainer_slots = way / 4 / N_HOMES ? 8 : 2;
+    async_eager = (int)seed % 3; /* none, compute, copies */
+    check_case("net %d, k %d, capture %d, slices %d, home %d, slots %d", (int)seed, k, capture,
+               slices, home, trainer_slots);
+    open_net(async_backend(), seed, k, capture, home);
+    run_epochs(&got, slices ? 2 : 1000);
+    CHECK_INT(want.steps, got.steps);
+    if (!slices || find_burst(k) == 1) check_replays(capture, k);
+    close_net();
+    trainer_slots = 2;
+    check_same();
 }
 
 static void test_same_bits(void)
@@ -91,17 +115,7 @@ static void test_same_bits(void)
             open_net(hl_ref_backend(), seed, k, false, COPIED);
             run_epochs(&want, 1000);
             close_net();
-            for (int way = 0; way < 2 * N_HOMES; way++) {
-                bool capture = way % 2;
-                async_eager = (int)seed % 3; /* none, compute, copies */
-                check_case("net %d, k %d, capture %d, home %d", (int)seed, k, capture, way / 2);
-                open_net(async_backend(), seed, k, capture, (data_home)(way / 2));
-                run_epochs(&got, capture ? 3 : 1000);
-                CHECK_INT(want.steps, got.steps);
-                check_replays(capture, k);
-                close_net();
-                check_same();
-            }
+            for (int way = 0; way < 8 * N_HOMES; way++) check_way(seed, k, way);
         }
 }
 
@@ -156,7 +170,7 @@ static void test_fed_sources(void)
 static void test_stop(void)
 {
     for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
-        check_case("stop, asynchronous %d", asynchronous);
+        check_case("stop, asynchronous %d, slots %d", asynchronous, trainer_slots);
         open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, true, COPIED);
         for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
         CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
@@ -181,7 +195,7 @@ static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void 
 /* An index out of range: the error comes, its window is not applied, and training can go on. */
 static void test_fault(void)
 {
-    check_case("fault");
+    check_case("fault, slots %d", trainer_slots);
     open_net(async_backend(), 6, 1, true, COPIED);
     int64_t calls = 0, steps;
     hl_run_end end;
@@ -198,6 +212,14 @@ static void test_fault(void)
     CHECK_OK(hl_feed_seek(t.feed, 1, 0));
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
+    /* The last batch of an epoch, though no further one is asked for. */
+    calls = 0;
+    options.count = 3 * options.batch;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    CHECK_INT(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps), HL_ERROR_DATA);
     close_net();
 }
 
@@ -206,9 +228,11 @@ static void test_fault(void)
 static hl_status run_whole(void)
 {
     hl_device_options options = {0};
-    hl_plan_options plan_options = {.n_slots = 2, .k = 1, .capture = true};
-    hl_feed_options feed_options = {
-        .sampler = {.n = DATA_ROWS}, .batch = t.net.rows, .count = DATA_ROWS, .n_slots = 2};
+    hl_plan_options plan_options = {.n_slots = trainer_slots, .k = 1, .capture = true};
+    hl_feed_options feed_options = {.sampler = {.n = DATA_ROWS},
+                                    .batch = t.net.rows,
+                                    .count = DATA_ROWS,
+                                    .n_slots = trainer_slots};
     hl_device *device = NULL;
     hl_session *session = NULL;
     hl_plan *plan = NULL;
@@ -248,7 +272,7 @@ static void test_device_calls_fail(void)
     for (int sticky = 0; sticky < 2; sticky++)
         for (int64_t k = 1;; k++) {
             hl_alloc_stats before, after;
-            check_case("device call %d fails, sticky %d", (int)k, sticky);
+            check_case("device call %d fails, sticky %d, slots %d", (int)k, sticky, trainer_slots);
             hl_alloc_stats_read(&before);
             hl_fault_set(&async_fault, k, sticky);
             hl_status status = run_whole();
@@ -267,10 +291,12 @@ static void test_device_calls_fail(void)
 int main(void)
 {
     test_same_bits();
-    test_never_waits();
     test_fed_sources();
-    test_stop();
-    test_fault();
-    test_device_calls_fail();
+    for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
+        test_never_waits();
+        test_stop();
+        test_fault();
+        test_device_calls_fail();
+    }
     return CHECK_DONE();
 }

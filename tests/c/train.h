@@ -186,6 +186,7 @@ static hl_dtype trainer_low; /* of the products in plans made from now on */
 static bool trainer_capture; /* whether these capture */
 static bool trainer_fed;     /* whether batches are gathered on the host, */
 static int trainer_loaders;  /* on so many threads */
+static int trainer_slots = 2;
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
 
 typedef struct trainer {
@@ -221,7 +222,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
 {
     hl_graph *graph;
     hl_plan_options options = {
-        .n_slots = 2, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
+        .n_slots = trainer_slots, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
     options.capture = trainer_capture;
     options.fed = trainer_fed;
     CHECK_OK(hl_graph_create(&graph));
@@ -231,7 +232,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
                             .batch = n->rows,
                             .count = DATA_ROWS,
                             .n_threads = trainer_loaders,
-                            .n_slots = 2};
+                            .n_slots = trainer_slots};
     CHECK_OK(hl_feed_create(&feed, &t->feed));
     CHECK_OK(hl_plan_feed(t->plan, t->feed));
 }

@@ -100,6 +100,7 @@ $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHI
 
 # Whole or not at all: several tests may make it at once.
 fake: $(FAKE) $(FAKE_LT) $(FAKE_NVRTC)
+	@cp -u $(FAKE_LT) $(FAKE_NVRTC) $(dir $(FAKE))
 # What it compiles for the emulation, it compiles as the rest is.
 $(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"$(if $(SANITIZE),-g $(SANITIZE))"'
 $(FAKE_NVRTC): $(OUT)/fake_nvrtc.o

@@ -260,6 +260,46 @@ def plan_on_ref() -> Call:
     return call
 
 
+def plan_fed() -> Call:
+    """Two epochs of batches that loader threads gather."""
+
+    def call() -> Any:
+        graph = _core.Graph()
+        rows, data = graph.input("rows", "int64", (4,)), graph.source("x", "uint8", (10, 3))
+        graph.output(graph.add("batch_gather", [data, rows], dtype="float32")[0])
+        plan = _core.Plan(make_session(), graph, n_slots=3, fed=True)
+        feed = _core.Feed(10, 4, shuffle=True, n_slots=3, n_threads=2)
+        plan.source(0, np.arange(30, dtype=np.uint8).reshape(10, 3))
+        plan.feed(feed)
+        seen = []
+        for epoch in range(2):
+            feed.seek(epoch)
+            while plan.run(1, 10.0) == ("done", 1):
+                seen.append(plan.output(0))
+        return seen
+
+    return call
+
+
+def plan_resident() -> Call:
+    def call() -> Any:
+        device = _core.Device("cpu")
+        session = _core.Session(device)
+        graph = _core.Graph()
+        rows, data = graph.input("rows", "int64", (4,)), graph.source("x", "float32", X.shape)
+        graph.output(graph.add("batch_gather", [data, rows], dtype="float32")[0])
+        plan = _core.Plan(session, graph)
+        plan.source(0, _core.Resident(device, X))
+        plan.input(0, np.arange(4))
+        assert plan.run(1, 10.0) == ("done", 1)
+        out = plan.output(0)
+        plan.close()
+        session.close()
+        return out
+
+    return call
+
+
 def run_once(plan: _core.Plan) -> Any:
     assert plan.run(1, 10.0) == ("done", 1)
     return plan.output(0), plan.output(1), str(plan), len(plan.info())
@@ -298,7 +338,7 @@ ENTRIES: tuple[Callable[..., Call], ...] = (
     train, train_accumulated, train_lookup, predict, predict_again, call_model, evaluate,
     evaluate_loaded, step, save, load, plan_report, batches, draw,
     build_graph, read_graph, trained_graph, session_values, plan_and_run, plan_unfused, plan_on_ref,
-    feed, helpers, write_file,
+    plan_fed, plan_resident, feed, helpers, write_file,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,14 @@ emulated = pytest.mark.skipif(
 X, Y = classes(n=85)
 # 85 rows in batches of 16: five full ones and one of 5 rows; with k = 4 and 2 windows share plans.
 BATCH, EPOCHS = 16, 2
-SGD = {"optimizer": "sgd", "momentum": 0.9, "lr": 0.05, "precision": "32-true"}
+# Where bits are compared, kernels must not be chosen by a clock.
+SGD = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "lr": 0.05,
+    "precision": "32-true",
+    "deterministic": True,
+}
 
 
 def net() -> nn.Module:
@@ -263,7 +271,7 @@ def test_structures_of_inputs_and_embeddings(gpu: _core.Device) -> None:
         data = hl.DataModule.from_arrays(
             {"id": ids, "value": X}, Y, val=None, batch_size=BATCH, sample_weight=np.abs(X[:, 0])
         )
-        config = quiet(**({"accelerator": "gpu", "deterministic": True} | SGD | fields))
+        config = quiet(**({"accelerator": "gpu"} | SGD | fields))
         done.append(Outcome(Net(), data, config))
     cpu, resident, fed = done
     assert fed.same_bits(resident)
@@ -452,6 +460,23 @@ def test_a_callback_stops_and_ctrl_c_interrupts(gpu: _core.Device) -> None:
         assert all(np.isfinite(value).all() for value in weights(result.model).values())
 
 
+def test_ctrl_c_within_an_epoch(gpu: _core.Device) -> None:
+    x, y = classes(n=6400)
+    model = net()
+    data = hl.DataModule.from_arrays(x, y, val=None, batch_size=BATCH)
+    config = quiet(max_epochs=10**4, accelerator="gpu", on_interrupt="return", **SGD)
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    result = hl.train(model, data, config)
+    timer.join()
+    assert result.stop_reason == "interrupted"
+    assert result.steps > 0
+    assert all(np.isfinite(value).all() for value in weights(model).values())
+    memory = gpu.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+
+
 # ---------------------------------------------------------------------------- what the driver saw
 
 
@@ -498,6 +523,44 @@ def test_the_host_never_waits_within_an_epoch(gpu: _core.Device, driver: ctypes.
         assert waits[1:3] == waits[4:6], fields
     driver.hl_fake_message.restype = ctypes.c_char_p
     assert driver.hl_fake_message() == b""
+
+
+@emulated
+@pytest.mark.parametrize("device_cache", [True, False])
+@pytest.mark.parametrize("sticky", [False, True])
+@pytest.mark.parametrize("error", [2, 801])  # out of memory; not supported
+def test_calls_that_fail(
+    gpu: _core.Device, driver: ctypes.CDLL, device_cache: bool, sticky: bool, error: int
+) -> None:
+    """One call fails, or that one and all after it: an error, nothing is held, the next run works.
+
+    Every call of a training is too many: some here, each with another remainder.
+    """
+    driver.hl_fake_fail.restype = ctypes.c_int64
+    driver.hl_fake_failed_call.restype = ctypes.c_char_p
+    fields = {"device_cache": device_cache, "max_epochs": 1}
+    want = train("gpu", **fields)
+
+    def fail(k: int) -> int:
+        return int(driver.hl_fake_fail(ctypes.c_int64(k), sticky, error))
+
+    fail(0)
+    assert train("gpu", **fields).same_bits(want)
+    n_calls = fail(0)
+    assert n_calls > 200
+    for k in range(1, n_calls, n_calls // 23):
+        fail(k)
+        try:
+            assert train("gpu", **fields).same_bits(want)
+        except hl.DeviceLostError:
+            raise
+        except (hl.DeviceError, hl.OutOfMemoryError):
+            pass
+        fail(0)
+        memory = gpu.memory()
+        assert memory is not None
+        assert memory["current_bytes"] == 0, driver.hl_fake_failed_call()
+    assert train("gpu", **fields).same_bits(want)
 
 
 RUN = """
@@ -587,10 +650,10 @@ print(run().steps)
 def test_auto_takes_the_gpu_and_its_own_precision() -> None:
     code = """
 result = run("auto", precision="auto")
-print(result.device, result.config.precision, result.config.accelerator, result.skipped_steps)
+print(result.device, result.config.precision, result.config.device_cache, result.skipped_steps)
 """
-    assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed auto 0" in run_alone(code)
-    assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed auto 0" in run_alone(code, "arch=75")
+    assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed True 0" in run_alone(code)
+    assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed True 0" in run_alone(code, "arch=75")
 
 
 @emulated

@@ -250,28 +250,21 @@ class Run:
 
     def close(self) -> None:
         """Gives back the device's memory."""
-        # Another thread may just be looking at a plan: then the last reference gives it back.
-        with contextlib.suppress(AttributeError, BusyError):
-            self.runtime.close()
+        if hasattr(self, "runtime"):  # planning came so far
+            # Another thread may just be looking at a plan: then the last reference gives it back.
+            with contextlib.suppress(BusyError):
+                self.runtime.close()
 
     # ---- preparation
 
     def prepare(self) -> None:
-        """Checks the data, traces and plans everything.
+        """Checks the data, chooses the device, traces and plans everything.
 
         Raises
         ------
         OutOfMemoryError
             With the sentence of the plan that did not fit.
         """
-        try:
-            self._prepare()
-        except OutOfMemoryError as error:
-            raise OutOfMemoryError(
-                f"{error}; use a smaller batch_size than {self.data.batch_size}"
-            ) from error
-
-    def _prepare(self) -> None:
         config, data = self.config, self.data
         _core.alloc_peak_reset()
         data.check("train")
@@ -283,6 +276,15 @@ class Run:
         )
         check_gpu_options(config, self.device)
         self.device.memory_peak_reset()
+        try:
+            self._plan_all()
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{error}; use a smaller batch_size than {data.batch_size}"
+            ) from error
+
+    def _plan_all(self) -> None:
+        config, data = self.config, self.data
         resolve_lazy(self.model, data.example_inputs())
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
@@ -312,6 +314,17 @@ class Run:
             for name, (dtype, n) in self.runtime.layout.stores().items():
                 self.runtime.session.store(f"best.{name}", dtype, n)
         self._predicted = self._predict_bytes()
+        self._resolve()
+
+    def _resolve(self) -> None:
+        """What "auto" came to, so that the configuration reproduces the run."""
+        if self.runtime.has_own_memory:
+            graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
+            self.config = self.config.replace(
+                accelerator="gpu", cuda_graph=graphs, device_cache=cache
+            )
+        else:
+            self.config = self.config.replace(accelerator="cpu")
 
     def _split(self, name: str) -> Split:
         split = self.data.split(name)
@@ -345,9 +358,9 @@ class Run:
         graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
         self._traced.append(Traced(graphs[0], split, groups[0][0]))
         self._choose_precision()
-        first = self._place_data(graphs[0])
+        first = self._place_data(graphs[0], groups[0][0])
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
-        ring = self.runtime.ring(self.data.num_workers)
+        ring = self.runtime.ring(self.data.num_workers, groups[0][0], k)
         self._feeds = self.data.feeds("train", groups, training=shuffled, **ring)
         for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
             if first is not None:
@@ -368,7 +381,7 @@ class Run:
         self.runtime.low = choice.low
         self.config = self.config.replace(precision=choice.precision)
 
-    def _place_data(self, graph: _core.Graph) -> _core.Plan | None:
+    def _place_data(self, graph: _core.Graph, rows: int) -> _core.Plan | None:
         """Where the data lies for a GPU: in its memory, if that has room beside the plan.
 
         Returns
@@ -380,10 +393,9 @@ class Run:
             return None
         # The largest plan of the run makes nearly all that the run will hold.
         self.runtime.is_fed = False
-        ring = self.runtime.ring(self.data.num_workers)
-        plan = self.runtime.plan(
-            graph, k=self.config.accumulate_grad_batches, n_slots=ring["n_slots"]
-        )
+        k = self.config.accumulate_grad_batches
+        ring = self.runtime.ring(self.data.num_workers, rows, k)
+        plan = self.runtime.plan(graph, k=k, n_slots=ring["n_slots"])
         memory = self.device.memory()
         assert memory is not None  # has_own_memory
         needed = self._data_bytes() + (self._best_bytes() if self.config.restore_best else 0)

@@ -6,13 +6,14 @@ again only when they changed.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
-from hotloop.errors import ConfigError, DataError, ShapeError
+from hotloop.errors import BusyError, ConfigError, DataError, ShapeError
 from hotloop.training.accelerator import choose_device, close_gpus, losing_device
 from hotloop.training.fitted import check_model, exclusive, fitted_of
 from hotloop.training.precision import low_of
@@ -169,8 +170,9 @@ _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDicti
 
 def empty_cache() -> None:
     """Drops the plans that prediction keeps, their memory, and GPUs that nothing uses."""
-    for predictor in _predictors.values():
-        predictor.close()
+    for predictor in list(_predictors.values()):
+        with contextlib.suppress(BusyError):  # another thread predicts: it goes when that is over
+            predictor.close()
     _predictors.clear()
     close_gpus()
 

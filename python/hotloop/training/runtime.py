@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from hotloop.training.steps import EvalPlan
 
 _MOST_LOADERS = 15
+# Of resident data: batches whose row numbers lie in the ring, and bytes of these.
+_MOST_SLOTS = 64
+_ROW_NUMBERS = 4 << 20
 
 __all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
 
@@ -168,7 +171,7 @@ class Runtime:
         Name to schedule of the numbers in the control block, in its order: "lr", then those that
         the model's first trace used.
     low : str
-        The type of products in plans made from now on: "float32", "bfloat16" or "float16".
+        The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
     is_fed : bool
         Whether these plans are fed, where the device has memory of its own.
     has_own_memory : bool
@@ -201,6 +204,8 @@ class Runtime:
         self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
         self.is_fed = self.has_own_memory  # what is run once need not be kept there
+        # What is measured may come out otherwise the next time, and other kernels have other bits.
+        self._benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
         self._plans: list[_core.Plan] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
@@ -332,18 +337,37 @@ class Runtime:
             capture=self._captures,
             fed=self.is_fed,
             deterministic=self.deterministic,
+            benchmark=self._benchmarks,
         )
         self._plans.append(made)
         if split is not None:
             self.give_data(made, split, feed)
         return made
 
-    def ring(self, workers: int) -> dict[str, int]:
-        """Slots and loader threads of a feed: where something is sent, it goes beside the work."""
+    def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:
+        """Slots and loader threads of a feed.
+
+        What is fed goes beside the work. Of resident data only row numbers are sent, for many steps
+        at once.
+
+        Parameters
+        ----------
+        workers : int
+            Threads that the user gives.
+        rows : int
+            Of a batch.
+        k : int
+            Batches of a step.
+        """
         if not self.has_own_memory:
             return {"n_slots": 1, "n_threads": 0}
-        threads = min(workers, _MOST_LOADERS) if self.is_fed else 0
-        return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+        if self.is_fed:
+            threads = min(workers, _MOST_LOADERS)
+            return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+        slots = _MOST_SLOTS if k == 1 else 2
+        while slots > 2 and slots * rows * 8 > _ROW_NUMBERS:
+            slots //= 2
+        return {"n_slots": slots, "n_threads": 0}
 
     def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
         """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""

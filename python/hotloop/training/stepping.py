@@ -59,7 +59,8 @@ def stepper(
         raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
     resolved = TrainingConfig.resolve(config, overrides)
     resolved.check_supported()
-    return Stepper(model, resolved, as_datamodule(data))
+    with losing_device():
+        return Stepper(model, resolved, as_datamodule(data))
 
 
 class _Staged(NamedTuple):
@@ -112,7 +113,7 @@ class Stepper:
             }
             fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
             batch = Split(fields, None, rows)
-            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0)["n_slots"])
+            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
             graph = self._steps.train_graph(batch, rows, self._total)
             plan = self._runtime.plan(graph, batch, feed)
             self._plans[rows] = _Staged(plan, feed, staged)
@@ -148,14 +149,13 @@ class Stepper:
             how = "deadline"
             while how == "deadline":  # to the end of the feed, where a wrong index is heard of
                 how, _ = plan.run(2, 0.05)
-            control = self._runtime.session.control()
-        log = self._runtime.session.control_log(0)
+            heard = plan.heard()  # of this step: at its end the run has waited
         return {
-            "loss": control["loss"],
-            "grad_norm": control["grad_norm"],
-            "lr": log[-1][3] if log else 0.0,
-            "step": control["applied"],
-            "applied": bool(log and log[-1][4]),
+            "loss": heard["loss"],
+            "grad_norm": heard["grad_norm"],
+            "lr": heard["lr"],
+            "step": heard["applied"],
+            "applied": bool(heard["apply"]),
         }
 
     def evaluate(self, split: str = "val") -> dict[str, float]:

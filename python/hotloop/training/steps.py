@@ -263,7 +263,7 @@ class Steps:
         split = self.data.split(name)
         assert split is not None  # callers have looked
         made: EvalPlans = []
-        ring = self.runtime.ring(self.data.num_workers)
+        ring = self.runtime.ring(self.data.num_workers, groups[0][0] if groups else 1)
         feeds = self.data.feeds(name, groups, training=False, **ring)
         for (size, count), feed in zip(groups, feeds):
             graph = self.eval_graph(split, size, sums)
