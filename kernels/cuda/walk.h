@@ -70,6 +70,7 @@ template <class P> struct hl_walker {
     /* Elements one by one. Indices stay constants, or the arrays would lie in memory. */
     HL_MEMBER void take_each(int64_t i, int64_t n, V (*value)[P::WIDTH]) const
     {
+        HL_UNROLL_BY(1)
         for (int k = 0; k < program.width() && k < n; k++) {
             V one[P::SUMS + 1][P::WIDTH];
             program.template take<1>(i + k, one);
