@@ -74,7 +74,7 @@ static hl_status start_driver(const hl_cuda_driver *driver, bool *out_absent)
 static hl_status open_driver(const hl_cuda_build *build, const hl_device_options *options,
                              hl_cuda_driver *out_driver, int *out_n_gpus, bool *out_absent)
 {
-    hl_library_search search = {options ? options->library_roots : NULL};
+    hl_library_search search = {options ? options->library_roots : NULL, 0};
     *out_n_gpus = 0;
     HL_TRY(build->driver_open(&search, out_driver, out_absent));
     hl_status status;
@@ -211,7 +211,7 @@ static hl_status launch_probe(hl_device *base, CUfunction kernel, void *dst, uin
     CUdeviceptr ptr = (uintptr_t)dst;
     hl_cuda_shape shape = {.grid = {(PROBE_VALUES + PROBE_BLOCK - 1) / PROBE_BLOCK, 1, 1},
                            .block = {PROBE_BLOCK, 1, 1}};
-    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&ptr, &n, &seed});
+    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&ptr, &n, &seed, NULL});
 }
 
 static hl_status run_probe(hl_device *base)
@@ -383,9 +383,11 @@ static void describe_library(const hl_library_kind *kind, const hl_library_searc
     hl_os_library_close(&found.library);
 }
 
-static void describe_libraries(const hl_device_options *options, hl_survey *survey)
+/* driver_version 0: there is no driver that works. */
+static void describe_libraries(const hl_device_options *options, int driver_version,
+                               hl_survey *survey)
 {
-    hl_library_search search = {options ? options->library_roots : NULL};
+    hl_library_search search = {options ? options->library_roots : NULL, driver_version};
     while (hl_library_kinds[survey->n_libraries]) {
         describe_library(hl_library_kinds[survey->n_libraries], &search,
                          &survey->libraries[survey->n_libraries]);
@@ -399,12 +401,11 @@ void hl_cuda_survey(const hl_backend *base, const hl_device_options *options, bo
     hl_cuda_driver driver;
     int n_gpus;
     *out_survey = (hl_survey){0};
-    if (with_open) describe_libraries(options, out_survey);
     if (open_driver((const hl_cuda_build *)base, options, &driver, &n_gpus,
-                    &out_survey->is_absent) != HL_OK) {
+                    &out_survey->is_absent) != HL_OK)
         hl_text_copy(out_survey->why_none, sizeof out_survey->why_none, hl_status_message());
-        return;
-    }
+    if (with_open) describe_libraries(options, driver.version, out_survey);
+    if (*out_survey->why_none) return;
     if (n_gpus > HL_SURVEY_DEVICES) n_gpus = HL_SURVEY_DEVICES;
     for (int i = 0; i < n_gpus; i++) {
         describe_gpu(&driver, i, &out_survey->devices[i]);

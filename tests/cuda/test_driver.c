@@ -44,6 +44,7 @@ static void test_search(void)
                                   .variable = "HOTLOOP_SAMPLE_PATH",
                                   .sonames = {"libhlsample.so.13", "libhlsample.so.12"},
                                   .folders = {"cu13/lib", "sample/lib"},
+                                  .cuda = {13000, 12000},
                                   .version = say_version,
                                   .version_text = write_version};
     hl_library_found found;
@@ -58,7 +59,11 @@ static void test_search(void)
              root, root);
     CHECK_INT(system(command), 0);
     snprintf(path, sizeof path, "/nowhere::%s", root);
-    hl_library_find(&kind, &(hl_library_search){path}, &found);
+    hl_library_find(&kind, &(hl_library_search){.roots = path, .driver = 11080}, &found);
+    CHECK(!found.library.handle);
+    hl_library_find(&kind, &(hl_library_search){.driver = 12040}, &found);
+    CHECK(strncmp(found.why_not, "libhlsample.so.12 is not", 24) == 0); /* 13 needs more */
+    hl_library_find(&kind, &(hl_library_search){.roots = path, .driver = 12040}, &found);
     CHECK(found.library.handle && strstr(found.path, "/nvidia/sample/lib/libhlsample.so.12"));
     CHECK(strcmp(found.version_text, "120803") == 0 && !*found.why_not);
     hl_os_library_close(&found.library);
