@@ -159,10 +159,18 @@ static hl_status check_build(const hl_cuda_build *build, const hl_cuda_device *d
                              "cuda: %s needs a build of hotloop with CUDA, got one without; "
                              "install it where nvcc is found (HL_CUDA=1 says why it is not)",
                              device->base.name);
-    bool runs;
+    hl_fatbin_fit fit;
     char archs[160];
-    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &runs, archs, sizeof archs));
-    if (runs) return HL_OK;
+    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &fit, archs, sizeof archs));
+    if (fit == HL_FATBIN_PTX && device->driver.version < build->toolkit)
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "cuda: for sm_%d this build has PTX of CUDA %d.%d alone, which the "
+                             "driver must know, got a driver for CUDA %d.%d; build again with "
+                             "HL_CUDA_ARCHS=%d, or update the driver",
+                             device->facts.arch, build->toolkit / 1000, build->toolkit % 1000 / 10,
+                             device->driver.version / 1000, device->driver.version % 1000 / 10,
+                             device->facts.arch);
+    if (fit != HL_FATBIN_NONE) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE,
                          "cuda: this build must have kernels for sm_%d, got %s; build again with "
                          "HL_CUDA_ARCHS=%d",

@@ -112,12 +112,12 @@ static void test_embedded(void)
     }
     CHECK(n_containers > 0 && n_sm >= n_containers);
     CHECK_INT(n_ptx, n_containers);
-    bool runs;
+    hl_fatbin_fit fit;
     char archs[160];
-    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 999, &runs, archs, sizeof archs));
-    CHECK(runs && strstr(archs, "compute_"));
-    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 60, &runs, archs, sizeof archs));
-    CHECK(!runs);
+    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 999, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_PTX && strstr(archs, "compute_"));
+    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 60, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_NONE);
     printf("%d fatbins of %s, %zu bytes\n", n_containers, archs, bytes);
 }
 
@@ -130,16 +130,19 @@ static void check_file(const char *path, bool is_compressed)
     if (!file) return;
     size_t bytes = fread(data, 1, sizeof data, file);
     fclose(file);
-    bool runs, more;
+    bool more;
+    hl_fatbin_fit fit;
     char archs[160];
-    CHECK_OK(hl_fatbin_check(data, bytes, 76, &runs, archs, sizeof archs));
-    CHECK(runs);
+    CHECK_OK(hl_fatbin_check(data, bytes, 76, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_CODE);
     if (strcmp(archs, "sm_75, sm_90, compute_90") != 0 &&
         strcmp(archs, "compute_90, sm_75, sm_90") != 0 &&
         strcmp(archs, "compute_90, sm_90, sm_75") != 0)
         check_fail(__FILE__, __LINE__, "architectures: got %s", archs);
-    CHECK_OK(hl_fatbin_check(data, bytes, 80, &runs, archs, 0));
-    CHECK(!runs);
+    CHECK_OK(hl_fatbin_check(data, bytes, 80, &fit, archs, 0));
+    CHECK(fit == HL_FATBIN_NONE);
+    CHECK_OK(hl_fatbin_check(data, bytes, 100, &fit, archs, 0));
+    CHECK(fit == HL_FATBIN_PTX);
     hl_fatbin_cursor cursor = hl_fatbin_begin(data, bytes);
     const void *code;
     hl_fatbin_image image;
@@ -152,7 +155,7 @@ static void check_file(const char *path, bool is_compressed)
     }
     CHECK_INT(any, is_compressed);
     for (size_t cut = 1; cut < bytes; cut += 7) {
-        hl_status status = hl_fatbin_check(data, cut, 90, &runs, archs, sizeof archs);
+        hl_status status = hl_fatbin_check(data, cut, 90, &fit, archs, sizeof archs);
         if (status == HL_OK) check_fail(__FILE__, __LINE__, "cut to %zu: accepted", cut);
     }
 }
