@@ -159,8 +159,7 @@ void hl_library_find(const hl_library_kind *kind, const hl_library_search *searc
     const char *named = getenv(kind->variable);
     if (named && *named) {
         if (!try_named(kind, named, out_found)) return;
-    } else if (!try_names(kind, search, false, out_found) &&
-               !try_wheels(kind, search, out_found) &&
+    } else if (!try_names(kind, search, false, out_found) && !try_wheels(kind, search, out_found) &&
                !try_names(kind, search, true, out_found)) {
         describe_absence(kind, search, out_found);
         return;

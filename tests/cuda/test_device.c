@@ -54,7 +54,8 @@ static hl_status launch_line(hl_device *device, void *dst, void *src, float a, f
 {
     hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
     CUdeviceptr to = (uintptr_t)dst, from = (uintptr_t)src;
-    return hl_cuda_launch(device, line_kernel, &shape, stream, (void *[]){&to, &from, &a, &b, NULL});
+    return hl_cuda_launch(device, line_kernel, &shape, stream,
+                          (void *[]){&to, &from, &a, &b, NULL});
 }
 
 static void *alloc_device(hl_device *device)
@@ -401,9 +402,9 @@ static void test_launch_refusals(void)
                 HL_ERROR_DEVICE, "INVALID_VALUE");
     CHECK(strcmp(hl_fake_message(), "a launch with another number of parameters: test_line") == 0);
     hl_fake_message_clear();
-    CHECK_ERROR(hl_cuda_launch(device, line_kernel, &shape, NULL,
-                               (void *[]){&to, &from, &a, &b, &b, NULL}),
-                HL_ERROR_DEVICE, "INVALID_VALUE");
+    CHECK_ERROR(
+        hl_cuda_launch(device, line_kernel, &shape, NULL, (void *[]){&to, &from, &a, &b, &b, NULL}),
+        HL_ERROR_DEVICE, "INVALID_VALUE");
     CHECK(strstr(hl_fake_message(), "another number of parameters") != NULL);
     hl_fake_message_clear();
     hl_fake_kernel("test_large", run_line, NULL, 2, bytes);

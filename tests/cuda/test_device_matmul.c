@@ -151,7 +151,8 @@ static void test_products(bool with_library)
             }
         }
     }
-    CHECK_INT(n_by_library, with_library ? 80 : 0); /* those of even batches, and a bias of the result's type */
+    CHECK_INT(n_by_library,
+              with_library ? 80 : 0); /* those of even batches, and a bias of the result's type */
     n_by_library = 0;
     device->ops->destroy(device);
     CHECK_INT(hl_fake_live_sum(), 0);
