@@ -90,8 +90,8 @@ struct hl_kernel {
      * row, of kernels that have this same function, none of which writes what another reads or
      * writes: one launch does all of them. Its args are theirs, one step after the other; there is
      * no scratch. */
-    hl_status (*prepare_together)(hl_device *device, const hl_graph *graph,
-                                  const hl_node_id *nodes, int32_t n, hl_kernel_state *out_state);
+    hl_status (*prepare_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                                  int32_t n, hl_kernel_state *out_state);
     /* (optional; asynchronous devices) Once, before the first launch and outside of any capture,
      * with the addresses of slot 0: loads what a first launch would load, and may measure. It may
      * wait for the device; outputs and scratch are its own, inputs hold anything. */

@@ -132,8 +132,7 @@ static store_part find_part(const hl_plan *plan, hl_id id)
         return (store_part){.store = HL_NONE};
     int64_t begin = root->offset * (int64_t)hl_dtype_bytes(root->type.dtype);
     if (place->root != id) begin += place->offset;
-    return (store_part){root->store, begin,
-                        begin + (int64_t)hl_value_bytes(plan->graph, id)};
+    return (store_part){root->store, begin, begin + (int64_t)hl_value_bytes(plan->graph, id)};
 }
 
 static bool is_touched(const hl_plan *plan, const store_part *part, hl_id id)

@@ -1,6 +1,6 @@
 /* Control block and guarded updates. The transitions are ir/control.h's own functions, run by one
- * thread; an update leaves its state's bits alone when its segment's guard is down. A model has many
- * small states that change at the end of a step; all of them are one launch.
+ * thread; an update leaves its state's bits alone when its segment's guard is down. A model has
+ * many small states that change at the end of a step; all of them are one launch.
  *
  * Launch: transitions one block of one thread; updates any grid, any threads, a row of blocks an
  * update and more. is_apply says which segment's guard holds. */
@@ -27,7 +27,7 @@ HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int
 /* state <- value, of one dtype: words of its size, bit by bit. */
 template <class W> HL_DEVICE void assign(void *state, const void *value, int64_t n)
 {
-    HL_FOR_GRID(i, n) ((W *)state)[i] = ((const W *)value)[i];
+    HL_FOR_GRID(i, n)((W *)state)[i] = ((const W *)value)[i];
 }
 HL_DEVICE void assign_words(void *state, const void *value, int32_t dtype, int64_t n)
 {
@@ -46,7 +46,7 @@ HL_DEVICE void assign_words(void *state, const void *value, int32_t dtype, int64
 /* state <- state + value */
 template <class T> HL_DEVICE void add_floats(void *state, const void *value, int64_t n)
 {
-    HL_FOR_GRID(i, n) ((float *)state)[i] += hl_read((const T *)value, i);
+    HL_FOR_GRID(i, n)((float *)state)[i] += hl_read((const T *)value, i);
 }
 HL_DEVICE void add_any(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
                        int64_t n)

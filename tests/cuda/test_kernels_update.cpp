@@ -208,9 +208,7 @@ struct update_list {
 
 template <class T> static hl_dtype dtype_of()
 {
-    return sizeof(T) == 4              ? HL_DTYPE_F32
-           : suffix<T>()[0] == 'b' ? HL_DTYPE_BF16
-                                       : HL_DTYPE_F16;
+    return sizeof(T) == 4 ? HL_DTYPE_F32 : suffix<T>()[0] == 'b' ? HL_DTYPE_BF16 : HL_DTYPE_F16;
 }
 
 /* The state is let alone, in both segments, unless its guard is up. */
