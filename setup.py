@@ -83,9 +83,11 @@ CPU_ONCE = {"device.c"}
 
 # Turing to Blackwell; the newest also as PTX, for what comes after it.
 CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
-CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin", "--compress-mode=size"]
+CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
+# Embeds the headers that headers.def beside it names.
+CUDA_HEADERS = Path("kernels/cuda/headers.c")
 
 
 class Unit(NamedTuple):
@@ -238,6 +240,14 @@ def instruction_sets(machine: str) -> dict[str, list[str]]:
     return {name: [f"-DHL_ISA={name}", *flags] for name, flags in sets.items()}
 
 
+def embedded_by(source: Path) -> tuple[str, ...]:
+    """Files that a source embeds: the compiler does not list them as read."""
+    if source != CUDA_HEADERS:
+        return ()
+    table = (ROOT / source.with_suffix(".def")).read_text()
+    return tuple(re.findall(r'^HL_CUDA_HEADER\(\w+, "[^"]+", "([^"]+)"\)$', table, re.M))
+
+
 def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
     """The core and its kernels for a target such as x86_64-linux-gnu.
 
@@ -245,7 +255,7 @@ def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
     """
     sets = instruction_sets(machine)
     folders = ("csrc", "kernels/ref", "kernels/cuda")
-    units = [Unit(path) for folder in folders for path in find(folder)]
+    units = [Unit(path, inputs=embedded_by(path)) for folder in folders for path in find(folder)]
     if cuda is not None:
         units = [cuda if unit.source == CUDA_HOST else unit for unit in units]
     for path in find("kernels/cpu"):
@@ -370,7 +380,9 @@ class CudaToolchain:
             raise CompileError(f"{nvcc}: must be of CUDA 12.8 or newer, got {got!r}")
         known = {int(n) for n in re.findall(r"compute_(\d+)", self.ask("--list-gpu-arch"))}
         self.archs = choose_archs(env.get("HL_CUDA_ARCHS", ""), known)
-        self.flags = [*CUDA_FLAGS]
+        # Of CUDA 12's drivers those before 550 read LZ4 alone; CUDA 13's read zstd, the smaller.
+        mode = "size" if self.toolkit >= 13000 else "speed"
+        self.flags = [*CUDA_FLAGS, f"--compress-mode={mode}"]
         if env.get("HL_WERROR", "0") != "0":
             self.flags += ["-Werror=all-warnings"]
         for arch in self.archs:

@@ -194,6 +194,10 @@ struct hl_device_ops {
                              HL_GIVE hl_capture **out_capture);
     hl_status (*capture_launch)(hl_device *device, hl_capture *capture, hl_stream *stream);
     void (*capture_destroy)(hl_device *device, HL_TAKE hl_capture *capture);
+    /* (optional) What kernels chose by measuring, to be kept with a run: lines of text, from
+     * hl_alloc. And back: lines of another device are kept and do no harm. */
+    hl_status (*choices_print)(hl_device *device, HL_GIVE char **out_text);
+    hl_status (*choices_read)(hl_device *device, const char *text);
 };
 
 /* First member of every backend's device. */

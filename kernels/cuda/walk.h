@@ -91,9 +91,8 @@ template <class P> struct hl_walker {
     {
         V total = value[0];
         for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, value[k]);
-        for (int apart = walk.lanes / 2; apart > 0; apart /= 2)
-            total = hl_pw_ADD(total, hl_shuffle_xor(HL_WARP_ALL, total, apart));
-        return total;
+        return hl_lanes_fold(HL_WARP_ALL, walk.lanes, total,
+                             [](V a, V b) { return hl_pw_ADD(a, b); });
     }
     template <class R> HL_MEMBER void fold_all(R &room, int s, int64_t at, const V *sum) const
     {

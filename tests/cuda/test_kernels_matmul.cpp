@@ -40,11 +40,11 @@ template <class T> static void test_matmul(const matmul_case &k)
     unsigned threads = sizeof(T) == 4 ? 256 : 128;
     run_orders({&c, &low}, [&] {
         launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (int32_t)HL_DTYPE_F32, (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
-                    a_batch, b_batch, (int)k.relu);
+                    (int32_t)HL_DTYPE_F32, (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row,
+                    a_k, b_k, b_col, a_batch, b_batch, (int)k.relu);
         launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (int32_t)HL_DTYPE_F32, (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K, a_row, a_k, b_k, b_col,
-                    a_batch, b_batch, (int)k.relu);
+                    (int32_t)HL_DTYPE_F32, (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K,
+                    a_row, a_k, b_k, b_col, a_batch, b_batch, (int)k.relu);
     });
     std::vector<double> want(c.n), size(c.n);
     for (int64_t i = 0; i < c.n; i++) {

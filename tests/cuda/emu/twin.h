@@ -257,6 +257,12 @@ HL_DEVICE float hl_bits_float(uint32_t bits)
     memcpy(&x, &bits, 4);
     return x;
 }
+HL_DEVICE double hl_bits_double(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
 HL_DEVICE float hl_rsqrt(float x)
 {
     return 1.0f / sqrtf(x);
