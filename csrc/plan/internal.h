@@ -15,6 +15,7 @@ typedef struct hl_instr {
     void *scratch;
     bool prepared;
     bool elided; /* its work was done by the layout */
+    bool joined; /* the launch of one before it does its work too */
     bool opens;  /* guarded update of BEGIN: opens the window */
 } hl_instr;
 

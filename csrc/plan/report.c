@@ -84,7 +84,9 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     const hl_step *step = &plan->schedule.steps[s];
     const hl_node *node = &plan->graph->nodes[step->node];
     HL_TRY(add_text(t, "      %s%s:", step->kernel->name,
-                    plan->instrs[s].elided ? " (in place)" : ""));
+                    plan->instrs[s].elided   ? " (in place)"
+                    : plan->instrs[s].joined ? " (with the one before)"
+                                             : ""));
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));

@@ -34,7 +34,7 @@ struct hl_cuda_param {
 };
 
 /* ARGS: the pointers that a kernel takes as one array by value. */
-enum { CALL_PARAMS = 24, CALL_ARGS = 40, VALUE_ALIGN = 16 };
+enum { CALL_PARAMS = 24, CALL_ARGS = 128, VALUE_ALIGN = 16 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 

@@ -1,0 +1,175 @@
+/* Updates of many states on the emulated GPU: those that stand in a row and have nothing to do with
+ * each other are one launch, those that have are not, and a replay gives what the reference does.
+ * The order in which a launch's blocks run is the emulation's, so that one launch too few shows. */
+#include "kernels/ref/ref.h"
+#include "plan/plan.h"
+#include "tests/c/check.h"
+#include "tests/cuda/fake_table.h"
+
+enum { N = 300, N_COUNTERS = 40, N_STEPS = 3, MOST_STATES = 64 };
+
+typedef struct state {
+    const char *name;
+    hl_id id;
+    int64_t n;
+} state;
+
+static hl_graph *graph;
+static state states[MOST_STATES];
+static int n_states;
+static char names[MOST_STATES][16];
+
+static hl_id add_state(hl_dtype dtype, int64_t n)
+{
+    state *s = &states[n_states];
+    int32_t store;
+    hl_shape shape = hl_shape_1d(n);
+    snprintf(names[n_states], sizeof *names, "s%d", n_states);
+    *s = (state){names[n_states], HL_NONE, n};
+    CHECK_OK(hl_graph_store(graph, s->name, dtype, n, &store));
+    CHECK_OK(
+        hl_graph_leaf(graph, HL_VALUE_STATE, (hl_type){dtype, shape}, store, 0, s->name, &s->id));
+    n_states++;
+    return s->id;
+}
+
+static hl_id add_update(hl_op op, hl_id to, hl_id value)
+{
+    hl_id guard, out;
+    hl_attrs attrs = {.f = {0.5}};
+    CHECK_OK(hl_graph_control(graph, &guard));
+    CHECK_OK(hl_graph_add(graph, op, (hl_id[]){to, value, guard}, 3,
+                          op == HL_OP_EMA ? &attrs : NULL, &out));
+    return out;
+}
+
+/* ---- graphs: each gives how many of its steps go with the one before ---- */
+
+/* Sums of their own are added in place: so many that one launch does not take them all. */
+static int build_counters(void)
+{
+    static const int64_t one = 1;
+    hl_id by, sum;
+    CHECK_OK(hl_graph_const(graph, (hl_type){HL_DTYPE_I64, hl_shape_1d(1)}, &one, &by));
+    for (int i = 0; i < N_COUNTERS; i++) {
+        hl_id counter = add_state(HL_DTYPE_I64, 1);
+        CHECK_OK(hl_graph_add(graph, HL_OP_ADD,
+                              i % 2 ? (hl_id[]){counter, by} : (hl_id[]){by, counter}, 2, NULL,
+                              &sum));
+        CHECK_OK(hl_graph_commit(graph, counter, sum));
+    }
+    return N_COUNTERS - 2;
+}
+
+/* Of every kind, dtype and size. */
+static int build_kinds(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16, HL_DTYPE_I32};
+    for (int d = 0; d < 4; d++) {
+        hl_id to = add_state(HL_DTYPE_F32, N), from = add_state(dtypes[d], N);
+        CHECK_OK(hl_graph_commit(graph, to, add_update(HL_OP_ACCUMULATE, to, from)));
+        hl_id average = add_state(HL_DTYPE_F32, 7), of = add_state(HL_DTYPE_F32, 7);
+        CHECK_OK(hl_graph_commit(graph, average, add_update(HL_OP_EMA, average, of)));
+        hl_id set = add_state(dtypes[d], 1), by = add_state(dtypes[d], 1);
+        CHECK_OK(hl_graph_commit(graph, set, add_update(HL_OP_ASSIGN, set, by)));
+    }
+    return 3 * 4 - 1;
+}
+
+/* a <- b and b <- c: a reads b before it is overwritten. */
+static int build_shift(void)
+{
+    hl_id a = add_state(HL_DTYPE_F32, N), b = add_state(HL_DTYPE_F32, N);
+    hl_id c = add_state(HL_DTYPE_F32, N);
+    CHECK_OK(hl_graph_commit(graph, a, add_update(HL_OP_ASSIGN, a, b)));
+    CHECK_OK(hl_graph_commit(graph, b, add_update(HL_OP_ASSIGN, b, c)));
+    return 0;
+}
+
+/* a takes c, and b what a is behind it. */
+static int build_row(void)
+{
+    hl_id a = add_state(HL_DTYPE_F32, N), b = add_state(HL_DTYPE_F32, N);
+    hl_id c = add_state(HL_DTYPE_F32, N), out = add_update(HL_OP_ACCUMULATE, a, c);
+    CHECK_OK(hl_graph_commit(graph, a, out));
+    CHECK_OK(hl_graph_commit(graph, b, add_update(HL_OP_ACCUMULATE, b, out)));
+    return 0;
+}
+
+/* a is updated twice. */
+static int build_twice(void)
+{
+    hl_id a = add_state(HL_DTYPE_F32, N), c = add_state(HL_DTYPE_F32, N);
+    hl_id out = add_update(HL_OP_EMA, add_update(HL_OP_ACCUMULATE, a, c), c);
+    CHECK_OK(hl_graph_commit(graph, a, out));
+    return 0;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static int count_joined(const hl_plan *plan)
+{
+    char *text;
+    int n = 0;
+    CHECK_OK(hl_plan_print(plan, &text));
+    for (const char *at = text; (at = strstr(at, "with the one before")); at++) n++;
+    hl_free(text);
+    return n;
+}
+
+static void run(const hl_backend *backend, int (*build)(void), bool is_gpu, bool capture,
+                double (*out_values)[N])
+{
+    hl_device *device;
+    hl_session *session;
+    hl_plan *plan;
+    hl_run_end end;
+    int64_t steps;
+    hl_plan_options options = {
+        .n_slots = 1, .k = 1, .fuse = true, .chain = true, .capture = capture};
+    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    CHECK_OK(hl_session_create(device, &session));
+    CHECK_OK(hl_graph_create(&graph));
+    n_states = 0;
+    int n_joined = build();
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    CHECK_INT(count_joined(plan), is_gpu ? n_joined : 0);
+    for (int s = 0; s < n_states; s++) {
+        double values[N];
+        for (int i = 0; i < N; i++) values[i] = (s * 7 + i * 3) % 16;
+        CHECK_OK(hl_session_write(session, states[s].name, 0, states[s].n, HL_DTYPE_F64, values));
+    }
+    hl_control control;
+    CHECK_OK(hl_session_control_read(session, &control));
+    control.window_ok = 1;
+    CHECK_OK(hl_session_control_write(session, &control));
+    CHECK_OK(hl_plan_run(plan, N_STEPS, 0, NULL, &end, &steps));
+    for (int s = 0; s < n_states; s++)
+        CHECK_OK(
+            hl_session_read(session, states[s].name, 0, states[s].n, HL_DTYPE_F64, out_values[s]));
+    hl_plan_destroy(plan);
+    hl_session_destroy(session);
+    device->ops->destroy(device);
+}
+
+static void check_graph(const char *name, int (*build)(void))
+{
+    static double want[MOST_STATES][N], got[MOST_STATES][N];
+    run(hl_ref_backend(), build, false, false, want);
+    for (int capture = 0; capture < 2; capture++) {
+        check_case("%s, captured %d", name, capture);
+        run(hl_fake_backend(), build, true, capture, got);
+        for (int s = 0; s < n_states; s++)
+            CHECK(memcmp(got[s], want[s], (size_t)states[s].n * sizeof(double)) == 0);
+    }
+}
+
+int main(void)
+{
+    check_graph("counters", build_counters);
+    check_graph("kinds", build_kinds);
+    check_graph("shift", build_shift);
+    check_graph("row", build_row);
+    check_graph("twice", build_twice);
+    return CHECK_DONE();
+}
