@@ -83,7 +83,7 @@ CPU_ONCE = {"device.c"}
 
 # Turing to Blackwell; the newest also as PTX, for what comes after it.
 CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
-CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin", "--compress-mode=size"]
+CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
 # Embeds the headers that headers.def beside it names.
@@ -380,7 +380,9 @@ class CudaToolchain:
             raise CompileError(f"{nvcc}: must be of CUDA 12.8 or newer, got {got!r}")
         known = {int(n) for n in re.findall(r"compute_(\d+)", self.ask("--list-gpu-arch"))}
         self.archs = choose_archs(env.get("HL_CUDA_ARCHS", ""), known)
-        self.flags = [*CUDA_FLAGS]
+        # Of CUDA 12's drivers those before 550 read LZ4 alone; CUDA 13's read zstd, the smaller.
+        mode = "size" if self.toolkit >= 13000 else "speed"
+        self.flags = [*CUDA_FLAGS, f"--compress-mode={mode}"]
         if env.get("HL_WERROR", "0") != "0":
             self.flags += ["-Werror=all-warnings"]
         for arch in self.archs:

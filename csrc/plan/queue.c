@@ -9,7 +9,8 @@
 enum {
     N_MIRRORS = 4, /* bursts that may be under way before the caller listens */
     MOST_BURST = 32,
-    BURST_LAUNCHES = 1024 /* that a captured burst may hold */
+    BURST_LAUNCHES = 1024, /* that a captured burst may hold */
+    LOOKS = 64             /* at an event before the caller sleeps: some 20 us on a GPU */
 };
 static const size_t HEAD_BYTES = offsetof(hl_control, ring);
 
@@ -170,10 +171,21 @@ void *const *hl_queue_fields(const hl_queue *queue)
 /* ---- hearing of the device --------------------------------------------------------------------
  */
 
-static hl_status hear(hl_queue *queue)
+/* Who sleeps wakes up later than a short step takes: looks come first where the device may run dry
+ * meanwhile. Bursts are long, and more of them are under way. */
+static hl_status wait_for(hl_queue *queue, hl_event *event, bool is_urgent)
+{
+    const hl_device_ops *ops = queue->device->ops;
+    bool done = false;
+    for (int i = 0; is_urgent && i < LOOKS && !done; i++)
+        HL_TRY(ops->event_query(queue->device, event, &done));
+    return done ? HL_OK : ops->event_synchronize(queue->device, event);
+}
+
+static hl_status hear(hl_queue *queue, bool is_urgent)
 {
     int64_t i = queue->n_heard % N_MIRRORS;
-    HL_TRY(queue->device->ops->event_synchronize(queue->device, queue->told[i]));
+    HL_TRY(wait_for(queue, queue->told[i], is_urgent));
     memcpy(&queue->heard, &queue->mirrors[i], HEAD_BYTES);
     queue->n_heard++;
     return HL_OK;
@@ -276,7 +288,7 @@ static hl_status work_off(hl_queue *queue)
         for (int32_t s = queue->first_step; s <= last; s++) queue->slots[s].freed_with = last;
     }
     HL_TRY(tell(queue));
-    return queue->n_told - queue->n_heard < N_MIRRORS ? HL_OK : hear(queue);
+    return queue->n_told - queue->n_heard < N_MIRRORS ? HL_OK : hear(queue, queue->burst == 1);
 }
 
 hl_status hl_queue_flush(hl_queue *queue)
@@ -322,7 +334,7 @@ static hl_status reclaim_slot(hl_queue *queue, int32_t slot)
 {
     int32_t with = slot < 0 ? -1 : queue->slots[slot].sent_with;
     if (with < 0) return HL_OK;
-    HL_TRY(queue->device->ops->event_synchronize(queue->device, queue->copied[with]));
+    HL_TRY(wait_for(queue, queue->copied[with], queue->burst == 1));
     for (int32_t s = 0; s < queue->plan->n_slots; s++)
         if (queue->slots[s].sent_with == with) queue->slots[s].sent_with = -1;
     return HL_OK;
@@ -360,7 +372,7 @@ const hl_control *hl_queue_heard(const hl_queue *queue)
 hl_status hl_queue_settle(hl_queue *queue)
 {
     HL_TRY(hl_queue_flush(queue));
-    while (queue->n_heard < queue->n_told) HL_TRY(hear(queue));
+    while (queue->n_heard < queue->n_told) HL_TRY(hear(queue, true));
     return queue->device->ops->synchronize(queue->device, queue->compute);
 }
 
@@ -369,7 +381,7 @@ hl_status hl_queue_refresh(hl_queue *queue)
     if (queue->n_writes == queue->plan->session->n_control_writes) return HL_OK;
     HL_TRY(hl_queue_settle(queue));
     HL_TRY(tell(queue));
-    HL_TRY(hear(queue));
+    HL_TRY(hear(queue, true));
     queue->n_writes = queue->plan->session->n_control_writes;
     return HL_OK;
 }

@@ -131,30 +131,36 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
     return HL_OK;
 }
 
-/* Through a host copy in the store's dtype, in pieces, so that the peak stays small. */
+/* Between stored bytes and the host's, done when it returns. */
+static hl_status move(hl_session *session, char *stored, void *host, size_t bytes, bool in)
+{
+    hl_device *device = session->device;
+    if (in)
+        HL_TRY(device->ops->copy(device, stored, host, bytes, HL_COPY_HOST_TO_DEVICE,
+                                 session->compute));
+    else
+        HL_TRY(device->ops->copy(device, host, stored, bytes, HL_COPY_DEVICE_TO_HOST,
+                                 session->compute));
+    return device->ops->synchronize(device, session->compute);
+}
+
+/* At once where nothing is converted; else through a host copy in the store's dtype, in pieces, so
+ * that the peak stays small. */
 enum { PIECE = 1 << 12, MOST_ELEMENT_BYTES = 8 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
                           int64_t n, hl_dtype dtype, char *user, bool in)
 {
-    hl_device *device = session->device;
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
+    char *stored = (char *)entry->data + (size_t)first * own;
     if (!session->piece) HL_TRY(hl_alloc(PIECE * MOST_ELEMENT_BYTES, &session->piece));
+    if (n && dtype == entry->dtype) return move(session, stored, user, (size_t)n * own, in);
     void *piece = session->piece;
-    for (int64_t i = 0; i < n; i += PIECE) {
+    for (int64_t i = 0; i < n; i += PIECE, stored += PIECE * own, user += PIECE * other) {
         int64_t count = n - i < PIECE ? n - i : PIECE;
-        char *stored = (char *)entry->data + (size_t)(first + i) * own;
-        if (in) {
-            hl_convert(entry->dtype, piece, dtype, user + (size_t)i * other, count);
-            HL_TRY(device->ops->copy(device, stored, piece, (size_t)count * own,
-                                     HL_COPY_HOST_TO_DEVICE, session->compute));
-            HL_TRY(device->ops->synchronize(device, session->compute));
-        } else {
-            HL_TRY(device->ops->copy(device, piece, stored, (size_t)count * own,
-                                     HL_COPY_DEVICE_TO_HOST, session->compute));
-            HL_TRY(device->ops->synchronize(device, session->compute));
-            hl_convert(dtype, user + (size_t)i * other, entry->dtype, piece, count);
-        }
+        if (in) hl_convert(entry->dtype, piece, dtype, user, count);
+        HL_TRY(move(session, stored, piece, (size_t)count * own, in));
+        if (!in) hl_convert(dtype, user, entry->dtype, piece, count);
     }
     return HL_OK;
 }

@@ -59,6 +59,7 @@ void hl_cuda_error_text(const hl_cuda_driver *driver, CUresult error, char *out_
 bool hl_cuda_error_loses(CUresult error)
 {
     switch (error) {
+    case CUDA_ERROR_INVALID_CONTEXT: /* another library has reset the GPU */
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
     case CUDA_ERROR_CONTAINED:
@@ -72,6 +73,8 @@ bool hl_cuda_error_loses(CUresult error)
     case CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_MPS_RPC_FAILURE:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
     case CUDA_ERROR_EXTERNAL_DEVICE: return true;
     default: return false;
     }

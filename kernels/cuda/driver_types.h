@@ -23,6 +23,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \
     C(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                 \
     C(CUDA_ERROR_NOT_INITIALIZED, 3)                                                               \
+    C(CUDA_ERROR_STUB_LIBRARY, 34)                                                                 \
+    C(CUDA_ERROR_DEVICE_UNAVAILABLE, 46)                                                           \
     C(CUDA_ERROR_NO_DEVICE, 100)                                                                   \
     C(CUDA_ERROR_INVALID_DEVICE, 101)                                                              \
     C(CUDA_ERROR_INVALID_IMAGE, 200)                                                               \
@@ -45,6 +47,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CUDA_ERROR_INVALID_PC, 718)                                                                  \
     C(CUDA_ERROR_LAUNCH_FAILED, 719)                                                               \
     C(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                      \
+    C(CUDA_ERROR_MPS_RPC_FAILURE, 806)                                                             \
+    C(CUDA_ERROR_MPS_CLIENT_TERMINATED, 810)                                                       \
     C(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                  \
     C(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                  \
     C(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902)                                                        \

@@ -72,10 +72,17 @@ hl_status hl_fatbin_next_image(hl_fatbin_cursor *cursor, hl_fatbin_image *out_im
     return HL_OK;
 }
 
+/* Jetson and its like: their machine code is their own. */
+static bool is_embedded(int arch)
+{
+    return arch == 87 || arch == 101 || arch == 110;
+}
+
 bool hl_fatbin_image_runs(const hl_fatbin_image *image, int arch)
 {
     if (image->arch > arch) return false;
-    return image->is_ptx || image->arch / 10 == arch / 10;
+    if (image->is_ptx || image->arch == arch) return true;
+    return image->arch / 10 == arch / 10 && !is_embedded(arch) && !is_embedded(image->arch);
 }
 
 /* The images of one container. */

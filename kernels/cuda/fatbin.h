@@ -33,7 +33,7 @@ hl_status hl_fatbin_next_image(hl_fatbin_cursor *cursor, hl_fatbin_image *out_im
                                bool *out_more);
 
 /* True when a GPU of this architecture can run an image: its own major version at most its minor
- * one as machine code, any older one as PTX. */
+ * one as machine code (an embedded GPU its very own), any older one as PTX. */
 bool hl_fatbin_image_runs(const hl_fatbin_image *image, int arch);
 
 /* Whether every container has an image for the architecture; out_text, the architectures of the

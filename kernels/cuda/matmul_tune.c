@@ -114,7 +114,7 @@ static bool is_refusal(hl_status status)
     return status == HL_ERROR_DEVICE;
 }
 
-/* The fastest of them, or with *out_ms NULL the first that runs. */
+/* The fastest of them and its time, or the first that runs. */
 static hl_status choose(tuning *t, bool measures, float *out_ms)
 {
     hl_lt_state *state = t->state;
@@ -150,7 +150,8 @@ static hl_status tune_measured(tuning *t)
     int known = recall(t->state, key);
     if (known >= 0) {
         t->state->chosen = known;
-        if (!is_refusal(launch_times(t, known, 1))) return HL_OK;
+        hl_status launched = launch_times(t, known, 1);
+        if (!is_refusal(launched)) return launched;
     }
     HL_TRY(hl_cuda_enter(device));
     hl_status status;

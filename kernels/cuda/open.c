@@ -50,10 +50,20 @@ static hl_status start_driver(const hl_cuda_driver *driver, bool *out_absent)
     CUresult error = driver->cuInit(0);
     if (error == CUDA_SUCCESS) return HL_OK;
     if (error == CUDA_ERROR_NO_DEVICE) return report_no_gpu(out_absent);
-    if (error == CUDA_ERROR_NOT_INITIALIZED && hl_os_fork_count() > 0)
+    /* What cuInit says nowhere else, be it another library that opened the GPU. */
+    if (error == CUDA_ERROR_NOT_INITIALIZED)
         return hl_status_set(HL_ERROR_DEVICE,
                              "cuda: a GPU must be used by the process that opened it first, got a "
                              "forked child; start it by 'spawn', or use the CPU in it");
+    if (error == CUDA_ERROR_STUB_LIBRARY) {
+        char path[HL_LIBRARY_PATH_BYTES];
+        hl_os_library_path(driver->library, path, sizeof path);
+        *out_absent = true;
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "cuda: the NVIDIA driver must be a GPU's, got the toolkit's stand-in "
+                             "for linking, %s",
+                             path);
+    }
     char words[160];
     hl_cuda_error_text(driver, error, words, sizeof words);
     return hl_status_set(HL_ERROR_DEVICE, "cuda: the NVIDIA driver must start, got %s", words);
@@ -229,13 +239,25 @@ cleanup:
     return status;
 }
 
+static hl_status retain_context(hl_cuda_device *device)
+{
+    CUcontext context = NULL;
+    CUresult error = device->driver.cuDevicePrimaryCtxRetain(&context, device->ordinal);
+    if (error == CUDA_ERROR_DEVICE_UNAVAILABLE)
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "cuda: %s must be open to this process, got one that another process "
+                             "has for itself or nobody may use (its compute mode: nvidia-smi -q -d "
+                             "COMPUTE)",
+                             device->base.name);
+    HL_TRY(hl_cuda_check(&device->base, error, "making a context"));
+    device->context = context;
+    return HL_OK;
+}
+
 static hl_status start_device(const hl_cuda_build *build, hl_cuda_device *device)
 {
     hl_device *base = &device->base;
-    CUcontext context = NULL;
-    HL_TRY(hl_cuda_check(base, device->driver.cuDevicePrimaryCtxRetain(&context, device->ordinal),
-                         "making a context"));
-    device->context = context;
+    HL_TRY(retain_context(device));
     HL_TRY(hl_cuda_enter(base));
     hl_status status = load_kernels(build, device);
     if (status == HL_OK)

@@ -216,10 +216,11 @@ static hl_status async_event_synchronize(hl_device *device, hl_event *event)
 }
 static hl_status async_event_query(hl_device *device, hl_event *event, bool *out_done)
 {
-    (void)device;
     *out_done = false;
     ASYNC_CALL();
+    CHECK(!async_of(device)->in_capture);
     *out_done = event->n_done == event->n_queued;
+    if (!*out_done) async_step(event->stream); /* who looks again finds it further on */
     return HL_OK;
 }
 

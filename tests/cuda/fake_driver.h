@@ -72,6 +72,8 @@ void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n
 void hl_fake_loader(bool (*load)(const void *image, size_t bytes));
 /* All kernels of kernels/cuda, by the emulation in emu/ (fake_kernels.c). */
 void hl_fake_kernels_register(void);
+/* One of them, after a test put its own in its place. */
+void hl_fake_kernel_restore(const char *name);
 
 /* ---- for fake libraries ---------------------------------------------------------------------- */
 

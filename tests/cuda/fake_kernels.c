@@ -19,15 +19,18 @@ static const char *run_kernel(void *context, const hl_fake_launch *launch, void 
     return hl_emu_error();
 }
 
+static void register_kernel(const hl_emu_kernel *kernel)
+{
+    size_t bytes[MOST_PARAMS];
+    int n = hl_emu_param_count(kernel);
+    for (int k = 0; k < n && k < MOST_PARAMS; k++) bytes[k] = hl_emu_param_bytes(kernel, k);
+    hl_fake_kernel(hl_emu_name(kernel), run_kernel, (void *)kernel, n, bytes);
+}
+
 static void register_new(void)
 {
     const hl_emu_kernel *kernel;
-    while ((kernel = hl_emu_take_new())) {
-        size_t bytes[MOST_PARAMS];
-        int n = hl_emu_param_count(kernel);
-        for (int k = 0; k < n && k < MOST_PARAMS; k++) bytes[k] = hl_emu_param_bytes(kernel, k);
-        hl_fake_kernel(hl_emu_name(kernel), run_kernel, (void *)kernel, n, bytes);
-    }
+    while ((kernel = hl_emu_take_new())) register_kernel(kernel);
 }
 
 /* By a file that is gone when it is loaded. Its kernels come by the library's constructors
@@ -45,6 +48,11 @@ static bool load_library(const void *image, size_t bytes)
     unlink(path);
     if (library) register_new();
     return library != NULL;
+}
+
+void hl_fake_kernel_restore(const char *name)
+{
+    register_kernel(hl_emu_find(name));
 }
 
 void hl_fake_kernels_register(void)

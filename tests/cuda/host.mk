@@ -102,12 +102,14 @@ $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHI
 fake: $(FAKE) $(FAKE_LT) $(FAKE_NVRTC)
 	@cp -u $(FAKE_LT) $(FAKE_NVRTC) $(dir $(FAKE))
 # What it compiles for the emulation, it compiles as the rest is.
-$(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"-g $(SANITIZE)"'
+$(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"$(if $(SANITIZE),-g $(SANITIZE))"'
 $(FAKE_NVRTC): $(OUT)/fake_nvrtc.o
 	@$(CXX) -shared $^ $(SANITIZE) -pthread -Wl,-soname,libnvrtc_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
 	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
+# Kernels that were kept on disk are of the emulation as it was.
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
+	@rm -rf $(ROOT)/build/cuda-host/cache
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
 # Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's and NVRTC's

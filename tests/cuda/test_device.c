@@ -412,6 +412,10 @@ static void test_lost(void)
     destroy_stage(&s);
     close_device(device);
     device = open_device();
+    hl_fake_fail_call("cuCtxPushCurrent_v2", CUDA_ERROR_INVALID_CONTEXT); /* cudaDeviceReset */
+    CHECK_ERROR(ops->memory_alloc(device, 64, &ptr), HL_ERROR_DEVICE_LOST, "201");
+    hl_fake_fail_call(NULL, CUDA_SUCCESS);
+    CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE_LOST, "201");
     close_device(device);
 }
 

@@ -144,6 +144,56 @@ static void test_layers(void)
     }
 }
 
+/* A caller who asks is heard between two products that are settled; then it goes on. */
+static void test_asked(void)
+{
+    trainer t;
+    net n = roll_net(0);
+    const int stop = 1;
+    int n_calls = 0;
+    hl_run_end end;
+    int64_t ran;
+    check_case("asked");
+    use_library(FAKE_LT, 0);
+    trainer_open(&t, hl_fake_backend(), 1);
+    trainer_plan(&t, &n, 1, true, true);
+    t.net = n;
+    trainer_fill(&t);
+    do {
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, &stop, &end, &ran));
+    } while (++n_calls < 100 && ran == 0 && end == HL_RUN_ASKED);
+    CHECK_INT(ran, 1);
+    CHECK(n_calls > n.n_layers);
+    trainer_close(&t);
+}
+
+/* Each allocation of a plan's making fails in turn. */
+static void test_allocations(void)
+{
+    trainer t;
+    net n = roll_net(0);
+    hl_plan_options options = {.n_slots = 2, .k = 1, .fuse = true, .chain = true};
+    use_library(FAKE_LT, 0);
+    trainer_open(&t, hl_fake_backend(), 1);
+    for (int64_t k = 1;; k++) {
+        hl_graph *graph;
+        check_case("allocation %d of a plan fails", (int)k);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(net_build(graph, &n));
+        hl_alloc_fault(k, false);
+        hl_status status = hl_plan_create(t.session, graph, &options, &t.plan);
+        bool reached = hl_alloc_fault(0, false) >= k;
+        if (reached && status != HL_OK) CHECK_INT(status, HL_ERROR_MEMORY);
+        if (!reached) CHECK_OK(status);
+        hl_plan_destroy(t.plan);
+        if (!reached) break;
+    }
+    hl_session_destroy(t.session);
+    t.device->ops->destroy(t.device);
+    CHECK_INT(hl_fake_live_sum(), 0);
+    CHECK_INT(lt_counts().live, 0);
+}
+
 int main(void)
 {
     void *library = dlopen(FAKE_LT, RTLD_NOW);
@@ -160,6 +210,8 @@ int main(void)
     check_case("%s", "");
     CHECK(total > N_NETS);
     test_layers();
+    test_asked();
+    test_allocations();
     CHECK_INT(lt_counts().live, 0);
     return CHECK_DONE();
 }

@@ -67,6 +67,13 @@ static void test_reasons(void)
     hl_fake_fail_call("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE,
                 "must start, got CUDA_ERROR_SYSTEM_DRIVER_MISMATCH 803");
+    hl_fake_fail_call("cuInit", CUDA_ERROR_STUB_LIBRARY);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE, "got the toolkit's stand-in for linking");
+    hl_fake_fail_call("cuInit", CUDA_ERROR_NOT_INITIALIZED);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE, "got a forked child");
+    hl_fake_fail_call("cuDevicePrimaryCtxRetain", CUDA_ERROR_DEVICE_UNAVAILABLE);
+    CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE,
+                "must be open to this process, got one that another process has for itself");
     check_nothing_lives();
     hl_fake_fail_call(NULL, CUDA_SUCCESS);
     CHECK_OK(open_index(backend, 0));
@@ -118,7 +125,7 @@ static void test_probe(void)
     hl_fake_kernel("hl_cuda_probe", fault, NULL, 3, bytes);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE_LOST, "got CUDA_ERROR_LAUNCH_FAILED 719");
     check_nothing_lives();
-    hl_fake_kernels_register();
+    hl_fake_kernel_restore("hl_cuda_probe");
     CHECK_OK(open_index(backend, 0));
 }
 

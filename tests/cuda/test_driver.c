@@ -188,7 +188,11 @@ static void test_image_rule(void)
     hl_fatbin_image image = {.arch = 80};
     CHECK(hl_fatbin_image_runs(&image, 80) && hl_fatbin_image_runs(&image, 89));
     CHECK(!hl_fatbin_image_runs(&image, 75) && !hl_fatbin_image_runs(&image, 90));
-    image.is_ptx = true;
+    CHECK(!hl_fatbin_image_runs(&image, 87)); /* a Jetson runs no machine code of a card's */
+    image.arch = 87;
+    CHECK(hl_fatbin_image_runs(&image, 87) && !hl_fatbin_image_runs(&image, 89));
+    image = (hl_fatbin_image){.arch = 80, .is_ptx = true};
+    CHECK(hl_fatbin_image_runs(&image, 87));
     CHECK(hl_fatbin_image_runs(&image, 120) && !hl_fatbin_image_runs(&image, 75));
 }
 

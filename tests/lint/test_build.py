@@ -174,6 +174,7 @@ while [ $# -gt 1 ]; do
     case "$1" in
     -gencode) gencode="$gencode $2"; shift;;
     -o) out=$2; shift;;
+    --compress-mode=*) gencode="$gencode $1";;
     -MF) depfile=$2; shift;;
     *.cu) source=$1;;
     esac
@@ -231,6 +232,14 @@ def test_fatbins_are_made_once_and_embedded(build, tmp_path, monkeypatch, capfd)
     assert again == unit, "the same request"
     assert not build.is_current(toolchain.object_of(unit)), "of other kernels"
     assert build.make_cuda({"HL_CUDA_ARCHS": "90"}, 2) != unit
+
+
+@pytest.mark.parametrize(("release", "mode"), [("12.8", "speed"), ("13.0", "size")])
+def test_fatbins_that_the_oldest_driver_reads(build, tmp_path, monkeypatch, release, mode) -> None:
+    """Driver 525 loads what CUDA 12's nvcc makes, but no zstd (from 550 on)."""
+    make_cuda_tree(build, tmp_path, monkeypatch, release)
+    unit = build.make_cuda({}, 1)
+    assert f"--compress-mode={mode} ".encode() in (build.ROOT / unit.inputs[0]).read_bytes()
 
 
 def test_kernels_that_do_not_compile(build, tmp_path, monkeypatch, capfd) -> None:

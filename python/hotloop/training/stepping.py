@@ -149,14 +149,13 @@ class Stepper:
             how = "deadline"
             while how == "deadline":  # to the end of the feed, where a wrong index is heard of
                 how, _ = plan.run(2, 0.05)
-            control = self._runtime.session.control()
-        log = self._runtime.session.control_log(0)
+            heard = plan.heard()  # of this step: at its end the run has waited
         return {
-            "loss": control["loss"],
-            "grad_norm": control["grad_norm"],
-            "lr": log[-1][3] if log else 0.0,
-            "step": control["applied"],
-            "applied": bool(log and log[-1][4]),
+            "loss": heard["loss"],
+            "grad_norm": heard["grad_norm"],
+            "lr": heard["lr"],
+            "step": heard["applied"],
+            "applied": bool(heard["apply"]),
         }
 
     def evaluate(self, split: str = "val") -> dict[str, float]:
