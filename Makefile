@@ -103,7 +103,8 @@ cuda: $(STAMP)-cuda
 
 # Kernels compile for the oldest and a new architecture without a warning, our declarations are
 # NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded: every
-# op, and whole trainings against the CPU's.
+# op, with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
+FAKES := $(CURDIR)/build/cuda-host
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
@@ -111,8 +112,13 @@ cuda-check: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
 	$(MAKE) -C tests/cuda -f host.mk check-driver run-host fake
 	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
-	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(CURDIR)/build/cuda-host/libcuda_fake.so \
+	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
+	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
+		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
+		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
+		$(BIN)/python -m pytest $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/ops/test_values.py
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
 OLDEST := build/cuda-12.8

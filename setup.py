@@ -86,6 +86,8 @@ CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
+# Embeds the headers that headers.def beside it names.
+CUDA_HEADERS = Path("kernels/cuda/headers.c")
 
 
 class Unit(NamedTuple):
@@ -238,6 +240,14 @@ def instruction_sets(machine: str) -> dict[str, list[str]]:
     return {name: [f"-DHL_ISA={name}", *flags] for name, flags in sets.items()}
 
 
+def embedded_by(source: Path) -> tuple[str, ...]:
+    """Files that a source embeds: the compiler does not list them as read."""
+    if source != CUDA_HEADERS:
+        return ()
+    table = (ROOT / source.with_suffix(".def")).read_text()
+    return tuple(re.findall(r'^HL_CUDA_HEADER\(\w+, "[^"]+", "([^"]+)"\)$', table, re.M))
+
+
 def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
     """The core and its kernels for a target such as x86_64-linux-gnu.
 
@@ -245,7 +255,7 @@ def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
     """
     sets = instruction_sets(machine)
     folders = ("csrc", "kernels/ref", "kernels/cuda")
-    units = [Unit(path) for folder in folders for path in find(folder)]
+    units = [Unit(path, inputs=embedded_by(path)) for folder in folders for path in find(folder)]
     if cuda is not None:
         units = [cuda if unit.source == CUDA_HOST else unit for unit in units]
     for path in find("kernels/cpu"):

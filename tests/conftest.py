@@ -9,12 +9,15 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+FAKE = TESTS.parent / "build/cuda-host/libcuda_fake.so"
 
 # A test that says nothing of a device is of the CPU, in a machine with a GPU too.
 if not os.environ.get("HOTLOOP_TEST_GPU"):
@@ -85,3 +88,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> np.random.Generator:
     """NumPy's generator with the test's seed."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def fake() -> Path:
+    """The emulated driver as a shared library."""
+    if shutil.which("g++") is None or shutil.which("make") is None:
+        pytest.skip("g++ and make are needed for the emulated driver")
+    command = ["make", "-s", "-C", str(TESTS / "cuda"), "-f", "host.mk", "fake"]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return FAKE

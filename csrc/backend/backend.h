@@ -89,6 +89,8 @@ struct hl_kernel {
      * wait for the device; outputs and scratch are its own, inputs hold anything. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
+    /* (optional) What it settled on, for a plan's text: "algorithm 2 of 4, 13.1 us". */
+    void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
     /* Devices with `parallel`: */
@@ -186,6 +188,10 @@ struct hl_device_ops {
                              HL_GIVE hl_capture **out_capture);
     hl_status (*capture_launch)(hl_device *device, hl_capture *capture, hl_stream *stream);
     void (*capture_destroy)(hl_device *device, HL_TAKE hl_capture *capture);
+    /* (optional) What kernels chose by measuring, to be kept with a run: lines of text, from
+     * hl_alloc. And back: lines of another device are kept and do no harm. */
+    hl_status (*choices_print)(hl_device *device, HL_GIVE char **out_text);
+    hl_status (*choices_read)(hl_device *device, const char *text);
 };
 
 /* First member of every backend's device. */

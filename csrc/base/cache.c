@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -18,15 +19,6 @@ typedef struct cache_head {
     uint64_t key_bytes, data_bytes, sum; /* of key and data */
 } cache_head;
 static const char MAGIC[8] = "hlcache1";
-
-/* FNV-1a, 64 bits. */
-static uint64_t add_hash(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001B3ull;
-    return hash;
-}
-static const uint64_t HASH_BASIS = 0xCBF29CE484222325ull;
 
 static bool find_folder(char *out_path)
 {
@@ -45,14 +37,14 @@ static bool find_folder(char *out_path)
 static void name_file(const char *kind, const char *key, char *out_name)
 {
     snprintf(out_name, NAME_BYTES, "%.64s-%016llx", kind,
-             (unsigned long long)add_hash(HASH_BASIS, key, strlen(key)));
+             (unsigned long long)hl_hash_bytes(HL_HASH_START, key, strlen(key)));
 }
 
 static cache_head make_head(const char *key, const void *data, size_t bytes)
 {
     cache_head head = {.key_bytes = strlen(key), .data_bytes = bytes};
     memcpy(head.magic, MAGIC, sizeof MAGIC);
-    head.sum = add_hash(add_hash(HASH_BASIS, key, strlen(key)), data, bytes);
+    head.sum = hl_hash_bytes(hl_hash_bytes(HL_HASH_START, key, strlen(key)), data, bytes);
     return head;
 }
 

@@ -20,6 +20,7 @@
  * Rejected: casting at trace time, as torch.autocast does (autodiff would differentiate the casts,
  * and round gradients of parameters); a list of op names here (the op table is the only list). */
 #include "base/alloc.h"
+#include "base/half.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -162,17 +163,26 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     return HL_OK;
 }
 
-/* What an operand of a FOLLOWS node is: 16 bits, a number of any type, made anew at every use
- * (random), no float at all, or float32. */
-typedef enum operand_kind { OPERAND_LOW, OPERAND_NUMBER, OPERAND_ANEW, OPERAND_F32 } operand_kind;
+/* What an operand of a FOLLOWS node is: 16 bits, a number that 16 bits hold or no float at all, a
+ * number that they don't hold or what is made anew at every use (random), or float32. */
+typedef enum operand_kind { OPERAND_LOW, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
+
+static bool holds(hl_dtype low, double number)
+{
+    float value = (float)number;
+    float held = low == HL_DTYPE_BF16 ? hl_bf16_to_f32(hl_f32_to_bf16(value))
+                                      : hl_f16_to_f32(hl_f32_to_f16(value));
+    return (double)held == number;
+}
 
 static operand_kind kind_of(const amp_state *s, hl_id value, hl_segment segment)
 {
     double number;
     const hl_value *v = hl_graph_value(s->graph, value);
     if (has_copy(s, value, segment)) return OPERAND_LOW;
-    if (!hl_dtype_is_float(v->type.dtype) || hl_graph_number_read(s->graph, value, &number))
-        return OPERAND_NUMBER;
+    if (!hl_dtype_is_float(v->type.dtype)) return OPERAND_HELD;
+    if (hl_graph_number_read(s->graph, value, &number))
+        return holds(s->low, number) ? OPERAND_HELD : OPERAND_ANEW;
     bool anew = v->kind == HL_VALUE_ACT && has_flag(&s->graph->nodes[v->node], HL_OP_SOURCE);
     return anew ? OPERAND_ANEW : OPERAND_F32;
 }
@@ -201,7 +211,7 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
         any_low |= kind == OPERAND_LOW;
-        all_low &= kind == OPERAND_LOW || !is_f32(s, node->in[i]);
+        all_low &= kind == OPERAND_LOW || kind == OPERAND_HELD;
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);

@@ -253,14 +253,19 @@ static hl_status fuse_sum(end_state *s, hl_node_id *sums, hl_node_id product)
     for (int operand = 0; operand < 2; operand++) {
         hl_node_id sum = find_sum(s, sums, product, operand);
         if (sum == HL_NONE) continue;
-        hl_id value = s->graph->nodes[product].out, fused, shaped;
+        hl_id value = s->graph->nodes[product].out, total = s->graph->nodes[sum].out;
+        hl_id fused, shaped;
         bool taken;
         HL_TRY(add_fused(s, product, operand ? HL_MATMUL_SUM_B : HL_MATMUL_SUM_A, HL_NONE, &fused));
+        HL_TRY(shape_like(s->graph, fused + 1, total, &shaped));
+        HL_TRY(replace_value(s, total, shaped));
         HL_TRY(try_value(s, value, fused, &taken));
-        if (!taken) continue;
+        if (!taken) {
+            HL_TRY(replace_value(s, shaped, total));
+            continue;
+        }
         sums[find_origin(s->graph, s->graph->nodes[product].in[operand])] = HL_NONE;
-        HL_TRY(shape_like(s->graph, fused + 1, s->graph->nodes[sum].out, &shaped));
-        return replace_value(s, s->graph->nodes[sum].out, shaped);
+        return HL_OK;
     }
     return HL_OK;
 }

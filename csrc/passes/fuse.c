@@ -9,8 +9,12 @@
  * operands this cluster reads anyway, or from small ones: recomputing it costs less than a trip
  * through memory.
  *
+ * Where each node is a launch, which costs as much as some ten thousand elements do, small clusters
+ * of one shape join side by side too, whatever they read.
+ *
  * Rejected: fusing across different shapes (broadcast producers are small and stay nodes of their
  * own), and a cost model beyond counting: the one thing that matters here is bytes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,7 +26,8 @@ enum {
     MOST_REGISTERS = HL_PROGRAM_REGS - 10,
     MOST_LOADS = HL_PROGRAM_INS - 6,
     MOST_RECOMPUTE = 5,
-    SMALL_FRACTION = 16
+    SMALL_FRACTION = 16,
+    MOST_BESIDE = 1 << 15 /* elements of clusters that join side by side */
 };
 
 typedef struct fuse_state {
@@ -204,6 +209,68 @@ static void grow_clusters(fuse_state *s)
                 try_join(s, first, user);
         }
     }
+}
+
+/* Does a member compute, read or write float64? All registers of a program are of one type. */
+static bool has_double(const fuse_state *s, hl_node_id leader)
+{
+    const hl_graph *graph = s->graph;
+    hl_node_id m = leader;
+    do {
+        const hl_node *node = &graph->nodes[m];
+        if (hl_graph_dtype(graph, node->out) == HL_DTYPE_F64) return true;
+        for (int32_t j = 0; j < node->n_in; j++)
+            if (hl_graph_dtype(graph, node->in[j]) == HL_DTYPE_F64) return true;
+        m = s->clusters.next[m];
+    } while (m != leader);
+    return false;
+}
+
+typedef struct small_cluster {
+    hl_node_id leader;
+    hl_segment segment;
+    const hl_shape *shape;
+    bool has_double;
+} small_cluster;
+
+static int compare_kinds(const small_cluster *x, const small_cluster *y)
+{
+    if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
+    if (x->has_double != y->has_double) return x->has_double - y->has_double;
+    if (x->shape->rank != y->shape->rank) return x->shape->rank - y->shape->rank;
+    for (int d = 0; d < x->shape->rank; d++)
+        if (x->shape->dim[d] != y->shape->dim[d])
+            return x->shape->dim[d] < y->shape->dim[d] ? -1 : 1;
+    return 0;
+}
+static int compare_small(const void *a, const void *b)
+{
+    const small_cluster *x = a, *y = b;
+    int kinds = compare_kinds(x, y);
+    return kinds ? kinds : (x->leader > y->leader) - (x->leader < y->leader);
+}
+
+/* Each with the one before it of its kind, in node order: where that has no room left, or leads to
+ * it, the next begins anew. */
+static hl_status join_beside(fuse_state *s)
+{
+    const hl_graph *graph = s->graph;
+    small_cluster *list;
+    int64_t n = 0;
+    HL_TRY(hl_alloc((size_t)graph->n_nodes * sizeof *list, (void **)&list));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        if (cluster_of(s, (hl_node_id)i) != i) continue;
+        const hl_shape *shape = iteration_shape(graph, (hl_node_id)i);
+        if (hl_shape_numel(shape) > MOST_BESIDE) continue;
+        list[n++] = (small_cluster){(hl_node_id)i, graph->nodes[i].segment, shape,
+                                    has_double(s, (hl_node_id)i)};
+    }
+    qsort(list, (size_t)n, sizeof *list, compare_small);
+    for (int64_t i = 1; i < n; i++)
+        if (compare_kinds(&list[i - 1], &list[i]) == 0)
+            try_join(s, list[i - 1].leader, list[i].leader);
+    hl_free(list);
+    return HL_OK;
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -465,6 +532,7 @@ hl_status hl_pass_fuse(hl_graph *graph, hl_device *device)
     HL_GOTO(hl_clusters_init(graph, &s.uses, &s.clusters));
     HL_GOTO(find_fusible(&s));
     grow_clusters(&s);
+    if (device->ops->stream_create) HL_GOTO(join_beside(&s));
     HL_GOTO(rewrite_clusters(&s));
 cleanup:
     hl_free(s.fusible);

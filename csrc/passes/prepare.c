@@ -170,6 +170,21 @@ static bool is_overwritten(const guard_state *s, const hl_commit *commit)
     return *count_of(s, commit->segment, value->store) > own;
 }
 
+/* A state that takes its own sum with a value has the value added: the same bits in one step. */
+static void find_added(const hl_graph *graph, hl_commit *commit)
+{
+    hl_node_id maker = hl_graph_producer(graph, commit->value);
+    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_ADD || commit->added) return;
+    const hl_node *node = &graph->nodes[maker];
+    int other = node->in[0] == commit->target;
+    if (node->in[!other] != commit->target) return;
+    const hl_type *state = hl_node_in_type(graph, node, !other);
+    const hl_type *value = hl_node_in_type(graph, node, other);
+    if (value->dtype != state->dtype || !hl_shape_equal(&value->shape, &state->shape)) return;
+    commit->value = node->in[other];
+    commit->added = true;
+}
+
 static hl_status guard_commit(guard_state *s, int64_t index)
 {
     hl_graph *graph = s->graph;
@@ -178,6 +193,7 @@ static hl_status guard_commit(guard_state *s, int64_t index)
     if (hl_graph_producer(graph, commit.value) != HL_NONE && !commit.added &&
         hl_graph_updated(graph, commit.value) == commit.target)
         return HL_OK;
+    find_added(graph, &commit);
     hl_id in[3] = {commit.target, commit.value};
     HL_TRY(find_guard(s, commit.segment, &in[2]));
     graph->segment = commit.segment;

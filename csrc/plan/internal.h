@@ -48,7 +48,7 @@ struct hl_plan {
     bool join, hold; /* the window was opened by, or is left to, another plan */
     bool trains;     /* has a window at all; else BEGIN runs once per run */
     bool begun;
-    bool tuned; /* kernels have settled what they choose before their first launch */
+    int32_t n_tuned; /* of the steps: their kernels have settled what precedes a first launch */
     /* Where a run stands, so that it can go on after a deadline. */
     bool in_step;
     hl_segment segment;

@@ -89,6 +89,11 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    if (step->kernel->describe && s < plan->n_tuned) {
+        char settled[96];
+        step->kernel->describe(&plan->instrs[s].state, settled, sizeof settled);
+        HL_TRY(add_text(t, " {%s}", settled));
+    }
     if (plan->low != HL_DTYPE_F32) {
         const char *why;
         hl_dtype dtype = hl_amp_compute(plan->graph, step->node, &why);

@@ -154,15 +154,15 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
     HL_GOTO(hl_pool_create(options ? options->n_threads : 0, &cpu->pool));
     HL_GOTO(build_lists(cpu, isa));
     int n_threads = hl_pool_threads(cpu->pool);
-    cpu->base = (hl_device){.ops = &cpu_ops,
-                            .backend = backend,
-                            .n_threads = n_threads,
-                            .float_type = HL_DTYPE_F32,
-                            .low_type = strcmp(isa->name, "avx512bf16") ? HL_DTYPE_F32
-                                                                        : HL_DTYPE_BF16,
-                            .fuses = true,
-                            .packs = true,
-                            .alignment = HL_ALIGN};
+    cpu->base =
+        (hl_device){.ops = &cpu_ops,
+                    .backend = backend,
+                    .n_threads = n_threads,
+                    .float_type = HL_DTYPE_F32,
+                    .low_type = strcmp(isa->name, "avx512bf16") ? HL_DTYPE_F32 : HL_DTYPE_BF16,
+                    .fuses = true,
+                    .packs = true,
+                    .alignment = HL_ALIGN};
     snprintf(cpu->base.name, sizeof cpu->base.name, "%s, %d thread%s, %s", machine.name, n_threads,
              n_threads == 1 ? "" : "s", isa->name);
     *out_device = &cpu->base;

@@ -16,8 +16,8 @@ bool hl_cuda_choice_find(hl_device *device, const char *kind, const char *key,
 /* Replaces what is there. Never fails: what cannot be kept is measured again. */
 void hl_cuda_choice_keep(hl_device *device, const char *kind, const char *key, const char *line);
 
-/* All of the device's, "kind; gpu; driver; key = line" a line each, from hl_alloc; and back: lines
- * of another GPU or driver do no harm, what is no such line is passed over. */
+/* hl_device_ops' functions: "kind; gpu; driver; key = line" a line each; what is no such line is
+ * passed over. */
 hl_status hl_cuda_choices_print(hl_device *device, HL_GIVE char **out_text);
 hl_status hl_cuda_choices_read(hl_device *device, const char *text);
 

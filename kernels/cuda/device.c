@@ -124,6 +124,15 @@ static CUresult raise_shared(hl_cuda_device *device, CUkernel kernel, size_t sha
                                                (int)shared_bytes, kernel, device->ordinal);
 }
 
+bool hl_cuda_kernel_exists(hl_device *base, const char *name)
+{
+    CUkernel kernel;
+    if (hl_cuda_enter(base) != HL_OK) return false;
+    CUresult error = find_kernel(hl_cuda_of(base), name, &kernel);
+    hl_cuda_leave(base);
+    return error == CUDA_SUCCESS;
+}
+
 static CUresult load_kernel(hl_cuda_device *device, const char *name, size_t shared_bytes,
                             CUfunction *out_kernel)
 {
@@ -145,7 +154,9 @@ hl_status hl_cuda_kernel_get(hl_device *base, const char *name, size_t shared_by
                              "%s: needs at most %zu bytes of shared memory, got %zu", name,
                              device->facts.shared_bytes_block, shared_bytes);
     HL_TRY(hl_cuda_enter(base));
+    hl_mutex_lock(&device->compiler.lock);
     CUresult error = load_kernel(device, name, shared_bytes, &kernel);
+    hl_mutex_unlock(&device->compiler.lock);
     hl_cuda_leave(base);
     HL_TRY(hl_status_context(hl_cuda_check(base, error, "loading the kernel"), "%s", name));
     *out_kernel = kernel;
@@ -467,6 +478,7 @@ static void destroy_device(HL_TAKE hl_device *base)
         if (entered) driver->cuCtxPopCurrent(&left);
         driver->cuDevicePrimaryCtxRelease(device->ordinal);
     }
+    hl_cuda_nvrtc_close(&device->compiler.nvrtc);
     hl_cublaslt_destroy(device->cublaslt);
     hl_cuda_driver_close(&device->driver);
     hl_free(device->library_roots);
@@ -506,4 +518,6 @@ const hl_device_ops hl_cuda_device_ops = {
     .capture_end = end_capture,
     .capture_launch = launch_capture,
     .capture_destroy = destroy_capture,
+    .choices_print = hl_cuda_choices_print,
+    .choices_read = hl_cuda_choices_read,
 };

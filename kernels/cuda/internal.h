@@ -1,11 +1,12 @@
-/* Inside of the CUDA device, for open.c, device.c and the libraries' tables and kept choices
- * alone. */
+/* Inside of the CUDA device, for open.c, device.c, compile.c and the libraries' tables and kept
+ * choices alone. */
 #ifndef HL_KERNELS_CUDA_INTERNAL_H
 #define HL_KERNELS_CUDA_INTERNAL_H
 
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nvrtc.h"
 
 struct hl_stream {
     CUstream handle;
@@ -22,15 +23,24 @@ typedef struct hl_cuda_block {
     size_t bytes;
 } hl_cuda_block;
 
+/* Compiles one kernel at a time. */
+typedef struct hl_cuda_compiler {
+    hl_mutex lock;
+    hl_cuda_nvrtc nvrtc;
+    bool is_tried, has_warned;
+    hl_status_record why_not; /* NVRTC was looked for in vain */
+} hl_cuda_compiler;
+
 typedef struct hl_cuda_device {
     hl_device base;
     hl_cuda_driver driver;
     hl_cuda_facts facts;
     CUdevice ordinal;
-    CUcontext context; /* the primary one, shared with whoever else is in the process */
-    hl_stream stream;  /* the device's own */
-    CUlibrary *libraries;
+    CUcontext context;    /* the primary one, shared with whoever else is in the process */
+    hl_stream stream;     /* the device's own */
+    CUlibrary *libraries; /* the fatbins, then what was compiled; under the compiler's lock */
     int64_t n_libraries, cap_libraries;
+    hl_cuda_compiler compiler;
     const hl_kernel *const *list[HL_OP_COUNT]; /* into entries; NULL: no kernel */
     const hl_kernel **entries;
     int64_t fork_count; /* of the process that opened it */
@@ -54,5 +64,8 @@ static inline hl_cuda_device *hl_cuda_of(hl_device *device)
 }
 
 extern const hl_device_ops hl_cuda_device_ops;
+
+/* Is there a kernel of this name? Under the compiler's lock. */
+bool hl_cuda_kernel_exists(hl_device *device, const char *name);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/log.h"
 #include "kernels/cuda/calls.h"
 
 _Static_assert((int)HL_CUDA_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS, "all operands fit");
@@ -307,7 +306,24 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
     return HL_OK;
 }
 
-/* The interpreter; a column of registers a thread. */
+static void call_compiled(const hl_cuda_pointwise *work, const char *name, hl_cuda_shape shape,
+                          hl_cuda_calls *calls)
+{
+    uint32_t keys[2 * HL_PROGRAM_CODE];
+    size_t n_keys = 0;
+    for (int s = 0; s < work->program.n_code; s++) {
+        if (!is_random(&work->program.code[s])) continue;
+        keys[n_keys++] = work->program.code[s].key[0];
+        keys[n_keys++] = work->program.code[s].key[1];
+    }
+    hl_cuda_call_kernel(calls, name, shape);
+    hl_cuda_pass_operands(calls);
+    hl_cuda_pass(calls, &work->walk, sizeof work->walk);
+    hl_cuda_pass_scratch(calls, 0);
+    if (n_keys) hl_cuda_pass(calls, keys, n_keys * sizeof *keys);
+}
+
+/* A column of registers a thread. */
 static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
                              hl_cuda_calls *calls)
 {
@@ -327,9 +343,16 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
     size_t used;
     HL_TRY(make_work(graph, id, &work));
     place_partials(&work, &used);
+    char name[HL_CUDA_NAME_BYTES];
+    hl_status compiled = HL_OK;
+    if (work.walk.n > 0) compiled = hl_cuda_compile(device, &work, name);
+    if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.walk.n_tiles, THREADS);
-    if (work.walk.n > 0) call_interpreter(&work, shape, &calls);
+    if (work.walk.n > 0 && compiled == HL_OK)
+        call_compiled(&work, name, shape, &calls);
+    else if (work.walk.n > 0)
+        call_interpreter(&work, shape, &calls);
     for (int s = 0; s < work.program.n_sums; s++) {
         int j = work.program.sum_out[s];
         if (work.walk.n == 0) /* the sum of nothing */

@@ -23,8 +23,9 @@ enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES]);
 
-/* A kernel of that source. HL_ERROR_DEVICE where NVRTC is absent or fails: the log says why. */
-hl_status hl_cuda_compile(hl_device *device, const char *source, const char *name,
-                          CUfunction *out_kernel);
+/* Has the device a kernel generated for the program, and compiles it if need be. HL_ERROR_DEVICE
+ * where NVRTC is absent or fails: the log says why, and the interpreter does the same. */
+hl_status hl_cuda_compile(hl_device *device, const hl_cuda_pointwise *work,
+                          char out_name[HL_CUDA_NAME_BYTES]);
 
 #endif

@@ -14,20 +14,8 @@
 #ifndef HL_CUDA_PRIM_H
 #define HL_CUDA_PRIM_H
 
-#ifdef __CUDACC_RTC__
-typedef signed char int8_t;
-typedef short int16_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
-typedef unsigned long long uintptr_t;
-#else
 #include <stddef.h>
 #include <stdint.h>
-#endif
 
 /* 16-bit floats as memory holds them; arithmetic is fp32's. */
 struct hl_bf16 {
@@ -52,6 +40,9 @@ struct alignas(16) hl_word4 {
 #define HL_DEVICE             __device__ __forceinline__
 #define HL_MEMBER             __device__ __forceinline__ /* of a struct */
 #define HL_UNROLL             _Pragma("unroll")
+/* By a constant that may depend on a template's parameters; 1: not. */
+#define HL_UNROLL_BY(n)       HL_PRAGMA(unroll(n))
+#define HL_PRAGMA(text)       _Pragma(#text)
 /* Shared memory of a block: an array of a size known here, or of the size given at launch. */
 #define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \
@@ -137,6 +128,10 @@ HL_DEVICE uint32_t hl_float_bits(float x)
 HL_DEVICE float hl_bits_float(uint32_t bits)
 {
     return __uint_as_float(bits);
+}
+HL_DEVICE double hl_bits_double(uint64_t bits)
+{
+    return __longlong_as_double((long long)bits);
 }
 HL_DEVICE float hl_rsqrt(float x)
 {

@@ -177,6 +177,10 @@ class Device:
         None where the device's memory is the host's.
         """
     def memory_peak_reset(self) -> None: ...
+    def choices(self) -> str:
+        """What its kernels chose by measuring, as lines of text; "" where nothing was."""
+    def choices_read(self, text: str, /) -> None:
+        """Takes such lines over: what they name is not measured again."""
 
 @final
 class Resident:
@@ -266,11 +270,13 @@ class Plan:
         capture: bool = True,
         fed: bool = False,
         deterministic: bool = False,
+        benchmark: bool = False,
     ) -> Self:
         """The graph is copied.
 
         capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
         where batches are gathered. deterministic: the same bits every run, or DeviceError.
+        benchmark: kernels may be chosen by measuring them, before the first step.
         """
     def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""

@@ -153,7 +153,38 @@ static PyObject *reset_memory_peak(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
+static PyObject *get_choices(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_device *device = ((hl_py_device *)self)->device;
+    char *text = NULL;
+    if (!device->ops->choices_print) return PyUnicode_FromString("");
+    hl_status status = device->ops->choices_print(device, &text);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    PyObject *object = hl_py_from_text(text);
+    hl_free(text);
+    return object;
+}
+
+static PyObject *take_choices(PyObject *self, PyObject *object)
+{
+    hl_device *device = ((hl_py_device *)self)->device;
+    PyObject *bytes = PyUnicode_AsUTF8String(object);
+    if (!bytes) return NULL;
+    hl_status status = HL_OK;
+    if (device->ops->choices_read)
+        status = device->ops->choices_read(device, PyBytes_AsString(bytes));
+    Py_DECREF(bytes);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    return Py_NewRef(Py_None);
+}
+
 static PyMethodDef methods[] = {
+    {"choices", get_choices, METH_NOARGS,
+     "choices($self, /)\n--\n\nWhat its kernels chose by measuring, as lines of text."},
+    {"choices_read", take_choices, METH_O,
+     "choices_read($self, text, /)\n--\n\nTakes such lines over: what they name is not measured "
+     "again."},
     {"memory", get_memory, METH_NOARGS,
      "memory($self, /)\n--\n\ncurrent_bytes and peak_bytes that hotloop holds there, free_bytes "
      "and "

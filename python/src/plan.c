@@ -65,6 +65,13 @@ static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_option
     return status == HL_OK;
 }
 
+/* TF32 is no type of values: float32 operands that a product rounds. */
+static bool read_low(hl_py_state *state, PyObject *object, hl_plan_options *out)
+{
+    out->tf32 = PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "tf32") == 0;
+    return out->tf32 || hl_py_dtype(state, object, "low", &out->low);
+}
+
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
 {
     int64_t n_slots = 1, k = 1;
@@ -73,10 +80,11 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
         (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
-        (given[6] && !hl_py_dtype(state, given[6], "low", &out->low)) ||
+        (given[6] && !read_low(state, given[6], out)) ||
         (given[7] && !hl_py_bool(given[7], "capture", &out->capture)) ||
         (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
-        (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)))
+        (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)) ||
+        (given[10] && !hl_py_bool(given[10], "benchmark", &out->benchmark)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -89,12 +97,12 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Plan",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 10,
+        .n_params = 11,
         .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
                   HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low, HL_PY_NAME_capture,
-                  HL_PY_NAME_fed, HL_PY_NAME_deterministic}};
+                  HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[10];
+    PyObject *given[11];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -541,13 +549,16 @@ static PyGetSetDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-                "low='float32', capture=True, fed=False, deterministic=False)\n--\n\n"
-                "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
-                "'float16' for mixed precision. capture: asynchronous devices replay what they "
-                "launch. fed: sources stay on the host. deterministic: only kernels that give the "
-                "same bits every run. Raises BusyError when another thread runs the session. The "
-                "graph is copied."},
+    {Py_tp_doc,
+     "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
+     "low='float32', capture=True, fed=False, deterministic=False, "
+     "benchmark=False)\n--\n\n"
+     "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
+     "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
+     "launch. fed: sources stay on the host. deterministic: only kernels that give the "
+     "same bits every run. benchmark: kernels may be chosen by measuring. Raises BusyError when "
+     "another thread runs the session. The "
+     "graph is copied."},
     {Py_tp_new, make_plan},
     {Py_tp_dealloc, free_plan},
     {Py_tp_traverse, traverse_plan},

@@ -20,6 +20,7 @@
     X(capture)                                                                                     \
     X(chain)                                                                                       \
     X(count)                                                                                       \
+    X(benchmark)                                                                                   \
     X(deterministic)                                                                               \
     X(device)                                                                                      \
     X(epoch)                                                                                       \

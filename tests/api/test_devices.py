@@ -5,7 +5,6 @@ the machine it stands for.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,6 @@ import pytest
 from hotloop import _core
 from hotloop.training.accelerator import choose_device, library_roots
 
-CUDA_TESTS = Path(__file__).resolve().parents[1] / "cuda"
-FAKE = CUDA_TESTS.parents[1] / "build/cuda-host/libcuda_fake.so"
 BUILT = bool(_core.build_info()["cuda"])
 OF_THIS_BUILD = 13000  # what the emulated driver says it supports
 
@@ -29,17 +26,6 @@ def run(**options):
     options = dict(max_epochs=1, logger=False) | options
     return hl.train(model, data, **options)
 """
-
-
-@pytest.fixture(scope="module")
-def fake() -> Path:
-    """The emulated driver as a shared library."""
-    if shutil.which("g++") is None or shutil.which("make") is None:
-        pytest.skip("g++ and make are needed for the emulated driver")
-    command = ["make", "-s", "-C", str(CUDA_TESTS), "-f", "host.mk", "fake"]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert made.returncode == 0, made.stdout + made.stderr
-    return FAKE
 
 
 def run(code: str, fake: Path | str, machine: str = "") -> str:

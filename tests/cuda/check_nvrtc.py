@@ -6,8 +6,9 @@ FOLDER holds NVIDIA's wheels of CUDA 12.8, unpacked: nvidia-cuda-nvrtc-cu12, and
 the 16-bit types nvidia-cuda-runtime-cu12 and nvidia-cuda-nvcc-cu12 (``make cuda-oldest`` fetches
 them). No package index has nvcc itself of that release; NVRTC of the same release is the same front
 end, optimizer and assembler for device code, and our sources have no other. What it lacks are
-the C library's headers: their few types and limits stand here. Where nvcc 12.8 is installed, it is
-asked by ``make -C tests/cuda nvcc NVCC=... ARCHS="75 80 86 89 90 100 120"``.
+the C library's headers: kernels/cuda/rtc.h has the types, and here are more limits. Where nvcc 12.8
+is installed, it is asked by
+``make -C tests/cuda nvcc NVCC=... ARCHS="75 80 86 89 90 100 120"``.
 """
 
 from __future__ import annotations
@@ -23,18 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RELEASE = (12, 8)
 ARCHS = (75, 80, 86, 89, 90, 100, 120)
 
-# prim.h's own names for NVRTC, again: a typedef may be repeated.
-_INTEGERS = {
-    "int8_t": "signed char",
-    "int16_t": "short",
-    "int32_t": "int",
-    "int64_t": "long long",
-    "uint8_t": "unsigned char",
-    "uint16_t": "unsigned short",
-    "uint32_t": "unsigned int",
-    "uint64_t": "unsigned long long",
-    "uintptr_t": "unsigned long long",
-}
 _LIMITS = {
     "INT8_MIN": "(-128)",
     "INT8_MAX": "127",
@@ -42,16 +31,13 @@ _LIMITS = {
     "INT16_MAX": "32767",
     "INT32_MIN": "(-2147483647 - 1)",
     "INT32_MAX": "2147483647",
-    "INT64_MIN": "(-9223372036854775807LL - 1)",
-    "INT64_MAX": "9223372036854775807LL",
     "UINT8_MAX": "255",
     "UINT16_MAX": "65535",
     "UINT32_MAX": "4294967295u",
     "UINT64_MAX": "18446744073709551615ull",
 }
 HEADERS = {
-    "stdint.h": "#pragma once\n"
-    + "".join(f"typedef {kind} {name};\n" for name, kind in _INTEGERS.items())
+    "stdint.h": (ROOT / "kernels/cuda/rtc.h").read_text()
     + "".join(f"#define {name} {value}\n" for name, value in _LIMITS.items()),
     **dict.fromkeys(("math.h", "stdarg.h", "stdbool.h", "stddef.h", "string.h"), ""),
 }

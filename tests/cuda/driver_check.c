@@ -1,10 +1,14 @@
 /* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
  * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
- * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def. Nothing is linked. */
+ * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def, with
+ * nvrtc.h (HL_CHECK_NVRTC) for nvrtc.def. Nothing is linked. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #ifdef HL_CHECK_CUBLASLT
 #include <cublasLt.h>
+#endif
+#ifdef HL_CHECK_NVRTC
+#include <nvrtc.h>
 #endif
 
 #include "kernels/cuda/driver_types.h"
@@ -29,4 +33,11 @@ HL_CUDA_CONSTANTS(CHECK_CONSTANT)
 HL_CUBLASLT_CONSTANTS(CHECK_CONSTANT)
 
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "an algorithm is kept as 8 numbers");
+#endif
+
+#ifdef HL_CHECK_NVRTC
+#define HL_NVRTC_CALL(name, params)                                                                \
+    _Static_assert(__builtin_types_compatible_p(nvrtcResult(*) params, __typeof__(&name)), #name);
+#include "kernels/cuda/nvrtc.def"
+_Static_assert(NVRTC_SUCCESS == 0, "success is 0");
 #endif

@@ -5,8 +5,8 @@
  *
  * Heuristics give several algorithms. Number 0 is slow; 1 wants workspace; 2 is refused when it
  * runs; 3 wants operands at whole 16 bytes and some workspace, and is fastest; 4 and 5 appear only
- * where a preference was not set; 6 is slowest. An algorithm's kernel that first runs within a capture is a complaint, as
- * is one that runs on another problem than it was asked for. */
+ * where a preference was not set; 6 is slowest. An algorithm's kernel that first runs within a
+ * capture is a complaint, as is one that runs on another problem than it was asked for. */
 #ifndef HL_TESTS_CUDA_FAKE_CUBLASLT_H
 #define HL_TESTS_CUDA_FAKE_CUBLASLT_H
 

@@ -2,11 +2,13 @@
  * what is emulated. Device addresses are host addresses, closed ones (fake_memory.cpp). */
 #include "tests/cuda/fake_driver.h"
 
+#include <elf.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "tests/cuda/fake_state.h"
 
@@ -332,6 +334,49 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+static const char *refuse_code(void *, const hl_fake_launch *, void *const *)
+{
+    return "a GPU's machine code cannot run here";
+}
+
+/* Machine code of a GPU: a section .text.<name> is a kernel, which can be had but not launched. */
+static bool load_code(const void *code, size_t bytes)
+{
+    const std::string_view image((const char *)code, bytes), mark(".text.");
+    for (size_t at = image.find(mark); at != image.npos; at = image.find(mark, at)) {
+        at += mark.size();
+        hl_fake_kernel(std::string(image.substr(at, image.find('\0', at) - at)).c_str(),
+                       refuse_code, nullptr, 0, nullptr);
+    }
+    return true;
+}
+
+/* What NVRTC made: a shared library, if it was the emulated one. It stays in the process, and what
+ * is compiled twice is loaded once. */
+static CUresult load_generated(const void *code, CUlibrary *library)
+{
+    fake::State &s = fake::state();
+    Elf64_Ehdr head;
+    memcpy(&head, code, sizeof head);
+    bool is_code = head.e_machine == EM_CUDA;
+    if (is_code ? !s.config.takes_code : !s.load) return CUDA_ERROR_INVALID_IMAGE;
+    size_t bytes = head.e_shoff + (size_t)head.e_shnum * head.e_shentsize;
+    std::string image((const char *)code, bytes);
+    auto known = s.generated.find(image);
+    if (known == s.generated.end()) {
+        std::set<std::string> names;
+        s.loading = &names;
+        bool is_loaded = is_code ? load_code(code, bytes) : s.load(code, bytes);
+        s.loading = nullptr;
+        if (!is_loaded) return complain(CUDA_ERROR_INVALID_IMAGE, "a library does not load");
+        known = s.generated.emplace(image, names).first;
+    }
+    *library = new CUlib_st;
+    (*library)->names = &known->second;
+    s.live.libraries++;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *, void **, unsigned,
                            CUlibraryOption *, void **, unsigned)
 {
@@ -339,6 +384,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *,
     NOT_IN_CAPTURE;
     uint32_t magic;
     memcpy(&magic, code, sizeof magic);
+    if (magic == 0x464C457F) return load_generated(code, library);
     if (magic != 0xBA55ED50)
         return complain(CUDA_ERROR_INVALID_IMAGE, "what is loaded is no fatbin");
     *library = new CUlib_st;
@@ -360,6 +406,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     CALL(CONTEXT);
     auto found = s.kernels.find(name);
     if (found == s.kernels.end()) return CUDA_ERROR_NOT_FOUND;
+    bool is_its = library->names ? library->names->count(name) : !found->second.is_generated;
+    if (!is_its) return CUDA_ERROR_NOT_FOUND;
     auto &made = library->kernels[name];
     if (!made) made.reset(new CUkern_st);
     made->kernel = &found->second;
@@ -805,10 +853,12 @@ void hl_fake_reset(const hl_fake_config *config)
     State &s = state();
     blocks_forget();
     hl_fake_config given = config ? *config : hl_fake_config{};
-    s.config = {given.n_devices ? given.n_devices : 1, given.arch ? given.arch : 90,
+    s.config = {given.n_devices ? given.n_devices : 1,
+                given.arch ? given.arch : 90,
                 given.cuda ? given.cuda : 13000,
                 given.memory_bytes ? given.memory_bytes : (size_t)1 << 30,
-                given.context_bytes ? given.context_bytes : (size_t)64 << 20};
+                given.context_bytes ? given.context_bytes : (size_t)64 << 20,
+                given.takes_code};
     s.process = 0;
     s.live = {};
     s.calls.clear();
@@ -885,7 +935,13 @@ void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n
 {
     std::lock_guard<std::recursive_mutex> hold(state().lock);
     std::vector<size_t> sizes(param_bytes, param_bytes + n_params);
-    state().kernels[name] = Kernel{name, fn, context, sizes};
+    state().kernels[name] = Kernel{name, fn, context, sizes, state().loading != nullptr};
+    if (state().loading) state().loading->insert(name);
+}
+
+void hl_fake_loader(bool (*load)(const void *image, size_t bytes))
+{
+    state().load = load;
 }
 
 } // extern "C"

@@ -25,6 +25,7 @@ typedef struct hl_fake_config {
     int n_devices, arch, cuda; /* 1, 90, 13000 */
     size_t memory_bytes;       /* of each device; 1 GiB */
     size_t context_bytes;      /* what a context takes of it; 64 MiB */
+    bool takes_code;           /* a GPU's machine code is loaded too, though it cannot run */
 } hl_fake_config;
 /* A new machine; what lived in the old one is forgotten. A zero means the default, n_devices -1
  * none. Kernels stay registered. */
@@ -66,8 +67,13 @@ typedef const char *(*hl_fake_kernel_fn)(void *context, const hl_fake_launch *la
 /* Makes a kernel known by its extern "C" name; the strings and sizes are copied. */
 void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
                     const size_t *param_bytes);
+/* How a shared library of fake_nvrtc's becomes kernels: load makes them known by hl_fake_kernel, or
+ * returns false. Until it is set such a library is no code. */
+void hl_fake_loader(bool (*load)(const void *image, size_t bytes));
 /* All kernels of kernels/cuda, by the emulation in emu/ (fake_kernels.c). */
 void hl_fake_kernels_register(void);
+/* One of them, after a test put its own in its place. */
+void hl_fake_kernel_restore(const char *name);
 
 /* ---- for fake libraries ---------------------------------------------------------------------- */
 

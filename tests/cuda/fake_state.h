@@ -22,6 +22,7 @@ struct Kernel {
     hl_fake_kernel_fn fn = nullptr;
     void *context = nullptr;
     std::vector<size_t> param_bytes;
+    bool is_generated = false;
 };
 
 /* One recording of an event: done when its stream has run as far. */
@@ -60,6 +61,9 @@ struct State {
     CUresult dead = CUDA_SUCCESS;
     std::string message;
     std::map<std::string, Kernel> kernels;
+    bool (*load)(const void *image, size_t bytes) = nullptr;
+    std::set<std::string> *loading = nullptr;               /* names that a library brings */
+    std::map<std::string, std::set<std::string>> generated; /* by library: its kernels' names */
     std::map<CUdevice, CUcontext> contexts;
     std::map<uintptr_t, Block> blocks; /* by address of the first byte */
     std::map<uintptr_t, size_t> pinned;
@@ -94,6 +98,7 @@ struct CUkern_st {
     unsigned shared_bytes = 48 << 10;
 };
 struct CUlib_st {
+    const std::set<std::string> *names = nullptr; /* of a generated one; else all of the tree */
     std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
 };
 struct CUevent_st {

@@ -5,7 +5,8 @@
 #   make -C tests/cuda -f host.mk run-host TESTS=test_device   one
 #   make -C tests/cuda -f host.mk asan-host                    under address and undefined sanitizer
 #   make -C tests/cuda -f host.mk run-gpu                      the kernels' tests on a GPU
-#   make -C tests/cuda -f host.mk fake                         the driver as a library, for Python
+#   make -C tests/cuda -f host.mk fake                         driver, cuBLASLt and NVRTC as
+#                                                              libraries, for Python
 #   make -C tests/cuda -f host.mk check-driver                 declarations against NVIDIA's headers
 
 ROOT := $(abspath ../..)
@@ -18,6 +19,7 @@ OUT := $(ROOT)/build/cuda-host/$(VARIANT)
 HOST_ARCHIVE := $(OUT)/libhotloop.a
 FAKE := $(ROOT)/build/cuda-host/libcuda_fake.so
 FAKE_LT := $(OUT)/libcublasLt_fake.so
+FAKE_NVRTC := $(OUT)/libnvrtc_fake.so
 NVCC ?= nvcc
 LIMIT_S ?= 300
 
@@ -29,7 +31,7 @@ DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o
 	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
 	$(addsuffix .kernel.o,$(KERNELS)))
 HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o
-HOST_HEADERS := $(wildcard *.h emu/*.h ../c/check.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
+HOST_HEADERS := $(wildcard *.h emu/*.h ../c/*.h) $(shell find $(ROOT)/csrc $(ROOT)/kernels -name '*.h' \
 	-o -name '*.def')
 WARN := -Wall -Wextra -Wshadow -Werror
 SANITIZE := $(if $(HL_SANITIZE),-fsanitize=$(HL_SANITIZE) -fno-sanitize-recover=all)
@@ -85,10 +87,11 @@ $(OUT)/%.o: %.c $(HOST_HEADERS)
 $(OUT)/half.o: $(ROOT)/csrc/base/half.c $(HOST_HEADERS)
 	@$(CC_HOST) -c $< -o $@
 
-$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE) $(FAKE_LT)
+$(HOST_PROGRAMS): $(OUT)/%: %.c $(HOST_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE) $(FAKE_LT) $(FAKE_NVRTC)
 	@cd $(ROOT) && $(CC) @$(HOST_ARCHIVE).flags -Werror \
 		-DCHECK_REPRO='"make -C tests/cuda -f host.mk run-host"' tests/cuda/$*.c \
-		-DFAKE_LT='"$(FAKE_LT)"' $(HOST_OBJECTS) $(HOST_ARCHIVE) -rdynamic -lstdc++ -lm -ldl -o $@
+		-DFAKE_LT='"$(FAKE_LT)"' -DFAKE_NVRTC='"$(FAKE_NVRTC)"' $(HOST_OBJECTS) $(HOST_ARCHIVE) \
+		$(FAKE_NVRTC) -Wl,-rpath,$(OUT) -rdynamic -lstdc++ -lm -ldl -o $@
 
 $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHIVE)
 	@mkdir -p $(OUT)/gpu
@@ -96,17 +99,28 @@ $(GPU_PROGRAMS): $(OUT)/gpu/%: %.cpp $(GPU_OBJECTS) $(HOST_HEADERS) $(HOST_ARCHI
 		-lm -ldl -o $@
 
 # Whole or not at all: several tests may make it at once.
-fake: $(FAKE) $(FAKE_LT)
+fake: $(FAKE) $(FAKE_LT) $(FAKE_NVRTC)
+	@cp -u $(FAKE_LT) $(FAKE_NVRTC) $(dir $(FAKE))
+# What it compiles for the emulation, it compiles as the rest is.
+$(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"$(if $(SANITIZE),-g $(SANITIZE))"'
+$(FAKE_NVRTC): $(OUT)/fake_nvrtc.o
+	@$(CXX) -shared $^ $(SANITIZE) -pthread -Wl,-soname,libnvrtc_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
 	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
+# Kernels that were kept on disk are of the emulation as it was.
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
+	@rm -rf $(ROOT)/build/cuda-host/cache
 	@$(CXX) -shared $^ -pthread -Wl,-soname,libcuda_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 
-# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's may lie in
-# a wheel (make cuda).
-CUBLASLT_H ?= $(firstword $(wildcard $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include/cublasLt.h))
+# Compiles or not: nothing is linked or run. nvcc knows where its headers are; cuBLASLt's and NVRTC's
+# may lie in wheels (make cuda).
+WHEELS := $(ROOT)/.venv/lib/python*/site-packages/nvidia/*/include
+CUBLASLT_H ?= $(firstword $(wildcard $(WHEELS)/cublasLt.h))
+NVRTC_H ?= $(firstword $(wildcard $(WHEELS)/nvrtc.h))
 check-driver:
 	@cd $(ROOT) && $(NVCC) -Xcompiler -std=gnu11$(comma)-Wall$(comma)-Werror -Icsrc -I. \
 		$(if $(CUBLASLT_H),-DHL_CHECK_CUBLASLT -I$(dir $(CUBLASLT_H))) \
+		$(if $(NVRTC_H),-DHL_CHECK_NVRTC -I$(dir $(NVRTC_H))) \
 		-c tests/cuda/driver_check.c -o /dev/null && echo "ok   driver_check" \
-		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)"
+		"$(if $(CUBLASLT_H),with cublasLt.h,without cublasLt.h: make cuda fetches it)," \
+		"$(if $(NVRTC_H),with nvrtc.h,without nvrtc.h: make cuda fetches it)"

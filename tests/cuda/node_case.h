@@ -83,21 +83,24 @@ static inline hl_status node_run_once(node_case *c, const hl_kernel_state *state
     hl_launch launch = {.scratch = scratch, .node = c->node, .segment = HL_SEGMENT_MICRO};
     void *args[NODE_ARGS];
     int n_in = c->graph->nodes[c->node].n_in;
-    for (int i = 0; i < c->n_args; i++) {
+    hl_status status = HL_OK;
+    for (int i = 0; i < c->n_args && status == HL_OK; i++) {
         size_t total = c->bytes[i] + 2 * NODE_GUARD;
         unsigned char *image = malloc(total);
         memset(image, 0xA5, total);
         memset(image + NODE_GUARD, 0xFF, c->bytes[i]);
         if (i < n_in) memcpy(image + NODE_GUARD, c->host[i], c->bytes[i]);
-        CHECK_OK(ops->copy(device, c->at[i], image, total, HL_COPY_HOST_TO_DEVICE, NULL));
-        CHECK_OK(ops->synchronize(device, NULL));
+        status = ops->copy(device, c->at[i], image, total, HL_COPY_HOST_TO_DEVICE, NULL);
+        if (status == HL_OK) status = ops->synchronize(device, NULL);
         free(image);
         args[i] = (char *)c->at[i] + NODE_GUARD;
     }
     hl_capture *capture = NULL;
-    hl_status status = captured ? ops->capture_begin(device, NULL) : HL_OK;
+    captured = captured && status == HL_OK;
+    if (captured) status = ops->capture_begin(device, NULL);
+    bool begun = captured && status == HL_OK;
     if (status == HL_OK) status = c->kernel->launch(state, args, &launch, NULL);
-    if (captured) {
+    if (begun) {
         hl_status ended = ops->capture_end(device, NULL, &capture);
         if (status == HL_OK) status = ended;
         if (status == HL_OK) status = ops->capture_launch(device, capture, NULL);
@@ -109,11 +112,12 @@ static inline hl_status node_run_once(node_case *c, const hl_kernel_state *state
         unsigned char *image = malloc(total);
         status = ops->copy(device, image, c->at[i], total, HL_COPY_DEVICE_TO_HOST, NULL);
         if (status == HL_OK) status = ops->synchronize(device, NULL);
+        if (status != HL_OK) (void)ops->synchronize(device, NULL); /* what was queued writes it */
         for (int g = 0; g < NODE_GUARD && status == HL_OK; g++)
             CHECK(image[g] == 0xA5 && image[NODE_GUARD + c->bytes[i] + (size_t)g] == 0xA5);
-        if (i < n_in)
+        if (status == HL_OK && i < n_in)
             CHECK(memcmp(image + NODE_GUARD, c->host[i], c->bytes[i]) == 0);
-        else
+        else if (status == HL_OK)
             memcpy(c->host[i], image + NODE_GUARD, c->bytes[i]);
         free(image);
     }
@@ -126,7 +130,7 @@ static inline hl_status node_run(node_case *c)
     hl_device *device = c->device;
     hl_kernel_req req = {0};
     void *scratch = NULL;
-    HL_TRY(hl_kernel_select(device, c->graph, c->node, false, &c->kernel, &req));
+    HL_TRY(hl_kernel_select(device, c->graph, c->node, true, &c->kernel, &req));
     hl_kernel_state state = {.kernel = c->kernel};
     HL_TRY(device->ops->memory_alloc(device, req.scratch_bytes, &scratch));
     hl_status status = c->kernel->prepare(device, c->graph, c->node, &state);

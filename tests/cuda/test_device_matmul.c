@@ -166,15 +166,14 @@ static void test_refusals(void)
     hl_kernel_req req;
     const hl_kernel *kernel;
     hl_graph *low = make_graph(&products[0], BF16, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, low, 0, false, &kernel, &req), HL_ERROR_DEVICE, "sm_75");
+    CHECK_ERROR(hl_kernel_select(device, low, 0, true, &kernel, &req), HL_ERROR_DEVICE, "sm_75");
     hl_graph_destroy(low);
     hl_graph *half = make_graph(&products[0], F16, NO_BIAS, false);
-    CHECK_OK(hl_kernel_select(device, half, 0, false, &kernel, &req));
+    CHECK_OK(hl_kernel_select(device, half, 0, true, &kernel, &req));
     CHECK(req.deterministic);
     hl_graph_destroy(half);
     hl_graph *wide = make_graph(&products[0], HL_DTYPE_F64, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, wide, 0, false, &kernel, &req), HL_ERROR_DEVICE,
-                "float64");
+    CHECK_ERROR(hl_kernel_select(device, wide, 0, true, &kernel, &req), HL_ERROR_DEVICE, "float64");
     hl_graph_destroy(wide);
     device->ops->destroy(device);
 }

@@ -133,7 +133,7 @@ static void test_probe(void)
     hl_fake_kernel("hl_cuda_probe", fault, NULL, 3, bytes);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE_LOST, "got CUDA_ERROR_LAUNCH_FAILED 719");
     check_nothing_lives();
-    hl_fake_kernels_register();
+    hl_fake_kernel_restore("hl_cuda_probe");
     CHECK_OK(open_index(backend, 0));
 }
 

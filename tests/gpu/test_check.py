@@ -73,6 +73,23 @@ def test_a_step_says_what_failed() -> None:
     assert "FAILED one" in check.summarize([part])
 
 
+def test_a_sanitizer_may_refuse_the_device_but_not_find_anything() -> None:
+    def outcome(*lines: str, status: int) -> check.Step:
+        part = check.Part("sanitize", emulated=False)
+        code = f"print({chr(10).join(lines)!r}); raise SystemExit({status})"
+        step, said = part.run("memcheck", [sys.executable, "-c", code])
+        check.judge(step, said)
+        return step
+
+    refused = outcome("========= Error: Device not supported.", status=1)
+    assert (refused.passed, refused.note) == (True, "not available: Error: Device not supported.")
+    clean = outcome("cases: 3 of 9, of 3 ops, 0 failed", status=0)
+    assert (clean.passed, clean.note) == (True, "cases: 3 of 9, of 3 ops, 0 failed")
+    race = outcome("========= Error: Race reported", "cases: 3 of 9, of 3 ops, 0 failed", status=86)
+    assert (race.passed, race.failures) == (False, ["========= Error: Race reported"])
+    assert not outcome("Traceback", status=1).passed
+
+
 def test_gpu_tests_are_found() -> None:
     assert "tests/train/test_gpu.py" in check.find_gpu_tests()
     assert not any("tests/gpu/" in path for path in check.find_gpu_tests())

@@ -250,28 +250,21 @@ class Run:
 
     def close(self) -> None:
         """Gives back the device's memory."""
-        # Another thread may just be looking at a plan: then the last reference gives it back.
-        with contextlib.suppress(AttributeError, BusyError):
-            self.runtime.close()
+        if hasattr(self, "runtime"):  # planning came so far
+            # Another thread may just be looking at a plan: then the last reference gives it back.
+            with contextlib.suppress(BusyError):
+                self.runtime.close()
 
     # ---- preparation
 
     def prepare(self) -> None:
-        """Checks the data, traces and plans everything.
+        """Checks the data, chooses the device, traces and plans everything.
 
         Raises
         ------
         OutOfMemoryError
             With the sentence of the plan that did not fit.
         """
-        try:
-            self._prepare()
-        except OutOfMemoryError as error:
-            raise OutOfMemoryError(
-                f"{error}; use a smaller batch_size than {self.data.batch_size}"
-            ) from error
-
-    def _prepare(self) -> None:
         config, data = self.config, self.data
         _core.alloc_peak_reset()
         data.check("train")
@@ -283,6 +276,15 @@ class Run:
         )
         check_gpu_options(config, self.device)
         self.device.memory_peak_reset()
+        try:
+            self._plan_all()
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{error}; use a smaller batch_size than {data.batch_size}"
+            ) from error
+
+    def _plan_all(self) -> None:
+        config, data = self.config, self.data
         resolve_lazy(self.model, data.example_inputs())
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True

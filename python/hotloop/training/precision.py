@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "choose", "describe", "low_of", "start_scale", "wants_scale"]
 
-_LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16"}
+_LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16", "tf32": "tf32"}
 _MIXED = {low: precision for precision, low in _LOW.items()}
 _UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # one bit of a number near 1
-NAMES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+NAMES = {
+    "float64": "fp64", "float32": "fp32", "tf32": "tf32", "bfloat16": "bf16", "float16": "fp16"
+}  # fmt: skip
 
 # "auto", measured (docs/semantics.md): a product gains from 16 bits when its shortest dimension
 # has this many elements, and a step does when such products are this share of its work.
@@ -53,7 +55,7 @@ class Choice(NamedTuple):
 
 
 def low_of(precision: str) -> str:
-    """The type of products in a precision: "auto" and the plain ones stay float32."""
+    """The type of products in a precision: "auto" and "32-true" stay float32."""
     return _LOW.get(precision, "float32")
 
 
@@ -191,7 +193,7 @@ def choose(
         is kept; its warning says what the check saw.
     """
     named, low = config.precision, low_of(config.precision)
-    if named != "auto" and low == "float32":
+    if named != "auto" and low not in _UNIT:
         return Choice(named)
     if named == "auto" and not _could_gain(runtime, rows):
         return Choice("32-true")

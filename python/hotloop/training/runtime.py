@@ -171,7 +171,7 @@ class Runtime:
         Name to schedule of the numbers in the control block, in its order: "lr", then those that
         the model's first trace used.
     low : str
-        The type of products in plans made from now on: "float32", "bfloat16" or "float16".
+        The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
     is_fed : bool
         Whether these plans are fed, where the device has memory of its own.
     has_own_memory : bool
@@ -204,6 +204,8 @@ class Runtime:
         self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
         self.is_fed = self.has_own_memory  # what is run once need not be kept there
+        # What is measured may come out otherwise the next time, and other kernels have other bits.
+        self._benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
         self._plans: list[_core.Plan] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
@@ -335,6 +337,7 @@ class Runtime:
             capture=self._captures,
             fed=self.is_fed,
             deterministic=self.deterministic,
+            benchmark=self._benchmarks,
         )
         self._plans.append(made)
         if split is not None:

@@ -103,6 +103,7 @@ static int count_workers(const job *work)
 struct registry {
     std::mutex lock;
     std::map<std::string, hl_emu_kernel> kernels;
+    std::vector<std::string> fresh;
     static registry &get()
     {
         static registry r;
@@ -116,6 +117,7 @@ void add_kernel(const char *name, unsigned max_threads, void (*f)(), invoke_fn i
     registry &r = registry::get();
     std::lock_guard<std::mutex> guard(r.lock);
     r.kernels[name] = {name, max_threads, f, invoke, sizes, n};
+    r.fresh.push_back(name);
 }
 void remove_kernel(const char *name, void (*f)())
 {
@@ -185,6 +187,17 @@ const hl_emu_kernel *hl_emu_at(int index)
     std::lock_guard<std::mutex> guard(r.lock);
     if (index < 0 || (size_t)index >= r.kernels.size()) return nullptr;
     return &std::next(r.kernels.begin(), index)->second;
+}
+const hl_emu_kernel *hl_emu_take_new(void)
+{
+    registry &r = registry::get();
+    std::lock_guard<std::mutex> guard(r.lock);
+    while (!r.fresh.empty()) {
+        auto at = r.kernels.find(r.fresh.back());
+        r.fresh.pop_back();
+        if (at != r.kernels.end()) return &at->second;
+    }
+    return nullptr;
 }
 const char *hl_emu_name(const hl_emu_kernel *kernel)
 {

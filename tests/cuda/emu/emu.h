@@ -36,6 +36,8 @@ void hl_emu_set_workers(int n);
 const hl_emu_kernel *hl_emu_find(const char *name);
 /* In the order of names; NULL beyond the last. */
 const hl_emu_kernel *hl_emu_at(int index);
+/* One that has come since the last call; NULL: no more. */
+const hl_emu_kernel *hl_emu_take_new(void);
 const char *hl_emu_name(const hl_emu_kernel *kernel);
 int hl_emu_max_threads(const hl_emu_kernel *kernel);
 int hl_emu_param_count(const hl_emu_kernel *kernel);

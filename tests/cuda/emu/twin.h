@@ -173,6 +173,7 @@ struct registrar {
 #define HL_DEVICE static inline __attribute__((unused))
 #define HL_MEMBER inline
 #define HL_UNROLL
+#define HL_UNROLL_BY(n)
 #define HL_SHARED(T, name, n)                                                                      \
     static const char hl_key_##name = 0;                                                           \
     const hl_emu::shared_view<T> name = {                                                          \
@@ -255,6 +256,12 @@ HL_DEVICE float hl_bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, 4);
+    return x;
+}
+HL_DEVICE double hl_bits_double(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, 8);
     return x;
 }
 HL_DEVICE float hl_rsqrt(float x)

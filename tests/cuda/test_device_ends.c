@@ -1,0 +1,217 @@
+/* Ends of products in whole training steps on the emulated GPU: with them (cuBLASLt), without the
+ * library, with each of them refused, and without fusion, parameters and losses stay together; what
+ * the pass makes of a layer is what it promises. */
+#include "tests/cuda/fake_cublaslt.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/c/train.h"
+#include "tests/cuda/fake_table.h"
+
+enum { N_NETS = 30, N_STEPS = 5, MOST_FLAT = 4096 };
+
+static hl_fake_lt_reset_fn lt_reset;
+static hl_fake_lt_counts_fn lt_counts;
+
+typedef struct outcome {
+    float param[MOST_FLAT], loss;
+    int64_t n;                      /* parameters */
+    int relus, masks, masked, sums; /* fused */
+} outcome;
+
+static void count_ends(const hl_plan *plan, outcome *out)
+{
+    for (int64_t i = 0; i < plan->graph->n_nodes; i++) {
+        hl_matmul_end end = hl_matmul_end_of(&plan->graph->nodes[i]);
+        out->relus += end == HL_MATMUL_RELU;
+        out->masks += end == HL_MATMUL_RELU_MASK;
+        out->masked += end == HL_MATMUL_MASKED;
+        out->sums += end == HL_MATMUL_SUM_A || end == HL_MATMUL_SUM_B;
+    }
+}
+
+static void train(const hl_backend *backend, net n, bool fuse, outcome *out)
+{
+    trainer t;
+    hl_run_end end;
+    int64_t ran;
+    memset(out, 0, sizeof *out);
+    trainer_open(&t, backend, 1);
+    trainer_plan(&t, &n, 1, fuse, true);
+    t.net = n;
+    trainer_fill(&t);
+    for (int step = 0; step < N_STEPS; step++) {
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &ran));
+        if (ran == 1) continue;
+        CHECK_OK(hl_feed_seek(t.feed, step, 0));
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &ran));
+    }
+    out->n = n.n_flat;
+    CHECK_OK(hl_session_read(t.session, "param", 0, n.n_flat, HL_DTYPE_F32, out->param));
+    CHECK_OK(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &out->loss));
+    count_ends(t.plan, out);
+    trainer_close(&t);
+    CHECK(strcmp(hl_fake_message(), "") == 0);
+}
+
+static double find_gap(const outcome *a, const outcome *b)
+{
+    double gap = fabs((double)a->loss - (double)b->loss) / (1 + fabs((double)a->loss));
+    for (int64_t i = 0; i < a->n; i++) {
+        double apart = fabs((double)a->param[i] - (double)b->param[i]);
+        if (!(apart <= gap)) gap = apart;
+    }
+    return gap;
+}
+
+static net roll_net(uint64_t seed)
+{
+    net n = net_roll(seed, 1);
+    n.spec.optimizer = HL_OP_SGD; /* whose steps are as close as their gradients */
+    n.spec.attrs = (hl_attrs){.f = {0.9}};
+    n.batch_norm = false;
+    for (int i = 0; i < n.n_layers; i++) n.act[i] = 1 + (int)(seed + (uint64_t)i) % 4 / 3;
+    return n;
+}
+
+static void use_library(const char *path, int refused)
+{
+    hl_fake_reset(NULL);
+    lt_reset(&(hl_fake_lt_config){.refused_epilogue = refused});
+    setenv("HOTLOOP_CUBLASLT_PATH", path, 1);
+}
+
+static outcome want, got, again;
+
+/* Bits of these may differ, by rounding. */
+static void compare(const net *n, const char *how, double allowed)
+{
+    train(hl_fake_backend(), *n, true, &got);
+    double gap = find_gap(&want, &got);
+    if (!(gap <= allowed)) check_fail(__FILE__, __LINE__, "%s: %g apart", how, gap);
+}
+
+static void test_net(uint64_t seed, hl_dtype low, int *total)
+{
+    /* bias, relu, relu with a mask, drelu, sums of a, sums of b */
+    static const int refused[] = {4, 6, 134, 136, 256, 512};
+    net n = roll_net(seed);
+    double allowed = low == HL_DTYPE_F32 ? 2e-5 : 3e-2;
+    check_case("net %d, %s", (int)seed, hl_dtype_name(low));
+    trainer_low = low;
+    use_library("none", 0);
+    train(hl_fake_backend(), n, false, &want);
+    compare(&n, "without the library", allowed);
+    CHECK_INT(got.masks + got.masked + got.sums, 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        use_library(FAKE_LT, refused[i]);
+        compare(&n, "with a refusal", allowed);
+        if (refused[i] == 134 || refused[i] == 136) CHECK_INT(got.masks + got.masked, 0);
+    }
+    use_library(FAKE_LT, 0);
+    compare(&n, "by the library", allowed);
+    CHECK(got.masks <= got.masked);
+    *total += got.relus + got.masks + got.masked + got.sums;
+    trainer_capture = true;
+    train(hl_fake_backend(), n, true, &again);
+    trainer_capture = false;
+    CHECK(memcmp(again.param, got.param, sizeof got.param) == 0);
+}
+
+/* Two hidden layers with relu: all of it but the last layer's bias gradient, which goes with the
+ * loss. */
+static void test_layers(void)
+{
+    net n = roll_net(0);
+    check_case("layers");
+    n.n_layers = 3, n.dropout = false, n.rows = 24, n.n_terms = 1;
+    for (int i = 0; i < 3; i++) n.act[i] = 1, n.width[i] = 16;
+    n.width[3] = 5;
+    for (int low = 0; low < 2; low++) {
+        trainer_low = low ? HL_DTYPE_BF16 : HL_DTYPE_F32;
+        use_library(FAKE_LT, 0);
+        train(hl_fake_backend(), n, true, &got);
+        CHECK_INT(got.relus, 0);
+        CHECK_INT(got.masks, 2);
+        CHECK_INT(got.masked, 2);
+        CHECK_INT(got.sums, 2);
+        use_library("none", 0);
+        train(hl_fake_backend(), n, true, &got);
+        CHECK_INT(got.relus, 2);
+        CHECK_INT(got.masks + got.masked + got.sums, 0);
+    }
+}
+
+/* A caller who asks is heard between two products that are settled; then it goes on. */
+static void test_asked(void)
+{
+    trainer t;
+    net n = roll_net(0);
+    const int stop = 1;
+    int n_calls = 0;
+    hl_run_end end;
+    int64_t ran;
+    check_case("asked");
+    use_library(FAKE_LT, 0);
+    trainer_open(&t, hl_fake_backend(), 1);
+    trainer_plan(&t, &n, 1, true, true);
+    t.net = n;
+    trainer_fill(&t);
+    do {
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, &stop, &end, &ran));
+    } while (++n_calls < 100 && ran == 0 && end == HL_RUN_ASKED);
+    CHECK_INT(ran, 1);
+    CHECK(n_calls > n.n_layers);
+    trainer_close(&t);
+}
+
+/* Each allocation of a plan's making fails in turn. */
+static void test_allocations(void)
+{
+    trainer t;
+    net n = roll_net(0);
+    hl_plan_options options = {.n_slots = 2, .k = 1, .fuse = true, .chain = true};
+    use_library(FAKE_LT, 0);
+    trainer_open(&t, hl_fake_backend(), 1);
+    for (int64_t k = 1;; k++) {
+        hl_graph *graph;
+        check_case("allocation %d of a plan fails", (int)k);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(net_build(graph, &n));
+        hl_alloc_fault(k, false);
+        hl_status status = hl_plan_create(t.session, graph, &options, &t.plan);
+        bool reached = hl_alloc_fault(0, false) >= k;
+        if (reached && status != HL_OK) CHECK_INT(status, HL_ERROR_MEMORY);
+        if (!reached) CHECK_OK(status);
+        hl_plan_destroy(t.plan);
+        if (!reached) break;
+    }
+    hl_session_destroy(t.session);
+    t.device->ops->destroy(t.device);
+    CHECK_INT(hl_fake_live_sum(), 0);
+    CHECK_INT(lt_counts().live, 0);
+}
+
+int main(void)
+{
+    void *library = dlopen(FAKE_LT, RTLD_NOW);
+    CHECK(library != NULL);
+    void *symbols[] = {dlsym(library, "hl_fake_lt_reset"), dlsym(library, "hl_fake_lt_get_counts")};
+    memcpy(&lt_reset, &symbols[0], sizeof lt_reset);
+    memcpy(&lt_counts, &symbols[1], sizeof lt_counts);
+    setenv("HOTLOOP_CACHE_PATH", "", 1);
+    int total = 0;
+    for (uint64_t seed = 0; seed < N_NETS; seed++) {
+        test_net(seed, HL_DTYPE_F32, &total);
+        if (seed % 3 == 0) test_net(seed, HL_DTYPE_BF16, &total);
+    }
+    check_case("%s", "");
+    CHECK(total > N_NETS);
+    test_layers();
+    test_asked();
+    test_allocations();
+    CHECK_INT(lt_counts().live, 0);
+    return CHECK_DONE();
+}

@@ -1,0 +1,568 @@
+/* Pointwise programs on the emulated GPU: interpreted and compiled the same bits, in every form of
+ * operand, alignment and sum, against the reference; and what happens around compiling: what is
+ * compiled once, kept on disk, broken there, and what a failure anywhere leaves. */
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "kernels/cuda/nvrtc.h"
+#include "tests/cuda/device_case.h"
+#include "tests/cuda/emu/emu.h"
+#include "tests/cuda/fake_nvrtc.h"
+
+static char folder[] = "/tmp/hl-pointwise-XXXXXX";
+static hl_device *plain, *compiling; /* without NVRTC, with it */
+
+static void show_nvrtc(bool is_shown)
+{
+    setenv("HOTLOOP_NVRTC_PATH", is_shown ? FAKE_NVRTC : "none", 1);
+}
+
+static hl_device *open_device(bool has_nvrtc)
+{
+    hl_device *device = NULL;
+    show_nvrtc(has_nvrtc);
+    CHECK_OK(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
+    return device;
+}
+
+static void close_device(hl_device *device)
+{
+    if (device) device->ops->destroy(device);
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+typedef struct program_case {
+    hl_program program;
+    op_case c;
+} program_case;
+
+static void begin(program_case *p, int rank, const int64_t *dim, int split)
+{
+    memset(p, 0, sizeof *p);
+    p->program.shape = hl_shape_make(rank, dim);
+    p->program.split = split;
+    p->c.op = HL_OP_POINTWISE_FUSED;
+    p->c.tolerance = 1e-5;
+    p->c.control.attempted = 7, p->c.control.micro_row = 30;
+}
+
+static uint8_t emit(program_case *p, hl_pw_instr instr)
+{
+    instr.dst = (uint8_t)p->program.n_regs++;
+    p->program.code[p->program.n_code++] = instr;
+    return instr.dst;
+}
+
+/* An operand that has the dims of mask, and 1 elsewhere. */
+static uint8_t load(program_case *p, hl_dtype dtype, unsigned mask)
+{
+    int in = p->c.n_in++;
+    hl_shape shape = p->program.shape;
+    for (int d = 0; d < shape.rank; d++)
+        if (!(mask >> d & 1)) shape.dim[d] = 1;
+    p->c.in[in] = (hl_type){dtype, shape};
+    case_fill(&p->c, in, dtype == HL_DTYPE_U8 || dtype == HL_DTYPE_BOOL ? 0 : -2, 2);
+    p->program.n_in = p->c.n_in;
+    return emit(p, (hl_pw_instr){.op = HL_PW_LOAD, .in = (uint8_t)in});
+}
+
+static uint8_t apply(program_case *p, hl_pw_op op, uint8_t a, uint8_t b, uint8_t c)
+{
+    return emit(p, (hl_pw_instr){.op = (uint8_t)op, .a = a, .b = b, .c = c});
+}
+
+static uint8_t number(program_case *p, double value)
+{
+    return emit(p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = value});
+}
+
+static void put(program_case *p, uint8_t reg, hl_pw_reduce reduce, hl_dtype dtype)
+{
+    int j = p->program.n_out++;
+    const hl_shape *shape = &p->program.shape;
+    int split = p->program.split;
+    p->program.out[j].reg = reg, p->program.out[j].reduce = (uint8_t)reduce;
+    hl_type type = {dtype, *shape};
+    if (reduce == HL_PW_SUM_ALL) type.shape = hl_shape_scalar();
+    if (reduce == HL_PW_SUM_ROWS)
+        type.shape = hl_shape_make(shape->rank - split, shape->dim + split);
+    if (reduce == HL_PW_SUM_COLS) type.shape = hl_shape_make(split, shape->dim);
+    p->c.out[j] = type;
+    p->c.n_out = p->program.n_out;
+    /* Terms are at most 4, and sums of them count their roundings. */
+    double n = (double)hl_shape_numel(shape) + 16;
+    if (reduce != HL_PW_FULL) p->c.tolerance = fmax(p->c.tolerance, n * 0x1p-22);
+    if (dtype == HL_DTYPE_BF16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-7);
+    if (dtype == HL_DTYPE_F16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-10);
+}
+
+static void draw(program_case *p, hl_pw_op op, const char *stream)
+{
+    hl_pw_instr instr = {.op = (uint8_t)op, .number = 0.3, .in = (uint8_t)p->c.n_in};
+    instr.key = hl_rng_key_make(42, stream);
+    for (int s = 0; s < p->program.n_code; s++)
+        if (p->c.is_control[p->program.code[s].in]) instr.in = p->program.code[s].in;
+    if (instr.in == p->c.n_in) {
+        p->c.is_control[p->c.n_in] = true;
+        p->c.in[p->c.n_in++] = (hl_type){HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
+        p->program.n_in = p->c.n_in;
+    }
+    emit(p, instr);
+}
+
+/* The case's bits on a device: plain, captured, in place. */
+static bool run_on(hl_device *device, program_case *p, unsigned char **out_bytes)
+{
+    case_gpu = device;
+    return case_run_gpu(&p->c, out_bytes);
+}
+
+/* Interpreted and compiled, aligned and not, in two orders of threads: the same bits; and what the
+ * reference has. Ends the case. */
+static void check_program(program_case *p)
+{
+    unsigned char *first[CASE_MAX] = {NULL};
+    uint64_t ignored;
+    p->c.program = &p->program;
+    bool runs = run_on(plain, p, first);
+    int64_t n_interpreted = hl_fake_nvrtc_compiles();
+    for (int kind = 0; runs && kind < 3; kind++) {
+        unsigned char *again[CASE_MAX] = {NULL};
+        case_shift = kind == 1 ? 8 : 0;
+        hl_emu_set_order(kind == 2 ? HL_EMU_REVERSE : HL_EMU_FORWARD);
+        run_on(compiling, p, again);
+        for (int j = 0; j < p->c.n_out; j++) {
+            if (memcmp(first[j], again[j], case_bytes(&p->c.out[j])) != 0)
+                check_fail(__FILE__, __LINE__, "output %d: other bits compiled, run %d", j, kind);
+            free(again[j]);
+        }
+    }
+    case_shift = 0;
+    hl_emu_set_order(HL_EMU_FORWARD);
+    CHECK(hl_fake_nvrtc_compiles() - n_interpreted <= 1);
+    if (runs && case_run_once(&p->c, case_ref, 1, CASE_APART, NULL, &ignored)) case_compare(&p->c);
+    for (int j = 0; j < CASE_MAX; j++) free(first[j]);
+    case_forget(&p->c);
+}
+
+/* ---- operands and sums ----------------------------------------------------------------------- */
+
+enum { WHOLE = 0xFF };
+
+/* Every form of operand beside the others: whole, one element, along the last dim, along the first,
+ * in the middle. */
+static void check_forms(int64_t a, int64_t b, int64_t c, hl_dtype dtype)
+{
+    program_case p;
+    const int64_t dim[] = {a, b, c};
+    check_case("forms %lldx%lldx%lld of %s", (long long)a, (long long)b, (long long)c,
+               hl_dtype_name(dtype));
+    begin(&p, 3, dim, 3);
+    uint8_t sum = load(&p, dtype, WHOLE);
+    const unsigned masks[] = {0, 4, 1, 2, 6, 3, 5};
+    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
+        uint8_t x = load(&p, dtype, masks[m]);
+        sum = apply(&p, m % 2 ? HL_PW_ADD : HL_PW_SUB, sum, x, 0);
+    }
+    p.c.tolerance = 1e-5 * 16;
+    put(&p, sum, HL_PW_FULL, dtype);
+    check_program(&p);
+}
+
+static void test_forms(void)
+{
+    check_forms(3, 5, 8, HL_DTYPE_F32);
+    check_forms(3, 6, 7, HL_DTYPE_F32);
+    check_forms(5, 4, 16, HL_DTYPE_BF16);
+    check_forms(9, 2, 12, HL_DTYPE_F64);
+    check_forms(2, 3, 4, HL_DTYPE_I64);
+    check_forms(2, 3, 16, HL_DTYPE_U8);
+    check_forms(1, 1, 1, HL_DTYPE_F32);
+    check_forms(40, 30, 10, HL_DTYPE_F32);
+}
+
+/* All kinds of sums and an output in full, of a product of two operands. */
+static void check_sums(int64_t rows, int64_t cols, hl_dtype dtype, unsigned kinds)
+{
+    program_case p;
+    const int64_t dim[] = {rows, cols};
+    check_case("sums %x of %lldx%lld of %s", kinds, (long long)rows, (long long)cols,
+               hl_dtype_name(dtype));
+    begin(&p, 2, dim, 1);
+    uint8_t x = load(&p, dtype, WHOLE), y = load(&p, dtype, 2);
+    uint8_t product = apply(&p, HL_PW_MUL, x, y, 0);
+    for (int reduce = HL_PW_FULL; reduce <= HL_PW_SUM_ALL; reduce++)
+        if (kinds >> reduce & 1) put(&p, product, (hl_pw_reduce)reduce, dtype);
+    check_program(&p);
+}
+
+static void test_sums(void)
+{
+    static const int64_t sizes[][2] = {{1, 1},    {3, 5},    {64, 32},   {70, 128},  {7, 130},
+                                       {200, 10}, {1, 3000}, {3000, 1},  {9000, 6},  {2, 40000},
+                                       {33, 260}, {0, 4},    {40000, 1}, {600, 1000}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        check_sums(sizes[s][0], sizes[s][1], HL_DTYPE_F32, 0xF);
+    for (unsigned kind = 1; kind <= 3; kind++) {
+        check_sums(150, 72, HL_DTYPE_F32, 1u << kind);
+        check_sums(37, 48, HL_DTYPE_I32, 1u << kind | 1);
+        check_sums(45, 20, HL_DTYPE_F64, 1u << kind);
+        check_sums(29, 64, HL_DTYPE_BF16, 1u << kind | 1);
+    }
+    check_sums(200000, 1, HL_DTYPE_F32, 1u << HL_PW_SUM_ALL);
+    check_sums(4, 0, HL_DTYPE_F32, 0xE);
+}
+
+/* Single nodes of what a program has a word for, whose outputs have other types. */
+static void check_node(hl_op op, hl_dtype in, int n_in, hl_dtype out, int64_t attr)
+{
+    program_case p;
+    memset(&p, 0, sizeof p);
+    p.c.op = op, p.c.n_in = n_in, p.c.n_out = 1;
+    p.c.attrs.i[0] = attr;
+    for (int i = 0; i < n_in; i++) {
+        p.c.in[i] = (hl_type){in, hl_shape_2d(i ? 1 : 9, 33)};
+        case_fill(&p.c, i, hl_dtype_kind(in) == 'u' ? 0 : -3, 3);
+    }
+    p.c.out[0] = (hl_type){out, hl_shape_2d(9, 33)};
+    p.c.tolerance = out == HL_DTYPE_BF16 ? 0x1p-7 : out == HL_DTYPE_F16 ? 0x1p-10 : 1e-6;
+    check_case("%s from %s to %s", hl_op_get(op)->name, hl_dtype_name(in), hl_dtype_name(out));
+    unsigned char *bytes[2][CASE_MAX] = {{NULL}};
+    uint64_t ignored;
+    if (run_on(plain, &p, bytes[0]) && run_on(compiling, &p, bytes[1]) &&
+        case_run_once(&p.c, case_ref, 1, CASE_APART, NULL, &ignored)) {
+        CHECK(memcmp(bytes[0][0], bytes[1][0], case_bytes(&p.c.out[0])) == 0);
+        case_compare(&p.c);
+    }
+    free(bytes[0][0]), free(bytes[1][0]);
+    case_forget(&p.c);
+}
+
+static void test_types(void)
+{
+    static const hl_dtype all[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_BF16, HL_DTYPE_F16,
+                                   HL_DTYPE_I64, HL_DTYPE_I32, HL_DTYPE_I16,  HL_DTYPE_I8,
+                                   HL_DTYPE_U8,  HL_DTYPE_BOOL};
+    enum { N = sizeof all / sizeof *all };
+    for (size_t i = 0; i < N; i++) {
+        for (size_t j = 0; j < N; j++)
+            if (i == j || i * j % 5 == 1) check_node(HL_OP_CAST, all[i], 1, all[j], all[j]);
+        check_node(HL_OP_GT, all[i], 2, HL_DTYPE_BOOL, 0);
+        check_node(HL_OP_MAXIMUM, all[i], 2, all[i], 0);
+    }
+    check_node(HL_OP_TANH, HL_DTYPE_BF16, 1, HL_DTYPE_BF16, 0);
+    check_node(HL_OP_MOD, HL_DTYPE_I32, 2, HL_DTYPE_I32, 0);
+    check_node(HL_OP_DIV, HL_DTYPE_I64, 2, HL_DTYPE_F32, 0);
+    check_node(HL_OP_ISFINITE, HL_DTYPE_F16, 1, HL_DTYPE_BOOL, 0);
+}
+
+/* ---- random steps, special numbers ----------------------------------------------------------- */
+
+static void check_draws(int64_t samples, int64_t size, const char *stream)
+{
+    program_case p;
+    const int64_t dim[] = {samples, size};
+    check_case("draws of %lldx%lld", (long long)samples, (long long)size);
+    begin(&p, 2, dim, 1);
+    uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
+    draw(&p, HL_PW_DROPOUT, stream);
+    uint8_t mask = (uint8_t)(p.program.n_regs - 1);
+    draw(&p, HL_PW_UNIFORM, "noise");
+    uint8_t noise = (uint8_t)(p.program.n_regs - 1);
+    put(&p, apply(&p, HL_PW_MUL, x, mask, 0), HL_PW_FULL, HL_DTYPE_F32);
+    put(&p, noise, HL_PW_FULL, HL_DTYPE_F32);
+    put(&p, apply(&p, HL_PW_MUL, x, noise, 0), HL_PW_SUM_ROWS, HL_DTYPE_F32);
+    p.c.tolerance = 1e-5;
+    check_program(&p);
+}
+
+static void test_draws(void)
+{
+    check_draws(5, 24, "a");
+    check_draws(40, 19, "a");
+    check_draws(3, 4, "a");
+}
+
+static void test_numbers(void)
+{
+    static const double numbers[] = {0.1, -0.0, INFINITY, -INFINITY, NAN, 0x1p-140, 1e300};
+    program_case p;
+    const int64_t dim[] = {11};
+    check_case("numbers");
+    begin(&p, 1, dim, 1);
+    uint8_t x = load(&p, HL_DTYPE_F32, WHOLE), zero = number(&p, 0);
+    uint8_t is_positive = apply(&p, HL_PW_GT, x, zero, 0);
+    for (size_t i = 0; i + 1 < sizeof numbers / sizeof *numbers; i++)
+        put(&p, apply(&p, HL_PW_WHERE, is_positive, number(&p, numbers[i]), x), HL_PW_FULL,
+            HL_DTYPE_F32);
+    put(&p, apply(&p, HL_PW_MINIMUM, x, number(&p, numbers[6]), 0), HL_PW_FULL, HL_DTYPE_F32);
+    check_program(&p);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+/* x * y + y over rows, summed over them. */
+static void make_product(program_case *p, int64_t rows, int64_t cols, double by)
+{
+    const int64_t dim[] = {rows, cols};
+    begin(p, 2, dim, 1);
+    uint8_t x = load(p, HL_DTYPE_F32, WHOLE), y = load(p, HL_DTYPE_F32, 2);
+    uint8_t z = apply(p, HL_PW_MUL, apply(p, HL_PW_MUL, x, y, 0), number(p, by), 0);
+    put(p, apply(p, HL_PW_ADD, z, y, 0), HL_PW_FULL, HL_DTYPE_F32);
+    put(p, z, HL_PW_SUM_ROWS, HL_DTYPE_F32);
+    p->c.program = &p->program;
+}
+
+/* Prepares the case's node on a device, and releases it. */
+static hl_status prepare_case(hl_device *device, program_case *p)
+{
+    case_graph g;
+    hl_kernel_state state = {NULL, NULL};
+    hl_kernel_req req;
+    case_build(&p->c, false, &g);
+    HL_TRY(hl_kernel_select(device, &g.graph, 0, false, &state.kernel, &req));
+    HL_TRY(state.kernel->prepare(device, &g.graph, 0, &state));
+    state.kernel->release(&state);
+    return HL_OK;
+}
+
+/* How often that compiled. */
+static int64_t count_compiles(hl_device *device, program_case *p)
+{
+    int64_t before = hl_fake_nvrtc_compiles();
+    CHECK_OK(prepare_case(device, p));
+    return hl_fake_nvrtc_compiles() - before;
+}
+
+/* What is the same but for the number of samples and a key is compiled once. */
+static void test_once(void)
+{
+    program_case p;
+    check_case("compiled once");
+    make_product(&p, 12, 40, 0.75);
+    CHECK_INT(count_compiles(compiling, &p), 1);
+    CHECK_INT(count_compiles(compiling, &p), 0);
+    CHECK_INT(count_compiles(plain, &p), 0);
+    case_forget(&p.c);
+    make_product(&p, 17, 40, 0.75);
+    CHECK_INT(count_compiles(compiling, &p), 0);
+    case_forget(&p.c);
+    make_product(&p, 12, 40, 0.5);
+    CHECK_INT(count_compiles(compiling, &p), 1);
+    case_forget(&p.c);
+    int64_t before = hl_fake_nvrtc_compiles();
+    check_draws(5, 24, "another layer");
+    CHECK_INT(hl_fake_nvrtc_compiles(), before);
+}
+
+static int count_files(char *out_last, size_t bytes)
+{
+    int n = 0;
+    DIR *stream = opendir(folder);
+    for (struct dirent *entry; stream && (entry = readdir(stream));) {
+        if (entry->d_name[0] == '.') continue;
+        if (out_last) snprintf(out_last, bytes, "%s/%s", folder, entry->d_name);
+        n++;
+    }
+    if (stream) closedir(stream);
+    return n;
+}
+
+static void empty_folder(void)
+{
+    char path[512];
+    while (count_files(path, sizeof path) > 0) unlink(path);
+}
+
+/* Opens a device with NVRTC, prepares the case there, and says how often that compiled. */
+static int64_t compile_anew(program_case *p)
+{
+    hl_device *device = open_device(true);
+    int64_t n = count_compiles(device, p);
+    close_device(device);
+    return n;
+}
+
+static void test_disk(void)
+{
+    program_case p;
+    char path[512];
+    check_case("on disk");
+    empty_folder();
+    make_product(&p, 6, 24, 1.25);
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK_INT(count_files(path, sizeof path), 1);
+    CHECK_INT(compile_anew(&p), 0);
+    struct stat info;
+    CHECK_INT(stat(path, &info), 0);
+    CHECK_INT(truncate(path, info.st_size - 1), 0); /* cut off */
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK_INT(compile_anew(&p), 0);
+    FILE *file = fopen(path, "r+b"); /* one byte of the code is another one */
+    fseek(file, -100, SEEK_END);
+    int byte = fgetc(file);
+    fseek(file, -100, SEEK_END);
+    fputc(byte ^ 1, file);
+    fclose(file);
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK_INT(compile_anew(&p), 0);
+    hl_fake_nvrtc_pretend(1020, 0); /* another compiler */
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK_INT(count_files(NULL, 0), 2);
+    hl_fake_nvrtc_pretend(0, 0);
+    setenv("HOTLOOP_CACHE_PATH", "/proc/nowhere", 1); /* cannot be written */
+    CHECK_INT(compile_anew(&p), 1);
+    setenv("HOTLOOP_CACHE_PATH", folder, 1);
+    case_forget(&p.c);
+}
+
+/* The log's last line that has these words; "": none. */
+static const char *find_line(const char *words)
+{
+    static char line[512], found[512];
+    hl_log_level level;
+    found[0] = '\0';
+    while (hl_log_take(&level, line, sizeof line))
+        if (strstr(line, words)) strcpy(found, line);
+    return found;
+}
+
+static void test_versions(void)
+{
+    program_case p;
+    check_case("versions");
+    make_product(&p, 6, 28, 1.25);
+    hl_fake_nvrtc_pretend(0, 80); /* older than the GPU */
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK(strcmp(hl_fake_nvrtc_arch(), "compute_80") == 0);
+    empty_folder();
+    hl_fake_nvrtc_pretend(0, 0);
+    CHECK_INT(compile_anew(&p), 1);
+    CHECK(strcmp(hl_fake_nvrtc_arch(), "sm_90") == 0);
+    empty_folder();
+    hl_fake_nvrtc_pretend(0, 120);
+    find_line("");
+    CHECK_INT(compile_anew(&p), 0);
+    CHECK(strstr(find_line("interpreted"), "must compile for sm_90") != NULL);
+    hl_fake_nvrtc_pretend(14000, 0);
+    CHECK_INT(compile_anew(&p), 0);
+    CHECK(strstr(find_line("interpreted"), "NVRTC: must be of CUDA 13 at most") != NULL);
+    hl_fake_nvrtc_pretend(0, 0);
+    case_forget(&p.c);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* A new device, one kernel. */
+static hl_status open_and_prepare(void *context)
+{
+    hl_device *device = NULL;
+    HL_TRY(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
+    hl_status status = prepare_case(device, context);
+    close_device(device);
+    return status;
+}
+
+/* Each call of NVRTC fails: the interpreter takes over, and nothing is left. */
+static void test_nvrtc_failures(void)
+{
+    program_case p;
+    make_product(&p, 6, 20, 1.5);
+    for (int sticky = 0; sticky < 2; sticky++) {
+        for (int64_t k = 1, n_seen = k; n_seen >= k; k++) {
+            check_case("NVRTC call %lld, sticky %d", (long long)k, sticky);
+            empty_folder();
+            find_line("");
+            show_nvrtc(true);
+            int live = hl_fake_live_sum();
+            hl_fake_nvrtc_fail(k, sticky, 11);
+            CHECK_OK(open_and_prepare(&p));
+            n_seen = hl_fake_nvrtc_fail(0, false, 0);
+            CHECK_INT(hl_fake_nvrtc_live(), 0);
+            CHECK_INT(hl_fake_live_sum(), live);
+            /* Giving back and the log's own calls may fail unnoticed. */
+            CHECK(count_files(NULL, 0) == 1 || find_line("interpreted")[0]);
+        }
+    }
+    case_forget(&p.c);
+}
+
+/* A source that does not compile says why. */
+static void test_bad_source(void)
+{
+    hl_cuda_nvrtc nvrtc;
+    hl_cuda_image image;
+    check_case("bad source");
+    show_nvrtc(true);
+    CHECK_OK(hl_cuda_nvrtc_open(NULL, &nvrtc));
+    CHECK_ERROR(hl_cuda_nvrtc_compile(&nvrtc, "int main( {", 90, &image), HL_ERROR_DEVICE,
+                "expected");
+    CHECK(image.bytes == NULL);
+    CHECK_ERROR(hl_cuda_nvrtc_compile(&nvrtc, "#include \"ir/graph.h\"\n", 90, &image),
+                HL_ERROR_DEVICE, "ir/graph.h");
+    hl_cuda_nvrtc_close(&nvrtc);
+    CHECK_INT(hl_fake_nvrtc_live(), 0);
+}
+
+/* Each call of the driver, each allocation, each call of the system. */
+static void test_other_failures(void)
+{
+    program_case p;
+    make_product(&p, 6, 20, 1.5);
+    empty_folder();
+    show_nvrtc(true);
+    CHECK(check_walk_faults(CHECK_FAULT_OS, HL_OK, EIO, open_and_prepare, &p) > 5);
+    CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_OK, 0, open_and_prepare, &p) > 5);
+    for (int64_t k = 1, n_seen = k; n_seen >= k; k++) {
+        check_case("driver call %lld", (long long)k);
+        int live = hl_fake_live_sum();
+        hl_fake_fail(k, false, CUDA_ERROR_INVALID_IMAGE);
+        open_and_prepare(&p);
+        n_seen = hl_fake_fail(0, false, CUDA_SUCCESS);
+        CHECK_INT(hl_fake_live_sum(), live);
+    }
+    check_case("code that does not load");
+    hl_fake_fail_call("cuLibraryGetKernel", CUDA_ERROR_NOT_FOUND);
+    hl_device *device = NULL;
+    hl_fake_fail_call(NULL, CUDA_SUCCESS);
+    device = open_device(true);
+    hl_fake_fail_call("cuLibraryLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    find_line("");
+    CHECK_OK(prepare_case(device, &p));
+    CHECK(find_line("interpreted")[0]);
+    hl_fake_fail_call(NULL, CUDA_SUCCESS);
+    close_device(device);
+    case_forget(&p.c);
+}
+
+int main(void)
+{
+    if (!mkdtemp(folder)) return 1;
+    setenv("HOTLOOP_CACHE_PATH", folder, 1);
+    hl_fake_reset(NULL);
+    plain = open_device(false), compiling = open_device(true);
+    CHECK_OK(hl_ref_backend()->device_open(hl_ref_backend(), 0, NULL, &case_ref));
+    test_forms();
+    test_sums();
+    test_types();
+    test_draws();
+    test_numbers();
+    test_once();
+    test_disk();
+    test_versions();
+    test_nvrtc_failures();
+    test_bad_source();
+    test_other_failures();
+    CHECK_INT(hl_fake_nvrtc_live(), 0);
+    CHECK(strcmp(hl_fake_message(), "") == 0);
+    close_device(plain), close_device(compiling);
+    case_ref->ops->destroy(case_ref);
+    CHECK_INT(hl_fake_live_sum(), 0);
+    empty_folder();
+    rmdir(folder);
+    return CHECK_DONE();
+}
