@@ -130,6 +130,18 @@ static counts build_beside(void)
     return (counts){.joined = -1, .programs = 3};
 }
 
+/* More of them than one program has results. */
+static counts build_crowd(void)
+{
+    hl_id value;
+    for (int s = 0; s < 30; s++) {
+        hl_id to = add_state(HL_DTYPE_F32, 9);
+        CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
+        CHECK_OK(hl_graph_commit(graph, to, value));
+    }
+    return (counts){.joined = -1, .programs = 3};
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static int count_in_text(const hl_plan *plan, const char *what)
@@ -199,5 +211,6 @@ int main(void)
     check_graph("row", build_row);
     check_graph("twice", build_twice);
     check_graph("beside", build_beside);
+    check_graph("crowd", build_crowd);
     return CHECK_DONE();
 }
