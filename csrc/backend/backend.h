@@ -97,6 +97,8 @@ struct hl_kernel {
      * wait for the device; outputs and scratch are its own, inputs hold anything. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
+    /* (optional) What it settled on, for a plan's text: "algorithm 2 of 4, 13.1 us". */
+    void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
     /* Devices with `parallel`: */

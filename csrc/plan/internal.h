@@ -49,7 +49,7 @@ struct hl_plan {
     bool join, hold; /* the window was opened by, or is left to, another plan */
     bool trains;     /* has a window at all; else BEGIN runs once per run */
     bool begun;
-    bool tuned; /* kernels have settled what they choose before their first launch */
+    int32_t n_tuned; /* of the steps: their kernels have settled what precedes a first launch */
     /* Where a run stands, so that it can go on after a deadline. */
     bool in_step;
     hl_segment segment;
@@ -58,6 +58,8 @@ struct hl_plan {
     int32_t slot;
 };
 
+/* Adds to info's flops and large_flops. */
+void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info);
 /* Addresses of all operands, again when the session's memory moved. */
 hl_status hl_plan_bind(hl_plan *plan);
 /* Copies of sources, before the rest of the plan. */

@@ -291,6 +291,7 @@ void hl_plan_destroy(hl_plan *plan)
 {
     if (!plan) return;
     hl_device *device = plan->session->device;
+    if (plan->feed) (void)hl_feed_bind(plan->feed, NULL, 0, NULL, NULL); /* its loaders end */
     hl_queue_destroy(plan->queue);
     hl_plan_free_sources(plan);
     if (plan->consts) device->ops->memory_free(device, plan->consts);

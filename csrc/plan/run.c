@@ -222,18 +222,20 @@ static void give_up_step(hl_plan *plan)
     plan->in_step = false;
 }
 
-/* Kernels choose, and load what they chose, where the first step is going to run. */
-static hl_status tune_kernels(hl_plan *plan)
+/* Kernels choose, and load what they chose, in the memory where the first step is going to run. */
+static hl_status tune_kernels(hl_plan *plan, const run_limits *limits, hl_run_end *out_end,
+                              bool *out_over)
 {
-    plan->session->resident = plan->number;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
-        const hl_instr *instr = &plan->instrs[s];
+    *out_over = false;
+    for (; plan->n_tuned < plan->schedule.n_steps && !*out_over; plan->n_tuned++) {
+        const hl_instr *instr = &plan->instrs[plan->n_tuned];
         if (!instr->kernel->tune || instr->elided) continue;
         hl_launch launch = make_launch(plan, instr, 0);
+        plan->session->resident = 0;
         HL_TRY(instr->kernel->tune(&instr->state, plan->args + instr->first_arg, &launch,
                                    plan->session->compute));
+        *out_over = is_over(limits, out_end);
     }
-    plan->tuned = true;
     return HL_OK;
 }
 
@@ -245,8 +247,12 @@ static hl_status run_steps(hl_plan *plan, int64_t n_steps, const run_limits *lim
                                               "of the model has run since: it cannot go on");
     HL_TRY(hl_plan_bind(plan));
     if (plan->queue) HL_TRY(hl_queue_refresh(plan->queue));
-    if (plan->queue && !plan->tuned) HL_TRY(tune_kernels(plan));
     *out_end = HL_RUN_DONE;
+    if (plan->queue) {
+        bool over;
+        HL_TRY(tune_kernels(plan, limits, out_end, &over));
+        if (over) return HL_OK;
+    }
     while (*out_steps < n_steps) {
         /* The step that stops is finished first: it has its place in the log. */
         if (read_control(plan)->stopped && !plan->in_step) {

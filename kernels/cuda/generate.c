@@ -178,7 +178,7 @@ static void say_step(source_text *text, const hl_cuda_pointwise *work, int s)
 static void say_take(source_text *text, const hl_cuda_pointwise *work)
 {
     const hl_cuda_program *p = &work->program;
-    say(text, "    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH], int first) "
+    say(text, "    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH]) "
               "const\n    {\n");
     for (int s = 0, draw = 0; s < p->n_code; s++) {
         if (p->code[s].op == HL_PW_LOAD) say_load(text, work, s);
@@ -192,7 +192,7 @@ static void say_take(source_text *text, const hl_cuda_pointwise *work)
         if (p->out[j].reduce == HL_PW_FULL)
             say(text, "            y%d[k] = r%d;\n", j, p->out[j].reg);
         else
-            say(text, "            sum[%d][first + k] = r%d;\n", n_sums++, p->out[j].reg);
+            say(text, "            sum[%d][k] = r%d;\n", n_sums++, p->out[j].reg);
     }
     say(text, "        }\n");
     for (int j = 0; j < p->n_out; j++)
@@ -222,6 +222,7 @@ static void say_alignment(source_text *text, const hl_cuda_pointwise *work)
 
 static void say_sums(source_text *text, const hl_cuda_program *p)
 {
+    say(text, "    static HL_MEMBER int width()\n    {\n        return WIDTH;\n    }\n");
     say(text, "    static HL_MEMBER int n_sums()\n    {\n        return SUMS;\n    }\n");
     say(text, "    static HL_MEMBER int reduce(int s)\n    {\n");
     for (int s = 0; s < p->n_sums; s++)
@@ -243,7 +244,9 @@ static void say_program(source_text *text, const hl_cuda_pointwise *work)
     say(text, "#include \"kernels/cuda/walk.h\"\n\n");
     if (n_draws) say(text, "struct draw_keys {\n    uint32_t word[%d];\n};\n", 2 * n_draws);
     say(text, "struct program {\n    typedef %s V;\n", types[work->kind]);
-    say(text, "    enum { WIDTH = %d, SUMS = %d };\n", work->walk.width, p->n_sums);
+    int unroll = work->walk.width > p->n_sums ? work->walk.width : p->n_sums;
+    say(text, "    enum { WIDTH = %d, SUMS = %d, UNROLL = %d };\n", work->walk.width, p->n_sums,
+        unroll);
     say(text, "    const hl_cuda_operands &operands;\n");
     if (n_draws) say(text, "    const draw_keys &keys;\n");
     for (int s = 0; s < p->n_code; s++)

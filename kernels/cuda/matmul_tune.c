@@ -114,7 +114,7 @@ static bool is_refusal(hl_status status)
     return status == HL_ERROR_DEVICE;
 }
 
-/* The fastest of them, or with *out_ms NULL the first that runs. */
+/* The fastest of them and its time, or the first that runs. */
 static hl_status choose(tuning *t, bool measures, float *out_ms)
 {
     hl_lt_state *state = t->state;
@@ -150,13 +150,15 @@ static hl_status tune_measured(tuning *t)
     int known = recall(t->state, key);
     if (known >= 0) {
         t->state->chosen = known;
-        if (!is_refusal(launch_times(t, known, 1))) return HL_OK;
+        hl_status launched = launch_times(t, known, 1);
+        if (!is_refusal(launched)) return launched;
     }
     HL_TRY(hl_cuda_enter(device));
     hl_status status;
     HL_GOTO(hl_cuda_check(device, driver->cuEventCreate(&t->begin, 0), "making an event"));
     HL_GOTO(hl_cuda_check(device, driver->cuEventCreate(&t->end, 0), "making an event"));
     HL_GOTO(choose(t, true, &ms));
+    t->state->us = 1e3f * ms;
     keep(t->state, key, ms);
 cleanup:
     if (t->begin) driver->cuEventDestroy(t->begin);

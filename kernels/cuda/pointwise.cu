@@ -48,11 +48,16 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 /* R is shared memory as HL_SHARED_DYNAMIC has it. */
 template <class V_, class R> struct interpreted {
     typedef V_ V;
-    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = HL_CUDA_WALK_SUMS };
+    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = HL_CUDA_WALK_SUMS, UNROLL = 1 };
     const hl_cuda_program *program;
     const hl_cuda_operands &operands;
     R &reg;
+    int n_width;
 
+    HL_MEMBER int width() const
+    {
+        return n_width;
+    }
     HL_MEMBER int n_sums() const
     {
         return program->n_sums;
@@ -65,7 +70,7 @@ template <class V_, class R> struct interpreted {
     {
         return false;
     }
-    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH], int k) const
+    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH]) const
     {
         int t = hl_thread(), width = hl_threads(), s = 0;
         for (int c = 0; c < program->n_code; c++) {
@@ -81,7 +86,7 @@ template <class V_, class R> struct interpreted {
         for (int j = 0; j < program->n_out; j++) {
             V value = reg[program->out[j].reg * width + t];
             if (program->out[j].reduce)
-                sum[s++][k] = value;
+                sum[s++][0] = value;
             else
                 hl_memory<V>::write(operands.p[program->n_in + j], program->out[j].dtype, i, value);
         }
@@ -96,17 +101,21 @@ template <class V, class R>
 HL_DEVICE void interpret(const hl_cuda_program *program, const hl_cuda_operands &operands,
                          const hl_cuda_walk &walk, void *scratch, R &reg)
 {
-    hl_walk(interpreted<V, R>{program, operands, reg}, walk, (V *)scratch);
+    hl_walk(interpreted<V, R>{program, operands, reg, walk.width}, walk, (V *)scratch);
 }
 
 /* Partials of one sum, or what they were merged to, summed up. */
 template <class V_> struct merged {
     typedef V_ V;
-    enum { WIDTH = 1, SUMS = 1 };
+    enum { WIDTH = 1, SUMS = 1, UNROLL = 1 };
     const V *from;
     void *to;
     int32_t to_dtype, how;
 
+    HL_MEMBER int width() const
+    {
+        return 1;
+    }
     HL_MEMBER int n_sums() const
     {
         return 1;
@@ -119,9 +128,9 @@ template <class V_> struct merged {
     {
         return true;
     }
-    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH], int k) const
+    template <int W> HL_MEMBER void take(int64_t i, V (*sum)[WIDTH]) const
     {
-        sum[0][k] = from[i];
+        sum[0][0] = from[i];
     }
     HL_MEMBER void put(int, int64_t at, V value) const
     {

@@ -40,6 +40,9 @@ struct alignas(16) hl_word4 {
 #define HL_DEVICE             __device__ __forceinline__
 #define HL_MEMBER             __device__ __forceinline__ /* of a struct */
 #define HL_UNROLL             _Pragma("unroll")
+/* By a constant that may depend on a template's parameters; 1: not. */
+#define HL_UNROLL_BY(n)       HL_PRAGMA(unroll(n))
+#define HL_PRAGMA(text)       _Pragma(#text)
 /* Shared memory of a block: an array of a size known here, or of the size given at launch. */
 #define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \

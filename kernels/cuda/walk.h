@@ -11,11 +11,13 @@
  *
  * A program P is what is done to an element:
  *     typedef V; enum WIDTH, SUMS    what registers hold; most elements at a time, most sums
- *     int n_sums(), reduce(s)        reduce: HL_CUDA_SUM_*
+ *     enum UNROLL                    1: loops over these stay loops; else as many as there are
+ *     int width(), n_sums()          how many of these there are: constants where they are known
+ *     int reduce(s)                  HL_CUDA_SUM_*
  *     bool is_aligned()              true: take<WIDTH> may be called, at multiples of WIDTH
- *     void take<W>(i, V (*sum)[WIDTH], k)
+ *     void take<W>(i, V (*sum)[WIDTH])
  *                                    does elements i to i + W - 1: stores what is kept in full,
- *                                    hands what is summed over in sum[s][k] and behind it
+ *                                    hands what is summed over in sum[s][0] and behind it
  *     void put(s, at, value)         stores element `at` of result s
  *
  * Rejected: sums by atomics (other bits every run); generated kernels with a walk of their own
@@ -58,11 +60,36 @@ template <class P> struct hl_walker {
 
     HL_MEMBER void clear(V (*sum)[P::WIDTH]) const
     {
-        HL_UNROLL
+        HL_UNROLL_BY(P::UNROLL)
         for (int s = 0; s < P::SUMS; s++) {
             if (s >= program.n_sums()) break;
+            HL_UNROLL_BY(P::UNROLL)
             for (int k = 0; k < P::WIDTH; k++) sum[s][k] = 0;
         }
+    }
+    /* Elements one by one. Indices stay constants, or the arrays would lie in memory. */
+    HL_MEMBER void take_each(int64_t i, int64_t n, V (*value)[P::WIDTH]) const
+    {
+        HL_UNROLL_BY(1)
+        for (int k = 0; k < program.width() && k < n; k++) {
+            V one[P::SUMS + 1][P::WIDTH];
+            program.template take<1>(i + k, one);
+            HL_UNROLL_BY(P::UNROLL)
+            for (int s = 0; s < P::SUMS; s++) {
+                if (s >= program.n_sums()) break;
+                HL_UNROLL_BY(P::UNROLL)
+                for (int j = 0; j < P::WIDTH; j++)
+                    if (j == k) value[s][j] = one[s][0];
+            }
+        }
+    }
+    HL_MEMBER V add_up(const V *value) const
+    {
+        V total = value[0];
+        HL_UNROLL_BY(P::UNROLL)
+        for (int k = 1; k < P::WIDTH; k++)
+            if (k < program.width()) total = hl_pw_ADD(total, value[k]);
+        return total;
     }
     HL_MEMBER void put(int s, int64_t at, V value) const
     {
@@ -76,7 +103,9 @@ template <class P> struct hl_walker {
     HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, const V *sum) const
     {
         int t = hl_thread(), apart = walk.lanes * walk.strips, row = t / apart;
-        for (int k = 0; k < walk.width; k++) {
+        HL_UNROLL_BY(P::UNROLL)
+        for (int k = 0; k < P::WIDTH; k++) {
+            if (k >= program.width()) break;
             hl_barrier(); /* the last fold's readers are through */
             room[t] = sum[k];
             for (int half = walk.rows / 2; half > 0; half /= 2) {
@@ -89,16 +118,12 @@ template <class P> struct hl_walker {
     /* Over the lanes of a strip; all lanes of the warp come here. */
     HL_MEMBER V fold_cols(const V *value) const
     {
-        V total = value[0];
-        for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, value[k]);
-        return hl_lanes_fold(HL_WARP_ALL, walk.lanes, total,
+        return hl_lanes_fold(HL_WARP_ALL, walk.lanes, add_up(value),
                              [](V a, V b) { return hl_pw_ADD(a, b); });
     }
     template <class R> HL_MEMBER void fold_all(R &room, int s, int64_t at, const V *sum) const
     {
-        V total = sum[0];
-        for (int k = 1; k < walk.width; k++) total = hl_pw_ADD(total, sum[k]);
-        total = hl_warp_fold(total, [](V a, V b) { return hl_pw_ADD(a, b); });
+        V total = hl_warp_fold(add_up(sum), [](V a, V b) { return hl_pw_ADD(a, b); });
         hl_barrier();
         if (hl_thread() % 32 == 0) room[hl_thread() / 32] = total;
         hl_barrier();
@@ -133,11 +158,10 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
             V value[P::SUMS + 1][P::WIDTH];
             walker.clear(value);
             if (is_aligned && left >= P::WIDTH)
-                program.template take<P::WIDTH>(i, value, 0);
+                program.template take<P::WIDTH>(i, value);
             else
-                for (int k = 0; k < walk.width && k < left; k++)
-                    program.template take<1>(i + k, value, k);
-            HL_UNROLL
+                walker.take_each(i, left, value);
+            HL_UNROLL_BY(P::UNROLL)
             for (int s = 0; s < P::SUMS; s++) {
                 if (s >= program.n_sums()) break;
                 if (program.reduce(s) == HL_CUDA_SUM_COLS) {
@@ -145,10 +169,12 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
                     if (lane == 0 && left > 0) walker.put(s, r * n_strips + strip_at, total);
                     continue;
                 }
-                for (int k = 0; k < walk.width; k++) sum[s][k] = hl_pw_ADD(sum[s][k], value[s][k]);
+                HL_UNROLL_BY(P::UNROLL)
+                for (int k = 0; k < P::WIDTH; k++)
+                    if (k < program.width()) sum[s][k] = hl_pw_ADD(sum[s][k], value[s][k]);
             }
         }
-        HL_UNROLL
+        HL_UNROLL_BY(P::UNROLL)
         for (int s = 0; s < P::SUMS; s++) {
             if (s >= program.n_sums()) break;
             if (program.reduce(s) == HL_CUDA_SUM_ROWS)

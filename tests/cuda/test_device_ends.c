@@ -144,6 +144,29 @@ static void test_layers(void)
     }
 }
 
+/* A caller who asks is heard between two products that are settled; then it goes on. */
+static void test_asked(void)
+{
+    trainer t;
+    net n = roll_net(0);
+    const int stop = 1;
+    int n_calls = 0;
+    hl_run_end end;
+    int64_t ran;
+    check_case("asked");
+    use_library(FAKE_LT, 0);
+    trainer_open(&t, hl_fake_backend(), 1);
+    trainer_plan(&t, &n, 1, true, true);
+    t.net = n;
+    trainer_fill(&t);
+    do {
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, &stop, &end, &ran));
+    } while (++n_calls < 100 && ran == 0 && end == HL_RUN_ASKED);
+    CHECK_INT(ran, 1);
+    CHECK(n_calls > n.n_layers);
+    trainer_close(&t);
+}
+
 /* Each allocation of a plan's making fails in turn. */
 static void test_allocations(void)
 {
@@ -187,6 +210,7 @@ int main(void)
     check_case("%s", "");
     CHECK(total > N_NETS);
     test_layers();
+    test_asked();
     test_allocations();
     CHECK_INT(lt_counts().live, 0);
     return CHECK_DONE();

@@ -173,6 +173,7 @@ struct registrar {
 #define HL_DEVICE static inline __attribute__((unused))
 #define HL_MEMBER inline
 #define HL_UNROLL
+#define HL_UNROLL_BY(n)
 #define HL_SHARED(T, name, n)                                                                      \
     static const char hl_key_##name = 0;                                                           \
     const hl_emu::shared_view<T> name = {                                                          \
