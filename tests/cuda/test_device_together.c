@@ -1,6 +1,7 @@
-/* Updates of many states on the emulated GPU: those that stand in a row and have nothing to do with
- * each other are one launch, those that have are not, and a replay gives what the reference does.
- * The order in which a launch's blocks run is the emulation's, so that one launch too few shows. */
+/* Small things of one launch on the emulated GPU. Updates that stand in a row and have nothing to
+ * do with each other are one, those that have are not; programs of one shape are one, where they
+ * are of one type and do not wait for each other. A replay gives what the reference does. The order
+ * in which a launch's blocks run is the emulation's, so that one launch too few shows. */
 #include "kernels/ref/ref.h"
 #include "plan/plan.h"
 #include "tests/c/check.h"
@@ -13,6 +14,11 @@ typedef struct state {
     hl_id id;
     int64_t n;
 } state;
+
+/* Steps that go with the one before them (-1: not asked), and programs. */
+typedef struct counts {
+    int joined, programs;
+} counts;
 
 static hl_graph *graph;
 static state states[MOST_STATES];
@@ -43,10 +49,10 @@ static hl_id add_update(hl_op op, hl_id to, hl_id value)
     return out;
 }
 
-/* ---- graphs: each gives how many of its steps go with the one before ---- */
+/* ---- graphs, with what their plans have on the GPU ---- */
 
 /* Sums of their own are added in place: so many that one launch does not take them all. */
-static int build_counters(void)
+static counts build_counters(void)
 {
     static const int64_t one = 1;
     hl_id by, sum;
@@ -58,11 +64,11 @@ static int build_counters(void)
                               &sum));
         CHECK_OK(hl_graph_commit(graph, counter, sum));
     }
-    return N_COUNTERS - 2;
+    return (counts){.joined = N_COUNTERS - 2};
 }
 
 /* Of every kind, dtype and size. */
-static int build_kinds(void)
+static counts build_kinds(void)
 {
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16, HL_DTYPE_I32};
     for (int d = 0; d < 4; d++) {
@@ -73,51 +79,82 @@ static int build_kinds(void)
         hl_id set = add_state(dtypes[d], 1), by = add_state(dtypes[d], 1);
         CHECK_OK(hl_graph_commit(graph, set, add_update(HL_OP_ASSIGN, set, by)));
     }
-    return 3 * 4 - 1;
+    return (counts){.joined = 3 * 4 - 1};
 }
 
 /* a <- b and b <- c: a reads b before it is overwritten. */
-static int build_shift(void)
+static counts build_shift(void)
 {
     hl_id a = add_state(HL_DTYPE_F32, N), b = add_state(HL_DTYPE_F32, N);
     hl_id c = add_state(HL_DTYPE_F32, N);
     CHECK_OK(hl_graph_commit(graph, a, add_update(HL_OP_ASSIGN, a, b)));
     CHECK_OK(hl_graph_commit(graph, b, add_update(HL_OP_ASSIGN, b, c)));
-    return 0;
+    return (counts){0};
 }
 
 /* a takes c, and b what a is behind it. */
-static int build_row(void)
+static counts build_row(void)
 {
     hl_id a = add_state(HL_DTYPE_F32, N), b = add_state(HL_DTYPE_F32, N);
     hl_id c = add_state(HL_DTYPE_F32, N), out = add_update(HL_OP_ACCUMULATE, a, c);
     CHECK_OK(hl_graph_commit(graph, a, out));
     CHECK_OK(hl_graph_commit(graph, b, add_update(HL_OP_ACCUMULATE, b, out)));
-    return 0;
+    return (counts){0};
 }
 
 /* a is updated twice. */
-static int build_twice(void)
+static counts build_twice(void)
 {
     hl_id a = add_state(HL_DTYPE_F32, N), c = add_state(HL_DTYPE_F32, N);
     hl_id out = add_update(HL_OP_EMA, add_update(HL_OP_ACCUMULATE, a, c), c);
     CHECK_OK(hl_graph_commit(graph, a, out));
-    return 0;
+    return (counts){0};
+}
+
+/* Programs that read nothing in common, two of them of float64, and two that need the third's sum.
+ */
+static counts build_beside(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_F32,
+                                      HL_DTYPE_F64, HL_DTYPE_F32, HL_DTYPE_F32};
+    hl_id sum = HL_NONE, value;
+    hl_attrs all = {.n_dims = 1};
+    for (int s = 0; s < 6; s++) {
+        hl_id to = add_state(dtypes[s], 7);
+        CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
+        if (s > 3) CHECK_OK(hl_graph_add(graph, HL_OP_SUB, (hl_id[]){value, sum}, 2, NULL, &value));
+        CHECK_OK(hl_graph_add(graph, HL_OP_MAXIMUM, (hl_id[]){value, to}, 2, NULL, &value));
+        if (s == 2) CHECK_OK(hl_graph_add(graph, HL_OP_SUM, &value, 1, &all, &sum));
+        CHECK_OK(hl_graph_commit(graph, to, value));
+    }
+    return (counts){.joined = -1, .programs = 3};
+}
+
+/* More of them than one program has results. */
+static counts build_crowd(void)
+{
+    hl_id value;
+    for (int s = 0; s < 30; s++) {
+        hl_id to = add_state(HL_DTYPE_F32, 9);
+        CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
+        CHECK_OK(hl_graph_commit(graph, to, value));
+    }
+    return (counts){.joined = -1, .programs = 3};
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static int count_joined(const hl_plan *plan)
+static int count_in_text(const hl_plan *plan, const char *what)
 {
     char *text;
     int n = 0;
     CHECK_OK(hl_plan_print(plan, &text));
-    for (const char *at = text; (at = strstr(at, "with the one before")); at++) n++;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
     hl_free(text);
     return n;
 }
 
-static void run(const hl_backend *backend, int (*build)(void), bool is_gpu, bool capture,
+static void run(const hl_backend *backend, counts (*build)(void), bool is_gpu, bool capture,
                 double (*out_values)[N])
 {
     hl_device *device;
@@ -131,9 +168,11 @@ static void run(const hl_backend *backend, int (*build)(void), bool is_gpu, bool
     CHECK_OK(hl_session_create(device, &session));
     CHECK_OK(hl_graph_create(&graph));
     n_states = 0;
-    int n_joined = build();
+    counts want = build();
     CHECK_OK(hl_plan_create(session, graph, &options, &plan));
-    CHECK_INT(count_joined(plan), is_gpu ? n_joined : 0);
+    if (want.joined >= 0)
+        CHECK_INT(count_in_text(plan, "with the one before"), is_gpu ? want.joined : 0);
+    CHECK_INT(count_in_text(plan, "cuda.pointwise:"), is_gpu ? want.programs : 0);
     for (int s = 0; s < n_states; s++) {
         double values[N];
         for (int i = 0; i < N; i++) values[i] = (s * 7 + i * 3) % 16;
@@ -152,7 +191,7 @@ static void run(const hl_backend *backend, int (*build)(void), bool is_gpu, bool
     device->ops->destroy(device);
 }
 
-static void check_graph(const char *name, int (*build)(void))
+static void check_graph(const char *name, counts (*build)(void))
 {
     static double want[MOST_STATES][N], got[MOST_STATES][N];
     run(hl_ref_backend(), build, false, false, want);
@@ -171,5 +210,7 @@ int main(void)
     check_graph("shift", build_shift);
     check_graph("row", build_row);
     check_graph("twice", build_twice);
+    check_graph("beside", build_beside);
+    check_graph("crowd", build_crowd);
     return CHECK_DONE();
 }
