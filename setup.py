@@ -83,7 +83,8 @@ CPU_ONCE = {"device.c"}
 
 # Turing to Blackwell; the newest also as PTX, for what comes after it.
 CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
-CUDA_FLAGS = ["-std=c++17", "-O3", "-Icsrc", "-I.", "-fatbin"]
+# Contraction is off as it is for C, and for what NVRTC compiles: kernels ask for fma by name.
+CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Icsrc", "-I.", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
 # Embeds the headers that headers.def beside it names.

@@ -76,6 +76,8 @@ typedef struct hl_launch {
     hl_segment segment;  /* which guard applies */
 } hl_launch;
 
+enum { HL_KERNEL_TOGETHER = 32 };
+
 /* args: inputs in order, then outputs. A GUARDED op's output has the same address as its input. */
 struct hl_kernel {
     hl_op op;
@@ -84,11 +86,19 @@ struct hl_kernel {
                        hl_kernel_req *out_req, hl_reason *out_why_not);
     hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node,
                          hl_kernel_state *out_state);
+    /* (optional; asynchronous devices) Like it, for up to HL_KERNEL_TOGETHER steps that stand in a
+     * row, of kernels that have this same function, none of which writes what another reads or
+     * writes: one launch does all of them. Its args are theirs, one step after the other; there is
+     * no scratch. */
+    hl_status (*prepare_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                                  int32_t n, hl_kernel_state *out_state);
     /* (optional; asynchronous devices) Once, before the first launch and outside of any capture,
      * with the addresses of slot 0: loads what a first launch would load, and may measure. It may
      * wait for the device; outputs and scratch are its own, inputs hold anything. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
+    /* (optional) What it settled on, for a plan's text: "algorithm 2 of 4, 13.1 us". */
+    void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
     /* Devices with `parallel`: */

@@ -5,9 +5,9 @@
 
 hl_status hl_infer_control(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    HL_TRY(hl_need_control(hl_node_in(graph, node, 0)));
-    out_types[0] = *hl_node_in(graph, node, 0);
-    const hl_type *other = hl_node_in(graph, node, 1);
+    HL_TRY(hl_need_control(hl_node_in_type(graph, node, 0)));
+    out_types[0] = *hl_node_in_type(graph, node, 0);
+    const hl_type *other = hl_node_in_type(graph, node, 1);
     if (node->op == HL_OP_CONTROL_BEGIN) {
         hl_type scalar = {HL_DTYPE_COUNT, hl_shape_scalar()};
         HL_TRY(hl_need_dtype_attr(&node->attrs, 0, &scalar.dtype));
@@ -21,8 +21,9 @@ hl_status hl_infer_control(const hl_graph *graph, hl_node *node, hl_type *out_ty
 
 hl_status hl_infer_update(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *state = hl_node_in(graph, node, 0), *value = hl_node_in(graph, node, 1);
-    HL_TRY(hl_need_control(hl_node_in(graph, node, 2)));
+    const hl_type *state = hl_node_in_type(graph, node, 0),
+                  *value = hl_node_in_type(graph, node, 1);
+    HL_TRY(hl_need_control(hl_node_in_type(graph, node, 2)));
     HL_TRY(hl_need_shape(value, &state->shape, "the value"));
     if (node->op == HL_OP_ASSIGN) HL_TRY(hl_need_dtype(value, state->dtype, "the value"));
     if (node->op == HL_OP_EMA) {

@@ -13,7 +13,7 @@
 /* An index of gather and scatter: x's rank, and no dim beyond the axis larger than x's. */
 static hl_status check_index(const hl_graph *graph, hl_node *node, int *out_axis)
 {
-    const hl_type *x = hl_node_in(graph, node, 0), *index = hl_node_in(graph, node, 1);
+    const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
     HL_TRY(hl_need_axis(&x->shape, &node->attrs, 0, out_axis));
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, x->shape.rank, "the index"));
@@ -29,8 +29,8 @@ hl_status hl_infer_gather(const hl_graph *graph, hl_node *node, hl_type *out_typ
 {
     int axis;
     HL_TRY(check_index(graph, node, &axis));
-    out_types[0].dtype = hl_node_in(graph, node, 0)->dtype;
-    out_types[0].shape = hl_node_in(graph, node, 1)->shape;
+    out_types[0].dtype = hl_node_in_type(graph, node, 0)->dtype;
+    out_types[0].shape = hl_node_in_type(graph, node, 1)->shape;
     return HL_OK;
 }
 
@@ -38,14 +38,14 @@ hl_status hl_infer_scatter(const hl_graph *graph, hl_node *node, hl_type *out_ty
 {
     int axis;
     HL_TRY(check_index(graph, node, &axis));
-    out_types[0] = *hl_node_in(graph, node, 0);
-    hl_type src = {out_types[0].dtype, hl_node_in(graph, node, 1)->shape};
-    return hl_need_type(hl_node_in(graph, node, 2), &src, "the source");
+    out_types[0] = *hl_node_in_type(graph, node, 0);
+    hl_type src = {out_types[0].dtype, hl_node_in_type(graph, node, 1)->shape};
+    return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
 }
 
 hl_status hl_infer_index_select(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 0), *index = hl_node_in(graph, node, 1);
+    const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
     int axis;
     HL_TRY(hl_need_axis(&x->shape, &node->attrs, 0, &axis));
     HL_TRY(hl_need_integer(index, "the index"));
@@ -63,21 +63,21 @@ hl_status hl_infer_index_select(const hl_graph *graph, hl_node *node, hl_type *o
 
 hl_status hl_infer_index_write(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *index = hl_node_in(graph, node, 1);
-    hl_type src = *hl_node_in(graph, node, 0);
+    const hl_type *index = hl_node_in_type(graph, node, 1);
+    hl_type src = *hl_node_in_type(graph, node, 0);
     int axis;
     out_types[0] = src;
     HL_TRY(hl_need_axis(&src.shape, &node->attrs, 0, &axis));
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, 1, "the index"));
     src.shape.dim[axis] = index->shape.dim[0];
-    return hl_need_type(hl_node_in(graph, node, 2), &src, "the source");
+    return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
 }
 
 hl_status hl_infer_batch_gather(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *index = hl_node_in(graph, node, 1);
-    out_types[0] = *hl_node_in(graph, node, 0);
+    const hl_type *index = hl_node_in_type(graph, node, 1);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_rank(&out_types[0], 1, "the source"));
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, 1, "the index"));

@@ -5,8 +5,8 @@
 /* Logits (N, C), target (N) and class weight (C) stand at `first` and after it. */
 static hl_status check_loss(const hl_graph *graph, const hl_node *node, int first)
 {
-    const hl_type *logits = hl_node_in(graph, node, first);
-    const hl_type *target = hl_node_in(graph, node, first + 1);
+    const hl_type *logits = hl_node_in_type(graph, node, first);
+    const hl_type *target = hl_node_in_type(graph, node, first + 1);
     HL_TRY(hl_need_float(logits, "logits"));
     HL_TRY(hl_need_rank_exactly(logits, 2, "logits"));
     hl_shape rows = hl_shape_1d(logits->shape.dim[0]), classes = hl_shape_1d(logits->shape.dim[1]);
@@ -19,13 +19,13 @@ static hl_status check_loss(const hl_graph *graph, const hl_node *node, int firs
                              node->attrs.f[0]);
     if (node->n_in <= first + 2) return HL_OK;
     hl_type weight = {logits->dtype, classes};
-    return hl_need_type(hl_node_in(graph, node, first + 2), &weight, "the class weight");
+    return hl_need_type(hl_node_in_type(graph, node, first + 2), &weight, "the class weight");
 }
 
 hl_status hl_infer_cross_entropy(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     HL_TRY(check_loss(graph, node, 0));
-    const hl_type *logits = hl_node_in(graph, node, 0);
+    const hl_type *logits = hl_node_in_type(graph, node, 0);
     out_types[0] = (hl_type){logits->dtype, hl_shape_1d(logits->shape.dim[0])};
     out_types[1] = out_types[0];
     return HL_OK;
@@ -34,9 +34,9 @@ hl_status hl_infer_cross_entropy(const hl_graph *graph, hl_node *node, hl_type *
 hl_status hl_infer_cross_entropy_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     HL_TRY(check_loss(graph, node, 1));
-    out_types[0] = *hl_node_in(graph, node, 1);
+    out_types[0] = *hl_node_in_type(graph, node, 1);
     hl_type dloss = {out_types[0].dtype, hl_shape_1d(out_types[0].shape.dim[0])};
-    return hl_need_type(hl_node_in(graph, node, 0), &dloss, "the loss' gradient");
+    return hl_need_type(hl_node_in_type(graph, node, 0), &dloss, "the loss' gradient");
 }
 
 /* The rows' weights depend on targets and class weights alone: data, so nothing flows back. */

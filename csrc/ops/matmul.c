@@ -27,7 +27,7 @@ static hl_shape get_batch(const hl_shape *shape)
 /* The product alone. */
 static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_type *out_type)
 {
-    const hl_type *a = hl_node_in(graph, node, 0), *b = hl_node_in(graph, node, 1);
+    const hl_type *a = hl_node_in_type(graph, node, 0), *b = hl_node_in_type(graph, node, 1);
     bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
     HL_TRY(hl_need_float(a, "a"));
     HL_TRY(hl_need_dtype(b, a->dtype, "b"));
@@ -51,8 +51,8 @@ static hl_status need_bias(const hl_graph *graph, const hl_node *node, const hl_
 {
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(result->dim[result->rank - 1]);
-    HL_TRY(hl_need_float(hl_node_in(graph, node, 2), "the bias"));
-    return hl_need_shape(hl_node_in(graph, node, 2), &bias, "the bias");
+    HL_TRY(hl_need_float(hl_node_in_type(graph, node, 2), "the bias"));
+    return hl_need_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
 }
 
 hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -78,7 +78,8 @@ hl_status hl_infer_matmul_fused(const hl_graph *graph, hl_node *node, hl_type *o
     case HL_MATMUL_RELU: return need_bias(graph, node, result);
     case HL_MATMUL_RELU_MASK: out_types[1] = mask; return need_bias(graph, node, result);
     case HL_MATMUL_MASKED:
-        if (node->n_in == 3) return hl_need_type(hl_node_in(graph, node, 2), &mask, "the mask");
+        if (node->n_in == 3)
+            return hl_need_type(hl_node_in_type(graph, node, 2), &mask, "the mask");
         break;
     case HL_MATMUL_SUM_A:
     case HL_MATMUL_SUM_B:
@@ -102,7 +103,7 @@ int64_t hl_matmul_packed_elements(int64_t k, int64_t n)
 
 hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *b = hl_node_in(graph, node, 0);
+    const hl_type *b = hl_node_in_type(graph, node, 0);
     bool trans = node->attrs.i[0] != 0;
     HL_TRY(hl_need_float(b, "b"));
     HL_TRY(hl_need_rank_exactly(b, 2, "b"));
@@ -117,7 +118,7 @@ hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *ou
 
 hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *a = hl_node_in(graph, node, 0), *packed = hl_node_in(graph, node, 1);
+    const hl_type *a = hl_node_in_type(graph, node, 0), *packed = hl_node_in_type(graph, node, 1);
     int64_t n = node->attrs.i[0];
     HL_TRY(hl_need_float(a, "a"));
     HL_TRY(hl_need_rank_exactly(a, 2, "a"));
@@ -129,8 +130,8 @@ hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *
     out_types[0] = (hl_type){dtype, hl_shape_2d(a->shape.dim[0], n)};
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(n);
-    HL_TRY(hl_need_float(hl_node_in(graph, node, 2), "the bias"));
-    return hl_need_shape(hl_node_in(graph, node, 2), &bias, "the bias");
+    HL_TRY(hl_need_float(hl_node_in_type(graph, node, 2), "the bias"));
+    return hl_need_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
 }
 
 /* ---- gradients ---- */

@@ -5,11 +5,6 @@
 
 #include "ir/op.h"
 
-static inline const hl_type *hl_node_in(const hl_graph *graph, const hl_node *node, int32_t i)
-{
-    return &graph->values[node->in[i]].type;
-}
-
 hl_status hl_need_float(const hl_type *type, const char *what);
 /* Signed or unsigned; bool is no integer. */
 hl_status hl_need_integer(const hl_type *type, const char *what);

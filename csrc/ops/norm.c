@@ -8,12 +8,12 @@
 
 hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_float(x, "the input"));
     HL_TRY(hl_need_rank(x, 2, "the input"));
     hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 1), &channels, "the weight"));
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 2), &channels, "the bias"));
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &channels, "the weight"));
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[0] = *x;
@@ -36,11 +36,12 @@ static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows,
 
 hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_type rows, cols;
     HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
     for (int32_t i = 1; i < node->n_in; i++)
-        HL_TRY(hl_need_type(hl_node_in(graph, node, i), &cols, i == 1 ? "the weight" : "the bias"));
+        HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &cols,
+                            i == 1 ? "the weight" : "the bias"));
     if (hl_shape_numel(&cols.shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[0] = *x;
@@ -50,13 +51,13 @@ hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out
 
 hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 1);
+    const hl_type *x = hl_node_in_type(graph, node, 1);
     hl_type rows, cols;
     HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 0), x, "dy"));
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 2), &rows, "the mean"));
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 3), &rows, "1/std"));
-    if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in(graph, node, 4), &cols, "the weight"));
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
+    if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in_type(graph, node, 4), &cols, "the weight"));
     out_types[0] = *x;
     return HL_OK;
 }

@@ -10,27 +10,27 @@ static hl_dtype make_float(const hl_graph *graph, hl_dtype dtype)
 
 hl_status hl_infer_unary(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     return hl_need_number(&out_types[0], "the operand");
 }
 
 hl_status hl_infer_unary_float(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = make_float(graph, out_types[0].dtype);
     return HL_OK;
 }
 
 hl_status hl_infer_unary_bool(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = HL_DTYPE_BOOL;
     return HL_OK;
 }
 
 hl_status hl_infer_cast(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     return hl_need_dtype_attr(&node->attrs, 0, &out_types[0].dtype);
 }
 
@@ -38,7 +38,8 @@ hl_status hl_infer_cast(const hl_graph *graph, hl_node *node, hl_type *out_types
 static hl_status join_types(const hl_graph *graph, const hl_node *node, int first,
                             hl_type *out_type)
 {
-    const hl_type *a = hl_node_in(graph, node, first), *b = hl_node_in(graph, node, first + 1);
+    const hl_type *a = hl_node_in_type(graph, node, first),
+                  *b = hl_node_in_type(graph, node, first + 1);
     out_type->dtype = hl_dtype_promote(a->dtype, b->dtype);
     return hl_shape_broadcast(&a->shape, &b->shape, NULL, &out_type->shape);
 }
@@ -70,6 +71,6 @@ hl_status hl_infer_where(const hl_graph *graph, hl_node *node, hl_type *out_type
     hl_type chosen;
     HL_TRY(join_types(graph, node, 1, &chosen));
     out_types[0].dtype = chosen.dtype;
-    return hl_shape_broadcast(&hl_node_in(graph, node, 0)->shape, &chosen.shape, NULL,
+    return hl_shape_broadcast(&hl_node_in_type(graph, node, 0)->shape, &chosen.shape, NULL,
                               &out_types[0].shape);
 }

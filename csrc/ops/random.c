@@ -5,7 +5,7 @@
 hl_status hl_infer_random(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_attrs *attrs = &node->attrs; /* i: seed, dtype */
-    HL_TRY(hl_need_control(hl_node_in(graph, node, 0)));
+    HL_TRY(hl_need_control(hl_node_in_type(graph, node, 0)));
     if (!attrs->name)
         return hl_status_set(HL_ERROR_CONFIG, "a random stream must have a name, got none");
     if (node->op == HL_OP_DROPOUT_MASK && !(attrs->f[0] >= 0 && attrs->f[0] <= 1))

@@ -45,7 +45,7 @@ static hl_status need_elements(int64_t n, int64_t n_out)
 
 hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_attrs *attrs = &node->attrs;
     HL_TRY(hl_need_axes(&x->shape, attrs));
     out_types[0].shape = reduce_shape(&x->shape, attrs->dims, attrs->n_dims, attrs->i[0] != 0);
@@ -60,18 +60,18 @@ hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_typ
 
 hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_float(&out_types[0], "the input"));
     HL_TRY(hl_need_axes(&out_types[0].shape, &node->attrs));
     hl_type reduced = out_types[0];
     reduced.shape = reduce_shape(&reduced.shape, node->attrs.dims, node->attrs.n_dims, true);
-    HL_TRY(hl_need_type(hl_node_in(graph, node, 1), &reduced, "the product"));
-    return hl_need_type(hl_node_in(graph, node, 2), &reduced, "the product's gradient");
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &reduced, "the product"));
+    return hl_need_type(hl_node_in_type(graph, node, 2), &reduced, "the product's gradient");
 }
 
 hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_shape *x = &hl_node_in(graph, node, 0)->shape;
+    const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     int axis;
     HL_TRY(hl_need_axis(x, &node->attrs, 0, &axis));
     out_types[0].dtype = HL_DTYPE_I64;
@@ -81,7 +81,7 @@ hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_
 
 hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_attrs *attrs = &node->attrs;
     HL_TRY(hl_need_float(x, "the input"));
     HL_TRY(hl_need_axes(&x->shape, attrs));
@@ -95,7 +95,7 @@ hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_scan(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     int axis;
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = sum_dtype(out_types[0].dtype);
     return hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis);
 }

@@ -5,7 +5,7 @@
 
 hl_status hl_infer_softmax(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_float(&out_types[0], "the input"));
     return hl_need_rank(&out_types[0], 1, "the input");
 }
@@ -13,7 +13,7 @@ hl_status hl_infer_softmax(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_softmax_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     HL_TRY(hl_infer_softmax(graph, node, out_types));
-    return hl_need_type(hl_node_in(graph, node, 1), &out_types[0], "the softmax");
+    return hl_need_type(hl_node_in_type(graph, node, 1), &out_types[0], "the softmax");
 }
 
 static hl_status build_grad(hl_graph *graph, hl_op op, hl_node_id id, const hl_id *dout, hl_id *din)

@@ -38,14 +38,14 @@ static hl_status solve_dim(const hl_shape *from, hl_shape *shape)
 
 hl_status hl_infer_same(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     return HL_OK;
 }
 
 hl_status hl_infer_reshape(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_attrs *attrs = &node->attrs;
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     HL_TRY(need_short_list(attrs));
     hl_shape shape = hl_shape_make(attrs->n_dims, attrs->dims);
     HL_TRY(solve_dim(&x->shape, &shape));
@@ -65,7 +65,7 @@ hl_status hl_infer_reshape(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_permute(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_attrs *attrs = &node->attrs;
-    hl_type x = *hl_node_in(graph, node, 0);
+    hl_type x = *hl_node_in_type(graph, node, 0);
     bool taken[HL_MAX_RANK] = {false};
     HL_TRY(need_list(attrs, x.shape.rank, "dims"));
     out_types[0] = x;
@@ -84,7 +84,7 @@ hl_status hl_infer_permute(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_expand(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_attrs *attrs = &node->attrs;
-    const hl_type *x = hl_node_in(graph, node, 0);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
     HL_TRY(need_short_list(attrs));
     int extra = attrs->n_dims - x->shape.rank;
     if (extra < 0)
@@ -103,11 +103,11 @@ hl_status hl_infer_expand(const hl_graph *graph, hl_node *node, hl_type *out_typ
 
 hl_status hl_infer_concat(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    hl_type sum = *hl_node_in(graph, node, 0);
+    hl_type sum = *hl_node_in_type(graph, node, 0);
     int axis;
     HL_TRY(hl_need_axis(&sum.shape, &node->attrs, 0, &axis));
     for (int32_t i = 1; i < node->n_in; i++) {
-        const hl_type *x = hl_node_in(graph, node, i);
+        const hl_type *x = hl_node_in_type(graph, node, i);
         hl_shape want = sum.shape;
         if (axis < x->shape.rank) want.dim[axis] = x->shape.dim[axis];
         HL_TRY(hl_need_dtype(x, sum.dtype, "every operand"));
@@ -131,7 +131,7 @@ hl_status hl_infer_slice(const hl_graph *graph, hl_node *node, hl_type *out_type
 {
     int64_t *i = node->attrs.i; /* axis, start, stop, step */
     int axis;
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis));
     if (i[3] < 1)
         return hl_status_set(HL_ERROR_SHAPE, "step must be at least 1, got %lld", (long long)i[3]);
@@ -148,7 +148,7 @@ hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out
 {
     const int64_t *i = node->attrs.i; /* axis, start, step, size */
     int axis;
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis));
     int64_t n = out_types[0].shape.dim[axis], reach;
     bool fits = i[1] >= 0 && i[2] >= 1 && i[3] >= 0 &&
@@ -187,7 +187,7 @@ hl_status hl_infer_pad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const int64_t *pads = node->attrs.dims, mode = node->attrs.i[0];
     hl_shape *shape = &out_types[0].shape;
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(check_pad_mode(mode));
     HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
     for (int d = 0; d < shape->rank; d++) {
@@ -207,7 +207,7 @@ hl_status hl_infer_pad_grad(const hl_graph *graph, hl_node *node, hl_type *out_t
 {
     const int64_t *pads = node->attrs.dims, mode = node->attrs.i[0];
     hl_shape *shape = &out_types[0].shape;
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(check_pad_mode(mode));
     HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
     for (int d = 0; d < shape->rank; d++) {
@@ -224,7 +224,7 @@ hl_status hl_infer_pad_grad(const hl_graph *graph, hl_node *node, hl_type *out_t
 
 hl_status hl_infer_flip(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    out_types[0] = *hl_node_in(graph, node, 0);
+    out_types[0] = *hl_node_in_type(graph, node, 0);
     if (node->attrs.n_dims == 0) return HL_OK; /* no axes: nothing is reversed */
     return hl_need_axes(&out_types[0].shape, &node->attrs);
 }

@@ -226,6 +226,28 @@ static bool has_double(const fuse_state *s, hl_node_id leader)
     return false;
 }
 
+/* Members whose value somebody outside may want: no fewer than the program's results. */
+static int count_results(const fuse_state *s, hl_node_id leader)
+{
+    int n = 0;
+    hl_node_id m = leader;
+    do {
+        hl_id value = s->graph->nodes[m].out;
+        bool is_wanted = s->uses.kept[value] || s->graph->nodes[m].op == HL_OP_SUM;
+        for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1] && !is_wanted; u++)
+            is_wanted = cluster_of(s, s->uses.list[u]) != leader;
+        n += is_wanted;
+        m = s->clusters.next[m];
+    } while (m != leader);
+    return n;
+}
+
+static void try_join_beside(fuse_state *s, hl_node_id from, hl_node_id to)
+{
+    hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
+    if (count_results(s, a) + count_results(s, b) <= HL_PROGRAM_OUTS) try_join(s, a, b);
+}
+
 typedef struct small_cluster {
     hl_node_id leader;
     hl_segment segment;
@@ -268,7 +290,7 @@ static hl_status join_beside(fuse_state *s)
     qsort(list, (size_t)n, sizeof *list, compare_small);
     for (int64_t i = 1; i < n; i++)
         if (compare_kinds(&list[i - 1], &list[i]) == 0)
-            try_join(s, list[i - 1].leader, list[i].leader);
+            try_join_beside(s, list[i - 1].leader, list[i].leader);
     hl_free(list);
     return HL_OK;
 }

@@ -15,6 +15,7 @@ typedef struct hl_instr {
     void *scratch;
     bool prepared;
     bool elided; /* its work was done by the layout */
+    bool joined; /* the launch of one before it does its work too */
     bool opens;  /* guarded update of BEGIN: opens the window */
 } hl_instr;
 
@@ -57,6 +58,8 @@ struct hl_plan {
     int32_t slot;
 };
 
+/* Adds to info's flops and large_flops. */
+void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info);
 /* Addresses of all operands, again when the session's memory moved. */
 hl_status hl_plan_bind(hl_plan *plan);
 /* Copies of sources, before the rest of the plan. */

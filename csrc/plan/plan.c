@@ -116,6 +116,86 @@ static hl_status make_queue(hl_plan *plan, bool capture)
     return hl_queue_create(plan, capture, &plan->queue);
 }
 
+/* ---- steps of one launch --------------------------------------------------------------------- */
+
+/* What a value takes of a store; store HL_NONE: it lies elsewhere. */
+typedef struct store_part {
+    int32_t store;
+    int64_t begin, end; /* bytes */
+} store_part;
+
+static store_part find_part(const hl_plan *plan, hl_id id)
+{
+    const hl_place *place = &plan->memory.places[id];
+    const hl_value *root = hl_graph_value(plan->graph, place->root);
+    if (root->kind != HL_VALUE_PARAM && root->kind != HL_VALUE_STATE)
+        return (store_part){.store = HL_NONE};
+    int64_t begin = root->offset * (int64_t)hl_dtype_bytes(root->type.dtype);
+    if (place->root != id) begin += place->offset;
+    return (store_part){root->store, begin, begin + (int64_t)hl_value_bytes(plan->graph, id)};
+}
+
+static bool is_touched(const hl_plan *plan, const store_part *part, hl_id id)
+{
+    store_part other = find_part(plan, id);
+    return other.store == part->store && other.begin < part->end && part->begin < other.end;
+}
+
+/* May it write what the other node reads or writes? */
+static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other)
+{
+    const hl_node *node = &plan->graph->nodes[writer], *to = &plan->graph->nodes[other];
+    for (int32_t o = 0; o < node->n_out; o++) {
+        store_part part = find_part(plan, node->out + o);
+        if (part.store == HL_NONE) return true;
+        for (int32_t j = 0; j < to->n_in; j++)
+            if (is_touched(plan, &part, to->in[j])) return true;
+        for (int32_t j = 0; j < to->n_out; j++)
+            if (is_touched(plan, &part, to->out + j)) return true;
+    }
+    return false;
+}
+
+/* How many steps from this one on are one launch; their nodes. */
+static int32_t find_together(const hl_plan *plan, int32_t step,
+                             hl_node_id out_nodes[HL_KERNEL_TOGETHER])
+{
+    const hl_instr *first = &plan->instrs[step];
+    int32_t n = 0;
+    for (int32_t s = step; s < plan->schedule.n_steps && n < HL_KERNEL_TOGETHER; s++) {
+        const hl_instr *instr = &plan->instrs[s];
+        if (instr->kernel->prepare_together != first->kernel->prepare_together ||
+            instr->segment != first->segment)
+            return n;
+        for (int32_t i = 0; i < n; i++)
+            if (writes_into(plan, out_nodes[i], instr->node) ||
+                writes_into(plan, instr->node, out_nodes[i]))
+                return n;
+        out_nodes[n++] = instr->node;
+    }
+    return n;
+}
+
+static hl_status prepare_instructions(hl_plan *plan)
+{
+    hl_device *device = plan->session->device;
+    int32_t n = 1;
+    for (int32_t s = 0; s < plan->schedule.n_steps; s += n) {
+        hl_instr *instr = &plan->instrs[s];
+        const hl_kernel *kernel = instr->kernel;
+        hl_node_id nodes[HL_KERNEL_TOGETHER];
+        n = kernel->prepare_together ? find_together(plan, s, nodes) : 1;
+        instr->state.kernel = kernel;
+        if (n > 1)
+            HL_TRY(kernel->prepare_together(device, plan->graph, nodes, n, &instr->state));
+        else if (kernel->prepare)
+            HL_TRY(kernel->prepare(device, plan->graph, instr->node, &instr->state));
+        instr->prepared = n > 1 || kernel->prepare;
+        for (int32_t i = 1; i < n; i++) plan->instrs[s + i].joined = true;
+    }
+    return HL_OK;
+}
+
 static hl_status make_instructions(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
@@ -142,12 +222,8 @@ static hl_status make_instructions(hl_plan *plan)
             node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_GUARDED;
         plan->trains |= node->op == HL_OP_CONTROL_BEGIN;
         first += node->n_in + node->n_out;
-        instr->state.kernel = instr->kernel;
-        if (!instr->kernel->prepare) continue;
-        HL_TRY(instr->kernel->prepare(plan->session->device, graph, instr->node, &instr->state));
-        instr->prepared = true;
     }
-    return HL_OK;
+    return prepare_instructions(plan);
 }
 
 /* Its place in the session, while nothing else runs there. */
@@ -215,6 +291,7 @@ void hl_plan_destroy(hl_plan *plan)
 {
     if (!plan) return;
     hl_device *device = plan->session->device;
+    if (plan->feed) (void)hl_feed_bind(plan->feed, NULL, 0, NULL, NULL); /* its loaders end */
     hl_queue_destroy(plan->queue);
     hl_plan_free_sources(plan);
     if (plan->consts) device->ops->memory_free(device, plan->consts);

@@ -67,7 +67,8 @@ hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t
 /* The same, from the device's memory; for plans that are not fed. */
 hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
                                   int64_t rows);
-/* Where batches come from; borrowed. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
+/* Where batches come from; borrowed until the plan is destroyed, which takes its slots out of the
+ * feed, or it is set again. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
  * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0
  * is not int64 of its batch; the plan then keeps what it had. */
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed);

@@ -12,6 +12,7 @@ enum {
     BURST_LAUNCHES = 1024, /* that a captured burst may hold */
     LOOKS = 64             /* at an event before the caller sleeps: some 20 us on a GPU */
 };
+static const double BURST_NS = 20e6; /* who presses Ctrl-C waits for N_MIRRORS of them */
 static const size_t HEAD_BYTES = offsetof(hl_control, ring);
 
 /* Segments [first, end) on one batch; end 0: none. */
@@ -83,17 +84,38 @@ static hl_status make_slots(hl_queue *queue)
     return HL_OK;
 }
 
-/* Half of the slots can be under way while the other half is filled. A power of two: so is a ring
- * as a rule, and then no burst is cut short by its end. */
-static int32_t choose_burst(const hl_queue *queue)
+/* How long a step takes at most, by what a T4 does in a ns: operations of float32 products at half
+ * of its peak, bytes of memory, which a step goes over some times. */
+static double estimate_step_ns(const hl_plan_info *info)
+{
+    enum { OPERATIONS = 4000, BYTES = 300, PASSES = 4 };
+    return info->flops / OPERATIONS +
+           (double)(info->arena_bytes + info->store_bytes) * PASSES / BYTES;
+}
+
+int32_t hl_queue_choose_burst(const hl_plan_info *info, int32_t n_slots)
+{
+    int64_t most = BURST_LAUNCHES / (info->n_instructions + 1);
+    double by_time = BURST_NS / (estimate_step_ns(info) + 1);
+    if (most > MOST_BURST) most = MOST_BURST;
+    if (most > n_slots / 2) most = n_slots / 2;
+    if ((double)most > by_time) most = (int64_t)by_time;
+    while (most & (most - 1)) most &= most - 1;
+    return most > 1 ? (int32_t)most : 1;
+}
+
+/* Its stores are not in the session yet. */
+static int32_t find_burst(const hl_queue *queue)
 {
     const hl_plan *plan = queue->plan;
-    int32_t most = BURST_LAUNCHES / (plan->schedule.n_steps + 1);
+    hl_plan_info info = {.n_instructions = plan->schedule.n_steps,
+                         .arena_bytes = plan->memory.arena_bytes};
     if (!queue->captures || !plan->slot_bytes) return 1;
-    if (most > MOST_BURST) most = MOST_BURST;
-    if (most > plan->n_slots / 2) most = plan->n_slots / 2;
-    while (most & (most - 1)) most &= most - 1;
-    return most > 1 ? most : 1;
+    hl_plan_count_flops(plan->graph, &info);
+    for (int64_t i = 0; i < plan->graph->n_stores; i++)
+        info.store_bytes +=
+            plan->graph->stores[i].n * (int64_t)hl_dtype_bytes(plan->graph->stores[i].dtype);
+    return hl_queue_choose_burst(&info, plan->n_slots);
 }
 
 hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
@@ -109,7 +131,7 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     queue->held = -1;
     queue->n_writes = -1;
     queue->captures = capture && queue->device->ops->capture_begin;
-    queue->burst = choose_burst(queue);
+    queue->burst = find_burst(queue);
     const hl_device_ops *ops = queue->device->ops;
     HL_GOTO(make_staging(queue));
     HL_GOTO(make_slots(queue));

@@ -32,6 +32,10 @@ static inline bool hl_device_is_asynchronous(const hl_device *device)
     return device->ops->stream_create != NULL;
 }
 
+/* Steps to a burst: half of the slots at most, which are under way while the others are filled, and
+ * no more than a slow GPU does in 20 ms, since what was queued cannot be stopped. A power of two:
+ * so is a ring as a rule, and then no burst is cut short by its end. */
+int32_t hl_queue_choose_burst(const hl_plan_info *info, int32_t n_slots);
 /* For a plan whose slots exist. */
 hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_queue);
 /* Waits for what was queued. NULL is allowed. */

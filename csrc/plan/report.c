@@ -10,7 +10,7 @@
 enum { LARGE = 128 };
 
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
-static void count_flops(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
+static void count_node(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
 {
     if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
@@ -24,6 +24,11 @@ static void count_flops(const hl_graph *graph, const hl_node *node, hl_plan_info
     if (is_large) info->large_flops += flops;
 }
 
+void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) count_node(graph, &graph->nodes[i], info);
+}
+
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
 {
     *out_info = (hl_plan_info){
@@ -34,8 +39,7 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_chains = plan->schedule.n_chains,
         .n_regions = plan->schedule.n_regions,
     };
-    for (int64_t i = 0; i < plan->graph->n_nodes; i++)
-        count_flops(plan->graph, &plan->graph->nodes[i], out_info);
+    hl_plan_count_flops(plan->graph, out_info);
     for (int64_t i = 0; i < plan->session->n_stores; i++)
         out_info->store_bytes +=
             plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
@@ -80,11 +84,18 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     const hl_step *step = &plan->schedule.steps[s];
     const hl_node *node = &plan->graph->nodes[step->node];
     HL_TRY(add_text(t, "      %s%s:", step->kernel->name,
-                    plan->instrs[s].elided ? " (in place)" : ""));
+                    plan->instrs[s].elided   ? " (in place)"
+                    : plan->instrs[s].joined ? " (with the one before)"
+                                             : ""));
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    if (step->kernel->describe && s < plan->n_tuned) {
+        char settled[96];
+        step->kernel->describe(&plan->instrs[s].state, settled, sizeof settled);
+        HL_TRY(add_text(t, " {%s}", settled));
+    }
     if (plan->low != HL_DTYPE_F32) {
         const char *why;
         hl_dtype dtype = hl_amp_compute(plan->graph, step->node, &why);

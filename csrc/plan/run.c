@@ -30,7 +30,7 @@ static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thr
 
 static bool is_skipped(const hl_plan *plan, const hl_instr *instr)
 {
-    return instr->elided || (instr->opens && plan->join);
+    return instr->elided || instr->joined || (instr->opens && plan->join);
 }
 
 static void run_block(void *context, int64_t block, int thread)

@@ -34,7 +34,7 @@ struct hl_cuda_param {
 };
 
 /* ARGS: the pointers that a kernel takes as one array by value. */
-enum { CALL_PARAMS = 24, CALL_ARGS = 40, VALUE_ALIGN = 16 };
+enum { CALL_PARAMS = 24, CALL_ARGS = 128, VALUE_ALIGN = 16 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
@@ -134,6 +134,8 @@ void hl_cuda_pass(hl_cuda_calls *calls, const void *value, size_t bytes)
 {
     int64_t at = calls->n_bytes, room = hl_round_up((int64_t)bytes, VALUE_ALIGN);
     if (!GROW(calls, value, n_bytes, cap_bytes, room)) return;
+    /* What is shorter than the kernel's parameter reads as nonsense, not by luck as what it is. */
+    memset(calls->value + at, 0xFF, (size_t)room);
     memcpy(calls->value + at, value, bytes);
     calls->n_bytes += room;
     add_param(calls, PARAM_VALUE, (size_t)at);
@@ -237,9 +239,10 @@ static hl_status run_call(const hl_cuda_calls *calls, const hl_cuda_call *call, 
 {
     const hl_device_ops *ops = calls->device->ops;
     param_room room;
-    void *params[CALL_PARAMS];
+    void *params[CALL_PARAMS + 1];
     for (int i = 0; i < call->n_params; i++)
         params[i] = find_param(calls, &calls->param[call->first_param + i], args, launch, i, &room);
+    params[call->n_params] = NULL;
     switch (call->kind) {
     case CALL_KERNEL:
         return hl_cuda_launch(calls->device, call->kernel, &call->shape, stream, params);

@@ -25,7 +25,7 @@ static hl_status open_nvrtc(hl_cuda_device *device)
     if (compiler->nvrtc.version) return HL_OK;
     if (compiler->is_tried) return hl_status_raise(&compiler->why_not);
     compiler->is_tried = true;
-    hl_library_search search = {device->library_roots};
+    hl_library_search search = {device->library_roots, device->driver.version};
     hl_status status = hl_cuda_nvrtc_open(&search, &compiler->nvrtc);
     /* A driver runs what older compilers make, and newer ones of its own major version. */
     int version = compiler->nvrtc.version, newest = device->driver.version;

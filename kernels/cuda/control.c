@@ -2,6 +2,9 @@
 #include <stdio.h>
 
 #include "kernels/cuda/calls.h"
+#include "kernels/cuda/update.h"
+
+_Static_assert((int)HL_CUDA_UPDATES == (int)HL_KERNEL_TOGETHER, "all fit");
 
 static void pass_dtype(hl_cuda_calls *calls, hl_dtype dtype)
 {
@@ -61,44 +64,49 @@ static hl_status query_update(hl_device *device, const hl_graph *graph, hl_node_
     return HL_OK;
 }
 
-/* float32 states in float32 arithmetic, others in double or int64. */
-static bool find_update(const hl_node *node, hl_dtype state, hl_dtype value, char *name,
-                        size_t name_bytes)
+static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
 {
-    const char *op = hl_op_get(node->op)->name, *suffix = hl_cuda_suffix(value);
-    bool is_ema = node->op == HL_OP_EMA;
-    bool is_any = state != HL_DTYPE_F32 || !suffix || (is_ema && value != HL_DTYPE_F32);
-    snprintf(name, name_bytes, "hl_cuda_%s_%s", op, is_any ? "any" : suffix);
-    return is_any;
+    const hl_type *state = hl_node_in_type(graph, node, 0);
+    hl_cuda_update update = {.n = hl_shape_numel(&state->shape),
+                             .kind = node->op == HL_OP_ASSIGN       ? HL_CUDA_ASSIGN
+                                     : node->op == HL_OP_ACCUMULATE ? HL_CUDA_ACCUMULATE
+                                                                    : HL_CUDA_EMA,
+                             .state_dtype = (int32_t)state->dtype,
+                             .value_dtype = (int32_t)hl_node_in_type(graph, node, 1)->dtype};
+    if (node->op == HL_OP_EMA) {
+        update.decay = node->attrs.f[0];
+        update.ramp = node->attrs.i[0] != 0;
+    }
+    return update;
+}
+
+/* A row of blocks each, as long as the largest state asks for. */
+static hl_status prepare_updates(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                                 int32_t n, hl_kernel_state *out_state)
+{
+    hl_cuda_updates updates = {0};
+    int64_t most = 0;
+    for (int32_t u = 0; u < n; u++) {
+        updates.of[u] = make_update(graph, &graph->nodes[ids[u]]);
+        if (updates.of[u].n > most) most = updates.of[u].n;
+    }
+    hl_cuda_shape shape = hl_cuda_shape_elements(device, most);
+    shape.grid[1] = (unsigned)n;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
+    calls.n_args = n * HL_CUDA_UPDATE_ARGS;
+    hl_cuda_call_kernel(&calls, "hl_cuda_update_states", shape);
+    hl_cuda_pass_operands(&calls);
+    hl_cuda_pass(&calls, &updates, sizeof updates);
+    HL_CUDA_PASS(&calls, int, n);
+    hl_cuda_pass_in(&calls, 2);
+    hl_cuda_pass_is_apply(&calls);
+    return hl_cuda_calls_end(&calls, out_state);
 }
 
 static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_node_id id,
                                 hl_kernel_state *out_state)
 {
-    const hl_node *node = &graph->nodes[id];
-    const hl_type *state = hl_node_in_type(graph, node, 0);
-    hl_dtype value = hl_node_in_type(graph, node, 1)->dtype;
-    int64_t n = hl_shape_numel(&state->shape);
-    char name[64];
-    bool is_any = false;
-    if (node->op == HL_OP_ASSIGN)
-        snprintf(name, sizeof name, "hl_cuda_assign_%d", (int)hl_dtype_bytes(state->dtype));
-    else
-        is_any = find_update(node, state->dtype, value, name, sizeof name);
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_elements(device, n));
-    hl_cuda_pass_in(&calls, 0);
-    if (is_any) pass_dtype(&calls, state->dtype);
-    hl_cuda_pass_in(&calls, 1);
-    if (is_any) pass_dtype(&calls, value);
-    HL_CUDA_PASS(&calls, int64_t, n);
-    if (node->op == HL_OP_EMA) {
-        HL_CUDA_PASS(&calls, double, node->attrs.f[0]);
-        HL_CUDA_PASS(&calls, int, node->attrs.i[0] != 0);
-    }
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_is_apply(&calls);
-    return hl_cuda_calls_end(&calls, out_state);
+    return prepare_updates(device, graph, &id, 1, out_state);
 }
 
 static const hl_kernel begin =
@@ -107,10 +115,18 @@ static const hl_kernel micro =
     HL_CUDA_KERNEL(CONTROL_MICRO, "control_micro", query_control, prepare_control);
 static const hl_kernel apply =
     HL_CUDA_KERNEL(CONTROL_APPLY, "control_apply", query_control, prepare_control);
-static const hl_kernel assign = HL_CUDA_KERNEL(ASSIGN, "assign", query_update, prepare_update);
-static const hl_kernel accumulate =
-    HL_CUDA_KERNEL(ACCUMULATE, "accumulate", query_update, prepare_update);
-static const hl_kernel ema = HL_CUDA_KERNEL(EMA, "ema", query_update, prepare_update);
+
+#define UPDATE(OP, text)                                                                           \
+    {.op = HL_OP_##OP,                                                                             \
+     .name = "cuda." text,                                                                         \
+     .query = query_update,                                                                        \
+     .prepare = prepare_update,                                                                    \
+     .prepare_together = prepare_updates,                                                          \
+     .launch = hl_cuda_calls_launch,                                                               \
+     .release = hl_cuda_calls_release}
+static const hl_kernel assign = UPDATE(ASSIGN, "assign");
+static const hl_kernel accumulate = UPDATE(ACCUMULATE, "accumulate");
+static const hl_kernel ema = UPDATE(EMA, "ema");
 
 const hl_kernel *const hl_cuda_control_kernels[] = {&begin,      &micro, &apply, &assign,
                                                     &accumulate, &ema,   NULL};

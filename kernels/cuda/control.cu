@@ -1,9 +1,11 @@
 /* Control block and guarded updates. The transitions are ir/control.h's own functions, run by one
- * thread; an update leaves its state's bits alone when its segment's guard is down.
+ * thread; an update leaves its state's bits alone when its segment's guard is down. A model has
+ * many small states that change at the end of a step; all of them are one launch.
  *
- * Launch: transitions one block of one thread; updates any grid, any threads. is_apply says which
- * segment's guard holds. */
+ * Launch: transitions one block of one thread; updates any grid, any threads, a row of blocks an
+ * update and more. is_apply says which segment's guard holds. */
 #include "kernels/cuda/any.h"
+#include "kernels/cuda/update.h"
 
 HL_KERNEL(hl_cuda_control_begin, 32, hl_control *control, const double *tables, int64_t n_scalars,
           int64_t n_steps, int is_f64)
@@ -20,33 +22,35 @@ HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int
     hl_control_apply(control, hl_read_any(sumsq, sumsq_dtype, 0));
 }
 
+/* ---- updates ---- */
+
 /* state <- value, of one dtype: words of its size, bit by bit. */
-#define ASSIGNS(W, bytes)                                                                          \
-    HL_KERNEL(hl_cuda_assign_##bytes, 256, W *state, const W *value, int64_t n,                    \
-              const hl_control *control, int is_apply)                                             \
-    {                                                                                              \
-        if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID(i, n) state[i] = value[i];                                                     \
+template <class W> HL_DEVICE void assign(void *state, const void *value, int64_t n)
+{
+    HL_FOR_GRID(i, n)((W *)state)[i] = ((const W *)value)[i];
+}
+HL_DEVICE void assign_words(void *state, const void *value, int32_t dtype, int64_t n)
+{
+    switch (dtype) {
+    case HL_DTYPE_F64:
+    case HL_DTYPE_I64: assign<uint64_t>(state, value, n); break;
+    case HL_DTYPE_F32:
+    case HL_DTYPE_I32: assign<uint32_t>(state, value, n); break;
+    case HL_DTYPE_BF16:
+    case HL_DTYPE_F16:
+    case HL_DTYPE_I16: assign<uint16_t>(state, value, n); break;
+    default: assign<uint8_t>(state, value, n); break;
     }
-ASSIGNS(uint8_t, 1)
-ASSIGNS(uint16_t, 2)
-ASSIGNS(uint32_t, 4)
-ASSIGNS(uint64_t, 8)
+}
 
 /* state <- state + value */
-#define SUMS(T, suffix)                                                                            \
-    HL_KERNEL(hl_cuda_accumulate_##suffix, 256, float *state, const T *value, int64_t n,           \
-              const hl_control *control, int is_apply)                                             \
-    {                                                                                              \
-        if (hl_is_blocked(control, is_apply)) return;                                              \
-        HL_FOR_GRID(i, n) state[i] += hl_read(value, i);                                           \
-    }
-HL_FLOAT_TYPES(SUMS)
-
-HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const void *value,
-          int32_t value_dtype, int64_t n, const hl_control *control, int is_apply)
+template <class T> HL_DEVICE void add_floats(void *state, const void *value, int64_t n)
 {
-    if (hl_is_blocked(control, is_apply)) return;
+    HL_FOR_GRID(i, n)((float *)state)[i] += hl_read((const T *)value, i);
+}
+HL_DEVICE void add_any(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
+                       int64_t n)
+{
     bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
     HL_FOR_GRID(i, n)
     {
@@ -59,6 +63,17 @@ HL_KERNEL(hl_cuda_accumulate_any, 256, void *state, int32_t state_dtype, const v
                          hl_read_any(state, state_dtype, i) + hl_read_any(value, value_dtype, i));
     }
 }
+HL_DEVICE void accumulate(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
+                          int64_t n)
+{
+    int32_t narrow = state_dtype == HL_DTYPE_F32 ? value_dtype : HL_DTYPE_F64;
+    switch (narrow) {
+    case HL_DTYPE_F32: add_floats<float>(state, value, n); break;
+    case HL_DTYPE_BF16: add_floats<hl_bf16>(state, value, n); break;
+    case HL_DTYPE_F16: add_floats<hl_f16>(state, value, n); break;
+    default: add_any(state, state_dtype, value, value_dtype, n); break;
+    }
+}
 
 /* ramp: min(decay, (1 + n) / (10 + n)) at applied step n */
 HL_DEVICE double find_decay(double decay, int ramp, const hl_control *control)
@@ -67,26 +82,39 @@ HL_DEVICE double find_decay(double decay, int ramp, const hl_control *control)
     return ramp && ramped < decay ? ramped : decay;
 }
 
-/* average <- d average + (1 - d) value */
-HL_KERNEL(hl_cuda_ema_f32, 256, float *average, const float *value, int64_t n, double decay,
-          int ramp, const hl_control *control, int is_apply)
+/* state <- d state + (1 - d) value */
+HL_DEVICE void average(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
+                       int64_t n, double d)
 {
-    if (hl_is_blocked(control, is_apply)) return;
-    double d = find_decay(decay, ramp, control);
-    float keep = (float)d, take = (float)(1 - d);
-    HL_FOR_GRID(i, n) average[i] = keep * average[i] + take * value[i];
+    if (state_dtype == HL_DTYPE_F32 && value_dtype == HL_DTYPE_F32) {
+        float keep = (float)d, take = (float)(1 - d);
+        HL_FOR_GRID(i, n)
+        ((float *)state)[i] = keep * ((float *)state)[i] + take * ((const float *)value)[i];
+        return;
+    }
+    HL_FOR_GRID(i, n)
+    hl_write_any(state, state_dtype, i,
+                 d * hl_read_any(state, state_dtype, i) +
+                     (1 - d) * hl_read_any(value, value_dtype, i));
 }
 
-HL_KERNEL(hl_cuda_ema_any, 256, void *average, int32_t average_dtype, const void *value,
-          int32_t value_dtype, int64_t n, double decay, int ramp, const hl_control *control,
-          int is_apply)
+/* States that have nothing to do with each other, each by a row of the grid, under one guard. */
+HL_KERNEL(hl_cuda_update_states, 256, hl_cuda_update_operands operands, hl_cuda_updates updates,
+          int n_updates, const hl_control *control, int is_apply)
 {
     if (hl_is_blocked(control, is_apply)) return;
-    double d = find_decay(decay, ramp, control);
-    HL_FOR_GRID(i, n)
-    hl_write_any(average, average_dtype, i,
-                 d * hl_read_any(average, average_dtype, i) +
-                     (1 - d) * hl_read_any(value, value_dtype, i));
+    for (int u = hl_block_y(); u < n_updates; u += hl_blocks_y()) {
+        void *state = operands.p[HL_CUDA_UPDATE_ARGS * u];
+        const void *value = operands.p[HL_CUDA_UPDATE_ARGS * u + 1];
+        hl_cuda_update what = updates.of[u];
+        if (what.kind == HL_CUDA_ASSIGN)
+            assign_words(state, value, what.state_dtype, what.n);
+        else if (what.kind == HL_CUDA_ACCUMULATE)
+            accumulate(state, what.state_dtype, value, what.value_dtype, what.n);
+        else
+            average(state, what.state_dtype, value, what.value_dtype, what.n,
+                    find_decay(what.decay, what.ramp, control));
+    }
 }
 
 /* A conversion, nothing guarded: batches, casts of weights. */

@@ -31,7 +31,8 @@ hl_status hl_cublaslt_check(const hl_cublaslt *lt, cublasStatus_t status, const 
 static hl_status open_library(hl_cuda_device *device, hl_cublaslt *lt)
 {
     hl_library_found found;
-    hl_library_find(&hl_library_cublaslt, &(hl_library_search){device->library_roots}, &found);
+    hl_library_search search = {device->library_roots, device->driver.version};
+    hl_library_find(&hl_library_cublaslt, &search, &found);
     lt->library = found.library;
     lt->version = found.version;
     if (!found.library.handle) {

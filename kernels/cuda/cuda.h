@@ -66,7 +66,8 @@ typedef struct hl_cuda_shape {
     unsigned grid[3], block[3];
     unsigned shared_bytes;
 } hl_cuda_shape;
-/* Parameters are read during the call. */
+/* params: a pointer to each, then NULL, by which an emulated driver counts them; they are read
+ * during the call. */
 hl_status hl_cuda_launch(hl_device *device, CUfunction kernel, const hl_cuda_shape *shape,
                          hl_stream *stream, void **params);
 

@@ -86,17 +86,18 @@ bool hl_fatbin_image_runs(const hl_fatbin_image *image, int arch)
 }
 
 /* The images of one container. */
-static hl_status check_container(hl_fatbin_cursor *cursor, int arch, bool *out_runs, char *out_text,
-                                 size_t text_bytes)
+static hl_status check_container(hl_fatbin_cursor *cursor, int arch, hl_fatbin_fit *out_fit,
+                                 char *out_text, size_t text_bytes)
 {
-    *out_runs = false;
+    *out_fit = HL_FATBIN_NONE;
     size_t used = 0;
     for (;;) {
         hl_fatbin_image image;
         bool more;
         HL_TRY(hl_fatbin_next_image(cursor, &image, &more));
         if (!more) return HL_OK;
-        *out_runs |= hl_fatbin_image_runs(&image, arch);
+        hl_fatbin_fit fit = image.is_ptx ? HL_FATBIN_PTX : HL_FATBIN_CODE;
+        if (hl_fatbin_image_runs(&image, arch) && fit > *out_fit) *out_fit = fit;
         if (used >= text_bytes) continue;
         int n = snprintf(out_text + used, text_bytes - used, "%s%s_%d", used ? ", " : "",
                          image.is_ptx ? "compute" : "sm", image.arch);
@@ -104,18 +105,18 @@ static hl_status check_container(hl_fatbin_cursor *cursor, int arch, bool *out_r
     }
 }
 
-hl_status hl_fatbin_check(const void *data, size_t bytes, int arch, bool *out_runs, char *out_text,
-                          size_t text_bytes)
+hl_status hl_fatbin_check(const void *data, size_t bytes, int arch, hl_fatbin_fit *out_fit,
+                          char *out_text, size_t text_bytes)
 {
     hl_fatbin_cursor cursor = hl_fatbin_begin(data, bytes);
-    *out_runs = false;
+    *out_fit = HL_FATBIN_NONE;
     if (text_bytes) *out_text = '\0';
     for (bool first = true;; first = false) {
         const void *code;
-        bool runs;
+        hl_fatbin_fit fit;
         HL_TRY(hl_fatbin_next(&cursor, &code));
         if (!code) return HL_OK;
-        HL_TRY(check_container(&cursor, arch, &runs, out_text, first ? text_bytes : 0));
-        *out_runs = runs && (first || *out_runs);
+        HL_TRY(check_container(&cursor, arch, &fit, out_text, first ? text_bytes : 0));
+        if (first || fit < *out_fit) *out_fit = fit;
     }
 }

@@ -36,9 +36,15 @@ hl_status hl_fatbin_next_image(hl_fatbin_cursor *cursor, hl_fatbin_image *out_im
  * one as machine code (an embedded GPU its very own), any older one as PTX. */
 bool hl_fatbin_image_runs(const hl_fatbin_image *image, int arch);
 
-/* Whether every container has an image for the architecture; out_text, the architectures of the
+typedef enum hl_fatbin_fit {
+    HL_FATBIN_NONE,
+    HL_FATBIN_PTX, /* once the driver has compiled it: only as new a PTX as it knows */
+    HL_FATBIN_CODE
+} hl_fatbin_fit;
+
+/* What every container has for the architecture, at the least; out_text, the architectures of the
  * first container: "sm_75, sm_90, compute_90". */
-hl_status hl_fatbin_check(const void *data, size_t bytes, int arch, bool *out_runs, char *out_text,
-                          size_t text_bytes);
+hl_status hl_fatbin_check(const void *data, size_t bytes, int arch, hl_fatbin_fit *out_fit,
+                          char *out_text, size_t text_bytes);
 
 #endif

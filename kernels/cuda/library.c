@@ -57,6 +57,7 @@ const hl_library_kind hl_library_cublaslt = {
     .variable = "HOTLOOP_CUBLASLT_PATH",
     .sonames = {"libcublasLt.so.13", "libcublasLt.so.12"},
     .folders = {"cu13/lib", "cublas/lib"},
+    .cuda = {13000, 12000},
     .version = read_cublaslt_version,
     .version_text = write_cublas_version,
 };
@@ -65,6 +66,7 @@ const hl_library_kind hl_library_nvrtc = {
     .variable = "HOTLOOP_NVRTC_PATH",
     .sonames = {"libnvrtc.so.13", "libnvrtc.so.12"},
     .folders = {"cu13/lib", "cuda_nvrtc/lib"},
+    .cuda = {13000, 12000},
     .version = read_nvrtc_version,
     .version_text = write_cuda_version,
 };
@@ -77,6 +79,13 @@ static bool open_path(const char *path, bool with_load, hl_library_found *found)
 {
     return hl_os_library_open(path, with_load, &found->library, found->why_not,
                               sizeof found->why_not);
+}
+
+/* The i-th soname is there, and of a CUDA that the driver supports. */
+static bool is_wanted(const hl_library_kind *kind, const hl_library_search *search, int i)
+{
+    if (i == HL_LIBRARY_NAMES || !kind->sonames[i]) return false;
+    return !search || !search->driver || kind->cuda[i] <= search->driver;
 }
 
 /* What HOTLOOP_<LIB>_PATH names: the library itself, or the folder that it lies in. */
@@ -95,12 +104,12 @@ static bool try_named(const hl_library_kind *kind, const char *named, hl_library
 }
 
 /* In the wheels below one root. */
-static bool try_root(const hl_library_kind *kind, const char *root, int root_bytes,
-                     hl_library_found *found)
+static bool try_root(const hl_library_kind *kind, const hl_library_search *search, const char *root,
+                     int root_bytes, hl_library_found *found)
 {
     char path[HL_LIBRARY_PATH_BYTES];
-    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
-        if (!kind->folders[i]) continue;
+    for (int i = 0; i < HL_LIBRARY_NAMES; i++) {
+        if (!is_wanted(kind, search, i) || !kind->folders[i]) continue;
         int n = snprintf(path, sizeof path, "%.*s/nvidia/%s/%s", root_bytes, root, kind->folders[i],
                          kind->sonames[i]);
         if (n < (int)sizeof path && open_path(path, true, found)) return true;
@@ -108,29 +117,35 @@ static bool try_root(const hl_library_kind *kind, const char *root, int root_byt
     return false;
 }
 
-static bool try_wheels(const hl_library_kind *kind, const char *roots, hl_library_found *found)
+static bool try_wheels(const hl_library_kind *kind, const hl_library_search *search,
+                       hl_library_found *found)
 {
+    const char *roots = search ? search->roots : NULL;
     while (roots && *roots) {
         int bytes = (int)strcspn(roots, ":");
-        if (bytes && try_root(kind, roots, bytes, found)) return true;
+        if (bytes && try_root(kind, search, roots, bytes, found)) return true;
         roots += bytes + (roots[bytes] == ':');
     }
     return false;
 }
 
-static bool try_names(const hl_library_kind *kind, bool with_load, hl_library_found *found)
+static bool try_names(const hl_library_kind *kind, const hl_library_search *search, bool with_load,
+                      hl_library_found *found)
 {
-    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++)
-        if (open_path(kind->sonames[i], with_load, found)) return true;
+    for (int i = 0; i < HL_LIBRARY_NAMES; i++)
+        if (is_wanted(kind, search, i) && open_path(kind->sonames[i], with_load, found))
+            return true;
     return false;
 }
 
-static void describe_absence(const hl_library_kind *kind, hl_library_found *found)
+static void describe_absence(const hl_library_kind *kind, const hl_library_search *search,
+                             hl_library_found *found)
 {
     char names[96] = "";
-    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
+    for (int i = 0; i < HL_LIBRARY_NAMES; i++) {
         size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", i ? " or " : "", kind->sonames[i]);
+        if (!is_wanted(kind, search, i)) continue;
+        snprintf(names + used, sizeof names - used, "%s%s", used ? " or " : "", kind->sonames[i]);
     }
     snprintf(found->why_not, sizeof found->why_not,
              "%s is not in this process,%s and the system does not find it; %s may name it", names,
@@ -144,10 +159,9 @@ void hl_library_find(const hl_library_kind *kind, const hl_library_search *searc
     const char *named = getenv(kind->variable);
     if (named && *named) {
         if (!try_named(kind, named, out_found)) return;
-    } else if (!try_names(kind, false, out_found) &&
-               !try_wheels(kind, search ? search->roots : NULL, out_found) &&
-               !try_names(kind, true, out_found)) {
-        describe_absence(kind, out_found);
+    } else if (!try_names(kind, search, false, out_found) && !try_wheels(kind, search, out_found) &&
+               !try_names(kind, search, true, out_found)) {
+        describe_absence(kind, search, out_found);
         return;
     }
     out_found->why_not[0] = '\0';

@@ -3,7 +3,8 @@
  * Nothing of NVIDIA's is linked or shipped. A library is looked for in this order: the file or
  * folder that HOTLOOP_<LIB>_PATH names (and then nowhere else: who names one means that one); what
  * the process has already loaded, so that torch and hotloop share one copy; the nvidia-* wheels
- * below the given roots; the system's search. Names of CUDA 13 come before those of CUDA 12.
+ * below the given roots; the system's search. Names of CUDA 13 come before those of CUDA 12, but
+ * for a driver of CUDA 12, which CUDA 13's libraries do not run on.
  * Whatever the end, there is a sentence. */
 #ifndef HL_KERNELS_CUDA_LIBRARY_H
 #define HL_KERNELS_CUDA_LIBRARY_H
@@ -17,6 +18,7 @@ typedef struct hl_library_kind {
     const char *variable;                  /* "HOTLOOP_CUBLASLT_PATH" */
     const char *sonames[HL_LIBRARY_NAMES]; /* best first, NULL-terminated if shorter */
     const char *folders[HL_LIBRARY_NAMES]; /* of the wheel of each soname, below nvidia/ */
+    int cuda[HL_LIBRARY_NAMES];            /* that each soname is of: 13000; 0: any */
     int (*version)(hl_os_library library); /* 0: it does not say */
     void (*version_text)(int version, char *out_text, size_t bytes);
 } hl_library_kind;
@@ -27,6 +29,7 @@ extern const hl_library_kind *const hl_library_kinds[];
 
 typedef struct hl_library_search {
     const char *roots; /* folders that may hold `nvidia/`, with ':' between them; NULL: none */
+    int driver;        /* the newest CUDA that it supports, 12040; 0: any */
 } hl_library_search;
 
 typedef struct hl_library_found {

@@ -78,7 +78,7 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const matmul_shape &
             HL_UNROLL
             for (int i = 0; i < 4; i++) {
                 HL_UNROLL
-                for (int j = 0; j < 4; j++) sum[i][j] += x[i] * y[j];
+                for (int j = 0; j < 4; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
             }
         }
         hl_barrier();

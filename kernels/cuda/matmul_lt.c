@@ -204,12 +204,20 @@ static hl_status launch_lt(const hl_kernel_state *kernel_state, void *const *arg
     return hl_lt_launch(state, state->chosen, args, launch, stream);
 }
 
+static void describe_lt(const hl_kernel_state *kernel_state, char *out_text, size_t bytes)
+{
+    const hl_lt_state *state = kernel_state->impl;
+    int n = snprintf(out_text, bytes, "algorithm %d of %d", state->chosen + 1, state->algos.n);
+    if (state->us > 0) snprintf(out_text + n, bytes - (size_t)n, ", %.1f us", (double)state->us);
+}
+
 #define LT_KERNEL(OP, text)                                                                        \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text ".cublaslt",                                                             \
      .query = query_lt,                                                                            \
      .prepare = prepare_lt,                                                                        \
      .tune = hl_lt_tune,                                                                           \
+     .describe = describe_lt,                                                                      \
      .launch = launch_lt,                                                                          \
      .release = release_lt}
 static const hl_kernel matmul = LT_KERNEL(MATMUL, "matmul");

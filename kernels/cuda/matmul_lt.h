@@ -22,6 +22,7 @@ typedef struct hl_lt_state {
     hl_lt_algos algos;
     int n_in, chosen;
     bool benchmark;
+    float us; /* of a launch, as measured by this state; 0: it was not */
 } hl_lt_state;
 
 /* Queues the product by algorithm `which`. */

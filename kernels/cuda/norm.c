@@ -12,10 +12,14 @@ static void call_named(hl_cuda_calls *calls, const char *what, hl_dtype dtype, h
 
 /* ---- batch norm ---- */
 
+/* Rows that a block holds in its registers; columns of a block (norm.cu). */
+enum { MOST_HELD = 1024, HELD_COLUMNS = 32, HELD_THREADS = 1024 };
+
 typedef struct batch_shape {
     int64_t A, C, S;
     hl_cuda_groups groups; /* of its statistics */
     int64_t planes;        /* A where they go by planes, else 0 */
+    bool is_held;          /* one launch does all */
 } batch_shape;
 
 static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
@@ -29,6 +33,7 @@ static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
         batch.groups = hl_cuda_groups_make(batch.C, batch.A * batch.S, 1);
         batch.planes = batch.A > 1 ? batch.A : 0;
     }
+    batch.is_held = batch.S == 1 && batch.A > 0 && batch.A <= MOST_HELD;
     return batch;
 }
 
@@ -39,10 +44,39 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     const hl_node *node = &graph->nodes[id];
     if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     batch_shape batch = find_batch(graph, node);
-    out_req->scratch_bytes = hl_cuda_moments_bytes(&batch.groups);
+    out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
     out_req->deterministic = true;
     out_req->in_place = 1; /* the statistics are made before an element is written */
     return HL_OK;
+}
+
+static void call_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch, double eps)
+{
+    int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
+    call_named(calls, "batch_norm_columns", dtype,
+               hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
+    for (int i = 0; i < 3; i++) hl_cuda_pass_in(calls, i);
+    for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
+    HL_CUDA_PASS(calls, int64_t, batch->A);
+    HL_CUDA_PASS(calls, int64_t, batch->C);
+    HL_CUDA_PASS(calls, float, (float)eps);
+}
+
+static void call_cut(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch, double eps)
+{
+    int64_t n = batch->A * batch->C * batch->S;
+    hl_cuda_moments_call(calls, dtype, &batch->groups, batch->planes, 1);
+    call_named(calls, "batch_norm", dtype, hl_cuda_shape_elements(calls->device, n));
+    hl_cuda_pass_in(calls, 0);
+    hl_cuda_pass_out(calls, 1);
+    hl_cuda_pass_out(calls, 2);
+    hl_cuda_pass_in(calls, 1);
+    hl_cuda_pass_in(calls, 2);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, n);
+    HL_CUDA_PASS(calls, int64_t, batch->C);
+    HL_CUDA_PASS(calls, int64_t, batch->S);
+    HL_CUDA_PASS(calls, float, (float)eps);
 }
 
 static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -51,20 +85,11 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     const hl_node *node = &graph->nodes[id];
     hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
     batch_shape batch = find_batch(graph, node);
-    int64_t n = batch.A * batch.C * batch.S;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_moments_call(&calls, dtype, &batch.groups, batch.planes, 1);
-    call_named(&calls, "batch_norm", dtype, hl_cuda_shape_elements(device, n));
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_out(&calls, 1);
-    hl_cuda_pass_out(&calls, 2);
-    hl_cuda_pass_in(&calls, 1);
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, n);
-    HL_CUDA_PASS(&calls, int64_t, batch.C);
-    HL_CUDA_PASS(&calls, int64_t, batch.S);
-    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    if (batch.is_held)
+        call_held(&calls, dtype, &batch, node->attrs.f[0]);
+    else
+        call_cut(&calls, dtype, &batch, node->attrs.f[0]);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

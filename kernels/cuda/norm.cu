@@ -1,5 +1,6 @@
-/* Layer normalisation on rows (R,C) and its input gradient; batch normalisation's last step, for
- * which kernels/cuda/reduce.cu makes the statistics.
+/* Layer normalisation on rows (R,C) and its input gradient; batch normalisation on columns (A,C) in
+ * one launch where a block can hold its columns, and else its last step, for which
+ * kernels/cuda/reduce.cu makes the statistics.
  *
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
@@ -9,6 +10,8 @@
 #include "kernels/cuda/fold.h"
 
 enum { THREADS = 1024 }; /* at most: 64 registers a thread */
+/* Of batch_norm_columns: a block's columns, its rows of threads, rows that a thread holds. */
+enum { COLUMNS = 32, ROWS = THREADS / COLUMNS, KEEP = 32 };
 
 template <class T> HL_DEVICE float read_or(const T *p, int64_t c, float otherwise)
 {
@@ -81,6 +84,57 @@ HL_DEVICE void run_batch_norm(const T *src, const T *mean, const T *var, const T
     }
 }
 
+/* Of the threads of a column, who all get it. */
+HL_DEVICE float add_column(float value)
+{
+    HL_SHARED(float, part, THREADS);
+    int t = hl_thread();
+    hl_barrier(); /* the last sum's readers are through */
+    part[t] = value;
+    for (int half = THREADS / 2; half >= COLUMNS; half /= 2) {
+        hl_barrier();
+        if (t < half) part[t] = part[t] + part[t + half];
+    }
+    hl_barrier();
+    return part[t % COLUMNS];
+}
+
+/* x (A,C), A at most ROWS * KEEP. Launch: THREADS threads. */
+template <class T>
+HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bias, T *dst, T *mean,
+                                      T *var, int64_t A, int64_t C, float eps)
+{
+    int row = hl_thread() / COLUMNS;
+    for (int64_t tile = hl_block_x(); tile * COLUMNS < C; tile += hl_blocks_x()) {
+        int64_t c = tile * COLUMNS + hl_thread() % COLUMNS;
+        int64_t n = c < C ? A : 0;
+        float x[KEEP], sum = 0, squares = 0;
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++) {
+            int64_t r = row + j * ROWS;
+            x[j] = r < n ? hl_read(src, r * C + c) : 0.0f;
+        }
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++) sum += x[j];
+        float middle = add_column(sum) / (float)A;
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++)
+            if (row + j * ROWS < n) squares += (x[j] - middle) * (x[j] - middle);
+        float variance = add_column(squares) / (float)A;
+        if (n == 0) continue;
+        if (row == 0) {
+            hl_write(mean, c, middle);
+            hl_write(var, c, variance);
+        }
+        float scale = hl_rsqrt(variance + eps), w = hl_read(weight, c), b = hl_read(bias, c);
+        HL_UNROLL
+        for (int j = 0; j < KEEP; j++) {
+            int64_t r = row + j * ROWS;
+            if (r < n) hl_write(dst, r * C + c, (x[j] - middle) * scale * w + b);
+        }
+    }
+}
+
 #define KERNELS(T, suffix)                                                                         \
     HL_KERNEL(hl_cuda_layer_norm_##suffix, THREADS, const T *src, const T *weight, const T *bias,  \
               T *dst, T *mean, T *rstd, int64_t R, int64_t C, float eps, int by_block)             \
@@ -96,5 +150,10 @@ HL_DEVICE void run_batch_norm(const T *src, const T *mean, const T *var, const T
               const T *weight, const T *bias, T *dst, int64_t n, int64_t C, int64_t S, float eps)  \
     {                                                                                              \
         run_batch_norm(src, mean, var, weight, bias, dst, n, C, S, eps);                           \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_batch_norm_columns_##suffix, THREADS, const T *src, const T *weight,         \
+              const T *bias, T *dst, T *mean, T *var, int64_t A, int64_t C, float eps)             \
+    {                                                                                              \
+        run_batch_norm_columns(src, weight, bias, dst, mean, var, A, C, eps);                      \
     }
 HL_FLOAT_TYPES(KERNELS)

@@ -74,7 +74,7 @@ static hl_status start_driver(const hl_cuda_driver *driver, bool *out_absent)
 static hl_status open_driver(const hl_cuda_build *build, const hl_device_options *options,
                              hl_cuda_driver *out_driver, int *out_n_gpus, bool *out_absent)
 {
-    hl_library_search search = {options ? options->library_roots : NULL};
+    hl_library_search search = {options ? options->library_roots : NULL, 0};
     *out_n_gpus = 0;
     HL_TRY(build->driver_open(&search, out_driver, out_absent));
     hl_status status;
@@ -159,10 +159,18 @@ static hl_status check_build(const hl_cuda_build *build, const hl_cuda_device *d
                              "cuda: %s needs a build of hotloop with CUDA, got one without; "
                              "install it where nvcc is found (HL_CUDA=1 says why it is not)",
                              device->base.name);
-    bool runs;
+    hl_fatbin_fit fit;
     char archs[160];
-    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &runs, archs, sizeof archs));
-    if (runs) return HL_OK;
+    HL_TRY(hl_fatbin_check(build->fatbins, bytes, device->facts.arch, &fit, archs, sizeof archs));
+    if (fit == HL_FATBIN_PTX && device->driver.version < build->toolkit)
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "cuda: for sm_%d this build has PTX of CUDA %d.%d alone, which the "
+                             "driver must know, got a driver for CUDA %d.%d; build again with "
+                             "HL_CUDA_ARCHS=%d, or update the driver",
+                             device->facts.arch, build->toolkit / 1000, build->toolkit % 1000 / 10,
+                             device->driver.version / 1000, device->driver.version % 1000 / 10,
+                             device->facts.arch);
+    if (fit != HL_FATBIN_NONE) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE,
                          "cuda: this build must have kernels for sm_%d, got %s; build again with "
                          "HL_CUDA_ARCHS=%d",
@@ -211,7 +219,7 @@ static hl_status launch_probe(hl_device *base, CUfunction kernel, void *dst, uin
     CUdeviceptr ptr = (uintptr_t)dst;
     hl_cuda_shape shape = {.grid = {(PROBE_VALUES + PROBE_BLOCK - 1) / PROBE_BLOCK, 1, 1},
                            .block = {PROBE_BLOCK, 1, 1}};
-    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&ptr, &n, &seed});
+    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&ptr, &n, &seed, NULL});
 }
 
 static hl_status run_probe(hl_device *base)
@@ -383,9 +391,11 @@ static void describe_library(const hl_library_kind *kind, const hl_library_searc
     hl_os_library_close(&found.library);
 }
 
-static void describe_libraries(const hl_device_options *options, hl_survey *survey)
+/* driver_version 0: there is no driver that works. */
+static void describe_libraries(const hl_device_options *options, int driver_version,
+                               hl_survey *survey)
 {
-    hl_library_search search = {options ? options->library_roots : NULL};
+    hl_library_search search = {options ? options->library_roots : NULL, driver_version};
     while (hl_library_kinds[survey->n_libraries]) {
         describe_library(hl_library_kinds[survey->n_libraries], &search,
                          &survey->libraries[survey->n_libraries]);
@@ -399,12 +409,11 @@ void hl_cuda_survey(const hl_backend *base, const hl_device_options *options, bo
     hl_cuda_driver driver;
     int n_gpus;
     *out_survey = (hl_survey){0};
-    if (with_open) describe_libraries(options, out_survey);
     if (open_driver((const hl_cuda_build *)base, options, &driver, &n_gpus,
-                    &out_survey->is_absent) != HL_OK) {
+                    &out_survey->is_absent) != HL_OK)
         hl_text_copy(out_survey->why_none, sizeof out_survey->why_none, hl_status_message());
-        return;
-    }
+    if (with_open) describe_libraries(options, driver.version, out_survey);
+    if (*out_survey->why_none) return;
     if (n_gpus > HL_SURVEY_DEVICES) n_gpus = HL_SURVEY_DEVICES;
     for (int i = 0; i < n_gpus; i++) {
         describe_gpu(&driver, i, &out_survey->devices[i]);

@@ -51,12 +51,13 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
 
 /* ---- the gradient's norm ---- */
 
-/* Below the least part two blocks would take no less time than one. */
-enum { LEAST_PART = 8192, MOST_PARTS = 1024 };
+/* Below the least part two blocks would take no less time than one. What one block of the most
+ * threads reads in the time of a launch is not cut. */
+enum { LEAST_PART = 8192, MOST_PARTS = 1024, ALONE = 32768, ALONE_THREADS = 1024 };
 
 static int64_t count_parts(int64_t n, int64_t *out_part)
 {
-    int64_t part = (n + MOST_PARTS - 1) / MOST_PARTS;
+    int64_t part = n <= ALONE ? ALONE : (n + MOST_PARTS - 1) / MOST_PARTS;
     *out_part = part < LEAST_PART ? LEAST_PART : part;
     return n > 0 ? (n + *out_part - 1) / *out_part : 1;
 }
@@ -91,7 +92,8 @@ static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_
         HL_CUDA_PASS(&calls, int64_t, part);
         hl_cuda_pass_scratch(&calls, 0);
     }
-    hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm", hl_cuda_shape_blocks(device, 1, THREADS));
+    hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm",
+                        hl_cuda_shape_blocks(device, 1, ALONE_THREADS));
     hl_cuda_pass_place(&calls, (hl_cuda_place){is_cut ? HL_CUDA_SCRATCH : HL_CUDA_IN, 0});
     HL_CUDA_PASS(&calls, int64_t, is_cut ? n_parts : n);
     HL_CUDA_PASS(&calls, int, !is_cut);

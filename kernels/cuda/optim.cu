@@ -193,8 +193,8 @@ HL_KERNEL(hl_cuda_gradient_norm_parts, MOST_THREADS, const float *grad, int64_t 
 }
 
 /* x: the gradient itself where it is one part, else the parts' sums. scale may be NULL; clip 0:
- * none. Launch: one block, 256 threads. */
-HL_KERNEL(hl_cuda_gradient_norm, MOST_THREADS, const float *x, int64_t n, int is_square,
+ * none. Launch: one block, up to 1024 threads. */
+HL_KERNEL(hl_cuda_gradient_norm, 1024, const float *x, int64_t n, int is_square,
           const float *factor, const float *scale, float clip, float *out_square, float *out_factor)
 {
     float sum = add_up(x, 0, n, is_square != 0);

@@ -95,9 +95,9 @@ static PyObject *describe_cuda(void)
     const hl_cuda_build *build = hl_cuda_build_get();
     size_t bytes = (size_t)(build->fatbins_end - build->fatbins);
     if (!bytes) return PyBool_FromLong(0);
-    bool runs;
+    hl_fatbin_fit fit;
     char archs[160];
-    if (hl_fatbin_check(build->fatbins, bytes, 0, &runs, archs, sizeof archs) != HL_OK)
+    if (hl_fatbin_check(build->fatbins, bytes, 0, &fit, archs, sizeof archs) != HL_OK)
         hl_text_copy(archs, sizeof archs, hl_status_message());
     return PyUnicode_FromFormat("%d.%d: %s", build->toolkit / 1000, build->toolkit % 1000 / 10,
                                 archs);

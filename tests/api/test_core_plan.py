@@ -94,6 +94,19 @@ def test_fed_plans_give_the_same(session: _core.Session, dtype: str, n_threads: 
     assert seen[0][0] == (2.0 * data[seen[0][1]].astype(session_float(session))).tolist()
 
 
+def test_closing_ends_loaders(session: _core.Session) -> None:
+    """In the middle of an epoch, while they fill slots ahead; the feed serves another plan then."""
+    data = np.zeros((1000, 3), np.float32)
+    feed = _core.Feed(1000, 4, n_slots=8, n_threads=3)
+    for _ in range(20):
+        plan = _core.Plan(session, make_graph(n=1000), n_slots=8, fed=True)
+        plan.source(0, data)
+        plan.feed(feed)
+        feed.seek(0)
+        assert plan.run(2, 1e9) == ("done", 2)
+        plan.close()
+
+
 def test_a_fed_plan_sees_what_it_is_given(session: _core.Session) -> None:
     data = np.arange(30, dtype=np.float32).reshape(10, 3)
     plan = _core.Plan(session, make_graph(batch=5), fed=True)

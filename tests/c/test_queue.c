@@ -68,6 +68,24 @@ static void run_epochs(outcome *out, int64_t slice)
     read_outcome(out);
 }
 
+/* Short steps go many at once; what takes long does not, nor what is many launches. */
+static void test_burst(void)
+{
+    hl_plan_info info = {.n_instructions = 20, .flops = 1.2e9, .arena_bytes = 4 << 20};
+    info.store_bytes = 9 << 20; /* 784-512-256-10 of 512 rows */
+    CHECK_INT(hl_queue_choose_burst(&info, 64), 32);
+    CHECK_INT(hl_queue_choose_burst(&info, 9), 4);
+    CHECK_INT(hl_queue_choose_burst(&info, 2), 1);
+    info.n_instructions = 100;
+    CHECK_INT(hl_queue_choose_burst(&info, 64), 8);
+    info.n_instructions = 20, info.flops = 1e10; /* some ms on a slow GPU */
+    CHECK_INT(hl_queue_choose_burst(&info, 64), 4);
+    info.flops = 5e11;
+    CHECK_INT(hl_queue_choose_burst(&info, 64), 1);
+    info.flops = 0, info.arena_bytes = (int64_t)4 << 30;
+    CHECK_INT(hl_queue_choose_burst(&info, 64), 1);
+}
+
 static void check_same(void)
 {
     CHECK_INT(memcmp(want.params, got.params, sizeof want.params), 0);
@@ -109,7 +127,9 @@ static void check_way(uint64_t seed, int k, int way)
 
 static void test_same_bits(void)
 {
-    for (uint64_t seed = 0; seed < N_NETS; seed++)
+    /* Threads are the loaders' alone, and the same for every net. */
+    const uint64_t n_nets = CHECK_UNDER_TSAN ? 6 : N_NETS;
+    for (uint64_t seed = 0; seed < n_nets; seed++)
         for (int k = 1; k <= 3; k += 2) {
             check_case("net %d, k %d", (int)seed, k);
             open_net(hl_ref_backend(), seed, k, false, COPIED);
@@ -290,6 +310,7 @@ static void test_device_calls_fail(void)
 
 int main(void)
 {
+    test_burst();
     test_same_bits();
     test_fed_sources();
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {

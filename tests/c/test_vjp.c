@@ -279,6 +279,30 @@ static int check_lowering(hl_graph *graph, void *const *data)
     return pairs.n;
 }
 
+/* Without clipping, with a norm above what it is clipped to, and below; unscaled and scaled. */
+static void check_gradient_norm(void)
+{
+    static const double clips[] = {0, 0.25, 1000};
+    for (int c = 0; c < 3; c++)
+        for (int n_in = 2; n_in <= 3; n_in++) {
+            double grad[7], factor = 0.5, scale = 8;
+            void *data[3] = {grad, &factor, &scale};
+            hl_type types[3] = {{HL_DTYPE_F64, {1, {7}}}, {HL_DTYPE_F64, {0}}, {HL_DTYPE_F64, {0}}};
+            hl_graph *graph;
+            hl_id in[3], out[2];
+            hl_attrs attrs = {.f = {clips[c]}};
+            check_case("gradient_norm, clip %g, %d inputs", clips[c], n_in);
+            for (int i = 0; i < 7; i++) grad[i] = 8 * draw(ANY);
+            CHECK_OK(hl_graph_create(&graph));
+            for (int i = 0; i < n_in; i++)
+                CHECK_OK(hl_graph_input(graph, i ? i > 1 ? "scale" : "factor" : "grad", types[i],
+                                        &in[i]));
+            CHECK_OK(hl_graph_add(graph, HL_OP_GRADIENT_NORM, in, n_in, &attrs, out));
+            CHECK_INT(check_lowering(graph, data), 2);
+            hl_graph_destroy(graph);
+        }
+}
+
 static void test_lowering(void)
 {
     bool seen[HL_OP_COUNT] = {false};
@@ -307,6 +331,8 @@ static void test_lowering(void)
             seen[op] = true;
             hl_graph_destroy(graph);
         }
+    check_gradient_norm();
+    seen[HL_OP_GRADIENT_NORM] = true;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         check_case("%s", hl_op_get((hl_op)op)->name);
         CHECK(seen[op] || !hl_op_get((hl_op)op)->lower);

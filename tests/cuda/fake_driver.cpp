@@ -22,6 +22,8 @@ thread_local std::vector<CUcontext> context_stack;
 /* ---- every call passes here ------------------------------------------------------------------ */
 
 enum Needs { NOTHING, DRIVER, CONTEXT };
+/* Of a kernel, before CUDA 12.1. */
+enum { PARAM_BYTES = 4096 };
 
 /* No context because making it current was what failed: then what gives back still does. */
 bool push_failed()
@@ -103,6 +105,8 @@ CUresult submit(CUstream stream, std::function<void()> work)
     State &s = state();
     if (!s.streams.count(stream))
         return complain(CUDA_ERROR_INVALID_HANDLE, "work for a stream that is not (the null one?)");
+    if (!context_stack.empty() && stream->context != context_stack.back())
+        return complain(CUDA_ERROR_INVALID_HANDLE, "work for a stream of another context");
     auto guarded = [work = std::move(work)] {
         if (!state().dead) work();
     };
@@ -454,10 +458,20 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (shared_bytes > kernel->shared_bytes)
         return complain(CUDA_ERROR_INVALID_VALUE,
                         "a launch with more shared memory than asked for");
-    std::vector<std::vector<char>> copies;
-    for (size_t i = 0; i < kernel->kernel->param_bytes.size(); i++)
-        copies.emplace_back((char *)params[i], (char *)params[i] + kernel->kernel->param_bytes[i]);
     const Kernel *known = kernel->kernel;
+    size_t n_params = 0, param_bytes = 0;
+    while (params[n_params]) n_params++;
+    if (n_params != known->param_bytes.size())
+        return complain(CUDA_ERROR_INVALID_VALUE,
+                        "a launch with another number of parameters: " + known->name);
+    std::vector<std::vector<char>> copies;
+    for (size_t i = 0; i < n_params; i++) {
+        copies.emplace_back((char *)params[i], (char *)params[i] + known->param_bytes[i]);
+        param_bytes += known->param_bytes[i];
+    }
+    if (param_bytes > PARAM_BYTES)
+        return complain(CUDA_ERROR_INVALID_VALUE,
+                        "a launch with more than 4096 bytes of parameters: " + known->name);
     return submit(stream, [=]() mutable {
         std::vector<void *> pointers;
         for (auto &value : copies) pointers.push_back(value.data());
@@ -493,10 +507,12 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     return result ? result : freed;
 }
 
-CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned)
+CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
 {
     CALL(CONTEXT);
     NOT_IN_CAPTURE;
+    if (!bytes || flags)
+        return complain(CUDA_ERROR_INVALID_VALUE, "pinned memory of nothing, or of another kind");
     *ptr = malloc(bytes);
     if (!*ptr) return CUDA_ERROR_OUT_OF_MEMORY;
     s.pinned[(uintptr_t)*ptr] = bytes;
@@ -674,6 +690,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
     if (flags & ~(unsigned)(CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC))
         return complain(CUDA_ERROR_INVALID_VALUE, "an event with unknown flags");
     *event = new CUevent_st;
+    (*event)->flags = flags;
     s.live.events++;
     return CUDA_SUCCESS;
 }
@@ -729,6 +746,8 @@ CUresult cuEventQuery(CUevent event)
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
     CALL(CONTEXT);
+    if ((from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)
+        return complain(CUDA_ERROR_INVALID_HANDLE, "the time between events that keep none");
     if (!from->mark || !to->mark)
         return complain(CUDA_ERROR_INVALID_HANDLE, "the time between events not recorded");
     if (!from->mark->done || !to->mark->done) return CUDA_ERROR_NOT_READY;
@@ -916,7 +935,7 @@ void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n
 {
     std::lock_guard<std::recursive_mutex> hold(state().lock);
     std::vector<size_t> sizes(param_bytes, param_bytes + n_params);
-    state().kernels[name] = Kernel{fn, context, sizes, state().loading != nullptr};
+    state().kernels[name] = Kernel{name, fn, context, sizes, state().loading != nullptr};
     if (state().loading) state().loading->insert(name);
 }
 

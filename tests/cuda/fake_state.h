@@ -18,6 +18,7 @@ namespace fake
 {
 
 struct Kernel {
+    std::string name;
     hl_fake_kernel_fn fn = nullptr;
     void *context = nullptr;
     std::vector<size_t> param_bytes;
@@ -101,6 +102,7 @@ struct CUlib_st {
     std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
 };
 struct CUevent_st {
+    unsigned flags = 0;
     std::shared_ptr<fake::Mark> mark;
     CUgraph graph = nullptr; /* recorded in this capture */
     std::set<size_t> after;

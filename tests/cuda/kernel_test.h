@@ -190,7 +190,9 @@ static inline int launch_kernel(const hl_emu_kernel *k, hl_emu_dim grid, unsigne
 {
 #ifdef HL_TEST_GPU
     const unsigned dims[3] = {grid.x, grid.y, grid.z};
-    return hl_gpu_launch(hl_emu_name(k), dims, threads, shared_bytes, args);
+    std::vector<void *> ended(args, args + hl_emu_param_count(k));
+    ended.push_back(nullptr);
+    return hl_gpu_launch(hl_emu_name(k), dims, threads, shared_bytes, ended.data());
 #else
     return hl_emu_launch(k, grid, {threads, 1, 1}, shared_bytes, args);
 #endif

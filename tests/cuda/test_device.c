@@ -54,7 +54,8 @@ static hl_status launch_line(hl_device *device, void *dst, void *src, float a, f
 {
     hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
     CUdeviceptr to = (uintptr_t)dst, from = (uintptr_t)src;
-    return hl_cuda_launch(device, line_kernel, &shape, stream, (void *[]){&to, &from, &a, &b});
+    return hl_cuda_launch(device, line_kernel, &shape, stream,
+                          (void *[]){&to, &from, &a, &b, NULL});
 }
 
 static void *alloc_device(hl_device *device)
@@ -387,6 +388,46 @@ static void test_use_after_free(void)
     close_device(device);
 }
 
+/* What a driver would take for granted, or see at the launch. */
+static void test_launch_refusals(void)
+{
+    hl_device *device = open_device(), *other = NULL;
+    const hl_backend *backend = hl_fake_backend();
+    hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
+    CUfunction large;
+    CUdeviceptr to = 0, from = 0;
+    float a = 1, b = 0;
+    static const size_t bytes[] = {4000, 100};
+    CHECK_ERROR(hl_cuda_launch(device, line_kernel, &shape, NULL, (void *[]){&to, &from, &a, NULL}),
+                HL_ERROR_DEVICE, "INVALID_VALUE");
+    CHECK(strcmp(hl_fake_message(), "a launch with another number of parameters: test_line") == 0);
+    hl_fake_message_clear();
+    CHECK_ERROR(
+        hl_cuda_launch(device, line_kernel, &shape, NULL, (void *[]){&to, &from, &a, &b, &b, NULL}),
+        HL_ERROR_DEVICE, "INVALID_VALUE");
+    CHECK(strstr(hl_fake_message(), "another number of parameters") != NULL);
+    hl_fake_message_clear();
+    hl_fake_kernel("test_large", run_line, NULL, 2, bytes);
+    CHECK_OK(hl_cuda_kernel_get(device, "test_large", 0, &large));
+    CHECK_ERROR(hl_cuda_launch(device, large, &shape, NULL, (void *[]){&to, &from, NULL}),
+                HL_ERROR_DEVICE, "INVALID_VALUE");
+    CHECK(strstr(hl_fake_message(), "more than 4096 bytes of parameters") != NULL);
+    close_device(device);
+
+    hl_fake_reset(&(hl_fake_config){.n_devices = 2});
+    hl_fake_kernel("test_line", run_line, NULL, 4, (const size_t[]){8, 8, 4, 4});
+    hl_stream *stream;
+    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    CHECK_OK(backend->device_open(backend, 1, NULL, &other));
+    CHECK_OK(hl_cuda_kernel_get(device, "test_line", 0, &line_kernel));
+    CHECK_OK(other->ops->stream_create(other, &stream));
+    CHECK_ERROR(launch_line(device, NULL, NULL, 1, 0, stream), HL_ERROR_DEVICE, "INVALID_HANDLE");
+    CHECK(strstr(hl_fake_message(), "a stream of another context") != NULL);
+    other->ops->stream_destroy(other, stream);
+    other->ops->destroy(other);
+    close_device(device);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static void test_lost(void)
@@ -399,7 +440,7 @@ static void test_lost(void)
     CHECK_OK(create_stage(device, &s));
     CHECK_OK(hl_cuda_kernel_get(device, "test_fault", 0, &kernel));
     hl_cuda_shape shape = {{1, 1, 1}, {32, 1, 1}, 0};
-    CHECK_OK(hl_cuda_launch(device, kernel, &shape, NULL, NULL));
+    CHECK_OK(hl_cuda_launch(device, kernel, &shape, NULL, (void *[]){NULL}));
     CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE_LOST,
                 "CUDA_ERROR_LAUNCH_FAILED 719 (emulated); what it held is gone");
     int64_t allocs = hl_fake_calls("cuMemAlloc_v2"), pushes = hl_fake_calls("cuCtxPushCurrent_v2");
@@ -498,6 +539,7 @@ static void test_every_call_fails(void)
 
 int main(void)
 {
+    test_launch_refusals();
     test_memory();
     test_memory_is_closed();
     test_streams();

@@ -14,7 +14,7 @@ static hl_status launch_softmax(hl_device *device, CUfunction kernel, void *x, v
     int64_t rows = R, cols = C;
     int by_block = 0;
     return hl_cuda_launch(device, kernel, &shape, NULL,
-                          (void *[]){&from, &to, &rows, &cols, &by_block});
+                          (void *[]){&from, &to, &rows, &cols, &by_block, NULL});
 }
 
 static void check_softmax(const float *x, const float *y)

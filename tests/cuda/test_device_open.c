@@ -84,7 +84,15 @@ static void test_builds(void)
 {
     hl_cuda_build build = *(const hl_cuda_build *)hl_fake_backend();
     hl_fake_reset(&(hl_fake_config){.arch = 121});
-    CHECK_OK(open_index(&build.base, 0)); /* by PTX of 120 */
+    CHECK_OK(open_index(&build.base, 0)); /* by machine code of 120 */
+    hl_fake_reset(&(hl_fake_config){.arch = 130});
+    CHECK_OK(open_index(&build.base, 0)); /* by its PTX */
+    build.toolkit = 13010;
+    CHECK_ERROR(open_index(&build.base, 0), HL_ERROR_DEVICE,
+                "for sm_130 this build has PTX of CUDA 13.1 alone, which the driver must know, got "
+                "a driver for CUDA 13.0; build again with HL_CUDA_ARCHS=130");
+    hl_fake_reset(&(hl_fake_config){.arch = 89});
+    CHECK_OK(open_index(&build.base, 0)); /* machine code of any CUDA 13 */
     hl_fake_reset(&(hl_fake_config){.arch = 110});
     CHECK_ERROR(open_index(&build.base, 0), HL_ERROR_DEVICE,
                 "must have kernels for sm_110, got sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, "

@@ -224,9 +224,10 @@ static void test_layer_norm(hl_dtype dtype, int64_t R, int64_t C, int n_params)
 static void test_norms(void)
 {
     static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
-    static const hl_shape batches[] = {SHAPE(2, 1, 1),    SHAPE(2, 64, 10),      SHAPE(2, 5000, 1),
-                                       SHAPE(2, 600, 40), SHAPE(3, 1, 3, 5000),  SHAPE(3, 70, 5, 7),
-                                       SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30)};
+    static const hl_shape batches[] = {
+        SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1), SHAPE(2, 600, 40),
+        SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30),
+        SHAPE(2, 1024, 70),   SHAPE(2, 1025, 3)};
     static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
                                       {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
     for (int d = 0; d < COUNT(floats); d++) {

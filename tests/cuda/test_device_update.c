@@ -238,7 +238,7 @@ static void check_norm(int64_t n, double clip, bool has_scale, double value)
 
 static void test_norm(void)
 {
-    static const int64_t sizes[] = {0, 1, 300, 8192, 8193, 100003};
+    static const int64_t sizes[] = {0, 1, 300, 32768, 32769, 100003};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int has_scale = 0; has_scale < 2; has_scale++)
             for (int clip = 0; clip < 3; clip++) {

@@ -44,6 +44,7 @@ static void test_search(void)
                                   .variable = "HOTLOOP_SAMPLE_PATH",
                                   .sonames = {"libhlsample.so.13", "libhlsample.so.12"},
                                   .folders = {"cu13/lib", "sample/lib"},
+                                  .cuda = {13000, 12000},
                                   .version = say_version,
                                   .version_text = write_version};
     hl_library_found found;
@@ -58,7 +59,11 @@ static void test_search(void)
              root, root);
     CHECK_INT(system(command), 0);
     snprintf(path, sizeof path, "/nowhere::%s", root);
-    hl_library_find(&kind, &(hl_library_search){path}, &found);
+    hl_library_find(&kind, &(hl_library_search){.roots = path, .driver = 11080}, &found);
+    CHECK(!found.library.handle);
+    hl_library_find(&kind, &(hl_library_search){.driver = 12040}, &found);
+    CHECK(strncmp(found.why_not, "libhlsample.so.12 is not", 24) == 0); /* 13 needs more */
+    hl_library_find(&kind, &(hl_library_search){.roots = path, .driver = 12040}, &found);
     CHECK(found.library.handle && strstr(found.path, "/nvidia/sample/lib/libhlsample.so.12"));
     CHECK(strcmp(found.version_text, "120803") == 0 && !*found.why_not);
     hl_os_library_close(&found.library);
@@ -107,12 +112,12 @@ static void test_embedded(void)
     }
     CHECK(n_containers > 0 && n_sm >= n_containers);
     CHECK_INT(n_ptx, n_containers);
-    bool runs;
+    hl_fatbin_fit fit;
     char archs[160];
-    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 999, &runs, archs, sizeof archs));
-    CHECK(runs && strstr(archs, "compute_"));
-    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 60, &runs, archs, sizeof archs));
-    CHECK(!runs);
+    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 999, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_PTX && strstr(archs, "compute_"));
+    CHECK_OK(hl_fatbin_check(build->fatbins, bytes, 60, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_NONE);
     printf("%d fatbins of %s, %zu bytes\n", n_containers, archs, bytes);
 }
 
@@ -125,16 +130,19 @@ static void check_file(const char *path, bool is_compressed)
     if (!file) return;
     size_t bytes = fread(data, 1, sizeof data, file);
     fclose(file);
-    bool runs, more;
+    bool more;
+    hl_fatbin_fit fit;
     char archs[160];
-    CHECK_OK(hl_fatbin_check(data, bytes, 76, &runs, archs, sizeof archs));
-    CHECK(runs);
+    CHECK_OK(hl_fatbin_check(data, bytes, 76, &fit, archs, sizeof archs));
+    CHECK(fit == HL_FATBIN_CODE);
     if (strcmp(archs, "sm_75, sm_90, compute_90") != 0 &&
         strcmp(archs, "compute_90, sm_75, sm_90") != 0 &&
         strcmp(archs, "compute_90, sm_90, sm_75") != 0)
         check_fail(__FILE__, __LINE__, "architectures: got %s", archs);
-    CHECK_OK(hl_fatbin_check(data, bytes, 80, &runs, archs, 0));
-    CHECK(!runs);
+    CHECK_OK(hl_fatbin_check(data, bytes, 80, &fit, archs, 0));
+    CHECK(fit == HL_FATBIN_NONE);
+    CHECK_OK(hl_fatbin_check(data, bytes, 100, &fit, archs, 0));
+    CHECK(fit == HL_FATBIN_PTX);
     hl_fatbin_cursor cursor = hl_fatbin_begin(data, bytes);
     const void *code;
     hl_fatbin_image image;
@@ -147,7 +155,7 @@ static void check_file(const char *path, bool is_compressed)
     }
     CHECK_INT(any, is_compressed);
     for (size_t cut = 1; cut < bytes; cut += 7) {
-        hl_status status = hl_fatbin_check(data, cut, 90, &runs, archs, sizeof archs);
+        hl_status status = hl_fatbin_check(data, cut, 90, &fit, archs, sizeof archs);
         if (status == HL_OK) check_fail(__FILE__, __LINE__, "cut to %zu: accepted", cut);
     }
 }

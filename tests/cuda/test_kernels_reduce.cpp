@@ -292,22 +292,39 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     fill_random(weight), fill_random(bias);
     for (int64_t c = 0; c < C; c++)
         hl_write(m_own.get(), c, mean[c]), hl_write(v_own.get(), c, var[c]);
+    auto check_y = [&](const char *what, auto &by_mean, auto &by_var) {
+        check_close(
+            what, y,
+            [&](int64_t i) {
+                int64_t c = i / S % C;
+                double rstd = 1 / sqrt(number(by_var[c]) + 1e-5f);
+                return (number(x[i]) - number(by_mean[c])) * rstd * number(weight[c]) +
+                       number(bias[c]);
+            },
+            [&](int64_t i) {
+                double scale = 1 / sqrt(number(by_var[i / S % C]) + 1e-5f);
+                return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
+            });
+    };
     run_orders({&y}, [&] {
         launch("hl_cuda_batch_norm_" + name, 2, 64, (const T *)x.get(), (const T *)m_own.get(),
                (const T *)v_own.get(), (const T *)weight.get(), (const T *)bias.get(), y.get(), n,
                C, S, 1e-5f);
     });
+    check_y("y", m_own, v_own);
+    if (S > 1 || A > 1024) return;
+    run_orders({&y, &m_own, &v_own}, [&] {
+        launch("hl_cuda_batch_norm_columns_" + name, 1 + other_grid(), 1024, (const T *)x.get(),
+               (const T *)weight.get(), (const T *)bias.get(), y.get(), m_own.get(), v_own.get(), A,
+               C, 1e-5f);
+    });
     check_close(
-        "y", y,
-        [&](int64_t i) {
-            int64_t c = i / S % C;
-            double rstd = 1 / sqrt(number(v_own[c]) + 1e-5f);
-            return (number(x[i]) - number(m_own[c])) * rstd * number(weight[c]) + number(bias[c]);
-        },
-        [&](int64_t i) {
-            double scale = 1 / sqrt(number(v_own[i / S % C]) + 1e-5f);
-            return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
-        });
+        "mean of columns", m_own, [&](int64_t c) { return m[c]; },
+        [&](int64_t) { return gamma * (1 + fabs(shift)); });
+    check_close(
+        "variance of columns", v_own, [&](int64_t c) { return v[c]; },
+        [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
+    check_y("y of columns", mean, var);
 }
 
 template <class T> static void test_type()
@@ -325,7 +342,7 @@ template <class T> static void test_type()
     test_moments<T>(1, 5, 100, 100, 0, 0), test_moments<T>(1, 3, 1000, 1000, 1, 50);
     test_moments<T>(100, 40, 1, 32, 0, 0), test_moments<T>(999, 3, 1, 128, 0, 50);
     test_moments<T>(7, 5, 9, 63, 0, 0), test_moments<T>(11, 3, 13, 40, 1, 50);
-    test_moments<T>(2, 1, 1, 1, 0, 1);
+    test_moments<T>(2, 1, 1, 1, 0, 1), test_moments<T>(1024, 65, 1, 32, 0, 3);
 }
 
 int main()

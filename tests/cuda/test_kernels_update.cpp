@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "ir/control.h"
 #include "ir/dtype.h"
+#include "kernels/cuda/update.h"
 #include "tests/cuda/kernel_test.h"
 
 /* ---- optimizers: every step from the kernel's own fp32 state, in fp64 ---- */
@@ -185,25 +186,48 @@ static void test_control()
     }
 }
 
+/* Updates of one launch. */
+struct update_list {
+    hl_cuda_update_operands operands = {};
+    hl_cuda_updates updates = {};
+    int n = 0;
+
+    void add(int32_t kind, void *state, hl_dtype state_dtype, const void *value,
+             hl_dtype value_dtype, int64_t count, double decay = 0, int ramp = 0)
+    {
+        operands.p[HL_CUDA_UPDATE_ARGS * n] = state;
+        operands.p[HL_CUDA_UPDATE_ARGS * n + 1] = (void *)value;
+        updates.of[n++] = {count, decay, kind, ramp, (int32_t)state_dtype, (int32_t)value_dtype};
+    }
+    void run(const hl_control *control, int is_apply, unsigned rows) const
+    {
+        launch_grid("hl_cuda_update_states", {3, rows, 1}, 64, 0, operands, updates, n, control,
+                    is_apply);
+    }
+};
+
+template <class T> static hl_dtype dtype_of()
+{
+    return sizeof(T) == 4 ? HL_DTYPE_F32 : suffix<T>()[0] == 'b' ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+}
+
 /* The state is let alone, in both segments, unless its guard is up. */
 template <class T> static void test_accumulate()
 {
     enum { COUNT = 1000 };
-    std::string kernel = std::string("hl_cuda_accumulate_") + suffix<T>();
-    start_case("%s", kernel.c_str());
+    start_case("accumulate %s", suffix<T>());
     buffer<float> state(COUNT), before(COUNT);
     buffer<T> value(COUNT);
     hl_control control;
     memset(&control, 0, sizeof control);
     fill_random(before), fill_random(value);
+    update_list list;
+    list.add(HL_CUDA_ACCUMULATE, state.p, HL_DTYPE_F32, value.p, dtype_of<T>(), COUNT);
     for (int is_apply = 0; is_apply < 2; is_apply++)
         for (int is_free = 0; is_free < 2; is_free++) {
             control.window_ok = control.apply = is_free;
             memcpy(state.p, before.p, before.n_bytes);
-            run_orders({&state}, [&] {
-                launch(kernel, 3, 64, state.get(), (const T *)value.get(), (int64_t)COUNT,
-                       (const hl_control *)&control, is_apply);
-            });
+            run_orders({&state}, [&] { list.run(&control, is_apply, 1); });
             check_close(
                 "sum", state,
                 [&](int64_t i) { return before[i] + (is_free ? number(value[i]) : 0.0); },
@@ -211,10 +235,10 @@ template <class T> static void test_accumulate()
         }
 }
 
-template <class W> static void test_assign(const std::string &kernel)
+template <class W> static void test_assign(hl_dtype dtype)
 {
     enum { COUNT = 1000 };
-    start_case("%s", kernel.c_str());
+    start_case("assign by %d bytes", (int)sizeof(W));
     buffer<W> state(COUNT), before(COUNT), value(COUNT);
     hl_control control;
     memset(&control, 0, sizeof control);
@@ -222,51 +246,56 @@ template <class W> static void test_assign(const std::string &kernel)
         before[i] = (W)(0x0102030405060708u * (uint64_t)(i + 1));
         value[i] = (W)(0xF1E2D3C4B5A69788u * (uint64_t)(i + 3));
     }
+    update_list list;
+    list.add(HL_CUDA_ASSIGN, state.p, dtype, value.p, dtype, COUNT);
     for (int is_apply = 0; is_apply < 2; is_apply++)
         for (int is_free = 0; is_free < 2; is_free++) {
             control.window_ok = control.apply = is_free;
             memcpy(state.p, before.p, before.n_bytes);
-            run_orders({&state}, [&] {
-                launch(kernel, 3, 64, state.get(), (const W *)value.get(), (int64_t)COUNT,
-                       (const hl_control *)&control, is_apply);
-            });
+            run_orders({&state}, [&] { list.run(&control, is_apply, 2); });
             const buffer<W> &want = is_free ? value : before;
             check("every bit", memcmp(state.p, want.p, want.n_bytes) == 0);
         }
 }
 
-static void test_any()
+/* Of many kinds and sizes in one launch, with a row of blocks each, or fewer. */
+static void test_many()
 {
-    enum { COUNT = 100 };
-    start_case("updates of any dtype");
+    enum { COUNT = 100, FEW = 7, SINGLES = 5 };
     hl_control control;
     memset(&control, 0, sizeof control);
     control.window_ok = 1;
-    buffer<int64_t> counter(COUNT);
+    buffer<int64_t> counter(COUNT), single(SINGLES);
     buffer<uint8_t> flag(COUNT);
-    buffer<double> wide(COUNT);
+    buffer<double> wide(COUNT), from(FEW), to(FEW);
     buffer<hl_f16> half(COUNT);
-    for (int64_t i = 0; i < COUNT; i++) {
-        counter[i] = ((int64_t)1 << 60) + i;
-        flag[i] = i % 3 == 0;
-        wide[i] = (double)i;
-    }
-    const hl_control *guard = &control;
-    run_orders({&counter}, [&] {
-        launch("hl_cuda_accumulate_any", 2, 32, (void *)counter.p, (int32_t)HL_DTYPE_I64,
-               (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, guard, 0);
-    });
-    run_orders({&wide}, [&] {
-        launch("hl_cuda_ema_any", 2, 32, (void *)wide.p, (int32_t)HL_DTYPE_F64,
-               (const void *)flag.p, (int32_t)HL_DTYPE_BOOL, (int64_t)COUNT, 0.75, 0, guard, 0);
-    });
-    launch("hl_cuda_convert", 2, 32, (void *)half.p, (int32_t)HL_DTYPE_F16, (const void *)wide.p,
-           (int32_t)HL_DTYPE_F64, (int64_t)COUNT);
-    for (int64_t i = 0; i < COUNT; i++) {
-        double average = 0.75 * (double)i + 0.25 * (i % 3 == 0);
-        check("int64 exact", counter[i] == ((int64_t)1 << 60) + i + (i % 3 == 0));
-        check("average of bools in double", wide[i] == average);
-        check("double to half", number(half[i]) == average);
+    for (unsigned rows = 1; rows <= 9; rows += 4) {
+        start_case("updates of any dtype by %u rows of blocks", rows);
+        update_list list;
+        for (int64_t i = 0; i < COUNT; i++) {
+            counter[i] = ((int64_t)1 << 60) + i;
+            flag[i] = i % 3 == 0;
+            wide[i] = (double)i;
+        }
+        for (int64_t i = 0; i < FEW; i++) from[i] = 1.0 / (double)(i + 1), to[i] = -1;
+        list.add(HL_CUDA_ACCUMULATE, counter.p, HL_DTYPE_I64, flag.p, HL_DTYPE_BOOL, COUNT);
+        list.add(HL_CUDA_EMA, wide.p, HL_DTYPE_F64, flag.p, HL_DTYPE_BOOL, COUNT, 0.75);
+        list.add(HL_CUDA_ASSIGN, to.p, HL_DTYPE_F64, from.p, HL_DTYPE_F64, FEW);
+        for (int64_t i = 0; i < SINGLES; i++) {
+            single[i] = 10 * i;
+            list.add(HL_CUDA_ACCUMULATE, &single[i], HL_DTYPE_I64, &flag[i], HL_DTYPE_BOOL, 1);
+        }
+        run_orders({&counter, &wide, &to, &single}, [&] { list.run(&control, 0, rows); });
+        launch("hl_cuda_convert", 2, 32, (void *)half.p, (int32_t)HL_DTYPE_F16,
+               (const void *)wide.p, (int32_t)HL_DTYPE_F64, (int64_t)COUNT);
+        for (int64_t i = 0; i < COUNT; i++) {
+            double average = 0.75 * (double)i + 0.25 * (i % 3 == 0);
+            check("int64 exact", counter[i] == ((int64_t)1 << 60) + i + (i % 3 == 0));
+            check("average of bools in double", wide[i] == average);
+            check("double to half", number(half[i]) == average);
+        }
+        for (int64_t i = 0; i < FEW; i++) check("assigned", to[i] == 1.0 / (double)(i + 1));
+        for (int64_t i = 0; i < SINGLES; i++) check("counted", single[i] == 10 * i + (i % 3 == 0));
     }
 }
 
@@ -280,11 +309,10 @@ static void test_ema()
     fill_random(before), fill_random(value);
     for (int ramp = 0; ramp < 2; ramp++) {
         start_case("ema, ramp %d", ramp);
+        update_list list;
+        list.add(HL_CUDA_EMA, average.p, HL_DTYPE_F32, value.p, HL_DTYPE_F32, COUNT, 0.99, ramp);
         memcpy(average.p, before.p, before.n_bytes);
-        run_orders({&average}, [&] {
-            launch("hl_cuda_ema_f32", 2, 64, average.get(), (const float *)value.get(),
-                   (int64_t)COUNT, 0.99, ramp, (const hl_control *)&control, 1);
-        });
+        run_orders({&average}, [&] { list.run(&control, 1, 1); });
         double d = ramp ? 5.0 / 14 : 0.99;
         check_close(
             "average", average, [&](int64_t i) { return d * before[i] + (1 - d) * value[i]; },
@@ -328,14 +356,14 @@ int main()
 {
     for (const optimizer &o : optimizers) test_optimizer(o);
     test_control();
-    test_assign<uint8_t>("hl_cuda_assign_1");
-    test_assign<uint16_t>("hl_cuda_assign_2");
-    test_assign<uint32_t>("hl_cuda_assign_4");
-    test_assign<uint64_t>("hl_cuda_assign_8");
+    test_assign<uint8_t>(HL_DTYPE_U8);
+    test_assign<uint16_t>(HL_DTYPE_BF16);
+    test_assign<uint32_t>(HL_DTYPE_I32);
+    test_assign<uint64_t>(HL_DTYPE_F64);
     test_accumulate<float>();
     test_accumulate<hl_bf16>();
     test_accumulate<hl_f16>();
-    test_any();
+    test_many();
     test_ema();
     test_random<float>(7, 13);
     test_random<float>(1, 1);

@@ -5,7 +5,9 @@ or the GPU's; elsewhere each test skips and says so.
 """
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import hotloop as hl
 import numpy as np
@@ -103,3 +105,21 @@ def test_deterministic_does_not_measure(gpu: _core.Device) -> None:
     before = gpu.choices()
     train(width=72, deterministic=True)
     assert gpu.choices() == before
+
+
+class Look:
+    """A callback that reads the first plan."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def on_epoch_end(self, run: Any) -> None:
+        self.text = str(run.train_plans[0][0])
+
+
+@pytest.mark.parametrize("benchmark", [True, False])
+def test_a_plan_names_what_it_settled_on(benchmark: bool) -> None:
+    look = Look()
+    train(benchmark=benchmark, deterministic=False, callbacks=(look,))
+    assert re.search(r"cublaslt: .*\{algorithm \d of \d", look.text)
+    assert bool(re.search(r"of \d, [\d.]+ us\}", look.text)) == benchmark
