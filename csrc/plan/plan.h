@@ -110,8 +110,9 @@ typedef struct hl_plan_info {
     int64_t slot_bytes;
     int64_t store_bytes; /* of the session */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    double flops;       /* of matrix products, one step with k = 1 */
-    double large_flops; /* of those whose rows, columns and sums are all long (128 or more) */
+    int64_t n_to_choose; /* instructions that choose by measuring, before the first step */
+    double flops;        /* of matrix products, one step with k = 1 */
+    double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
 /* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in

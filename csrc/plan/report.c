@@ -40,6 +40,8 @@ void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
         .n_regions = plan->schedule.n_regions,
     };
     hl_plan_count_flops(plan->graph, out_info);
+    for (int32_t s = plan->n_tuned; s < plan->schedule.n_steps && plan->graph->benchmark; s++)
+        out_info->n_to_choose += plan->instrs[s].kernel->tune && !plan->instrs[s].elided;
     for (int64_t i = 0; i < plan->session->n_stores; i++)
         out_info->store_bytes +=
             plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);

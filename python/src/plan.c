@@ -468,12 +468,12 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
     if (!enter(self, "info")) return NULL;
     hl_plan_info_read(plan_of(self)->plan, &info);
     leave(self);
-    return Py_BuildValue("{sLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes,
-                         "slot_bytes", (long long)info.slot_bytes, "store_bytes",
-                         (long long)info.store_bytes, "n_nodes", (long long)info.n_nodes,
-                         "n_instructions", (long long)info.n_instructions, "n_chains",
-                         (long long)info.n_chains, "n_regions", (long long)info.n_regions, "flops",
-                         info.flops, "large_flops", info.large_flops);
+    return Py_BuildValue(
+        "{sLsLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes, "slot_bytes",
+        (long long)info.slot_bytes, "store_bytes", (long long)info.store_bytes, "n_nodes",
+        (long long)info.n_nodes, "n_instructions", (long long)info.n_instructions, "n_chains",
+        (long long)info.n_chains, "n_regions", (long long)info.n_regions, "n_to_choose",
+        (long long)info.n_to_choose, "flops", info.flops, "large_flops", info.large_flops);
 }
 
 static PyObject *get_heard(PyObject *self, PyObject *unused)

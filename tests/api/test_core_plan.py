@@ -305,6 +305,7 @@ def test_info_and_text(session: _core.Session) -> None:
         "n_instructions",
         "n_chains",
         "n_regions",
+        "n_to_choose",
         "large_flops",
         "flops",
     }

@@ -464,14 +464,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (n_params != known->param_bytes.size())
         return complain(CUDA_ERROR_INVALID_VALUE,
                         "a launch with another number of parameters: " + known->name);
-    std::vector<std::vector<char>> copies;
-    for (size_t i = 0; i < n_params; i++) {
-        copies.emplace_back((char *)params[i], (char *)params[i] + known->param_bytes[i]);
-        param_bytes += known->param_bytes[i];
-    }
+    for (size_t i = 0; i < n_params; i++) param_bytes += known->param_bytes[i];
     if (param_bytes > PARAM_BYTES)
         return complain(CUDA_ERROR_INVALID_VALUE,
                         "a launch with more than 4096 bytes of parameters: " + known->name);
+    std::vector<std::vector<char>> copies;
+    for (size_t i = 0; i < n_params; i++)
+        copies.emplace_back((char *)params[i], (char *)params[i] + known->param_bytes[i]);
     return submit(stream, [=]() mutable {
         std::vector<void *> pointers;
         for (auto &value : copies) pointers.push_back(value.data());

@@ -124,3 +124,9 @@ def test_a_plan_names_what_it_settled_on(benchmark: bool) -> None:
     train(benchmark=benchmark, deterministic=False, callbacks=(look,))
     assert re.search(r"cublaslt: .*\{algorithm \d of \d", look.text)
     assert bool(re.search(r"of \d, [\d.]+ us\}", look.text)) == benchmark
+
+
+@pytest.mark.parametrize("benchmark", [True, False])
+def test_choosing_is_shown(benchmark: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    train(enable_progress_bar="auto", benchmark=benchmark, deterministic=False)
+    assert ("choosing the kernels of 8 products" in capsys.readouterr().err) == benchmark

@@ -535,6 +535,9 @@ class Run:
         self.steps.train_sums.clear(session)
         before = self._samples
         self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
+        if self.epoch == 0:
+            plans = [plan for plan, _, _ in self.train_plans]
+            self._progress.choose(sum(plan.info()["n_to_choose"] for plan in plans))
         for feed in self._feeds:
             feed.seek(self.epoch)
         complete = self._run_batches()

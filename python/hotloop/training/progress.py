@@ -82,6 +82,7 @@ class Progress:
         bar = enabled is True or _is_notebook() or sys.stderr.isatty()
         self._use_bar = bar and not self._quiet
         self._bar: Any = None
+        self._title = ""
         self._held = ""  # the line of an epoch that came too soon after another
         self._due = 0.0
 
@@ -96,12 +97,24 @@ class Progress:
             return
         if self._bar is None:
             self._bar = _open_bar(self._epochs * samples)
-        self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
+        self._title = f"epoch {epoch}/{self._epochs}"
+        self._bar.set_description(self._title, refresh=False)
+
+    def choose(self, products: int) -> None:
+        """Says that the kernels of so many products are chosen, by measuring new ones."""
+        if products == 0 or self._quiet:
+            return
+        text = f"choosing the kernels of {products} products"
+        if self._bar is None:
+            show(text)
+        else:
+            self._bar.set_description(text)
 
     def advance(self, samples: int, values: dict[str, float]) -> None:
         """Adds samples; shows loss, lr and the like."""
         if self._bar is None:
             return
+        self._bar.set_description(self._title, refresh=False)
         self._bar.set_postfix(
             {name: f"{value:.4g}" for name, value in values.items()}, refresh=False
         )
