@@ -1,11 +1,10 @@
 """What all tests share: data, seeds, tiers.
 
 Tiers: plain `pytest` is the fast tier; --long (or a -m expression that names `long`) adds the long
-one. Files of tests/parity carry the mark `parity` and skip without PyTorch, those of tests/cuda
-carry `gpu` and skip without a GPU, each with its reason.
+one. Files of tests/parity carry the mark `parity` and skip without PyTorch. Tests of a GPU, real or
+emulated, run where HOTLOOP_TEST_GPU is set and say so elsewhere.
 """
 
-import ctypes
 import hashlib
 import importlib.util
 import os
@@ -29,26 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked long as well")
 
 
-def find_no_gpu_reason() -> str | None:
-    """Why GPU tests cannot run here, or None."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver (libcuda.so.1 was not found)"
-    n_devices = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(n_devices)) != 0:
-        return "the NVIDIA driver does not start"
-    return None if n_devices.value else "no NVIDIA GPU in this machine"
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks by folder, deselects the long tier unless it is asked for, skips with the reason."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder == "parity":
+        if item.path.relative_to(TESTS).parts[0] == "parity":
             item.add_marker("parity")
-        elif folder == "cuda":
-            item.add_marker("gpu")
 
     if not config.getoption("--long") and "long" not in config.getoption("-m"):
         long_items = [item for item in items if item.get_closest_marker("long")]
@@ -60,10 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("parity"):
                 item.add_marker(skip)
-    if any(item.get_closest_marker("gpu") for item in items) and (reason := find_no_gpu_reason()):
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -243,47 +243,7 @@ static void test_fault(void)
     close_net();
 }
 
-/* Everything from the device on, as often as it takes: one call fails, then that one and all after
- * it. */
-static hl_status run_whole(void)
-{
-    hl_device_options options = {0};
-    hl_plan_options plan_options = {.n_slots = trainer_slots, .k = 1, .capture = true};
-    hl_feed_options feed_options = {.sampler = {.n = DATA_ROWS},
-                                    .batch = t.net.rows,
-                                    .count = DATA_ROWS,
-                                    .n_slots = trainer_slots};
-    hl_device *device = NULL;
-    hl_session *session = NULL;
-    hl_plan *plan = NULL;
-    hl_feed *feed = NULL;
-    hl_graph *graph = NULL;
-    hl_run_end end;
-    int64_t steps;
-    float one = 1;
-    hl_status status = HL_OK;
-    HL_GOTO(async_backend()->device_open(async_backend(), 0, &options, &device));
-    HL_GOTO(hl_session_create(device, &session));
-    HL_GOTO(hl_graph_create(&graph));
-    HL_GOTO(net_build(graph, &t.net));
-    hl_graph *taken = graph;
-    graph = NULL;
-    HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
-    HL_GOTO(hl_feed_create(&feed_options, &feed));
-    HL_GOTO(hl_plan_feed(plan, feed));
-    HL_GOTO(hl_plan_source(plan, 0, t.data, DATA_ROWS));
-    HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
-    CHECK_INT(end, HL_RUN_FEED_END);
-    HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
-cleanup:
-    hl_graph_destroy(graph);
-    hl_plan_destroy(plan);
-    hl_feed_destroy(feed);
-    hl_session_destroy(session);
-    if (device) device->ops->destroy(device);
-    return status;
-}
-
+/* One call fails, then that one and all after it, as often as it takes. */
 static void test_device_calls_fail(void)
 {
     memset(&t, 0, sizeof t);
@@ -295,7 +255,7 @@ static void test_device_calls_fail(void)
             check_case("device call %d fails, sticky %d, slots %d", (int)k, sticky, trainer_slots);
             hl_alloc_stats_read(&before);
             hl_fault_set(&async_fault, k, sticky);
-            hl_status status = run_whole();
+            hl_status status = trainer_run_whole(&t, async_backend(), false, DATA_ROWS);
             int64_t n_seen = hl_fault_set(&async_fault, 0, false);
             hl_alloc_stats_read(&after);
             CHECK_INT(after.current_bytes, before.current_bytes);

@@ -245,4 +245,45 @@ static inline void trainer_close(trainer *t)
     t->device->ops->destroy(t->device);
 }
 
+/* All from the device on, over the trainer's network and data, and all given back, whatever call
+ * fails on the way. */
+static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend, bool fuse,
+                                          int64_t rows)
+{
+    hl_device_options options = {0};
+    hl_plan_options plan_options = {
+        .n_slots = trainer_slots, .k = 1, .fuse = fuse, .capture = true};
+    hl_feed_options feed_options = {
+        .sampler = {.n = DATA_ROWS}, .batch = t->net.rows, .count = rows, .n_slots = trainer_slots};
+    hl_device *device = NULL;
+    hl_session *session = NULL;
+    hl_plan *plan = NULL;
+    hl_feed *feed = NULL;
+    hl_graph *graph = NULL;
+    hl_run_end end;
+    int64_t steps;
+    float one = 1;
+    hl_status status = HL_OK;
+    HL_GOTO(backend->device_open(backend, 0, &options, &device));
+    HL_GOTO(hl_session_create(device, &session));
+    HL_GOTO(hl_graph_create(&graph));
+    HL_GOTO(net_build(graph, &t->net));
+    hl_graph *taken = graph;
+    graph = NULL;
+    HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
+    HL_GOTO(hl_feed_create(&feed_options, &feed));
+    HL_GOTO(hl_plan_feed(plan, feed));
+    HL_GOTO(hl_plan_source(plan, 0, t->data, DATA_ROWS));
+    HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
+cleanup:
+    hl_graph_destroy(graph);
+    hl_plan_destroy(plan);
+    hl_feed_destroy(feed);
+    hl_session_destroy(session);
+    if (device) device->ops->destroy(device);
+    return status;
+}
+
 #endif

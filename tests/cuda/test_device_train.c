@@ -182,55 +182,18 @@ static void test_fault(void)
 /* Most calls stand between one that enters and one that leaves: a stride that meets all of them. */
 enum { STRIDE = 7 };
 
-static hl_status run_whole(const net *shape)
-{
-    hl_plan_options plan_options = {.n_slots = 2, .k = 1, .fuse = true, .capture = true};
-    hl_feed_options feed_options = {
-        .sampler = {.n = DATA_ROWS}, .batch = shape->rows, .count = 3 * shape->rows, .n_slots = 2};
-    net n = *shape;
-    hl_device *device = NULL;
-    hl_session *session = NULL;
-    hl_plan *plan = NULL;
-    hl_feed *feed = NULL;
-    hl_graph *graph = NULL;
-    hl_run_end end;
-    int64_t steps;
-    float one = 1;
-    hl_status status = HL_OK;
-    HL_GOTO(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
-    HL_GOTO(hl_session_create(device, &session));
-    HL_GOTO(hl_graph_create(&graph));
-    HL_GOTO(net_build(graph, &n));
-    hl_graph *taken = graph;
-    graph = NULL;
-    HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
-    HL_GOTO(hl_feed_create(&feed_options, &feed));
-    HL_GOTO(hl_plan_feed(plan, feed));
-    HL_GOTO(hl_plan_source(plan, 0, t.data, DATA_ROWS));
-    HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
-    CHECK_INT(end, HL_RUN_FEED_END);
-    HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
-cleanup:
-    hl_graph_destroy(graph);
-    hl_plan_destroy(plan);
-    hl_feed_destroy(feed);
-    hl_session_destroy(session);
-    if (device) device->ops->destroy(device);
-    return status;
-}
-
 static void test_driver_calls_fail(void)
 {
     static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_LAUNCH_FAILED};
-    net n = net_roll(6, 1);
     int64_t n_sites = 0;
+    t.net = net_roll(6, 1);
     hl_fake_reset(NULL);
     for (int sticky = 0; sticky < 2; sticky++)
         for (int64_t k = 1 + sticky;; k += STRIDE) {
             hl_alloc_stats before, after;
             hl_alloc_stats_read(&before);
             hl_fake_fail(k, sticky, errors[sticky]);
-            hl_status status = run_whole(&n);
+            hl_status status = trainer_run_whole(&t, hl_fake_backend(), true, 3 * t.net.rows);
             const char *failed = hl_fake_failed_call();
             check_case("call %d (%s), sticky %d", (int)k, failed ? failed : "none", sticky);
             hl_fake_fail(0, false, CUDA_SUCCESS);
