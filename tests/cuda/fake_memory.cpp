@@ -1,4 +1,5 @@
-/* Device memory of the emulated driver: one range of addresses, closed to everybody.
+/* Memory of the emulated driver, and copies. Device memory is one range of addresses, closed to
+ * everybody; a device address is a host address.
  *
  * A block is whole pages between two closed ones, its data at the end, so that a step past it is a
  * fault; the rest of the first page is filled and looked at when the block is freed. Addresses are
@@ -6,9 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/cuda/fake_state.h"
+
+using namespace fake;
 
 namespace fake
 {
@@ -138,14 +142,167 @@ void open_end()
 
 } // namespace fake
 
-extern "C" void hl_fake_open_begin(void)
+namespace
 {
-    std::lock_guard<std::recursive_mutex> hold(fake::state().lock);
-    fake::open_begin();
+
+bool is_pinned(const void *ptr, size_t bytes)
+{
+    State &s = state();
+    auto next = s.pinned.upper_bound((uintptr_t)ptr);
+    if (next == s.pinned.begin()) return false;
+    --next;
+    return (uintptr_t)ptr + bytes <= next->first + next->second;
 }
 
-extern "C" void hl_fake_open_end(void)
+/* One copy when its turn has come. Device addresses are looked at again: a graph may outlive the
+ * memory that it was captured with. */
+void run_copy(void *dst, const void *src, size_t bytes)
 {
-    std::lock_guard<std::recursive_mutex> hold(fake::state().lock);
-    fake::open_end();
+    bool good = (!is_reserved(dst) || is_device(dst, bytes)) &&
+                (!is_reserved(src) || is_device(src, bytes));
+    if (good)
+        memcpy(dst, src, bytes);
+    else
+        die(CUDA_ERROR_ILLEGAL_ADDRESS, "a copy that runs after its memory was freed");
 }
+
+CUresult copy(void *dst, const void *src, size_t bytes, CUstream stream)
+{
+    State &s = state();
+    bool from_host = !is_reserved(src);
+    if (s.streams.count(stream) && stream->graph &&
+        ((from_host && !is_pinned(src, bytes)) || (!is_reserved(dst) && !is_pinned(dst, bytes)))) {
+        stream->graph->broken = true;
+        return complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "pageable memory in a capture");
+    }
+    if (!from_host || is_pinned(src, bytes))
+        return submit(stream, [=] { run_copy(dst, src, bytes); });
+    std::vector<char> data((const char *)src, (const char *)src + bytes);
+    return submit(stream, [=] { run_copy(dst, data.data(), bytes); });
+}
+
+void *host(CUdeviceptr ptr)
+{
+    return (void *)(uintptr_t)ptr;
+}
+
+CUresult check_device(CUdeviceptr ptr, size_t bytes)
+{
+    if (is_device(host(ptr), bytes)) return CUDA_SUCCESS;
+    return complain(CUDA_ERROR_INVALID_VALUE,
+                    "an address that is not within a block of the device");
+}
+
+} // namespace
+
+extern "C" {
+
+CUresult cuMemGetInfo_v2(size_t *out_free, size_t *out_total)
+{
+    CALL(CONTEXT);
+    *out_total = s.config.memory_bytes;
+    *out_free = *out_total - s.used_bytes[current()->device];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
+{
+    CALL(CONTEXT);
+    NOT_IN_CAPTURE;
+    return block_alloc(current(), bytes, ptr);
+}
+
+/* The real one waits for the device too. */
+CUresult cuMemFree_v2(CUdeviceptr ptr)
+{
+    RELEASE(CONTEXT);
+    NOT_IN_CAPTURE;
+    drain_all();
+    CUresult freed = block_free(ptr);
+    return result ? result : freed;
+}
+
+CUresult cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
+{
+    CALL(CONTEXT);
+    NOT_IN_CAPTURE;
+    if (!bytes || flags)
+        return complain(CUDA_ERROR_INVALID_VALUE, "pinned memory of nothing, or of another kind");
+    *ptr = malloc(bytes);
+    if (!*ptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    s.pinned[(uintptr_t)*ptr] = bytes;
+    s.live.pinned++;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *ptr)
+{
+    RELEASE(CONTEXT);
+    NOT_IN_CAPTURE;
+    drain_all();
+    if (!s.pinned.erase((uintptr_t)ptr))
+        return complain(CUDA_ERROR_INVALID_VALUE, "pinned memory is freed that is not allocated");
+    free(ptr);
+    s.live.pinned--;
+    return result;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream stream)
+{
+    CALL(CONTEXT);
+    if (CUresult wrong = check_device(dst, bytes)) return wrong;
+    if (is_reserved(src))
+        return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
+    return copy(host(dst), src, bytes, stream);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    CALL(CONTEXT);
+    if (CUresult wrong = check_device(src, bytes)) return wrong;
+    if (is_reserved(dst))
+        return complain(CUDA_ERROR_INVALID_VALUE, "a device address for a host's");
+    return copy(dst, host(src), bytes, stream);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+{
+    CALL(CONTEXT);
+    if (CUresult wrong = check_device(dst, bytes)) return wrong;
+    if (CUresult wrong = check_device(src, bytes)) return wrong;
+    return copy(host(dst), host(src), bytes, stream);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t bytes, CUstream stream)
+{
+    CALL(CONTEXT);
+    if (CUresult wrong = check_device(dst, bytes)) return wrong;
+    return submit(stream, [=] {
+        if (is_device(host(dst), bytes))
+            memset(host(dst), value, bytes);
+        else
+            die(CUDA_ERROR_ILLEGAL_ADDRESS, "a fill that runs after its memory was freed");
+    });
+}
+
+/* ---- for tests and fake libraries ------------------------------------------------------------ */
+
+bool hl_fake_is_device(const void *ptr, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    return is_device(ptr, bytes);
+}
+
+void hl_fake_open_begin(void)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    open_begin();
+}
+
+void hl_fake_open_end(void)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    open_end();
+}
+
+} // extern "C"

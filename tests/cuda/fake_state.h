@@ -1,4 +1,6 @@
-/* Inside of the emulated driver. */
+/* Inside of the emulated driver: its machine, and what its files share. fake_driver.cpp has
+ * devices, contexts and failures; fake_module.cpp kernels; fake_memory.cpp memory and copies;
+ * fake_stream.cpp streams, events and what runs on them; fake_graph.cpp captures and graphs. */
 #ifndef HL_TESTS_CUDA_FAKE_STATE_H
 #define HL_TESTS_CUDA_FAKE_STATE_H
 
@@ -78,7 +80,29 @@ State &state();
 /* Notes the first complaint and hands the error on. */
 CUresult complain(CUresult error, const std::string &what);
 
-/* memory.cpp: the device's memory. */
+/* ---- fake_driver.cpp: every call passes here ------------------------------------------------- */
+
+enum Needs { NOTHING, DRIVER, CONTEXT };
+/* Counts the call; what it answers is refused. */
+CUresult pass(const char *name, Needs needs);
+CUcontext current(); /* of this thread; NULL: none */
+
+/* CALL returns at once; RELEASE goes on and answers `result` in the end. Only what is called in the
+ * process that began and with a context does anything. */
+#define CALL(needs)                                                                                \
+    std::lock_guard<std::recursive_mutex> hold(state().lock);                                      \
+    State &s = state();                                                                            \
+    (void)s;                                                                                       \
+    if (CUresult refused = pass(__func__, needs)) return refused
+#define RELEASE(needs)                                                                             \
+    std::lock_guard<std::recursive_mutex> hold(state().lock);                                      \
+    State &s = state();                                                                            \
+    (void)s;                                                                                       \
+    CUresult result = pass(__func__, needs);                                                       \
+    if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_CONTEXT) return result
+
+/* ---- fake_memory.cpp ------------------------------------------------------------------------- */
+
 CUresult block_alloc(CUcontext context, size_t bytes, CUdeviceptr *out_ptr);
 CUresult block_free(CUdeviceptr ptr);
 void blocks_forget();
@@ -86,6 +110,24 @@ bool is_device(const void *ptr, size_t bytes); /* wholly inside one live block *
 bool is_reserved(const void *ptr);             /* an address that device memory has, or had */
 void open_begin(); /* device memory is open between these; they may nest */
 void open_end();
+
+/* ---- fake_stream.cpp ------------------------------------------------------------------------- */
+
+/* The device is lost. */
+void die(CUresult error, const std::string &what);
+/* Until the mark is passed; all of it without one. What is queued after a fault is dropped, but
+ * marks are passed, or nobody would ever stop waiting. */
+void drain(CUstream stream, const Mark *mark);
+void drain_all();
+/* Work of a stream: queued, or a node of the graph it is captured into. */
+CUresult submit(CUstream stream, std::function<void()> work);
+
+/* ---- fake_graph.cpp -------------------------------------------------------------------------- */
+
+/* What a thread-local capture forbids its thread. */
+CUresult forbid_in_capture(const char *what);
+#define NOT_IN_CAPTURE                                                                             \
+    if (CUresult forbidden = forbid_in_capture(__func__)) return forbidden
 
 } // namespace fake
 

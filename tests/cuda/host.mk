@@ -27,7 +27,8 @@ TESTS ?= $(basename $(wildcard test_d*.c))
 HOST_PROGRAMS := $(addprefix $(OUT)/,$(TESTS))
 KERNELS := $(basename $(notdir $(wildcard $(ROOT)/kernels/cuda/*.cu)))
 # The emulated driver with its kernels; in a library for Python it also needs base/half.c.
-DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_memory.o fake_kernels.o \
+DRIVER_OBJECTS := $(addprefix $(OUT)/,fake_driver.o fake_module.o fake_memory.o fake_stream.o \
+	fake_graph.o fake_kernels.o \
 	$(patsubst emu/%.cpp,%.o,$(wildcard emu/*.cpp)) \
 	$(addsuffix .kernel.o,$(KERNELS)))
 HOST_OBJECTS := $(DRIVER_OBJECTS) $(OUT)/fake_table.o
