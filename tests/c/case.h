@@ -13,9 +13,9 @@
 
 #include "backend/backend.h"
 #include "base/alloc.h"
-#include "base/half.h"
 #include "kernels/ref/ref.h"
 #include "tests/c/check.h"
+#include "tests/c/element.h"
 
 enum { CASE_MAX = 24, CASE_GUARD = 64 };
 
@@ -50,37 +50,6 @@ static hl_dtype case_dtype(hl_dtype dtype, bool is_ref)
     return is_ref && hl_dtype_is_float(dtype) ? HL_DTYPE_F64 : dtype;
 }
 
-static void case_store(void *to, hl_dtype dtype, int64_t i, double value)
-{
-    switch (dtype) {
-    case HL_DTYPE_F32: ((float *)to)[i] = (float)value; break;
-    case HL_DTYPE_F64: ((double *)to)[i] = value; break;
-    case HL_DTYPE_BF16: ((uint16_t *)to)[i] = hl_f32_to_bf16((float)value); break;
-    case HL_DTYPE_F16: ((uint16_t *)to)[i] = hl_f32_to_f16((float)value); break;
-    case HL_DTYPE_I64: ((int64_t *)to)[i] = (int64_t)value; break;
-    case HL_DTYPE_I32: ((int32_t *)to)[i] = (int32_t)value; break;
-    case HL_DTYPE_I16: ((int16_t *)to)[i] = (int16_t)value; break;
-    case HL_DTYPE_I8: ((int8_t *)to)[i] = (int8_t)value; break;
-    case HL_DTYPE_U8: ((uint8_t *)to)[i] = (uint8_t)value; break;
-    default: ((uint8_t *)to)[i] = value != 0; break;
-    }
-}
-
-static double case_load(const void *from, hl_dtype dtype, int64_t i)
-{
-    switch (dtype) {
-    case HL_DTYPE_F32: return (double)((const float *)from)[i];
-    case HL_DTYPE_F64: return ((const double *)from)[i];
-    case HL_DTYPE_BF16: return (double)hl_bf16_to_f32(((const uint16_t *)from)[i]);
-    case HL_DTYPE_F16: return (double)hl_f16_to_f32(((const uint16_t *)from)[i]);
-    case HL_DTYPE_I64: return (double)((const int64_t *)from)[i];
-    case HL_DTYPE_I32: return ((const int32_t *)from)[i];
-    case HL_DTYPE_I16: return ((const int16_t *)from)[i];
-    case HL_DTYPE_I8: return ((const int8_t *)from)[i];
-    default: return ((const uint8_t *)from)[i];
-    }
-}
-
 static size_t case_bytes(const hl_type *type)
 {
     return (size_t)hl_shape_numel(&type->shape) * hl_dtype_bytes(type->dtype);
@@ -94,8 +63,8 @@ __attribute__((unused)) static void case_fill(op_case *c, int i, double low, dou
     for (int64_t e = 0; e < n; e++) {
         double value = low + (high - low) * (case_draw() + 1) / 2, memory;
         if (!hl_dtype_is_float(c->in[i].dtype)) value = floor(value);
-        case_store(&memory, c->in[i].dtype, 0, value);
-        c->data[i][e] = case_load(&memory, c->in[i].dtype, 0);
+        element_store(&memory, c->in[i].dtype, 0, value);
+        c->data[i][e] = element_load(&memory, c->in[i].dtype, 0);
     }
 }
 
@@ -249,7 +218,7 @@ static bool case_run_once(op_case *c, hl_device *device, int64_t grains, int in_
             args[v] = case_alloc(case_bytes(type));
         }
         for (int64_t e = 0; v < c->n_in && e < hl_shape_numel(&type->shape); e++) {
-            case_store(args[v], type->dtype, e, c->data[v][e]);
+            element_store(args[v], type->dtype, e, c->data[v][e]);
         }
     }
     unsigned char *scratch = case_alloc(req.scratch_bytes);
@@ -277,7 +246,7 @@ static bool case_run_once(op_case *c, hl_device *device, int64_t grains, int in_
         int64_t n = hl_shape_numel(&type->shape);
         values[j] = realloc(values[j], (size_t)(n + 1) * sizeof(double));
         for (int64_t e = 0; e < n; e++) {
-            values[j][e] = case_load(args[c->n_in + j], type->dtype, e);
+            values[j][e] = element_load(args[c->n_in + j], type->dtype, e);
         }
         if (out_bytes) {
             out_bytes[j] = malloc(bytes + 1);

@@ -88,7 +88,7 @@ static void fill_case(node_case *c)
         hl_type type = node_type(c, i);
         if (type.dtype == HL_DTYPE_U8) continue;
         for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
-            node_store(c->host[i], type.dtype, e, draw());
+            element_store(c->host[i], type.dtype, e, draw());
     }
 }
 
@@ -96,10 +96,10 @@ static void fill_case(node_case *c)
 static double expect(const node_case *c, int trans, bool has_bias, int64_t row, int64_t col)
 {
     hl_dtype dtype = node_type(c, 0).dtype;
-    double sum = has_bias ? node_load(c->host[2], node_type(c, 2).dtype, col) : 0;
+    double sum = has_bias ? element_load(c->host[2], node_type(c, 2).dtype, col) : 0;
     for (int64_t k = 0; k < K; k++)
-        sum += node_load(c->host[0], dtype, trans & 1 ? k * M + row : row * K + k) *
-               node_load(c->host[1], dtype, trans >> 1 ? col * K + k : k * N + col);
+        sum += element_load(c->host[0], dtype, trans & 1 ? k * M + row : row * K + k) *
+               element_load(c->host[1], dtype, trans >> 1 ? col * K + k : k * N + col);
     return sum;
 }
 
@@ -136,10 +136,10 @@ static void test_masks(hl_device *device, hl_dtype dtype, bool has_bias, int tra
     check_by_library(&back);
     for (int64_t i = 0; i < M * N; i++) {
         double want = expect(&c, trans, has_bias, i / N, i % N);
-        double got = node_load(c.host[out], dtype, i);
+        double got = element_load(c.host[out], dtype, i);
         check_value(got, want > 0 ? want : 0, dtype);
         double passed = got > 0 ? expect(&back, trans, false, i / N, i % N) : 0;
-        check_value(node_load(back.host[3], dtype, i), passed, dtype);
+        check_value(element_load(back.host[3], dtype, i), passed, dtype);
     }
     node_end(&c), node_end(&back);
     hl_graph_destroy(graph);
@@ -161,8 +161,8 @@ static void test_sums(hl_device *device, hl_dtype dtype, int end, int trans)
     for (int64_t i = 0; i < (of_a ? M : N); i++) {
         double want = 0;
         for (int64_t k = 0; k < K; k++)
-            want += of_a ? node_load(c.host[0], dtype, trans & 1 ? k * M + i : i * K + k)
-                         : node_load(c.host[1], dtype, trans >> 1 ? i * K + k : k * N + i);
+            want += of_a ? element_load(c.host[0], dtype, trans & 1 ? k * M + i : i * K + k)
+                         : element_load(c.host[1], dtype, trans >> 1 ? i * K + k : k * N + i);
         check_value(((float *)c.host[3])[i], want, HL_DTYPE_F32);
     }
     node_end(&c);
@@ -181,7 +181,7 @@ static void test_relu(hl_device *device, hl_dtype dtype, bool has_bias, bool by_
     CHECK(c.kernel && !strstr(c.kernel->name, "cublaslt") == !by_library);
     for (int64_t i = 0; i < M * N; i++) {
         double want = expect(&c, 0, has_bias, i / N, i % N);
-        check_value(node_load(c.host[c.n_args - 2], dtype, i), want > 0 ? want : 0, dtype);
+        check_value(element_load(c.host[c.n_args - 2], dtype, i), want > 0 ? want : 0, dtype);
     }
     node_end(&c);
     hl_graph_destroy(graph);

@@ -85,15 +85,16 @@ static void check_product(const node_case *c, const product_case *p, bool has_bi
         int64_t z = i / (M * N), row = i / N % M, col = i % N;
         int64_t at_a = find_matrix(&a.shape, &out.shape, z);
         int64_t at_b = find_matrix(&b.shape, &out.shape, z);
-        double want = has_bias ? node_load(c->host[2], node_type(c, 2).dtype, col) : 0;
+        double want = has_bias ? element_load(c->host[2], node_type(c, 2).dtype, col) : 0;
         double size = fabs(want);
         for (int64_t k = 0; k < K; k++) {
             int64_t e_a = at_a + (p->trans_a ? k * M + row : row * K + k);
             int64_t e_b = at_b + (p->trans_b ? col * K + k : k * N + col);
-            double term = node_load(c->host[0], a.dtype, e_a) * node_load(c->host[1], b.dtype, e_b);
+            double term =
+                element_load(c->host[0], a.dtype, e_a) * element_load(c->host[1], b.dtype, e_b);
             want += term, size += fabs(term);
         }
-        double got = node_load(c->host[c->n_args - 1], out.dtype, i);
+        double got = element_load(c->host[c->n_args - 1], out.dtype, i);
         double slack = ((double)K + 2) * 0x1p-24 * size + unit_of(out.dtype) * fabs(want);
         if (fabs(got - want) <= slack) continue;
         check_fail(__FILE__, __LINE__, "element %lld: got %g, want %g", (long long)i, got, want);
@@ -114,7 +115,7 @@ static void test_product(hl_device *device, const product_case *p, hl_dtype dtyp
     for (int i = 0; i < c.n_args - 1; i++) {
         hl_type type = node_type(&c, i);
         for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
-            node_store(c.host[i], type.dtype, e, draw());
+            element_store(c.host[i], type.dtype, e, draw());
     }
     CHECK_OK(node_run(&c));
     n_by_library += c.kernel && strstr(c.kernel->name, "cublaslt");
