@@ -12,7 +12,8 @@
 #define HL_CUBLASLT_CALL(result, name, params) result name params;
 #include "kernels/cuda/cublaslt.def"
 void hl_fake_lt_reset(const hl_fake_lt_config *config);
-void hl_fake_lt_fail(int64_t k, bool sticky, int status);
+int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status);
+int64_t hl_fake_lt_live(void);
 hl_fake_lt_counts hl_fake_lt_get_counts(void);
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -60,9 +61,17 @@ void hl_fake_lt_reset(const hl_fake_lt_config *wanted)
     fail_at = fail_seen = 0;
 }
 
-void hl_fake_lt_fail(int64_t k, bool sticky, int status)
+int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status)
 {
+    int64_t seen = fail_seen;
     fail_at = k, fail_seen = 0, fail_sticky = sticky, fail_status = status;
+    return seen;
+}
+
+/* Of the counts, for Python. */
+int64_t hl_fake_lt_live(void)
+{
+    return counts.live;
 }
 
 hl_fake_lt_counts hl_fake_lt_get_counts(void)

@@ -25,8 +25,9 @@ typedef struct hl_fake_lt_counts {
 
 /* By dlsym from the library. Counts start again; kernels are unloaded. */
 typedef void (*hl_fake_lt_reset_fn)(const hl_fake_lt_config *config);
-/* The k-th call that can fail fails with `status`, or it and all later; 0: none. */
-typedef void (*hl_fake_lt_fail_fn)(int64_t k, bool sticky, int status);
+/* The k-th call that can fail fails with `status`, or it and all later; 0: none. Returns how many
+ * were seen since the last call. */
+typedef int64_t (*hl_fake_lt_fail_fn)(int64_t k, bool sticky, int status);
 typedef hl_fake_lt_counts (*hl_fake_lt_counts_fn)(void);
 
 #endif

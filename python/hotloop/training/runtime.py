@@ -242,10 +242,12 @@ class Runtime:
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     def download(self) -> None:
-        """The session's values into the model."""
-        for variable, store, offset in self.layout.places():
-            size = _size(variable.shape)
-            values = self.session.read(store, str(variable.dtype), offset, size)
+        """The session's values into the model: all, or none where one cannot be read."""
+        read = [
+            (variable, self.session.read(store, str(variable.dtype), offset, _size(variable.shape)))
+            for variable, store, offset in self.layout.places()
+        ]
+        for variable, values in read:
             variable.set_value(values.reshape(variable.shape))
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
