@@ -236,7 +236,7 @@ static hl_status launch_step(hl_queue *queue, int32_t slot)
     return HL_OK;
 }
 
-/* An error inside a capture still has to end it. */
+/* An error inside a capture still has to end it, and what was captured until then is nothing. */
 static hl_status capture_steps(hl_queue *queue, int32_t first, int32_t n, hl_capture **out_capture)
 {
     const hl_device_ops *ops = queue->device->ops;
@@ -246,7 +246,10 @@ static hl_status capture_steps(hl_queue *queue, int32_t first, int32_t n, hl_cap
     for (int32_t i = 0; i < n && status == HL_OK; i++) status = launch_step(queue, first + i);
     if (status != HL_OK) hl_status_save(status, &error);
     status = ops->capture_end(queue->device, queue->compute, out_capture);
-    return error.code == HL_OK ? status : hl_status_raise(&error);
+    if (error.code == HL_OK) return status;
+    ops->capture_destroy(queue->device, *out_capture);
+    *out_capture = NULL;
+    return hl_status_raise(&error);
 }
 
 static hl_status replay_steps(hl_queue *queue, int32_t first, int32_t n)

@@ -1,5 +1,5 @@
-"""Every call of the driver, of cuBLASLt and of NVRTC that a public entry makes fails:
-``device_calls.py MOST [ENTRY ...]``, in a process of its own over the emulated driver and libraries.
+"""Every call of the driver, of cuBLASLt and of NVRTC that a public entry makes fails, in a process
+of its own over the emulated driver and libraries: ``device_calls.py MOST [ENTRY ...]``.
 
 An entry runs from a closed device to its result. For the k-th call of a library, k by k:
 
@@ -11,8 +11,8 @@ lost      (the driver alone) an illegal access is what that call finds, and all 
           the CPU still works.
 
 After the first two the next call has its result, nothing is alive once the device is closed, and
-nothing was done that the emulation calls wrong. A lost device stays lost, so each of those runs is a
-fork of a process that has opened none. At most MOST k of each kind are taken, all if it is 0. The
+nothing was done that the emulation calls wrong. A lost device stays lost, so each of those runs is
+a fork of a process that has opened none. At most MOST k of each kind are taken, all if it is 0. The
 last line is a JSON object: per entry the calls of each library, and how runs ended.
 """
 
@@ -251,6 +251,7 @@ class Walk:
 
     def lost(self) -> None:
         """An illegal access at each call, each in a process that has no device yet."""
+        in_fork(self.count)  # what it compiles and measures stays on disk
         n, want = in_fork(self.count)
         for k in chosen(n, self.most, 0):
             self.counts[f"device {in_fork(self.lose, k, want)}"] += 1
@@ -264,32 +265,39 @@ class Walk:
     def lose(self, k: int, want: Any) -> str:
         call = self.entry()
         DRIVER.fail(k, True, ILLEGAL_ADDRESS)
-        try:
-            made = call()
-            ended = "done"  # before this call, or it gives back
-            assert self.entry is devices or alike(made, want), f"call {k}: another result"
-        except hl.DeviceLostError:
-            ended = "lost"
-        except hl.DeviceError:
-            ended = "not opened"
+        made: list[Any] = []
+        ended = outcome(call, made)
+        for value in made:  # before the call, or the call gives back
+            assert self.entry is devices or alike(value, want), f"call {k}: another result"
         if DRIVER.fail(1, True, ILLEGAL_ADDRESS) < k:
             return "kept"  # by one call less than at the count
         for later in (call, ENTRIES["train"](), ENTRIES["predict"]()):
             before = asked()
-            try:
-                later()
-            except hl.DeviceLostError as error:
-                assert ended != "not opened", f"call {k}: {error}"
-                assert ended == "done" or asked() == before, f"call {k}: the driver was asked"
-                ended = "lost"
-            except hl.DeviceError as error:
-                assert ended != "lost", f"call {k}, {ended}: {error}"
+            found = outcome(later)
+            if ended == "lost":
+                assert found == "lost", f"call {k}: {found} after it"
+                assert asked() == before, f"call {k}: the driver was asked again"
             else:
-                assert later is call, f"call {k}, {ended}: trains and predicts"
+                wrong = ["lost"] if ended == "not opened" else []
+                wrong += ["done"] if later is not call else []
+                assert found not in wrong, f"call {k}: {ended}, then {found}"
         assert hl.train(make_model(), make_data(), config(accelerator="cpu")).steps == 2
         del call, later
         held()
         return ended
+
+
+def outcome(call: Call, made: list[Any] | None = None) -> str:
+    """How a call ends on a device that finds an illegal access; what it made goes to the list."""
+    try:
+        value = call()
+    except hl.DeviceLostError:
+        return "lost"
+    except hl.DeviceError:
+        return "not opened"
+    if made is not None:
+        made.append(value)
+    return "done"
 
 
 def in_fork(call: Callable[..., Any], *args: Any) -> Any:
