@@ -1,12 +1,8 @@
 /* Losses, random numbers, guarded updates and optimizers on the emulated GPU, against the reference
  * and, where bits are promised, against the CPU. */
 #include "kernels/cpu/cpu.h"
+#include "tests/c/update_cases.h"
 #include "tests/cuda/device_case.h"
-
-static hl_type flat_type(hl_dtype dtype, int64_t n)
-{
-    return (hl_type){dtype, hl_shape_1d(n)};
-}
 
 /* What a result of this dtype may be off by, of 1. */
 static double roundoff(hl_dtype dtype)
@@ -87,18 +83,6 @@ static void test_losses(void)
 
 /* ---- guarded updates ---- */
 
-static void add_control(op_case *c, int64_t applied, bool allows)
-{
-    int i = c->n_in++;
-    c->in[i] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
-    c->is_control[i] = true;
-    c->is_guarded = true;
-    c->control.applied = applied;
-    /* Only the segment's own guard counts. */
-    c->control.apply = c->segment == HL_SEGMENT_APPLY ? allows : !allows;
-    c->control.window_ok = c->segment == HL_SEGMENT_APPLY ? !allows : allows;
-}
-
 static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t n, bool allows,
                          const hl_attrs *attrs)
 {
@@ -134,88 +118,6 @@ static void test_updates(void)
                 check_update(HL_OP_EMA, state, value, n, allows, &ema);
                 check_update(HL_OP_EMA, state, value, n, allows, &ramp);
             }
-}
-
-/* ---- optimizers ---- */
-
-enum { N_MANY = 700 };
-
-/* One segment; three with gaps, out of order, that end before n; one for every few elements, more
- * than a block has threads. */
-static void fill_segments(op_case *c, int i, int64_t n, int form)
-{
-    static double table[N_MANY][4];
-    int n_segments = form == 0 ? 1 : form == 1 ? 3 : N_MANY;
-    double whole[4] = {0, (double)n, 1, 0.1};
-    double parts[3][4] = {{(double)(n / 3 + 5), (double)(n / 2 + 6), 0.5, 0.2},
-                          {0, (double)(n / 3), 1, 0},
-                          {(double)(n / 2 + 6), (double)(n - 1), 2, 0.05}};
-    if (form == 0) memcpy(table, whole, sizeof whole);
-    if (form == 1) memcpy(table, parts, sizeof parts);
-    for (int s = 0; form == 2 && s < N_MANY; s++) {
-        double few[4] = {(double)(n * s / N_MANY), (double)(n * (s + 1) / N_MANY), 1 + s % 3,
-                         s % 2 ? 0.1 : 0};
-        memcpy(table[s], few, sizeof few);
-    }
-    c->in[i] = (hl_type){HL_DTYPE_F64, hl_shape_2d(n_segments, 4)};
-    case_fill(c, i, 0, 1);
-    memcpy(c->data[i], table, (size_t)n_segments * 4 * sizeof(double));
-}
-
-typedef struct optimizer {
-    hl_op op;
-    unsigned states; /* bits: which buffers there are */
-    int64_t i;
-    double f[3];
-} optimizer;
-
-static void check_optimizer(const optimizer *o, int64_t n, int form, int applied, bool allows)
-{
-    int n_state = hl_op_get(o->op)->n_out - 1;
-    op_case c = {.op = o->op, .attrs = {.i = {o->i}}, .n_out = 1 + n_state};
-    memcpy(c.attrs.f, o->f, sizeof o->f);
-    c.segment = HL_SEGMENT_APPLY;
-    for (int i = 0; i < n_state + 2; i++) {
-        bool has = i == 0 || i > n_state || (o->states >> (i - 1) & 1);
-        c.in[i] = flat_type(HL_DTYPE_F32, has ? n : 0);
-        /* Second moments are positive, and larger than any squared mean where centred. */
-        bool is_square = (o->op == HL_OP_ADAM && i == 2) || (o->op == HL_OP_RMSPROP && i == 1);
-        case_fill(&c, i, is_square ? 2 : -1, is_square ? 3 : 1);
-        if (i <= n_state) c.out[i] = c.in[i];
-    }
-    fill_segments(&c, n_state + 2, n, form);
-    for (int i = n_state + 3; i < n_state + 5; i++) {
-        c.in[i] = (hl_type){HL_DTYPE_F32, hl_shape_scalar()};
-        case_fill(&c, i, 0.1, 0.5);
-    }
-    c.n_in = n_state + 5;
-    add_control(&c, applied, allows);
-    c.tolerance = allows ? 2e-6 : 0;
-    check_case("%s n %lld form %d applied %d guard %d attrs %g %g %g %lld", hl_op_get(o->op)->name,
-               (long long)n, form, applied, !allows, o->f[0], o->f[1], o->f[2], (long long)o->i);
-    case_check(&c);
-}
-
-static void test_optimizers(void)
-{
-    static const optimizer kinds[] = {{HL_OP_SGD, 0, 0, {0, 0, 0}},
-                                      {HL_OP_SGD, 1, 0, {0.9, 0, 0}},
-                                      {HL_OP_SGD, 1, 0, {0.9, 0.1, 0}},
-                                      {HL_OP_SGD, 1, 1, {0.9, 0, 0}},
-                                      {HL_OP_ADAM, 3, 0, {0.9, 0.999, 1e-8}},
-                                      {HL_OP_ADAM, 3, 1, {0.8, 0.99, 1e-6}},
-                                      {HL_OP_RMSPROP, 1, 0, {0.99, 1e-8, 0}},
-                                      {HL_OP_RMSPROP, 3, 0, {0.9, 1e-8, 0.5}},
-                                      {HL_OP_RMSPROP, 7, 1, {0.99, 1e-3, 0.9}},
-                                      {HL_OP_RMSPROP, 5, 1, {0.99, 1e-3, 0}},
-                                      {HL_OP_LION, 1, 0, {0.9, 0.99, 0}}};
-    static const int64_t sizes[] = {1, 33, 5003};
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        for (int form = 0; form < 3; form++)
-            for (int step = 1; step < 4; step++)
-                for (int s = 0; s < 6; s++)
-                    if (form == 0 || sizes[s / 2] > 30)
-                        check_optimizer(&kinds[k], sizes[s / 2], form, step, s % 2);
 }
 
 /* ---- the gradient's norm ---- */
