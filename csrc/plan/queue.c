@@ -247,7 +247,7 @@ static hl_status capture_steps(hl_queue *queue, int32_t first, int32_t n, hl_cap
     if (status != HL_OK) hl_status_save(status, &error);
     status = ops->capture_end(queue->device, queue->compute, out_capture);
     if (error.code == HL_OK) return status;
-    ops->capture_destroy(queue->device, *out_capture);
+    if (*out_capture) ops->capture_destroy(queue->device, *out_capture);
     *out_capture = NULL;
     return hl_status_raise(&error);
 }
