@@ -649,11 +649,32 @@ print(run().steps)
 @emulated
 def test_auto_takes_the_gpu_and_its_own_precision() -> None:
     code = """
-result = run("auto", precision="auto")
+result = run("auto", precision="auto", benchmark=False)
 print(result.device, result.config.precision, result.config.device_cache, result.skipped_steps)
 """
     assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed True 0" in run_alone(code)
     assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed True 0" in run_alone(code, "arch=75")
+
+
+@emulated
+def test_a_gpu_whose_float16_is_slow_gets_float32() -> None:
+    """As a GTX 16xx, a Turing without units for it; nobody measures where bits must repeat."""
+    code = """
+from hotloop.training import precision
+measure = precision._Probe.measure
+def measure_slowly(self, low):
+    loss, norm, info = measure(self, low)
+    assert "seconds" not in info or 0 < info["seconds"] < 60
+    return loss, norm, info | {"seconds": slow if low == "float16" else 1.0}
+precision._Probe.measure = measure_slowly
+for slow in (1.05, 1.5):
+    for fields in ({}, {"deterministic": True}, {"benchmark": False}):
+        print(slow, run("gpu", precision="auto", **fields).config.precision)
+"""
+    out = run_alone(code, "arch=75")
+    chosen = [line.split()[-1] for line in out.splitlines() if line[:2] == "1."]
+    assert chosen == ["16-mixed"] * 3 + ["32-true", "16-mixed", "16-mixed"]
+    assert "fp32 instead of fp16, for its step took 1.5 times as long" in out
 
 
 @emulated
