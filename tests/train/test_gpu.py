@@ -657,6 +657,20 @@ print(result.device, result.config.precision, result.config.device_cache, result
 
 
 @emulated
+def test_one_of_two_gpus() -> None:
+    code = """
+for devices in ("auto", 1, [1], [2]):
+    try:
+        print(run(devices=devices, enable_progress_bar="auto").config.devices)
+    except hl.DeviceError as error:
+        print(error)
+"""
+    out = run_alone(code, "devices=2")
+    assert out.count("Emulated GPU, 1.0 GiB, sm_90 (1 of 2 GPUs)") == 3
+    assert "the number of a GPU must be below 2, how many there are, got 2" in out
+
+
+@emulated
 def test_a_gpu_whose_float16_is_slow_gets_float32() -> None:
     """As a GTX 16xx, a Turing without units for it; nobody measures where bits must repeat."""
     code = """

@@ -33,6 +33,7 @@ __all__ = [
     "close_gpus",
     "library_roots",
     "losing_device",
+    "name_device",
     "open_gpu",
 ]
 
@@ -157,6 +158,14 @@ def choose_device(
             "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
         )
     return _core.Device("cpu"), why
+
+
+def name_device(device: _core.Device) -> str:
+    """What a header calls a device: of several GPUs it says that a run has one."""
+    if device.memory() is None:
+        return device.name
+    n = len(_core.survey("cuda", library_roots(), probe=False)["devices"])
+    return f"{device.name} (1 of {n} GPUs)" if n > 1 else device.name
 
 
 def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:

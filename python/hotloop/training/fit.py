@@ -24,7 +24,12 @@ from hotloop.errors import (
     TrainingInterrupted,
 )
 from hotloop.nn.layout import resolve_lazy
-from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
+from hotloop.training.accelerator import (
+    check_gpu_options,
+    choose_device,
+    losing_device,
+    name_device,
+)
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
@@ -476,7 +481,7 @@ class Run:
         clip = config.gradient_clip_val
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
-            ("", self.device.name),
+            ("", name_device(self.device)),
             ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
             ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}"),
