@@ -592,15 +592,44 @@ def run_alone(code: str, machine: str = "") -> str:
     return done.stdout
 
 
-@emulated
+# A kernel that writes where nothing is, in the context that a process shares with hotloop.
+LOSE = """
+import ctypes
+PTX = b'''
+.version 6.3
+.target sm_75
+.address_size 64
+.visible .entry lose()
+{
+    .reg .b64 %at;
+    mov.u64 %at, 8;
+    st.global.u64 [%at], %at;
+    ret;
+}
+'''
+driver = ctypes.CDLL(os.environ.get("HOTLOOP_CUDA_PATH", "libcuda.so.1"))
+def call(name, *args):
+    assert getattr(driver, name)(*args) == 0, name
+def lose():
+    if hasattr(driver, "hl_fake_fail"):
+        driver.hl_fake_fail(ctypes.c_int64(5), False, 700)
+        return
+    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxPushCurrent_v2", context)
+    call("cuModuleLoadData", ctypes.byref(module), PTX)
+    call("cuModuleGetFunction", ctypes.byref(function), module, b"lose")
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+"""
+
+
 def test_a_lost_device() -> None:
     """At once on every later call, with what is left; the CPU goes on."""
     code = """
-import ctypes
-driver = ctypes.CDLL(os.environ["HOTLOOP_CUDA_PATH"])
 class Lose:
     def on_epoch_end(self, run):
-        driver.hl_fake_fail(ctypes.c_int64(5), False, 700)
+        lose()
 model = mlp()
 before = weights(model)
 for i in range(3):
@@ -616,13 +645,13 @@ except hl.DeviceLostError as error:
     print("evaluate", error)
 print(run("cpu").steps, run("auto").device)
 """
-    out = run_alone(code).splitlines()
+    out = run_alone(LOSE + code).splitlines()
     for i, line in enumerate(out[:4]):
         assert line.startswith(str(i) if i < 3 else "evaluate")
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in line
         assert "no checkpoint was written" in line
     assert out[4].startswith("4 ")
-    assert "Emulated" not in out[4]
+    assert "sm_" not in out[4]
 
 
 def test_a_forked_child() -> None:
