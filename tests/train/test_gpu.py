@@ -686,6 +686,24 @@ print(result.device, result.config.precision, result.config.device_cache, result
 
 
 @emulated
+def test_a_turing_has_no_bf16_and_no_tf32() -> None:
+    """The header does not call fast what is emulated, and what is not there at all is refused."""
+    code = """
+for accelerator in ("gpu", "auto"):
+    run(accelerator, precision="bf16-mixed", enable_progress_bar="auto")
+    try:
+        run(accelerator, precision="tf32")
+    except hl.ConfigError as error:
+        print(error)
+run(precision="16-mixed", enable_progress_bar="auto")
+"""
+    out = " ".join(run_alone(code, "arch=75").split())
+    assert out.count("bf16 products, emulated; fp32 for the rest") == 2
+    assert out.count("products from sm_80 on, got Emulated GPU, 1.0 GiB, sm_75; write") == 2
+    assert "fp16 products; fp32 for the rest" in out
+
+
+@emulated
 def test_one_of_two_gpus() -> None:
     code = """
 for devices in ("auto", 1, [1], [2]):

@@ -71,7 +71,8 @@ def describe(device: _core.Device, low: str) -> str:
     plain = NAMES[device.float_dtype]
     if low == "float32":
         return plain
-    own = low == device.low_dtype or device.memory() is not None
+    # Every GPU that is used multiplies float16, and those that have TF32 bfloat16 as well.
+    own = low == device.low_dtype or (device.memory() is not None and low != "bfloat16")
     return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
 
 
