@@ -110,6 +110,16 @@ def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
     assert gpu.choices() == kept
 
 
+def test_the_check_of_a_precision_measures_only_its_own_kernels(gpu: _core.Device) -> None:
+    known = set(gpu.choices().splitlines())
+    train(width=40, precision="auto")
+    made = set(gpu.choices().splitlines()) - known
+    low = {"bfloat16": "bf16", "float16": "f16"}[gpu.low_dtype]
+    assert made
+    if low == "bf16":  # what is float16's is timed against float32's
+        assert all(f"; {low} " in line for line in made)
+
+
 def test_deterministic_does_not_measure(gpu: _core.Device) -> None:
     before = gpu.choices()
     train(width=72, deterministic=True)
