@@ -435,6 +435,22 @@ def test_out_of_memory(gpu: _core.Device) -> None:
     assert hl.train(model, data, config).steps == 2
 
 
+@emulated
+def test_out_of_memory_when_a_graph_is_made() -> None:
+    """What the driver takes beside the plan."""
+    code = """
+try:
+    run()
+except hl.OutOfMemoryError as error:
+    print(error)
+print(run(cuda_graph=False).steps)
+"""
+    out = run_alone(code, "fail=cuGraphInstantiateWithFlags:2").splitlines()
+    for word in ("making a graph", "predicted were", "are free", "a smaller batch_size than 16"):
+        assert word in out[0]
+    assert out[1] == "4"
+
+
 def test_a_callback_stops_and_ctrl_c_interrupts(gpu: _core.Device) -> None:
     class Stop:
         def __init__(self, act: Any) -> None:
