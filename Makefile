@@ -128,8 +128,13 @@ $(OLDEST)/.stamp: | $(STAMP)-venv
 		nvidia-cuda-runtime-cu12==12.8.* nvidia-cuda-nvcc-cu12==12.8.*
 	@touch $@
 
-cuda-oldest: $(OLDEST)/.stamp
+# What is generated at run time compiles by it, too: the emulated driver has NVRTC asked.
+cuda-oldest: $(OLDEST)/.stamp build
 	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
+	@$(MAKE) -s -C tests/cuda -f host.mk fake
+	HL_FAKE=arch=75 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_CUBLASLT_PATH=none \
+		HOTLOOP_NVRTC_PATH=$(CURDIR)/$(OLDEST)/nvidia/cuda_nvrtc/lib \
+		$(BIN)/python tests/cuda/check_generated.py
 
 # The Python that has PyTorch; no environment is made, no index asked (tests/gpu/check.py).
 gpu-check:

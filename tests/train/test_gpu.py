@@ -435,6 +435,22 @@ def test_out_of_memory(gpu: _core.Device) -> None:
     assert hl.train(model, data, config).steps == 2
 
 
+@emulated
+def test_out_of_memory_when_a_graph_is_made() -> None:
+    """What the driver takes beside the plan."""
+    code = """
+try:
+    run()
+except hl.OutOfMemoryError as error:
+    print(error)
+print(run(cuda_graph=False).steps)
+"""
+    out = run_alone(code, "fail=cuGraphInstantiateWithFlags:2").splitlines()
+    for word in ("making a graph", "predicted were", "are free", "a smaller batch_size than 16"):
+        assert word in out[0]
+    assert out[1] == "4"
+
+
 def test_a_callback_stops_and_ctrl_c_interrupts(gpu: _core.Device) -> None:
     class Stop:
         def __init__(self, act: Any) -> None:
@@ -592,15 +608,44 @@ def run_alone(code: str, machine: str = "") -> str:
     return done.stdout
 
 
-@emulated
+# A kernel that writes where nothing is, in the context that a process shares with hotloop.
+LOSE = """
+import ctypes
+PTX = b'''
+.version 6.3
+.target sm_75
+.address_size 64
+.visible .entry lose()
+{
+    .reg .b64 %at;
+    mov.u64 %at, 8;
+    st.global.u64 [%at], %at;
+    ret;
+}
+'''
+driver = ctypes.CDLL(os.environ.get("HOTLOOP_CUDA_PATH", "libcuda.so.1"))
+def call(name, *args):
+    assert getattr(driver, name)(*args) == 0, name
+def lose():
+    if hasattr(driver, "hl_fake_fail"):
+        driver.hl_fake_fail(ctypes.c_int64(5), False, 700)
+        return
+    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxPushCurrent_v2", context)
+    call("cuModuleLoadData", ctypes.byref(module), PTX)
+    call("cuModuleGetFunction", ctypes.byref(function), module, b"lose")
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+"""
+
+
 def test_a_lost_device() -> None:
     """At once on every later call, with what is left; the CPU goes on."""
     code = """
-import ctypes
-driver = ctypes.CDLL(os.environ["HOTLOOP_CUDA_PATH"])
 class Lose:
     def on_epoch_end(self, run):
-        driver.hl_fake_fail(ctypes.c_int64(5), False, 700)
+        lose()
 model = mlp()
 before = weights(model)
 for i in range(3):
@@ -616,13 +661,13 @@ except hl.DeviceLostError as error:
     print("evaluate", error)
 print(run("cpu").steps, run("auto").device)
 """
-    out = run_alone(code).splitlines()
+    out = run_alone(LOSE + code).splitlines()
     for i, line in enumerate(out[:4]):
         assert line.startswith(str(i) if i < 3 else "evaluate")
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in line
         assert "no checkpoint was written" in line
     assert out[4].startswith("4 ")
-    assert "Emulated" not in out[4]
+    assert "sm_" not in out[4]
 
 
 def test_a_forked_child() -> None:
@@ -649,11 +694,64 @@ print(run().steps)
 @emulated
 def test_auto_takes_the_gpu_and_its_own_precision() -> None:
     code = """
-result = run("auto", precision="auto")
+result = run("auto", precision="auto", benchmark=False)
 print(result.device, result.config.precision, result.config.device_cache, result.skipped_steps)
 """
     assert "Emulated GPU, 1.0 GiB, sm_90 bf16-mixed True 0" in run_alone(code)
     assert "Emulated GPU, 1.0 GiB, sm_75 16-mixed True 0" in run_alone(code, "arch=75")
+
+
+@emulated
+def test_a_turing_has_no_bf16_and_no_tf32() -> None:
+    """The header does not call fast what is emulated, and what is not there at all is refused."""
+    code = """
+for accelerator in ("gpu", "auto"):
+    run(accelerator, precision="bf16-mixed", enable_progress_bar="auto")
+    try:
+        run(accelerator, precision="tf32")
+    except hl.ConfigError as error:
+        print(error)
+run(precision="16-mixed", enable_progress_bar="auto")
+"""
+    out = " ".join(run_alone(code, "arch=75").split())
+    assert out.count("bf16 products, emulated; fp32 for the rest") == 2
+    assert out.count("products from sm_80 on, got Emulated GPU, 1.0 GiB, sm_75; write") == 2
+    assert "fp16 products; fp32 for the rest" in out
+
+
+@emulated
+def test_one_of_two_gpus() -> None:
+    code = """
+for devices in ("auto", 1, [1], [2]):
+    try:
+        print(run(devices=devices, enable_progress_bar="auto").config.devices)
+    except hl.DeviceError as error:
+        print(error)
+"""
+    out = run_alone(code, "devices=2")
+    assert out.count("Emulated GPU, 1.0 GiB, sm_90 (1 of 2 GPUs)") == 3
+    assert "the number of a GPU must be below 2, how many there are, got 2" in out
+
+
+@emulated
+def test_a_gpu_whose_float16_is_slow_gets_float32() -> None:
+    """As a GTX 16xx, a Turing without units for it; nobody measures where bits must repeat."""
+    code = """
+from hotloop.training import precision
+measure = precision._Probe.measure
+def measure_slowly(self, low):
+    loss, norm, info = measure(self, low)
+    assert "seconds" not in info or 0 < info["seconds"] < 60
+    return loss, norm, info | {"seconds": slow if low == "float16" else 1.0}
+precision._Probe.measure = measure_slowly
+for slow in (1.05, 1.5):
+    for fields in ({}, {"deterministic": True}, {"benchmark": False}):
+        print(slow, run("gpu", precision="auto", **fields).config.precision)
+"""
+    out = run_alone(code, "arch=75")
+    chosen = [line.split()[-1] for line in out.splitlines() if line[:2] == "1."]
+    assert chosen == ["16-mixed"] * 3 + ["32-true", "16-mixed", "16-mixed"]
+    assert "fp32 instead of fp16, for its step took 1.5 times as long" in out
 
 
 @emulated

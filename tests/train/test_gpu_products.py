@@ -56,8 +56,15 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
     return device
 
 
+def needs(gpu: _core.Device, precision: str) -> None:
+    """Skips on a Turing what it has not."""
+    if precision in ("tf32", "bf16-mixed") and gpu.low_dtype != "bfloat16":
+        pytest.skip(f"{gpu.name} has no {precision}")
+
+
 @pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed", "16-mixed"])
-def test_losses_follow_float32(precision: str) -> None:
+def test_losses_follow_float32(gpu: _core.Device, precision: str) -> None:
+    needs(gpu, precision)
     exact, _ = train(accelerator="cpu")
     loss, got = train(precision=precision)
     np.testing.assert_allclose(loss, exact, rtol=1e-5 if precision == "32-true" else 0.03)
@@ -67,19 +74,21 @@ def test_losses_follow_float32(precision: str) -> None:
         assert same_bits(again, got)
 
 
-def test_tf32_rounds_operands() -> None:
+def test_tf32_rounds_operands(gpu: _core.Device) -> None:
+    needs(gpu, "tf32")
     _, exact = train(precision="32-true")
     _, rounded = train(precision="tf32")
     assert not same_bits(exact, rounded)
 
 
 @pytest.mark.parametrize(("precision", "n"), [("32-true", 7), ("bf16-mixed", 6)])
-def test_layers_are_products_alone(precision: str, n: int) -> None:
+def test_layers_are_products_alone(gpu: _core.Device, precision: str, n: int) -> None:
     """Bias, relu, its gradient, and bias gradients stand in the products.
 
     Two layers, forward and twice back; the last one's bias gradient too, where its matrix is not
     rounded in between.
     """
+    needs(gpu, precision)
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
     text = str(hl.plan(net(), data, config(precision=precision)))
     assert text.count("cuda.matmul_fused.cublaslt") == n
@@ -99,6 +108,16 @@ def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
     gpu.choices_read(kept)
     gpu.choices_read("nothing of this kind\n")
     assert gpu.choices() == kept
+
+
+def test_the_check_of_a_precision_measures_only_its_own_kernels(gpu: _core.Device) -> None:
+    known = set(gpu.choices().splitlines())
+    train(width=40, precision="auto")
+    made = set(gpu.choices().splitlines()) - known
+    low = {"bfloat16": "bf16", "float16": "f16"}[gpu.low_dtype]
+    assert made
+    if low == "bf16":  # what is float16's is timed against float32's
+        assert all(f"; {low} " in line for line in made)
 
 
 def test_deterministic_does_not_measure(gpu: _core.Device) -> None:

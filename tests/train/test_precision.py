@@ -200,6 +200,21 @@ def test_auto_takes_bf16_where_large_products_dominate() -> None:
     assert result.config.precision == "bf16-mixed"
 
 
+@has_bf16
+def test_a_stepper_takes_what_train_takes() -> None:
+    X, y = large()[1]
+    data = hl.DataModule.from_arrays(X, y, val=None, batch_size=256)
+    config = quiet(precision="auto", max_epochs=1)
+    trained, stepped = large()[0], large()[0]
+    result = hl.train(trained, data, config)
+    step = hl.stepper(stepped, config, data)
+    assert step.config.precision == result.config.precision == "bf16-mixed"
+    for batch in data.train_batches(0):
+        step.step(batch)
+    got, want = weights(step.sync()), weights(trained)
+    assert all(got[name].tobytes() == want[name].tobytes() for name in want)
+
+
 def test_auto_takes_float32_for_small_nets() -> None:
     X, y = classes()
     result = hl.train(mlp(), (X, y), quiet(precision="auto", max_epochs=1))

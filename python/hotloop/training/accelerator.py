@@ -33,6 +33,7 @@ __all__ = [
     "close_gpus",
     "library_roots",
     "losing_device",
+    "name_device",
     "open_gpu",
 ]
 
@@ -109,6 +110,15 @@ def losing_device() -> Iterator[None]:
         ) from error
 
 
+def _check_tf32(device: _core.Device, precision: str) -> None:
+    """TF32 came with bfloat16; libraries would quietly take float32 instead of it."""
+    if precision == "tf32" and device.low_dtype != "bfloat16":
+        raise ConfigError(
+            f"precision: 'tf32' is a format of NVIDIA GPUs' products from sm_80 on, got "
+            f"{device.name}; write precision='32-true', or '16-mixed' for faster products"
+        )
+
+
 def choose_device(
     accelerator: str, precision: str, devices: int | str | tuple[int, ...] = "auto"
 ) -> tuple[_core.Device, str]:
@@ -137,26 +147,39 @@ def choose_device(
                 "use accelerator='auto' or 'cpu'"
             )
         try:
-            return _keep_gpu(index), ""
+            device = _keep_gpu(index)
         except (DeviceError, OutOfMemoryError) as error:
             raise type(error)(
                 f"accelerator: 'gpu' needs a GPU that can be used; {error}; "
                 "use accelerator='auto' or 'cpu'"
             ) from error
+        _check_tf32(device, precision)
+        return device, ""
     if precision == "64-true":
         return _core.Device("ref"), ""
     why = ""
     if accelerator == "auto" and not _core.survey("cuda", library_roots(), probe=False)["absent"]:
         try:
-            return _keep_gpu(index), ""
+            device = _keep_gpu(index)
         except HotloopError as error:
             why = str(error).removeprefix("cuda: ")
+        else:
+            _check_tf32(device, precision)
+            return device, ""
     if precision == "tf32":
         raise ConfigError(
             "precision: 'tf32' is a format of NVIDIA GPUs' products and this run is on the CPU, "
             "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
         )
     return _core.Device("cpu"), why
+
+
+def name_device(device: _core.Device) -> str:
+    """What a header calls a device: of several GPUs it says that a run has one."""
+    if device.memory() is None:
+        return device.name
+    n = len(_core.survey("cuda", library_roots(), probe=False)["devices"])
+    return f"{device.name} (1 of {n} GPUs)" if n > 1 else device.name
 
 
 def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:

@@ -176,7 +176,7 @@ class TrainingConfig:
     memory_limit : int or str, optional
         Bytes that the plan may take, or ``"4GB"``.
     on_oom : {"shrink", "raise"}
-        Whether memory that runs out leads to smaller micro-batches.
+        Of no effect: in this version memory that runs out raises OutOfMemoryError.
     on_nan : {"stop", "skip", "raise"}
         What follows a loss that is not finite.
     on_interrupt : {"auto", "return", "raise"}

@@ -10,6 +10,7 @@ import contextlib
 import math
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,12 @@ from hotloop.errors import (
     TrainingInterrupted,
 )
 from hotloop.nn.layout import resolve_lazy
-from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
+from hotloop.training.accelerator import (
+    check_gpu_options,
+    choose_device,
+    losing_device,
+    name_device,
+)
 from hotloop.training.config import TrainingConfig, monitor_mode
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
@@ -276,11 +282,24 @@ class Run:
         )
         check_gpu_options(config, self.device)
         self.device.memory_peak_reset()
-        try:
+        with self._explaining_memory():
             self._plan_all()
+
+    @contextlib.contextmanager
+    def _explaining_memory(self) -> Iterator[None]:
+        """What to do when there is too little. A plan says itself what was predicted; what a driver
+        or a library takes while the plan runs is not in that.
+        """
+        try:
+            yield
         except OutOfMemoryError as error:
+            text = str(error)
+            if self._predicted:
+                memory = self.device.memory()
+                free = f" and {memory['free_bytes']} are free" if memory else ""
+                text += f"; predicted were {self._predicted} bytes{free}"
             raise OutOfMemoryError(
-                f"{error}; use a smaller batch_size than {data.batch_size}"
+                f"{text}; use a smaller batch_size than {self.data.batch_size}"
             ) from error
 
     def _plan_all(self) -> None:
@@ -476,7 +495,7 @@ class Run:
         clip = config.gradient_clip_val
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
-            ("", self.device.name),
+            ("", name_device(self.device)),
             ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
             ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}"),
@@ -540,7 +559,8 @@ class Run:
             self._progress.choose(sum(plan.info()["n_to_choose"] for plan in plans))
         for feed in self._feeds:
             feed.seek(self.epoch)
-        complete = self._run_batches()
+        with self._explaining_memory():
+            complete = self._run_batches()
         trained = time.perf_counter() - began
         self._timings["train"] += trained
         out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
@@ -550,7 +570,8 @@ class Run:
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
         is_due = epoch % self.config.check_val_every_n_epoch == 0
         if self._val_plans and (is_due or out_of_budget):
-            row.update(self._validate())
+            with self._explaining_memory():
+                row.update(self._validate())
             if self._interrupts.asked:  # what it saw of the split is no measure of the model
                 self._stop_reason = "interrupted"
                 return

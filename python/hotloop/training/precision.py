@@ -4,12 +4,14 @@ Products of matrices work on 16-bit copies of their operands where the precision
 parameters, optimizers, norms and losses are float32 always (``plan`` shows each). ``"auto"`` on a
 GPU takes the 16-bit type that it multiplies, bfloat16, or float16 on a Turing; on a CPU bfloat16
 where the processor multiplies it and the step is mostly large products. Either only after the
-planned kernels have agreed with float32 on a real batch.
+planned kernels have agreed with float32 on a real batch; and since not every Turing has the units
+that make float16 fast (a GTX 16xx has none), there only if its step is no slower.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop import _core
@@ -40,6 +42,11 @@ _LOSS_UNITS = 8.0
 _NORM_UNITS = 32.0
 _LOSS_SCALE = 65536.0
 _TRIES = 20
+# A step is timed so many times at most, and so long; float16 without units for it is slower by more
+# than a clock's noise.
+_ROUNDS = 10
+_TIMING_SECONDS = 0.2
+_SLOWER = 1.1
 
 
 class Choice(NamedTuple):
@@ -64,7 +71,8 @@ def describe(device: _core.Device, low: str) -> str:
     plain = NAMES[device.float_dtype]
     if low == "float32":
         return plain
-    own = low == device.low_dtype or device.memory() is not None
+    # Every GPU that is used multiplies float16, and those that have TF32 bfloat16 as well.
+    own = low == device.low_dtype or (device.memory() is not None and low != "bfloat16")
     return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
 
 
@@ -97,10 +105,13 @@ class _Probe(NamedTuple):
     rows: int
     steps: Steps
     config: TrainingConfig
+    is_timed: bool
 
     def measure(self, low: str) -> tuple[float, float, dict[str, Any]]:
-        """Loss, gradient norm and the plan's numbers."""
+        """Loss, gradient norm and the plan's numbers, "seconds" of a step among them if timed."""
         config = self.config
+        if low == "float32" and not self.is_timed:  # any kernels will do to compare with
+            config = config.replace(benchmark=False)
         scratch = Runtime(
             self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
         )
@@ -130,13 +141,28 @@ class _Probe(NamedTuple):
             _, loss, norm, _, applied = scratch.session.control_log(0)[-1]
             if applied or not wants_scale(precision):
                 break
-        return float(loss), float(norm), plan.info()
+        info = plan.info()
+        if self.is_timed:
+            info["seconds"] = _time_step(plan, feed)
+        return float(loss), float(norm), info
 
     @staticmethod
     def graph_steps(scratch: Runtime) -> int:
         """Columns of the tables, as the graph was built for them."""
         _, n = scratch.session.stores()["table"]
         return n // len(scratch.numbers)
+
+
+def _time_step(plan: _core.Plan, feed: _core.Feed) -> float:
+    """The best of some steps; a feed of one batch makes each of them wait for the device."""
+    seconds: list[float] = []
+    end = time.perf_counter() + _TIMING_SECONDS
+    while len(seconds) < _ROUNDS and (not seconds or time.perf_counter() < end):
+        feed.seek(0)
+        began = time.perf_counter()
+        plan.run(1, 3600.0)
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
 def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float]) -> str:
@@ -199,13 +225,15 @@ def choose(
         return Choice("32-true")
     if named == "auto":
         low = runtime.device.low_dtype
-    probe = _Probe(runtime, graph, split, rows, steps, config)
+    may_measure = config.benchmark and not config.deterministic
+    is_timed = named == "auto" and low == "float16" and may_measure
+    probe = _Probe(runtime, graph, split, rows, steps, config, is_timed)
     try:
         *want, info = probe.measure("float32")
         is_large = runtime.has_own_memory or info["large_flops"] >= _SHARE * info["flops"]
         if named == "auto" and not is_large:
             return Choice("32-true")
-        *got, _ = probe.measure(low)
+        *got, low_info = probe.measure(low)
     except DataError:  # an id out of range: the checks of the whole data name the user's row
         return Choice("32-true" if named == "auto" else named)
     except OutOfMemoryError:  # float32 needs more than the run, which may fit
@@ -217,4 +245,10 @@ def choose(
         return Choice(named, f"precision {named!r}: {trouble}" if trouble else "")
     if trouble:
         return Choice("32-true", f"precision: fp32 instead of {NAMES[low]}, for {trouble}")
+    if is_timed and low_info["seconds"] > _SLOWER * info["seconds"]:
+        times = low_info["seconds"] / info["seconds"]
+        return Choice(
+            "32-true",
+            f"precision: fp32 instead of {NAMES[low]}, for its step took {times:.1f} times as long",
+        )
     return Choice(_MIXED[low])

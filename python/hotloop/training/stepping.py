@@ -12,7 +12,8 @@ from hotloop.training.accelerator import check_gpu_options, choose_device, losin
 from hotloop.training.config import TrainingConfig
 from hotloop.training.fitted import check_model, exclusive, remember
 from hotloop.training.lookups import check_lookups
-from hotloop.training.precision import low_of, start_scale
+from hotloop.training.precision import choose, start_scale
+from hotloop.training.progress import show
 from hotloop.training.runtime import Runtime, Sums, run_plans
 from hotloop.training.schedule import count_steps, lr_table
 from hotloop.training.steps import Steps
@@ -82,18 +83,28 @@ class Stepper:
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
         check_gpu_options(config, device)
         self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
-        self._runtime.low = low_of(config.precision)
         self._steps = Steps(self._runtime, data, config.replace(accumulate_grad_batches=1))
         self._plans: dict[int, _Staged] = {}
         groups = data.batches("train", training=True, merge_tail=False)
         counts = count_steps(config, sum(count for _, count in groups))
         self._total = max(counts.total, 1)
+        self._choose_precision(groups[0][0])
         self._plan(groups[0][0])
         self._runtime.upload()
         self._runtime.write_tables(lr_table(config, self._total, counts.per_epoch) * config.lr)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
-        start_scale(self._runtime.session, config.precision)
+        start_scale(self._runtime.session, self.config.precision)
+
+    def _choose_precision(self, rows: int) -> None:
+        """As ``train`` does, by the data's first batch."""
+        split = self._data.split("train")
+        graph = self._steps.train_graph(split, rows, self._total)
+        choice = choose(self._steps.config, self._runtime, self._steps, graph, split, rows)
+        if choice.warning:
+            show(f"hotloop: warning: {choice.warning}")
+        self._runtime.low = choice.low
+        self.config = self.config.replace(precision=choice.precision)
 
     def __repr__(self) -> str:
         done = self._runtime.session.control()["applied"]
