@@ -27,8 +27,11 @@ static hl_fault async_fault;
 /* Bit i: the device's i-th stream works as soon as it may. */
 static int async_eager;
 
-/* Kernels that ran: the device's clock, which moves by a millisecond for each. */
+/* Kernels that ran, and how far each moved the device's clock. */
 static int64_t async_n_launches;
+static double async_launch_ns = 1e6;
+/* Sees the operands of each, before it runs. */
+static void (*async_watch)(hl_op op, void *const *args);
 
 static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
 enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64 };
@@ -64,7 +67,7 @@ struct hl_event {
     hl_stream *stream; /* of its last record */
     int64_t n_queued, n_done;
     bool is_timed;
-    int64_t launches; /* of the device, at its last record */
+    int64_t launches; /* async_n_launches at its last record */
 };
 struct hl_capture {
     async_op *ops;
@@ -134,6 +137,7 @@ static void async_step(hl_stream *stream)
     async_op op = stream->ops[stream->done++];
     switch (op.kind) {
     case ASYNC_LAUNCH:
+        if (async_watch) async_watch(op.kernel->op, op.args);
         CHECK_OK(op.kernel->launch(&op.state, op.args, &op.launch, NULL));
         async_n_launches++;
         break;
@@ -239,11 +243,12 @@ static hl_status async_event_query(hl_device *device, hl_event *event, bool *out
 static hl_status async_event_elapsed(hl_device *device, hl_event *from, hl_event *to,
                                      double *out_ns)
 {
+    (void)device;
     *out_ns = 0;
     ASYNC_CALL();
     CHECK(from->is_timed && to->is_timed && from->n_queued && to->n_queued);
     CHECK(from->n_done == from->n_queued && to->n_done == to->n_queued);
-    *out_ns = 1e6 * (double)(to->launches - from->launches);
+    *out_ns = async_launch_ns * (double)(to->launches - from->launches);
     return HL_OK;
 }
 
