@@ -28,12 +28,15 @@ static void test_unchanged(void)
     trainer_slots = 2, trainer_fed = false, trainer_capture = true;
 }
 
-/* Squared norms of the gradients that reach CONTROL_APPLY. */
+/* What reaches CONTROL_APPLY: squared norms of gradients, and of which step. */
 static double norms[MOST_NORMS];
+static int64_t steps_of[MOST_NORMS];
 static int n_norms;
 static void watch_apply(hl_op op, void *const *args)
 {
-    if (op == HL_OP_CONTROL_APPLY && n_norms < MOST_NORMS) norms[n_norms++] = *(double *)args[1];
+    if (op != HL_OP_CONTROL_APPLY || n_norms == MOST_NORMS) return;
+    steps_of[n_norms] = ((const hl_control *)args[0])->attempted;
+    norms[n_norms++] = *(double *)args[1];
 }
 
 /* With a learning rate of 0 every step is the same: so is the one that is measured, however often
@@ -60,6 +63,10 @@ static void test_same_step(void)
         CHECK(n_norms > 100); /* 3 rounds of 50 */
         for (int i = 1; i < n_norms; i++) CHECK(norms[i] == norms[0]);
         CHECK(norms[0] > 0);
+        int64_t n_steps = 1; /* one as it is, one in pieces, three timed as a whole */
+        for (int i = 1; i < n_norms; i++) n_steps += steps_of[i] == steps_of[i - 1] + 1;
+        CHECK_INT(n_steps, 5);
+        CHECK_INT(steps_of[n_norms - 1], steps_of[0] + 4);
         for (int32_t i = 0; i < profile.n_launches; i++) CHECK(profile.launches[i].ns == 1e4);
         hl_profile_deinit(&profile);
         trainer_close(&t);
