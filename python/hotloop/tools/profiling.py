@@ -130,6 +130,16 @@ class Profile:
             "nodes": [asdict(node) for node in self.nodes],
         }
 
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Profile:
+        """Back from :meth:`to_dict`."""
+        made = ("share", "roofline")
+        launches = [
+            {key: value for key, value in node.items() if key not in made}
+            for node in found["nodes"]
+        ]
+        return cls(found["device"], found["step_seconds"], launches, found["peaks"])
+
     def table(self, n: int = _SHOWN) -> str:
         """The n slowest nodes, a line each."""
         rows = [("us", "share", "roofline", "GFLOP/s", "GB/s", "kernel", "")]
@@ -147,10 +157,8 @@ class Profile:
         return "\n".join(line.rstrip() for line in lines)
 
     def __str__(self) -> str:
-        known = [
-            f"{value / 1e9:,.3g} {'GB/s' if name == 'bytes' else f'GFLOP/s {NAMES.get(name, name)}'}"
-            for name, value in self.peaks.items()
-        ]
+        units = {name: f"GFLOP/s {short}" for name, short in NAMES.items()} | {"bytes": "GB/s"}
+        known = [f"{rate / 1e9:,.3g} {units[name]}" for name, rate in self.peaks.items()]
         return (
             f"on {self.device}; peaks: {', '.join(known) or 'not known'}\n"
             f"a step takes {1e6 * self.step_seconds:,.1f} us, its {len(self.nodes)} nodes one by "
