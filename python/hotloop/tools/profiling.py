@@ -142,7 +142,7 @@ class Profile:
 
     def table(self, n: int = _SHOWN) -> str:
         """The n slowest nodes, a line each."""
-        rows = [("us", "share", "roofline", "GFLOP/s", "GB/s", "kernel", "")]
+        rows: list[tuple[str, ...]] = [("us", "share", "roofline", "GFLOP/s", "GB/s", "kernel", "")]
         rows += [_row_of(node) for node in self.slowest(n)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = [
