@@ -134,11 +134,11 @@ typedef struct hl_profile {
     int32_t n_launches;
     double step_ns; /* of a step as it runs, without what feeds it */
 } hl_profile;
-/* Times every launch of a step on the batch that the last run ended with, and leaves parameters,
- * state and control block as they were; outputs must be made again by a run. HL_ERROR_CONFIG when
- * there was no run, or a step was left in the middle; HL_ERROR_NOT_FINITE when steps on that batch
- * are not applied, since what is held back takes no time. After an error of the device itself the
- * state may be another. */
+/* Times every launch of a step on the batch that the last run ended with (the feed has not moved
+ * since), and leaves parameters, state and control block as they were; outputs must be made again
+ * by a run. HL_ERROR_CONFIG when there was no run, or a step was left in the middle;
+ * HL_ERROR_NOT_FINITE when steps on that batch are not applied, since what is held back takes no
+ * time. After an error of the device itself the state may be another. */
 hl_status hl_plan_profile(hl_plan *plan, hl_profile *out_profile);
 void hl_profile_deinit(hl_profile *profile);
 /* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in
