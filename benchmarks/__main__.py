@@ -11,8 +11,10 @@ that are not Intel's; the columns with MKL show PyTorch with that path forced op
 Columns on a GPU, in the workload's precision: PyTorch as its users write it, with batches from host
 memory; with data on the GPU and a fused optimizer; the better of torch.compile with CUDA graphs and
 the whole step captured as one. Then hotloop's share of the rate of PyTorch's largest product in the
-same run, and the cores it keeps busy. --smoke runs everything in miniature, on an emulated GPU and
-without PyTorch's too: it shows that it runs, and its file says that it is no measurement.
+same run, and the cores it keeps busy. The nodes of hotloop's step follow, each with its share of
+what that product and a large copy of PyTorch's say is possible. --smoke runs everything in
+miniature, on an emulated GPU and without PyTorch's too: it shows that it runs, and its file says
+that it is no measurement.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ COLUMNS_CUDA = {
     "graphs": ("compiled", "graph"),
     "peak": ("peak",),
 }
+_PEAKS = {"32-true": "float32", "tf32": "tf32", "16-mixed": "float16", "bf16-mixed": "bfloat16"}
+_SHOWN_NODES = 10
 _QUIET = 0.5  # load average above which two-threaded measurements mean little
 # glibc keeps big blocks instead of giving them back: no page faults after the first steps.
 TUNED_MALLOC = {
@@ -73,6 +77,7 @@ class Row:
     aims: dict[str, float]
     note: str = ""
     raw: Any = None
+    profile: Any = None  # hl.Profile.to_dict()
 
 
 # ---------------------------------------------------------------------------- sides
@@ -139,12 +144,11 @@ def sides_on_gpu(workload: Workload, gpu: dict[str, Any], smoke: bool) -> Iterat
     own = (workload.name, "--device", "cuda", *shared)
     yield Side("hotloop", ("benchmarks.worker_hotloop", *own))
     device = "cuda" if gpu["torch_device"] or not smoke else "cpu"
-    for modes in COLUMNS_CUDA.values():
-        for mode in modes:
-            if (mode == "graph" and device == "cpu") or (mode == "peak" and not is_heavy(workload)):
-                continue
-            command = (workload.name, mode, "--device", device, *shared)
-            yield Side(mode, ("benchmarks.worker_torch", *command))
+    for mode in (*(mode for modes in COLUMNS_CUDA.values() for mode in modes), "copy"):
+        if mode == "graph" and device == "cpu":
+            continue
+        command = (workload.name, mode, "--device", device, *shared)
+        yield Side(mode, ("benchmarks.worker_torch", *command))
 
 
 def is_heavy(workload: Workload) -> bool:
@@ -162,7 +166,7 @@ def measure_on_gpu(workload: Workload, options: argparse.Namespace, gpu: dict[st
     ratios = {}
     for column, modes in COLUMNS_CUDA.items():
         rivals = [rates[mode] for mode in modes if mode in rates]
-        if rivals:
+        if rivals and (column != "peak" or is_heavy(workload)):
             ours = rates["hotloop"]
             if column == "peak":  # whose samples are operations
                 ours = [rate * workload.flops for rate in ours]
@@ -176,7 +180,34 @@ def measure_on_gpu(workload: Workload, options: argparse.Namespace, gpu: dict[st
         {} if options.smoke else workload.aims,
         "; ".join(notes),
         {"samples_per_second": rates, "cores": cores, "absent": absent},
+        profile_on_gpu(workload, rates, options.smoke),
     )
+
+
+def profile_on_gpu(
+    workload: Workload, rates: dict[str, list[float]], smoke: bool
+) -> dict[str, Any]:
+    """The nodes of hotloop's step beside PyTorch's best product and copy."""
+    names = {"peak": _PEAKS[workload.precision], "copy": "bytes"}
+    peaks = {names[mode]: max(rates[mode]) for mode in names if mode in rates}
+    command = [sys.executable, "-m", "benchmarks.worker_hotloop", workload.name, "--device", "cuda"]
+    command += ["--precision", workload.precision, *(["--smoke"] if smoke else [])]
+    done = subprocess.run(
+        [*command, "--profile", json.dumps(peaks)],
+        cwd=ROOT,
+        env=clean_environment(),
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def format_nodes(profile: dict[str, Any], n: int = _SHOWN_NODES) -> str:
+    """The slowest nodes of a row, as hl.profile shows them."""
+    from hotloop.tools.profiling import Profile
+
+    return Profile.from_dict(profile).table(n)
 
 
 # ---------------------------------------------------------------------------- the others
@@ -270,6 +301,9 @@ def format_table(rows: list[Row], title: str) -> str:
     lines.insert(1, "-" * len(lines[0]))
     lines.append("median over the rounds (lowest; best slice to best slice) [aim]")
     lines += [f"{row.title}: {row.note}" for row in rows if row.note]
+    for row in rows:
+        if row.profile:
+            lines += ["", f"{row.title}: nodes of a step", format_nodes(row.profile)]
     return "\n".join(lines)
 
 

@@ -1,13 +1,16 @@
 """hotloop's side: ``hl.train`` as users call it, measured over whole epochs.
 
     python -m benchmarks.worker_hotloop NAME [--device cuda] [--precision P] [--smoke]
+    python -m benchmarks.worker_hotloop NAME ... --profile '{"bytes": 4e12, "float32": 6e13}'
 
 Threads by HOTLOOP_NUM_THREADS. Schedule constant and no weight decay exempted, as on PyTorch's
 side; training loss is summed as always. Data comes from arrays in host memory on every device.
+--profile times the nodes of a step instead, prints them as one line of JSON and ends.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,8 +40,8 @@ class _Epochs:
             run.stop("completed")
 
 
-def train(workload: Workload, device: str) -> None:
-    """Trains slice by slice until the parent has enough."""
+def make_run(workload: Workload, device: str) -> tuple[Any, Any, hl.TrainingConfig]:
+    """Model, data and configuration."""
     x, y = make_arrays(workload)
     data = hl.DataModule.from_arrays(x, y, batch_size=workload.batch)
     config = hl.TrainingConfig(
@@ -57,10 +60,20 @@ def train(workload: Workload, device: str) -> None:
         enable_checkpointing=False,
         logger=None,
     )
+    return make_model(nn, workload), data, config
+
+
+def train(workload: Workload, device: str) -> None:
+    """Trains slice by slice until the parent has enough."""
+    model, data, config = make_run(workload, device)
     epochs = _Epochs(Slices(version=hl.__version__), workload.rows)
-    model = make_model(nn, workload)
     while epochs.wanted:
         hl.train(model, data, config, callbacks=(epochs,))
+
+
+def profile(workload: Workload, device: str, peaks: dict[str, float]) -> None:
+    """Prints the nodes of a step, with their shares of the roofline of these peaks."""
+    print(json.dumps(hl.profile(*make_run(workload, device), peaks=peaks).to_dict()))
 
 
 def feed(workload: Workload) -> None:
@@ -80,8 +93,12 @@ def _counted(batches: Iterator[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    chosen = parser_of(__doc__).parse_args()
-    if chosen.name == FEEDING.name:
+    parser = parser_of(__doc__)
+    parser.add_argument("--profile", type=json.loads, metavar="PEAKS")
+    chosen = parser.parse_args()
+    if chosen.profile is not None:
+        profile(workload_of(chosen), chosen.device, chosen.profile)
+    elif chosen.name == FEEDING.name:
         feed(FEEDING)
     else:
         train(workload_of(chosen), chosen.device)

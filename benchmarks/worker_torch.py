@@ -11,6 +11,7 @@ compiled  tuned, the model and its loss by torch.compile(mode="reduce-overhead")
 graph     tuned, by torch.compile, and the whole step (clipping and optimizer too) captured by hand
           as one CUDA graph: the most that PyTorch can do
 peak      no training: one large product after another; samples are its operations
+copy      no training: one large copy after another; samples are bytes read and written
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.models import make_model
 from benchmarks.worker import parser_of, serve, workload_of
 from benchmarks.workloads import FEEDING, Workload, make_arrays
 
-MODES = ("default", "loader", "tuned", "compiled", "graph", "peak")
+MODES = ("default", "loader", "tuned", "compiled", "graph", "peak", "copy")
 _LOW = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _WARM_UP = 20
 
@@ -154,6 +155,19 @@ def make_product(workload: Workload, device: torch.device, n: int) -> Callable[[
     return step
 
 
+def make_copy(device: torch.device, n: int) -> Callable[[], int]:
+    """A function that copies n float32 numbers and returns the bytes that it reads and writes."""
+    source = torch.ones(n, device=device)
+    out = torch.empty_like(source)
+
+    def step() -> int:
+        out.copy_(source)
+        return 8 * n
+
+    step()
+    return step
+
+
 def main() -> None:
     """Serves slices of a workload."""
     parser = parser_of(__doc__)
@@ -170,6 +184,8 @@ def main() -> None:
         step = lambda: len(next(batches)[1])  # noqa: E731
     elif options.mode == "peak":
         step = make_product(workload_of(options), device, 64 if options.smoke else 8192)
+    elif options.mode == "copy":
+        step = make_copy(device, 1 << (16 if options.smoke else 28))
     else:
         step = make_step(workload_of(options), options.mode, device)
     serve(step, settle, version=torch.__version__)

@@ -181,13 +181,16 @@ struct hl_device_ops {
     void (*host_free)(hl_device *device, HL_TAKE void *ptr);
     hl_status (*stream_create)(hl_device *device, HL_GIVE hl_stream **out_stream);
     void (*stream_destroy)(hl_device *device, HL_TAKE hl_stream *stream);
-    hl_status (*event_create)(hl_device *device, HL_GIVE hl_event **out_event);
+    /* is_timed: event_elapsed may be asked of it. */
+    hl_status (*event_create)(hl_device *device, bool is_timed, HL_GIVE hl_event **out_event);
     void (*event_destroy)(hl_device *device, HL_TAKE hl_event *event);
     hl_status (*event_record)(hl_device *device, hl_event *event, hl_stream *stream);
     hl_status (*event_wait)(hl_device *device, hl_event *event, hl_stream *stream);
     /* The host waits, or looks: an event that was never recorded is done. */
     hl_status (*event_synchronize)(hl_device *device, hl_event *event);
     hl_status (*event_query)(hl_device *device, hl_event *event, bool *out_done);
+    /* Device time from one to the other, both timed, recorded and done. */
+    hl_status (*event_elapsed)(hl_device *device, hl_event *from, hl_event *to, double *out_ns);
     /* What the calling thread queues on the stream between begin and end, and on streams that wait
      * for its events, is kept to be launched as a whole. End follows begin on every path, errors
      * included; until then memory_alloc and what waits are refused. */

@@ -58,14 +58,23 @@ struct hl_plan {
     int32_t slot;
 };
 
+/* Has its work another launch done, or another plan? */
+static inline bool hl_instr_is_skipped(const hl_plan *plan, const hl_instr *instr)
+{
+    return instr->elided || instr->joined || (instr->opens && plan->join);
+}
+/* Floating operations of a matrix product, 0 of any other node; are its sides all long? */
+double hl_plan_count_product(const hl_graph *graph, const hl_node *node, bool *out_is_large);
 /* Adds to info's flops and large_flops. */
 void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info);
 /* Addresses of all operands, again when the session's memory moved. */
 hl_status hl_plan_bind(hl_plan *plan);
 /* Copies of sources, before the rest of the plan. */
 void hl_plan_free_sources(hl_plan *plan);
-/* Launches of a region that are not cut, and the ends of those that are. */
-hl_status hl_plan_launch_region(const hl_plan *plan, const hl_region *region, void **args,
-                                hl_stream *stream);
+/* A region's blocks, and what is launched whole: on an asynchronous device it is queued. */
+hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void **args,
+                             hl_stream *stream);
+/* One of its steps by itself. */
+hl_status hl_plan_run_alone(const hl_plan *plan, int32_t step, void **args, hl_stream *stream);
 
 #endif

@@ -115,6 +115,32 @@ typedef struct hl_plan_info {
     double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
+
+/* A launch of a step, and what it takes when it runs alone. Texts are the plan's. */
+typedef struct hl_launch_time {
+    const char *op, *kernel, *scope; /* scope: NULL or the module's name */
+    char settled[96];                /* what the kernel settled on; "" */
+    hl_segment segment;
+    int32_t n_nodes; /* whose work it is: updates may be one launch */
+    int64_t n_runs;  /* in a step */
+    hl_dtype dtype;  /* of a product's operands; HL_DTYPE_COUNT: no product */
+    bool tf32;       /* which may be rounded */
+    double ns;
+    double flops; /* of products, pointwise programs and their sums; of other nodes 0 */
+    double bytes; /* that must be read and written, each once */
+} hl_launch_time;
+typedef struct hl_profile {
+    hl_launch_time *launches; /* in the order of the step */
+    int32_t n_launches;
+    double step_ns; /* of a step as it runs, without what feeds it */
+} hl_profile;
+/* Times every launch of a step on the batch that the last run ended with (the feed has not moved
+ * since), and leaves parameters, state and control block as they were; outputs must be made again
+ * by a run. HL_ERROR_CONFIG when there was no run, or a step was left in the middle;
+ * HL_ERROR_NOT_FINITE when steps on that batch are not applied, since what is held back takes no
+ * time. After an error of the device itself the state may be another. */
+hl_status hl_plan_profile(hl_plan *plan, hl_profile *out_profile);
+void hl_profile_deinit(hl_profile *profile);
 /* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in
  * and why. */
 hl_status hl_plan_print(const hl_plan *plan, HL_GIVE char **out_text);

@@ -57,7 +57,7 @@ static hl_status make_events(hl_queue *queue, int64_t n, hl_event ***out_events)
 {
     HL_TRY(hl_alloc_zero((size_t)n * sizeof(hl_event *), (void **)out_events));
     for (int64_t i = 0; i < n; i++)
-        HL_TRY(queue->device->ops->event_create(queue->device, &(*out_events)[i]));
+        HL_TRY(queue->device->ops->event_create(queue->device, false, &(*out_events)[i]));
     return HL_OK;
 }
 
@@ -139,7 +139,8 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, hl_queue **out_queue)
     HL_GOTO(make_events(queue, plan->n_slots, &queue->freed));
     HL_GOTO(
         ops->host_alloc(queue->device, N_MIRRORS * sizeof(hl_control), (void **)&queue->mirrors));
-    for (int i = 0; i < N_MIRRORS; i++) HL_GOTO(ops->event_create(queue->device, &queue->told[i]));
+    for (int i = 0; i < N_MIRRORS; i++)
+        HL_GOTO(ops->event_create(queue->device, false, &queue->told[i]));
     HL_GOTO(hl_alloc_zero((size_t)plan->n_slots * 2 * N_RUNS * sizeof(hl_capture *),
                           (void **)&queue->capture));
     *out_queue = queue;
@@ -232,7 +233,7 @@ static hl_status launch_step(hl_queue *queue, int32_t slot)
     const int32_t *segment_first = plan->schedule.segment_first;
     void **args = plan->args + slot * plan->n_args;
     for (int32_t r = segment_first[queue->step.first]; r < segment_first[queue->step.end]; r++)
-        HL_TRY(hl_plan_launch_region(plan, &plan->schedule.regions[r], args, queue->compute));
+        HL_TRY(hl_plan_run_region(plan, &plan->schedule.regions[r], args, queue->compute));
     return HL_OK;
 }
 

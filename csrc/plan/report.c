@@ -9,24 +9,28 @@
 
 enum { LARGE = 128 };
 
-/* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
-static void count_node(const hl_graph *graph, const hl_node *node, hl_plan_info *info)
+double hl_plan_count_product(const hl_graph *graph, const hl_node *node, bool *out_is_large)
 {
-    if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return;
+    *out_is_large = false;
+    if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return 0;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
     const hl_shape *out = hl_graph_shape(graph, node->out);
     bool trans_a = node->op != HL_OP_MATMUL_PACKED && node->attrs.i[0];
     int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
-    double flops = 2 * (double)k * (double)hl_shape_numel(out);
-    bool is_large =
+    *out_is_large =
         k >= LARGE && out->dim[out->rank - 2] >= LARGE && out->dim[out->rank - 1] >= LARGE;
-    info->flops += flops;
-    if (is_large) info->large_flops += flops;
+    return 2 * (double)k * (double)hl_shape_numel(out);
 }
 
+/* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
 void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info)
 {
-    for (int64_t i = 0; i < graph->n_nodes; i++) count_node(graph, &graph->nodes[i], info);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        bool is_large;
+        double flops = hl_plan_count_product(graph, &graph->nodes[i], &is_large);
+        info->flops += flops;
+        if (is_large) info->large_flops += flops;
+    }
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)

@@ -11,11 +11,11 @@
 #include "base/os.h"
 #include "plan/internal.h"
 
-typedef struct region_run {
+typedef struct blocks_run {
     const hl_plan *plan;
-    const hl_region *region;
+    const hl_chain *chains; /* whose blocks are numbered through */
     void **args;
-} region_run;
+} blocks_run;
 
 static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thread)
 {
@@ -28,22 +28,17 @@ static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thr
                        .segment = instr->segment};
 }
 
-static bool is_skipped(const hl_plan *plan, const hl_instr *instr)
-{
-    return instr->elided || instr->joined || (instr->opens && plan->join);
-}
-
 static void run_block(void *context, int64_t block, int thread)
 {
-    const region_run *run = context;
+    const blocks_run *run = context;
     const hl_plan *plan = run->plan;
-    const hl_chain *chain = &plan->schedule.chains[run->region->first_chain];
+    const hl_chain *chain = run->chains;
     while (block >= chain->n_blocks) block -= chain++->n_blocks;
     int64_t begin = block * chain->block_rows, end = begin + chain->block_rows;
     if (end > chain->rows) end = chain->rows;
     for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
         const hl_instr *instr = &plan->instrs[s];
-        if (is_skipped(plan, instr)) continue;
+        if (hl_instr_is_skipped(plan, instr)) continue;
         int64_t per_row = plan->schedule.steps[s].rows_per_block_row;
         hl_launch launch = make_launch(plan, instr, thread);
         instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row,
@@ -51,34 +46,48 @@ static void run_block(void *context, int64_t block, int thread)
     }
 }
 
-hl_status hl_plan_launch_region(const hl_plan *plan, const hl_region *region, void **args,
-                                hl_stream *stream)
+/* Launches that are not cut, and the ends of those that are. */
+static hl_status launch_chain(const hl_plan *plan, const hl_chain *chain, void **args,
+                              hl_stream *stream)
 {
-    for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
-        const hl_chain *chain = &plan->schedule.chains[c];
-        for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
-            const hl_instr *instr = &plan->instrs[s];
-            if (is_skipped(plan, instr)) continue;
-            hl_launch launch = make_launch(plan, instr, 0);
-            if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
-                HL_TRY(
-                    instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
-            else if (instr->kernel->finish)
-                instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
-        }
+    for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
+        const hl_instr *instr = &plan->instrs[s];
+        if (hl_instr_is_skipped(plan, instr)) continue;
+        hl_launch launch = make_launch(plan, instr, 0);
+        if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
+            HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
+        else if (instr->kernel->finish)
+            instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
     }
     return HL_OK;
 }
 
-static hl_status run_region(const hl_plan *plan, const hl_region *region, void **args)
+static void run_blocks(blocks_run *run, int64_t n_blocks, bool serial)
 {
-    hl_device *device = plan->session->device;
-    region_run run = {plan, region, args};
-    if (region->serial)
-        for (int64_t b = 0; b < region->n_blocks; b++) run_block(&run, b, 0);
-    else if (region->n_blocks)
-        device->ops->parallel(device, region->n_blocks, run_block, &run);
-    return hl_plan_launch_region(plan, region, args, NULL);
+    hl_device *device = run->plan->session->device;
+    if (serial)
+        for (int64_t b = 0; b < n_blocks; b++) run_block(run, b, 0);
+    else if (n_blocks)
+        device->ops->parallel(device, n_blocks, run_block, run);
+}
+
+hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void **args,
+                             hl_stream *stream)
+{
+    const hl_chain *chains = &plan->schedule.chains[region->first_chain];
+    run_blocks(&(blocks_run){plan, chains, args}, region->n_blocks, region->serial);
+    for (int32_t c = 0; c < region->n_chains; c++)
+        HL_TRY(launch_chain(plan, &chains[c], args, stream));
+    return HL_OK;
+}
+
+hl_status hl_plan_run_alone(const hl_plan *plan, int32_t step, void **args, hl_stream *stream)
+{
+    hl_chain chain = plan->schedule.chains[plan->schedule.steps[step].chain];
+    chain.first_step = step, chain.n_steps = 1;
+    run_blocks(&(blocks_run){plan, &chain, args}, chain.n_blocks,
+               plan->schedule.regions[chain.region].serial);
+    return launch_chain(plan, &chain, args, stream);
 }
 
 /* The control block, on an asynchronous device as it was when last heard of. */
@@ -146,7 +155,7 @@ static hl_status run_segment(hl_plan *plan, const run_limits *limits, hl_run_end
         return HL_OK;
     }
     while (plan->region < end) {
-        HL_TRY(run_region(plan, &plan->schedule.regions[plan->region++], args));
+        HL_TRY(hl_plan_run_region(plan, &plan->schedule.regions[plan->region++], args, NULL));
         if (plan->region < end && plan->segment != HL_SEGMENT_APPLY && is_over(limits, out_end)) {
             *out_over = true;
             return HL_OK;

@@ -349,15 +349,15 @@ static void destroy_stream(hl_device *base, HL_TAKE hl_stream *stream)
 
 /* Waiting for an event sleeps rather than spins: it is how the host waits for long, and it has a
  * core for others then. A context's own setting is torch's as well, and stays as it is. */
-static hl_status create_event(hl_device *base, hl_event **out_event)
+static hl_status create_event(hl_device *base, bool is_timed, hl_event **out_event)
 {
     hl_event *event;
     *out_event = NULL;
     HL_TRY(hl_alloc_zero(sizeof *event, (void **)&event));
     hl_status status;
     HL_GOTO(hl_cuda_enter(base));
-    CUresult error = hl_cuda_of(base)->driver.cuEventCreate(
-        &event->handle, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    unsigned int flags = CU_EVENT_BLOCKING_SYNC | (is_timed ? 0 : CU_EVENT_DISABLE_TIMING);
+    CUresult error = hl_cuda_of(base)->driver.cuEventCreate(&event->handle, flags);
     hl_cuda_leave(base);
     HL_GOTO(hl_cuda_check(base, error, "making an event"));
     *out_event = event;
@@ -403,6 +403,15 @@ static hl_status query_event(hl_device *base, hl_event *event, bool *out_done)
     if (error == CUDA_ERROR_NOT_READY) return HL_OK;
     HL_TRY(hl_cuda_check(base, error, "looking at an event"));
     *out_done = true;
+    return HL_OK;
+}
+
+static hl_status measure_events(hl_device *base, hl_event *from, hl_event *to, double *out_ns)
+{
+    float ms = 0;
+    *out_ns = 0;
+    CALL(base, "measuring time", cuEventElapsedTime(&ms, from->handle, to->handle));
+    *out_ns = 1e6 * (double)ms;
     return HL_OK;
 }
 
@@ -514,6 +523,7 @@ const hl_device_ops hl_cuda_device_ops = {
     .event_wait = wait_event,
     .event_synchronize = synchronize_event,
     .event_query = query_event,
+    .event_elapsed = measure_events,
     .capture_begin = begin_capture,
     .capture_end = end_capture,
     .capture_launch = launch_capture,

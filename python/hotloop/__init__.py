@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from hotloop.tools.devices import devices
     from hotloop.tools.machine import doctor
     from hotloop.tools.planning import plan
+    from hotloop.tools.profiling import profile
     from hotloop.training.config import (
         EarlyStopping,
         EMAConfig,
@@ -258,6 +259,7 @@ __all__ += ["int64", "int8", "isclose", "isfinite", "isinf", "isnan", "le", "ler
 __all__ += ["load", "load_digits", "plan", "stepper"]
 __all__ += ["log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and"]
 __all__ += ["logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "long", "lt"]
+__all__ += ["profile"]
 __all__ += ["manual_seed", "masked_fill", "matmul", "max", "maximum", "mean", "min", "minimum"]
 __all__ += ["mm", "movedim", "mul", "mv", "nan_to_num", "narrow", "ne", "neg", "nn", "no_grad"]
 __all__ += ["norm", "one_hot", "ones", "ones_like", "outer", "permute", "pow", "predict", "prod"]
@@ -280,6 +282,7 @@ _HOMES = {
     "devices": "hotloop.tools.devices",
     "doctor": "hotloop.tools.machine",
     "plan": "hotloop.tools.planning",
+    "profile": "hotloop.tools.profiling",
     "EMAConfig": "hotloop.training.config",
     "EarlyStopping": "hotloop.training.config",
     "OptimizerConfig": "hotloop.training.config",

@@ -312,6 +312,14 @@ class Plan:
         On an asynchronous device as it was some steps back; all 0 before the first run.
         """
     def info(self) -> dict[str, Any]: ...
+    def profile(self) -> tuple[float, list[dict[str, Any]]]:
+        """Times a step on the last run's batch: its seconds, and its launches in their order.
+
+        op, kernel, settled (what the kernel chose, or ""), scope (the module, or None), segment
+        ("begin", "micro", "apply"), n_nodes, n_runs (launches in a step), precision (of a product,
+        else None), seconds, flops, bytes. Parameters and state stay as they are; outputs are gone.
+        Releases the GIL. ConfigError before a run, NotFiniteError when steps are not applied.
+        """
     def close(self) -> None:
         """Gives its memory back now, sources and feed included."""
     def __str__(self) -> str: ...

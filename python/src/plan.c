@@ -476,6 +476,43 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
         (long long)info.n_to_choose, "flops", info.flops, "large_flops", info.large_flops);
 }
 
+static PyObject *describe_launch(const hl_launch_time *launch)
+{
+    static const char *const segments[] = {"begin", "micro", "apply"};
+    const char *precision = launch->dtype == HL_DTYPE_COUNT ? NULL
+                            : launch->tf32                  ? "tf32"
+                                                            : hl_dtype_name(launch->dtype);
+    return Py_BuildValue("{szszszszszsisLszsdsdsd}", "op", launch->op, "kernel", launch->kernel,
+                         "settled", launch->settled, "scope", launch->scope, "segment",
+                         segments[launch->segment], "n_nodes", (int)launch->n_nodes, "n_runs",
+                         (long long)launch->n_runs, "precision", precision, "seconds",
+                         launch->ns * 1e-9, "flops", launch->flops, "bytes", launch->bytes);
+}
+
+static PyObject *describe_profile(const hl_profile *profile)
+{
+    PyObject *list = PyList_New(profile->n_launches);
+    for (int32_t i = 0; list && i < profile->n_launches; i++) {
+        PyObject *launch = describe_launch(&profile->launches[i]);
+        if (!launch) Py_CLEAR(list);
+        if (launch) PyList_SetItem(list, i, launch);
+    }
+    return list ? Py_BuildValue("(dN)", profile->step_ns * 1e-9, list) : NULL;
+}
+
+static PyObject *profile(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_profile times;
+    hl_status status;
+    if (!enter(self, "profile")) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hl_plan_profile(plan_of(self)->plan, &times);
+    Py_END_ALLOW_THREADS PyObject *made = status == HL_OK ? describe_profile(&times) : NULL;
+    hl_profile_deinit(&times);
+    leave(self);
+    return status == HL_OK ? made : hl_py_raise(hl_py_state_of(self), status);
+}
+
 static PyObject *get_heard(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -536,6 +573,10 @@ static PyMethodDef methods[] = {
     {"heard", get_heard, METH_NOARGS,
      "heard($self, /)\n--\n\nThe control block as last heard of, without waiting."},
     {"info", get_info, METH_NOARGS, "info($self, /)\n--\n\nBytes, counts and flops."},
+    {"profile", profile, METH_NOARGS,
+     "profile($self, /)\n--\n\n(seconds of a step, its launches as dicts), on the batch of the "
+     "last "
+     "run; values stay as they are. Releases the GIL."},
     {"close", close_plan, METH_NOARGS,
      "close($self, /)\n--\n\nGives its memory back, sources and feed included."},
     {NULL, NULL, 0, NULL},

@@ -99,6 +99,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "output": read_output,
     "output fails": lambda: fail(errors.ConfigError, PLAN.output, 0, KEY),
     "run": lambda: PLAN.run(1, 1.0),
+    "profile": lambda: (PLAN.run(1, 1.0), PLAN.profile()),
+    "profile fails": lambda: (PLAN.run(0, 1.0), fail(errors.ConfigError, PLAN.profile)),
     "info": lambda: (PLAN.heard(), PLAN.info(), str(PLAN), PLAN.k, PLAN.unfinished),
     "nodes": lambda: (GRAPH.nodes(), GRAPH.leaves(), GRAPH.outputs(), str(GRAPH)),
     "looking": lambda: (GRAPH.shape(X), GRAPH.name(X), GRAPH.depends(X, [X]), GRAPH.verify()),

@@ -27,6 +27,12 @@ static hl_fault async_fault;
 /* Bit i: the device's i-th stream works as soon as it may. */
 static int async_eager;
 
+/* Kernels that ran, and how far each moved the device's clock. */
+static int64_t async_n_launches;
+static double async_launch_ns = 1e6;
+/* Sees the operands of each, before it runs. */
+static void (*async_watch)(hl_op op, void *const *args);
+
 static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
 enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64 };
 
@@ -60,6 +66,8 @@ struct hl_stream {
 struct hl_event {
     hl_stream *stream; /* of its last record */
     int64_t n_queued, n_done;
+    bool is_timed;
+    int64_t launches; /* async_n_launches at its last record */
 };
 struct hl_capture {
     async_op *ops;
@@ -128,13 +136,20 @@ static void async_step(hl_stream *stream)
 {
     async_op op = stream->ops[stream->done++];
     switch (op.kind) {
-    case ASYNC_LAUNCH: CHECK_OK(op.kernel->launch(&op.state, op.args, &op.launch, NULL)); break;
+    case ASYNC_LAUNCH:
+        if (async_watch) async_watch(op.kernel->op, op.args);
+        CHECK_OK(op.kernel->launch(&op.state, op.args, &op.launch, NULL));
+        async_n_launches++;
+        break;
     case ASYNC_COPY:
         memmove(async_show(op.dst), op.snapshot ? op.snapshot : async_show(op.src), op.bytes);
         free(op.snapshot);
         break;
     case ASYNC_ZERO: memset(async_show(op.dst), 0, op.bytes); break;
-    case ASYNC_RECORD: op.event->n_done = op.turn; break;
+    case ASYNC_RECORD:
+        op.event->n_done = op.turn;
+        op.event->launches = async_n_launches;
+        break;
     case ASYNC_WAIT: async_reach(op.event, op.turn); break;
     }
 }
@@ -177,11 +192,12 @@ static hl_status async_synchronize(hl_device *device, hl_stream *stream)
     while (stream->done < stream->n) async_step(stream);
     return HL_OK;
 }
-static hl_status async_event_create(hl_device *device, hl_event **out_event)
+static hl_status async_event_create(hl_device *device, bool is_timed, hl_event **out_event)
 {
     ASYNC_CALL();
     async_of(device)->n_live++;
     *out_event = calloc(1, sizeof **out_event);
+    (*out_event)->is_timed = is_timed;
     return HL_OK;
 }
 static void async_event_destroy(hl_device *device, hl_event *event)
@@ -221,6 +237,18 @@ static hl_status async_event_query(hl_device *device, hl_event *event, bool *out
     CHECK(!async_of(device)->in_capture);
     *out_done = event->n_done == event->n_queued;
     if (!*out_done) async_step(event->stream); /* who looks again finds it further on */
+    return HL_OK;
+}
+
+static hl_status async_event_elapsed(hl_device *device, hl_event *from, hl_event *to,
+                                     double *out_ns)
+{
+    (void)device;
+    *out_ns = 0;
+    ASYNC_CALL();
+    CHECK(from->is_timed && to->is_timed && from->n_queued && to->n_queued);
+    CHECK(from->n_done == from->n_queued && to->n_done == to->n_queued);
+    *out_ns = async_launch_ns * (double)(to->launches - from->launches);
     return HL_OK;
 }
 
@@ -411,6 +439,7 @@ static const hl_device_ops async_ops = {.destroy = async_destroy,
                                         .event_wait = async_event_wait,
                                         .event_synchronize = async_event_synchronize,
                                         .event_query = async_event_query,
+                                        .event_elapsed = async_event_elapsed,
                                         .capture_begin = async_capture_begin,
                                         .capture_end = async_capture_end,
                                         .capture_launch = async_capture_launch,

@@ -187,6 +187,7 @@ static bool trainer_capture; /* whether these capture */
 static bool trainer_fed;     /* whether batches are gathered on the host, */
 static int trainer_loaders;  /* on so many threads */
 static int trainer_slots = 2;
+static bool trainer_profiles; /* whether trainer_run_whole does so in the end */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
 
 typedef struct trainer {
@@ -260,6 +261,7 @@ static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend,
     hl_plan *plan = NULL;
     hl_feed *feed = NULL;
     hl_graph *graph = NULL;
+    hl_profile profile = {0};
     hl_run_end end;
     int64_t steps;
     float one = 1;
@@ -277,7 +279,9 @@ static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend,
     HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
     HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));
+    if (trainer_profiles) HL_GOTO(hl_plan_profile(plan, &profile));
 cleanup:
+    hl_profile_deinit(&profile);
     hl_graph_destroy(graph);
     hl_plan_destroy(plan);
     hl_feed_destroy(feed);

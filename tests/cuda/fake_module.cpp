@@ -159,6 +159,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     return submit(stream, [=]() mutable {
         std::vector<void *> pointers;
         for (auto &value : copies) pointers.push_back(value.data());
+        state().clock_ms++;
         const char *wrong = known->fn(known->context, &launch, pointers.data());
         if (wrong) die(CUDA_ERROR_LAUNCH_FAILED, wrong);
     });

@@ -73,7 +73,7 @@ struct State {
     std::map<CUdevice, size_t> used_bytes;
     uint64_t replay_order = 0;
     int open_depth = 0;
-    double clock_ms = 0; /* what libraries' work has taken */
+    double clock_ms = 0; /* libraries say what they took, a kernel takes 1 */
 };
 State &state();
 

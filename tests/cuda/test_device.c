@@ -154,7 +154,7 @@ static void test_streams(void)
     hl_event *event;
     bool done;
     CHECK_OK(ops->stream_create(device, &copy));
-    CHECK_OK(ops->event_create(device, &event));
+    CHECK_OK(ops->event_create(device, false, &event));
     CHECK_OK(ops->event_query(device, event, &done));
     CHECK(done);
     upload(device, a, 1);
@@ -190,7 +190,7 @@ static void test_pinned(void)
     float *pinned, pageable[N];
     hl_event *event;
     bool done = true;
-    CHECK_OK(ops->event_create(device, &event));
+    CHECK_OK(ops->event_create(device, false, &event));
     CHECK_OK(ops->host_alloc(device, sizeof pageable, (void **)&pinned));
     for (int is_pinned = 0; is_pinned < 2; is_pinned++) {
         float *src = is_pinned ? pinned : pageable;
@@ -255,8 +255,8 @@ static hl_status create_stage(hl_device *device, stage *out_stage)
     HL_TRY(ops->memory_alloc(device, N * sizeof(float), &out_stage->b));
     HL_TRY(ops->memory_alloc(device, N * sizeof(float), &out_stage->c));
     HL_TRY(ops->stream_create(device, &out_stage->side));
-    HL_TRY(ops->event_create(device, &out_stage->forked));
-    return ops->event_create(device, &out_stage->joined);
+    HL_TRY(ops->event_create(device, false, &out_stage->forked));
+    return ops->event_create(device, false, &out_stage->joined);
 }
 
 static hl_status queue_stage(stage *s)

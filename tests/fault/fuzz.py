@@ -294,6 +294,8 @@ class Fuzz:
         for i in range(len(self.graph.outputs()) + 1):
             dtype = self.pick((None, None, "float32", "int64", "x"))
             self.attempt(lambda: plan.output(i, dtype))  # noqa: B023
+        if self.chance(0.1):
+            self.attempt(plan.profile)
         self.misuse(session, plan)
 
     def misuse(self, session: _core.Session, plan: _core.Plan) -> None:

@@ -72,6 +72,7 @@ ENTRIES: dict[str, Callable[[], Any]] = {
     "plan": lambda: str(_core.Plan(SESSION, GRAPH)),
     "info": PLAN.info,
     "run": run,
+    "profile": lambda: (run(), len(PLAN.profile()[1])),
     "feed": feed_epoch,
     "gather": lambda: _core.gather_rows(X, ROWS, "float64").tolist(),
     "scan": lambda: (_core.check_finite(X), _core.check_range(ROWS, 0, 2)),

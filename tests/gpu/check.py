@@ -61,6 +61,7 @@ _FOUND = 86  # compute-sanitizer's exit status when it has something to say
 # Of pytest, of the C tests, of compute-sanitizer.
 _FAILURE = re.compile(r"(FAILED|ERROR|FAIL) |========= (?!COMPUTE-SANITIZER)")
 _LINES_KEPT = 20
+_NODES_SHOWN = 10
 
 
 class CheckError(Exception):
@@ -310,7 +311,7 @@ def judge(step: Step, lines: list[str]) -> None:
 
 
 def bench(part: Part, names: list[str]) -> None:
-    """The parts "bench-...": rows of the benchmark, and what cannot be measured yet."""
+    """The parts "bench-...": rows of the benchmark, each with the nodes of its step."""
     if importlib.util.find_spec("torch") is None:
         part.note("PyTorch", False, "it is not installed: there is nothing to measure beside")
         return
@@ -322,7 +323,6 @@ def bench(part: Part, names: list[str]) -> None:
     if step.passed:
         found = json.loads(out.read_text())
         part.facts |= {key: found[key] for key in ("rows", "smoke", "options", "load_before")}
-        part.facts["roofline"] = "not measured: a plan does not time its nodes"
 
 
 PARTS: dict[str, Callable[[Part], None]] = {
@@ -393,6 +393,17 @@ def write(part: Part, folder: Path) -> Path:
     return path
 
 
+def slowest(row: dict[str, Any]) -> list[str]:
+    """Of a step's nodes those ten that take most of its time, and their shares of the roofline."""
+    nodes = sorted((row.get("profile") or {"nodes": []})["nodes"], key=lambda node: -node["share"])
+    lines = []
+    for node in nodes[:_NODES_SHOWN]:
+        reach = "?" if node["roofline"] is None else f"{node['roofline']:.0%}"
+        time = f"{1e6 * node['seconds'] * node['n_runs']:9.1f} us {node['share']:6.1%}"
+        lines.append(f"         {time}  {reach:>5} of the roofline  {node['kernel']}")
+    return lines
+
+
 def summarize(parts: list[Part]) -> str:
     """A line a step, and under it what failed."""
     lines = [""]
@@ -407,6 +418,7 @@ def summarize(parts: list[Part]) -> str:
                 lines += [f"         {line}" for line in step.failures[:5]]
         for row in [] if part.facts.get("smoke") else part.facts.get("rows", []):
             lines.append(f"       {row['title']}: {row['note']}")
+            lines += slowest(row)
             for column, aim in row["aims"].items():
                 ratio = row["ratios"].get(column)
                 got = f"{ratio['median']:.2f}" if ratio else "not measured"

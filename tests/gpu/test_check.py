@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from gpu import check, small
 from hotloop import _core
 from ops.cases import CASES
 
+from benchmarks import __main__ as benchmark
 from benchmarks.gpu import is_emulated, slug_of
 from benchmarks.workloads import TRAINING, TRAINING_CUDA
 
@@ -88,6 +90,47 @@ def test_a_sanitizer_may_refuse_the_device_but_not_find_anything() -> None:
     race = outcome("========= Error: Race reported", "cases: 3 of 9, of 3 ops, 0 failed", status=86)
     assert (race.passed, race.failures) == (False, ["========= Error: Race reported"])
     assert not outcome("Traceback", status=1).passed
+
+
+def test_ten_nodes_of_a_row_are_shown() -> None:
+    nodes = [
+        {
+            "kernel": f"cuda.k{i}",
+            "seconds": 1e-6 * i,
+            "n_runs": 2,
+            "share": i / 66,
+            "roofline": None if i == 11 else i / 20,
+        }
+        for i in range(12)
+    ]
+    row: dict[str, Any] = {"title": "tiny", "note": "", "ratios": {}, "aims": {}}
+    part = part_on("bench-small", "NVIDIA H200")
+    part.facts["rows"] = [{**row, "profile": {"nodes": nodes}}]
+    lines = [line for line in check.summarize([part]).splitlines() if "roofline" in line]
+    assert len(lines) == 10
+    assert lines[0].split() == ["22.0", "us", "16.7%", "?", "of", "the", "roofline", "cuda.k11"]
+    assert lines[1].split() == ["20.0", "us", "15.2%", "50%", "of", "the", "roofline", "cuda.k10"]
+    part.facts["rows"] = [{**row, "profile": None}]
+    assert "roofline" not in check.summarize([part])
+
+
+def test_a_row_s_nodes_stand_beside_peaks_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.extend(command)
+        return subprocess.CompletedProcess(command, 0, stdout=b'a warning\n{"nodes": []}\n')
+
+    monkeypatch.setattr(benchmark.subprocess, "run", run)
+    rates = {"hotloop": [1.0], "peak": [2e14, 3e14], "copy": [4e12]}
+    large = next(w for w in TRAINING_CUDA if w.name == "large")
+    assert benchmark.profile_on_gpu(large, rates, smoke=False) == {"nodes": []}
+    peaks = json.loads(asked[asked.index("--profile") + 1])
+    assert peaks == {"bfloat16": 3e14, "bytes": 4e12}
+    assert asked[asked.index("--precision") + 1] == "bf16-mixed"
+    assert "--smoke" not in asked
+    sides = list(benchmark.sides_on_gpu(large, {"torch_device": "NVIDIA H200"}, smoke=False))
+    assert {"peak", "copy"} <= {side.name for side in sides}
 
 
 def test_gpu_tests_are_found() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
+from hotloop.tools.profiling import measure_peaks
 from hotloop.training.accelerator import choose_device
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
@@ -773,3 +774,35 @@ for device_cache in ("auto", True):
     assert "fed from the CPU" in out
     assert "in the GPU's memory" not in out
     assert "a request for 24000000 bytes" in out
+
+
+# ---------------------------------------------------------------------------- node times
+
+
+@pytest.mark.parametrize("cuda_graph", [True, False])
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_profiling_times_every_node(gpu: _core.Device, cuda_graph: bool, precision: str) -> None:
+    data = hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=BATCH)
+    model = net()
+    before = weights(model)
+    fields = SGD | {"precision": precision, "accumulate_grad_batches": 2, "cuda_graph": cuda_graph}
+    config = quiet(accelerator="gpu", **fields)
+    peaks = {"float32": 1e12, "float16": 2e12, "bytes": 1e11}
+    found = hl.profile(model, data, config, peaks=peaks)
+    assert same_bits(before, weights(model))
+    assert found.device == gpu.name
+    assert all(node.kernel.startswith("cuda.") for node in found.nodes)
+    assert {node.n_runs for node in found.nodes if node.segment == "micro"} == {2}
+    products = {node.precision for node in found.nodes if node.op.startswith("matmul")}
+    assert products == {"float16" if precision == "16-mixed" else "float32"}
+    assert sum(node.share for node in found.nodes) == pytest.approx(1)
+    assert found.step_seconds > 0
+    assert all(node.roofline is not None for node in found.nodes if node.seconds)
+    # The times of updates that go together are one launch's.
+    assert sum(node.n_nodes for node in found.nodes) >= len(found.nodes)
+
+
+def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:
+    peaks = measure_peaks(gpu)
+    assert set(peaks) == {"float32", "bytes"}
+    assert all(rate > 0 for rate in peaks.values())

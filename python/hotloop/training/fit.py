@@ -335,6 +335,25 @@ class Run:
         self._predicted = self._predict_bytes()
         self._resolve()
 
+    def run_one_step(self, split: str) -> _core.Plan:
+        """Runs the first full batch of a split, "train" or "val", for who looks at its plan then.
+
+        Raises
+        ------
+        ConfigError
+            If the data has no such split.
+        """
+        if split == "train":
+            plan, feed = self.train_plans[0][0], self._feeds[0]
+        elif self._val_plans:
+            plan, feed = self._val_plans[0].plan, self._val_plans[0].feed
+        else:
+            raise ConfigError("split: the data has no val split")
+        feed.seek(0)
+        while plan.run(1, _SLICE_SECONDS)[0] == "deadline":
+            pass
+        return plan
+
     def _resolve(self) -> None:
         """What "auto" came to, so that the configuration reproduces the run."""
         if self.runtime.has_own_memory:

@@ -1,0 +1,412 @@
+/* Profile: how long each launch of a step takes, on any device.
+ *
+ * A step runs launch by launch, and each launch is timed where its turn comes, on the operands that
+ * it has there: some times in a row, of which the mean is taken, and this in some rounds, of which
+ * the fastest counts. On an asynchronous device the row is one capture between two events, since
+ * the host could not queue short launches as fast as they run; elsewhere the host's clock is read.
+ * A launch reads what the launch before it wrote, often from a cache, as it does in training.
+ *
+ * The invariant: values are those of training. Most launches may be repeated, their outputs depend
+ * on inputs alone; what writes over its inputs (updates, work in place) has them put back, and runs
+ * once more. And nothing of it stays: all stores, the control block among them, are kept in host
+ * memory and put back in the end.
+ *
+ * A launch by itself is not quite what it is in a chain on a CPU, where it finds its rows in cache:
+ * the step is timed as a whole too, so that the difference shows. Rejected: timing inside of chains
+ * (the clock costs more than a block of a small model), events between the nodes of one captured
+ * step (they take as long as a short kernel), updates under a control block that holds them back
+ * (they take no time). */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "plan/internal.h"
+
+enum {
+    ROUNDS = 3,
+    MOST_REPEATS = 50,
+    MOST_STEPS = 20 /* until one is applied: a loss scale comes down from 2^16 */
+};
+static const double ROUND_NS = 1e6;
+
+typedef struct profiler profiler;
+typedef hl_status (*launch_fn)(const profiler *p, int32_t number);
+struct profiler {
+    hl_plan *plan;
+    hl_device *device;
+    hl_stream *stream; /* NULL where the host's clock tells the time */
+    hl_event *begin, *end;
+    void **args;
+    char *stores; /* copies of all, one after the other */
+    char *inputs; /* copies of what a launch writes over */
+    int64_t capacity;
+    hl_profile *out;
+};
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static hl_status launch_step(const profiler *p, int32_t step)
+{
+    return hl_plan_run_alone(p->plan, step, p->args, p->stream);
+}
+
+static hl_status launch_segment(const profiler *p, int32_t segment)
+{
+    const hl_schedule *schedule = &p->plan->schedule;
+    for (int32_t r = schedule->segment_first[segment]; r < schedule->segment_first[segment + 1];
+         r++)
+        HL_TRY(hl_plan_run_region(p->plan, &schedule->regions[r], p->args, p->stream));
+    return HL_OK;
+}
+
+static hl_status launch_times(const profiler *p, launch_fn launch, int32_t number, int n)
+{
+    for (int i = 0; i < n; i++) HL_TRY(launch(p, number));
+    return HL_OK;
+}
+
+/* NULL where the device keeps none: then launches are queued one by one. An error inside a capture
+ * still has to end it. */
+static hl_status capture_times(const profiler *p, launch_fn launch, int32_t number, int n,
+                               hl_capture **out_capture)
+{
+    const hl_device_ops *ops = p->device->ops;
+    hl_status_record error = {.code = HL_OK};
+    *out_capture = NULL;
+    if (!p->stream || !ops->capture_begin) return HL_OK;
+    HL_TRY(ops->capture_begin(p->device, p->stream));
+    hl_status status = launch_times(p, launch, number, n);
+    if (status != HL_OK) hl_status_save(status, &error);
+    status = ops->capture_end(p->device, p->stream, out_capture);
+    return error.code == HL_OK ? status : hl_status_raise(&error);
+}
+
+static hl_status time_once(const profiler *p, launch_fn launch, int32_t number, int n,
+                           hl_capture *capture, double *out_ns)
+{
+    const hl_device_ops *ops = p->device->ops;
+    int64_t began = hl_os_time_ns();
+    if (p->stream) HL_TRY(ops->event_record(p->device, p->begin, p->stream));
+    if (capture)
+        HL_TRY(ops->capture_launch(p->device, capture, p->stream));
+    else
+        HL_TRY(launch_times(p, launch, number, n));
+    *out_ns = (double)(hl_os_time_ns() - began);
+    if (!p->stream) return HL_OK;
+    HL_TRY(ops->event_record(p->device, p->end, p->stream));
+    HL_TRY(ops->event_synchronize(p->device, p->end));
+    return ops->event_elapsed(p->device, p->begin, p->end, out_ns);
+}
+
+/* ns of one of n in a row: the fastest of so many rounds. */
+static hl_status time_rounds(const profiler *p, launch_fn launch, int32_t number, int n, int rounds,
+                             double *out_ns)
+{
+    hl_capture *capture = NULL;
+    double ns;
+    hl_status status;
+    HL_GOTO(capture_times(p, launch, number, n, &capture));
+    for (int round = 0; round < rounds; round++) {
+        HL_GOTO(time_once(p, launch, number, n, capture, &ns));
+        if (round == 0 || ns / n < *out_ns) *out_ns = ns / n;
+    }
+cleanup:
+    if (capture) p->device->ops->capture_destroy(p->device, capture);
+    return status;
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+static hl_status copy(const profiler *p, void *device, char *host, size_t bytes, bool in)
+{
+    const hl_device_ops *ops = p->device->ops;
+    if (!bytes) return HL_OK;
+    if (in)
+        HL_TRY(ops->copy(p->device, device, host, bytes, HL_COPY_HOST_TO_DEVICE, p->stream));
+    else
+        HL_TRY(ops->copy(p->device, host, device, bytes, HL_COPY_DEVICE_TO_HOST, p->stream));
+    return ops->synchronize(p->device, p->stream);
+}
+
+static size_t count_store_bytes(const hl_session_store_entry *entry)
+{
+    return (size_t)entry->n * hl_dtype_bytes(entry->dtype);
+}
+
+static hl_status save_stores(profiler *p)
+{
+    const hl_session *session = p->plan->session;
+    size_t bytes = 0;
+    for (int64_t i = 0; i < session->n_stores; i++) bytes += count_store_bytes(&session->stores[i]);
+    HL_TRY(hl_alloc(bytes, (void **)&p->stores));
+    bytes = 0;
+    for (int64_t i = 0; i < session->n_stores; i++) {
+        const hl_session_store_entry *entry = &session->stores[i];
+        HL_TRY(copy(p, entry->data, p->stores + bytes, count_store_bytes(entry), false));
+        bytes += count_store_bytes(entry);
+    }
+    return HL_OK;
+}
+
+/* All that can be, and the first error. */
+static hl_status restore_stores(const profiler *p, hl_status status)
+{
+    const hl_session *session = p->plan->session;
+    hl_status_record first;
+    size_t at = 0;
+    hl_status_save(status, &first);
+    for (int64_t i = 0; i < session->n_stores; i++) {
+        const hl_session_store_entry *entry = &session->stores[i];
+        size_t bytes = count_store_bytes(entry);
+        status = copy(p, entry->data, p->stores + at, bytes, true);
+        if (status != HL_OK && first.code == HL_OK) hl_status_save(status, &first);
+        at += bytes;
+    }
+    return first.code == HL_OK ? HL_OK : hl_status_raise(&first);
+}
+
+/* The step after the last one whose work this step's launch does. */
+static int32_t find_end(const hl_plan *plan, int32_t step)
+{
+    int32_t end = step + 1;
+    while (end < plan->schedule.n_steps && plan->instrs[end].joined) end++;
+    return end;
+}
+
+static bool is_overwriting(const profiler *p, int32_t step)
+{
+    const hl_node *node = &p->plan->graph->nodes[p->plan->instrs[step].node];
+    void **args = p->args + p->plan->instrs[step].first_arg;
+    for (int32_t o = 0; o < node->n_out; o++)
+        for (int32_t i = 0; i < node->n_in; i++)
+            if (args[node->n_in + o] == args[i]) return true;
+    return false;
+}
+
+/* Between the outputs of a launch and p->inputs. */
+static hl_status copy_outputs(profiler *p, int32_t step, bool in)
+{
+    const hl_plan *plan = p->plan;
+    int64_t at = 0;
+    for (int32_t s = step; s < find_end(plan, step); s++) {
+        const hl_node *node = &plan->graph->nodes[plan->instrs[s].node];
+        void **out = p->args + plan->instrs[s].first_arg + node->n_in;
+        for (int32_t o = 0; o < node->n_out; o++) {
+            size_t bytes = hl_value_bytes(plan->graph, node->out + o);
+            HL_TRY(hl_alloc_grow((void **)&p->inputs, &p->capacity, at + (int64_t)bytes, 1));
+            HL_TRY(copy(p, out[o], p->inputs + at, bytes, in));
+            at += (int64_t)bytes;
+        }
+    }
+    return HL_OK;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+static bool is_control(const hl_plan *plan, hl_id id)
+{
+    const hl_value *root = hl_graph_value(plan->graph, plan->memory.places[id].root);
+    return root->kind == HL_VALUE_STATE &&
+           !strcmp(plan->graph->stores[root->store].name, "control");
+}
+
+/* Bytes of an operand that a node cannot do without: rows that are picked, a value given twice, and
+ * of the control block, of which some numbers are read, none. */
+static double count_input(const hl_plan *plan, const hl_node *node, int32_t input)
+{
+    const hl_graph *graph = plan->graph;
+    bool picks = node->op == HL_OP_BATCH_GATHER || node->op == HL_OP_GATHER ||
+                 node->op == HL_OP_INDEX_SELECT || node->op == HL_OP_SLICE;
+    hl_id id = node->in[input];
+    for (int32_t i = 0; i < input; i++)
+        if (node->in[i] == id) return 0;
+    if (is_control(plan, id) || node->op == HL_OP_CONTROL_BEGIN) return 0;
+    const hl_type *type = &graph->values[id].type;
+    int64_t n = hl_shape_numel(&type->shape),
+            most = hl_shape_numel(hl_graph_shape(graph, node->out));
+    return (double)(picks && input == 0 && most < n ? most : n) *
+           (double)hl_dtype_bytes(type->dtype);
+}
+
+static double count_bytes(const hl_plan *plan, const hl_node *node)
+{
+    double bytes = 0;
+    for (int32_t i = 0; i < node->n_in; i++) bytes += count_input(plan, node, i);
+    for (int32_t o = 0; o < node->n_out; o++)
+        if (!is_control(plan, node->out + o))
+            bytes += (double)hl_value_bytes(plan->graph, node->out + o);
+    return bytes;
+}
+
+static double count_program(const hl_program *program)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < program->n_code; i++)
+        n += hl_pw_operands((hl_pw_op)program->code[i].op) > 0;
+    for (int32_t o = 0; o < program->n_out; o++) n += program->out[o].reduce != HL_PW_FULL;
+    return (double)n * (double)hl_shape_numel(&program->shape);
+}
+
+static void count_work(const hl_plan *plan, const hl_node *node, hl_launch_time *time)
+{
+    const hl_graph *graph = plan->graph;
+    bool is_large;
+    double product = hl_plan_count_product(graph, node, &is_large);
+    time->bytes += count_bytes(plan, node);
+    time->flops += product;
+    if (product > 0) {
+        time->dtype = hl_graph_dtype(graph, node->in[0]);
+        time->tf32 = node->op != HL_OP_MATMUL_PACKED && node->attrs.i[3];
+    } else if (node->program) {
+        time->flops += count_program(node->program);
+    } else if (hl_op_get(node->op)->flags & HL_OP_POINTWISE) {
+        time->flops += (double)hl_shape_numel(hl_graph_shape(graph, node->out));
+    }
+}
+
+static int64_t count_runs(const hl_plan *plan, hl_segment segment)
+{
+    if (segment == HL_SEGMENT_MICRO) return plan->k;
+    return segment == HL_SEGMENT_BEGIN && !plan->trains ? 0 : 1;
+}
+
+static void describe(const hl_plan *plan, int32_t step, hl_launch_time *out)
+{
+    const hl_instr *instr = &plan->instrs[step];
+    const hl_node *node = &plan->graph->nodes[instr->node];
+    *out = (hl_launch_time){.op = hl_op_get(node->op)->name,
+                            .kernel = instr->kernel->name,
+                            .scope = node->scope,
+                            .segment = instr->segment,
+                            .n_nodes = find_end(plan, step) - step,
+                            .n_runs = count_runs(plan, instr->segment),
+                            .dtype = HL_DTYPE_COUNT};
+    if (instr->kernel->describe)
+        instr->kernel->describe(&instr->state, out->settled, sizeof out->settled);
+    for (int32_t s = step; s < step + out->n_nodes; s++)
+        count_work(plan, &plan->graph->nodes[plan->instrs[s].node], out);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* The launch in its turn, timed. */
+static hl_status measure(profiler *p, int32_t step, hl_launch_time *out)
+{
+    bool overwrites = false;
+    double ns;
+    describe(p->plan, step, out);
+    for (int32_t s = step; s < step + out->n_nodes; s++) overwrites |= is_overwriting(p, s);
+    if (overwrites) HL_TRY(copy_outputs(p, step, false));
+    HL_TRY(time_once(p, launch_step, step, 1, NULL, &ns));
+    int n = ns * MOST_REPEATS < ROUND_NS ? MOST_REPEATS : (int)(ROUND_NS / ns);
+    HL_TRY(time_rounds(p, launch_step, step, n > 0 ? n : 1, ROUNDS, &out->ns));
+    if (!overwrites) return HL_OK;
+    HL_TRY(copy_outputs(p, step, true));
+    return launch_step(p, step);
+}
+
+static hl_status measure_launches(profiler *p)
+{
+    const hl_plan *plan = p->plan;
+    p->out->n_launches = 0;
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++)
+        if (!hl_instr_is_skipped(plan, &plan->instrs[s]))
+            HL_TRY(measure(p, s, &p->out->launches[p->out->n_launches++]));
+    return HL_OK;
+}
+
+/* One step as it is. */
+static hl_status run_step(const profiler *p)
+{
+    for (int32_t s = 0; s < HL_SEGMENT_COUNT; s++) HL_TRY(launch_segment(p, s));
+    return HL_OK;
+}
+
+/* Segments are timed apart, since one of them runs k times. */
+static hl_status measure_step(const profiler *p, double *out_ns)
+{
+    double ns, fastest[HL_SEGMENT_COUNT] = {0};
+    for (int round = 0; round < ROUNDS; round++)
+        for (int32_t s = 0; s < HL_SEGMENT_COUNT; s++) {
+            HL_TRY(time_rounds(p, launch_segment, s, 1, 1, &ns));
+            if (round == 0 || ns < fastest[s]) fastest[s] = ns;
+        }
+    *out_ns = 0;
+    for (int32_t s = 0; s < HL_SEGMENT_COUNT; s++)
+        *out_ns += fastest[s] * (double)count_runs(p->plan, (hl_segment)s);
+    return HL_OK;
+}
+
+static hl_status read_control(const profiler *p, bool *out_applied, bool *out_stopped)
+{
+    hl_control control;
+    *out_applied = true, *out_stopped = false;
+    if (!p->plan->trains) return HL_OK;
+    HL_TRY(copy(p, p->plan->control, (char *)&control, offsetof(hl_control, ring), false));
+    *out_applied = control.apply;
+    *out_stopped = control.stopped;
+    return HL_OK;
+}
+
+/* Steps until one is applied, and then one launch by launch, which has to be applied as well. */
+static hl_status measure_all(profiler *p)
+{
+    bool applied = false, stopped = false, measured = false;
+    for (int n = 0; n < MOST_STEPS && !stopped; n++) {
+        measured = applied;
+        HL_TRY(applied ? measure_launches(p) : run_step(p));
+        HL_TRY(read_control(p, &applied, &stopped));
+        if (measured && applied) return measure_step(p, &p->out->step_ns);
+    }
+    return hl_status_set(HL_ERROR_NOT_FINITE,
+                         "profile: a step must be applied to be measured, got a loss or gradients "
+                         "that are not finite%s",
+                         stopped ? " (the run has stopped)" : "");
+}
+
+static hl_status profile_plan(profiler *p)
+{
+    hl_plan *plan = p->plan;
+    hl_session *session = plan->session;
+    hl_status status;
+    if (!plan->begun || plan->in_step)
+        return hl_status_set(HL_ERROR_CONFIG,
+                             "profile: the plan must have run a step to its end, got %s",
+                             plan->in_step ? "one left in the middle" : "none");
+    HL_TRY(hl_plan_bind(plan));
+    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
+    p->device = session->device;
+    p->stream = session->compute;
+    p->args = plan->args + plan->slot * plan->n_args;
+    session->resident = 0;
+    HL_GOTO(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *p->out->launches,
+                          (void **)&p->out->launches));
+    if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->begin));
+    if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->end));
+    HL_GOTO(save_stores(p));
+    status = restore_stores(p, measure_all(p));
+cleanup:
+    if (p->begin) p->device->ops->event_destroy(p->device, p->begin);
+    if (p->end) p->device->ops->event_destroy(p->device, p->end);
+    hl_free(p->stores);
+    hl_free(p->inputs);
+    return status;
+}
+
+hl_status hl_plan_profile(hl_plan *plan, hl_profile *out_profile)
+{
+    profiler p = {.plan = plan, .out = out_profile};
+    *out_profile = (hl_profile){0};
+    HL_TRY(hl_session_enter(plan->session, "profile"));
+    hl_status status = profile_plan(&p);
+    hl_session_leave(plan->session);
+    if (status != HL_OK) hl_profile_deinit(out_profile);
+    return status;
+}
+
+void hl_profile_deinit(hl_profile *profile)
+{
+    hl_free(profile->launches);
+    *profile = (hl_profile){0};
+}
