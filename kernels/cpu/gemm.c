@@ -437,9 +437,9 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 /* ---- A^T B ---- */
 
 enum {
-    TN_K_BLOCK = 256, /* rows of A and B per pass over a tile */
-    TN_TILE_M = 512,  /* the largest tile of C: its block of A (512 KB) stays in a second-level */
-    TN_TILE_N = 512,  /* cache of 1 MB, its block of B goes by in strips */
+    TN_K_BLOCK = 512, /* rows of A and B per pass over a tile */
+    TN_TILE_M = 512,  /* the largest tile of C: its block of A goes by once per strip of B, from */
+    TN_TILE_N = 512,  /* the second-level cache or the one behind it */
     TN_SPLIT_TILE_M = 64, /* K is split only where tiles of this size are fewer than */
     TN_SPLIT_TILE_N = 128,
     TN_SPLIT_TASKS = 16,
@@ -466,6 +466,13 @@ static bool wants_swap(int64_t m, int64_t n)
 static bool packs_a(int64_t columns, int64_t lda)
 {
     return !REGISTERS_32 && lda % 1024 == 0 && columns >= TN_PACK_A_STRIPS * HL_GEMM_PANEL;
+}
+
+/* B is read in place too: a tile of 32 registers is so tall that a line of B comes in time from
+ * wherever it lies, unless its rows share a cache set. */
+static bool packs_b(int64_t rows, int64_t ldb)
+{
+    return (!REGISTERS_32 || ldb % 1024 == 0) && rows >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
 }
 
 /* Rows of K per split: decides bits, so it knows the shape only. */
@@ -555,7 +562,7 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, float *scra
         a = (a_view){A_TILES, packed_a, 0};
     }
     const float *b = task->b + k0 * task->ldb;
-    bool pack_b = task->m >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
+    bool pack_b = packs_b(task->m, task->ldb);
     if (pack_b) hl_gemm_pack(k, task->n, b, task->ldb, 1, 0, hl_gemm_panels(task->n), packed_b);
     int64_t vectors = ceil_div(task->n, HL_VL);
     strip s = {.end = {.alpha = task->alpha, .accumulate = task->accumulate || k0 > task->k0}};
