@@ -19,12 +19,13 @@
 #include "kernels/cpu/gemm_tile.h"
 
 enum {
-    /* K_BLOCK x HL_GEMM_PANEL floats are 64 KB with AVX-512; rows of A per pass: their block and
-     * the panel share the second-level cache. */
-    K_BLOCK = 512,
+    /* K_BLOCK x HL_GEMM_PANEL floats are 128 KB with AVX-512, and go by in the second-level cache.
+     * A copy of A shares it, a pass's rows of COPY_BLOCK numbers. */
+    K_BLOCK = 1024,
+    COPY_BLOCK = 512,
     M_BLOCK = 10 * HL_GEMM_ROWS_BEST,
     /* Row stride of a copy of A: one cache line off the power of two. */
-    COPY_STRIDE = K_BLOCK + 16,
+    COPY_STRIDE = COPY_BLOCK + 16,
     PREFETCH_ROWS = 32,
     PACK_PANELS = 8 /* written side by side: as many streams as a cache set has ways */
 };
@@ -306,10 +307,10 @@ void hl_gemm_pack(int64_t k, int64_t n, const float *b, int64_t row_stride, int6
 
 /* ---- rows of C ---- */
 
-/* Length of the blocks of K: equal ones, rounded up to a cache line of A. */
-static int64_t choose_k_block(int64_t k)
+/* Length of the blocks of K: equal ones of `most` at most, rounded up to a cache line of A. */
+static int64_t choose_k_block(int64_t k, int64_t most)
 {
-    int64_t block = ceil_div(k, k > K_BLOCK ? ceil_div(k, K_BLOCK) : 1);
+    int64_t block = ceil_div(k, k > most ? ceil_div(k, most) : 1);
     return min64((block + 15) / 16 * 16, k);
 }
 
@@ -416,7 +417,7 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
         run_thin_rows(gemm, m0, m1);
         return;
     }
-    int64_t k_block = choose_k_block(gemm->k);
+    int64_t k_block = choose_k_block(gemm->k, copy ? COPY_BLOCK : K_BLOCK);
     for (int64_t i = m0; i < m1; i += M_BLOCK) {
         int64_t end = min64(i + M_BLOCK, m1);
         int64_t k0 = 0;
