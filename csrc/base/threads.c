@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "base/os.h"
 
-enum { SPIN_NS = 20000, LOOKS_PER_CLOCK = 16 };
+enum { SPIN_NS = 50000, LOOKS_PER_CLOCK = 16 };
 
 typedef struct pool_worker {
     hl_pool *pool;

@@ -1,7 +1,7 @@
 /* The compute pool: one per CPU device, the caller is one of its threads.
  *
  * hl_pool_run hands out blocks by an atomic counter, so which thread runs a block is open and how
- * the work is cut is not: kernels must not depend on the thread. Workers spin at most 20 us after
+ * the work is cut is not: kernels must not depend on the thread. Workers spin at most 50 us after
  * work and then sleep on a futex; no OpenMP, so that fork and other libraries' pools are safe.
  * After a fork the child's pool has no threads and makes new ones at its next run. */
 #ifndef HL_BASE_THREADS_H

@@ -431,10 +431,9 @@ static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
     int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
     if (blocks > most) blocks = most;
     if (n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
-    if (blocks < 1) blocks = 1;
-    chain->block_rows = hl_round_up((chain->rows + blocks - 1) / blocks, chain->grain);
-    if (chain->block_rows > chain->rows) chain->block_rows = chain->rows;
-    chain->n_blocks = (chain->rows + chain->block_rows - 1) / chain->block_rows;
+    if (blocks > s->n_threads) blocks = hl_round_up(blocks, s->n_threads);
+    int64_t grains = hl_chain_grains(chain);
+    chain->n_blocks = blocks < 1 ? 1 : blocks < grains ? blocks : grains;
 }
 
 void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,

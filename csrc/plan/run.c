@@ -34,8 +34,7 @@ static void run_block(void *context, int64_t block, int thread)
     const hl_plan *plan = run->plan;
     const hl_chain *chain = run->chains;
     while (block >= chain->n_blocks) block -= chain++->n_blocks;
-    int64_t begin = block * chain->block_rows, end = begin + chain->block_rows;
-    if (end > chain->rows) end = chain->rows;
+    int64_t begin = hl_chain_row(chain, block), end = hl_chain_row(chain, block + 1);
     for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
         const hl_instr *instr = &plan->instrs[s];
         if (hl_instr_is_skipped(plan, instr)) continue;

@@ -19,12 +19,13 @@
 #include "kernels/cpu/gemm_tile.h"
 
 enum {
-    /* K_BLOCK x HL_GEMM_PANEL floats are 64 KB with AVX-512; rows of A per pass: their block and
-     * the panel share the second-level cache. */
-    K_BLOCK = 512,
+    /* K_BLOCK x HL_GEMM_PANEL floats are 128 KB with AVX-512, and go by in the second-level cache.
+     * A copy of A shares it, a pass's rows of COPY_BLOCK numbers. */
+    K_BLOCK = 1024,
+    COPY_BLOCK = 512,
     M_BLOCK = 10 * HL_GEMM_ROWS_BEST,
     /* Row stride of a copy of A: one cache line off the power of two. */
-    COPY_STRIDE = K_BLOCK + 16,
+    COPY_STRIDE = COPY_BLOCK + 16,
     PREFETCH_ROWS = 32,
     PACK_PANELS = 8 /* written side by side: as many streams as a cache set has ways */
 };
@@ -306,10 +307,10 @@ void hl_gemm_pack(int64_t k, int64_t n, const float *b, int64_t row_stride, int6
 
 /* ---- rows of C ---- */
 
-/* Length of the blocks of K: equal ones, rounded up to a cache line of A. */
-static int64_t choose_k_block(int64_t k)
+/* Length of the blocks of K: equal ones of `most` at most, rounded up to a cache line of A. */
+static int64_t choose_k_block(int64_t k, int64_t most)
 {
-    int64_t block = ceil_div(k, k > K_BLOCK ? ceil_div(k, K_BLOCK) : 1);
+    int64_t block = ceil_div(k, k > most ? ceil_div(k, most) : 1);
     return min64((block + 15) / 16 * 16, k);
 }
 
@@ -416,7 +417,7 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
         run_thin_rows(gemm, m0, m1);
         return;
     }
-    int64_t k_block = choose_k_block(gemm->k);
+    int64_t k_block = choose_k_block(gemm->k, copy ? COPY_BLOCK : K_BLOCK);
     for (int64_t i = m0; i < m1; i += M_BLOCK) {
         int64_t end = min64(i + M_BLOCK, m1);
         int64_t k0 = 0;
@@ -437,9 +438,9 @@ void hl_gemm_rows(const hl_gemm *gemm, int64_t m0, int64_t m1, float *scratch)
 /* ---- A^T B ---- */
 
 enum {
-    TN_K_BLOCK = 256, /* rows of A and B per pass over a tile */
-    TN_TILE_M = 512,  /* the largest tile of C: its block of A (512 KB) stays in a second-level */
-    TN_TILE_N = 512,  /* cache of 1 MB, its block of B goes by in strips */
+    TN_K_BLOCK = 512, /* rows of A and B per pass over a tile */
+    TN_TILE_M = 512,  /* the largest tile of C: its block of A goes by once per strip of B, from */
+    TN_TILE_N = 512,  /* the second-level cache or the one behind it */
     TN_SPLIT_TILE_M = 64, /* K is split only where tiles of this size are fewer than */
     TN_SPLIT_TILE_N = 128,
     TN_SPLIT_TASKS = 16,
@@ -466,6 +467,13 @@ static bool wants_swap(int64_t m, int64_t n)
 static bool packs_a(int64_t columns, int64_t lda)
 {
     return !REGISTERS_32 && lda % 1024 == 0 && columns >= TN_PACK_A_STRIPS * HL_GEMM_PANEL;
+}
+
+/* B is read in place too: a tile of 32 registers is so tall that a line of B comes in time from
+ * wherever it lies, unless its rows share a cache set. */
+static bool packs_b(int64_t rows, int64_t ldb)
+{
+    return (!REGISTERS_32 || ldb % 1024 == 0) && rows >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
 }
 
 /* Rows of K per split: decides bits, so it knows the shape only. */
@@ -555,7 +563,7 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, float *scra
         a = (a_view){A_TILES, packed_a, 0};
     }
     const float *b = task->b + k0 * task->ldb;
-    bool pack_b = task->m >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
+    bool pack_b = packs_b(task->m, task->ldb);
     if (pack_b) hl_gemm_pack(k, task->n, b, task->ldb, 1, 0, hl_gemm_panels(task->n), packed_b);
     int64_t vectors = ceil_div(task->n, HL_VL);
     strip s = {.end = {.alpha = task->alpha, .accumulate = task->accumulate || k0 > task->k0}};

@@ -7,7 +7,7 @@
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
-enum { AHEAD = 8, PREFETCH_LINES = 8, N_CHUNK = 256 };
+enum { AHEAD_BYTES = 8192, AHEAD_LEAST = 2, AHEAD_MOST = 16, ROW_BYTES_MOST = 4096, N_CHUNK = 256 };
 
 typedef struct index_state {
     hl_op op;
@@ -40,10 +40,16 @@ static int64_t take_index(const index_state *s, const void *index, int64_t i, bo
     return -1;
 }
 
-static void prefetch_row(const unsigned char *row, size_t bytes)
+/* Row i of the index. Into the second-level cache, which waits for more lines at a time than the
+ * first one can. */
+static void prefetch_row(const index_state *s, const unsigned char *x, const void *index, int64_t i)
 {
-    for (size_t at = 0; at < bytes && at < PREFETCH_LINES * HL_ALIGN; at += HL_ALIGN) {
-        __builtin_prefetch(row + at);
+    int64_t k = read_index(index, s->index_dtype, i);
+    if (k < 0 || k >= s->N) return;
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    const unsigned char *row = x + (size_t)k * row_bytes;
+    for (size_t at = 0; at < row_bytes && at < ROW_BYTES_MOST; at += HL_ALIGN) {
+        __builtin_prefetch(row + at, 0, 2);
     }
 }
 
@@ -122,11 +128,11 @@ static void select_rows(const index_state *s, const unsigned char *x, const void
 {
     size_t row_bytes = (size_t)s->I * s->bytes;
     size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
+    int64_t ahead = AHEAD_BYTES / hl_cpu_max((int64_t)row_bytes, 1);
+    ahead = hl_cpu_min(hl_cpu_max(ahead, AHEAD_LEAST), AHEAD_MOST);
+    for (int64_t i = begin; i < hl_cpu_min(begin + ahead, end); i++) prefetch_row(s, x, index, i);
     for (int64_t i = begin; i < end; i++) {
-        if (i + AHEAD < end) {
-            int64_t next = read_index(index, s->index_dtype, i + AHEAD);
-            if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * row_bytes, row_bytes);
-        }
+        if (i + ahead < end) prefetch_row(s, x, index, i + ahead);
         int64_t k = take_index(s, index, i, reports, launch);
         unsigned char *to = out + (size_t)i * out_bytes;
         if (k >= 0) {

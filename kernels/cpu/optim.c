@@ -80,7 +80,7 @@ HL_SIMD void step_sgd(const stretch *s, const sgd_terms *t, int64_t at, int64_t 
 }
 
 typedef struct adam_terms {
-    hl_v grad_scale, decay, keep, beta1, beta2, rest1, rest2, eps, step_size, root_correction;
+    hl_v grad_scale, decay, keep, beta1, beta2, rest1, rest2, eps, step_size, root_scale;
 } adam_terms;
 
 static adam_terms make_adam(const stretch *s)
@@ -98,7 +98,7 @@ static adam_terms make_adam(const stretch *s)
                         .rest2 = hl_v_set1((float)(1 - beta2)),
                         .eps = hl_v_set1((float)attrs->f[2]),
                         .step_size = hl_v_set1((float)(s->lr / correction1)),
-                        .root_correction = hl_v_set1((float)sqrt(correction2))};
+                        .root_scale = hl_v_set1((float)(1 / sqrt(correction2)))};
 }
 
 HL_SIMD void step_adam(const stretch *s, const adam_terms *t, int64_t at, int64_t n)
@@ -111,7 +111,7 @@ HL_SIMD void step_adam(const stretch *s, const adam_terms *t, int64_t at, int64_
     v = v * t->beta2 + t->rest2 * (grad * grad);
     put(s->state[0] + at, m, n);
     put(s->state[1] + at, v, n);
-    hl_v size = hl_v_sqrt(v) / t->root_correction + t->eps;
+    hl_v size = hl_v_sqrt(v) * t->root_scale + t->eps;
     put(s->param + at, param - t->step_size * (m / size), n);
 }
 

@@ -227,8 +227,10 @@ static void check_blocks(const hl_plan *plan)
             for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
                 works |= chain->rows && !plan->memory.elided[s];
             CHECK(works == (chain->n_blocks > 0));
-            CHECK(!works || (chain->n_blocks * chain->block_rows >= chain->rows &&
-                             (chain->n_blocks - 1) * chain->block_rows < chain->rows));
+            for (int64_t b = 0; b < chain->n_blocks; b++)
+                CHECK(hl_chain_row(chain, b) < hl_chain_row(chain, b + 1));
+            CHECK(!works || (hl_chain_row(chain, 0) == 0 &&
+                             hl_chain_row(chain, chain->n_blocks) == chain->rows));
             n_blocks += chain->n_blocks;
         }
         CHECK_INT(region->n_blocks, n_blocks);
