@@ -30,43 +30,48 @@ hl_status hl_vjp_gelu(hl_graph *graph, hl_node_id id, const hl_id *dout, const b
 
 /* ---- lowering -------------------------------------------------------------------------------- */
 
-/* y = half * sum: half = x / 2, sum = 1 + tanh(SLOPE * (x + CUBE * square * x)). */
+/* y = half * sum: half = x / 2, sum = 1 + tanh(slope * (x + cube * square * x)). Each number is
+ * made once: it takes a register of the programs that all this becomes. */
 typedef struct gelu_parts {
+    hl_id cube_number, slope_number, half_number, one;
     hl_id square, half, tanh, sum;
 } gelu_parts;
 
 static hl_status build_parts(hl_graph *graph, hl_id x, gelu_parts *out)
 {
     hl_id inner;
+    HL_TRY(hl_build_number_like(graph, x, CUBE, &out->cube_number));
+    HL_TRY(hl_build_number_like(graph, x, SLOPE, &out->slope_number));
+    HL_TRY(hl_build_number_like(graph, x, 0.5, &out->half_number));
+    HL_TRY(hl_build_number_like(graph, x, 1, &out->one));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, x, x, &out->square));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, out->square, x, &inner));
-    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, inner, CUBE, &inner));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, inner, out->cube_number, &inner));
     HL_TRY(hl_build_binary(graph, HL_OP_ADD, x, inner, &inner));
-    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, inner, SLOPE, &inner));
-    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, x, 0.5, &out->half));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, inner, out->slope_number, &inner));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, x, out->half_number, &out->half));
     HL_TRY(hl_build_unary(graph, HL_OP_TANH, inner, &out->tanh));
-    return hl_build_binary_number(graph, HL_OP_ADD, out->tanh, 1, &out->sum);
+    return hl_build_binary(graph, HL_OP_ADD, out->tanh, out->one, &out->sum);
 }
 
-/* d * half * (1 - tanh^2) * SLOPE: the gradient of what SLOPE multiplies. */
+/* d * half * (1 - tanh^2) * slope: the gradient of what slope multiplies. */
 static hl_status build_inner_grad(hl_graph *graph, hl_id d, const gelu_parts *parts, hl_id *out_d)
 {
-    hl_id one, slope;
+    hl_id bell;
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, parts->half, &d));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, parts->tanh, parts->tanh, &slope));
-    HL_TRY(hl_build_number_like(graph, slope, 1, &one));
-    HL_TRY(hl_build_binary(graph, HL_OP_SUB, one, slope, &slope));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, slope, &d));
-    return hl_build_binary_number(graph, HL_OP_MUL, d, SLOPE, out_d);
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, parts->tanh, parts->tanh, &bell));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, parts->one, bell, &bell));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, bell, &d));
+    return hl_build_binary(graph, HL_OP_MUL, d, parts->slope_number, out_d);
 }
 
-/* Adds the gradient of x + CUBE * square * x: of x itself, of the cube's x, of the square's two. */
+/* Adds the gradient of x + cube * square * x: of x itself, of the cube's x, of the square's two. */
 static hl_status add_cubic_grad(hl_graph *graph, hl_id d, hl_id x, const gelu_parts *parts,
                                 hl_id *sum)
 {
     hl_id term;
     HL_TRY(hl_build_accumulate(graph, d, sum));
-    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, d, CUBE, &d));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, parts->cube_number, &d));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, parts->square, &term));
     HL_TRY(hl_build_accumulate(graph, term, sum));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, x, &term));
@@ -102,7 +107,7 @@ hl_status hl_lower_gelu_grad(hl_graph *graph, hl_node_id id, hl_id *out_values)
     HL_TRY(widen(graph, node.in[1], &x));
     HL_TRY(build_parts(graph, x, &parts));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, parts.sum, &dx));
-    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dx, 0.5, &dx));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, dx, parts.half_number, &dx));
     HL_TRY(build_inner_grad(graph, d, &parts, &inner));
     HL_TRY(add_cubic_grad(graph, inner, x, &parts, &dx));
     return hl_build_cast(graph, dx, hl_graph_dtype(graph, node.out), &out_values[0]);
