@@ -7,7 +7,7 @@
 /* Facts about an op that passes and kernels rely on. */
 enum {
     HL_OP_POINTWISE = 1 << 0, /* out[i] from in[broadcast i]; has a micro-op in ir/program.h, so it
-                                 can be fused */
+                                 can be fused, or is lowered to ops that have */
     HL_OP_SOURCE = 1 << 1,    /* pointwise without data operands: recomputed in each consumer, never
                                  stored */
     HL_OP_GUARDED = 1 << 2,   /* reads the control block; out[j] is in[j] updated in place, and left
@@ -35,6 +35,11 @@ typedef enum hl_matmul_end {
     HL_MATMUL_MASKED,    /* in[2] is a mask, no bias: c = 0 where it has none */
     HL_MATMUL_SUM_A,     /* no bias; output 1: float32 sums over K of a as it is multiplied, (M) */
     HL_MATMUL_SUM_B,     /* no bias; output 1: float32 sums over K of b as it is multiplied, (N) */
+    HL_MATMUL_GELU,      /* c = gelu(c), GELU's */
+    HL_MATMUL_GELU_BOTH, /* the same; output 1: c before it */
+    HL_MATMUL_GELU_GRAD, /* in[2] is x, of c's type, no bias: c = gelu_grad(c, x) */
+    HL_MATMUL_MASKED_SUM,    /* MASKED; output 1: float32 sums over the rows of c, (N) */
+    HL_MATMUL_GELU_GRAD_SUM, /* GELU_GRAD and these sums */
     HL_MATMUL_END_COUNT
 } hl_matmul_end;
 static inline hl_matmul_end hl_matmul_end_of(const hl_node *node)

@@ -137,7 +137,7 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program 
 {
     const hl_node *node = &graph->nodes[id];
     const hl_op_info *info = hl_op_get(node->op);
-    bool is_pointwise = (info->flags & HL_OP_POINTWISE) != 0;
+    bool is_pointwise = hl_pw_of_op(node->op) != HL_PW_COUNT;
     memset(out_program, 0, sizeof *out_program);
     out_program->shape = *hl_graph_shape(graph, is_pointwise ? node->out : node->in[0]);
     out_program->split = out_program->shape.rank;

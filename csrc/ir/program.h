@@ -5,8 +5,8 @@
  * or summed over part of the shape: the shape is seen as [rows, cols] with `split` leading dims in
  * rows. One program is one pass over memory: this is the only fusion mechanism for elementwise
  * work, on every device. The CPU interprets it block by block; CUDA compiles it. Every op with
- * HL_OP_POINTWISE has a micro-op of the same meaning here; the same table serves fused nodes and
- * single pointwise nodes (hl_program_from_node).
+ * HL_OP_POINTWISE that is not lowered has a micro-op of the same meaning here; the same table
+ * serves fused nodes and single pointwise nodes (hl_program_from_node).
  *
  * A register is written before it is read, and once; a load stands for one input. Sums are of the
  * registers' values; a store rounds to the output's dtype. DROPOUT and UNIFORM: the sample is the

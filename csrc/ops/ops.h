@@ -49,6 +49,12 @@ HL_VJP(maximum);
 HL_VJP(minimum);
 HL_VJP(where);
 
+/* gelu.c */
+HL_INFER(gelu);
+HL_VJP(gelu);
+HL_LOWER(gelu);
+HL_LOWER(gelu_grad);
+
 /* random.c */
 HL_INFER(random);
 

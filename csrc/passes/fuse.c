@@ -71,7 +71,7 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
     int32_t split;
     hl_pw_reduce reduce;
     if (op->flags & HL_OP_SOURCE) return false;
-    if (!(op->flags & HL_OP_POINTWISE) &&
+    if (hl_pw_of_op(node->op) == HL_PW_COUNT &&
         !(node->op == HL_OP_SUM && find_sum_split(graph, node, &split, &reduce)))
         return false;
     if (!is_float_or_bool(hl_graph_dtype(graph, node->out))) return false;

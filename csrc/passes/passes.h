@@ -3,7 +3,7 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), lower, pack, hoist, epilogue, fuse, schedule, memory. */
+ * device computes in float64), epilogue, lower, pack, hoist, fuse, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -37,6 +37,10 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their type. */
 hl_status hl_pass_double(hl_graph *graph);
 
+/* Relu and gelu after a product, their gradients, and bias gradients become part of the products,
+ * where the device has kernels for that (MATMUL_FUSED). Before lowering, which knows no gelu. */
+hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
+
 /* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
  * it has, by the table's lower functions. */
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
@@ -47,10 +51,6 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
 /* What depends on parameters and constants alone moves from MICRO to BEGIN. */
 hl_status hl_pass_hoist(hl_graph *graph);
-
-/* Relu after a product, its gradient, and bias gradients become part of the products, where the
- * device has kernels for that (MATMUL_FUSED). */
-hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);

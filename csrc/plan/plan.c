@@ -23,10 +23,10 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
     if (options->tf32) hl_pass_tf32(graph);
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
+    if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
-    if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
     return hl_graph_verify(graph);
 }

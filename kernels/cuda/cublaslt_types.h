@@ -66,6 +66,13 @@ typedef struct {
     C(CUBLASLT_EPILOGUE_RELU_BIAS, 6)                                                              \
     C(CUBLASLT_EPILOGUE_RELU_AUX_BIAS, 134)                                                        \
     C(CUBLASLT_EPILOGUE_DRELU, 136)                                                                \
+    C(CUBLASLT_EPILOGUE_DRELU_BGRAD, 152)                                                          \
+    C(CUBLASLT_EPILOGUE_GELU, 32)                                                                  \
+    C(CUBLASLT_EPILOGUE_GELU_AUX, 160)                                                             \
+    C(CUBLASLT_EPILOGUE_GELU_BIAS, 36)                                                             \
+    C(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 164)                                                        \
+    C(CUBLASLT_EPILOGUE_DGELU, 192)                                                                \
+    C(CUBLASLT_EPILOGUE_DGELU_BGRAD, 208)                                                          \
     C(CUBLASLT_EPILOGUE_BGRADA, 256)                                                               \
     C(CUBLASLT_EPILOGUE_BGRADB, 512)
 

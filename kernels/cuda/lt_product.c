@@ -93,39 +93,65 @@ static bool find_stride(const hl_cuda_layout *batch, int64_t *out_stride)
     return is_even;
 }
 
-/* The epilogue and its operands' numbers in args; false: their types are not the library's. */
-static bool set_end(const hl_graph *graph, const hl_node *node, hl_lt_product *p)
+/* Where a product's epilogue finds what it reads or writes beside: operand 2, or the second output.
+ */
+typedef enum end_place { NOWHERE, READ, MADE } end_place;
+
+/* Our ends in the library's words. What it sums and adds is one vector; its aux is a mask of bits,
+ * or gelu's operand in the result's type. */
+typedef struct lt_end {
+    uint32_t bare, biased; /* epilogue without and with a bias */
+    end_place vector, aux;
+} lt_end;
+
+#define BOTH(end) CUBLASLT_EPILOGUE_##end, CUBLASLT_EPILOGUE_##end##_BIAS
+#define BARE(end) CUBLASLT_EPILOGUE_##end, 0
+static const lt_end lt_ends[HL_MATMUL_END_COUNT] = {
+    [HL_MATMUL_PLAIN] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, NOWHERE, NOWHERE},
+    [HL_MATMUL_RELU] = {BOTH(RELU), NOWHERE, NOWHERE},
+    [HL_MATMUL_RELU_MASK] = {BOTH(RELU_AUX), NOWHERE, MADE},
+    [HL_MATMUL_MASKED] = {BARE(DRELU), NOWHERE, READ},
+    [HL_MATMUL_MASKED_SUM] = {BARE(DRELU_BGRAD), MADE, READ},
+    [HL_MATMUL_SUM_A] = {BARE(BGRADB), MADE, NOWHERE},
+    [HL_MATMUL_SUM_B] = {BARE(BGRADA), MADE, NOWHERE},
+    [HL_MATMUL_GELU] = {BOTH(GELU), NOWHERE, NOWHERE},
+    [HL_MATMUL_GELU_BOTH] = {BOTH(GELU_AUX), NOWHERE, MADE},
+    [HL_MATMUL_GELU_GRAD] = {BARE(DGELU), NOWHERE, READ},
+    [HL_MATMUL_GELU_GRAD_SUM] = {BARE(DGELU_BGRAD), MADE, READ},
+};
+
+/* Number in args; -1: nowhere. */
+static int number_of(const hl_node *node, end_place place)
 {
-    bool has_bias = node->n_in > 2;
-    int extra = node->n_in + 1;
-    p->vector_arg = p->mask_arg = -1;
-    switch (hl_matmul_end_of(node)) {
-    case HL_MATMUL_PLAIN:
-        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-        break;
-    case HL_MATMUL_RELU:
-        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-        break;
-    case HL_MATMUL_RELU_MASK:
-        p->epilogue = has_bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
-        p->mask_arg = extra;
-        break;
-    case HL_MATMUL_MASKED:
-        p->epilogue = CUBLASLT_EPILOGUE_DRELU;
-        p->mask_arg = 2;
-        has_bias = false;
-        break;
-    case HL_MATMUL_SUM_A:
-        p->epilogue = CUBLASLT_EPILOGUE_BGRADB;
-        p->vector_arg = extra;
-        break;
-    default: p->epilogue = CUBLASLT_EPILOGUE_BGRADA; p->vector_arg = extra;
-    }
-    if (has_bias) p->vector_arg = 2;
+    return place == NOWHERE ? -1 : place == READ ? 2 : node->n_in + 1;
+}
+
+static hl_id value_at(const hl_node *node, int number)
+{
+    return number < node->n_in ? node->in[number] : node->out + number - node->n_in;
+}
+
+/* The epilogue and its operands' numbers in args; false and the reason: it is not the library's. */
+static bool set_end(const hl_graph *graph, const hl_node *node, hl_lt_product *p,
+                    hl_reason *out_why_not)
+{
+    hl_matmul_end number = hl_matmul_end_of(node);
+    const lt_end *end = &lt_ends[number];
+    bool has_bias = node->n_in > 2 && end->aux != READ;
+    p->epilogue = has_bias ? end->biased : end->bare;
+    p->vector_arg = number_of(node, has_bias ? READ : end->vector);
+    p->aux_arg = number_of(node, end->aux);
+    bool is_mask =
+        p->aux_arg >= 0 && hl_graph_dtype(graph, value_at(node, p->aux_arg)) == HL_DTYPE_U8;
+    if (p->aux_arg >= 0) p->aux_ld = is_mask ? hl_round_up(p->m, 128) : p->m;
+    if (p->aux_arg >= 0 && p->aux_ld % 8 != 0)
+        return hl_reason_set(out_why_not, "needs rows of 8, 16, ... elements for gelu's operand"),
+               false;
     if (p->vector_arg < 0) return true;
-    const hl_type *vector = p->vector_arg < node->n_in ? hl_node_in_type(graph, node, 2)
-                                                       : hl_node_out_type(graph, node, 1);
-    return type_of(vector->dtype) == p->result && vector->dtype != HL_DTYPE_F64;
+    hl_dtype vector = hl_graph_dtype(graph, value_at(node, p->vector_arg));
+    if (type_of(vector) != p->result || vector == HL_DTYPE_F64)
+        return hl_reason_set(out_why_not, "needs a bias or sums of the result's type"), false;
+    return true;
 }
 
 static void set_alignment(const hl_device *device, const hl_graph *graph, const hl_node *node,
@@ -134,9 +160,9 @@ static void set_alignment(const hl_device *device, const hl_graph *graph, const 
     p->align_a = find_alignment(device, graph, node->in[1]);
     p->align_b = find_alignment(device, graph, node->in[0]);
     p->align_d = find_alignment(device, graph, node->out);
-    if (p->vector_arg < 0) return;
-    hl_id vector = p->vector_arg < node->n_in ? node->in[2] : node->out + 1;
-    p->align_vector = find_alignment(device, graph, vector);
+    if (p->vector_arg >= 0)
+        p->align_vector = find_alignment(device, graph, value_at(node, p->vector_arg));
+    if (p->aux_arg >= 0) p->align_aux = find_alignment(device, graph, value_at(node, p->aux_arg));
 }
 
 bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -157,8 +183,7 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
                          .k = q.K,
                          .lda = trans_b ? q.K : q.N,
                          .ldb = trans_a ? q.M : q.K,
-                         .n_batch = (int32_t)q.a.n,
-                         .align_vector = 0};
+                         .n_batch = (int32_t)q.a.n};
     if (q.M == 0 || q.N == 0 || q.K == 0 || q.a.n == 0)
         return hl_reason_set(out_why_not, "needs operands that are not empty"), false;
     if (q.a.n > INT32_MAX || !find_stride(&q.a, &p->stride_a) || !find_stride(&q.b, &p->stride_b))
@@ -167,9 +192,7 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
     p->stride_a = p->stride_b, p->stride_b = stride;
     if (p->n_batch > 1 && hl_matmul_end_of(node) != HL_MATMUL_PLAIN)
         return hl_reason_set(out_why_not, "needs one pair of matrices for this end"), false;
-    if (!set_end(graph, node, p))
-        return hl_reason_set(out_why_not, "needs a bias or sums of the result's type"), false;
-    if (p->mask_arg >= 0) p->mask_ld = hl_round_up(p->m, 128);
+    if (!set_end(graph, node, p, out_why_not)) return false;
     set_alignment(device, graph, node, p);
     return true;
 }
@@ -183,13 +206,13 @@ void hl_lt_product_format(const hl_lt_product *p, char *out_text)
 {
     snprintf(out_text, HL_LT_TEXT,
              "%s %s %s %c%c %lldx%lldx%lld ld %lld %lld batch %d %lld %lld align %u %u %u %u "
-             "epilogue %u",
+             "%u epilogue %u",
              type_text(p->operand), type_text(p->result),
              p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32" : "f32", p->op_a ? 't' : 'n',
              p->op_b ? 't' : 'n', (long long)p->m, (long long)p->n, (long long)p->k,
              (long long)p->lda, (long long)p->ldb, (int)p->n_batch, (long long)p->stride_a,
              (long long)p->stride_b, p->align_a, p->align_b, p->align_d, p->align_vector,
-             p->epilogue);
+             p->align_aux, p->epilogue);
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
@@ -235,11 +258,11 @@ static hl_status make_descs(const hl_cublaslt *lt, const hl_lt_product *p, hl_lt
     HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_TRANSB, &p->op_b, sizeof p->op_b));
     HL_TRY(
         set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof p->epilogue));
-    if (p->mask_arg >= 0)
-        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->mask_ld,
-                             sizeof p->mask_ld));
+    if (p->aux_arg >= 0)
+        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->aux_ld,
+                             sizeof p->aux_ld));
     return hl_lt_descs_point(lt, p, descs, (void *)(uintptr_t)p->align_vector,
-                             (void *)(uintptr_t)HL_ALIGN);
+                             (void *)(uintptr_t)p->align_aux);
 }
 
 hl_status hl_lt_descs_init(const hl_cublaslt *lt, const hl_lt_product *p, hl_lt_descs *out_descs)
@@ -260,12 +283,12 @@ void hl_lt_descs_deinit(const hl_cublaslt *lt, hl_lt_descs *descs)
 }
 
 hl_status hl_lt_descs_point(const hl_cublaslt *lt, const hl_lt_product *p, const hl_lt_descs *descs,
-                            const void *vector, const void *mask)
+                            const void *vector, const void *aux)
 {
     if (p->vector_arg >= 0)
         HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
-    if (p->mask_arg >= 0)
-        HL_TRY(set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask,
-                             sizeof mask));
+    if (p->aux_arg >= 0)
+        HL_TRY(
+            set_attribute(lt, descs, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
     return HL_OK;
 }

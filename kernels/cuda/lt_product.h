@@ -13,10 +13,10 @@ typedef struct hl_lt_product {
     int64_t m, n, k, lda, ldb;
     int32_t n_batch;
     int64_t stride_a, stride_b;
-    uint32_t align_a, align_b, align_d, align_vector;
+    uint32_t align_a, align_b, align_d, align_vector, align_aux;
     uint32_t epilogue;
-    int64_t mask_ld;          /* bits */
-    int vector_arg, mask_arg; /* bias or sums, mask: number in args; -1: none */
+    int64_t aux_ld;          /* bits of a mask, elements of gelu's operand */
+    int vector_arg, aux_arg; /* bias or sums; mask or operand: number in args; -1: none */
 } hl_lt_product;
 
 /* False and the reason: cuBLASLt has no words for it. */
@@ -34,8 +34,9 @@ typedef struct hl_lt_descs {
 hl_status hl_lt_descs_init(const hl_cublaslt *lt, const hl_lt_product *product,
                            hl_lt_descs *out_descs);
 void hl_lt_descs_deinit(const hl_cublaslt *lt, hl_lt_descs *descs);
-/* Where bias or sums, and mask, lie. Asked of heuristics, only the pointers' alignment counts. */
+/* Where bias or sums, and mask or operand, lie. Asked of heuristics, only the pointers' alignment
+ * counts. */
 hl_status hl_lt_descs_point(const hl_cublaslt *lt, const hl_lt_product *product,
-                            const hl_lt_descs *descs, const void *vector, const void *mask);
+                            const hl_lt_descs *descs, const void *vector, const void *aux);
 
 #endif

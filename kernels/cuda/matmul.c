@@ -24,7 +24,7 @@ static hl_status query_matmul(hl_device *device, const hl_graph *graph, hl_node_
     const hl_node *node = &graph->nodes[id];
     HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
     hl_matmul_end end = hl_matmul_end_of(node);
-    if (end > HL_MATMUL_RELU)
+    if (end != HL_MATMUL_PLAIN && end != HL_MATMUL_RELU)
         return hl_reason_set(out_why_not, "ends by a bias and relu alone, got end %d", (int)end);
     if (node->n_in > 2 && !hl_cuda_is_low_float(graph, node, 2, 3, out_why_not))
         return HL_ERROR_CONFIG;

@@ -183,7 +183,7 @@ hl_status hl_lt_launch(const hl_lt_state *state, int which, void *const *args,
     size_t bytes = state->algos.bytes[which];
     HL_TRY(hl_cuda_enter(state->device));
     hl_status status =
-        hl_lt_descs_point(lt, p, d, find_arg(args, p->vector_arg), find_arg(args, p->mask_arg));
+        hl_lt_descs_point(lt, p, d, find_arg(args, p->vector_arg), find_arg(args, p->aux_arg));
     void *out = args[state->n_in];
     if (status == HL_OK)
         status = hl_cublaslt_check(

@@ -331,6 +331,41 @@ static hl_status launch_pointwise(const hl_kernel_state *state, void *const *arg
     return HL_OK;
 }
 
+/* ---- gelu ------------------------------------------------------------------------------------ */
+
+static const double GELU_CUBE = 0.044715;
+
+static double gelu_tanh(double x)
+{
+    return tanh(sqrt(2 / acos(-1)) * (x + GELU_CUBE * x * x * x));
+}
+
+static hl_status launch_gelu(const hl_kernel_state *state, void *const *args,
+                             const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const double *x = args[0];
+    double *y = args[1];
+    for (int64_t i = 0; i < hl_shape_numel(&call->in[0].shape); i++)
+        y[i] = x[i] / 2 * (1 + gelu_tanh(x[i]));
+    return HL_OK;
+}
+
+static hl_status launch_gelu_grad(const hl_kernel_state *state, void *const *args,
+                                  const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const double *dy = args[0], *x = args[1];
+    double *dx = args[2], k = sqrt(2 / acos(-1));
+    for (int64_t i = 0; i < hl_shape_numel(&call->in[0].shape); i++) {
+        double t = gelu_tanh(x[i]), inner = k * (1 + 3 * GELU_CUBE * x[i] * x[i]);
+        dx[i] = dy[i] * ((1 + t) / 2 + x[i] / 2 * (1 - t * t) * inner);
+    }
+    return HL_OK;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define POINTWISE(id, op_name)                                                                     \
@@ -358,6 +393,8 @@ static const hl_kernel kernels[] = {
     POINTWISE(SOFTPLUS, "softplus"),
     POINTWISE(ERF, "erf"),
     POINTWISE(RELU, "relu"),
+    HL_REF_KERNEL(GELU, "gelu", hl_ref_query_f64, launch_gelu),
+    HL_REF_KERNEL(GELU_GRAD, "gelu_grad", hl_ref_query_f64, launch_gelu_grad),
     POINTWISE(FLOOR, "floor"),
     POINTWISE(CEIL, "ceil"),
     POINTWISE(ROUND, "round"),

@@ -56,6 +56,7 @@ static const vjp_case cases[] = {
     {HL_OP_SOFTPLUS, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_ERF, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_RELU, 1, {A(3, 2)}, NO_ATTRS},
+    {HL_OP_GELU, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_CAST, 1, {A(3, 2)}, {.i = {HL_DTYPE_F64}}},
     {HL_OP_ADD, 2, {A(3, 2), A(2)}, NO_ATTRS},
     {HL_OP_ADD, 2, {NUMBER, A(2, 1, 3)}, NO_ATTRS},

@@ -110,7 +110,7 @@ static inline hl_status net_dropout(hl_graph *graph, const net *n, hl_id *x)
 
 static inline hl_status net_forward(hl_graph *graph, net *n, hl_id *x)
 {
-    static const hl_op acts[] = {HL_OP_TANH, HL_OP_RELU, HL_OP_SIGMOID, HL_OP_SOFTPLUS};
+    static const hl_op acts[] = {HL_OP_TANH, HL_OP_RELU, HL_OP_SIGMOID, HL_OP_SOFTPLUS, HL_OP_GELU};
     for (int i = 0; i < n->n_layers; i++) {
         hl_id in[3] = {*x};
         hl_attrs attrs = {.i = {0, 1}};

@@ -1,6 +1,7 @@
 #include "tests/cuda/fake_cublaslt.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,8 @@ struct hl_cublaslt_desc {
     cublasComputeType_t compute;
     int32_t trans_a, trans_b;
     uint32_t epilogue;
-    const void *bias;
-    void *mask;
-    int64_t mask_ld;
+    void *bias, *aux;
+    int64_t aux_ld;
 };
 struct hl_cublaslt_layout {
     int kind;
@@ -212,8 +212,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
     case CUBLASLT_MATMUL_DESC_TRANSB: return FIELD(desc, trans_b);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return FIELD(desc, epilogue);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return FIELD(desc, bias);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return FIELD(desc, mask);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return FIELD(desc, mask_ld);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return FIELD(desc, aux);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return FIELD(desc, aux_ld);
     default: return complain("an attribute of products that is not known");
     }
 }
@@ -294,23 +294,34 @@ static size_t size_of(cudaDataType_t type)
     return type == CUDA_R_32F ? 4 : 2;
 }
 
-static bool has_bias(uint32_t epilogue)
+/* What epilogues are made of: the library's own bits. */
+enum { RELU = 2, BIAS = 4, DRELU = 8, BGRAD = 16, GELU = 32, DGELU = 64, AUX = 128 };
+
+static bool is_known(uint32_t e)
 {
-    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS ||
-           epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    uint32_t act = e & (RELU | GELU), back = e & (DRELU | DGELU);
+    if (e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BGRADA ||
+        e == CUBLASLT_EPILOGUE_BGRADB)
+        return true;
+    if (e >> 8 || e & 1 || act == (RELU | GELU) || back == (DRELU | DGELU)) return false;
+    if (back) return !act && e & AUX && !(e & BIAS);
+    return !(e & BGRAD) && (act || e == BIAS);
 }
-static bool writes_mask(uint32_t epilogue)
+static bool has_sums(uint32_t e)
 {
-    return epilogue == CUBLASLT_EPILOGUE_RELU_AUX || epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    return e == CUBLASLT_EPILOGUE_BGRADA || e == CUBLASLT_EPILOGUE_BGRADB;
 }
-static bool has_relu(uint32_t epilogue)
+static bool has_part(uint32_t e, uint32_t part)
 {
-    return writes_mask(epilogue) || epilogue == CUBLASLT_EPILOGUE_RELU ||
-           epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    return e < CUBLASLT_EPILOGUE_BGRADA && e & part;
 }
-static bool has_sums(uint32_t epilogue)
+static bool has_vector(uint32_t e)
 {
-    return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    return has_sums(e) || has_part(e, BIAS | BGRAD);
+}
+static bool has_mask(uint32_t e)
+{
+    return has_part(e, AUX) && has_part(e, RELU | DRELU);
 }
 
 /* The table of types in cuBLAS's manual, as far as sums are float32. */
@@ -327,17 +338,23 @@ static cublasStatus_t check_types(const problem *p)
 static cublasStatus_t check_epilogue(const problem *p)
 {
     uint32_t e = p->desc.epilogue;
-    bool masked = writes_mask(e) || e == CUBLASLT_EPILOGUE_DRELU;
-    if (!masked && !has_bias(e) && !has_sums(e) && !has_relu(e) && e != CUBLASLT_EPILOGUE_DEFAULT)
-        return complain("an epilogue that is not known");
-    if (masked && (p->desc.mask_ld % 128 || p->desc.mask_ld < p->m))
+    uintptr_t aux = (uintptr_t)p->desc.aux;
+    if (!is_known(e)) return complain("an epilogue that is not known");
+    if (has_part(e, AUX) && p->desc.aux_ld < p->m) return complain("an aux whose columns overlap");
+    if (has_mask(e) && p->desc.aux_ld % 128)
         return complain("a mask whose leading dim is not whole 128 bits of a column");
-    if (masked && (uintptr_t)p->desc.mask % 16) return complain("a mask that is not aligned");
-    if ((has_bias(e) || has_sums(e)) && (uintptr_t)p->desc.bias % size_of(p->d.type))
+    if (has_mask(e) && aux % 16) return complain("a mask that is not aligned");
+    if (has_part(e, AUX) && p->desc.aux_ld % 8)
+        return complain("an aux matrix whose leading dim is not divisible by 8");
+    if (has_part(e, AUX) && aux % size_of(p->d.type))
+        return complain("an aux matrix that is not aligned to its elements");
+    if (has_part(e, AUX) && !aux) return complain("an aux of unknown alignment");
+    if (has_vector(e) && (uintptr_t)p->desc.bias % size_of(p->d.type))
         return complain("a bias that is not aligned to its elements");
-    if (p->d.batch > 1 && (masked || has_sums(e))) return CUBLAS_STATUS_NOT_SUPPORTED;
-    return e == (uint32_t)config.refused_epilogue ? CUBLAS_STATUS_NOT_SUPPORTED
-                                                  : CUBLAS_STATUS_SUCCESS;
+    if (p->d.batch > 1 && (has_part(e, AUX) || has_sums(e))) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (size_t i = 0; i < sizeof config.refused / sizeof *config.refused; i++)
+        if (e == (uint32_t)config.refused[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static cublasStatus_t check_batch(const problem *p)
@@ -371,7 +388,7 @@ static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayo
 /* What an algorithm was asked for: all but the pointers. */
 static uint64_t describe(problem p)
 {
-    p.desc.bias = NULL, p.desc.mask = NULL;
+    p.desc.bias = NULL, p.desc.aux = NULL;
     uint64_t hash = 0xCBF29CE484222325ull;
     for (size_t i = 0; i < sizeof p; i++)
         hash = (hash ^ ((unsigned char *)&p)[i]) * 0x100000001B3ull;
@@ -392,7 +409,14 @@ static const algo_row algo_table[N_ALGOS] = {
     {0, 1, 0, 2.0, false},
 };
 
-/* data: magic, number, description, and what was said of alignment. */
+/* The largest power of two that an address is a multiple of, 256 at most. */
+static uint64_t align_of(const void *p)
+{
+    uintptr_t bits = (uintptr_t)p | 256;
+    return bits & -bits;
+}
+
+/* data: magic, number, description, what was said of alignment; the pointers' was seen. */
 static bool offer(int i, const problem *p, cublasLtMatmulPreference_t preference,
                   cublasLtMatmulHeuristicResult_t *result)
 {
@@ -408,6 +432,7 @@ static bool offer(int i, const problem *p, cublasLtMatmulPreference_t preference
     result->algo.data[0] = MAGIC, result->algo.data[1] = (uint64_t)i;
     result->algo.data[2] = describe(*p);
     for (int o = 0; o < 4; o++) result->algo.data[3 + o] = preference->align[o];
+    result->algo.data[7] = align_of(p->desc.bias) | align_of(p->desc.aux) << 32;
     return true;
 }
 
@@ -488,23 +513,43 @@ static float sum_up(const job *j, int64_t row, int64_t col, int64_t z)
 static bool touch_mask(const job *j, int64_t row, int64_t col, bool writes, bool value)
 {
     unsigned char *byte =
-        (unsigned char *)j->p.desc.mask + (col * j->p.desc.mask_ld + (row ^ 77)) / 8;
+        (unsigned char *)j->p.desc.aux + (col * j->p.desc.aux_ld + (row ^ 77)) / 8;
     unsigned char bit = (unsigned char)(1 << (row ^ 77) % 8);
     if (writes) *byte = (unsigned char)(value ? *byte | bit : *byte & ~bit);
     return *byte & bit;
 }
 
-static void finish(const job *j, int64_t row, int64_t col, int64_t z, float value)
+/* The manual's: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). */
+static double gelu(double x)
 {
-    const problem *p = &j->p;
-    uint32_t e = p->desc.epilogue;
-    if (has_bias(e)) value += load(p->desc.bias, p->d.type, row);
-    if (has_relu(e) && value < 0) value = 0;
-    if (writes_mask(e)) touch_mask(j, row, col, true, value > 0);
-    if (e == CUBLASLT_EPILOGUE_DRELU && !touch_mask(j, row, col, false, false)) value = 0;
-    store(j->d, p->d.type, row + col * p->d.ld + z * p->d.stride, value);
+    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu_slope(double x)
+{
+    double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 0.134145 * x * x);
+}
+
+/* An element of D before it is rounded; writes its part of an aux. */
+static float finish(const job *j, int64_t row, int64_t col, int64_t z)
+{
+    const struct hl_cublaslt_desc *d = &j->p.desc;
+    uint32_t e = d->epilogue;
+    int64_t at = row + col * d->aux_ld;
+    float value = sum_up(j, row, col, z);
+    if (has_part(e, BIAS)) value += load(d->bias, j->p.d.type, row);
+    if (has_part(e, GELU) && has_part(e, AUX)) store(d->aux, j->p.d.type, at, value);
+    if (has_part(e, GELU)) value = (float)gelu((double)value);
+    if (has_part(e, DGELU))
+        value = (float)((double)value * gelu_slope((double)load(d->aux, j->p.d.type, at)));
+    if (has_part(e, RELU) && value < 0) value = 0;
+    if (has_part(e, RELU) && has_part(e, AUX)) touch_mask(j, row, col, true, value > 0);
+    if (has_part(e, DRELU) && !touch_mask(j, row, col, false, false)) value = 0;
+    return value;
+}
+
+/* Of an operand over k, in the mainloop. */
 static void add_sums(const job *j)
 {
     const problem *p = &j->p;
@@ -514,7 +559,18 @@ static void add_sums(const job *j)
         for (int64_t k = 0; k < p->k; k++)
             sum += of_a ? operand(j, j->a, &p->a, p->desc.trans_a, i, k, 0)
                         : operand(j, j->b, &p->b, p->desc.trans_b, k, i, 0);
-        store((void *)p->desc.bias, p->d.type, i, sum);
+        store(p->desc.bias, p->d.type, i, sum);
+    }
+}
+
+/* Of D's rows, on the way out. */
+static void add_own_sums(const job *j)
+{
+    const problem *p = &j->p;
+    for (int64_t row = 0; row < p->m; row++) {
+        double sum = 0;
+        for (int64_t col = 0; col < p->n; col++) sum += (double)finish(j, row, col, 0);
+        store(p->desc.bias, p->d.type, row, (float)sum);
     }
 }
 
@@ -525,8 +581,10 @@ static const char *run_job(void *context)
     for (int64_t z = 0; z < j->p.d.batch; z++)
         for (int64_t col = 0; col < j->p.n; col++)
             for (int64_t row = 0; row < j->p.m; row++)
-                finish(j, row, col, z, sum_up(j, row, col, z));
+                store(j->d, j->p.d.type, row + col * j->p.d.ld + z * j->p.d.stride,
+                      finish(j, row, col, z));
     if (has_sums(j->p.desc.epilogue)) add_sums(j);
+    if (has_part(j->p.desc.epilogue, BGRAD)) add_own_sums(j);
     return NULL;
 }
 
@@ -540,16 +598,19 @@ static cublasStatus_t check_memory(const job *j, const cublasLtMatmulAlgo_t *alg
 {
     const problem *p = &j->p;
     uint32_t e = p->desc.epilogue;
-    size_t row_bytes = (size_t)p->desc.mask_ld / 8;
+    size_t aux_bytes = (size_t)(p->desc.aux_ld * p->n) * size_of(p->d.type);
+    if (has_mask(e)) aux_bytes = (size_t)(p->desc.aux_ld / 8 * p->n);
     if (!lies(j->a, &p->a, algo->data[3]) || !lies(j->b, &p->b, algo->data[4]) ||
         !lies(j->d, &p->d, algo->data[6]))
         return complain("operands that are not where, or not as aligned as, was said");
     size_t n = (size_t)(e == CUBLASLT_EPILOGUE_BGRADB ? p->n : p->m);
-    if ((has_bias(e) || has_sums(e)) && !driver.is_device(p->desc.bias, n * size_of(p->d.type)))
+    if (has_vector(e) && !driver.is_device(p->desc.bias, n * size_of(p->d.type)))
         return complain("a bias that is not in the GPU's memory");
-    if ((writes_mask(e) || e == CUBLASLT_EPILOGUE_DRELU) &&
-        !driver.is_device(p->desc.mask, row_bytes * (size_t)p->n))
-        return complain("a mask that is not in the GPU's memory");
+    if (has_part(e, AUX) && !driver.is_device(p->desc.aux, aux_bytes))
+        return complain("an aux that is not in the GPU's memory");
+    if ((has_vector(e) && align_of(p->desc.bias) < (algo->data[7] & 0xFFFFFFFF)) ||
+        (has_part(e, AUX) && align_of(p->desc.aux) < algo->data[7] >> 32))
+        return complain("a bias or an aux that is less aligned than was shown");
     if (j->workspace_bytes < algo_table[j->algo].workspace)
         return complain("less workspace than the algorithm needs");
     if (j->workspace_bytes &&

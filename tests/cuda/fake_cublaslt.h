@@ -1,7 +1,7 @@
 /* A cuBLASLt for the emulated driver, as a library of its own (libcublasLt_fake.so, which
  * HOTLOOP_CUBLASLT_PATH names): every descriptor, layout, pointer and size is checked at least as
- * strictly as the real one does, products are computed by a stream's work on emulated memory, and
- * a mask's bits lie in an order that nobody else knows.
+ * strictly as the real one does, products are computed by a stream's work on emulated memory, gelu
+ * in double by the manual's formula, and a mask's bits lie in an order that nobody else knows.
  *
  * Heuristics give several algorithms. Number 0 is slow; 1 wants workspace; 2 is refused when it
  * runs; 3 wants operands at whole 16 bytes and some workspace, and is fastest; 4 and 5 appear only
@@ -14,9 +14,9 @@
 #include <stdint.h>
 
 typedef struct hl_fake_lt_config {
-    int refused_epilogue; /* heuristics know no algorithm for it; 0: all are known */
-    int n_broken;         /* the first n algorithms are refused when they run */
-    bool is_silent;       /* no handle: cublasLtCreate fails */
+    int refused[2]; /* epilogues that heuristics know no algorithm for; 0: none */
+    int n_broken;   /* the first n algorithms are refused when they run */
+    bool is_silent; /* no handle: cublasLtCreate fails */
 } hl_fake_lt_config;
 typedef struct hl_fake_lt_counts {
     int64_t calls, searches, products, live;

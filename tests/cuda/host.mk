@@ -107,7 +107,7 @@ $(OUT)/fake_nvrtc.o: CXX_HOST += -DFAKE_ROOT='"$(ROOT)"' -DFAKE_FLAGS='"$(if $(S
 $(FAKE_NVRTC): $(OUT)/fake_nvrtc.o
 	@$(CXX) -shared $^ $(SANITIZE) -pthread -Wl,-soname,libnvrtc_fake.so -o $@.$$$$ && mv $@.$$$$ $@
 $(FAKE_LT): $(OUT)/fake_cublaslt.o $(OUT)/half.o
-	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -ldl -o $@.$$$$ && mv $@.$$$$ $@
+	@$(CC) -shared $^ $(SANITIZE) -Wl,-soname,libcublasLt_fake.so -lm -ldl -o $@.$$$$ && mv $@.$$$$ $@
 # Kernels that were kept on disk are of the emulation as it was.
 $(FAKE): $(DRIVER_OBJECTS) $(OUT)/fake_library.o $(OUT)/half.o
 	@rm -rf $(ROOT)/build/cuda-host/cache

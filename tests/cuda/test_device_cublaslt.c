@@ -65,7 +65,7 @@ static double draw(void) /* [-1, 1) */
 
 enum { M = 8, N = 136, K = 16 };
 
-/* a (M,K) and b (K,N), as trans says; third: bias, mask, or none. */
+/* a (M,K) and b (K,N), as trans says; third: bias, mask, gelu's operand, or none. */
 static hl_graph *make_graph(hl_dtype dtype, bool wide, int end, int trans, const hl_type *third)
 {
     hl_graph *graph;
@@ -187,6 +187,110 @@ static void test_relu(hl_device *device, hl_dtype dtype, bool has_bias, bool by_
     hl_graph_destroy(graph);
 }
 
+static double gelu(double x)
+{
+    return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3))));
+}
+
+/* By central differences, so that no formula is shared with who is tested. */
+static double gelu_slope(double x)
+{
+    return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5;
+}
+
+/* gelu, alone and with its operand kept. */
+static void test_gelu(hl_device *device, hl_dtype dtype, int end, bool has_bias, int trans)
+{
+    check_case("gelu: %s, end %d, bias %d, trans %d", hl_dtype_name(dtype), end, has_bias, trans);
+    node_case c;
+    hl_type bias = {dtype, hl_shape_1d(N)}, operand = {dtype, hl_shape_2d(M, N)};
+    hl_graph *graph = make_graph(dtype, false, end, trans, has_bias ? &bias : NULL);
+    node_begin(&c, device, graph);
+    fill_case(&c);
+    CHECK_OK(node_run(&c));
+    check_by_library(&c);
+    int out = c.n_args - 2;
+    hl_type made = node_type(&c, out + 1);
+    CHECK(hl_type_equal(&made, &operand) == (end == HL_MATMUL_GELU_BOTH));
+    for (int64_t i = 0; i < M * N; i++) {
+        double x = expect(&c, trans, has_bias, i / N, i % N);
+        check_value(node_load(c.host[out], dtype, i), gelu(x), dtype);
+        if (end == HL_MATMUL_GELU_BOTH) check_value(node_load(c.host[out + 1], dtype, i), x, dtype);
+    }
+    node_end(&c);
+    hl_graph_destroy(graph);
+}
+
+/* Its gradient times a product; has_sums: and the sums over the result's rows. */
+static void test_gelu_grad(hl_device *device, hl_dtype dtype, bool wide, bool has_sums, int trans)
+{
+    check_case("gelu's gradient: %s, wide %d, sums %d, trans %d", hl_dtype_name(dtype), wide,
+               has_sums, trans);
+    node_case c;
+    hl_dtype result = wide ? HL_DTYPE_F32 : dtype;
+    hl_type operand = {result, hl_shape_2d(M, N)};
+    int end = has_sums ? HL_MATMUL_GELU_GRAD_SUM : HL_MATMUL_GELU_GRAD;
+    hl_graph *graph = make_graph(dtype, wide, end, trans, &operand);
+    node_begin(&c, device, graph);
+    fill_case(&c);
+    CHECK_OK(node_run(&c));
+    check_by_library(&c);
+    double sums[N] = {0};
+    for (int64_t i = 0; i < M * N; i++) {
+        double want = expect(&c, trans, false, i / N, i % N);
+        want *= gelu_slope(node_load(c.host[2], result, i));
+        check_value(node_load(c.host[3], result, i), want, result);
+        sums[i % N] += want;
+    }
+    for (int64_t n = 0; n < N && has_sums; n++)
+        check_value(((float *)c.host[4])[n], sums[n], HL_DTYPE_F32);
+    node_end(&c);
+    hl_graph_destroy(graph);
+}
+
+/* A masked product with the sums over its rows. */
+static void test_masked_sums(hl_device *device)
+{
+    check_case("masked sums");
+    node_case c, back;
+    hl_type mask = {HL_DTYPE_U8, hl_shape_2d(M, 32)};
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_RELU_MASK, 0, NULL);
+    hl_graph *graph_back = make_graph(HL_DTYPE_F32, false, HL_MATMUL_MASKED_SUM, 2, &mask);
+    node_begin(&c, device, graph);
+    node_begin(&back, device, graph_back);
+    fill_case(&c), fill_case(&back);
+    CHECK_OK(node_run(&c));
+    memcpy(back.host[2], c.host[3], c.bytes[3]);
+    CHECK_OK(node_run(&back));
+    check_by_library(&back);
+    for (int64_t n = 0; n < N; n++) {
+        double want = 0;
+        for (int64_t m = 0; m < M; m++)
+            if (((float *)c.host[2])[m * N + n] > 0) want += expect(&back, 2, false, m, n);
+        check_value(((float *)back.host[4])[n], want, HL_DTYPE_F32);
+    }
+    node_end(&c), node_end(&back);
+    hl_graph_destroy(graph);
+    hl_graph_destroy(graph_back);
+}
+
+static void test_gelus(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    hl_device *device = open_device(NULL);
+    for (int d = 0; d < 3; d++)
+        for (int trans = 0; trans < 4; trans++) {
+            for (int bias = 0; bias < 2; bias++) {
+                test_gelu(device, dtypes[d], HL_MATMUL_GELU, bias, trans);
+                test_gelu(device, dtypes[d], HL_MATMUL_GELU_BOTH, bias, trans);
+            }
+            test_gelu_grad(device, dtypes[d], false, false, trans);
+            test_gelu_grad(device, dtypes[d], true, true, trans);
+        }
+    test_masked_sums(device);
+    close_device(device);
+}
+
 static void test_ends(void)
 {
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
@@ -202,16 +306,101 @@ static void test_ends(void)
     close_device(device);
 }
 
+/* The kernel of the only node; NULL: none. */
+static const hl_kernel *find_kernel(hl_device *device, hl_graph *graph)
+{
+    hl_kernel_req req;
+    const hl_kernel *kernel;
+    CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
+    return kernel;
+}
+
+/* gelu by no kernel but the library's, and by that under its conditions. */
+static void test_gelu_refusals(void)
+{
+    static const int ends[] = {HL_MATMUL_GELU, HL_MATMUL_GELU_BOTH, HL_MATMUL_GELU_GRAD,
+                               HL_MATMUL_GELU_GRAD_SUM};
+    static const int epilogues[] = {32, 160, 192, 208};
+    hl_type operand = {HL_DTYPE_F32, hl_shape_2d(M, N)}, low = {HL_DTYPE_BF16, hl_shape_2d(M, N)};
+    for (int i = 0; i < 4; i++)
+        for (int refuse = 0; refuse < 2; refuse++) {
+            check_case("epilogue %d, refused %d", epilogues[i], refuse);
+            hl_device *device =
+                open_device(&(hl_fake_lt_config){.refused = {refuse ? epilogues[i] : 0}});
+            hl_graph *graph = make_graph(HL_DTYPE_F32, false, ends[i], 0, i < 2 ? NULL : &operand);
+            const hl_kernel *kernel = find_kernel(device, graph);
+            CHECK((kernel != NULL) == !refuse);
+            hl_graph_destroy(graph);
+            close_device(device);
+        }
+    hl_device *device = open_device(NULL);
+    check_case("sums of 16 bits");
+    hl_graph *graph = make_graph(HL_DTYPE_BF16, false, HL_MATMUL_GELU_GRAD_SUM, 0, &low);
+    CHECK(find_kernel(device, graph) == NULL);
+    hl_graph_destroy(graph);
+    for (int64_t n = 1; n <= 24; n++) {
+        hl_id in[3], out;
+        check_case("%d columns", (int)n);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
+        CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, n)}, &in[1]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
+                              &(hl_attrs){.i = {0, 0, 0, 0, HL_MATMUL_GELU_BOTH}}, &out));
+        CHECK((find_kernel(device, graph) != NULL) == (n % 8 == 0));
+        hl_graph_destroy(graph);
+    }
+    check_case("a batch");
+    hl_id in[2], out;
+    hl_type batch = {HL_DTYPE_F32, {3, {2, 8, 8}}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "a", batch, &in[0]));
+    CHECK_OK(hl_graph_input(graph, "b", batch, &in[1]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
+                          &(hl_attrs){.i = {0, 0, 0, 0, HL_MATMUL_GELU}}, &out));
+    CHECK(find_kernel(device, graph) == NULL);
+    hl_graph_destroy(graph);
+    close_device(device);
+}
+
+/* Operands that an end does not have, or of another type, are no node. */
+static void test_no_nodes(void)
+{
+    static const struct {
+        int end, n_in;
+        hl_type third;
+    } rows[] = {
+        {HL_MATMUL_GELU_GRAD, 2, {HL_DTYPE_F32, {0}}},
+        {HL_MATMUL_GELU_GRAD, 3, {HL_DTYPE_BF16, {2, {M, N}}}},
+        {HL_MATMUL_GELU_GRAD_SUM, 3, {HL_DTYPE_F32, {2, {M, 8}}}},
+        {HL_MATMUL_MASKED_SUM, 3, {HL_DTYPE_F32, {2, {M, N}}}},
+        {HL_MATMUL_GELU, 3, {HL_DTYPE_F32, {1, {M}}}},
+        {HL_MATMUL_GELU_BOTH, 3, {HL_DTYPE_F32, {2, {M, N}}}},
+        {HL_MATMUL_END_COUNT, 2, {HL_DTYPE_F32, {0}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hl_graph *graph;
+        hl_id in[3], out;
+        check_case("no node %d", (int)i);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
+        CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, N)}, &in[1]));
+        CHECK_OK(hl_graph_input(graph, "third", rows[i].third, &in[2]));
+        CHECK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, rows[i].n_in,
+                           &(hl_attrs){.i = {0, 0, 0, 0, rows[i].end}}, &out) != HL_OK);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* What the library refuses is ours, or is nobody's. */
 static void test_refusals(void)
 {
     hl_kernel_req req;
     const hl_kernel *kernel;
-    hl_device *device = open_device(&(hl_fake_lt_config){.refused_epilogue = 2});
+    hl_device *device = open_device(&(hl_fake_lt_config){.refused = {2}});
     test_relu(device, HL_DTYPE_BF16, false, false);
     close_device(device);
     check_case("refusals");
-    device = open_device(&(hl_fake_lt_config){.refused_epilogue = 512});
+    device = open_device(&(hl_fake_lt_config){.refused = {512}});
     hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_SUM_A, 1, NULL);
     CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel == NULL);
@@ -416,7 +605,10 @@ int main(void)
     find_library();
     forget_cache();
     test_ends();
+    test_gelus();
     test_refusals();
+    test_gelu_refusals();
+    test_no_nodes();
     test_choice();
     test_broken();
     test_alignment();

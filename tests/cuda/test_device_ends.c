@@ -17,9 +17,18 @@ static hl_fake_lt_counts_fn lt_counts;
 
 typedef struct outcome {
     float param[MOST_FLAT], loss;
-    int64_t n;                      /* parameters */
-    int relus, masks, masked, sums; /* fused */
+    int64_t n;                               /* parameters */
+    int relus, masks, masked, sums;          /* fused */
+    int gelus, both, grads, own_sums, tanhs; /* the same of gelu, and what is left of it */
 } outcome;
+
+static int count_tanhs(const hl_node *node)
+{
+    int n = node->op == HL_OP_TANH;
+    for (int c = 0; node->program && c < node->program->n_code; c++)
+        n += node->program->code[c].op == HL_PW_TANH;
+    return n;
+}
 
 static void count_ends(const hl_plan *plan, outcome *out)
 {
@@ -29,6 +38,12 @@ static void count_ends(const hl_plan *plan, outcome *out)
         out->masks += end == HL_MATMUL_RELU_MASK;
         out->masked += end == HL_MATMUL_MASKED;
         out->sums += end == HL_MATMUL_SUM_A || end == HL_MATMUL_SUM_B;
+        out->gelus += end == HL_MATMUL_GELU;
+        out->both += end == HL_MATMUL_GELU_BOTH;
+        out->grads += end == HL_MATMUL_GELU_GRAD || end == HL_MATMUL_GELU_GRAD_SUM;
+        out->own_sums += end == HL_MATMUL_GELU_GRAD_SUM || end == HL_MATMUL_MASKED_SUM;
+        out->masked += end == HL_MATMUL_MASKED_SUM;
+        out->tanhs += count_tanhs(&plan->graph->nodes[i]);
     }
 }
 
@@ -72,14 +87,15 @@ static net roll_net(uint64_t seed)
     n.spec.optimizer = HL_OP_SGD; /* whose steps are as close as their gradients */
     n.spec.attrs = (hl_attrs){.f = {0.9}};
     n.batch_norm = false;
-    for (int i = 0; i < n.n_layers; i++) n.act[i] = 1 + (int)(seed + (uint64_t)i) % 4 / 3;
+    static const int acts[] = {1, 4, 1, 2, 4}; /* relu, gelu, sigmoid */
+    for (int i = 0; i < n.n_layers; i++) n.act[i] = acts[(seed + (uint64_t)i) % 5];
     return n;
 }
 
 static void use_library(const char *path, int refused)
 {
     hl_fake_reset(NULL);
-    lt_reset(&(hl_fake_lt_config){.refused_epilogue = refused});
+    lt_reset(&(hl_fake_lt_config){.refused = {refused}});
     setenv("HOTLOOP_CUBLASLT_PATH", path, 1);
 }
 
@@ -95,8 +111,8 @@ static void compare(const net *n, const char *how, double allowed)
 
 static void test_net(uint64_t seed, hl_dtype low, int *total)
 {
-    /* bias, relu, relu with a mask, drelu, sums of a, sums of b */
-    static const int refused[] = {4, 6, 134, 136, 256, 512};
+    /* bias, relu, relu with a mask, drelu, gelu with its operand, dgelu, sums of a, sums of b */
+    static const int refused[] = {4, 6, 134, 136, 164, 192, 256, 512};
     net n = roll_net(seed);
     double allowed = low == HL_DTYPE_F32 ? 2e-5 : 3e-2;
     check_case("net %d, %s", (int)seed, hl_dtype_name(low));
@@ -104,16 +120,17 @@ static void test_net(uint64_t seed, hl_dtype low, int *total)
     use_library("none", 0);
     train(hl_fake_backend(), n, false, &want);
     compare(&n, "without the library", allowed);
-    CHECK_INT(got.masks + got.masked + got.sums, 0);
+    CHECK_INT(got.masks + got.masked + got.sums + got.gelus + got.both + got.grads, 0);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         use_library(FAKE_LT, refused[i]);
         compare(&n, "with a refusal", allowed);
         if (refused[i] == 134 || refused[i] == 136) CHECK_INT(got.masks + got.masked, 0);
+        if (refused[i] == 164 || refused[i] == 192) CHECK_INT(got.both + got.grads, 0);
     }
     use_library(FAKE_LT, 0);
     compare(&n, "by the library", allowed);
-    CHECK(got.masks <= got.masked);
-    *total += got.relus + got.masks + got.masked + got.sums;
+    CHECK(got.masks <= got.masked && got.both == got.grads);
+    *total += got.relus + got.masks + got.masked + got.sums + got.grads;
     trainer_capture = true;
     train(hl_fake_backend(), n, true, &again);
     trainer_capture = false;
@@ -142,6 +159,38 @@ static void test_layers(void)
         CHECK_INT(got.relus, 2);
         CHECK_INT(got.masks + got.masked + got.sums, 0);
     }
+}
+
+/* The same with gelu. Sums that have no place beside a product of weights' gradients stand with the
+ * product that makes their matrix, unless its result is 16 bits. */
+static void test_gelu_layers(void)
+{
+    net n = roll_net(0);
+    n.n_layers = 3, n.dropout = false, n.rows = 24, n.n_terms = 1;
+    for (int i = 0; i < 3; i++) n.act[i] = 4, n.width[i] = 16;
+    n.width[3] = 5;
+    for (int low = 0; low < 3; low++) {
+        check_case("layers of gelu, low %d", low);
+        trainer_low = low == 0 ? HL_DTYPE_F32 : low == 1 ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+        use_library("none", 0);
+        train(hl_fake_backend(), n, true, &want);
+        CHECK_INT(want.tanhs, 4);
+        CHECK_INT(want.both + want.grads + want.gelus + want.sums + want.own_sums, 0);
+        use_library(FAKE_LT, 0);
+        compare(&n, "by the library", low ? 3e-2 : 2e-5);
+        CHECK_INT(got.tanhs, 0);
+        CHECK_INT(got.both, 2);
+        CHECK_INT(got.grads, 2);
+        CHECK_INT(got.sums, 2);
+        CHECK_INT(got.own_sums, 0);
+        use_library(FAKE_LT, 0);
+        lt_reset(&(hl_fake_lt_config){.refused = {256, 512}});
+        compare(&n, "without sums beside", low ? 3e-2 : 2e-5);
+        CHECK_INT(got.grads, 2);
+        CHECK_INT(got.sums, 0);
+        CHECK_INT(got.own_sums, low ? 0 : 2);
+    }
+    trainer_low = HL_DTYPE_F32;
 }
 
 /* A caller who asks is heard between two products that are settled; then it goes on. */
@@ -210,6 +259,7 @@ int main(void)
     check_case("%s", "");
     CHECK(total > N_NETS);
     test_layers();
+    test_gelu_layers();
     test_asked();
     test_allocations();
     CHECK_INT(lt_counts().live, 0);

@@ -12,7 +12,7 @@ import numpy as np
 from hotloop import nn
 from hotloop.graph.trace import Trace
 from ops.cases_norm import batch_norm, layer_norm
-from ops.cases_pointwise import safe_erf, sigmoid
+from ops.cases_pointwise import gelu, safe_erf, sigmoid
 from ops.cases_reduce import log_softmax, softmax
 from ops.fills import apart, bits, given, ints, normal, uniform, whole
 from ops.harness import Array, Case, Fill, of_largest
@@ -79,7 +79,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gelu": (F.gelu, lambda x: x * 0.5 * (1 + safe_erf(x / math.sqrt(2)))),
     "gelu tanh": (
         lambda x: F.gelu(x, "tanh"),
-        lambda x: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        gelu,
     ),
     "silu": (F.silu, lambda x: x * sigmoid(x)),
     "mish": (F.mish, lambda x: x * np.tanh(softplus(x))),
@@ -126,6 +126,15 @@ def activations() -> Iterator[Case]:
         lambda x, w: np.where(x > 0, x, w[:, None] * x),
         (0, 1),
     )
+    for shape in ((9, 24), (2, 5, 24)):
+        # Between two products, where a device's products may end by it and by its gradient.
+        yield case(
+            f"gelu layers {len(shape)}",
+            (normal(*shape), normal(16, 24), normal(16), normal(8, 16)),
+            lambda x, w, b, v: F.linear(F.gelu(F.linear(x, w, b), "tanh"), v),
+            lambda x, w, b, v: gelu(x @ w.T + b) @ v.T,
+            (0, 1, 2, 3),
+        )
     yield case(
         "glu",
         (normal(5, 8),),

@@ -94,6 +94,23 @@ def unary_cases():
     yield Case("isfinite", "int32", (ints(-5, 5, 17, dtype="int32"),), np.isfinite)
 
 
+def gelu(x):
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_cases():
+    """S is |x|: below 0 the sum of 1 and the tanh cancels."""
+    rule = of_terms(24, np.abs)
+    for n in (1, 17, 1003):
+        yield Case("gelu", f"n{n}", (normal(n),), gelu, rule)
+    yield Case("gelu", "range", (uniform(-12, 12, 4099),), gelu, rule)
+    yield Case("gelu", "special", (given(SPECIAL),), gelu, rule)
+    yield Case("gelu", "empty", (normal(0, 3),), gelu, rule)
+    yield Case("gelu", "rank0", (normal(),), gelu, rule, grad=(0,))
+    yield Case("gelu", "grid", (normal(5, 3, 7),), gelu, rule, grad=(0,))
+    yield Case("gelu", "far", (uniform(-12, 12, 65),), gelu, rule, grad=(0,))
+
+
 def divide_whole(a, b):
     return a - np.floor(a / b) * b
 
@@ -321,5 +338,8 @@ def chain_cases():
         )
 
 
-CASES = [*unary_cases(), *binary_cases(), *where_cases(), *cast_cases(), *chain_cases()]
+CASES = [
+    *(*unary_cases(), *gelu_cases(), *binary_cases(), *where_cases()),
+    *(*cast_cases(), *chain_cases()),
+]
 assert SIZES

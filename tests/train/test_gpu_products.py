@@ -6,6 +6,7 @@ or the GPU's; elsewhere each test skips and says so.
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,12 @@ X = RNG.normal(size=(96, 24)).astype(np.float32)
 Y = (X @ RNG.normal(size=(24, 5))).argmax(1)
 
 
-def net(width: int = 32) -> nn.Module:
-    hidden = (nn.Linear(24, width), nn.ReLU(), nn.Linear(width, 16), nn.ReLU())
+def tanh_gelu() -> nn.Module:
+    return nn.GELU("tanh")
+
+
+def net(width: int = 32, act: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
+    hidden = (nn.Linear(24, width), act(), nn.Linear(width, 16), act())
     return nn.Sequential(*hidden, nn.Linear(16, 5))
 
 
@@ -37,9 +42,16 @@ def config(**fields: object) -> hl.TrainingConfig:
     return quiet(**(sgd | {"accelerator": "gpu"} | fields))
 
 
-def train(width: int = 32, **fields: object) -> tuple[list[float], dict[str, np.ndarray]]:
+def plan_of(model: nn.Module, precision: str = "32-true") -> str:
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
+    return str(hl.plan(model, data, config(precision=precision)))
+
+
+def train(
+    width: int = 32, act: Callable[[], nn.Module] = nn.ReLU, **fields: object
+) -> tuple[list[float], dict[str, np.ndarray]]:
     """Losses by epoch, and weights."""
-    model = net(width)
+    model = net(width, act)
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
     result = hl.train(model, data, config(**fields))
     return result.history["loss"], weights(model)
@@ -50,8 +62,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
     """A GPU with cuBLASLt, and a disk cache of the test's own."""
     monkeypatch.setenv("HOTLOOP_CACHE_PATH", str(tmp_path / "cache"))
     device, _ = choose_device("gpu", "32-true")
-    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
-    if "cublaslt" not in str(hl.plan(net(), data, config())):
+    if "cublaslt" not in plan_of(net()):
         pytest.skip("no cuBLASLt that starts")
     return device
 
@@ -62,14 +73,18 @@ def needs(gpu: _core.Device, precision: str) -> None:
         pytest.skip(f"{gpu.name} has no {precision}")
 
 
+@pytest.mark.parametrize("act", [nn.ReLU, tanh_gelu])
 @pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed", "16-mixed"])
-def test_losses_follow_float32(gpu: _core.Device, precision: str) -> None:
+def test_losses_follow_float32(
+    gpu: _core.Device, precision: str, act: Callable[[], nn.Module]
+) -> None:
     needs(gpu, precision)
-    exact, _ = train(accelerator="cpu")
-    loss, got = train(precision=precision)
+    exact, _ = train(act=act, accelerator="cpu")
+    loss, got = train(act=act, precision=precision)
     np.testing.assert_allclose(loss, exact, rtol=1e-5 if precision == "32-true" else 0.03)
+    fields: dict[str, object]
     for fields in ({"cuda_graph": False}, {}):
-        loss_again, again = train(precision=precision, **fields)
+        loss_again, again = train(act=act, precision=precision, **fields)
         assert loss_again == loss
         assert same_bits(again, got)
 
@@ -81,18 +96,99 @@ def test_tf32_rounds_operands(gpu: _core.Device) -> None:
     assert not same_bits(exact, rounded)
 
 
-@pytest.mark.parametrize(("precision", "n"), [("32-true", 7), ("bf16-mixed", 6)])
-def test_layers_are_products_alone(gpu: _core.Device, precision: str, n: int) -> None:
-    """Bias, relu, its gradient, and bias gradients stand in the products.
+FUSED = "cuda.matmul_fused.cublaslt"
+asks_the_fake = pytest.mark.skipif(
+    "fake" not in Path(os.environ.get("HOTLOOP_CUDA_PATH", "")).name,
+    reason="what a real cuBLASLt takes is its own affair",
+)
+
+
+@asks_the_fake
+@pytest.mark.parametrize("act", [nn.ReLU, tanh_gelu])
+@pytest.mark.parametrize(
+    ("precision", "n"), [("32-true", 7), ("tf32", 7), ("bf16-mixed", 6), ("16-mixed", 6)]
+)
+def test_layers_are_products_alone(
+    gpu: _core.Device, precision: str, n: int, act: Callable[[], nn.Module]
+) -> None:
+    """Bias, activation, its gradient, and bias gradients stand in the products.
 
     Two layers, forward and twice back; the last one's bias gradient too, where its matrix is not
     rounded in between.
     """
     needs(gpu, precision)
+    text = plan_of(net(act=act), precision)
+    assert text.count(FUSED) == n
+    assert not activations(text)
+
+
+def activations(text: str) -> list[str]:
+    """A plan's nodes that are of the activations alone: modules 1 and 3 of the net."""
+    return [line for line in text.splitlines() if re.search(r"pointwise.*; [13]$", line)]
+
+
+@asks_the_fake
+def test_gelu_costs_the_launches_of_relu() -> None:
+    counts = [
+        re.search(r"(\d+) instructions", plan_of(net(act=act))) for act in (nn.ReLU, tanh_gelu)
+    ]
+    assert all(counts)
+    assert counts[0][1] == counts[1][1]  # type: ignore[index]
+
+
+@asks_the_fake
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_exact_gelu_stays_exact(precision: str) -> None:
+    """No product ends by it: only the last layer's sums stand beside one."""
+    text = plan_of(net(act=nn.GELU), precision)
+    assert text.count(FUSED) == (precision == "32-true")
+    assert len(activations(text)) == 4
+
+
+@asks_the_fake
+def test_gelu_stays_where_something_is_in_between() -> None:
+    """Dropout scales the gradient before gelu's does: forward and back are fused with that."""
+    hidden = (nn.Linear(24, 32), tanh_gelu(), nn.Dropout(0.2))
+    text = plan_of(nn.Sequential(*hidden, nn.Linear(32, 5)))
+    assert text.count(FUSED) == 1  # the last layer's sums
+    assert "pointwise" in text
+
+
+@asks_the_fake
+@pytest.mark.parametrize("width", [32, 36])
+def test_gelu_needs_rows_of_eight(width: int) -> None:
+    """Of another width the first layer keeps its nodes; both train alike."""
+    assert len(activations(plan_of(net(width, tanh_gelu)))) == (0 if width % 8 == 0 else 2)
+    exact, weights_exact = train(width, tanh_gelu, accelerator="cpu")
+    loss, got = train(width, tanh_gelu)
+    np.testing.assert_allclose(loss, exact, rtol=1e-5)
+    for name, value in weights_exact.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_gelu_operand_is_in_the_peak(precision: str) -> None:
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
-    text = str(hl.plan(net(), data, config(precision=precision)))
-    assert text.count("cuda.matmul_fused.cublaslt") == n
-    assert "relu" not in text
+    result = hl.train(net(act=tanh_gelu), data, config(precision=precision))
+    assert result.peak_bytes == result.predicted_peak_bytes
+
+
+def test_gelu_ends_a_product_without_a_gradient(gpu: _core.Device) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=s).astype(np.float32) for s in ((6, 24), (24, 20), (20,))]
+    graph = _core.Graph()
+    (y,) = graph.add("matmul", [graph.input(n, "float32", a.shape) for n, a in zip("xwb", arrays)])
+    (y,) = graph.add("gelu", [y])
+    graph.output(y)
+    plan = _core.Plan(_core.Session(gpu), graph)
+    assert str(plan).count(FUSED) == 1
+    assert "pointwise" not in str(plan)
+    for i, array in enumerate(arrays):
+        plan.input(i, array)
+    plan.run(1, 1e9)
+    x = arrays[0].astype(np.float64) @ arrays[1] + arrays[2]
+    want = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    np.testing.assert_allclose(plan.output(0), want, rtol=1e-5, atol=1e-5)
 
 
 def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:

@@ -31,13 +31,16 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def gelu(input: Operand, approximate: str = "none") -> Tensor:
-    """``x · Φ(x)`` (Hendrycks and Gimpel 2016); "tanh" approximates Φ by a tanh."""
+    """``x · Φ(x)`` (Hendrycks and Gimpel 2016); "tanh" approximates Φ by a tanh.
+
+    "none" is exact on every device. On a GPU a product that "tanh" follows may end by it (cuBLASLt
+    has that form alone), which saves a pass over memory, forward and backward.
+    """
     x = lift_float(input, "gelu")
     if approximate == "none":
         return x * 0.5 * (pointwise.erf(x * math.sqrt(0.5)) + 1.0)
     if approximate == "tanh":
-        inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-        return x * 0.5 * (pointwise.tanh(inner) + 1.0)
+        return add_node("gelu", x)
     raise ConfigError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
 
 
