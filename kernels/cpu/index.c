@@ -7,7 +7,7 @@
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
-enum { AHEAD_BYTES = 8192, AHEAD_LEAST = 2, AHEAD_MOST = 16, ROW_BYTES_MOST = 4096, N_CHUNK = 256 };
+enum { LONG_ROW = 1024, AHEAD = 8, AHEAD_LONG = 2, LINES_MOST = 64, N_CHUNK = 256 };
 
 typedef struct index_state {
     hl_op op;
@@ -40,15 +40,19 @@ static int64_t take_index(const index_state *s, const void *index, int64_t i, bo
     return -1;
 }
 
-/* Row i of the index. Into the second-level cache, which waits for more lines at a time than the
- * first one can. */
+/* Row i of the index. Long rows into the second-level cache, which can wait for more lines at a
+ * time than the first. */
 static void prefetch_row(const index_state *s, const unsigned char *x, const void *index, int64_t i)
 {
     int64_t k = read_index(index, s->index_dtype, i);
     if (k < 0 || k >= s->N) return;
     size_t row_bytes = (size_t)s->I * s->bytes;
     const unsigned char *row = x + (size_t)k * row_bytes;
-    for (size_t at = 0; at < row_bytes && at < ROW_BYTES_MOST; at += HL_ALIGN) {
+    if (row_bytes < LONG_ROW) {
+        for (size_t at = 0; at < row_bytes; at += HL_ALIGN) __builtin_prefetch(row + at);
+        return;
+    }
+    for (size_t at = 0; at < row_bytes && at < LINES_MOST * HL_ALIGN; at += HL_ALIGN) {
         __builtin_prefetch(row + at, 0, 2);
     }
 }
@@ -128,9 +132,7 @@ static void select_rows(const index_state *s, const unsigned char *x, const void
 {
     size_t row_bytes = (size_t)s->I * s->bytes;
     size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
-    int64_t ahead = AHEAD_BYTES / hl_cpu_max((int64_t)row_bytes, 1);
-    ahead = hl_cpu_min(hl_cpu_max(ahead, AHEAD_LEAST), AHEAD_MOST);
-    for (int64_t i = begin; i < hl_cpu_min(begin + ahead, end); i++) prefetch_row(s, x, index, i);
+    int64_t ahead = row_bytes < LONG_ROW ? AHEAD : AHEAD_LONG;
     for (int64_t i = begin; i < end; i++) {
         if (i + ahead < end) prefetch_row(s, x, index, i + ahead);
         int64_t k = take_index(s, index, i, reports, launch);
