@@ -180,6 +180,14 @@ static int32_t find_together(const hl_plan *plan, int32_t step,
     return n;
 }
 
+static bool takes_next(const hl_plan *plan, int32_t step)
+{
+    const hl_instr *instr = &plan->instrs[step], *next = instr + 1;
+    return instr->kernel->prepare_next && step + 1 < plan->schedule.n_steps &&
+           next->segment == instr->segment &&
+           plan->graph->nodes[next->node].op == instr->kernel->next_op;
+}
+
 static hl_status prepare_instructions(hl_plan *plan)
 {
     hl_device *device = plan->session->device;
@@ -190,10 +198,15 @@ static hl_status prepare_instructions(hl_plan *plan)
         hl_node_id nodes[HL_KERNEL_TOGETHER];
         n = kernel->prepare_together ? find_together(plan, s, nodes) : 1;
         instr->state.kernel = kernel;
-        if (n > 1)
+        if (takes_next(plan, s)) {
+            n = 2;
+            HL_TRY(kernel->prepare_next(device, plan->graph, instr->node, instr[1].node,
+                                        &instr->state));
+        } else if (n > 1) {
             HL_TRY(kernel->prepare_together(device, plan->graph, nodes, n, &instr->state));
-        else if (kernel->prepare)
+        } else if (kernel->prepare) {
             HL_TRY(kernel->prepare(device, plan->graph, instr->node, &instr->state));
+        }
         instr->prepared = n > 1 || kernel->prepare;
         for (int32_t i = 1; i < n; i++) plan->instrs[s + i].joined = true;
     }
