@@ -92,6 +92,12 @@ struct hl_kernel {
      * no scratch. */
     hl_status (*prepare_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
                                   int32_t n, hl_kernel_state *out_state);
+    /* (optional; asynchronous devices) Like it, for this step and the one behind it where that is
+     * of next_op: one launch does both, and is through with the first before it begins the second.
+     * Args as above; scratch is the first's. */
+    hl_status (*prepare_next)(hl_device *device, const hl_graph *graph, hl_node_id node,
+                              hl_node_id next, hl_kernel_state *out_state);
+    hl_op next_op;
     /* (optional; asynchronous devices) Once, before the first launch and outside of any capture,
      * with the addresses of slot 0: loads what a first launch would load, and may measure. It may
      * wait for the device; outputs and scratch are its own, inputs hold anything. */

@@ -35,8 +35,21 @@ hl_status hl_infer_cross_entropy_grad(const hl_graph *graph, hl_node *node, hl_t
 {
     HL_TRY(check_loss(graph, node, 1));
     out_types[0] = *hl_node_in_type(graph, node, 1);
-    hl_type dloss = {out_types[0].dtype, hl_shape_1d(out_types[0].shape.dim[0])};
-    return hl_need_type(hl_node_in_type(graph, node, 0), &dloss, "the loss' gradient");
+    const hl_type *dloss = hl_node_in_type(graph, node, 0);
+    hl_type one = {out_types[0].dtype, hl_shape_1d(1)}, each = one;
+    each.shape.dim[0] = out_types[0].shape.dim[0];
+    if (hl_type_equal(dloss, &one)) return HL_OK;
+    return hl_need_type(dloss, &each, "the loss' gradient");
+}
+
+/* What is spread over all rows, as behind a sum, is read as it was before. */
+static hl_id find_shared(const hl_graph *graph, hl_id dloss)
+{
+    hl_node_id producer = hl_graph_producer(graph, dloss);
+    if (producer == HL_NONE || graph->nodes[producer].op != HL_OP_EXPAND) return dloss;
+    hl_id from = graph->nodes[producer].in[0];
+    const hl_shape *shape = hl_graph_shape(graph, from);
+    return shape->rank == 1 && shape->dim[0] == 1 ? from : dloss;
 }
 
 /* The rows' weights depend on targets and class weights alone: data, so nothing flows back. */
@@ -45,7 +58,7 @@ hl_status hl_vjp_cross_entropy(hl_graph *graph, hl_node_id id, const hl_id *dout
 {
     if (dout[0] == HL_NONE || !need[0]) return HL_OK;
     hl_node node = graph->nodes[id];
-    hl_id in[4] = {dout[0]};
+    hl_id in[4] = {find_shared(graph, dout[0])};
     for (int32_t i = 0; i < node.n_in; i++) in[1 + i] = node.in[i];
     return hl_graph_add(graph, HL_OP_CROSS_ENTROPY_GRAD, in, 1 + node.n_in, &node.attrs, &din[0]);
 }

@@ -118,7 +118,8 @@ static hl_status make_queue(hl_plan *plan, bool capture)
 
 /* ---- steps of one launch --------------------------------------------------------------------- */
 
-/* What a value takes of a store; store HL_NONE: it lies elsewhere. */
+/* What a value takes of a store or of the arena; HL_NONE: it lies where no step writes. */
+enum { IN_ARENA = -2 };
 typedef struct store_part {
     int32_t store;
     int64_t begin, end; /* bytes */
@@ -128,11 +129,14 @@ static store_part find_part(const hl_plan *plan, hl_id id)
 {
     const hl_place *place = &plan->memory.places[id];
     const hl_value *root = hl_graph_value(plan->graph, place->root);
-    if (root->kind != HL_VALUE_PARAM && root->kind != HL_VALUE_STATE)
+    bool is_made = root->kind == HL_VALUE_ACT;
+    if (!is_made && root->kind != HL_VALUE_PARAM && root->kind != HL_VALUE_STATE)
         return (store_part){.store = HL_NONE};
-    int64_t begin = root->offset * (int64_t)hl_dtype_bytes(root->type.dtype);
+    int64_t begin = is_made ? plan->memory.places[place->root].offset
+                            : root->offset * (int64_t)hl_dtype_bytes(root->type.dtype);
     if (place->root != id) begin += place->offset;
-    return (store_part){root->store, begin, begin + (int64_t)hl_value_bytes(plan->graph, id)};
+    return (store_part){is_made ? IN_ARENA : root->store, begin,
+                        begin + (int64_t)hl_value_bytes(plan->graph, id)};
 }
 
 static bool is_touched(const hl_plan *plan, const store_part *part, hl_id id)
@@ -176,6 +180,14 @@ static int32_t find_together(const hl_plan *plan, int32_t step,
     return n;
 }
 
+static bool takes_next(const hl_plan *plan, int32_t step)
+{
+    const hl_instr *instr = &plan->instrs[step], *next = instr + 1;
+    return instr->kernel->prepare_next && step + 1 < plan->schedule.n_steps &&
+           next->segment == instr->segment &&
+           plan->graph->nodes[next->node].op == instr->kernel->next_op;
+}
+
 static hl_status prepare_instructions(hl_plan *plan)
 {
     hl_device *device = plan->session->device;
@@ -186,10 +198,15 @@ static hl_status prepare_instructions(hl_plan *plan)
         hl_node_id nodes[HL_KERNEL_TOGETHER];
         n = kernel->prepare_together ? find_together(plan, s, nodes) : 1;
         instr->state.kernel = kernel;
-        if (n > 1)
+        if (takes_next(plan, s)) {
+            n = 2;
+            HL_TRY(kernel->prepare_next(device, plan->graph, instr->node, instr[1].node,
+                                        &instr->state));
+        } else if (n > 1) {
             HL_TRY(kernel->prepare_together(device, plan->graph, nodes, n, &instr->state));
-        else if (kernel->prepare)
+        } else if (kernel->prepare) {
             HL_TRY(kernel->prepare(device, plan->graph, instr->node, &instr->state));
+        }
         instr->prepared = n > 1 || kernel->prepare;
         for (int32_t i = 1; i < n; i++) plan->instrs[s + i].joined = true;
     }

@@ -131,7 +131,9 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
     return HL_OK;
 }
 
-/* Between stored bytes and the host's, done when it returns. */
+/* Between stored bytes and the host's. The host's are the caller's again when it returns: memory
+ * of our own is pageable, so it is read at the call, and what comes later on the stream finds it
+ * written; the caller's may be page-locked. */
 static hl_status move(hl_session *session, char *stored, void *host, size_t bytes, bool in)
 {
     hl_device *device = session->device;
@@ -141,11 +143,12 @@ static hl_status move(hl_session *session, char *stored, void *host, size_t byte
     else
         HL_TRY(device->ops->copy(device, host, stored, bytes, HL_COPY_DEVICE_TO_HOST,
                                  session->compute));
+    if (in && host == session->piece) return HL_OK;
     return device->ops->synchronize(device, session->compute);
 }
 
-/* At once where nothing is converted; else through a host copy in the store's dtype, in pieces, so
- * that the peak stays small. */
+/* At once where nothing is converted; else, and where little is written, through a host copy in the
+ * store's dtype, in pieces, so that the peak stays small. */
 enum { PIECE = 1 << 12, MOST_ELEMENT_BYTES = 8 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
@@ -154,7 +157,9 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
     char *stored = (char *)entry->data + (size_t)first * own;
     if (!session->piece) HL_TRY(hl_alloc(PIECE * MOST_ELEMENT_BYTES, &session->piece));
-    if (n && dtype == entry->dtype) return move(session, stored, user, (size_t)n * own, in);
+    bool is_little = in && n <= PIECE;
+    if (n && dtype == entry->dtype && !is_little)
+        return move(session, stored, user, (size_t)n * own, in);
     void *piece = session->piece;
     for (int64_t i = 0; i < n; i += PIECE, stored += PIECE * own, user += PIECE * other) {
         int64_t count = n - i < PIECE ? n - i : PIECE;
@@ -203,7 +208,6 @@ hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
     if (bytes)
         HL_GOTO(device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE,
                                   session->compute));
-    HL_GOTO(device->ops->synchronize(device, session->compute));
 cleanup:
     hl_session_leave(session);
     return status;

@@ -7,7 +7,7 @@
 typedef struct loss_state {
     hl_rows rows;
     hl_dtype target_dtype;
-    bool has_weight;
+    bool has_weight, is_shared; /* is_shared: one gradient for all rows */
     float smoothing;
     int64_t ignored;
 } loss_state;
@@ -167,11 +167,16 @@ static void run_grad_row(const loss_state *loss, const float *x, const float *we
     if (!is_short) dx[t] -= dloss * hard;
 }
 
+static float read_gradient(const loss_state *loss, const void *dloss, int64_t n)
+{
+    return ((const float *)dloss)[loss->is_shared ? 0 : n];
+}
+
 static void run_short_group(const loss_state *loss, void *const *args, int64_t first, int64_t n,
                             float all_weights, const hl_launch *launch)
 {
     int64_t C = loss->rows.C;
-    const float *dloss = (const float *)args[0] + first, *x = (const float *)args[1] + first * C;
+    const float *x = (const float *)args[1] + first * C;
     const float *weight = loss->has_weight ? args[3] : NULL;
     float *dx = (float *)args[loss->has_weight ? 4 : 3] + first * C;
     float s = loss->smoothing, share = s / (float)C, out[SHORT_ROW][HL_VL];
@@ -181,9 +186,10 @@ static void run_short_group(const loss_state *loss, void *const *args, int64_t f
         int64_t t = i < n ? take_target(loss, args[2], first + i, launch) : -1;
         target[i] = (int32_t)t;
         if (t < 0) continue;
-        hard[i] = dloss[i] * (1 - s) * (weight ? weight[t] : 1);
-        scale[i] = hard[i] + dloss[i] * share * all_weights;
-        even[i] = dloss[i] * share;
+        float dloss = read_gradient(loss, args[0], first + i);
+        hard[i] = dloss * (1 - s) * (weight ? weight[t] : 1);
+        scale[i] = hard[i] + dloss * share * all_weights;
+        even[i] = dloss * share;
     }
     hl_vi classes = hl_vi_load(target), rows = short_rows_at(n, C);
     hl_vm counts = hl_vi_gt(classes, hl_vi_set1(-1));
@@ -209,7 +215,7 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
 {
     const loss_state *loss = state->impl;
     int64_t C = loss->rows.C;
-    const float *dloss = args[0], *logits = args[1];
+    const float *logits = args[1];
     const float *weight = loss->has_weight ? args[3] : NULL;
     float *dlogits = args[loss->has_weight ? 4 : 3];
     end = hl_cpu_min(end, loss->rows.R);
@@ -223,7 +229,8 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
         if (t < 0) {
             memset(dlogits + r * C, 0, (size_t)C * sizeof *dlogits);
         } else {
-            run_grad_row(loss, logits + r * C, weight, dloss[r], t, all_weights, dlogits + r * C);
+            run_grad_row(loss, logits + r * C, weight, read_gradient(loss, args[0], r), t,
+                         all_weights, dlogits + r * C);
         }
     }
 }
@@ -231,9 +238,11 @@ static void run_loss_grad(const hl_kernel_state *state, void *const *args, int64
 static loss_state make_loss(const hl_graph *graph, const hl_node *node)
 {
     int logits = node->op == HL_OP_CROSS_ENTROPY_GRAD;
+    const hl_shape *first = &hl_node_in_type(graph, node, 0)->shape;
     return (loss_state){.rows = hl_rows_make(&hl_node_in_type(graph, node, logits)->shape, 1),
                         .target_dtype = hl_node_in_type(graph, node, logits + 1)->dtype,
                         .has_weight = node->n_in > logits + 2,
+                        .is_shared = logits && first->dim[0] == 1,
                         .smoothing = (float)node->attrs.f[0],
                         .ignored = node->attrs.i[0]};
 }
@@ -250,6 +259,7 @@ static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id
     loss_state loss = make_loss(graph, node);
     hl_rows_require(&loss.rows, hl_cpu_bits(target + 1), hl_cpu_bits(node->n_out), 0.8, out_req);
     if (target == 2) out_req->in_place = 1 << 1;
+    if (loss.is_shared) out_req->row_in &= ~(uint64_t)1;
     if (target == 1) out_req->grain = hl_cpu_line_grain(sizeof(float));
     return HL_OK;
 }

@@ -50,6 +50,15 @@ void hl_cuda_calls_release(hl_kernel_state *state);
      .prepare = prepare_fn,                                                                        \
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
+/* One that stands in a row with others of its kind: together_fn makes a list of all of them. */
+#define HL_CUDA_KERNEL_TOGETHER(OP, text, query_fn, prepare_fn, together_fn)                       \
+    {.op = HL_OP_##OP,                                                                             \
+     .name = "cuda." text,                                                                         \
+     .query = query_fn,                                                                            \
+     .prepare = prepare_fn,                                                                        \
+     .prepare_together = together_fn,                                                              \
+     .launch = hl_cuda_calls_launch,                                                               \
+     .release = hl_cuda_calls_release}
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 

@@ -117,13 +117,7 @@ static const hl_kernel apply =
     HL_CUDA_KERNEL(CONTROL_APPLY, "control_apply", query_control, prepare_control);
 
 #define UPDATE(OP, text)                                                                           \
-    {.op = HL_OP_##OP,                                                                             \
-     .name = "cuda." text,                                                                         \
-     .query = query_update,                                                                        \
-     .prepare = prepare_update,                                                                    \
-     .prepare_together = prepare_updates,                                                          \
-     .launch = hl_cuda_calls_launch,                                                               \
-     .release = hl_cuda_calls_release}
+    HL_CUDA_KERNEL_TOGETHER(OP, text, query_update, prepare_update, prepare_updates)
 static const hl_kernel assign = UPDATE(ASSIGN, "assign");
 static const hl_kernel accumulate = UPDATE(ACCUMULATE, "accumulate");
 static const hl_kernel ema = UPDATE(EMA, "ema");

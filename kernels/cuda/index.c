@@ -4,6 +4,7 @@
  * Whole rows move in the widest words of which they are made. */
 #include <stdio.h>
 
+#include "kernels/cuda/batch.h"
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/layout.h"
 
@@ -11,6 +12,8 @@
 static const int64_t MOST = INT32_MAX;
 enum { WORD = 16 /* bytes, at most */, SORT_TILE = 1024, SORT_DIGITS = 256, SORT_THREADS = 256 };
 enum { SCAN_THREADS = 1024 };
+
+_Static_assert((int)HL_CUDA_BATCH_PARTS == (int)HL_KERNEL_TOGETHER, "all fit");
 
 typedef struct indexed {
     hl_dtype dtype, index_dtype;
@@ -141,26 +144,50 @@ static hl_status prepare_index_select(hl_device *device, const hl_graph *graph, 
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static hl_status prepare_batch_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                      hl_kernel_state *out_state)
+static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
     indexed s = make_indexed(graph, node);
     hl_dtype dtype = hl_node_out_type(graph, node, 0)->dtype;
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    if (dtype == s.dtype) {
-        call_select(&calls, &s);
-        return hl_cuda_calls_end(&calls, out_state);
+    return (hl_cuda_batch_part){.n_axis = s.A,
+                                .I = s.I,
+                                .n = s.n,
+                                .row_bytes = dtype == s.dtype ? s.I * (int64_t)s.bytes : 0,
+                                .src_dtype = (int32_t)s.dtype,
+                                .index_dtype = (int32_t)s.index_dtype,
+                                .out_dtype = (int32_t)dtype,
+                                .node = (int32_t)id};
+}
+
+/* A row of blocks each, as long as the largest part asks for. */
+static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                               int32_t n, hl_kernel_state *out_state)
+{
+    hl_cuda_batch batch = {0};
+    int64_t most = 0;
+    for (int32_t u = 0; u < n; u++) {
+        hl_cuda_batch_part *part = &batch.part[u];
+        *part = make_part(graph, ids[u]);
+        int64_t words =
+            part->row_bytes ? part->n * (part->row_bytes + WORD - 1) / WORD : part->n * part->I;
+        if (words > most) most = words;
     }
-    call_elements(&calls, "hl_cuda_batch_gather", 0, s.n * s.I);
-    hl_cuda_pass_in(&calls, 0);
-    HL_CUDA_PASS(&calls, int32_t, (int32_t)s.dtype);
-    pass_index(&calls, &s);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int32_t, (int32_t)dtype);
-    HL_CUDA_PASS(&calls, int64_t, s.I);
-    HL_CUDA_PASS(&calls, int64_t, s.n);
+    hl_cuda_shape shape = hl_cuda_shape_elements(device, most);
+    shape.grid[1] = (unsigned)n;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
+    calls.n_args = n * HL_CUDA_BATCH_ARGS;
+    hl_cuda_call_kernel(&calls, "hl_cuda_batch_gather", shape);
+    hl_cuda_pass_operands(&calls);
+    hl_cuda_pass(&calls, &batch, sizeof batch);
+    HL_CUDA_PASS(&calls, int, n);
+    hl_cuda_pass_control(&calls);
     return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_batch_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                      hl_kernel_state *out_state)
+{
+    return prepare_batch(device, graph, &id, 1, out_state);
 }
 
 /* ---- the last of equal indices wins: scratch is the winner of every target ---- */
@@ -463,7 +490,8 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.atomic", query_atomic, prepare_atomic),
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
     HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
-    HL_CUDA_KERNEL(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather),
+    HL_CUDA_KERNEL_TOGETHER(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
+                            prepare_batch),
 };
 const hl_kernel *const hl_cuda_index_kernels[] = {&kernels[0], &kernels[1], &kernels[2],
                                                   &kernels[3], &kernels[4], &kernels[5],

@@ -11,9 +11,12 @@
  * Rejected: every target looking through all indices (targets x indices), a linked list per target
  * (its order is the order of threads).
  *
+ * A batch is one launch, however many arrays it is gathered from.
+ *
  * Launch: any grid, any threads, but sorting: 256 threads, and scanning: one block of 1024. Arrays
  * of 2^31 indices or targets and more are refused by query. `winner` is -1 before a claim. */
 #include "kernels/cuda/any.h"
+#include "kernels/cuda/batch.h"
 #include "kernels/cuda/layout.h"
 
 struct index_array {
@@ -349,30 +352,67 @@ HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *
     }
 }
 
-/* ---- a batch: rows of resident data, converted ---- */
+/* ---- a batch: rows of resident data, converted where its type is another ---- */
 
-HL_KERNEL(hl_cuda_batch_gather, 256, const void *src, int32_t src_dtype, INDEX_PARAMS, void *out,
-          int32_t out_dtype, int64_t I, int64_t n)
+HL_DEVICE void convert_rows(const void *src, const index_array &index, void *out,
+                            const hl_cuda_batch_part &part)
 {
-    index_array array = INDEX_ARRAY;
-    bool is_exact = !hl_is_float(src_dtype) && !hl_is_float(out_dtype);
-    bool is_narrow = !is_exact && hl_is_float(out_dtype) &&
-                     (src_dtype == HL_DTYPE_F32 || src_dtype == HL_DTYPE_U8);
-    bool is_short = hl_is_short(n * I);
-    HL_FOR_GRID(i, n * I)
+    bool is_exact = !hl_is_float(part.src_dtype) && !hl_is_float(part.out_dtype);
+    bool is_narrow = !is_exact && hl_is_float(part.out_dtype) &&
+                     (part.src_dtype == HL_DTYPE_F32 || part.src_dtype == HL_DTYPE_U8);
+    bool is_short = hl_is_short(part.n * part.I);
+    HL_FOR_GRID(i, part.n * part.I)
     {
-        int64_t c, row = hl_divide(i, I, is_short, &c);
-        int64_t k = take_index(array, row), from = k * I + c;
+        int64_t c, row = hl_divide(i, part.I, is_short, &c);
+        int64_t k = take_index(index, row), from = k * part.I + c;
         if (k < 0)
-            hl_write_any(out, out_dtype, i, 0);
+            hl_write_any(out, part.out_dtype, i, 0);
         else if (is_narrow) /* pictures and tables, without double arithmetic */
-            hl_write_float(out, out_dtype, i,
-                           src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
-                                                    : ((const float *)src)[from]);
+            hl_write_float(out, part.out_dtype, i,
+                           part.src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
+                                                         : ((const float *)src)[from]);
         else if (is_exact)
-            hl_write_int(out, out_dtype, i, hl_read_int(src, src_dtype, from));
+            hl_write_int(out, part.out_dtype, i, hl_read_int(src, part.src_dtype, from));
         else
-            hl_write_any(out, out_dtype, i, hl_read_any(src, src_dtype, from));
+            hl_write_any(out, part.out_dtype, i, hl_read_any(src, part.src_dtype, from));
+    }
+}
+
+/* As they are, by the widest words that rows are whole in and addresses allow. */
+template <class W>
+HL_DEVICE void copy_words(const void *src, const index_array &index, void *out,
+                          const hl_cuda_batch_part &part)
+{
+    select_rows((const W *)src, index, (W *)out, 1, part.row_bytes / (int64_t)sizeof(W), part.n);
+}
+HL_DEVICE void copy_part(const void *src, const index_array &index, void *out,
+                         const hl_cuda_batch_part &part)
+{
+    uint64_t ends = (uintptr_t)src | (uintptr_t)out | (uint64_t)part.row_bytes;
+    if (ends % 16 == 0)
+        copy_words<hl_word4>(src, index, out, part);
+    else if (ends % 8 == 0)
+        copy_words<uint64_t>(src, index, out, part);
+    else if (ends % 4 == 0)
+        copy_words<uint32_t>(src, index, out, part);
+    else if (ends % 2 == 0)
+        copy_words<uint16_t>(src, index, out, part);
+    else
+        copy_words<uint8_t>(src, index, out, part);
+}
+
+/* Parts of a batch, each by a row of the grid. */
+HL_KERNEL(hl_cuda_batch_gather, 256, hl_cuda_batch_operands operands, hl_cuda_batch batch,
+          int n_parts, hl_control *control)
+{
+    for (int u = hl_block_y(); u < n_parts; u += hl_blocks_y()) {
+        const hl_cuda_batch_part part = batch.part[u];
+        void *const *p = operands.p + HL_CUDA_BATCH_ARGS * u;
+        index_array index = {p[1], part.index_dtype, part.node, control, part.n_axis};
+        if (part.row_bytes)
+            copy_part(p[0], index, p[2], part);
+        else
+            convert_rows(p[0], index, p[2], part);
     }
 }
 

@@ -38,7 +38,12 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
              hl_cuda_suffix(type->dtype));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_call_kernel(&calls, name, shape);
-    for (int i = 0; i <= target; i++) hl_cuda_pass_in(&calls, i);
+    if (logits) {
+        hl_cuda_pass_in(&calls, 0);
+        HL_CUDA_PASS(&calls, int64_t, hl_node_in_type(graph, node, 0)->shape.dim[0] == N);
+    }
+    hl_cuda_pass_in(&calls, logits);
+    hl_cuda_pass_in(&calls, target);
     HL_CUDA_PASS(&calls, int32_t, (int32_t)hl_node_in_type(graph, node, target)->dtype);
     hl_cuda_pass_in(&calls, target + 1);
     for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);

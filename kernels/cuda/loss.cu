@@ -4,7 +4,9 @@
  *
  * A team holds its row in registers (fold.h), so memory is read once, smoothed or not.
  *
- * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h).
+ * dloss_step: 1, or 0 where all rows have the same gradient.
+ *
+ * Launch: any grid; threads a multiple of 32, at most 256; teams by by_block (fold.h).
  * class_weight NULL: all are 1. */
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/row.h"
@@ -60,7 +62,7 @@ HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtyp
 
 /* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
 template <class T>
-HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
+HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits, const void *target,
                             int32_t target_dtype, const T *class_weight, T *dlogits, int64_t N,
                             int64_t C, float smoothing, int64_t ignored, hl_control *control,
                             int32_t node, int by_block)
@@ -82,7 +84,7 @@ HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
         }
         auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
         hl_row_sum all = hl_row_exponentials(row);
-        float g = hl_read(dloss, n), hard = (1 - smoothing) * weigh(class_weight, t);
+        float g = hl_read(dloss, n * dloss_step), hard = (1 - smoothing) * weigh(class_weight, t);
         float scale = g * (hard + share * all_weights) / all.sum;
         row.each([&](int64_t c, float v) {
             float value = expf(v - all.top) * scale;
@@ -94,7 +96,7 @@ HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
 }
 
 #define KERNELS(T, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_cross_entropy_##suffix, 1024, const T *logits, const void *target,           \
+    HL_KERNEL(hl_cuda_cross_entropy_##suffix, 256, const T *logits, const void *target,            \
               int32_t target_dtype, const T *class_weight, T *loss, T *weight, int64_t N,          \
               int64_t C, float smoothing, int64_t ignored, hl_control *control, int32_t node,      \
               int by_block)                                                                        \
@@ -102,12 +104,12 @@ HL_DEVICE void run_gradient(const T *dloss, const T *logits, const void *target,
         run_loss(logits, target, target_dtype, class_weight, loss, weight, N, C, smoothing,        \
                  ignored, control, node, by_block);                                                \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 1024, const T *dloss, const T *logits,          \
-              const void *target, int32_t target_dtype, const T *class_weight, T *dlogits,         \
-              int64_t N, int64_t C, float smoothing, int64_t ignored, hl_control *control,         \
-              int32_t node, int by_block)                                                          \
+    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 256, const T *dloss, int64_t dloss_step,        \
+              const T *logits, const void *target, int32_t target_dtype, const T *class_weight,    \
+              T *dlogits, int64_t N, int64_t C, float smoothing, int64_t ignored,                  \
+              hl_control *control, int32_t node, int by_block)                                     \
     {                                                                                              \
-        run_gradient(dloss, logits, target, target_dtype, class_weight, dlogits, N, C, smoothing,  \
-                     ignored, control, node, by_block);                                            \
+        run_gradient(dloss, dloss_step, logits, target, target_dtype, class_weight, dlogits, N, C, \
+                     smoothing, ignored, control, node, by_block);                                 \
     }
 HL_FLOAT_TYPES(KERNELS)

@@ -131,11 +131,12 @@ template <class T>
 HL_DEVICE void multiply_low(const T *a, const T *b, const matmul_shape &s, const matmul_end &end,
                             int64_t row, int64_t col)
 {
-    HL_SHARED(T, shared_a, 2 * TILE * PITCH_A);
-    HL_SHARED(T, shared_b, 2 * LOW_K * PITCH_B);
-    HL_SHARED(float, shared_c, TILE *PITCH_C);
-    T *ta = shared_a, *tb = shared_b;
-    float *tc = shared_c;
+    /* Sums go where operands were: the less memory, the more blocks a multiprocessor has. */
+    enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * LOW_K * PITCH_B };
+    static_assert((ROOM_A + ROOM_B) * sizeof(T) >= TILE * PITCH_C * sizeof(float), "they fit");
+    HL_SHARED(T, room, ROOM_A + ROOM_B);
+    T *ta = room, *tb = ta + ROOM_A;
+    float *tc = (float *)ta;
     int warp = hl_thread() / 32, wr = warp / 2 * 32, wc = warp % 2 * 32;
     hl_tile_c sum[2][2];
     for (int i = 0; i < 2; i++)

@@ -1,5 +1,6 @@
 /* Launchers of optim.cu: an optimizer is one launch over the whole flat buffer; the norm before it
- * is one over the gradient, in parts that depend on its size alone, and one that adds them up. */
+ * is one over the gradient, in parts that depend on its size alone, and one that adds them up and
+ * takes the control block on to apply where that follows. */
 #include <stdio.h>
 
 #include "kernels/cuda/calls.h"
@@ -76,8 +77,9 @@ static hl_status query_norm(hl_device *device, const hl_graph *graph, hl_node_id
     return HL_OK;
 }
 
-static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
-                              hl_kernel_state *out_state)
+/* next: the CONTROL_APPLY behind it, which then is the same launch; NULL: there is none. */
+static hl_status prepare_norm_and(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  const hl_node *next, hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
     int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape), part;
@@ -102,11 +104,36 @@ static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_
     HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
     hl_cuda_pass_out(&calls, 0);
     hl_cuda_pass_out(&calls, 1);
+    for (int i = 0; i < 2; i++) { /* its inputs stand behind our outputs */
+        if (next)
+            hl_cuda_pass_out(&calls, node->n_out + i);
+        else
+            hl_cuda_pass_null(&calls);
+    }
+    HL_CUDA_PASS(&calls, int32_t, next ? (int32_t)hl_node_in_type(graph, next, 1)->dtype : 0);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static const hl_kernel gradient_norm =
-    HL_CUDA_KERNEL(GRADIENT_NORM, "gradient_norm", query_norm, prepare_norm);
+static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    return prepare_norm_and(device, graph, id, NULL, out_state);
+}
+
+static hl_status prepare_norm_next(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_node_id next, hl_kernel_state *out_state)
+{
+    return prepare_norm_and(device, graph, id, &graph->nodes[next], out_state);
+}
+
+static const hl_kernel gradient_norm = {.op = HL_OP_GRADIENT_NORM,
+                                        .name = "cuda.gradient_norm",
+                                        .query = query_norm,
+                                        .prepare = prepare_norm,
+                                        .prepare_next = prepare_norm_next,
+                                        .next_op = HL_OP_CONTROL_APPLY,
+                                        .launch = hl_cuda_calls_launch,
+                                        .release = hl_cuda_calls_release};
 static const hl_kernel sgd = HL_CUDA_KERNEL(SGD, "sgd", query_optim, prepare_optim);
 static const hl_kernel adam = HL_CUDA_KERNEL(ADAM, "adam", query_optim, prepare_optim);
 static const hl_kernel rmsprop = HL_CUDA_KERNEL(RMSPROP, "rmsprop", query_optim, prepare_optim);

@@ -11,7 +11,7 @@
  *
  * Launch: any grid; threads a multiple of 32, 256 at most. State buffers that the attributes do not
  * need may be NULL. */
-#include "kernels/cuda/fault.h"
+#include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
 
 enum { MOST_THREADS = 256, ELEMENTS = 4 /* of a tile, for each thread */ };
@@ -193,9 +193,11 @@ HL_KERNEL(hl_cuda_gradient_norm_parts, MOST_THREADS, const float *grad, int64_t 
 }
 
 /* x: the gradient itself where it is one part, else the parts' sums. scale may be NULL; clip 0:
- * none. Launch: one block, up to 1024 threads. */
+ * none. control NULL: none, else the transition to apply follows, by the square at `next_square`.
+ * Launch: one block, up to 1024 threads. */
 HL_KERNEL(hl_cuda_gradient_norm, 1024, const float *x, int64_t n, int is_square,
-          const float *factor, const float *scale, float clip, float *out_square, float *out_factor)
+          const float *factor, const float *scale, float clip, float *out_square, float *out_factor,
+          hl_control *control, const void *next_square, int32_t next_dtype)
 {
     float sum = add_up(x, 0, n, is_square != 0);
     if (hl_thread() > 0) return;
@@ -204,4 +206,5 @@ HL_KERNEL(hl_cuda_gradient_norm, 1024, const float *x, int64_t n, int is_square,
     float ratio = clip > 0 ? clip / (sqrtf(square) + 1e-6f) : 1.0f;
     *out_square = square;
     *out_factor = ratio >= 1 ? f : f * ratio; /* NaN stays */
+    if (control) hl_control_apply(control, hl_read_any(next_square, next_dtype, 0));
 }

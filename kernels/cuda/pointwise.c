@@ -121,8 +121,10 @@ static void write_program(const hl_graph *graph, const hl_node *node, const hl_p
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Rows that a thread may take where that leaves no partials to merge, and where it does; and rows
- * of tiles, above which a thread takes more. */
-enum { ALONE_STEPS = 16, LEAST_STEPS = 4, MOST_ROW_TILES = 512 };
+ * of tiles, above which a thread takes more. In what is small tiles are narrow, down to a thread's
+ * columns, for the sake of fewer rows a thread: then memory is read in pieces, but launches, and
+ * rows one behind the other, cost more than that. */
+enum { ALONE_STEPS = 16, LEAST_STEPS = 4, MOST_ROW_TILES = 512, NARROW_ELEMENTS = 1 << 17 };
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
@@ -137,8 +139,21 @@ static int32_t cover(int64_t n, int32_t most)
     return power;
 }
 
-/* n elements in rows of `cols`; 0: in rows as they suit a block. keeps: sums run over rows. */
-static hl_cuda_walk make_walk(int64_t n, int64_t cols, int32_t width, bool keeps)
+/* As many lanes as leave a thread few rows, if then there is nothing to merge. */
+static void narrow_tiles(hl_cuda_walk *walk)
+{
+    int64_t n_rows = walk->n / walk->cols;
+    int32_t lanes = walk->lanes;
+    if (walk->n > NARROW_ELEMENTS || n_rows > (int64_t)THREADS * ALONE_STEPS) return;
+    while (lanes > 1 && n_rows > (int64_t)LEAST_STEPS * (THREADS / lanes)) lanes /= 2;
+    walk->lanes = lanes;
+    walk->rows = cover(n_rows, THREADS / lanes);
+    walk->strips = THREADS / lanes / walk->rows;
+}
+
+/* n elements in rows of `cols`; 0: in rows as they suit a block. keeps: sums run over rows;
+ * crosses: or along them, which wide tiles do at once. */
+static hl_cuda_walk make_walk(int64_t n, int64_t cols, int32_t width, bool keeps, bool crosses)
 {
     hl_cuda_walk walk = {.n = n, .width = width, .steps = 1};
     if (cols == 0) {
@@ -151,16 +166,18 @@ static hl_cuda_walk make_walk(int64_t n, int64_t cols, int32_t width, bool keeps
         walk.strips = THREADS / walk.lanes / walk.rows;
     }
     for (int s = 0; s < HL_CUDA_WALK_SUMS; s++) walk.partial[s] = -1;
+    if (n == 0) return walk;
+    if (keeps && !crosses && cols > 0) narrow_tiles(&walk);
     int64_t n_rows = divide_up(divide_up(n, walk.cols), walk.rows); /* of threads */
-    if (n_rows == 0) return walk;
     if (keeps && n_rows <= ALONE_STEPS) {
         walk.steps = (int32_t)n_rows;
     } else if (keeps) {
         walk.steps = LEAST_STEPS;
         while (divide_up(n_rows, walk.steps) > MOST_ROW_TILES) walk.steps *= 2;
     }
-    walk.n_col_tiles = divide_up(walk.cols, (int64_t)walk.lanes * walk.strips * walk.width);
-    walk.n_tiles = walk.n_col_tiles * divide_up(n_rows, walk.steps);
+    int64_t n_across = divide_up(walk.cols, (int64_t)walk.lanes * walk.strips * walk.width);
+    walk.n_col_tiles = (int32_t)n_across;
+    walk.n_tiles = (int32_t)(n_across * divide_up(n_rows, walk.steps));
     return walk;
 }
 
@@ -210,14 +227,15 @@ static hl_status make_work(const hl_graph *graph, hl_node_id id, hl_cuda_pointwi
     write_program(graph, node, &program, p);
     work->kind = choose_kind(graph, node, &program);
     int64_t n = hl_shape_numel(&program.shape), cols = 0;
-    bool keeps = false;
+    bool keeps = false, crosses = false;
     for (int s = 0; s < p->n_sums; s++) {
         int32_t reduce = p->out[p->sum_out[s]].reduce;
         keeps = keeps || reduce != HL_PW_SUM_COLS;
+        crosses = crosses || reduce == HL_PW_SUM_COLS;
         if (n > 0 && reduce != HL_PW_SUM_ALL)
             cols = hl_shape_span(&program.shape, program.split, program.shape.rank);
     }
-    work->walk = make_walk(n, cols, choose_width(p, cols), keeps);
+    work->walk = make_walk(n, cols, choose_width(p, cols), keeps, crosses);
     return HL_OK;
 }
 
@@ -242,7 +260,8 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
     int64_t total, n = count_partials(&work->walk, how, &total);
     for (; n > 1; from = to) {
         int64_t cols = how == HL_CUDA_SUM_ROWS ? total / n : how == HL_CUDA_SUM_COLS ? n : 0;
-        hl_cuda_walk walk = make_walk(total, cols, 1, how != HL_CUDA_SUM_COLS);
+        bool crosses = how == HL_CUDA_SUM_COLS;
+        hl_cuda_walk walk = make_walk(total, cols, 1, !crosses, crosses);
         n = count_partials(&walk, how, &total);
         if (n > 1) to = take_scratch(used, total, bytes);
         if (!calls) continue;

@@ -4,6 +4,7 @@
  *
  * Launch: any grid, any threads. */
 #include "ir/control.h"
+#include "kernels/cuda/layout.h"
 #include "kernels/cuda/philox.h"
 
 /* fn(bits) of every element of y (n_samples, per_sample). */
@@ -13,9 +14,10 @@ HL_DEVICE void fill(T *y, int64_t n_samples, int64_t per_sample, const hl_contro
 {
     int64_t n_blocks = (per_sample + 7) / 8;
     uint32_t step = (uint32_t)control->attempted;
+    bool is_short = hl_is_short(n_samples * n_blocks);
     HL_FOR_GRID(i, n_samples * n_blocks)
     {
-        int64_t row = i / n_blocks, block = i % n_blocks;
+        int64_t block, row = hl_divide(i, n_blocks, is_short, &block);
         hl_word4 words = hl_philox_block(key0, key1, step, (uint64_t)(control->micro_row + row),
                                          (uint64_t)block);
         T *to = y + row * per_sample + 8 * block;

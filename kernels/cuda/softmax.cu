@@ -4,7 +4,7 @@
  * and the sum in one pass, rescaled where the largest grows: more exponentials, in divergent
  * branches, to save a pass over registers.
  *
- * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h). */
+ * Launch: any grid; threads a multiple of 32, at most 256; teams by by_block (fold.h). */
 #include "kernels/cuda/row.h"
 
 template <class T, bool is_log>
@@ -46,22 +46,21 @@ HL_DEVICE void run_gradient(const T *dy, const T *y, T *dx, int64_t R, int64_t C
 }
 
 #define KERNELS(T, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_softmax_##suffix, 1024, const T *x, T *y, int64_t R, int64_t C,              \
-              int by_block)                                                                        \
+    HL_KERNEL(hl_cuda_softmax_##suffix, 256, const T *x, T *y, int64_t R, int64_t C, int by_block) \
     {                                                                                              \
         run_softmax<T, false>(x, y, R, C, by_block);                                               \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_log_softmax_##suffix, 1024, const T *x, T *y, int64_t R, int64_t C,          \
+    HL_KERNEL(hl_cuda_log_softmax_##suffix, 256, const T *x, T *y, int64_t R, int64_t C,           \
               int by_block)                                                                        \
     {                                                                                              \
         run_softmax<T, true>(x, y, R, C, by_block);                                                \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_softmax_grad_##suffix, 1024, const T *dy, const T *y, T *dx, int64_t R,      \
+    HL_KERNEL(hl_cuda_softmax_grad_##suffix, 256, const T *dy, const T *y, T *dx, int64_t R,       \
               int64_t C, int by_block)                                                             \
     {                                                                                              \
         run_gradient<T, false>(dy, y, dx, R, C, by_block);                                         \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_log_softmax_grad_##suffix, 1024, const T *dy, const T *y, T *dx, int64_t R,  \
+    HL_KERNEL(hl_cuda_log_softmax_grad_##suffix, 256, const T *dy, const T *y, T *dx, int64_t R,   \
               int64_t C, int by_block)                                                             \
     {                                                                                              \
         run_gradient<T, true>(dy, y, dx, R, C, by_block);                                          \

@@ -33,12 +33,13 @@ enum { HL_CUDA_OPERANDS = 36 };
 enum { HL_CUDA_SUM_ROWS = 1, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
 
 typedef struct hl_cuda_walk {
-    int64_t n, cols;              /* elements; those of a row */
-    int64_t n_tiles, n_col_tiles; /* tiles; how many lie side by side */
+    int64_t n, cols; /* elements; those of a row */
     /* Sum s: where its partials begin in scratch, in elements; -1: it has only one, the result. */
     int64_t partial[HL_CUDA_WALK_SUMS];
     int32_t width, lanes, strips, rows; /* powers of 2; lanes * strips * rows threads */
     int32_t steps;
+    int32_t n_tiles, n_col_tiles; /* tiles; how many lie side by side. 2^31 of them hold more than
+                                     any memory does */
 } hl_cuda_walk;
 
 /* Inputs in order, then outputs. */
@@ -48,6 +49,7 @@ typedef struct hl_cuda_operands {
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/fold.h"
+#include "kernels/cuda/layout.h"
 #include "kernels/cuda/micro.h"
 #include "kernels/cuda/philox.h"
 
@@ -67,7 +69,8 @@ template <class P> struct hl_walker {
             for (int k = 0; k < P::WIDTH; k++) sum[s][k] = 0;
         }
     }
-    /* Elements one by one. Indices stay constants, or the arrays would lie in memory. */
+    /* Elements one by one. Indices stay constants, and what is no element's is chosen again rather
+     * than left alone, or the arrays would lie in memory. */
     HL_MEMBER void take_each(int64_t i, int64_t n, V (*value)[P::WIDTH]) const
     {
         HL_UNROLL_BY(1)
@@ -78,8 +81,7 @@ template <class P> struct hl_walker {
             for (int s = 0; s < P::SUMS; s++) {
                 if (s >= program.n_sums()) break;
                 HL_UNROLL_BY(P::UNROLL)
-                for (int j = 0; j < P::WIDTH; j++)
-                    if (j == k) value[s][j] = one[s][0];
+                for (int j = 0; j < P::WIDTH; j++) value[s][j] = j == k ? one[s][0] : value[s][j];
             }
         }
     }
@@ -98,21 +100,28 @@ template <class P> struct hl_walker {
         else
             scratch[walk.partial[s] + at] = value;
     }
-    /* Over the threads of the same columns. */
+    /* Over the threads of the same columns: those of a warp, then what the warps have. */
     template <class R>
-    HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, const V *sum) const
+    HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, V *sum) const
     {
-        int t = hl_thread(), apart = walk.lanes * walk.strips, row = t / apart;
+        int t = hl_thread(), apart = walk.lanes * walk.strips, side = apart < 32 ? 32 : apart;
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++) {
-            if (k >= program.width()) break;
-            hl_barrier(); /* the last fold's readers are through */
-            room[t] = sum[k];
-            for (int half = walk.rows / 2; half > 0; half /= 2) {
-                hl_barrier();
-                if (row < half) room[t] = hl_pw_ADD((V)room[t], (V)room[t + half * apart]);
-            }
-            if (row == 0 && k < n_left) put(s, at + k, room[t]);
+            if (k < program.width())
+                for (int lanes = 16; lanes >= apart; lanes /= 2)
+                    sum[k] = hl_pw_ADD(sum[k], hl_shuffle_xor(HL_WARP_ALL, sum[k], lanes));
+        }
+        if (side < HL_CUDA_WALK_THREADS) hl_barrier(); /* the last fold's readers are through */
+        HL_UNROLL_BY(P::UNROLL)
+        for (int k = 0; k < P::WIDTH; k++)
+            if (t >= side && t % side < apart) room[k * HL_CUDA_WALK_THREADS + t] = sum[k];
+        if (side < HL_CUDA_WALK_THREADS) hl_barrier();
+        if (t >= apart) return;
+        HL_UNROLL_BY(P::UNROLL)
+        for (int k = 0; k < P::WIDTH; k++) {
+            for (int from = t + side; from < HL_CUDA_WALK_THREADS; from += side)
+                sum[k] = hl_pw_ADD(sum[k], (V)room[k * HL_CUDA_WALK_THREADS + from]);
+            if (k < program.width() && k < n_left) put(s, at + k, sum[k]);
         }
     }
     /* Over the lanes of a strip; all lanes of the warp come here. */
@@ -138,7 +147,7 @@ template <class P>
 HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V *scratch)
 {
     typedef typename P::V V;
-    HL_SHARED(V, room, HL_CUDA_WALK_THREADS);
+    HL_SHARED(V, room, HL_CUDA_WALK_THREADS * P::WIDTH);
     hl_walker<P> walker = {program, walk, scratch};
     int lane = hl_thread() % walk.lanes, strip = hl_thread() / walk.lanes % walk.strips;
     int row = hl_thread() / walk.lanes / walk.strips;
@@ -146,13 +155,13 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
     int64_t n_strips = (walk.cols + strip_cols - 1) / strip_cols;
     bool is_aligned = program.is_aligned();
     for (int64_t tile = hl_block_x(); tile < walk.n_tiles; tile += hl_blocks_x()) {
-        int64_t tile_row = tile / walk.n_col_tiles;
-        int64_t strip_at = tile % walk.n_col_tiles * walk.strips + strip;
+        int32_t tile_row = (int32_t)tile / walk.n_col_tiles;
+        int64_t strip_at = (int64_t)((int32_t)tile % walk.n_col_tiles) * walk.strips + strip;
         int64_t c = strip_at * strip_cols + (int64_t)lane * walk.width;
         V sum[P::SUMS + 1][P::WIDTH];
         walker.clear(sum);
         for (int step = 0; step < walk.steps; step++) {
-            int64_t r = (tile_row * walk.steps + step) * walk.rows + row;
+            int64_t r = ((int64_t)tile_row * walk.steps + step) * walk.rows + row;
             int64_t i = r * walk.cols + c;
             int64_t left = c < walk.cols ? walk.n - i : 0;
             V value[P::SUMS + 1][P::WIDTH];
@@ -276,7 +285,8 @@ HL_DEVICE void hl_draw(const void *control_block, uint32_t key0, uint32_t key1, 
                        int64_t sample_size, uint32_t (&bits)[W])
 {
     const hl_control *control = (const hl_control *)control_block;
-    int64_t sample = i / sample_size, element = i % sample_size;
+    int64_t element;
+    int64_t sample = hl_divide(i, sample_size, hl_is_short(i | sample_size), &element);
     hl_word4 words =
         hl_philox_block(key0, key1, (uint32_t)control->attempted,
                         (uint64_t)(control->micro_row + sample), (uint64_t)element >> 3);

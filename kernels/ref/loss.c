@@ -78,6 +78,7 @@ static hl_status launch_cross_entropy_grad(const hl_kernel_state *state, void *c
     const hl_ref_call *call = state->impl;
     loss_rows rows = make_rows(call, args, 1);
     const double *dloss = args[0];
+    int64_t step = call->in[0].shape.dim[0] == rows.N; /* 0: one for all rows */
     double s = rows.smoothing, all_weights = 0;
     for (int64_t c = 0; c < rows.C; c++) all_weights += weigh_class(&rows, c);
     for (int64_t n = 0; n < rows.N; n++) {
@@ -92,7 +93,7 @@ static hl_status launch_cross_entropy_grad(const hl_kernel_state *state, void *c
             double p = exp(hl_ref_row_log_softmax(row, x[j]));
             double hard = weigh_class(&rows, t) * (p - (j == t));
             double soft = (p * all_weights - weigh_class(&rows, j)) / (double)rows.C;
-            dx[j] = dloss[n] * ((1 - s) * hard + s * soft);
+            dx[j] = dloss[n * step] * ((1 - s) * hard + s * soft);
         }
     }
     return HL_OK;

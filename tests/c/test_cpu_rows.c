@@ -44,7 +44,7 @@ static void check_loss(int64_t N, int64_t C, int form, double smoothing, bool is
     c.n_in = first + 2 + has_weight, c.n_out = is_grad ? 1 : 2;
     c.attrs.f[0] = smoothing, c.attrs.i[0] = form & 2 ? 0 : -100;
     if (is_grad) {
-        c.in[0] = float_type(hl_shape_1d(N));
+        c.in[0] = float_type(hl_shape_1d(form & 8 ? 1 : N)); /* 8: one for all rows */
         case_fill(&c, 0, -1, 1);
     }
     c.in[first] = float_type(hl_shape_2d(N, C));
@@ -67,7 +67,7 @@ static void check_loss(int64_t N, int64_t C, int form, double smoothing, bool is
 static void test_loss(void)
 {
     for (int w = 0; w < N_WIDTHS; w++) {
-        for (int form = 0; form < 8; form++) {
+        for (int form = 0; form < 16; form++) {
             for (int s = 0; s < 4; s++) {
                 check_loss(form % 3 == 0 ? 1 : 53, widths[w], form, s & 1 ? 0.1 : 0, s >> 1);
             }

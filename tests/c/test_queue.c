@@ -155,6 +155,33 @@ static void check_never_waits(data_home home)
     close_net();
 }
 
+/* What is written and copied between epochs is so in the stream's order: reading it is the first
+ * to wait. */
+static void test_stores_never_wait(void)
+{
+    check_case("waits for stores");
+    hl_device *device;
+    hl_session *session;
+    double in[3] = {1, 2, 4}, out[3];
+    float plain[3] = {8, 16, 32}, plain_out[3];
+    CHECK_OK(async_backend()->device_open(async_backend(), 0, NULL, &device));
+    CHECK_OK(hl_session_create(device, &session));
+    CHECK_OK(hl_session_store(session, "a", HL_DTYPE_F32, 3));
+    CHECK_OK(hl_session_store(session, "b", HL_DTYPE_F32, 3));
+    int64_t before = async_of(device)->n_syncs;
+    CHECK_OK(hl_session_write(session, "a", 0, 3, HL_DTYPE_F64, in));
+    CHECK_OK(hl_session_copy(session, "b", "a"));
+    CHECK_OK(hl_session_write(session, "a", 0, 3, HL_DTYPE_F32, plain));
+    memset(in, 0, sizeof in), memset(plain, 0, sizeof plain);
+    CHECK_INT(async_of(device)->n_syncs, before);
+    CHECK_OK(hl_session_read(session, "b", 0, 3, HL_DTYPE_F64, out));
+    CHECK_OK(hl_session_read(session, "a", 0, 3, HL_DTYPE_F32, plain_out));
+    CHECK(out[0] == 1 && out[1] == 2 && out[2] == 4);
+    CHECK(plain_out[0] == 8 && plain_out[1] == 16 && plain_out[2] == 32);
+    hl_session_destroy(session);
+    device->ops->destroy(device);
+}
+
 static void test_never_waits(void)
 {
     for (int home = COPIED; home < N_HOMES; home++) check_never_waits((data_home)home);
@@ -275,6 +302,7 @@ int main(void)
     test_fed_sources();
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
         test_never_waits();
+        test_stores_never_wait();
         test_stop();
         test_fault();
         test_device_calls_fail();

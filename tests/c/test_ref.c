@@ -422,6 +422,9 @@ static void test_cross_entropy(void)
     CHECK_OK(run(HL_OP_CROSS_ENTROPY_GRAD, &attrs, IN(F64(dloss, 3), F64(x, 3, 3), I64(t, 3)),
                  OUT(F64(dx, 3, 3))));
     CHECK_CLOSE(dx, -0.75, 0.5, 0.25, 2.5, -5, 2.5, 0, 0, 0);
+    CHECK_OK(run(HL_OP_CROSS_ENTROPY_GRAD, &attrs, IN(F64(dloss + 1, 1), F64(x, 3, 3), I64(t, 3)),
+                 OUT(F64(dx, 3, 3))));
+    CHECK_CLOSE(dx, -7.5, 5, 2.5, 2.5, -5, 2.5, 0, 0, 0);
 
     /* Smoothing 0.3 with weights: 0.7 w[t] nll + 0.1 (w . nll), nll = (2, 1, 2) ln 2: w . nll = 12
      * ln 2. */

@@ -98,6 +98,8 @@ int compile(nvrtcProgram program, const fs::path &folder)
     /* <stdint.h> and its like are g++'s own here. */
     for (auto &[name, text] : program->headers)
         if (name.find('/') != std::string::npos) write_file(folder / "headers" / name, text);
+    for (std::string name : {"tests/cuda/emu/twin.h", "tests/cuda/emu/emu.h"})
+        write_file(folder / "headers" / name, "#include \"" FAKE_ROOT "/" + name + "\"\n");
     write_file(folder / program->name, program->source);
     std::vector<std::string> command = {"g++",
                                         "-x",
@@ -111,8 +113,6 @@ int compile(nvrtcProgram program, const fs::path &folder)
                                         "-DHL_EMULATE=\"tests/cuda/emu/twin.h\"",
                                         "-iquote",
                                         folder / "headers",
-                                        "-idirafter",
-                                        FAKE_ROOT,
                                         folder / program->name,
                                         "-o",
                                         folder / "code.so"};

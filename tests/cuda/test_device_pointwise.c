@@ -218,6 +218,35 @@ static void test_sums(void)
     check_sums(4, 0, HL_DTYPE_F32, 0xE);
 }
 
+/* Sums over the rows of what is small are one launch, whatever its shape; else they are merged by
+ * another. */
+static void test_sum_launches(void)
+{
+    static const struct {
+        int64_t rows, cols;
+        int launches;
+    } sizes[] = {{512, 128, 1}, {512, 30, 1},  {2048, 7, 1}, {40, 3000, 1},
+                 {2049, 7, 2},  {512, 260, 2}, {1, 9, 1},    {16, 70000, 1}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        program_case p;
+        const int64_t dim[] = {sizes[s].rows, sizes[s].cols};
+        check_case("launches for sums of %lldx%lld", (long long)dim[0], (long long)dim[1]);
+        begin(&p, 2, dim, 1);
+        uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
+        put(&p, apply(&p, HL_PW_MUL, x, x, 0), HL_PW_SUM_ROWS, HL_DTYPE_F32);
+        put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
+        p.c.program = &p.program;
+        unsigned char *bytes[CASE_MAX] = {NULL};
+        int64_t before = hl_fake_calls("cuLaunchKernel");
+        run_on(plain, &p, bytes);
+        /* Alone, and while captured; each of the two sums is merged. */
+        CHECK_INT(hl_fake_calls("cuLaunchKernel") - before, 2 * (2 * sizes[s].launches - 1));
+        for (int j = 0; j < p.c.n_out; j++) free(bytes[j]);
+        case_forget(&p.c);
+        check_sums(dim[0], dim[1], HL_DTYPE_F32, 1u << HL_PW_SUM_ROWS | 1);
+    }
+}
+
 /* Single nodes of what a program has a word for, whose outputs have other types. */
 static void check_node(hl_op op, hl_dtype in, int n_in, hl_dtype out, int64_t attr)
 {
@@ -563,6 +592,7 @@ int main(void)
     CHECK_OK(hl_ref_backend()->device_open(hl_ref_backend(), 0, NULL, &case_ref));
     test_forms();
     test_sums();
+    test_sum_launches();
     test_types();
     test_draws();
     test_numbers();

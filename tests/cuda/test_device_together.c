@@ -142,6 +142,37 @@ static counts build_crowd(void)
     return (counts){.joined = -1, .programs = 3};
 }
 
+/* A batch out of several arrays, a type and a width each, one of them converted. */
+static counts build_batch(void)
+{
+    static const struct {
+        hl_dtype dtype, to;
+        int64_t width;
+    } arrays[] = {{HL_DTYPE_F32, HL_DTYPE_F32, 4},
+                  {HL_DTYPE_I64, HL_DTYPE_I64, 1},
+                  {HL_DTYPE_I32, HL_DTYPE_F32, 3},
+                  {HL_DTYPE_F32, HL_DTYPE_F32, 5}};
+    static const int64_t rows[] = {5, 0, 7, 7, 2, 9};
+    enum { FROM = 10, TAKEN = 6, N_ARRAYS = 4 };
+    hl_id index, to[N_ARRAYS], value[N_ARRAYS];
+    CHECK_OK(hl_graph_const(graph, (hl_type){HL_DTYPE_I64, hl_shape_1d(TAKEN)}, rows, &index));
+    for (int a = 0; a < N_ARRAYS; a++) {
+        int64_t width = arrays[a].width;
+        hl_id from = add_state(arrays[a].dtype, FROM * width);
+        hl_attrs as_rows = {.n_dims = 2, .dims = {FROM, width}}, type = {.i = {arrays[a].to}};
+        to[a] = add_state(arrays[a].to, TAKEN * width);
+        CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &from, 1, &as_rows, &from));
+        CHECK_OK(
+            hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){from, index}, 2, &type, &value[a]));
+    }
+    for (int a = 0; a < N_ARRAYS; a++) {
+        hl_attrs flat = {.n_dims = 1, .dims = {TAKEN * arrays[a].width}};
+        CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[a], 1, &flat, &value[a]));
+        CHECK_OK(hl_graph_commit(graph, to[a], add_update(HL_OP_ASSIGN, to[a], value[a])));
+    }
+    return (counts){.joined = 2 * (N_ARRAYS - 1)};
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static int count_in_text(const hl_plan *plan, const char *what)
@@ -212,5 +243,6 @@ int main(void)
     check_graph("twice", build_twice);
     check_graph("beside", build_beside);
     check_graph("crowd", build_crowd);
+    check_graph("batch", build_batch);
     return CHECK_DONE();
 }

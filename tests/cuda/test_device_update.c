@@ -16,7 +16,7 @@ typedef struct loss_form {
     hl_dtype dtype, target;
     int64_t N, C;
     double smoothing;
-    bool has_weight, has_fault;
+    bool has_weight, has_fault, is_shared; /* is_shared: one gradient for all rows */
 } loss_form;
 
 /* Rows 1, 4, 7, ... are ignored; row 2 has a target that is no class, if asked. */
@@ -34,7 +34,7 @@ static void check_loss(hl_op op, const loss_form *form)
     op_case c = {.op = op, .n_in = logits + 2 + form->has_weight, .n_out = logits ? 1 : 2};
     c.attrs.f[0] = form->smoothing;
     c.attrs.i[0] = form->target == HL_DTYPE_I64 ? -100 : form->target == HL_DTYPE_BOOL ? 5 : 1;
-    if (logits) c.in[0] = flat_type(form->dtype, form->N);
+    if (logits) c.in[0] = flat_type(form->dtype, form->is_shared ? 1 : form->N);
     c.in[logits] = (hl_type){form->dtype, hl_shape_2d(form->N, form->C)};
     c.in[logits + 1] = flat_type(form->target, form->N);
     c.in[logits + 2] = flat_type(form->dtype, form->C);
@@ -55,10 +55,11 @@ static void check_loss(hl_op op, const loss_form *form)
 
 static void check_losses(loss_form form)
 {
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         form.smoothing = kind & 1 ? 0.1 : 0;
         form.has_weight = kind & 2;
-        check_loss(HL_OP_CROSS_ENTROPY, &form);
+        form.is_shared = kind & 4;
+        if (!form.is_shared) check_loss(HL_OP_CROSS_ENTROPY, &form);
         check_loss(HL_OP_CROSS_ENTROPY_GRAD, &form);
     }
 }

@@ -2,6 +2,7 @@
  * adding. Exact: integers, or sums of small integers. */
 #include "ir/control.h"
 #include "ir/dtype.h"
+#include "kernels/cuda/batch.h"
 #include "kernels/cuda/layout.h"
 #include "tests/cuda/kernel_test.h"
 
@@ -413,26 +414,37 @@ static void test_scatter_add(const along &a, int64_t bad)
     for (int64_t i = 0; i < x.n; i++) check("sum", number(out[i]) == want[(size_t)i]);
 }
 
-template <class S, class D> static void test_batch(hl_dtype from, hl_dtype to, int64_t bad)
+/* Two parts of one batch: converted rows, and rows as they are, of so many bytes each. */
+template <class S, class D>
+static void test_batch(hl_dtype from, hl_dtype to, int64_t bad, int64_t row_bytes)
 {
-    start_case("batch_gather %d to %d", (int)from, (int)to);
+    start_case("batch_gather %d to %d, rows of %lld bytes", (int)from, (int)to,
+               (long long)row_bytes);
     enum { ROWS = 20, I = 7, B = 33 };
     clear_control();
     buffer<S> x(ROWS * I);
     buffer<D> out(B * I);
+    buffer<uint8_t> whole(ROWS * row_bytes), copies(B * row_bytes);
     buffer<int64_t> index(B);
     for (int64_t i = 0; i < x.n; i++)
         x[i] = (S)(random_below(100) - (std::is_signed<S>::value ? 50 : 0));
+    for (int64_t i = 0; i < whole.n; i++) whole[i] = (uint8_t)random_bits();
     fill_index(index, ROWS, bad);
-    run_orders({&out}, [&] {
-        launch("hl_cuda_batch_gather", 2, 64, (const void *)x.p, (int32_t)from,
-               (const void *)index.p, (int32_t)HL_DTYPE_I64, (int64_t)ROWS, &control, NODE,
-               (void *)out.p, (int32_t)to, (int64_t)I, (int64_t)B);
+    hl_cuda_batch_operands operands = {{x.p, index.p, out.p, whole.p, index.p, copies.p}};
+    hl_cuda_batch batch = {};
+    batch.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, NODE};
+    batch.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, NODE};
+    run_orders({&out, &copies}, [&] {
+        launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, operands, batch, 2, &control);
     });
     check_fault(bad, ROWS);
     for (int64_t i = 0; i < out.n; i++)
         check("element",
               (double)out[i] == (i / I == bad ? 0.0 : (double)x[index[i / I] * I + i % I]));
+    for (int64_t i = 0; i < copies.n; i++)
+        check("byte", copies[i] == (i / row_bytes == bad
+                                        ? 0
+                                        : whole[index[i / row_bytes] * row_bytes + i % row_bytes]));
 }
 
 template <class W> static void test_words()
@@ -470,10 +482,10 @@ int main()
     test_index_add<double>("f64", 2, 7, 3, 40, 3);
     test_add_order();
     for (const along &a : alongs) test_scatter_add(a, -1), test_scatter_add(a, 5);
-    test_batch<float, float>(HL_DTYPE_F32, HL_DTYPE_F32, -1);
-    test_batch<uint8_t, float>(HL_DTYPE_U8, HL_DTYPE_F32, 4);
-    test_batch<int64_t, int32_t>(HL_DTYPE_I64, HL_DTYPE_I32, -1);
-    test_batch<double, float>(HL_DTYPE_F64, HL_DTYPE_F32, 9);
-    test_batch<int16_t, double>(HL_DTYPE_I16, HL_DTYPE_F64, -1);
+    test_batch<float, float>(HL_DTYPE_F32, HL_DTYPE_F32, -1, 32);
+    test_batch<uint8_t, float>(HL_DTYPE_U8, HL_DTYPE_F32, 4, 24);
+    test_batch<int64_t, int32_t>(HL_DTYPE_I64, HL_DTYPE_I32, -1, 28);
+    test_batch<double, float>(HL_DTYPE_F64, HL_DTYPE_F32, 9, 6);
+    test_batch<int16_t, double>(HL_DTYPE_I16, HL_DTYPE_F64, -1, 7);
     return finish_tests("test_kernels_move");
 }

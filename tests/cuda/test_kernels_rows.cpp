@@ -118,12 +118,13 @@ static void test_softmax_edges()
 
 struct loss_case {
     double smoothing;
-    bool has_weight;
+    bool has_weight, is_shared;
 };
 
 template <class T, class I>
 static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
 {
+    int64_t step = !l.is_shared; /* of the loss' gradient */
     int64_t N = k.R, C = k.C, ignored = target_dtype == HL_DTYPE_U8 ? 0 : -100;
     buffer<T> x(N * C), dx(N * C), w(C), loss(N), weight(N), dloss(N);
     buffer<I> target(N);
@@ -141,7 +142,7 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
         launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
                (int32_t)target_dtype, class_weight, loss.get(), weight.get(), N, C,
                (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
-        launch("hl_cuda_cross_entropy_grad" + name, k.blocks, k.threads, dloss.get(), x.get(),
+        launch("hl_cuda_cross_entropy_grad" + name, k.blocks, k.threads, dloss.get(), step, x.get(),
                (void *)target.p, (int32_t)target_dtype, class_weight, dx.get(), N, C,
                (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
     });
@@ -160,8 +161,8 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
         for (int64_t c = 0; c < C; c++) {
             double p = exp(log_p(c));
             want[n] -= s / (double)C * weigh(c) * log_p(c);
-            want_dx[n * C + c] = number(dloss[n]) * ((1 - s) * weigh(t) * (p - (c == t)) +
-                                                     s * (p * all - weigh(c)) / (double)C);
+            want_dx[n * C + c] = number(dloss[n * step]) * ((1 - s) * weigh(t) * (p - (c == t)) +
+                                                            s * (p * all - weigh(c)) / (double)C);
         }
     }
     check_close(
@@ -190,9 +191,9 @@ static void test_loss_fault()
     check("row", control.error_row == 4);
     check("value", control.error_value == 5);
     check("loss and weight are 0", loss[4] == 0 && weight[4] == 0 && loss[3] > 0);
-    launch("hl_cuda_cross_entropy_grad_f32", 2, 64, dloss.get(), x.get(), (void *)target.p,
-           (int32_t)HL_DTYPE_I32, (const float *)nullptr, dx.get(), N, C, 0.1f, (int64_t)-100,
-           &control, (int32_t)9, 0);
+    launch("hl_cuda_cross_entropy_grad_f32", 2, 64, dloss.get(), (int64_t)1, x.get(),
+           (void *)target.p, (int32_t)HL_DTYPE_I32, (const float *)nullptr, dx.get(), N, C, 0.1f,
+           (int64_t)-100, &control, (int32_t)9, 0);
     check("the first one stays", control.error_code == 8);
     for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
 }
@@ -266,10 +267,10 @@ template <class T> static void test_type()
         test_layer_norm<T>(k, 100, false);
         test_softmax<T>(k, 1);
         test_softmax<T>(k, 30);
-        test_loss<T, int64_t>(k, {0, false}, HL_DTYPE_I64);
-        test_loss<T, int32_t>(k, {0.1, false}, HL_DTYPE_I32);
-        test_loss<T, int16_t>(k, {0, true}, HL_DTYPE_I16);
-        test_loss<T, uint8_t>(k, {0.25, true}, HL_DTYPE_U8);
+        test_loss<T, int64_t>(k, {0, false, false}, HL_DTYPE_I64);
+        test_loss<T, int32_t>(k, {0.1, false, true}, HL_DTYPE_I32);
+        test_loss<T, int16_t>(k, {0, true, true}, HL_DTYPE_I16);
+        test_loss<T, uint8_t>(k, {0.25, true, false}, HL_DTYPE_U8);
     }
 }
 
