@@ -175,8 +175,15 @@ CUresult copy(void *dst, const void *src, size_t bytes, CUstream stream)
         stream->graph->broken = true;
         return complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "pageable memory in a capture");
     }
-    if (!from_host || is_pinned(src, bytes))
-        return submit(stream, [=] { run_copy(dst, src, bytes); });
+    bool to_pageable = !is_reserved(dst) && !is_pinned(dst, bytes);
+    if (!from_host || is_pinned(src, bytes)) {
+        CUresult status = submit(stream, [=] { run_copy(dst, src, bytes); });
+        if (status != CUDA_SUCCESS || !to_pageable) return status;
+        /* The driver returns when the copy is there, so such a copy is a wait. */
+        s.syncs++;
+        drain(stream, nullptr);
+        return s.dead;
+    }
     std::vector<char> data((const char *)src, (const char *)src + bytes);
     return submit(stream, [=] { run_copy(dst, data.data(), bytes); });
 }
