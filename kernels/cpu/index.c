@@ -7,7 +7,7 @@
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/rows.h"
 
-enum { LONG_ROW = 1024, AHEAD = 8, AHEAD_LONG = 2, LINES_MOST = 64, N_CHUNK = 256 };
+enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };
 
 typedef struct index_state {
     hl_op op;
@@ -40,19 +40,16 @@ static int64_t take_index(const index_state *s, const void *index, int64_t i, bo
     return -1;
 }
 
-/* Row i of the index. Long rows into the second-level cache, which can wait for more lines at a
- * time than the first. */
-static void prefetch_row(const index_state *s, const unsigned char *x, const void *index, int64_t i)
+/* Long rows go into the second-level cache, which can wait for more lines at a time than the first;
+ * short ones are too soon wanted for that. Inline: a call that does nothing but prefetch is one
+ * that the compiler removes. */
+HL_SIMD void prefetch_row(const unsigned char *row, size_t bytes)
 {
-    int64_t k = read_index(index, s->index_dtype, i);
-    if (k < 0 || k >= s->N) return;
-    size_t row_bytes = (size_t)s->I * s->bytes;
-    const unsigned char *row = x + (size_t)k * row_bytes;
-    if (row_bytes < LONG_ROW) {
-        for (size_t at = 0; at < row_bytes; at += HL_ALIGN) __builtin_prefetch(row + at);
-        return;
+    for (size_t at = 0; at < bytes && at < LINES_SHORT * HL_ALIGN; at += HL_ALIGN) {
+        __builtin_prefetch(row + at, 0, 3);
     }
-    for (size_t at = 0; at < row_bytes && at < LINES_MOST * HL_ALIGN; at += HL_ALIGN) {
+    for (size_t at = LINES_SHORT * HL_ALIGN; at < bytes && at < LINES_LONG * HL_ALIGN;
+         at += HL_ALIGN) {
         __builtin_prefetch(row + at, 0, 2);
     }
 }
@@ -132,9 +129,12 @@ static void select_rows(const index_state *s, const unsigned char *x, const void
 {
     size_t row_bytes = (size_t)s->I * s->bytes;
     size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
-    int64_t ahead = row_bytes < LONG_ROW ? AHEAD : AHEAD_LONG;
+    int64_t ahead = row_bytes > LINES_SHORT * HL_ALIGN ? AHEAD_LONG : AHEAD;
     for (int64_t i = begin; i < end; i++) {
-        if (i + ahead < end) prefetch_row(s, x, index, i + ahead);
+        if (i + ahead < end) {
+            int64_t next = read_index(index, s->index_dtype, i + ahead);
+            if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * row_bytes, row_bytes);
+        }
         int64_t k = take_index(s, index, i, reports, launch);
         unsigned char *to = out + (size_t)i * out_bytes;
         if (k >= 0) {
