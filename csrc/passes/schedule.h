@@ -22,7 +22,7 @@ typedef struct hl_step {
 typedef struct hl_chain {
     int32_t first_step, n_steps;
     int32_t region;
-    int64_t rows;       /* of the chain; 0: steps are launched whole, one by one */
+    int64_t rows;     /* of the chain; 0: steps are launched whole, one by one */
     int64_t grain;    /* of the chain's rows */
     int64_t n_blocks; /* 0: nothing to share out */
 } hl_chain;

@@ -144,10 +144,10 @@ static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
     for (int i = 0; i < 5; i++) {
         data[i] = case_alloc(case_bytes(types[i]));
         for (int64_t e = 0; i < 3 && e < hl_shape_numel(&types[i]->shape); e++)
-            case_store(data[i], types[i]->dtype, e, case_draw());
+            element_store(data[i], types[i]->dtype, e, case_draw());
     }
     /* A row's last pair must not touch the row behind it: zero times NaN is NaN. */
-    if (M > 1 && K > 0) case_store(data[0], HL_DTYPE_BF16, M / 2 * K, NAN);
+    if (M > 1 && K > 0) element_store(data[0], HL_DTYPE_BF16, M / 2 * K, NAN);
     check_case("bf16 packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
                flags);
     run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, &b, 1, &packed, (void *[]){data[1], data[3]}, 2);
@@ -156,15 +156,15 @@ static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
     void *args[4] = {data[0], data[3], has_bias ? data[2] : data[4], data[4]};
     run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, in, has_bias ? 3 : 2, &c, args, 37);
     for (int64_t i = 0; i < M * N; i++) {
-        double want = has_bias ? case_load(data[2], HL_DTYPE_F32, i % N) : 0;
+        double want = has_bias ? element_load(data[2], HL_DTYPE_F32, i % N) : 0;
         for (int64_t k = 0; k < K; k++) {
             int64_t at = flags & 1 ? i % N * K + k : k * N + i % N;
-            double other = case_load(data[1], b.dtype, at);
+            double other = element_load(data[1], b.dtype, at);
             if (flags & 8) other = (double)hl_bf16_to_f32(hl_f32_to_bf16((float)other));
-            want += case_load(data[0], HL_DTYPE_BF16, i / N * K + k) * other;
+            want += element_load(data[0], HL_DTYPE_BF16, i / N * K + k) * other;
         }
         if (flags & 2 && want < 0) want = 0;
-        double got = case_load(data[4], HL_DTYPE_F32, i);
+        double got = element_load(data[4], HL_DTYPE_F32, i);
         CHECK(isnan(want) ? isnan(got) : fabs(got - want) < 1e-5 * (1 + (double)K / 100));
     }
     for (int i = 0; i < 5; i++) case_free(data[i], case_bytes(types[i]));

@@ -214,8 +214,9 @@ static void test_gelu(hl_device *device, hl_dtype dtype, int end, bool has_bias,
     CHECK(hl_type_equal(&made, &operand) == (end == HL_MATMUL_GELU_BOTH));
     for (int64_t i = 0; i < M * N; i++) {
         double x = expect(&c, trans, has_bias, i / N, i % N);
-        check_value(node_load(c.host[out], dtype, i), gelu(x), dtype);
-        if (end == HL_MATMUL_GELU_BOTH) check_value(node_load(c.host[out + 1], dtype, i), x, dtype);
+        check_value(element_load(c.host[out], dtype, i), gelu(x), dtype);
+        if (end == HL_MATMUL_GELU_BOTH)
+            check_value(element_load(c.host[out + 1], dtype, i), x, dtype);
     }
     node_end(&c);
     hl_graph_destroy(graph);
@@ -238,8 +239,8 @@ static void test_gelu_grad(hl_device *device, hl_dtype dtype, bool wide, bool ha
     double sums[N] = {0};
     for (int64_t i = 0; i < M * N; i++) {
         double want = expect(&c, trans, false, i / N, i % N);
-        want *= gelu_slope(node_load(c.host[2], result, i));
-        check_value(node_load(c.host[3], result, i), want, result);
+        want *= gelu_slope(element_load(c.host[2], result, i));
+        check_value(element_load(c.host[3], result, i), want, result);
         sums[i % N] += want;
     }
     for (int64_t n = 0; n < N && has_sums; n++)

@@ -56,7 +56,7 @@ def make_data() -> hl.DataModule:
 
 def config(**fields: Any) -> hl.TrainingConfig:
     exact = {"precision": "32-true", "deterministic": True, "optimizer": "sgd", "lr": 0.05}
-    return quiet(**({"max_epochs": 1, "accelerator": "gpu"} | exact | fields))
+    return quiet(**({"max_epochs": 1, "accelerator": "gpu", "on_oom": "raise"} | exact | fields))
 
 
 def train(**fields: Any) -> Call:

@@ -32,6 +32,7 @@ QUIET = {
     "enable_progress_bar": False,
     "enable_model_summary": False,
     "logger": None,
+    "on_oom": "raise",  # a failure is one, and not a reason to try smaller parts
 }
 N_EACH = 24  # the first ones, and as many of the rest, in the fast tier
 
@@ -419,3 +420,27 @@ def test_an_allocation_fails(entry: Callable[..., Call], tmp_path: Path) -> None
 def test_every_allocation_fails(entry: Callable[..., Call], tmp_path: Path) -> None:
     with contextlib.redirect_stderr(io.StringIO()):
         walk(entry, tmp_path, every=True)
+
+
+def test_smaller_parts_leave_nothing_behind() -> None:
+    """Memory that runs out once: the run goes on in micro-batches, or fails; all is given back."""
+
+    def train() -> list[float]:
+        hl.manual_seed(3)
+        ids = np.arange(48).reshape(24, 2) % 4
+        fields = QUIET | {"on_oom": "shrink"}
+        return list(hl.train(Lookup(), (ids, Y), **fields).history["loss"])
+
+    whole = train()
+    n = count(train)
+    before = held()
+    n_trained = 0
+    for k in range(1, n, max(n // 40, 1)):
+        try:
+            with failing(k, False):
+                np.testing.assert_allclose(train(), whole, rtol=1e-5)
+            n_trained += 1
+        except MemoryError as error:
+            assert isinstance(error, hl.OutOfMemoryError)  # noqa: PT017
+    assert n_trained > 0
+    assert held() == before

@@ -4,10 +4,13 @@ In float64 the order of additions is all that differs; 1e-7 is the rounding of a
 which are float32, and far below any mistake in a divisor.
 """
 
+import random
+
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.training.micro import next_split, split_batches
 from train.recipes import classes, exact, mlp, quiet, weights
 
 
@@ -120,3 +123,29 @@ def test_ignored_micro_batch() -> None:
         values.append(weights(net))
     for name in values[0]:
         np.testing.assert_allclose(values[1][name], values[0][name], rtol=0, atol=1e-7)
+
+
+def test_a_batch_in_equal_parts() -> None:
+    assert [next_split(12, n) for n in (1, 2, 3, 4, 6, 12)] == [2, 3, 4, 6, 12, None]
+    assert next_split(7, 1) == 7
+
+
+def test_parts_of_an_epoch_fill_the_same_windows() -> None:
+    """As many rows in as many steps, whatever is left at the end."""
+    draw = random.Random(5)
+    for _ in range(500):
+        rows, parts, k = draw.randint(1, 9), draw.randint(2, 6), draw.randint(1, 4)
+        size, count = rows * parts, draw.randint(1, 9)
+        groups = [(size, count)]
+        if tail := draw.randint(0, size - 1):
+            groups.append((tail, 1))
+        split = split_batches(groups, rows)
+        assert sum(n * c for n, c in split) == sum(n * c for n, c in groups)
+        assert all(0 < n <= rows and c > 0 for n, c in split)
+        assert [n for n, _ in split] == sorted((n for n, _ in split), reverse=True)
+        batches, pieces = sum(c for _, c in groups), sum(c for _, c in split)
+        assert -(-batches // k) == -(-pieces // (k * parts))
+
+
+def test_less_than_a_part_stays_whole() -> None:
+    assert split_batches([(3, 1)], 4) == [(3, 1)]

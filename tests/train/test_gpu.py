@@ -422,7 +422,7 @@ def test_out_of_memory(gpu: _core.Device) -> None:
     x, y = np.zeros((rows, 1), np.float32), np.zeros(rows, np.float32)
     model = nn.Sequential(nn.Linear(1, 2**14), nn.ReLU(), nn.Linear(2**14, 1))
     data = hl.DataModule.from_arrays(x, y, val=None, batch_size=rows)
-    config = quiet(max_epochs=1, accelerator="gpu", **SGD)
+    config = quiet(max_epochs=1, accelerator="gpu", on_oom="raise", **SGD)
     with pytest.raises(hl.OutOfMemoryError) as held:
         hl.train(model, data, config)
     text = str(held.value)
@@ -434,6 +434,40 @@ def test_out_of_memory(gpu: _core.Device) -> None:
     assert memory["current_bytes"] == 0
     data = hl.DataModule.from_arrays(x[:4], y[:4], val=None, batch_size=2)
     assert hl.train(model, data, config).steps == 2
+
+
+@emulated
+def test_micro_batches_where_memory_ends() -> None:
+    """A GPU of 9 MB: the same steps in parts, an epoch's short last batch among them."""
+    code = """
+rng = np.random.default_rng(3)
+x = rng.standard_normal((2 * 256 + 200, 6)).astype(np.float32)
+y = rng.integers(0, 3, len(x))
+def wide(*between):
+    return nn.Sequential(nn.Linear(6, 4096), *between, nn.ReLU(), nn.Dropout(0.1),
+                         nn.Linear(4096, 3))
+def train(model, **fields):
+    data = hl.DataModule.from_arrays(x, y, val=0.1, batch_size=256)
+    config = quiet(max_epochs=2, precision="32-true", optimizer="sgd", lr=0.05, metrics=None,
+                   **{"enable_progress_bar": "auto"} | fields)
+    return hl.train(model, data, config)
+model, again = wide(), wide()
+result, want = train(model, accelerator="gpu"), train(again, accelerator="cpu")
+assert result.steps == want.steps == 6, (result.steps, want.steps)
+np.testing.assert_allclose(result.history["loss"], want.history["loss"], rtol=1e-5)
+np.testing.assert_allclose(result.history["val_loss"], want.history["val_loss"], rtol=1e-5)
+for name, value in weights(again).items():
+    np.testing.assert_allclose(weights(model)[name], value, rtol=1e-4, atol=1e-6)
+for model, fields in ((wide(), {"on_oom": "raise"}), (wide(nn.BatchNorm1d(4096)), {})):
+    try:
+        train(model, accelerator="gpu", enable_progress_bar=False, **fields)
+    except hl.OutOfMemoryError as error:
+        print("raised:", error)
+"""
+    out = " ".join(run_alone(code, f"memory={(64 + 9) << 20}").split())
+    assert out.count("trying micro-batches of 128 rows") == 1
+    assert "batch 256 in micro-batches of " in out
+    assert out.count("raised:") == 2
 
 
 @emulated

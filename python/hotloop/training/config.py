@@ -176,7 +176,9 @@ class TrainingConfig:
     memory_limit : int or str, optional
         Bytes that the plan may take, or ``"4GB"``.
     on_oom : {"shrink", "raise"}
-        Of no effect: in this version memory that runs out raises OutOfMemoryError.
+        Whether a plan that does not fit in memory leads to micro-batches, parts of a batch whose
+        gradients are accumulated to the same step, or to OutOfMemoryError. Models with statistics
+        over a batch (BatchNorm) always get the error.
     on_nan : {"stop", "skip", "raise"}
         What follows a loss that is not finite.
     on_interrupt : {"auto", "return", "raise"}

@@ -41,6 +41,7 @@ from hotloop.training.fitted import (
     uses_batch_statistics,
 )
 from hotloop.training.lookups import check_lookups
+from hotloop.training.micro import next_split, split_batches
 from hotloop.training.precision import choose, describe, start_scale, wants_scale
 from hotloop.training.progress import (
     Progress,
@@ -247,6 +248,8 @@ class Run:
         self.train_plans: list[tuple[_core.Plan, int, int]] = []
         self._traced: list[Traced] = []
         self._predicted = 0
+        self._parts = 1  # of a batch: more where memory ran out
+        self._micro_rows = 0
 
     def stop(self, reason: str = "interrupted") -> None:
         """Ends training after the current step; may be called from any thread."""
@@ -283,7 +286,35 @@ class Run:
         check_gpu_options(config, self.device)
         self.device.memory_peak_reset()
         with self._explaining_memory():
+            while not self._fits():
+                pass
+
+    def _fits(self) -> bool:
+        """Plans everything; False where memory ran out and smaller micro-batches may do."""
+        try:
             self._plan_all()
+        except OutOfMemoryError as error:
+            if not self._shrink():
+                raise
+            show(f"hotloop: warning: {error}; trying micro-batches of {self._micro_rows} rows")
+            return False
+        return True
+
+    def _shrink(self) -> bool:
+        """Whether there are smaller micro-batches to try; what did not fit is given back."""
+        size = self._batches("train", training=True)[0][0]
+        parts = next_split(size, self._parts)
+        if self.config.on_oom != "shrink" or parts is None or uses_batch_statistics(self.model):
+            return False
+        self.close()
+        self.train_plans, self._traced, self._val_sums = [], [], Sums("val")
+        self._parts, self._micro_rows = parts, size // parts
+        return True
+
+    @property
+    def _k(self) -> int:
+        """Micro-batches of a step."""
+        return self.config.accumulate_grad_batches * self._parts
 
     @contextlib.contextmanager
     def _explaining_memory(self) -> Iterator[None]:
@@ -308,9 +339,9 @@ class Run:
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
         )
-        self.steps = Steps(self.runtime, data, config)
+        self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
         groups = self._groups("train", training=True)
-        self._counts = count_steps(config, sum(count for _, count in groups))
+        self._counts = count_steps(self.steps.config, sum(count for _, count in groups))
         total = self._counts.total
         self._plan_training(groups, total)
         self._plan_validation()
@@ -370,6 +401,11 @@ class Run:
         return split
 
     def _groups(self, split: str, *, training: bool) -> list[tuple[int, int]]:
+        """(rows, number of micro-batches): full ones, then what is left."""
+        groups = self._batches(split, training=training)
+        return groups if self._parts == 1 else split_batches(groups, self._micro_rows)
+
+    def _batches(self, split: str, *, training: bool) -> list[tuple[int, int]]:
         """(batch size, number of batches): full ones, then what is left."""
         groups: list[tuple[int, int]] = self.data.batches(
             split, training=training, merge_tail=training and uses_batch_statistics(self.model)
@@ -392,7 +428,7 @@ class Run:
 
     def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
         split = self._split("train")
-        k = self.config.accumulate_grad_batches
+        k = self._k
         graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
         self._traced.append(Traced(graphs[0], split, groups[0][0]))
         self._choose_precision()
@@ -431,7 +467,7 @@ class Run:
             return None
         # The largest plan of the run makes nearly all that the run will hold.
         self.runtime.is_fed = False
-        k = self.config.accumulate_grad_batches
+        k = self._k
         ring = self.runtime.ring(self.data.num_workers, rows, k)
         plan = self.runtime.plan(graph, k=k, n_slots=ring["n_slots"])
         memory = self.device.memory()
@@ -511,13 +547,14 @@ class Run:
         if decay and not config.decay_norm_and_bias:
             decay += " (not on norms and biases)"
         rows = f"{format_count(train.n)}" + (f" + {format_count(val.n)} val" if val else "")
+        parts = f" in micro-batches of {self._micro_rows}" if self._parts > 1 else ""
         clip = config.gradient_clip_val
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
             ("", name_device(self.device)),
             ("precision", describe(self.device, self.runtime.low)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
-            ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}"),
+            ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}{parts}"),
             ("loss", self.steps.loss.name if self.steps.loss else "training_step"),
             ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
             ("schedule", config.scheduler_config.name),
@@ -614,7 +651,7 @@ class Run:
 
     def _run_batches(self) -> bool:
         """All windows of the epoch; False when training ends in between."""
-        k = self.config.accumulate_grad_batches
+        k = self._k
         last = len(self.train_plans) - 1
         for i, (plan, size, count) in enumerate(self.train_plans):
             whole, rest = divmod(count, k)
