@@ -64,13 +64,14 @@ print("GOOD", flush=True)
 """
 )
 
-# One step of several seconds: a second Ctrl-C must not wait for it.
+# One step of half a minute, so that it outlasts whatever else a machine does: a second Ctrl-C must
+# not wait for it.
 LONG_STEP = """
 import numpy as np, hotloop as hl, threading, time
 from hotloop import nn
 from train.recipes import quiet
-X = np.random.default_rng(0).standard_normal((4096, 512)).astype(np.float32)
-Y = np.arange(4096) % 5
+X = np.random.default_rng(0).standard_normal((8 * 4096, 512), dtype=np.float32)
+Y = np.arange(8 * 4096) % 5
 layers = [layer for _ in range(100) for layer in (nn.Linear(512, 512), nn.BatchNorm1d(512))]
 model = nn.Sequential(*layers, nn.Linear(512, 5))
 data = hl.DataModule.from_arrays(X, Y, batch_size=4096)
@@ -78,7 +79,8 @@ before = {k: v.copy() for k, v in model.state_dict().items()}
 class Say:
     def on_train_start(self, run): threading.Timer(0.3, lambda: print("READY", flush=True)).start()
 try:
-    hl.train(model, data, quiet(max_epochs=1000, lr=1e-3, callbacks=(Say(),)))
+    config = quiet(max_epochs=1000, lr=1e-3, accumulate_grad_batches=8, callbacks=(Say(),))
+    hl.train(model, data, config)
 except hl.TrainingInterrupted as error:
     assert error.result.steps == 0
     after = model.state_dict()
