@@ -1,10 +1,11 @@
 """``make proof``: every stage to its end, and what it proved as JSON.
 
-    python tests/proof.py [--out FILE]
+    python tests/proof.py [--out FILE] [--only WORDS]
 
-A stage is a command of the Makefile. The file says for each: what was run, how it ended, how long
-it took, and what passed, failed and was skipped; with the commit, the machine and the versions. It
-is written after every stage, so that a stopped proof is on record too.
+A stage is a command of the Makefile. The file says for each: what was run, of which commit, how it
+ended, how long it took, and what passed, failed and was skipped; with the machine and the versions.
+It is written after every stage, so that a stopped proof is on record too. --only runs the stages
+whose name has these words, again perhaps, and leaves the others in the file as they are.
 """
 
 from __future__ import annotations
@@ -75,17 +76,20 @@ def run(command: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Runs all stages, whatever the ones before said."""
+    """Runs the stages, whatever the ones before said."""
     parser = argparse.ArgumentParser(description="Runs everything that there is to run.")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "results" / "proof.json")
-    out = parser.parse_args().out
+    parser.add_argument("--only", default="")
+    out, only = parser.parse_args().out, parser.parse_args().only
     git = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    proof = describe_machine()
-    proof["commit"] = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    proof["stages"] = {}
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    known = json.loads(out.read_text())["stages"] if only and out.exists() else {}
+    proof = describe_machine() | {"stages": known}
     out.parent.mkdir(parents=True, exist_ok=True)
     for name, command in STAGES.items():
-        proof["stages"][name] = run(command)
+        if only not in name:
+            continue
+        proof["stages"][name] = {"commit": commit} | run(command)
         out.write_text(json.dumps(proof, indent=1) + "\n")
     print(json.dumps(proof["stages"], indent=1), f"\nwritten to {os.path.relpath(out)}")
     return int(any(stage["status"] for stage in proof["stages"].values()))

@@ -90,8 +90,9 @@ static inline hl_status node_put(const node_case *c, int v, const void *from)
     return status;
 }
 
-/* Looks at the guards of a buffer and reads it. */
-static inline hl_status node_take(const node_case *c, int v, void *to)
+/* Looks at the guards of a buffer and reads its first bytes: of what lies over it, which may be
+ * smaller. */
+static inline hl_status node_take(const node_case *c, int v, void *to, size_t bytes)
 {
     const hl_device_ops *ops = c->device->ops;
     size_t begin = NODE_GUARD + c->shift, end = begin + c->bytes[v];
@@ -106,7 +107,8 @@ static inline hl_status node_take(const node_case *c, int v, void *to)
                    (int)(i < begin ? i - begin : i - end));
         break;
     }
-    if (status == HL_OK) memcpy(to, image + begin, c->bytes[v]);
+    CHECK(bytes <= c->bytes[v]);
+    if (status == HL_OK) memcpy(to, image + begin, bytes);
     free(image);
     return status;
 }
@@ -134,18 +136,18 @@ static inline hl_status node_read(node_case *c)
     bool is_changed[NODE_BUFFERS] = {false};
     for (int v = c->n_in; v < c->n_args; v++) {
         is_changed[c->over[v]] = true;
-        if (c->over[v] != NODE_CONTROL) HL_TRY(node_take(c, c->over[v], c->host[v]));
+        if (c->over[v] != NODE_CONTROL) HL_TRY(node_take(c, c->over[v], c->host[v], c->bytes[v]));
     }
     for (int v = 0; v < c->n_in; v++) {
         if (c->over[v] != v || is_changed[v]) continue;
         void *now = malloc(c->bytes[v] + 1);
-        hl_status status = node_take(c, v, now);
+        hl_status status = node_take(c, v, now, c->bytes[v]);
         if (status == HL_OK) CHECK(memcmp(now, c->host[v], c->bytes[v]) == 0);
         free(now);
         HL_TRY(status);
     }
-    HL_TRY(node_take(c, NODE_SCRATCH, c->host[NODE_SCRATCH]));
-    return node_take(c, NODE_CONTROL, &c->control_after);
+    HL_TRY(node_take(c, NODE_SCRATCH, c->host[NODE_SCRATCH], c->bytes[NODE_SCRATCH]));
+    return node_take(c, NODE_CONTROL, &c->control_after, sizeof c->control_after);
 }
 
 /* Once, on fresh operands; tunes it first if asked, as a plan does before its first launch. */
