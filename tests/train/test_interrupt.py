@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hotloop as hl
 import pytest
+from hotloop import _core
 
 HEAD = """
 import signal, sys, time
@@ -143,13 +144,15 @@ def test_acknowledged_within_half_a_second() -> None:
     process.stdout.readline()
     elapsed = time.perf_counter() - began
     finish(process)
-    assert elapsed < 0.5
+    assert elapsed < (HANGS if _core.build_info()["sanitizers"] else 0.5)
 
 
 def test_second_ctrl_c_abandons_the_step() -> None:
     process = start(LONG_STEP)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert process.stderr is not None
+    while "interrupted" not in process.stderr.readline():
+        pass  # two signals before the first was seen are one
     process.send_signal(signal.SIGINT)
     out, err, _ = finish(process)
     assert "GOOD" in out, err
