@@ -432,8 +432,8 @@ static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
     if (blocks > most) blocks = most;
     if (n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
     if (blocks > s->n_threads) blocks = hl_round_up(blocks, s->n_threads);
-    int64_t grains = hl_chain_grains(chain);
-    chain->n_blocks = blocks < 1 ? 1 : blocks < grains ? blocks : grains;
+    chain->n_grains = (chain->rows + chain->grain - 1) / chain->grain;
+    chain->n_blocks = blocks < 1 ? 1 : blocks < chain->n_grains ? blocks : chain->n_grains;
 }
 
 void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,

@@ -24,18 +24,14 @@ typedef struct hl_chain {
     int32_t region;
     int64_t rows;     /* of the chain; 0: steps are launched whole, one by one */
     int64_t grain;    /* of the chain's rows */
+    int64_t n_grains; /* the last one may be short */
     int64_t n_blocks; /* 0: nothing to share out */
 } hl_chain;
-
-static inline int64_t hl_chain_grains(const hl_chain *chain)
-{
-    return (chain->rows + chain->grain - 1) / chain->grain;
-}
 
 /* The first row of a block, and where the one before ends: blocks differ by a grain at most. */
 static inline int64_t hl_chain_row(const hl_chain *chain, int64_t block)
 {
-    int64_t row = block * hl_chain_grains(chain) / chain->n_blocks * chain->grain;
+    int64_t row = block * chain->n_grains / chain->n_blocks * chain->grain;
     return row < chain->rows ? row : chain->rows;
 }
 
