@@ -35,6 +35,14 @@ static hl_status set_choice(hl_cuda_device *device, const char *key, const char 
     return HL_OK;
 }
 
+/* What there is no memory for is measured again. */
+static void keep_on_device(hl_cuda_device *device, const char *key, const char *line)
+{
+    hl_mutex_lock(&device->library_lock);
+    (void)set_choice(device, key, line);
+    hl_mutex_unlock(&device->library_lock);
+}
+
 bool hl_cuda_choice_find(hl_device *base, const char *kind, const char *key,
                          char out_line[HL_CUDA_CHOICE_BYTES])
 {
@@ -52,6 +60,7 @@ bool hl_cuda_choice_find(hl_device *base, const char *kind, const char *key,
     if (!hl_cache_read(kind, full, &kept, &bytes)) return false;
     hl_text_copy(out_line, HL_CUDA_CHOICE_BYTES, kept);
     hl_free(kept);
+    keep_on_device(device, full, out_line); /* so that a file of the model's has it too */
     return true;
 }
 
@@ -60,9 +69,7 @@ void hl_cuda_choice_keep(hl_device *base, const char *kind, const char *key, con
     hl_cuda_device *device = hl_cuda_of(base);
     char full[HL_CUDA_KEY_BYTES];
     write_key(device, kind, key, full);
-    hl_mutex_lock(&device->library_lock);
-    (void)set_choice(device, full, line);
-    hl_mutex_unlock(&device->library_lock);
+    keep_on_device(device, full, line);
     hl_cache_write(kind, full, line, strlen(line));
 }
 

@@ -398,6 +398,13 @@ def test_apply_and_init_in_torchs_way():
         assert net.to("cuda").cpu().float() is net
 
 
+@pytest.mark.parametrize("device", ["mps", "meta", "cuda:x", "cuda:-1", "tpu"])
+def test_devices_of_others_are_refused(device, tmp_path):
+    fix = f"'cpu', 'cuda', 'cuda:1' or 'auto', got '{device}'"
+    with pytest.raises(hl.ConfigError, match=fix):
+        Net().to(device=device)
+
+
 def test_repr_is_torchs():
     assert repr(Net()).splitlines() == [
         "Net(",

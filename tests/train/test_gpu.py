@@ -317,8 +317,27 @@ def test_evaluate_predict_save_and_load(gpu: _core.Device, tmp_path: Path) -> No
     np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(there, hl.predict(result.model, X, 20))
     result.save(tmp_path / "net.safetensors")
-    np.testing.assert_array_equal(hl.predict(hl.load(tmp_path / "net.safetensors"), X, 20), here)
+    loaded = hl.load(tmp_path / "net.safetensors")
+    np.testing.assert_array_equal(hl.predict(loaded, X, 20), here)
+    placed = hl.predict(loaded.cuda(), X, 20)
+    assert loaded.device.memory() is not None
+    np.testing.assert_allclose(placed, here, rtol=1e-4, atol=1e-5)
+    assert hl.evaluate(loaded, data, "val", config=config)["accuracy"] == on_cpu["accuracy"]
+    np.testing.assert_array_equal(hl.predict(loaded.to("cpu"), X, 20), here)
     np.testing.assert_array_equal(hl.predict(result.model.cpu(), X, 20), here)
+
+
+@pytest.mark.parametrize("device", ["cuda:7", 7])
+def test_a_gpu_that_is_not_there(gpu: _core.Device, tmp_path: Path, device: str | int) -> None:
+    result = hl.train(net(), (X, Y), quiet(max_epochs=1, accelerator="cpu", **SGD))
+    result.save(tmp_path / "net.safetensors")
+    want = hl.predict(result, X)
+    with pytest.raises(hl.DeviceError, match="must be below 1, how many there are, got 7"):
+        hl.predict(result.model.to(device), X)
+    loaded = hl.load(tmp_path / "net.safetensors")
+    with pytest.raises(hl.DeviceError, match="must be below 1, how many there are, got 7"):
+        loaded.to(device)
+    np.testing.assert_array_equal(hl.predict(loaded, X), want)  # where it did before
 
 
 def test_goes_on_from_its_weights(gpu: _core.Device) -> None:

@@ -14,7 +14,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import _core, nn
-from hotloop.training.accelerator import choose_device
+from hotloop.training import accelerator
 from train.recipes import quiet, same_bits, weights
 
 if not os.environ.get("HOTLOOP_TEST_GPU"):
@@ -61,7 +61,7 @@ def train(
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
     """A GPU with cuBLASLt, and a disk cache of the test's own."""
     monkeypatch.setenv("HOTLOOP_CACHE_PATH", str(tmp_path / "cache"))
-    device, _ = choose_device("gpu", "32-true")
+    device, _ = accelerator.choose_device("gpu", "32-true")
     if "cublaslt" not in plan_of(net()):
         pytest.skip("no cuBLASLt that starts")
     return device
@@ -204,6 +204,31 @@ def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
     gpu.choices_read(kept)
     gpu.choices_read("nothing of this kind\n")
     assert gpu.choices() == kept
+    hl.empty_cache()
+    train(width=56)  # on a device that knows it from the disk alone
+    assert lines[0] in accelerator.choose_device("gpu", "32-true")[0].choices().splitlines()
+
+
+def test_what_was_measured_goes_with_the_model(
+    gpu: _core.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "net.safetensors"
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
+    hl.train(model := net(width=88), data, config(max_epochs=1))
+    hl.save(model, path)
+    (kept,) = [line for line in gpu.choices().splitlines() if "88x16x24" in line]
+    monkeypatch.setenv("HOTLOOP_CACHE_PATH", "")
+    monkeypatch.setattr(accelerator, "_choices", {})
+    hl.empty_cache()
+    assert accelerator.open_gpu().choices() == ""  # neither a device nor the disk knows it
+    other = re.sub(r"\S+ us", lambda time: "9" * (len(time[0]) - 5) + ".9 us", kept)
+    assert other != kept
+    path.write_bytes(path.read_bytes().replace(kept.encode(), other.encode()))
+    hl.load(path)
+    hl.train(net(width=88), data, config(max_epochs=1))
+    lines = accelerator.choose_device("gpu", "32-true")[0].choices().splitlines()
+    assert other in lines  # taken as it was, not measured again
+    assert kept not in lines
 
 
 def test_the_check_of_a_precision_measures_only_its_own_kernels(gpu: _core.Device) -> None:

@@ -549,13 +549,16 @@ class Module:
         return self
 
     def to(self: M, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> M:
-        """Sets where ``model(array)`` runs; training's device is the configuration's.
+        """Sets where ``predict`` and ``model(array)`` run; the configuration says it for the rest.
 
         Raises
         ------
         ConfigError
-            For another dtype than float32: the configuration's ``precision`` decides.
+            For another device than "cpu", "cuda", "cuda:1" or "auto", or another dtype than
+            float32: the configuration's ``precision`` decides.
         """
+        from hotloop.training.accelerator import placement_of
+
         for arg in args:
             if is_device(arg) or (isinstance(arg, int) and not isinstance(arg, bool)):
                 device = arg
@@ -564,17 +567,17 @@ class Module:
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:
             self._refuse_dtype(dtypes.parse(dtype))
         if device is not None:
-            name = "cuda" if isinstance(device, int) else str(device).partition(":")[0]
+            placement = placement_of(device)
             for module in self.modules():
-                object.__setattr__(module, "_placement", "gpu" if name == "cuda" else name)
+                object.__setattr__(module, "_placement", placement)
         return self
 
     def cuda(self: M, device: Any = None) -> M:
-        """Lets ``model(array)`` run on the GPU."""
-        return self.to("cuda")
+        """Lets ``predict`` and ``model(array)`` run on a GPU, the first if no number is given."""
+        return self.to("cuda" if device is None else device)
 
     def cpu(self: M) -> M:
-        """Lets ``model(array)`` run on the CPU."""
+        """Lets ``predict`` and ``model(array)`` run on the CPU."""
         return self.to("cpu")
 
     def float(self: M) -> M:

@@ -4,7 +4,7 @@ An explicit "gpu" that cannot be had raises; "auto" goes to the CPU, silently wh
 at all, with a sentence where there is one that cannot be used.
 
 A GPU that was chosen stays open, so that the next run need not make a context and load kernels
-again. One that was lost stays too, and says so at once.
+again. One that was lost stays too, and says so at once; so does one that was lost while it opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hotloop import _core
 from hotloop.errors import (
@@ -35,9 +35,14 @@ __all__ = [
     "losing_device",
     "name_device",
     "open_gpu",
+    "open_placement",
+    "placement_of",
+    "take_choices",
 ]
 
 _gpus: dict[int, _core.Device] = {}
+_lost: dict[int, str] = {}  # what became of those that were lost while they were opened
+_choices: dict[str, None] = {}  # lines of text for GPUs that are opened later
 _pid = 0  # of the process that opened them: a forked child cannot use them
 
 
@@ -79,12 +84,30 @@ def _keep_gpu(index: int) -> _core.Device:
     global _pid
     if _pid != os.getpid():
         _gpus.clear()
+        _lost.clear()
         _pid = os.getpid()
-    if index not in _gpus:
-        _gpus[index] = open_gpu(index)
     with losing_device():
+        if index in _lost:
+            raise DeviceLostError(_lost[index])
+        if index not in _gpus:
+            try:
+                _gpus[index] = open_gpu(index)
+            except DeviceLostError as error:
+                _lost[index] = str(error)
+                raise
+            _gpus[index].choices_read("\n".join(_choices))
         _gpus[index].memory()  # asks the driver
     return _gpus[index]
+
+
+def take_choices(lines: str) -> None:
+    """Takes over what a GPU chose by measuring when it trained a model that comes from a file.
+
+    Of another GPU, driver or library the lines are never looked at.
+    """
+    _choices.update(dict.fromkeys(lines.splitlines()))
+    for device in _gpus.values():
+        device.choices_read(lines)
 
 
 def close_gpus() -> None:
@@ -172,6 +195,28 @@ def choose_device(
             "got 'tf32'; write precision='32-true', or 'bf16-mixed' for faster products"
         )
     return _core.Device("cpu"), why
+
+
+def placement_of(device: Any) -> str:
+    """Where a model is to predict, from what torch calls a device: "cpu", "auto" or "gpu:0".
+
+    Raises
+    ------
+    ConfigError
+        For what is no device of this library's.
+    """
+    name, _, index = (f"cuda:{device}" if isinstance(device, int) else str(device)).partition(":")
+    if name not in ("cpu", "cuda", "gpu", "auto") or (index and not index.isdecimal()):
+        raise ConfigError(
+            f"to: device must be 'cpu', 'cuda', 'cuda:1' or 'auto', got {str(device)!r}"
+        )
+    return f"gpu:{int(index or 0)}" if name in ("cuda", "gpu") else name
+
+
+def open_placement(placement: str) -> _core.Device:
+    """The device that :func:`placement_of` names."""
+    accelerator, _, index = placement.partition(":")
+    return choose_device(accelerator, "auto", (int(index or 0),))[0]
 
 
 def name_device(device: _core.Device) -> str:

@@ -820,7 +820,7 @@ class Run:
         control = self.runtime.session.control()
         self._restore_best()
         self.runtime.download()
-        remember(self.model, self.data, self.steps.loss, self.runtime.last_numbers())
+        remember(self.model, self.data, self.steps.loss, self.runtime)
         seconds = time.perf_counter() - self._began
         timings = self._timings
         timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hotloop.data.module import DataModule
     from hotloop.nn.module import Module
     from hotloop.training.losses import Loss
+    from hotloop.training.runtime import Runtime
 
 __all__ = ["Fitted", "check_model", "exclusive", "fitted_of", "remember", "uses_batch_statistics"]
 
@@ -49,6 +50,8 @@ class Fitted:
         Name of the loss; "training_step" where the model made it itself.
     columns : list of str or None
         Names of the input's columns, where it was a data frame.
+    choices : str
+        What the GPU chose by measuring for this and earlier runs, a line each.
     """
 
     classes: list[Any] | None
@@ -59,6 +62,7 @@ class Fitted:
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     loss: str = "auto"
     columns: list[str] | None = None
+    choices: str = ""
 
 
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
@@ -86,7 +90,7 @@ def fitted_of(model: Module) -> Fitted | None:
     return fitted
 
 
-def remember(model: Module, data: DataModule, loss: Loss | None, numbers: dict[str, float]) -> None:
+def remember(model: Module, data: DataModule, loss: Loss | None, runtime: Runtime) -> None:
     """Notes class names and the like on the model."""
     split = data.split("train")
     assert split is not None  # nothing is trained without it
@@ -97,9 +101,10 @@ def remember(model: Module, data: DataModule, loss: Loss | None, numbers: dict[s
         link=loss.link if loss is not None else None,
         transforms=list(data.transforms),
         fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
-        numbers=numbers,
+        numbers=runtime.last_numbers(),
         loss=loss.name if loss is not None else "training_step",
         columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
+        choices=runtime.device.choices(),
     )
 
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import BusyError, ConfigError, DataError, ShapeError
-from hotloop.training.accelerator import choose_device, close_gpus, losing_device
+from hotloop.training.accelerator import (
+    choose_device,
+    close_gpus,
+    losing_device,
+    open_placement,
+)
 from hotloop.training.fitted import check_model, exclusive, fitted_of
 from hotloop.training.precision import low_of
 from hotloop.training.rules import whole
@@ -22,7 +27,6 @@ from hotloop.training.runtime import (
     Runtime,
     check_output,
     flatten,
-    open_device,
     run_plans,
     unflatten,
 )
@@ -56,12 +60,11 @@ class Predictor:
     def _ready(self, shapes: list[tuple[str, tuple[int, ...]]]) -> Runtime:
         from hotloop.nn.layout import resolve_lazy
 
-        wanted = self._model.__dict__.get("_placement", "cpu")
+        wanted = self._model.__dict__.get("_placement") or "cpu"
         if self._runtime is None or wanted != self._placement:
             self.close()
             resolve_lazy(self._model, shapes)
-            accelerator = wanted if wanted in ("gpu", "auto") else "cpu"
-            self._runtime = Runtime(self._model, open_device(accelerator, "auto"))
+            self._runtime = Runtime(self._model, open_placement(wanted))
             self._placement = wanted
         self._runtime.upload()
         return self._runtime

@@ -16,7 +16,6 @@ from hotloop import _core
 from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.layout import Layout
-from hotloop.training.accelerator import choose_device
 from hotloop.training.fitted import fitted_of
 
 if TYPE_CHECKING:
@@ -34,12 +33,7 @@ _MOST_LOADERS = 15
 _MOST_SLOTS = 64
 _ROW_NUMBERS = 4 << 20
 
-__all__ = ["Runtime", "Sums", "check_output", "flatten", "open_device", "unflatten"]
-
-
-def open_device(accelerator: str, precision: str) -> _core.Device:
-    """The device of a run; :func:`hotloop.training.accelerator.choose_device` says which."""
-    return choose_device(accelerator, precision)[0]
+__all__ = ["Runtime", "Sums", "check_output", "flatten", "unflatten"]
 
 
 # ---- structures of tensors

@@ -2,9 +2,9 @@
 
 The tensors are the model's parameters and buffers under their state_dict names, so other tools can
 read them. The header's metadata holds what else prediction needs, as JSON: the predict graph for
-the batch sizes it was recorded at, class names, link and fitted transforms. Loading rebuilds the
-graph through the same checked builder that tracing uses; a file is data, and nothing in it is
-executed.
+the batch sizes it was recorded at, class names, link and fitted transforms, and what a GPU chose by
+measuring. Loading rebuilds the graph through the same checked builder that tracing uses; a file is
+data, and nothing in it is executed.
 
 Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
 bytes, tensors follow without gaps; the atomic writer replaces an old file as a whole or not at all.
@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hotloop import _core
 from hotloop.errors import CheckpointError, ConfigError, HotloopError
-from hotloop.training.fitted import Fitted, fitted_of
+from hotloop.training.accelerator import (
+    losing_device,
+    open_placement,
+    placement_of,
+    take_choices,
+)
+from hotloop.training.fitted import Fitted, exclusive, fitted_of
 from hotloop.training.inference import trace_forward
-from hotloop.training.runtime import Runtime, open_device
+from hotloop.training.runtime import Runtime
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,6 +119,7 @@ def _describe(model: Module) -> dict[str, Any]:
         "fields": fitted.fields,
         "loss": fitted.loss,
         "columns": fitted.columns,
+        "choices": fitted.choices,
     }
     described["graphs"] = [_record(model, fitted, batch) for batch in _BATCHES]
     return described
@@ -131,7 +138,7 @@ def _input_spec(fitted: Fitted) -> Any:
 
 def _record(model: Module, fitted: Fitted, batch: int) -> dict[str, Any]:
     """The predict graph of a batch size, as data; parameters by their name."""
-    runtime = Runtime(model, open_device("cpu", "auto"))
+    runtime = Runtime(model, open_placement("cpu"))
     inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
     spec = _input_spec(fitted)
     graph, out_spec = runtime.trace(
@@ -163,8 +170,8 @@ class LoadedModel:
     """A model from a file: it predicts, without its Python class.
 
     ``predict(loaded, data, proba=..., labels=...)``, ``evaluate(loaded, data)`` and
-    ``loaded(array)`` work as on the model; to train on, build the module and
-    ``load_state_dict(loaded.state_dict())``.
+    ``loaded(array)`` work as on the model, on the CPU or, after ``loaded.cuda()``, on a GPU; to
+    train on, build the module and ``load_state_dict(loaded.state_dict())``.
 
     Attributes
     ----------
@@ -187,10 +194,37 @@ class LoadedModel:
             loss=str(fitted["loss"]),
             columns=fitted["columns"],
         )
-        self.device = open_device("cpu", "auto")
-        session = _core.Session(self.device)
-        self._graphs = [Recorded(session, tensors, graph) for graph in described["graphs"]]
+        take_choices(str(fitted.get("choices", "")))
+        self._recorded = described["graphs"]
+        self._place(open_placement("cpu"))
+
+    def _place(self, device: _core.Device) -> None:
+        self.device = device
+        session = _core.Session(device)
+        self._graphs = [Recorded(session, self._tensors, graph) for graph in self._recorded]
         self._graphs.sort(key=lambda graph: graph.batch)
+
+    def to(self, device: Any) -> LoadedModel:
+        """Predicts on another device from now on: "cpu", "cuda", "cuda:1" or "auto".
+
+        Raises
+        ------
+        ConfigError
+            For another name.
+        DeviceError, OutOfMemoryError
+            If there is no GPU that can be used; it predicts where it did before.
+        """
+        with exclusive(cast("Module", self), "to"), losing_device():
+            self._place(open_placement(placement_of(device)))
+        return self
+
+    def cuda(self, device: Any = None) -> LoadedModel:
+        """Predicts on a GPU from now on, the first if no number is given."""
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self) -> LoadedModel:
+        """Predicts on the CPU from now on."""
+        return self.to("cpu")
 
     def __repr__(self) -> str:
         n = sum(array.size for array in self._tensors.values())

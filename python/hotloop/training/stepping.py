@@ -191,7 +191,7 @@ class Stepper:
         With them goes what the data taught, as after ``train``: class names, standardisation.
         """
         self._runtime.download()
-        remember(self.model, self._data, self._steps.loss, self._runtime.last_numbers())
+        remember(self.model, self._data, self._steps.loss, self._runtime)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:
