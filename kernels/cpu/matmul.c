@@ -1,17 +1,19 @@
-/* Matrix products: how nodes become calls of the GEMM core (gemm.h).
- *
- * MATMUL_PACK and MATMUL_PACKED are a weight's two halves: packed once a step, used by every block
- * of rows. A^T B of two matrices, the weight gradient, is cut into tiles of the result. Every other
- * product packs its B as it goes, a few panels at a time into the thread's scratch: by rows of the
- * result where there are few matrices, by matrix where there are many. */
+/* Matrix products of float32 by the GEMM core (gemm.h). */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/gemm.h"
 
-/* Rough cost of a multiply-add and of moving a float, ns on one core: an AVX-512 core gets through
- * 30 to 60 multiply-adds in a nanosecond on matrices of these sizes. */
-static const double NS_PER_MAC = 0.025, NS_PER_FLOAT = 0.2;
+#define ELEMENT         float
+#define WORD            float
+#define GEMM            hl_gemm
+#define GEMM_TN         hl_gemm_tn
+#define GEMM_CALL(name) hl_gemm_##name
+#define KERNEL(name)    HL_CPU_NAME(name)
+#define KERNELS         HL_ISA_NAME(hl_cpu_matmul_kernels)
 
-static bool is_f32(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
+/* An AVX-512 core gets through 30 to 60 in a nanosecond on matrices of these sizes. */
+static const double NS_PER_MAC = 0.025;
+
+static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
 {
     for (int i = 0; i < node->n_in; i++) {
         hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
@@ -22,347 +24,29 @@ static bool is_f32(const hl_graph *graph, const hl_node *node, hl_reason *out_wh
     return true;
 }
 
-/* ---- pack: b (K,N), or (N,K) with trans ---- */
-
-typedef struct pack_state {
-    int64_t K, N, row_stride, col_stride;
-} pack_state;
-
-static pack_state make_pack(const hl_graph *graph, const hl_node *node)
+static bool takes_pack(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
 {
-    const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
-    if (node->attrs.i[0]) return (pack_state){dim[1], dim[0], 1, dim[1]};
-    return (pack_state){dim[0], dim[1], dim[1], 1};
+    hl_dtype to = hl_node_out_type(graph, node, 0)->dtype;
+    if (!takes(graph, node, out_why_not)) return false;
+    if (to == HL_DTYPE_F32) return true;
+    hl_reason_set(out_why_not, "packs float32, asked for %s", hl_dtype_name(to));
+    return false;
 }
 
-static hl_status query_pack(hl_device *device, const hl_graph *graph, hl_node_id id,
-                            hl_kernel_req *out_req, hl_reason *out_why_not)
+static hl_gemm make_gemm(int64_t n, int64_t k, int64_t a_row, int64_t a_col)
 {
-    (void)device;
-    const hl_node *node = &graph->nodes[id];
-    if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    if (hl_node_out_type(graph, node, 0)->dtype != HL_DTYPE_F32)
-        return hl_reason_set(out_why_not, "packs float32, asked for %s",
-                             hl_dtype_name(hl_node_out_type(graph, node, 0)->dtype));
-    pack_state state = make_pack(graph, node);
-    out_req->rows = hl_cpu_max(hl_gemm_panels(state.N), 1);
-    out_req->grain = 1;
-    out_req->row_cost = NS_PER_FLOAT * (double)(state.K * HL_GEMM_PANEL);
-    out_req->deterministic = true;
-    return HL_OK;
+    return (hl_gemm){.n = n, .k = k, .a_row = a_row, .a_col = a_col, .ldc = n, .alpha = 1};
 }
 
-static hl_status prepare_pack(hl_device *device, const hl_graph *graph, hl_node_id id,
-                              hl_kernel_state *out_state)
+static hl_gemm_tn make_gemm_tn(int64_t m, int64_t n, int64_t k)
 {
-    (void)device;
-    pack_state state = make_pack(graph, &graph->nodes[id]);
-    return hl_cpu_give_state(&state, sizeof state, out_state);
+    return (hl_gemm_tn){.m = m, .n = n, .k = k, .lda = m, .ldb = n, .ldc = n, .alpha = 1};
 }
 
-static void run_pack(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
-                     const hl_launch *launch)
+static void pack_panels(const hl_matmul_pack *pack, const void *b, int64_t begin, int64_t end,
+                        void *packed)
 {
-    (void)launch;
-    const pack_state *pack = state->impl;
-    end = hl_cpu_min(end, hl_gemm_panels(pack->N));
-    if (begin >= end || pack->K == 0) return;
-    hl_gemm_pack(pack->K, pack->N, args[0], pack->row_stride, pack->col_stride, begin, end,
-                 args[1]);
+    hl_gemm_pack(pack->K, pack->N, b, pack->row_stride, pack->col_stride, begin, end, packed);
 }
 
-/* ---- packed: a (M,K) @ packed b (K,n) + bias (n) ---- */
-
-typedef struct packed_state {
-    hl_gemm gemm;
-    int64_t M;
-    bool has_bias;
-} packed_state;
-
-static packed_state make_packed(const hl_graph *graph, const hl_node *node)
-{
-    const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
-    int64_t N = node->attrs.i[0], K = dim[1];
-    packed_state state = {.M = dim[0], .has_bias = node->n_in > 2};
-    state.gemm = (hl_gemm){.n = N, .k = K, .a_row = K, .a_col = 1, .ldc = N, .alpha = 1};
-    state.gemm.relu = node->attrs.i[1] != 0;
-    return state;
-}
-
-static hl_status query_packed(hl_device *device, const hl_graph *graph, hl_node_id id,
-                              hl_kernel_req *out_req, hl_reason *out_why_not)
-{
-    (void)device;
-    const hl_node *node = &graph->nodes[id];
-    if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    packed_state state = make_packed(graph, node);
-    out_req->thread_scratch_bytes = hl_gemm_scratch_bytes(&state.gemm);
-    out_req->rows = hl_cpu_max(state.M, 1);
-    out_req->grain = 1;
-    out_req->row_in = out_req->row_out = 1;
-    out_req->row_cost = NS_PER_MAC * (double)(state.gemm.n * state.gemm.k);
-    out_req->deterministic = true;
-    return HL_OK;
-}
-
-static hl_status prepare_packed(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                hl_kernel_state *out_state)
-{
-    (void)device;
-    packed_state state = make_packed(graph, &graph->nodes[id]);
-    return hl_cpu_give_state(&state, sizeof state, out_state);
-}
-
-static void run_packed(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
-                       const hl_launch *launch)
-{
-    const packed_state *packed = state->impl;
-    hl_gemm gemm = packed->gemm;
-    gemm.a = args[0], gemm.b = args[1];
-    gemm.bias = packed->has_bias ? args[2] : NULL;
-    gemm.c = args[packed->has_bias ? 3 : 2];
-    end = hl_cpu_min(end, packed->M);
-    if (begin >= end || gemm.n == 0) return;
-    if (gemm.k == 0) {
-        hl_matmul_fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
-        return;
-    }
-    hl_gemm_rows(&gemm, begin, end, launch->thread_scratch);
-}
-
-/* ---- A^T B: a (K,M), b (K,N), the weight gradient ---- */
-
-typedef struct tn_state {
-    hl_gemm_tn gemm;
-    hl_gemm_tn_plan plan;
-} tn_state;
-
-/* Tiles for the threads there are; the bits are the same for any number of them. */
-static tn_state make_tn(const hl_device *device, const hl_graph *graph, const hl_node *node)
-{
-    const int64_t *a = hl_node_in_type(graph, node, 0)->shape.dim;
-    const int64_t *b = hl_node_in_type(graph, node, 1)->shape.dim;
-    tn_state state = {.gemm = {.m = a[1], .n = b[1], .k = a[0], .alpha = 1}};
-    state.gemm.lda = a[1], state.gemm.ldb = b[1], state.gemm.ldc = b[1];
-    int64_t n_tasks = device->n_threads > 1 ? 3 * device->n_threads : 1;
-    hl_gemm_tn_plan_make(a[1], b[1], a[0], n_tasks, &state.plan);
-    return state;
-}
-
-static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id id,
-                          hl_kernel_req *out_req, hl_reason *out_why_not)
-{
-    const hl_node *node = &graph->nodes[id];
-    if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
-                   *b = &hl_node_in_type(graph, node, 1)->shape;
-    bool fits =
-        a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] && !node->attrs.i[1];
-    if (!fits || a->dim[0] == 0 || a->dim[1] == 0 || b->dim[1] == 0) {
-        return hl_reason_set(out_why_not, "needs A^T B of two matrices that are not empty");
-    }
-    tn_state state = make_tn(device, graph, node);
-    double macs = (double)state.gemm.m * (double)state.gemm.n * (double)state.gemm.k;
-    out_req->scratch_bytes = state.plan.partial_bytes;
-    out_req->thread_scratch_bytes = state.plan.scratch_bytes;
-    out_req->rows = state.plan.n_tiles;
-    out_req->grain = 1;
-    out_req->row_cost = NS_PER_MAC * macs / (double)state.plan.n_tiles;
-    out_req->deterministic = true;
-    return HL_OK;
-}
-
-static hl_status prepare_tn(hl_device *device, const hl_graph *graph, hl_node_id id,
-                            hl_kernel_state *out_state)
-{
-    tn_state state = make_tn(device, graph, &graph->nodes[id]);
-    return hl_cpu_give_state(&state, sizeof state, out_state);
-}
-
-static hl_gemm_tn bind_tn(const tn_state *tn, void *const *args)
-{
-    hl_gemm_tn gemm = tn->gemm;
-    gemm.a = args[0], gemm.b = args[1], gemm.c = args[2];
-    return gemm;
-}
-
-static void run_tn(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
-                   const hl_launch *launch)
-{
-    const tn_state *tn = state->impl;
-    hl_gemm_tn gemm = bind_tn(tn, args);
-    for (int64_t tile = begin; tile < end; tile++) {
-        hl_gemm_tn_tile(&gemm, &tn->plan, tile, launch->scratch, launch->thread_scratch);
-    }
-}
-
-static void finish_tn(const hl_kernel_state *state, void *const *args, const hl_launch *launch)
-{
-    const tn_state *tn = state->impl;
-    hl_gemm_tn gemm = bind_tn(tn, args);
-    for (int64_t merge = 0; merge < tn->plan.n_merges; merge++) {
-        hl_gemm_tn_merge(&gemm, &tn->plan, merge, launch->scratch);
-    }
-}
-
-/* ---- any other: a (...,M,K) @ b (...,K,N) + bias (N) ---- */
-
-enum {
-    MANY_MATRICES = 16,       /* from here on a matrix is a row of the work */
-    GROUP_FLOATS = 64 * 1024, /* of packed B at a time: half of a 512 KiB second-level cache */
-    GRAIN_ROWS = 64           /* so that packing costs little beside multiplying */
-};
-
-typedef struct batch_state {
-    hl_gemm gemm;
-    int64_t M, n_batch;
-    int64_t b_row, b_col;
-    hl_shape batch;
-    int64_t a_stride[HL_MAX_RANK], b_stride[HL_MAX_RANK]; /* of batch dims, 0: broadcast */
-    bool by_matrix, has_bias;
-    int64_t n_panels; /* in a group */
-} batch_state;
-
-static batch_state make_batch(const hl_graph *graph, const hl_node *node)
-{
-    const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
-                   *b = &hl_node_in_type(graph, node, 1)->shape;
-    const hl_shape *c = &hl_node_out_type(graph, node, 0)->shape;
-    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
-    int64_t M = c->dim[c->rank - 2], N = c->dim[c->rank - 1];
-    int64_t K = a->dim[a->rank - (trans_a ? 2 : 1)];
-    batch_state state = {.M = M, .has_bias = node->n_in > 2};
-    state.batch = hl_shape_make(c->rank - 2, c->dim);
-    state.n_batch = hl_shape_numel(&state.batch);
-    hl_matmul_batch_strides(a, &state.batch, state.a_stride);
-    hl_matmul_batch_strides(b, &state.batch, state.b_stride);
-    if (b->rank == 2 && !trans_a && a->rank == c->rank) {
-        state.M *= state.n_batch, state.n_batch = 1;
-        state.batch.rank = 0;
-    }
-    state.gemm = (hl_gemm){.n = N, .k = K, .ldc = N, .alpha = 1};
-    state.gemm.a_row = trans_a ? 1 : K, state.gemm.a_col = trans_a ? M : 1;
-    state.b_row = trans_b ? 1 : N, state.b_col = trans_b ? K : 1;
-    state.by_matrix = state.n_batch >= MANY_MATRICES;
-    int64_t fits = GROUP_FLOATS / hl_cpu_max(K * HL_GEMM_PANEL, 1);
-    state.n_panels = hl_cpu_min(hl_cpu_max(fits, 1), hl_gemm_panels(N));
-    return state;
-}
-
-/* True when every batch dim is the operand's own, so that its parts are the matrices in order. */
-static bool has_whole_batch(const batch_state *state, const int64_t *stride)
-{
-    for (int d = 0; d < state->batch.rank; d++) {
-        if (stride[d] == 0 && state->batch.dim[d] != 1) return false;
-    }
-    return true;
-}
-
-static size_t count_pack_bytes(const batch_state *state)
-{
-    int64_t n = state->n_panels * HL_GEMM_PANEL;
-    size_t bytes = hl_gemm_pack_bytes(state->gemm.k, hl_cpu_min(n, state->gemm.n));
-    return (bytes + HL_ALIGN - 1) / HL_ALIGN * HL_ALIGN;
-}
-
-static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_id id,
-                             hl_kernel_req *out_req, hl_reason *out_why_not)
-{
-    (void)device;
-    const hl_node *node = &graph->nodes[id];
-    if (!is_f32(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    batch_state state = make_batch(graph, node);
-    int64_t rows = state.by_matrix ? state.n_batch : state.n_batch * state.M;
-    bool a_rows = has_whole_batch(&state, state.a_stride);
-    bool b_rows = has_whole_batch(&state, state.b_stride) && state.by_matrix;
-    if (!state.by_matrix && node->attrs.i[0]) a_rows = false;
-    double macs = (double)(state.gemm.n * state.gemm.k) * (double)(state.by_matrix ? state.M : 1);
-    out_req->thread_scratch_bytes = count_pack_bytes(&state) + hl_gemm_scratch_bytes(&state.gemm);
-    out_req->rows = hl_cpu_max(rows, 1);
-    out_req->grain = state.by_matrix ? 1 : GRAIN_ROWS;
-    out_req->row_in = (uint64_t)a_rows | (uint64_t)b_rows << 1;
-    out_req->row_out = 1;
-    out_req->row_cost = NS_PER_MAC * macs;
-    out_req->deterministic = true;
-    return HL_OK;
-}
-
-static hl_status prepare_batch(hl_device *device, const hl_graph *graph, hl_node_id id,
-                               hl_kernel_state *out_state)
-{
-    (void)device;
-    batch_state state = make_batch(graph, &graph->nodes[id]);
-    return hl_cpu_give_state(&state, sizeof state, out_state);
-}
-
-/* Rows [begin, end) of one matrix of the result, group of panels by group. */
-static void run_matrix(const batch_state *state, const hl_gemm *gemm, const float *b, int64_t begin,
-                       int64_t end, unsigned char *scratch)
-{
-    int64_t n_panels = hl_gemm_panels(gemm->n);
-    float *packed = (float *)(void *)scratch;
-    float *gemm_scratch = (float *)(void *)(scratch + count_pack_bytes(state));
-    for (int64_t panel = 0; panel < n_panels; panel += state->n_panels) {
-        int64_t col = panel * HL_GEMM_PANEL;
-        hl_gemm part = *gemm;
-        part.n = hl_cpu_min(state->n_panels * HL_GEMM_PANEL, gemm->n - col);
-        part.c += col, part.b = packed;
-        if (part.bias) part.bias += col;
-        hl_gemm_pack(part.k, part.n, b + col * state->b_col, state->b_row, state->b_col, 0,
-                     hl_gemm_panels(part.n), packed);
-        hl_gemm_rows(&part, begin, end, gemm_scratch);
-    }
-}
-
-static void run_batch(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
-                      const hl_launch *launch)
-{
-    const batch_state *batch = state->impl;
-    hl_gemm gemm = batch->gemm;
-    float *c = args[batch->has_bias ? 3 : 2];
-    gemm.bias = batch->has_bias ? args[2] : NULL;
-    int64_t scale = batch->by_matrix ? batch->M : 1;
-    int64_t first = begin * scale, last = hl_cpu_min(end * scale, batch->n_batch * batch->M);
-    if (first >= last || gemm.n == 0) return;
-    if (gemm.k == 0) {
-        hl_matmul_fill_bias(c + first * gemm.n, gemm.bias, last - first, gemm.n, false);
-        return;
-    }
-    while (first < last) {
-        int64_t matrix = first / batch->M, row = first % batch->M;
-        int64_t stop = hl_cpu_min(batch->M, row + last - first);
-        gemm.a = (const float *)args[0] + hl_matmul_find(&batch->batch, batch->a_stride, matrix);
-        const float *b =
-            (const float *)args[1] + hl_matmul_find(&batch->batch, batch->b_stride, matrix);
-        gemm.c = c + matrix * batch->M * gemm.n;
-        run_matrix(batch, &gemm, b, row, stop, launch->thread_scratch);
-        first += stop - row;
-    }
-}
-
-/* ---- kernels ---- */
-
-static const hl_kernel pack = {.op = HL_OP_MATMUL_PACK,
-                               .name = HL_CPU_NAME("matmul.pack"),
-                               .query = query_pack,
-                               .prepare = prepare_pack,
-                               .block = run_pack};
-static const hl_kernel packed = {.op = HL_OP_MATMUL_PACKED,
-                                 .name = HL_CPU_NAME("matmul.packed"),
-                                 .query = query_packed,
-                                 .prepare = prepare_packed,
-                                 .block = run_packed};
-static const hl_kernel tiles = {.op = HL_OP_MATMUL,
-                                .name = HL_CPU_NAME("matmul.tiles"),
-                                .query = query_tn,
-                                .prepare = prepare_tn,
-                                .block = run_tn,
-                                .finish = finish_tn};
-static const hl_kernel batched = {.op = HL_OP_MATMUL,
-                                  .name = HL_CPU_NAME("matmul.batched"),
-                                  .query = query_batch,
-                                  .prepare = prepare_batch,
-                                  .block = run_batch};
-
-const hl_kernel *const HL_ISA_NAME(hl_cpu_matmul_kernels)[] = {&pack, &packed, &tiles, &batched,
-                                                               NULL};
+#include "kernels/cpu/matmul_nodes.h"

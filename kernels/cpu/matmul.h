@@ -1,5 +1,5 @@
-/* What the matrix products of all types share: which matrices of two broadcast batches meet, and
- * the product of nothing. */
+/* What the matrix products of all types share: how a weight lies that is packed, which matrices of
+ * two broadcast batches meet, and the product of nothing. */
 #ifndef HL_KERNELS_CPU_MATMUL_H
 #define HL_KERNELS_CPU_MATMUL_H
 
@@ -14,6 +14,20 @@ static inline void hl_matmul_fill_bias(float *c, const float *bias, int64_t n_ro
             float value = bias ? bias[j] : 0;
             c[r * N + j] = relu && value < 0 ? 0 : value;
         }
+}
+
+/* A weight b (K,N), or (N,K) with trans, that is to be packed. */
+typedef struct hl_matmul_pack {
+    int64_t K, N, row_stride, col_stride;
+    hl_dtype from;
+} hl_matmul_pack;
+
+static inline hl_matmul_pack hl_matmul_pack_make(const hl_graph *graph, const hl_node *node)
+{
+    const hl_type *b = hl_node_in_type(graph, node, 0);
+    const int64_t *dim = b->shape.dim;
+    if (node->attrs.i[0]) return (hl_matmul_pack){dim[1], dim[0], 1, dim[1], b->dtype};
+    return (hl_matmul_pack){dim[0], dim[1], dim[1], 1, b->dtype};
 }
 
 /* Elements between an operand's matrices along each dim of the batch; 0: broadcast. */

@@ -64,6 +64,16 @@ static void test_matmul(void)
     }
 }
 
+/* More of B than is packed at a time, in the rows of one matrix and of two. */
+static void test_groups(void)
+{
+    hl_shape none = hl_shape_scalar(), two = hl_shape_1d(2);
+    for (int flags = 0; flags < 8; flags++) {
+        check_matmul(&none, &none, &none, 70, 1100, 140, flags);
+        check_matmul(&two, &two, &two, 33, 1101, 150, flags);
+    }
+}
+
 /* The weight gradient with a long reduction, where K is split. */
 static void test_weight_gradient(void)
 {
@@ -184,6 +194,7 @@ static void test_bf16(void)
     CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, &options, &case_cpu));
     is_low = true;
     test_matmul();
+    test_groups();
     test_weight_gradient();
     for (int flags = 0; flags < 16; flags++) {
         check_packed_bf16(100, 64, 128, flags);
@@ -201,6 +212,7 @@ int main(void)
 {
     case_open();
     test_matmul();
+    test_groups();
     test_weight_gradient();
     for (int flags = 0; flags < 8; flags++) {
         check_packed(100, 64, 128, flags);
