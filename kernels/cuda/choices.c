@@ -8,6 +8,9 @@
 #include "base/cache.h"
 #include "kernels/cuda/internal.h"
 
+/* A file may name any number of them. */
+enum { MOST_CHOICES = 4096 };
+
 static void write_key(const hl_cuda_device *device, const char *kind, const char *key,
                       char *out_key)
 {
@@ -26,6 +29,7 @@ static hl_status set_choice(hl_cuda_device *device, const char *key, const char 
 {
     hl_cuda_choice *choice = find_choice(device, key);
     if (!choice) {
+        if (device->n_choices == MOST_CHOICES) return HL_OK;
         HL_TRY(hl_alloc_grow((void **)&device->choices, &device->cap_choices, device->n_choices + 1,
                              sizeof *device->choices));
         choice = &device->choices[device->n_choices++];

@@ -179,6 +179,12 @@ static PyObject *take_choices(PyObject *self, PyObject *object)
     return Py_NewRef(Py_None);
 }
 
+static PyObject *describe(PyObject *self)
+{
+    const hl_device *device = device_of(self);
+    return PyUnicode_FromFormat("Device('%s', '%s')", device->backend->name, device->name);
+}
+
 static PyMethodDef methods[] = {
     {"choices", get_choices, METH_NOARGS,
      "choices($self, /)\n--\n\nWhat its kernels chose by measuring, as lines of text."},
@@ -212,6 +218,7 @@ static PyType_Slot slots[] = {
     {Py_tp_new, make_device},
     {Py_tp_dealloc, free_device},
     {Py_tp_traverse, hl_py_traverse_type},
+    {Py_tp_repr, describe},
     {Py_tp_methods, methods},
     {Py_tp_getset, members},
     {0, NULL},

@@ -22,6 +22,7 @@ def test_devices() -> None:
     assert (device.n_threads, device.float_dtype) == (1, "float32")
     assert "portable" in device.name
     assert _core.Device("ref").float_dtype == "float64"
+    assert repr(device) == f"Device('cpu', {device.name!r})"
     assert _core.cpu_info()["isa"][-1] == "portable"
     wrong: list[tuple[type[Exception], Any]] = [
         (errors.DeviceError, lambda: _core.Device("cuda13")),

@@ -477,6 +477,22 @@ static void test_choice(void)
     hl_free(text);
 }
 
+/* A file that names more choices than there can be takes no more memory for them. */
+static void test_many_choices(void)
+{
+    check_case("many choices");
+    hl_device *device = open_device(NULL);
+    char line[32], *text;
+    for (int i = 0; i < 5000; i++) {
+        snprintf(line, sizeof line, "k%d = v", i);
+        CHECK_OK(hl_cuda_choices_read(device, line));
+    }
+    CHECK_OK(hl_cuda_choices_print(device, &text));
+    CHECK(strstr(text, "k4095 = v\n") && !strstr(text, "k4096 = v\n"));
+    hl_free(text);
+    close_device(device);
+}
+
 static void test_broken(void)
 {
     check_case("broken algorithms");
@@ -611,6 +627,7 @@ int main(void)
     test_gelu_refusals();
     test_no_nodes();
     test_choice();
+    test_many_choices();
     test_broken();
     test_alignment();
     setenv("HOTLOOP_CACHE_PATH", "", 1); /* a device knows what it has measured itself */

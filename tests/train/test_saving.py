@@ -219,6 +219,9 @@ DAMAGE = {
     "outputs unknown": set_at(["graphs", 0, "outputs"], [10**9]),
     "outputs texts": set_at(["graphs", 0, "outputs"], ["x"]),
     "out spec": set_at(["graphs", 0, "out"], {"dict": 5}),
+    "choices no text": set_at(["fitted", "choices"], "\ud800"),
+    "choices a list": set_at(["fitted", "choices"], ["a = b"] * 3),
+    "choices of all kinds": set_at(["fitted", "choices"], " = \n=\n\0\na = b" * 10_000),
 }
 
 
@@ -230,6 +233,7 @@ def test_tampered_description(damage: str, saved: bytes, tmp_path: Path) -> None
 MUST_REFUSE = [
     "no json", "a list", "a number", "null", "format", "no graphs", "graphs null", "no fitted",
     "unknown op", "internal op", "input unknown", "leaf kind", "outputs unknown",
+    "choices no text",
 ]  # fmt: skip
 
 

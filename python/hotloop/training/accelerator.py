@@ -104,7 +104,13 @@ def take_choices(lines: str) -> None:
     """Takes over what a GPU chose by measuring when it trained a model that comes from a file.
 
     Of another GPU, driver or library the lines are never looked at.
+
+    Raises
+    ------
+    UnicodeEncodeError
+        If it is no text.
     """
+    lines.encode()
     _choices.update(dict.fromkeys(lines.splitlines()))
     for device in _gpus.values():
         device.choices_read(lines)
