@@ -1,12 +1,11 @@
 """What all tests share: data, seeds, tiers.
 
 Tiers: plain `pytest` is the fast tier; --long (or a -m expression that names `long`) adds the long
-one. Files of tests/parity carry the mark `parity` and skip without PyTorch. Tests of a GPU, real or
-emulated, run where HOTLOOP_TEST_GPU is set and say so elsewhere.
+one. Files of tests/parity carry the mark `parity`. Tests of a GPU, real or emulated, run where
+HOTLOOP_TEST_GPU is set. What a machine may lack, and how a test says so, is in needs.py.
 """
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks by folder, deselects the long tier unless it is asked for, skips with the reason."""
+    """Marks by folder, deselects the long tier unless it is asked for."""
     for item in items:
         if item.path.relative_to(TESTS).parts[0] == "parity":
             item.add_marker("parity")
@@ -38,12 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long_items = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long_items)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
-
-    if importlib.util.find_spec("torch") is None:
-        skip = pytest.mark.skip(reason="torch is not installed (make test-long installs it)")
-        for item in items:
-            if item.get_closest_marker("parity"):
-                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")

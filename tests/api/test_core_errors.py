@@ -323,7 +323,7 @@ def test_exit_with_live_objects() -> None:
 @pytest.mark.parametrize("legacy", [True, False])
 def test_sub_interpreters_are_refused(legacy: bool) -> None:
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    pytest.importorskip(name)
+    pytest.importorskip(name, reason=f"this Python is not CPython, or was built without {name}")
     if legacy or sys.version_info < (3, 12):
         create = "subs.create('legacy')" if sys.version_info >= (3, 13) else "subs.create()"
         if sys.version_info[:2] == (3, 12):

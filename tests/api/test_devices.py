@@ -13,6 +13,7 @@ import hotloop as hl
 import pytest
 from hotloop import _core
 from hotloop.training.accelerator import choose_device, library_roots
+from needs import NO_KERNELS
 
 BUILT = bool(_core.build_info()["cuda"])
 OF_THIS_BUILD = 13000  # what the emulated driver says it supports
@@ -131,7 +132,7 @@ def test_a_double_precision_gpu_is_refused() -> None:
 def built(fake: Path) -> Path:
     """The emulated driver, for a build that has kernels."""
     if not BUILT:
-        pytest.skip("this build has no CUDA kernels: nvcc was not found")
+        pytest.skip(NO_KERNELS)
     return fake
 
 

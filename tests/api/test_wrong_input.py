@@ -298,7 +298,7 @@ def test_targets_of_the_wrong_kind(good: dict[str, bytes]) -> None:
 
 def test_a_gpu_that_is_not_there(good: dict[str, bytes]) -> None:
     if not hl._core.survey("cuda", probe=False)["absent"]:
-        pytest.skip("this machine has one")
+        pytest.skip("this machine has an NVIDIA GPU (it runs where HOTLOOP_TEST_GPU is not set)")
     for options in ({"accelerator": "gpu"}, {"device": "cuda:0"}):
         text = "accelerator: 'gpu' needs a GPU that can be used; cuda: .* got none.*; use accel"
         refused(good, hl.DeviceError, text, lambda: train(**options))  # noqa: B023

@@ -86,7 +86,7 @@ __attribute__((format(printf, 3, 4), unused)) static void check_fail(const char 
     } while (0)
 
 /* Says so in the output: a test that silently does nothing looks like one that passed. */
-#define CHECK_SKIP(reason) printf("%s: skipped: %s\n", __func__, (reason))
+#define CHECK_SKIP(reason) printf("SKIP %s: %s\n", __func__, (reason))
 
 static inline int check_done(const char *file)
 {

@@ -276,7 +276,7 @@ static void test_own_products(void)
     hl_os_cpu_read(&machine);
     if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
     if (!machine.avx512_bf16) {
-        printf("SKIP bfloat16 products: no avx512_bf16\n");
+        CHECK_SKIP("the processor has no avx512_bf16");
         return;
     }
     trainer_isa = "avx512bf16";

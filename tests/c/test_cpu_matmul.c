@@ -187,7 +187,7 @@ static void test_bf16(void)
     hl_os_cpu_read(&machine);
     if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
     if (!machine.avx512_bf16) {
-        printf("SKIP bfloat16: no avx512_bf16\n");
+        CHECK_SKIP("the processor has no avx512_bf16");
         return;
     }
     case_cpu->ops->destroy(case_cpu);

@@ -61,7 +61,9 @@ static void test_softmax(void)
     CHECK_ERROR(hl_cuda_kernel_get(device, "hl_cuda_softmax_f32", 1 << 20, &kernel),
                 HL_ERROR_DEVICE, "needs at most 65536 bytes of shared memory, got 1048576");
     ops->memory_free(device, dy);
-#ifndef __SANITIZE_ADDRESS__ /* which ends the process instead */
+#ifdef __SANITIZE_ADDRESS__
+    CHECK_SKIP("the address sanitizer ends the process at such a fault (make test runs it)");
+#else
     /* Memory that was freed is a fault of the kernel, in words. */
     CHECK_OK(ops->capture_launch(device, capture, NULL));
     CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE_LOST, "LAUNCH_FAILED");

@@ -9,6 +9,7 @@ import pytest
 from hotloop.data.arrays import DTYPES, graph_dtype, to_array
 from hotloop.data.module import DataModule
 from hotloop.errors import DataError
+from needs import take_library
 
 BASE = np.arange(24).reshape(6, 4)
 
@@ -171,7 +172,7 @@ def test_refused_with_a_sentence(value: Any, text: str) -> None:
 
 def test_longdouble_beyond_float64_is_refused() -> None:
     if np.finfo(np.longdouble).max <= np.finfo(np.float64).max:
-        pytest.skip("longdouble is float64 here")
+        pytest.skip("longdouble is float64 here (x86-64 has a wider one)")
     with pytest.raises(DataError, match=r"at \[1\]"):
         to_array(np.array([1, np.longdouble(10) ** 400]), "X")
 
@@ -202,7 +203,7 @@ def test_user_arrays_keep_every_byte(origin: str, rng: np.random.Generator) -> N
 
 @pytest.mark.extra
 def test_pandas() -> None:
-    pd = pytest.importorskip("pandas")
+    pd = take_library("pandas")
     frame = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, np.nan, 2], "c": [True, False, True]})
     got = to_array(frame, "X")
     assert is_usable(got)
@@ -219,7 +220,7 @@ def test_pandas() -> None:
 
 @pytest.mark.extra
 def test_polars() -> None:
-    pl = pytest.importorskip("polars")
+    pl = take_library("polars")
     frame = pl.DataFrame({"a": [1, 2, 3], "b": [0.5, None, 2.0]})
     np.testing.assert_array_equal(to_array(frame, "X"), [[1, 0.5], [2, np.nan], [3, 2]])
     with pytest.raises(DataError, match=r"column 'b'"):
@@ -230,7 +231,7 @@ def test_polars() -> None:
 
 @pytest.mark.parity
 def test_torch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = take_library("torch")
     X = torch.arange(24.0).reshape(6, 4)
     got = to_array(X, "X")
     got_again = to_array(X.clone().requires_grad_(), "X")

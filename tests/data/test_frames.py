@@ -4,6 +4,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from needs import take_library
 from train.recipes import quiet
 
 RNG = np.random.default_rng(0)
@@ -56,11 +57,11 @@ class Frame:
 
 
 def make_pandas(columns):
-    return pytest.importorskip("pandas").DataFrame(columns)
+    return take_library("pandas").DataFrame(columns)
 
 
 def make_polars(columns):
-    return pytest.importorskip("polars").DataFrame(columns)
+    return take_library("polars").DataFrame(columns)
 
 
 @pytest.fixture(

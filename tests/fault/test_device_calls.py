@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 from hotloop import _core
+from needs import NO_KERNELS
 
 SCRIPT = Path(__file__).with_name("device_calls.py")
 ENTRIES = ("train", "train_fed", "step", "evaluate", "predict", "save", "load", "plan", "devices")
 
-pytestmark = pytest.mark.skipif(
-    not _core.build_info()["cuda"], reason="this build has no CUDA kernels"
-)
+pytestmark = pytest.mark.skipif(not _core.build_info()["cuda"], reason=NO_KERNELS)
 
 
 def walk(fake: Path, most: int, seconds: float | None) -> dict[str, dict[str, int]]:

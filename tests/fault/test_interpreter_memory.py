@@ -11,9 +11,9 @@ SCRIPT = Path(__file__).with_name("nomemory.py")
 
 
 def test_memory_of_the_interpreter() -> None:
-    pytest.importorskip("_testcapi", reason="this Python has no _testcapi.set_nomemory")
+    pytest.importorskip("_testcapi", reason="this Python came without CPython's tests (_testcapi)")
     if _core.build_info()["sanitizers"]:
-        pytest.skip("under PYTHONMALLOC=malloc CPython's hook is not there")
+        pytest.skip("PYTHONMALLOC=malloc (sanitizers) has no hook of CPython's (make test runs it)")
     command = [sys.executable, str(SCRIPT)]
     made = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stdout + made.stderr

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from gpu import check, small
 from hotloop import _core
+from needs import NO_KERNELS
 from ops.cases import CASES
 
 from benchmarks import __main__ as benchmark
@@ -166,7 +167,7 @@ def test_both_readers_of_fatbins_agree() -> None:
     found = list(check_wheel.read_fatbins(Path(_core.__file__).read_bytes()))
     if not said:
         assert not found
-        pytest.skip("this build has no CUDA kernels: nvcc was not found")
+        pytest.skip(NO_KERNELS)
     assert len(found) == len(list((ROOT / "kernels" / "cuda").glob("*.cu")))
     assert all(images == found[0] for images in found)
     assert re.fullmatch(r"\d+\.\d: " + re.escape(", ".join(found[0])), said)

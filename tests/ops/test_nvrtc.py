@@ -13,6 +13,7 @@ from pathlib import Path
 import hotloop as hl
 import pytest
 from hotloop import _core
+from needs import NO_KERNELS
 from ops.cases import CASES
 
 PLAN = """
@@ -52,10 +53,12 @@ for case in list(CASES.values())[:: int(sys.argv[1])]:
 def find_nvrtc() -> str:
     """NVIDIA's library, or skips."""
     if not _core.build_info()["cuda"]:
-        pytest.skip("this build has no CUDA kernels (HL_CUDA=1 says why)")
+        pytest.skip(NO_KERNELS)
     for library in hl.devices().libraries:
         if library.name == "NVRTC" and library.path and "fake" not in library.path:
             return library.path
+    if os.environ.get("HOTLOOP_NVRTC_PATH"):
+        pytest.skip("HOTLOOP_NVRTC_PATH names no NVRTC of NVIDIA's (it runs without the variable)")
     pytest.skip("NVRTC was not found (make cuda fetches it)")
 
 

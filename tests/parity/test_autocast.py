@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import take_library
 
-torch = pytest.importorskip("torch")
+torch = take_library("torch")
 
 import hotloop as hl  # noqa: E402
 from hotloop import nn  # noqa: E402

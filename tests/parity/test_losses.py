@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import take_library
 
-torch = pytest.importorskip("torch")
+torch = take_library("torch")
 
 from hotloop import nn  # noqa: E402
 from parity.twins import check_twins  # noqa: E402

@@ -9,13 +9,15 @@ import pytest
 from api import nn_cases
 from hotloop import nn
 from hotloop.nn import functional, init
+from needs import take_library
 
-torch = pytest.importorskip("torch")
+torch = take_library("torch")
 
 NAMES = json.loads((Path(__file__).parent / "torch_nn_2_13.json").read_text())
 
 pytestmark = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="the lists are of torch 2.13"
+    not torch.__version__.startswith("2.13."),
+    reason=f"the lists are of torch 2.13, not {torch.__version__} (make test-long installs it)",
 )
 FOREIGN = ("typing", "collections.abc", "torch.overrides", "torch._jit_internal")
 

@@ -11,6 +11,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop.tools.demo import DEMO_CODE
+from needs import take_library
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_header_progress_and_time_are_shown(demo: tuple[str, str, Path]) -> None
 
 @pytest.mark.extra
 def test_picture_where_matplotlib_is(demo: tuple[str, str, Path]) -> None:
-    pytest.importorskip("matplotlib")
+    take_library("matplotlib")
     out, _, folder = demo
     assert "digits.png" in out
     assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")

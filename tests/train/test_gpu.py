@@ -22,16 +22,10 @@ from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
 from hotloop.training.accelerator import choose_device
+from needs import NO_GPU, emulated
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("HOTLOOP_TEST_GPU"),
-    reason="HOTLOOP_TEST_GPU is not set (make cuda-check and make gpu-check set it)",
-)
-DRIVER = os.environ.get("HOTLOOP_CUDA_PATH", "")
-emulated = pytest.mark.skipif(
-    "fake" not in Path(DRIVER).name, reason="asks the emulated driver what it saw"
-)
+pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
 
 X, Y = classes(n=85)
 # 85 rows in batches of 16: five full ones and one of 5 rows; with k = 4 and 2 windows share plans.
@@ -553,7 +547,7 @@ def test_ctrl_c_within_an_epoch(gpu: _core.Device) -> None:
 @pytest.fixture
 def driver() -> ctypes.CDLL:
     """The emulated driver of this process."""
-    return ctypes.CDLL(DRIVER)
+    return ctypes.CDLL(os.environ["HOTLOOP_CUDA_PATH"])
 
 
 @emulated

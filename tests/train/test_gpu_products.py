@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 from hotloop import _core, nn
 from hotloop.training import accelerator
+from needs import NO_GPU, emulated
 from train.recipes import quiet, same_bits, weights
 
 if not os.environ.get("HOTLOOP_TEST_GPU"):
-    pytest.skip(
-        "HOTLOOP_TEST_GPU is not set (make cuda-check and make gpu-check set it)",
-        allow_module_level=True,
-    )
+    pytest.skip(NO_GPU, allow_module_level=True)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(96, 24)).astype(np.float32)
@@ -63,14 +61,14 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
     monkeypatch.setenv("HOTLOOP_CACHE_PATH", str(tmp_path / "cache"))
     device, _ = accelerator.choose_device("gpu", "32-true")
     if "cublaslt" not in plan_of(net()):
-        pytest.skip("no cuBLASLt that starts")
+        pytest.skip("no cuBLASLt starts here (HOTLOOP_CUBLASLT_PATH may name one)")
     return device
 
 
 def needs(gpu: _core.Device, precision: str) -> None:
     """Skips on a Turing what it has not."""
     if precision in ("tf32", "bf16-mixed") and gpu.low_dtype != "bfloat16":
-        pytest.skip(f"{gpu.name} has no {precision}")
+        pytest.skip(f"{gpu.name} has no {precision} (a GPU of architecture 80 or newer has)")
 
 
 @pytest.mark.parametrize("act", [nn.ReLU, tanh_gelu])
@@ -97,13 +95,9 @@ def test_tf32_rounds_operands(gpu: _core.Device) -> None:
 
 
 FUSED = "cuda.matmul_fused.cublaslt"
-asks_the_fake = pytest.mark.skipif(
-    "fake" not in Path(os.environ.get("HOTLOOP_CUDA_PATH", "")).name,
-    reason="what a real cuBLASLt takes is its own affair",
-)
 
 
-@asks_the_fake
+@emulated
 @pytest.mark.parametrize("act", [nn.ReLU, tanh_gelu])
 @pytest.mark.parametrize(
     ("precision", "n"), [("32-true", 7), ("tf32", 7), ("bf16-mixed", 6), ("16-mixed", 6)]
@@ -127,7 +121,7 @@ def activations(text: str) -> list[str]:
     return [line for line in text.splitlines() if re.search(r"pointwise.*; [13]$", line)]
 
 
-@asks_the_fake
+@emulated
 def test_gelu_costs_the_launches_of_relu() -> None:
     counts = [
         re.search(r"(\d+) instructions", plan_of(net(act=act))) for act in (nn.ReLU, tanh_gelu)
@@ -136,7 +130,7 @@ def test_gelu_costs_the_launches_of_relu() -> None:
     assert counts[0][1] == counts[1][1]  # type: ignore[index]
 
 
-@asks_the_fake
+@emulated
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_exact_gelu_stays_exact(precision: str) -> None:
     """No product ends by it: only the last layer's sums stand beside one."""
@@ -145,7 +139,7 @@ def test_exact_gelu_stays_exact(precision: str) -> None:
     assert len(activations(text)) == 4
 
 
-@asks_the_fake
+@emulated
 def test_gelu_stays_where_something_is_in_between() -> None:
     """Dropout scales the gradient before gelu's does: forward and back are fused with that."""
     hidden = (nn.Linear(24, 32), tanh_gelu(), nn.Dropout(0.2))
@@ -154,7 +148,7 @@ def test_gelu_stays_where_something_is_in_between() -> None:
     assert "pointwise" in text
 
 
-@asks_the_fake
+@emulated
 @pytest.mark.parametrize("width", [32, 36])
 def test_gelu_needs_rows_of_eight(width: int) -> None:
     """Of another width the first layer keeps its nodes; both train alike."""
