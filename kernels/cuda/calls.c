@@ -108,6 +108,18 @@ void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *name, hl_cuda_shape s
     calls->status = hl_cuda_kernel_get(calls->device, name, shape.shared_bytes, &call->kernel);
 }
 
+void hl_cuda_call_together(hl_cuda_calls *calls, const char *name, int32_t n, int64_t most,
+                           const void *parts, size_t bytes)
+{
+    hl_cuda_shape shape = hl_cuda_shape_elements(calls->device, most);
+    shape.grid[1] = (unsigned)n;
+    calls->n_args *= n;
+    hl_cuda_call_kernel(calls, name, shape);
+    hl_cuda_pass_operands(calls);
+    hl_cuda_pass(calls, parts, bytes);
+    HL_CUDA_PASS(calls, int, n);
+}
+
 void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_place to, hl_cuda_place from, size_t bytes)
 {
     hl_cuda_call *call = add_call(calls, CALL_COPY);

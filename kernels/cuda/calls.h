@@ -70,6 +70,10 @@ typedef struct hl_cuda_place {
 
 /* A kernel by name; hl_cuda_pass_* that follow are its parameters in order. */
 void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *name, hl_cuda_shape shape);
+/* For n nodes of one op: a kernel with a row of blocks for each, as long as `most` elements, the
+ * largest one's, ask for. Its first parameters are the operands of all, parts (by value) and n. */
+void hl_cuda_call_together(hl_cuda_calls *calls, const char *name, int32_t n, int64_t most,
+                           const void *parts, size_t bytes);
 /* Nothing where both are the same memory (in place) or bytes is 0. */
 void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_place to, hl_cuda_place from, size_t bytes);
 void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_place at, size_t bytes);

@@ -80,7 +80,6 @@ static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
     return update;
 }
 
-/* A row of blocks each, as long as the largest state asks for. */
 static hl_status prepare_updates(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                  int32_t n, hl_kernel_state *out_state)
 {
@@ -90,14 +89,8 @@ static hl_status prepare_updates(hl_device *device, const hl_graph *graph, const
         updates.of[u] = make_update(graph, &graph->nodes[ids[u]]);
         if (updates.of[u].n > most) most = updates.of[u].n;
     }
-    hl_cuda_shape shape = hl_cuda_shape_elements(device, most);
-    shape.grid[1] = (unsigned)n;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
-    calls.n_args = n * HL_CUDA_UPDATE_ARGS;
-    hl_cuda_call_kernel(&calls, "hl_cuda_update_states", shape);
-    hl_cuda_pass_operands(&calls);
-    hl_cuda_pass(&calls, &updates, sizeof updates);
-    HL_CUDA_PASS(&calls, int, n);
+    hl_cuda_call_together(&calls, "hl_cuda_update_states", n, most, &updates, sizeof updates);
     hl_cuda_pass_in(&calls, 2);
     hl_cuda_pass_is_apply(&calls);
     return hl_cuda_calls_end(&calls, out_state);

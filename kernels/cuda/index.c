@@ -159,7 +159,6 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
                                 .node = (int32_t)id};
 }
 
-/* A row of blocks each, as long as the largest part asks for. */
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                int32_t n, hl_kernel_state *out_state)
 {
@@ -172,14 +171,8 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const h
             part->row_bytes ? part->n * (part->row_bytes + WORD - 1) / WORD : part->n * part->I;
         if (words > most) most = words;
     }
-    hl_cuda_shape shape = hl_cuda_shape_elements(device, most);
-    shape.grid[1] = (unsigned)n;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
-    calls.n_args = n * HL_CUDA_BATCH_ARGS;
-    hl_cuda_call_kernel(&calls, "hl_cuda_batch_gather", shape);
-    hl_cuda_pass_operands(&calls);
-    hl_cuda_pass(&calls, &batch, sizeof batch);
-    HL_CUDA_PASS(&calls, int, n);
+    hl_cuda_call_together(&calls, "hl_cuda_batch_gather", n, most, &batch, sizeof batch);
     hl_cuda_pass_control(&calls);
     return hl_cuda_calls_end(&calls, out_state);
 }
