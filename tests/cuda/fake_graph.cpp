@@ -112,17 +112,13 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     RELEASE(CONTEXT);
     drain_all();
-    delete exec;
-    s.live.execs--;
-    return result;
+    return forget(exec, s.live.execs, result);
 }
 
 CUresult cuGraphDestroy(CUgraph graph)
 {
     RELEASE(CONTEXT);
-    delete graph;
-    s.live.graphs--;
-    return result;
+    return forget(graph, s.live.graphs, result);
 }
 
 } // extern "C"

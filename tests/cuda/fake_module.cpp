@@ -81,9 +81,7 @@ CUresult cuLibraryUnload(CUlibrary library)
 {
     RELEASE(CONTEXT);
     drain_all();
-    delete library;
-    s.live.libraries--;
-    return result;
+    return forget(library, s.live.libraries, result);
 }
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)

@@ -101,6 +101,14 @@ CUcontext current(); /* of this thread; NULL: none */
     CUresult result = pass(__func__, needs);                                                       \
     if (result == CUDA_ERROR_NOT_INITIALIZED || result == CUDA_ERROR_INVALID_CONTEXT) return result
 
+/* The end of a RELEASE: the object is gone, one fewer lives. */
+template <class T> CUresult forget(T *object, int &n_live, CUresult result)
+{
+    delete object;
+    n_live--;
+    return result;
+}
+
 /* ---- fake_memory.cpp ------------------------------------------------------------------------- */
 
 CUresult block_alloc(CUcontext context, size_t bytes, CUdeviceptr *out_ptr);

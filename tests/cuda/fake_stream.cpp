@@ -76,9 +76,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
         complain(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "a stream is destroyed in its capture");
     }
     s.streams.erase(stream);
-    delete stream;
-    s.live.streams--;
-    return result;
+    return forget(stream, s.live.streams, result);
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
@@ -135,9 +133,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 CUresult cuEventDestroy_v2(CUevent event)
 {
     RELEASE(CONTEXT);
-    delete event;
-    s.live.events--;
-    return result;
+    return forget(event, s.live.events, result);
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
