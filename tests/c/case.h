@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "kernels/ref/ref.h"
 #include "tests/c/check.h"
+#include "tests/c/dice.h"
 #include "tests/c/element.h"
 
 enum { CASE_MAX = 24, CASE_GUARD = 64 };
@@ -37,13 +38,6 @@ typedef struct op_case {
 } op_case;
 
 static hl_device *case_ref;
-static uint64_t case_random = 1;
-
-__attribute__((unused)) static double case_draw(void) /* [-1, 1) */
-{
-    case_random = case_random * 6364136223846793005ull + 1442695040888963407ull;
-    return (double)(int64_t)(case_random >> 33) * 0x1p-30 - 1;
-}
 
 static hl_dtype case_dtype(hl_dtype dtype, bool is_ref)
 {
@@ -61,7 +55,7 @@ __attribute__((unused)) static void case_fill(op_case *c, int i, double low, dou
     int64_t n = hl_shape_numel(&c->in[i].shape);
     if (!c->data[i]) c->data[i] = malloc((size_t)(n + 1) * sizeof(double));
     for (int64_t e = 0; e < n; e++) {
-        double value = low + (high - low) * (case_draw() + 1) / 2, memory;
+        double value = low + (high - low) * (dice_draw() + 1) / 2, memory;
         if (!hl_dtype_is_float(c->in[i].dtype)) value = floor(value);
         element_store(&memory, c->in[i].dtype, 0, value);
         c->data[i][e] = element_load(&memory, c->in[i].dtype, 0);

@@ -4,6 +4,15 @@
 
 #include "base/rng.h"
 
+static uint64_t dice_state = 1;
+
+/* The program's next number, in [-1, 1). */
+static inline double dice_draw(void)
+{
+    dice_state = dice_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (double)(int64_t)(dice_state >> 33) * 0x1p-30 - 1;
+}
+
 typedef struct dice {
     hl_rng_key key;
     uint32_t n;

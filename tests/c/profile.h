@@ -99,19 +99,13 @@ static void check_unchanged(const hl_backend *backend, uint64_t seed, int k, boo
     }
 }
 
-/* Training that ends with a profile, while calls fail; false when all of it was walked. */
-static bool check_whole(const hl_backend *backend)
+/* Training that ends with a profile, whatever call of it fails. */
+static hl_status run_whole(void *backend)
 {
-    hl_alloc_stats before, after;
-    hl_alloc_stats_read(&before);
     trainer_profiles = true;
     hl_status status = trainer_run_whole(&t, backend, true, 2 * t.net.rows);
     trainer_profiles = false;
-    hl_alloc_stats_read(&after);
-    CHECK_INT(after.n_live, before.n_live);
-    CHECK(status == HL_OK || status == HL_ERROR_DEVICE || status == HL_ERROR_MEMORY ||
-          status == HL_ERROR_DEVICE_LOST);
-    return status != HL_OK;
+    return status;
 }
 
 #endif

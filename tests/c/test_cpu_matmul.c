@@ -117,7 +117,7 @@ static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
     for (int i = 0; i < 5; i++) {
         data[i] = (float *)(void *)case_alloc(case_bytes(types[i]));
         for (int64_t e = 0; i < 3 && e < hl_shape_numel(&types[i]->shape); e++) {
-            data[i][e] = (float)case_draw();
+            data[i][e] = (float)dice_draw();
         }
     }
     check_case("packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
@@ -154,7 +154,7 @@ static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
     for (int i = 0; i < 5; i++) {
         data[i] = case_alloc(case_bytes(types[i]));
         for (int64_t e = 0; i < 3 && e < hl_shape_numel(&types[i]->shape); e++)
-            element_store(data[i], types[i]->dtype, e, case_draw());
+            element_store(data[i], types[i]->dtype, e, dice_draw());
     }
     /* A row's last pair must not touch the row behind it: zero times NaN is NaN. */
     if (M > 1 && K > 0) element_store(data[0], HL_DTYPE_BF16, M / 2 * K, NAN);

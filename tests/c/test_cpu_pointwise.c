@@ -38,7 +38,7 @@ static int load(builder *b, hl_dtype dtype, unsigned mask, double low, double hi
         if (!(mask >> d & 1)) shape.dim[d] = 1;
     }
     int lead = 0;
-    while (lead < shape.rank && shape.dim[lead] == 1 && case_draw() > 0) lead++;
+    while (lead < shape.rank && shape.dim[lead] == 1 && dice_draw() > 0) lead++;
     b->c.in[i].shape = hl_shape_make(shape.rank - lead, shape.dim + lead);
     b->c.in[i].dtype = dtype;
     case_fill(&b->c, i, low, high);
@@ -211,7 +211,7 @@ static void test_random(void)
 
 static int pick(int n)
 {
-    return (int)((case_draw() + 1) / 2 * n);
+    return (int)((dice_draw() + 1) / 2 * n);
 }
 
 /* Straight-line code over operands of any form and dtype, with every kind of output. */
@@ -234,7 +234,7 @@ static void check_random_program(int number)
         int n = b.program.n_regs, recent = n < 6 ? n : 6;
         int x = n - 1 - pick(recent), y = n - 1 - pick(recent), z = pick(n);
         int op = ops[pick(sizeof ops)];
-        int reg = emit(&b, (hl_pw_op)op, x, y, z, case_draw());
+        int reg = emit(&b, (hl_pw_op)op, x, y, z, dice_draw());
         if (op == HL_PW_MUL || op == HL_PW_FMA) emit(&b, HL_PW_TANH, reg, 0, 0, 0);
     }
     int n_outs = 1 + pick(4);

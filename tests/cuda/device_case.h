@@ -14,17 +14,14 @@ static size_t case_shift;
 
 __attribute__((unused)) static void case_open(void)
 {
-    const hl_backend *backend = hl_fake_backend();
-    hl_fake_reset(NULL);
-    CHECK_OK(backend->device_open(backend, 0, NULL, &case_gpu));
+    case_gpu = fake_device_open(NULL);
     CHECK_OK(hl_ref_backend()->device_open(hl_ref_backend(), 0, NULL, &case_ref));
 }
 
 __attribute__((unused)) static void case_close(void)
 {
-    case_gpu->ops->destroy(case_gpu);
+    fake_device_close(case_gpu);
     case_ref->ops->destroy(case_ref);
-    CHECK_INT(hl_fake_live_sum(), 0);
 }
 
 /* The bits of all runs, from malloc; got[] and control_after[0] too. */

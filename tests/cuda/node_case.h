@@ -11,9 +11,8 @@
 #include <stdlib.h>
 
 #include "ir/graph.h"
-#include "tests/c/check.h"
 #include "tests/c/element.h"
-#include "tests/cuda/fake_table.h"
+#include "tests/cuda/fake_device.h"
 
 enum { NODE_ARGS = 48, NODE_GUARD = 256, NODE_CONTROL = NODE_ARGS, NODE_SCRATCH, NODE_BUFFERS };
 

@@ -5,8 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/c/check.h"
-#include "tests/cuda/fake_table.h"
+#include "tests/cuda/fake_device.h"
 
 enum { N = 300 };
 
@@ -33,20 +32,11 @@ static CUfunction line_kernel; /* loaded with the device, before any capture */
 static hl_device *open_device(void)
 {
     static const size_t bytes[] = {8, 8, 4, 4};
-    const hl_backend *backend = hl_fake_backend();
-    hl_device *device = NULL;
-    hl_fake_reset(NULL);
     hl_fake_kernel("test_line", run_line, NULL, 4, bytes);
     hl_fake_kernel("test_fault", run_fault, NULL, 0, bytes);
-    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    hl_device *device = fake_device_open(NULL);
     CHECK_OK(hl_cuda_kernel_get(device, "test_line", 0, &line_kernel));
     return device;
-}
-
-static void close_device(hl_device *device)
-{
-    device->ops->destroy(device);
-    CHECK_INT(hl_fake_live_sum(), 0);
 }
 
 static hl_status launch_line(hl_device *device, void *dst, void *src, float a, float b,
@@ -111,7 +101,7 @@ static void test_memory(void)
     ops->memory_free(device, b);
     ops->memory_free(device, NULL);
     CHECK(!*hl_fake_message());
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* The host reads, and writes past the end of, device memory: both must be faults. */
@@ -140,7 +130,7 @@ static void test_memory_is_closed(void)
     hl_fake_open_end();
     device->ops->memory_free(device, a);
     CHECK(strcmp(hl_fake_message(), "device memory was written beside a block") == 0);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -178,7 +168,7 @@ static void test_streams(void)
     ops->memory_free(device, a);
     ops->memory_free(device, b);
     CHECK(!*hl_fake_message());
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* Pinned memory that the host changes too early is read changed; pageable memory was read. */
@@ -206,7 +196,7 @@ static void test_pinned(void)
     ops->host_free(device, pinned);
     ops->event_destroy(device, event);
     ops->memory_free(device, a);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* ---- capture --------------------------------------------------------------------------------- */
@@ -294,7 +284,7 @@ static void test_capture(void)
     }
     CHECK(a[0] == a[1] && b[0] == b[1]);
     CHECK(!*hl_fake_message());
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* A branch that is read before it is joined: some replay takes the other order. */
@@ -324,7 +314,7 @@ static void test_missing_edge(void)
     }
     CHECK(was_early && was_late);
     destroy_stage(&s);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* What capture forbids is refused, and the stream is as good as before once capture has ended. */
@@ -366,7 +356,7 @@ static void test_capture_refusals(void)
         CHECK(download(device, s.b) == 1);
     }
     destroy_stage(&s);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* A graph that outlives the memory it was captured with. */
@@ -385,7 +375,7 @@ static void test_use_after_free(void)
     CHECK(strcmp(hl_fake_message(), "a copy that runs after its memory was freed") == 0);
     ops->capture_destroy(device, capture);
     ops->memory_free(device, b);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* What a driver would take for granted, or see at the launch. */
@@ -412,7 +402,7 @@ static void test_launch_refusals(void)
     CHECK_ERROR(hl_cuda_launch(device, large, &shape, NULL, (void *[]){&to, &from, NULL}),
                 HL_ERROR_DEVICE, "INVALID_VALUE");
     CHECK(strstr(hl_fake_message(), "more than 4096 bytes of parameters") != NULL);
-    close_device(device);
+    fake_device_close(device);
 
     hl_fake_reset(&(hl_fake_config){.n_devices = 2});
     hl_fake_kernel("test_line", run_line, NULL, 4, (const size_t[]){8, 8, 4, 4});
@@ -425,7 +415,7 @@ static void test_launch_refusals(void)
     CHECK(strstr(hl_fake_message(), "a stream of another context") != NULL);
     other->ops->stream_destroy(other, stream);
     other->ops->destroy(other);
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -451,13 +441,13 @@ static void test_lost(void)
     CHECK_INT(hl_fake_calls("cuMemAlloc_v2"), allocs);
     CHECK_INT(hl_fake_calls("cuCtxPushCurrent_v2"), pushes);
     destroy_stage(&s);
-    close_device(device);
+    fake_device_close(device);
     device = open_device();
     hl_fake_fail_call("cuCtxPushCurrent_v2", CUDA_ERROR_INVALID_CONTEXT); /* cudaDeviceReset */
     CHECK_ERROR(ops->memory_alloc(device, 64, &ptr), HL_ERROR_DEVICE_LOST, "201");
     hl_fake_fail_call(NULL, CUDA_SUCCESS);
     CHECK_ERROR(ops->synchronize(device, NULL), HL_ERROR_DEVICE_LOST, "201");
-    close_device(device);
+    fake_device_close(device);
 }
 
 /* All that a training does, in small. */
@@ -497,41 +487,16 @@ cleanup:
     return status;
 }
 
-/* Each call fails in turn: nothing is left behind, no status is made up, the next run works. A
- * failure of what gives back, or of what only informs, may pass unheard. */
 static void test_every_call_fails(void)
 {
     static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY,
                                       CUDA_ERROR_LAUNCH_FAILED};
     const hl_backend *backend = hl_fake_backend();
-    close_device(open_device());
+    fake_device_close(open_device());
     int64_t n_sites = 0;
-    for (int e = 0; e < 3; e++) {
-        for (int sticky = 0; sticky < 2; sticky++) {
-            for (int64_t k = 1;; k++) {
-                hl_alloc_stats before, after;
-                hl_alloc_stats_read(&before);
-                hl_fake_fail(k, sticky, errors[e]);
-                hl_status status = run_all((void *)backend);
-                const char *failed = hl_fake_failed_call();
-                check_case("call %lld (%s), sticky %d, error %d", (long long)k,
-                           failed ? failed : "none", sticky, errors[e]);
-                hl_fake_fail(0, false, CUDA_SUCCESS);
-                hl_alloc_stats_read(&after);
-                CHECK_INT(after.n_live, before.n_live);
-                CHECK_INT(hl_fake_live_sum(), 0);
-                CHECK(status == HL_OK || status == HL_ERROR_DEVICE || status == HL_ERROR_MEMORY ||
-                      status == HL_ERROR_DEVICE_LOST);
-                if (!failed) {
-                    CHECK_OK(status);
-                    break;
-                }
-                n_sites++;
-                CHECK_OK(run_all((void *)backend));
-            }
-        }
-    }
-    check_case("%s", "");
+    for (int e = 0; e < 3; e++)
+        for (int sticky = 0; sticky < 2; sticky++)
+            n_sites += fake_walk_calls(errors[e], sticky, 1, true, run_all, (void *)backend);
     CHECK(n_sites > 1000);
     CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_ERROR_MEMORY, 0, run_all, (void *)backend) > 10);
     printf("%lld calls failed\n", (long long)n_sites);

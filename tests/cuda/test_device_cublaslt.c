@@ -1,28 +1,13 @@
 /* Products by cuBLASLt on the emulated GPU: their ends, which algorithm is taken and kept, what is
  * said of alignment, and every call of the library made to fail. */
-#include <dlfcn.h>
 #include <math.h>
 #include <unistd.h>
 
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/lt_product.h"
-#include "tests/cuda/fake_cublaslt.h"
+#include "tests/c/dice.h"
+#include "tests/cuda/lt_library.h"
 #include "tests/cuda/node_case.h"
-
-static hl_fake_lt_reset_fn lt_reset;
-static hl_fake_lt_fail_fn lt_fail;
-static hl_fake_lt_counts_fn lt_counts;
-
-static void find_library(void)
-{
-    void *library = dlopen(FAKE_LT, RTLD_NOW);
-    CHECK(library != NULL);
-    void *symbols[] = {dlsym(library, "hl_fake_lt_reset"), dlsym(library, "hl_fake_lt_fail"),
-                       dlsym(library, "hl_fake_lt_get_counts")};
-    memcpy(&lt_reset, &symbols[0], sizeof lt_reset);
-    memcpy(&lt_fail, &symbols[1], sizeof lt_fail);
-    memcpy(&lt_counts, &symbols[2], sizeof lt_counts);
-}
 
 static char cache_folder[128];
 
@@ -36,32 +21,19 @@ static void forget_cache(void)
 
 static hl_device *open_device(const hl_fake_lt_config *config)
 {
-    hl_device *device = NULL;
-    const hl_backend *backend = hl_fake_backend();
-    hl_fake_reset(NULL);
     lt_reset(config);
     setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
-    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
-    return device;
+    return fake_device_open(NULL);
 }
 
 static void close_device(hl_device *device)
 {
-    device->ops->destroy(device);
-    CHECK_INT(hl_fake_live_sum(), 0);
+    fake_device_close(device);
     CHECK_INT(lt_counts().live, 0);
     CHECK(strcmp(hl_fake_message(), "") == 0);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------ */
-
-static uint64_t random_state = 1;
-
-static double draw(void) /* [-1, 1) */
-{
-    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
-    return (double)(int64_t)(random_state >> 33) * 0x1p-30 - 1;
-}
 
 enum { M = 8, N = 136, K = 16 };
 
@@ -88,7 +60,7 @@ static void fill_case(node_case *c)
         hl_type type = node_type(c, i);
         if (type.dtype == HL_DTYPE_U8) continue;
         for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
-            element_store(c->host[i], type.dtype, e, draw());
+            element_store(c->host[i], type.dtype, e, dice_draw());
     }
 }
 
@@ -619,7 +591,7 @@ static void test_driver_failures(void)
 
 int main(void)
 {
-    find_library();
+    lt_library_find();
     forget_cache();
     test_ends();
     test_gelus();

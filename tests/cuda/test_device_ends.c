@@ -1,19 +1,14 @@
 /* Ends of products in whole training steps on the emulated GPU: with them (cuBLASLt), without the
  * library, with each of them refused, and without fusion, parameters and losses stay together; what
  * the pass makes of a layer is what it promises. */
-#include "tests/cuda/fake_cublaslt.h"
-
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/c/train.h"
 #include "tests/cuda/fake_table.h"
+#include "tests/cuda/lt_library.h"
 
 enum { N_NETS = 30, N_STEPS = 5, MOST_FLAT = 4096 };
-
-static hl_fake_lt_reset_fn lt_reset;
-static hl_fake_lt_counts_fn lt_counts;
 
 typedef struct outcome {
     float param[MOST_FLAT], loss;
@@ -245,11 +240,7 @@ static void test_allocations(void)
 
 int main(void)
 {
-    void *library = dlopen(FAKE_LT, RTLD_NOW);
-    CHECK(library != NULL);
-    void *symbols[] = {dlsym(library, "hl_fake_lt_reset"), dlsym(library, "hl_fake_lt_get_counts")};
-    memcpy(&lt_reset, &symbols[0], sizeof lt_reset);
-    memcpy(&lt_counts, &symbols[1], sizeof lt_counts);
+    lt_library_find();
     setenv("HOTLOOP_CACHE_PATH", "", 1);
     int total = 0;
     for (uint64_t seed = 0; seed < N_NETS; seed++) {

@@ -3,6 +3,7 @@
  * the same rounded operands. */
 #include <math.h>
 
+#include "tests/c/dice.h"
 #include "tests/cuda/node_case.h"
 
 #define F32  HL_DTYPE_F32
@@ -30,14 +31,6 @@ static const product_case products[] = {
     {{2, {0, 4}}, {2, {4, 3}}, 0, 0},
     {{2, {4, 5}}, {2, {5, 0}}, 0, 0},
 };
-
-static uint64_t random_state = 1;
-
-static double draw(void) /* [-1, 1) */
-{
-    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
-    return (double)(int64_t)(random_state >> 33) * 0x1p-30 - 1;
-}
 
 static int n_by_library;
 
@@ -115,7 +108,7 @@ static void test_product(hl_device *device, const product_case *p, hl_dtype dtyp
     for (int i = 0; i < c.n_args - 1; i++) {
         hl_type type = node_type(&c, i);
         for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
-            element_store(c.host[i], type.dtype, e, draw());
+            element_store(c.host[i], type.dtype, e, dice_draw());
     }
     CHECK_OK(node_run(&c));
     n_by_library += c.kernel && strstr(c.kernel->name, "cublaslt");
@@ -127,11 +120,7 @@ static void test_product(hl_device *device, const product_case *p, hl_dtype dtyp
 static hl_device *open_device(int arch, bool with_library)
 {
     setenv("HOTLOOP_CUBLASLT_PATH", with_library ? FAKE_LT : "none", 1);
-    hl_device *device = NULL;
-    const hl_backend *backend = hl_fake_backend();
-    hl_fake_reset(&(hl_fake_config){.arch = arch});
-    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
-    return device;
+    return fake_device_open(&(hl_fake_config){.arch = arch});
 }
 
 /* None, float32, or 16 bits. */
@@ -155,8 +144,7 @@ static void test_products(bool with_library)
     CHECK_INT(n_by_library,
               with_library ? 80 : 0); /* those of even batches, and a bias of the result's type */
     n_by_library = 0;
-    device->ops->destroy(device);
-    CHECK_INT(hl_fake_live_sum(), 0);
+    fake_device_close(device);
     CHECK(strcmp(hl_fake_message(), "") == 0);
 }
 
@@ -176,7 +164,7 @@ static void test_refusals(void)
     hl_graph *wide = make_graph(&products[0], HL_DTYPE_F64, NO_BIAS, false);
     CHECK_ERROR(hl_kernel_select(device, wide, 0, true, &kernel, &req), HL_ERROR_DEVICE, "float64");
     hl_graph_destroy(wide);
-    device->ops->destroy(device);
+    fake_device_close(device);
 }
 
 int main(void)

@@ -4,8 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/c/check.h"
-#include "tests/cuda/fake_table.h"
+#include "tests/cuda/fake_device.h"
 
 static hl_status open_index(const hl_backend *backend, int index)
 {
@@ -22,10 +21,7 @@ static void check_nothing_lives(void)
 
 static void test_opens(void)
 {
-    const hl_backend *backend = hl_fake_backend();
-    hl_device *device;
-    hl_fake_reset(NULL);
-    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    hl_device *device = fake_device_open(NULL);
     CHECK(strcmp(device->name, "Emulated GPU, 1.0 GiB, sm_90") == 0);
     CHECK_INT(hl_cuda_device_facts(device)->arch, 90);
     CHECK_INT(hl_cuda_device_facts(device)->n_multiprocessors, 4);
@@ -37,8 +33,7 @@ static void test_opens(void)
     CHECK_INT(memory.free_bytes, (1 << 30) - (64 << 20));
     CHECK_INT(memory.current_bytes, 0);
     CHECK(memory.peak_bytes > 0); /* the probe's */
-    device->ops->destroy(device);
-    check_nothing_lives();
+    fake_device_close(device);
     CHECK(!*hl_fake_message());
 }
 
@@ -165,13 +160,10 @@ static void use_in_child(void *context)
 
 static void test_fork(void)
 {
-    const hl_backend *backend = hl_fake_backend();
-    hl_device *device;
-    hl_fake_reset(NULL);
-    CHECK_OK(backend->device_open(backend, 0, NULL, &device));
+    hl_device *device = fake_device_open(NULL);
     CHECK_INT(run_child(use_in_child, device), 0);
     CHECK_OK(device->ops->synchronize(device, NULL));
-    device->ops->destroy(device);
+    fake_device_close(device);
 }
 
 static void test_survey(void)

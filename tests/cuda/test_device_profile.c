@@ -1,7 +1,7 @@
 /* Profiles on the emulated GPU: times by its events, every launch in its turn, captured or not, in
  * bursts, with accumulation and 16-bit products; nothing of it stays, and calls may fail. */
 #include "tests/c/profile.h"
-#include "tests/cuda/fake_table.h"
+#include "tests/cuda/fake_device.h"
 
 enum { N_NETS = 3, STRIDE = 61 };
 
@@ -43,23 +43,12 @@ static void test_events(void)
 
 static void test_driver_calls_fail(void)
 {
-    static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_LAUNCH_FAILED};
-    int64_t n_sites = 0;
+    void *backend = (void *)hl_fake_backend();
     t.net = net_roll(6, 1);
     hl_fake_reset(NULL);
-    for (int sticky = 0; sticky < 2; sticky++)
-        for (int64_t k = 1 + sticky;; k += STRIDE) {
-            hl_fake_fail(k, sticky, errors[sticky]);
-            bool failed = check_whole(hl_fake_backend());
-            const char *call = hl_fake_failed_call();
-            check_case("call %d (%s), sticky %d", (int)k, call ? call : "none", sticky);
-            hl_fake_fail(0, false, CUDA_SUCCESS);
-            CHECK_INT(hl_fake_live_sum(), 0);
-            n_sites++;
-            if (call) continue;
-            CHECK(!failed);
-            break;
-        }
+    int64_t n_sites =
+        fake_walk_calls(CUDA_ERROR_OUT_OF_MEMORY, false, STRIDE, false, run_whole, backend);
+    n_sites += fake_walk_calls(CUDA_ERROR_LAUNCH_FAILED, true, STRIDE, false, run_whole, backend);
     CHECK(n_sites > 40);
 }
 

@@ -4,7 +4,7 @@
  * reference. A stop and a wrong index are heard of without a wait inside an epoch; driver calls may
  * fail. */
 #include "tests/c/train.h"
-#include "tests/cuda/fake_table.h"
+#include "tests/cuda/fake_device.h"
 
 enum { N_NETS = 16, MOST_NUMBERS = 8192, N_STEPS = 6 };
 
@@ -182,31 +182,19 @@ static void test_fault(void)
 /* Most calls stand between one that enters and one that leaves: a stride that meets all of them. */
 enum { STRIDE = 7 };
 
+static hl_status run_whole(void *backend)
+{
+    return trainer_run_whole(&t, backend, true, 3 * t.net.rows);
+}
+
 static void test_driver_calls_fail(void)
 {
-    static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_LAUNCH_FAILED};
-    int64_t n_sites = 0;
+    void *backend = (void *)hl_fake_backend();
     t.net = net_roll(6, 1);
     hl_fake_reset(NULL);
-    for (int sticky = 0; sticky < 2; sticky++)
-        for (int64_t k = 1 + sticky;; k += STRIDE) {
-            hl_alloc_stats before, after;
-            hl_alloc_stats_read(&before);
-            hl_fake_fail(k, sticky, errors[sticky]);
-            hl_status status = trainer_run_whole(&t, hl_fake_backend(), true, 3 * t.net.rows);
-            const char *failed = hl_fake_failed_call();
-            check_case("call %d (%s), sticky %d", (int)k, failed ? failed : "none", sticky);
-            hl_fake_fail(0, false, CUDA_SUCCESS);
-            hl_alloc_stats_read(&after);
-            CHECK_INT(after.n_live, before.n_live);
-            CHECK_INT(hl_fake_live_sum(), 0);
-            CHECK(status == HL_OK || status == HL_ERROR_DEVICE || status == HL_ERROR_MEMORY ||
-                  status == HL_ERROR_DEVICE_LOST);
-            n_sites++;
-            if (failed) continue;
-            CHECK_OK(status);
-            break;
-        }
+    int64_t n_sites =
+        fake_walk_calls(CUDA_ERROR_OUT_OF_MEMORY, false, STRIDE, false, run_whole, backend);
+    n_sites += fake_walk_calls(CUDA_ERROR_LAUNCH_FAILED, true, STRIDE, false, run_whole, backend);
     CHECK(n_sites > 100);
 }
 
