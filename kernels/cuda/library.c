@@ -88,18 +88,67 @@ static bool is_wanted(const hl_library_kind *kind, const hl_library_search *sear
     return !search || !search->driver || kind->cuda[i] <= search->driver;
 }
 
+/* "libnvrtc.so.13 or libnvrtc.so.12" */
+static void write_names(const hl_library_kind *kind, const hl_library_search *search,
+                        char *out_names, size_t bytes)
+{
+    *out_names = '\0';
+    for (int i = 0; i < HL_LIBRARY_NAMES; i++) {
+        size_t used = strlen(out_names);
+        if (!is_wanted(kind, search, i)) continue;
+        snprintf(out_names + used, bytes - used, "%s%s", used ? " or " : "", kind->sonames[i]);
+    }
+}
+
+/* What a named folder has: each soname, and the last by name of the library's other versions. */
+typedef struct folder_content {
+    const hl_library_kind *kind;
+    bool has[HL_LIBRARY_NAMES];
+    char other[64];
+} folder_content;
+
+static bool note_name(void *context, const char *name)
+{
+    folder_content *content = context;
+    const char *const *sonames = content->kind->sonames;
+    size_t stem = (size_t)(strstr(sonames[0], ".so") - sonames[0]) + strlen(".so");
+    for (int i = 0; is_wanted(content->kind, NULL, i); i++)
+        if (strcmp(name, sonames[i]) == 0) content->has[i] = true;
+    if (strncmp(name, sonames[0], stem) == 0 && strcmp(name, content->other) > 0)
+        hl_text_copy(content->other, sizeof content->other, name);
+    return true;
+}
+
+static bool read_folder(const char *path, folder_content *content)
+{
+    hl_os_file folder;
+    if (hl_os_directory_open(path, &folder)) return false;
+    int error = hl_os_directory_list(folder, note_name, content);
+    hl_os_file_close(folder);
+    return !error;
+}
+
 /* What HOTLOOP_<LIB>_PATH names: the library itself, or the folder that it lies in. */
 static bool try_named(const hl_library_kind *kind, const char *named, hl_library_found *found)
 {
     if (open_path(named, true, found)) return true;
-    char words[HL_LIBRARY_WHY_BYTES / 2], path[HL_LIBRARY_PATH_BYTES];
+    char words[HL_LIBRARY_WHY_BYTES / 2], path[HL_LIBRARY_PATH_BYTES], names[96];
     hl_text_copy(words, sizeof words, found->why_not);
-    for (int i = 0; i < HL_LIBRARY_NAMES && kind->sonames[i]; i++) {
+    folder_content content = {.kind = kind};
+    bool is_folder = read_folder(named, &content), is_broken = false;
+    for (int i = 0; is_wanted(kind, NULL, i); i++) {
         int n = snprintf(path, sizeof path, "%s/%s", named, kind->sonames[i]);
         if (n < (int)sizeof path && open_path(path, true, found)) return true;
+        if (content.has[i] && !is_broken) hl_text_copy(words, sizeof words, found->why_not);
+        is_broken = is_broken || content.has[i];
     }
-    snprintf(found->why_not, sizeof found->why_not, "%s does not name it: %s", kind->variable,
-             words);
+    write_names(kind, NULL, names, sizeof names);
+    if (is_folder && !is_broken)
+        snprintf(found->why_not, sizeof found->why_not, "%s names a folder with %s%sno %s: %s",
+                 kind->variable, content.other, *content.other ? " but " : "", names, named);
+    else
+        snprintf(found->why_not, sizeof found->why_not, "%s does not name it: %s", kind->variable,
+                 words);
     return false;
 }
 
@@ -141,12 +190,8 @@ static bool try_names(const hl_library_kind *kind, const hl_library_search *sear
 static void describe_absence(const hl_library_kind *kind, const hl_library_search *search,
                              hl_library_found *found)
 {
-    char names[96] = "";
-    for (int i = 0; i < HL_LIBRARY_NAMES; i++) {
-        size_t used = strlen(names);
-        if (!is_wanted(kind, search, i)) continue;
-        snprintf(names + used, sizeof names - used, "%s%s", used ? " or " : "", kind->sonames[i]);
-    }
+    char names[96];
+    write_names(kind, search, names, sizeof names);
     snprintf(found->why_not, sizeof found->why_not,
              "%s is not in this process,%s and the system does not find it; %s may name it", names,
              kind->folders[0] ? " in no nvidia wheel of this Python," : "", kind->variable);

@@ -85,6 +85,23 @@ def test_no_driver() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "names"),
+    [
+        ("HOTLOOP_CUDA_PATH", "libcuda.so.1"),
+        ("HOTLOOP_CUBLASLT_PATH", "libcublasLt.so.13 or libcublasLt.so.12"),
+        ("HOTLOOP_NVRTC_PATH", "libnvrtc.so.13 or libnvrtc.so.12"),
+    ],
+)
+def test_a_folder_without_the_library(tmp_path: Path, monkeypatch, variable, names) -> None:
+    monkeypatch.setenv(variable, str(tmp_path))
+    want = f"{variable} names a folder with no {names}: {tmp_path}"
+    found = hl.devices()
+    assert want in [library.why_not for library in found.libraries]
+    if variable == "HOTLOOP_CUDA_PATH":
+        assert f"needs an NVIDIA driver, got none ({want})" in found.why_no_gpu
+
+
+@pytest.mark.parametrize(
     ("machine", "sentence"),
     [
         ("devices=0", "none: cuda: the driver must see an NVIDIA GPU, got none"),

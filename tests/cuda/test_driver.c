@@ -1,6 +1,7 @@
 /* The search for libraries, a driver that is none or too old, and the reader of fatbins on what
  * nvcc made for this build. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "kernels/cuda/fatbin.h"
 #include "tests/c/check.h"
@@ -79,6 +80,57 @@ static void test_search(void)
     hl_library_find(&kind, NULL, &found);
     CHECK(!found.library.handle && strstr(found.why_not, "HOTLOOP_SAMPLE_PATH does not name it: "));
     unsetenv("HOTLOOP_SAMPLE_PATH");
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    CHECK_INT(system(command), 0);
+}
+
+static int find_free_descriptor(void)
+{
+    int descriptor = dup(0);
+    close(descriptor);
+    return descriptor;
+}
+
+/* A variable that names a folder without the library, or with one that does not load. */
+static void test_folders(void)
+{
+    char root[] = "/tmp/hl-library-XXXXXX", command[256];
+    hl_library_found found;
+    int free_descriptor = find_free_descriptor();
+    CHECK(mkdtemp(root) != NULL);
+    setenv("HOTLOOP_NVRTC_PATH", root, 1);
+    const struct {
+        const char *make, *want;
+    } cases[] = {
+        {"true", "HOTLOOP_NVRTC_PATH names a folder with no libnvrtc.so.13 or libnvrtc.so.12: %s"},
+        {"touch libnvrtc-builtins.so.11.8 libnvrtc.so.11 libnvrtc.so.11.2 libnvrtc.so",
+         "HOTLOOP_NVRTC_PATH names a folder with libnvrtc.so.11.2 but no libnvrtc.so.13 or "
+         "libnvrtc.so.12: %s"},
+        {"touch libnvrtc.so.12",
+         "HOTLOOP_NVRTC_PATH does not name it: %s/libnvrtc.so.12: file too short"},
+    };
+    for (int i = 0; i < 3; i++) {
+        char want[256];
+        check_case("folder %d", i);
+        snprintf(command, sizeof command, "cd %s && %s", root, cases[i].make);
+        CHECK_INT(system(command), 0);
+        snprintf(want, sizeof want, cases[i].want, root);
+        hl_library_find(&hl_library_nvrtc, NULL, &found);
+        CHECK(!found.library.handle);
+        if (strcmp(found.why_not, want) != 0)
+            check_fail(__FILE__, __LINE__, "got '%s', want '%s'", found.why_not, want);
+    }
+    for (int k = 1; k < 8; k++) { /* the system refuses a call of the search */
+        check_case("call %d fails", k);
+        hl_os_fault(k, false, 13);
+        hl_library_find(&hl_library_nvrtc, NULL, &found);
+        hl_os_fault(0, false, 0);
+        CHECK(!found.library.handle);
+        CHECK(strstr(found.why_not, "HOTLOOP_NVRTC_PATH does not name it: ") != NULL);
+    }
+    check_case("%s", "");
+    CHECK_INT(find_free_descriptor(), free_descriptor);
+    unsetenv("HOTLOOP_NVRTC_PATH");
     snprintf(command, sizeof command, "rm -rf %s", root);
     CHECK_INT(system(command), 0);
 }
@@ -208,6 +260,7 @@ int main(void)
 {
     test_no_driver();
     test_search();
+    test_folders();
     test_image_rule();
     test_embedded();
     test_nvcc_output();
