@@ -67,6 +67,12 @@ static int64_t count_results(const hl_cuda_groups *groups)
     return groups->O * groups->n_parts * groups->I;
 }
 
+/* For the results of parts, where there are several. */
+static size_t find_scratch(const hl_cuda_groups *groups, size_t result_bytes)
+{
+    return groups->n_parts > 1 ? (size_t)count_results(groups) * result_bytes : 0;
+}
+
 static void pass_groups(hl_cuda_calls *calls, const hl_cuda_groups *groups)
 {
     HL_CUDA_PASS(calls, int64_t, groups->N);
@@ -163,8 +169,7 @@ static hl_status query_fold(hl_device *device, const hl_graph *graph, hl_node_id
     HL_TRY(need_together(graph, node, &groups, out_why_not));
     bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
     hl_dtype state = is_place ? HL_DTYPE_I64 : find_state(hl_node_in_type(graph, node, 0)->dtype);
-    if (groups.n_parts > 1)
-        out_req->scratch_bytes = (size_t)count_results(&groups) * hl_dtype_bytes(state);
+    out_req->scratch_bytes = find_scratch(&groups, hl_dtype_bytes(state));
     out_req->deterministic = true;
     return HL_OK;
 }
@@ -228,7 +233,7 @@ static hl_status prepare_arg(hl_device *device, const hl_graph *graph, hl_node_i
 
 size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups)
 {
-    return groups->n_parts > 1 ? (size_t)count_results(groups) * 2 * sizeof(float) : 0;
+    return find_scratch(groups, 2 * sizeof(float));
 }
 
 void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
@@ -328,8 +333,7 @@ static hl_status query_cumsum(hl_device *device, const hl_graph *graph, hl_node_
     hl_cuda_groups groups;
     find_scan(graph, node, &groups);
     hl_dtype state = find_state(hl_node_in_type(graph, node, 0)->dtype);
-    if (groups.n_parts > 1)
-        out_req->scratch_bytes = (size_t)count_results(&groups) * hl_dtype_bytes(state);
+    out_req->scratch_bytes = find_scratch(&groups, hl_dtype_bytes(state));
     out_req->deterministic = true;
     return HL_OK;
 }

@@ -1,77 +1,32 @@
 /* The pointwise engine against the reference's evaluator: every micro-op, every operand form,
  * every dtype, every kind of sum, random programs over all of them, random numbers bit by bit. */
 #include "tests/c/cpu_case.h"
+#include "tests/c/program_case.h"
 
-typedef struct builder {
-    hl_program program;
-    op_case c;
-} builder;
-
-static void start_program(builder *b, int rank, const int64_t *dim, int split)
+static uint8_t emit(program_case *p, hl_pw_op op, uint8_t x, uint8_t y, uint8_t z, double number)
 {
-    memset(b, 0, sizeof *b);
-    b->program.shape = hl_shape_make(rank, dim);
-    b->program.split = split;
-    b->c.op = HL_OP_POINTWISE_FUSED;
-    b->c.program = &b->program;
-    b->c.tolerance = 1e-5;
-    b->c.control.attempted = 7;
-    b->c.control.micro_row = 100;
+    return program_emit(p,
+                        (hl_pw_instr){.op = (uint8_t)op, .a = x, .b = y, .c = z, .number = number});
 }
 
-static int emit(builder *b, hl_pw_op op, int x, int y, int z, double number)
+/* Leading dims of 1 stand or fall by chance. */
+static uint8_t load(program_case *p, hl_dtype dtype, unsigned mask, double low, double high)
 {
-    hl_program *p = &b->program;
-    hl_pw_instr *instr = &p->code[p->n_code++];
-    *instr = (hl_pw_instr){.op = (uint8_t)op, .number = number, .key = {{11, 22}}};
-    instr->a = (uint8_t)x, instr->b = (uint8_t)y, instr->c = (uint8_t)z;
-    instr->dst = (uint8_t)p->n_regs;
-    return p->n_regs++;
-}
-
-/* An operand that has the iteration's dims where the bit of `mask` is set, 1 elsewhere. */
-static int load(builder *b, hl_dtype dtype, unsigned mask, double low, double high)
-{
-    int i = b->c.n_in++;
-    hl_shape shape = b->program.shape;
-    for (int d = 0; d < shape.rank; d++) {
-        if (!(mask >> d & 1)) shape.dim[d] = 1;
-    }
-    int lead = 0;
+    int in = p->c.n_in, lead = 0;
+    uint8_t reg = program_load(p, dtype, mask);
+    hl_shape shape = p->c.in[in].shape;
     while (lead < shape.rank && shape.dim[lead] == 1 && dice_draw() > 0) lead++;
-    b->c.in[i].shape = hl_shape_make(shape.rank - lead, shape.dim + lead);
-    b->c.in[i].dtype = dtype;
-    case_fill(&b->c, i, low, high);
-    b->program.n_in = b->c.n_in;
-    int reg = emit(b, HL_PW_LOAD, 0, 0, 0, 0);
-    b->program.code[b->program.n_code - 1].in = (uint8_t)i;
+    p->c.in[in].shape = hl_shape_make(shape.rank - lead, shape.dim + lead);
+    case_fill(&p->c, in, low, high);
     return reg;
 }
 
-static int draw_random(builder *b, hl_pw_op op, double p)
+static uint8_t draw_random(program_case *p, hl_pw_op op, double probability)
 {
-    int i = b->c.n_in++;
-    b->c.in[i] = (hl_type){HL_DTYPE_U8, hl_shape_1d((int64_t)sizeof(hl_control))};
-    b->c.is_control[i] = true;
-    b->program.n_in = b->c.n_in;
-    int reg = emit(b, op, 0, 0, 0, p);
-    b->program.code[b->program.n_code - 1].in = (uint8_t)i;
-    return reg;
-}
-
-static void store(builder *b, int reg, hl_pw_reduce reduce, hl_dtype dtype)
-{
-    int j = b->c.n_out++;
-    const hl_shape *shape = &b->program.shape;
-    int split = b->program.split;
-    hl_shape out = *shape;
-    if (reduce == HL_PW_SUM_ROWS) out = hl_shape_make(shape->rank - split, shape->dim + split);
-    if (reduce == HL_PW_SUM_COLS) out = hl_shape_make(split, shape->dim);
-    if (reduce == HL_PW_SUM_ALL) out = hl_shape_scalar();
-    b->c.out[j] = (hl_type){dtype, out};
-    b->program.out[j].reg = (uint8_t)reg;
-    b->program.out[j].reduce = (uint8_t)reduce;
-    b->program.n_out = b->c.n_out;
+    return program_emit(p, (hl_pw_instr){.op = (uint8_t)op,
+                                         .in = program_add_control(p),
+                                         .number = probability,
+                                         .key = {{11, 22}}});
 }
 
 static const int64_t shapes[][4] = {{1, 1, 1, 1},  {1, 1, 1, 7},   {1, 1, 3, 5},    {1, 1, 40, 10},
@@ -81,20 +36,20 @@ static const int64_t shapes[][4] = {{1, 1, 1, 1},  {1, 1, 1, 7},   {1, 1, 3, 5},
 static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 3, 4, 3, 1, 2, 2, 2, 3, 2};
 enum { N_SHAPES = sizeof ranks / sizeof ranks[0] };
 
-static void start_shape(builder *b, int s, int split)
+static void start_shape(program_case *b, int s, int split)
 {
-    start_program(b, ranks[s], shapes[s] + 4 - ranks[s], split);
+    program_begin(b, ranks[s], shapes[s] + 4 - ranks[s], split);
 }
 
 static void test_unary(void)
 {
     for (int op = HL_PW_NEG; op <= HL_PW_NOT; op++) {
         for (int s = 0; s < N_SHAPES; s++) {
-            builder b;
+            program_case b;
             start_shape(&b, s, 0);
             double low = op == HL_PW_LOG || op == HL_PW_SQRT || op == HL_PW_RSQRT ? 0.01 : -0.9;
-            int x = load(&b, HL_DTYPE_F32, 15, low, 3);
-            store(&b, emit(&b, (hl_pw_op)op, x, 0, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
+            uint8_t x = load(&b, HL_DTYPE_F32, 15, low, 3);
+            program_put(&b, emit(&b, (hl_pw_op)op, x, 0, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
             check_case("%d rank %d shape %d", op, ranks[s], s);
             b.c.tolerance = 4e-6;
             case_check(&b.c);
@@ -107,16 +62,16 @@ static void test_special_values(void)
     const double values[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1.5, -2.5, 2.5, 1e-40};
     for (int op = HL_PW_NEG; op <= HL_PW_OR; op++) {
         if (op == HL_PW_CAST || op == HL_PW_SIN || op == HL_PW_COS) continue;
-        builder b;
+        program_case b;
         int64_t dim[1] = {81};
-        start_program(&b, 1, dim, 0);
-        int x = load(&b, HL_DTYPE_F32, 1, 0, 1), y = load(&b, HL_DTYPE_F32, 1, 0, 1);
+        program_begin(&b, 1, dim, 0);
+        uint8_t x = load(&b, HL_DTYPE_F32, 1, 0, 1), y = load(&b, HL_DTYPE_F32, 1, 0, 1);
         for (int i = 0; i < 81; i++) {
             b.c.data[0][i] = (double)(float)values[i / 9], b.c.data[1][i] = values[i % 9];
         }
         b.c.data[1][80] = 3;
         for (int i = 0; i < 81; i++) b.c.data[1][i] = (double)(float)b.c.data[1][i];
-        store(&b, emit(&b, (hl_pw_op)op, x, y, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
+        program_put(&b, emit(&b, (hl_pw_op)op, x, y, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
         check_case("special values, op %s", hl_pw_name((hl_pw_op)op));
         b.c.tolerance = 1e-5;
         /* Beyond fp32's range the reference is finite where fp32 is not. */
@@ -138,13 +93,13 @@ static void test_binary_forms(void)
     for (int s = 0; s < N_SHAPES; s++) {
         unsigned n_masks = 1u << ranks[s];
         for (unsigned m = 0; m < n_masks * n_masks; m++) {
-            builder b;
+            program_case b;
             start_shape(&b, s, 0);
-            int x = load(&b, HL_DTYPE_F32, m % n_masks, -2, 2);
-            int y = load(&b, HL_DTYPE_F32, m / n_masks, -2, 2);
+            uint8_t x = load(&b, HL_DTYPE_F32, m % n_masks, -2, 2);
+            uint8_t y = load(&b, HL_DTYPE_F32, m / n_masks, -2, 2);
             int op = HL_PW_ADD + (int)(m + (unsigned)s) % (HL_PW_OR - HL_PW_ADD + 1);
             if (op == HL_PW_DIV || op == HL_PW_POW || op == HL_PW_MOD) op = HL_PW_SUB;
-            store(&b, emit(&b, (hl_pw_op)op, x, y, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
+            program_put(&b, emit(&b, (hl_pw_op)op, x, y, 0, 0), HL_PW_FULL, HL_DTYPE_F32);
             check_case("op %d shape %d masks %u", op, s, m);
             case_check(&b.c);
         }
@@ -156,14 +111,14 @@ static void test_dtypes(void)
     for (int from = 0; from < HL_DTYPE_COUNT; from++) {
         for (int to = 0; to < HL_DTYPE_COUNT; to++) {
             for (unsigned mask = 0; mask < 4; mask++) {
-                builder b;
+                program_case b;
                 int64_t dim[2] = {37, 21};
-                start_program(&b, 2, dim, 1);
+                program_begin(&b, 2, dim, 1);
                 bool is_unsigned =
                     from == HL_DTYPE_U8 || to == HL_DTYPE_U8 || from == HL_DTYPE_BOOL;
-                int x = load(&b, (hl_dtype)from, mask, is_unsigned ? 0 : -100, 100);
-                int y = emit(&b, HL_PW_CAST, x, 0, 0, to);
-                store(&b, y, HL_PW_FULL, (hl_dtype)to);
+                uint8_t x = load(&b, (hl_dtype)from, mask, is_unsigned ? 0 : -100, 100);
+                uint8_t y = emit(&b, HL_PW_CAST, x, 0, 0, to);
+                program_put(&b, y, HL_PW_FULL, (hl_dtype)to);
                 check_case("cast %d to %d mask %u", from, to, mask);
                 b.c.tolerance = to == HL_DTYPE_BF16 ? 0.004 : to == HL_DTYPE_F16 ? 6e-4 : 1e-6;
                 case_check(&b.c);
@@ -176,15 +131,15 @@ static void test_integers(void)
 {
     for (int op = HL_PW_ADD; op <= HL_PW_OR; op++) {
         if (op == HL_PW_DIV || op == HL_PW_POW) continue;
-        builder b;
+        program_case b;
         int64_t dim[2] = {50, 30};
-        start_program(&b, 2, dim, 1);
-        int x = load(&b, HL_DTYPE_I64, 3, -50, 50), y = load(&b, HL_DTYPE_I32, 2, -5, 5);
-        int z = emit(&b, (hl_pw_op)op, x, y, 0, 0);
-        store(&b, z, HL_PW_FULL, HL_DTYPE_I64);
-        store(&b, z, HL_PW_SUM_ROWS, HL_DTYPE_I64);
-        store(&b, z, HL_PW_SUM_COLS, HL_DTYPE_I64);
-        store(&b, z, HL_PW_SUM_ALL, HL_DTYPE_I64);
+        program_begin(&b, 2, dim, 1);
+        uint8_t x = load(&b, HL_DTYPE_I64, 3, -50, 50), y = load(&b, HL_DTYPE_I32, 2, -5, 5);
+        uint8_t z = emit(&b, (hl_pw_op)op, x, y, 0, 0);
+        program_put(&b, z, HL_PW_FULL, HL_DTYPE_I64);
+        program_put(&b, z, HL_PW_SUM_ROWS, HL_DTYPE_I64);
+        program_put(&b, z, HL_PW_SUM_COLS, HL_DTYPE_I64);
+        program_put(&b, z, HL_PW_SUM_ALL, HL_DTYPE_I64);
         check_case("integers, op %d", op);
         b.c.tolerance = 0;
         case_check(&b.c);
@@ -196,12 +151,12 @@ static void test_random(void)
     for (int s = 0; s < N_SHAPES; s++) {
         for (int p = 0; p < 5; p++) {
             static const double probability[] = {0, 0.1, 0.5, 0.999, 1};
-            builder b;
+            program_case b;
             start_shape(&b, s, 0);
-            int mask = draw_random(&b, HL_PW_DROPOUT, probability[p]);
-            int uniform = draw_random(&b, HL_PW_UNIFORM, 0);
-            store(&b, mask, HL_PW_FULL, HL_DTYPE_F32);
-            store(&b, uniform, HL_PW_FULL, HL_DTYPE_F32);
+            uint8_t mask = draw_random(&b, HL_PW_DROPOUT, probability[p]);
+            uint8_t uniform = draw_random(&b, HL_PW_UNIFORM, 0);
+            program_put(&b, mask, HL_PW_FULL, HL_DTYPE_F32);
+            program_put(&b, uniform, HL_PW_FULL, HL_DTYPE_F32);
             b.c.tolerance = 1e-7;
             check_case("random, shape %d, p %g", s, probability[p]);
             case_check(&b.c);
@@ -223,7 +178,7 @@ static void check_random_program(int number)
                                   HL_PW_GT,   HL_PW_NUMBER,  HL_PW_FMA};
     static const hl_dtype dtypes[] = {HL_DTYPE_F32,  HL_DTYPE_F32, HL_DTYPE_F32,
                                       HL_DTYPE_BOOL, HL_DTYPE_I32, HL_DTYPE_BF16};
-    builder b;
+    program_case b;
     int s = number % N_SHAPES;
     start_shape(&b, s, pick(ranks[s] + 1));
     int n_loads = 1 + pick(5);
@@ -240,7 +195,7 @@ static void check_random_program(int number)
     int n_outs = 1 + pick(4);
     for (int j = 0; j < n_outs; j++) {
         int reg = b.program.n_regs - 1 - pick((b.program.n_regs + 1) / 2);
-        store(&b, reg, (hl_pw_reduce)pick(4), HL_DTYPE_F32);
+        program_put(&b, reg, (hl_pw_reduce)pick(4), HL_DTYPE_F32);
     }
     /* fp32 rounding through up to 50 operations and sums of up to 5000 elements. */
     b.c.tolerance = 2e-3;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "kernels/cuda/nvrtc.h"
+#include "tests/c/program_case.h"
 #include "tests/cuda/device_case.h"
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_nvrtc.h"
@@ -35,83 +36,44 @@ static void close_device(hl_device *device)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-typedef struct program_case {
-    hl_program program;
-    op_case c;
-} program_case;
-
-static void begin(program_case *p, int rank, const int64_t *dim, int split)
-{
-    memset(p, 0, sizeof *p);
-    p->program.shape = hl_shape_make(rank, dim);
-    p->program.split = split;
-    p->c.op = HL_OP_POINTWISE_FUSED;
-    p->c.tolerance = 1e-5;
-    p->c.control.attempted = 7, p->c.control.micro_row = 30;
-}
-
-static uint8_t emit(program_case *p, hl_pw_instr instr)
-{
-    instr.dst = (uint8_t)p->program.n_regs++;
-    p->program.code[p->program.n_code++] = instr;
-    return instr.dst;
-}
-
-/* An operand that has the dims of mask, and 1 elsewhere. */
 static uint8_t load(program_case *p, hl_dtype dtype, unsigned mask)
 {
-    int in = p->c.n_in++;
-    hl_shape shape = p->program.shape;
-    for (int d = 0; d < shape.rank; d++)
-        if (!(mask >> d & 1)) shape.dim[d] = 1;
-    p->c.in[in] = (hl_type){dtype, shape};
+    int in = p->c.n_in;
+    uint8_t reg = program_load(p, dtype, mask);
     case_fill(&p->c, in, dtype == HL_DTYPE_U8 || dtype == HL_DTYPE_BOOL ? 0 : -2, 2);
-    p->program.n_in = p->c.n_in;
-    return emit(p, (hl_pw_instr){.op = HL_PW_LOAD, .in = (uint8_t)in});
+    return reg;
 }
 
 static uint8_t apply(program_case *p, hl_pw_op op, uint8_t a, uint8_t b, uint8_t c)
 {
-    return emit(p, (hl_pw_instr){.op = (uint8_t)op, .a = a, .b = b, .c = c});
+    return program_emit(p, (hl_pw_instr){.op = (uint8_t)op, .a = a, .b = b, .c = c});
 }
 
 static uint8_t number(program_case *p, double value)
 {
-    return emit(p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = value});
+    return program_emit(p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = value});
 }
 
+/* Terms are at most 4, and sums of them count their roundings. */
 static void put(program_case *p, uint8_t reg, hl_pw_reduce reduce, hl_dtype dtype)
 {
-    int j = p->program.n_out++;
-    const hl_shape *shape = &p->program.shape;
-    int split = p->program.split;
-    p->program.out[j].reg = reg, p->program.out[j].reduce = (uint8_t)reduce;
-    hl_type type = {dtype, *shape};
-    if (reduce == HL_PW_SUM_ALL) type.shape = hl_shape_scalar();
-    if (reduce == HL_PW_SUM_ROWS)
-        type.shape = hl_shape_make(shape->rank - split, shape->dim + split);
-    if (reduce == HL_PW_SUM_COLS) type.shape = hl_shape_make(split, shape->dim);
-    p->c.out[j] = type;
-    p->c.n_out = p->program.n_out;
-    /* Terms are at most 4, and sums of them count their roundings. */
-    double n = (double)hl_shape_numel(shape) + 16;
+    program_put(p, reg, reduce, dtype);
+    double n = (double)hl_shape_numel(&p->program.shape) + 16;
     if (reduce != HL_PW_FULL) p->c.tolerance = fmax(p->c.tolerance, n * 0x1p-22);
     if (dtype == HL_DTYPE_BF16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-7);
     if (dtype == HL_DTYPE_F16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-10);
 }
 
-static void draw(program_case *p, hl_pw_op op, const char *stream)
+/* All of a program draw by one control block. */
+static uint8_t draw(program_case *p, hl_pw_op op, const char *stream)
 {
-    hl_pw_instr instr = {.op = (uint8_t)op, .number = 0.3, .in = (uint8_t)p->c.n_in};
-    instr.key = hl_rng_key_make(42, stream);
-    for (int s = 0; s < p->program.n_code; s++)
-        if (p->c.is_control[p->program.code[s].in]) instr.in = p->program.code[s].in;
-    if (instr.in == p->c.n_in) {
-        p->c.is_control[p->c.n_in] = true;
-        p->c.in[p->c.n_in++] = (hl_type){HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
-        p->program.n_in = p->c.n_in;
-    }
-    emit(p, instr);
+    int in = 0;
+    while (in < p->c.n_in && !p->c.is_control[in]) in++;
+    if (in == p->c.n_in) in = program_add_control(p);
+    return program_emit(p, (hl_pw_instr){.op = (uint8_t)op,
+                                         .number = 0.3,
+                                         .in = (uint8_t)in,
+                                         .key = hl_rng_key_make(42, stream)});
 }
 
 /* The case's bits on a device: plain, captured, in place. */
@@ -127,7 +89,6 @@ static void check_program(program_case *p)
 {
     unsigned char *first[CASE_MAX] = {NULL};
     uint64_t ignored;
-    p->c.program = &p->program;
     int64_t n_compiled = hl_fake_nvrtc_compiles();
     bool runs = run_on(plain, p, first);
     CHECK_INT(hl_fake_nvrtc_compiles(), n_compiled);
@@ -162,7 +123,7 @@ static void check_forms(int64_t a, int64_t b, int64_t c, hl_dtype dtype)
     const int64_t dim[] = {a, b, c};
     check_case("forms %lldx%lldx%lld of %s", (long long)a, (long long)b, (long long)c,
                hl_dtype_name(dtype));
-    begin(&p, 3, dim, 3);
+    program_begin(&p, 3, dim, 3);
     uint8_t sum = load(&p, dtype, WHOLE);
     const unsigned masks[] = {0, 4, 1, 2, 6, 3, 5};
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
@@ -193,7 +154,7 @@ static void check_sums(int64_t rows, int64_t cols, hl_dtype dtype, unsigned kind
     const int64_t dim[] = {rows, cols};
     check_case("sums %x of %lldx%lld of %s", kinds, (long long)rows, (long long)cols,
                hl_dtype_name(dtype));
-    begin(&p, 2, dim, 1);
+    program_begin(&p, 2, dim, 1);
     uint8_t x = load(&p, dtype, WHOLE), y = load(&p, dtype, 2);
     uint8_t product = apply(&p, HL_PW_MUL, x, y, 0);
     for (int reduce = HL_PW_FULL; reduce <= HL_PW_SUM_ALL; reduce++)
@@ -231,11 +192,10 @@ static void test_sum_launches(void)
         program_case p;
         const int64_t dim[] = {sizes[s].rows, sizes[s].cols};
         check_case("launches for sums of %lldx%lld", (long long)dim[0], (long long)dim[1]);
-        begin(&p, 2, dim, 1);
+        program_begin(&p, 2, dim, 1);
         uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
         put(&p, apply(&p, HL_PW_MUL, x, x, 0), HL_PW_SUM_ROWS, HL_DTYPE_F32);
         put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
-        p.c.program = &p.program;
         unsigned char *bytes[CASE_MAX] = {NULL};
         int64_t before = hl_fake_calls("cuLaunchKernel");
         run_on(plain, &p, bytes);
@@ -297,12 +257,10 @@ static void check_draws(int64_t samples, int64_t size, const char *stream)
     program_case p;
     const int64_t dim[] = {samples, size};
     check_case("draws of %lldx%lld", (long long)samples, (long long)size);
-    begin(&p, 2, dim, 1);
+    program_begin(&p, 2, dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
-    draw(&p, HL_PW_DROPOUT, stream);
-    uint8_t mask = (uint8_t)(p.program.n_regs - 1);
-    draw(&p, HL_PW_UNIFORM, "noise");
-    uint8_t noise = (uint8_t)(p.program.n_regs - 1);
+    uint8_t mask = draw(&p, HL_PW_DROPOUT, stream);
+    uint8_t noise = draw(&p, HL_PW_UNIFORM, "noise");
     put(&p, apply(&p, HL_PW_MUL, x, mask, 0), HL_PW_FULL, HL_DTYPE_F32);
     put(&p, noise, HL_PW_FULL, HL_DTYPE_F32);
     put(&p, apply(&p, HL_PW_MUL, x, noise, 0), HL_PW_SUM_ROWS, HL_DTYPE_F32);
@@ -323,7 +281,7 @@ static void test_numbers(void)
     program_case p;
     const int64_t dim[] = {11};
     check_case("numbers");
-    begin(&p, 1, dim, 1);
+    program_begin(&p, 1, dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE), zero = number(&p, 0);
     uint8_t is_positive = apply(&p, HL_PW_GT, x, zero, 0);
     for (size_t i = 0; i + 1 < sizeof numbers / sizeof *numbers; i++)
@@ -339,12 +297,11 @@ static void test_numbers(void)
 static void make_product(program_case *p, int64_t rows, int64_t cols, double by)
 {
     const int64_t dim[] = {rows, cols};
-    begin(p, 2, dim, 1);
+    program_begin(p, 2, dim, 1);
     uint8_t x = load(p, HL_DTYPE_F32, WHOLE), y = load(p, HL_DTYPE_F32, 2);
     uint8_t z = apply(p, HL_PW_MUL, apply(p, HL_PW_MUL, x, y, 0), number(p, by), 0);
     put(p, apply(p, HL_PW_ADD, z, y, 0), HL_PW_FULL, HL_DTYPE_F32);
     put(p, z, HL_PW_SUM_ROWS, HL_DTYPE_F32);
-    p->c.program = &p->program;
 }
 
 /* Prepares the case's node on a device, and releases it. */
