@@ -21,6 +21,23 @@ hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out
     return HL_OK;
 }
 
+hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    static const char *const what[] = {"the weight", "the mean", "the variance"};
+    const hl_type *x = hl_node_in_type(graph, node, 1);
+    HL_TRY(hl_need_float(x, "the input"));
+    HL_TRY(hl_need_rank(x, 2, "the input"));
+    hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
+    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    for (int i = 2; i < 5; i++)
+        HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
+    if (hl_shape_numel(&x->shape) == 0)
+        return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
+    out_types[0] = *x;
+    out_types[1] = out_types[2] = channels;
+    return HL_OK;
+}
+
 /* The dims before the last n_axes, and those. */
 static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows, hl_type *out_cols)
 {
@@ -71,20 +88,23 @@ typedef struct batch_values {
     int64_t axes[HL_MAX_RANK]; /* all but 1 */
 } batch_values;
 
-static batch_values read_batch_norm(const hl_graph *graph, hl_node_id id)
+static batch_values make_batch(const hl_graph *graph, hl_id x, hl_id weight, hl_id mean, hl_id var,
+                               double eps)
 {
-    const hl_node *node = &graph->nodes[id];
-    const hl_shape *shape = hl_graph_shape(graph, node->in[0]);
-    batch_values values = {.x = node->in[0],
-                           .weight = node->in[1],
-                           .mean = node->out + 1,
-                           .var = node->out + 2,
-                           .rank = shape->rank,
-                           .eps = node->attrs.f[0]};
+    const hl_shape *shape = hl_graph_shape(graph, x);
+    batch_values values = {
+        .x = x, .weight = weight, .mean = mean, .var = var, .rank = shape->rank, .eps = eps};
     values.share = (double)shape->dim[1] / (double)hl_shape_numel(shape);
     for (int d = 0, i = 0; d < shape->rank; d++)
         if (d != 1) values.axes[i++] = d;
     return values;
+}
+
+static batch_values read_batch_norm(const hl_graph *graph, hl_node_id id)
+{
+    const hl_node *node = &graph->nodes[id];
+    return make_batch(graph, node->in[0], node->in[1], node->out + 1, node->out + 2,
+                      node->attrs.f[0]);
 }
 
 static hl_status build_rstd(hl_graph *graph, hl_id var, double eps, hl_id *out_id)
@@ -111,49 +131,86 @@ static hl_status build_per_channel(hl_graph *graph, const batch_values *bn, hl_o
     return hl_build_binary(graph, op, a, per_channel, out_id);
 }
 
-/* With c = x - mean, r = 1/std, s = sum(dy c): dbias = sum(dy), dweight = s r,
- * dx = weight r (dy - dbias / n - c (dweight r / n)). */
-static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id centred,
-                                  const bool *need, hl_id *din)
+/* With c = x - mean, r = 1/std, s = sum(dy c): dbias = sum(dy), dweight = s r. */
+static hl_status build_batch_sums(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id centred,
+                                  hl_id rstd, hl_id *out_dweight)
 {
-    hl_id rstd, product, dweight, dbias, scale, slope, dx;
-    HL_TRY(hl_build_sum(graph, dy, bn->axes, bn->rank - 1, false, &dbias));
-    din[2] = dbias;
-    if (!need[0] && !need[1]) return HL_OK;
-    HL_TRY(build_rstd(graph, bn->var, bn->eps, &rstd));
+    hl_id product;
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, dy, centred, &product));
     HL_TRY(hl_build_sum(graph, product, bn->axes, bn->rank - 1, false, &product));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, product, rstd, &dweight));
-    din[1] = dweight;
-    if (!need[0]) return HL_OK;
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, dweight, rstd, &slope));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn->weight, rstd, &scale));
-    HL_TRY(build_per_channel(graph, bn, HL_OP_MUL, centred, slope, bn->share, &slope));
-    HL_TRY(build_per_channel(graph, bn, HL_OP_SUB, dy, dbias, bn->share, &dx));
-    HL_TRY(hl_build_binary(graph, HL_OP_SUB, dx, slope, &dx));
-    return build_per_channel(graph, bn, HL_OP_MUL, dx, scale, 1, &din[0]);
+    return hl_build_binary(graph, HL_OP_MUL, product, rstd, out_dweight);
+}
+
+/* Where x has no gradient, two sums are all there is to do: they are fused with what makes dy. */
+static hl_status build_batch_params(hl_graph *graph, const batch_values *bn, hl_id dy,
+                                    const bool *need, hl_id *din)
+{
+    hl_id centred, rstd;
+    if (need[2]) HL_TRY(hl_build_sum(graph, dy, bn->axes, bn->rank - 1, false, &din[2]));
+    if (!need[1]) return HL_OK;
+    HL_TRY(build_centred(graph, bn, &centred));
+    HL_TRY(build_rstd(graph, bn->var, bn->eps, &rstd));
+    return build_batch_sums(graph, bn, dy, centred, rstd, &din[1]);
+}
+
+static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id *din)
+{
+    hl_id in[5] = {dy, bn->x, bn->weight, bn->mean, bn->var}, out;
+    hl_attrs attrs = {.f = {bn->eps}};
+    HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, in, 5, &attrs, &out));
+    for (int i = 0; i < 3; i++) din[i] = out + i;
+    return HL_OK;
+}
+
+/* What flows in through the statistics: dmean / n + dvar 2 (x - mean) / n. */
+static hl_status add_batch_statistics(hl_graph *graph, const batch_values *bn, hl_id dmean,
+                                      hl_id dvar, hl_id *dx)
+{
+    hl_shape shape = *hl_graph_shape(graph, bn->x);
+    hl_id centred, term;
+    if (dvar != HL_NONE) {
+        HL_TRY(build_centred(graph, bn, &centred));
+        HL_TRY(build_per_channel(graph, bn, HL_OP_MUL, centred, dvar, 2 * bn->share, &term));
+        HL_TRY(hl_build_accumulate(graph, term, dx));
+    }
+    if (dmean == HL_NONE) return HL_OK;
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dmean, bn->share, &term));
+    HL_TRY(hl_build_channels(graph, term, bn->rank, &term));
+    HL_TRY(hl_build_accumulate(graph, term, dx));
+    return hl_build_expand(graph, *dx, &shape, dx);
 }
 
 hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
                             hl_id *din)
 {
     batch_values bn = read_batch_norm(graph, id);
-    hl_shape shape = *hl_graph_shape(graph, bn.x);
-    hl_id centred, term;
-    HL_TRY(build_centred(graph, &bn, &centred));
-    if (dout[0] != HL_NONE) HL_TRY(build_batch_grad(graph, &bn, dout[0], centred, need, din));
+    if (dout[0] != HL_NONE && need[0])
+        HL_TRY(build_batch_grad(graph, &bn, dout[0], din));
+    else if (dout[0] != HL_NONE)
+        HL_TRY(build_batch_params(graph, &bn, dout[0], need, din));
     if (!need[0]) return HL_OK;
-    if (dout[2] != HL_NONE) {
-        HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, centred, dout[2], 2 * bn.share, &term));
-        HL_TRY(hl_build_accumulate(graph, term, &din[0]));
-    }
-    if (dout[1] != HL_NONE) {
-        HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dout[1], bn.share, &term));
-        HL_TRY(hl_build_channels(graph, term, bn.rank, &term));
-        HL_TRY(hl_build_accumulate(graph, term, &din[0]));
-        HL_TRY(hl_build_expand(graph, din[0], &shape, &din[0]));
-    }
-    return HL_OK;
+    return add_batch_statistics(graph, &bn, dout[1], dout[2], &din[0]);
+}
+
+/* dx = weight r (dy - dbias / n - c (dweight r / n)), letters as above. */
+hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_id dy = node->in[0], centred, rstd, dweight, dbias, scale, slope, dx;
+    batch_values bn =
+        make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4], node->attrs.f[0]);
+    HL_TRY(build_centred(graph, &bn, &centred));
+    HL_TRY(hl_build_sum(graph, dy, bn.axes, bn.rank - 1, false, &dbias));
+    HL_TRY(build_rstd(graph, bn.var, bn.eps, &rstd));
+    HL_TRY(build_batch_sums(graph, &bn, dy, centred, rstd, &dweight));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, dweight, rstd, &slope));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn.weight, rstd, &scale));
+    HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, centred, slope, bn.share, &slope));
+    HL_TRY(build_per_channel(graph, &bn, HL_OP_SUB, dy, dbias, bn.share, &dx));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, dx, slope, &dx));
+    out_values[1] = dweight;
+    out_values[2] = dbias;
+    return build_per_channel(graph, &bn, HL_OP_MUL, dx, scale, 1, &out_values[0]);
 }
 
 /* y = (x - mean) * (weight / std) + bias, the factor per channel made first. */

@@ -125,11 +125,13 @@ HL_VJP(index_copy);
 
 /* norm.c */
 HL_INFER(batch_norm);
+HL_INFER(batch_norm_grad);
 HL_INFER(layer_norm);
 HL_INFER(layer_norm_grad);
 HL_VJP(batch_norm);
 HL_VJP(layer_norm);
 HL_LOWER(batch_norm);
+HL_LOWER(batch_norm_grad);
 
 /* control.c */
 HL_INFER(control);

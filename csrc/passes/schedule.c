@@ -305,6 +305,13 @@ static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t c
     place_node(s, id, region, chain);
 }
 
+/* An update that can be one launch with others. It goes last, so that they stand in a row. */
+static bool goes_last(const sched_state *s, hl_node_id id)
+{
+    return hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_GUARDED &&
+           s->out->steps[s->out->step_of_node[id]].kernel->prepare_together;
+}
+
 /* The next node to run: one that joins the open region if there is one near, else the first that is
  * ready, however many updates that wait for their readers stand before it. */
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
@@ -315,8 +322,9 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (s->graph->nodes[i].segment > segment) break;
         if (seen > LOOKAHEAD && first != HL_NONE) break;
         if (s->n_waits[i]) continue;
-        if (first == HL_NONE) first = i;
-        if (region == HL_NONE) break;
+        if (first == HL_NONE || (goes_last(s, first) && !goes_last(s, i))) first = i;
+        if (region == HL_NONE && !goes_last(s, first)) break;
+        if (region == HL_NONE) continue;
         int32_t chain = find_chain(s, i, region);
         if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req))
             chain = JOIN_NO;

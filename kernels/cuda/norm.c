@@ -22,6 +22,7 @@ typedef struct batch_shape {
     bool is_held;          /* one launch does all */
 } batch_shape;
 
+/* Of BATCH_NORM and BATCH_NORM_GRAD: input 0 has the shape of x. */
 static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
 {
     const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
@@ -46,7 +47,9 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     batch_shape batch = find_batch(graph, node);
     out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
     out_req->deterministic = true;
-    out_req->in_place = 1; /* the statistics are made before an element is written */
+    /* The statistics or sums are made before an element is written, and element i is read where it
+     * is written: of x, or of dy and x. */
+    out_req->in_place = node->op == HL_OP_BATCH_NORM ? 1 : 3;
     return HL_OK;
 }
 
@@ -93,6 +96,49 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+static void call_grad_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch,
+                           double eps)
+{
+    int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
+    call_named(calls, "batch_norm_grad_columns", dtype,
+               hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
+    for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
+    for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
+    HL_CUDA_PASS(calls, int64_t, batch->A);
+    HL_CUDA_PASS(calls, int64_t, batch->C);
+    HL_CUDA_PASS(calls, float, (float)eps);
+}
+
+static void call_grad_cut(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch,
+                          double eps)
+{
+    int64_t n = batch->A * batch->C * batch->S;
+    hl_cuda_norm_sums_call(calls, dtype, &batch->groups, batch->S, (float)eps);
+    call_named(calls, "batch_norm_dx", dtype, hl_cuda_shape_elements(calls->device, n));
+    for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
+    hl_cuda_pass_out(calls, 1);
+    hl_cuda_pass_out(calls, 2);
+    hl_cuda_pass_out(calls, 0);
+    HL_CUDA_PASS(calls, int64_t, batch->A);
+    HL_CUDA_PASS(calls, int64_t, batch->C);
+    HL_CUDA_PASS(calls, int64_t, batch->S);
+    HL_CUDA_PASS(calls, float, (float)eps);
+}
+
+static hl_status prepare_batch_norm_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                         hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
+    batch_shape batch = find_batch(graph, node);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    if (batch.is_held)
+        call_grad_held(&calls, dtype, &batch, node->attrs.f[0]);
+    else
+        call_grad_cut(&calls, dtype, &batch, node->attrs.f[0]);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
 /* ---- layer norm ---- */
 
 static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -130,9 +176,12 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
 
 static const hl_kernel batch_norm =
     HL_CUDA_KERNEL(BATCH_NORM, "batch_norm", query_batch_norm, prepare_batch_norm);
+static const hl_kernel batch_norm_grad =
+    HL_CUDA_KERNEL(BATCH_NORM_GRAD, "batch_norm_grad", query_batch_norm, prepare_batch_norm_grad);
 static const hl_kernel layer_norm =
     HL_CUDA_KERNEL(LAYER_NORM, "layer_norm", query_layer_norm, prepare_layer_norm);
 static const hl_kernel layer_norm_grad =
     HL_CUDA_KERNEL(LAYER_NORM_GRAD, "layer_norm_grad", query_layer_norm, prepare_layer_norm);
 
-const hl_kernel *const hl_cuda_norm_kernels[] = {&batch_norm, &layer_norm, &layer_norm_grad, NULL};
+const hl_kernel *const hl_cuda_norm_kernels[] = {&batch_norm, &batch_norm_grad, &layer_norm,
+                                                 &layer_norm_grad, NULL};

@@ -1,6 +1,6 @@
-/* Layer normalisation on rows (R,C) and its input gradient; batch normalisation on columns (A,C) in
- * one launch where a block can hold its columns, and else its last step, for which
- * kernels/cuda/reduce.cu makes the statistics.
+/* Layer normalisation on rows (R,C) and its input gradient; batch normalisation and its gradients
+ * on columns (A,C) in one launch where a block can hold its columns, and else their last steps, for
+ * which kernels/cuda/reduce.cu makes the statistics and the sums.
  *
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
@@ -135,6 +135,61 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
     }
 }
 
+/* The input gradient from the others, element by element: dx = weight / std (dy - dbias / n - z
+ * dweight / n), z = (x - mean) / std, n = A S. */
+template <class T>
+HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, const T *mean,
+                                 const T *var, const T *dweight, const T *dbias, T *dx, int64_t A,
+                                 int64_t C, int64_t S, float eps)
+{
+    int64_t n = A * C * S;
+    float per_channel = (float)(A * S);
+    HL_FOR_GRID(i, n)
+    {
+        int64_t c = n <= 0x7FFFFFFF ? (uint32_t)i / (uint32_t)S % (uint32_t)C : i / S % C;
+        float rstd = hl_rsqrt(hl_read(var, c) + eps);
+        float z = (hl_read(src, i) - hl_read(mean, c)) * rstd;
+        float g = hl_read(dy, i) - hl_read(dbias, c) / per_channel;
+        g -= z * (hl_read(dweight, c) / per_channel);
+        hl_write(dx, i, hl_read(weight, c) * rstd * g);
+    }
+}
+
+/* All three gradients of x (A,C) in one launch of THREADS threads; a column's threads are a team
+ * for hl_team_row, which reads rows beyond those it holds once more. */
+template <class T>
+HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
+                                           const T *mean, const T *var, T *dx, T *dweight, T *dbias,
+                                           int64_t A, int64_t C, float eps)
+{
+    hl_team column = {hl_thread() / COLUMNS, ROWS, 0, 0, true, HL_WARP_ALL};
+    for (int64_t tile = hl_block_x(); tile * COLUMNS < C; tile += hl_blocks_x()) {
+        int64_t c = tile * COLUMNS + hl_thread() % COLUMNS;
+        int64_t n = c < C ? A : 0;
+        float middle = n ? hl_read(mean, c) : 0, sum_g = 0, sum_gz = 0;
+        float rstd = n ? hl_rsqrt(hl_read(var, c) + eps) : 0;
+        auto rows = hl_team_keep<16>(column, n, [=](int64_t r) {
+            return grad_pair{hl_read(dy, r * C + c), (hl_read(src, r * C + c) - middle) * rstd};
+        });
+        rows.each([&](int64_t, grad_pair v) {
+            sum_g += v.g;
+            sum_gz += v.g * v.z;
+        });
+        sum_g = add_column(sum_g);
+        sum_gz = add_column(sum_gz);
+        if (n == 0) continue;
+        if (column.rank == 0) {
+            hl_write(dweight, c, sum_gz);
+            hl_write(dbias, c, sum_g);
+        }
+        float scale = hl_read(weight, c) * rstd;
+        sum_g /= (float)A, sum_gz /= (float)A;
+        rows.each([&](int64_t r, grad_pair v) {
+            hl_write(dx, r * C + c, scale * (v.g - sum_g - v.z * sum_gz));
+        });
+    }
+}
+
 #define KERNELS(T, suffix)                                                                         \
     HL_KERNEL(hl_cuda_layer_norm_##suffix, THREADS, const T *src, const T *weight, const T *bias,  \
               T *dst, T *mean, T *rstd, int64_t R, int64_t C, float eps, int by_block)             \
@@ -155,5 +210,17 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
               const T *bias, T *dst, T *mean, T *var, int64_t A, int64_t C, float eps)             \
     {                                                                                              \
         run_batch_norm_columns(src, weight, bias, dst, mean, var, A, C, eps);                      \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_batch_norm_dx_##suffix, THREADS, const T *dy, const T *src, const T *weight, \
+              const T *mean, const T *var, const T *dweight, const T *dbias, T *dx, int64_t A,     \
+              int64_t C, int64_t S, float eps)                                                     \
+    {                                                                                              \
+        run_batch_norm_dx(dy, src, weight, mean, var, dweight, dbias, dx, A, C, S, eps);           \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_batch_norm_grad_columns_##suffix, THREADS, const T *dy, const T *src,        \
+              const T *weight, const T *mean, const T *var, T *dx, T *dweight, T *dbias,           \
+              int64_t A, int64_t C, float eps)                                                     \
+    {                                                                                              \
+        run_batch_norm_grad_columns(dy, src, weight, mean, var, dx, dweight, dbias, A, C, eps);    \
     }
 HL_FLOAT_TYPES(KERNELS)

@@ -274,6 +274,46 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
     HL_CUDA_PASS(calls, int, by_block);
 }
 
+void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
+                            int64_t S, float eps)
+{
+    char name[64];
+    int by_block;
+    bool is_cut = groups->n_parts > 1;
+    hl_cuda_place dweight = {HL_CUDA_OUT, 1}, dbias = {HL_CUDA_OUT, 2};
+    hl_cuda_place part_gc = {HL_CUDA_SCRATCH, (size_t)count_results(groups) * sizeof(float)};
+    hl_cuda_shape shape = hl_cuda_groups_shape(calls->device, groups, &by_block);
+    snprintf(name, sizeof name, "hl_cuda_batch_norm_sums_%s", hl_cuda_suffix(dtype));
+    hl_cuda_call_kernel(calls, name, shape);
+    hl_cuda_pass_in(calls, 0);
+    hl_cuda_pass_in(calls, 1);
+    hl_cuda_pass_in(calls, 3);
+    hl_cuda_pass_in(calls, 4);
+    hl_cuda_pass_place(calls, is_cut ? SCRATCH : dbias);
+    pass_out(calls, is_cut ? part_gc : dweight, is_cut ? HL_DTYPE_F32 : dtype);
+    HL_CUDA_PASS(calls, int64_t, groups->O);
+    HL_CUDA_PASS(calls, int64_t, groups->N);
+    HL_CUDA_PASS(calls, int64_t, groups->I);
+    HL_CUDA_PASS(calls, int64_t, S);
+    HL_CUDA_PASS(calls, int64_t, groups->part);
+    HL_CUDA_PASS(calls, float, eps);
+    HL_CUDA_PASS(calls, int, by_block);
+    if (!is_cut) return;
+    hl_cuda_groups second = make_second(groups);
+    shape = hl_cuda_groups_shape(calls->device, &second, &by_block);
+    hl_cuda_call_kernel(calls, "hl_cuda_batch_norm_sums_merge", shape);
+    hl_cuda_pass_place(calls, SCRATCH);
+    hl_cuda_pass_place(calls, part_gc);
+    hl_cuda_pass_in(calls, 4);
+    hl_cuda_pass_place(calls, dbias);
+    pass_out(calls, dweight, dtype);
+    HL_CUDA_PASS(calls, int64_t, groups->O);
+    HL_CUDA_PASS(calls, int64_t, groups->n_parts);
+    HL_CUDA_PASS(calls, int64_t, groups->I);
+    HL_CUDA_PASS(calls, float, eps);
+    HL_CUDA_PASS(calls, int, by_block);
+}
+
 static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_kernel_req *out_req, hl_reason *out_why_not)
 {

@@ -417,12 +417,11 @@ HL_DEVICE void store_moments(void *mean, void *var, int32_t dtype, int64_t v, mo
     hl_write_float(var, dtype, v, is_whole ? all.squares / all.n : all.squares);
 }
 
-/* x (A,C,S), over A and S: element k of channel c. */
-template <class T>
-HL_DEVICE float read_plane(const T *x, int64_t c, int64_t k, int64_t C, int64_t S)
+/* Of an array (A,C,S): where element k of channel c's A S stands. */
+HL_DEVICE int64_t find_in_planes(int64_t c, int64_t k, int64_t C, int64_t S)
 {
     int64_t a = k <= 0x7FFFFFFF && S <= 0x7FFFFFFF ? (uint32_t)k / (uint32_t)S : k / S;
-    return hl_read(x, (a * C + c) * S + k - a * S);
+    return (a * C + c) * S + k - a * S;
 }
 
 /* Partials of moments_*, (O,parts,I), of `part` elements each, the last of the rest of N. */
@@ -457,13 +456,79 @@ HL_KERNEL(hl_cuda_moments_merge, THREADS, const float *part_mean, const float *p
             [=](const hl_team &team, int64_t c, int64_t begin, int64_t end, moments &all) {        \
                 visit_each<fold_moments>(                                                          \
                     begin + team.rank, team.size, end,                                             \
-                    [=](int64_t k) { return read_plane(x, c, k, C, S); }, all);                    \
+                    [=](int64_t k) { return hl_read(x, find_in_planes(c, k, C, S)); }, all);       \
             },                                                                                     \
             [=](int64_t v, moments all) {                                                          \
                 store_moments(mean, var, dtype, v, all, part >= A * S);                            \
             });                                                                                    \
     }
 HL_FLOAT_TYPES(MOMENT_KERNELS)
+
+/* ---- the sums of batch norm's gradient ---- */
+
+/* Of dy, and of dy (x - mean). */
+struct grad_sums {
+    float g, gc;
+};
+struct fold_grads : fold_each<fold_grads, grad_sums> {
+    static HL_MEMBER grad_sums first()
+    {
+        return {0, 0};
+    }
+    static HL_MEMBER grad_sums join(grad_sums a, grad_sums b)
+    {
+        return {a.g + b.g, a.gc + b.gc};
+    }
+};
+
+/* A part's sums, or the channel's gradients where the part is all: dbias, and dweight = gc / std.
+ */
+HL_DEVICE void store_grads(void *dbias, void *dweight, int32_t dtype, int64_t v, grad_sums all,
+                           float rstd)
+{
+    hl_write_float(dbias, dtype, v, all.g);
+    hl_write_float(dweight, dtype, v, all.gc * rstd);
+}
+
+/* Partials of batch_norm_sums_*, (O,parts,I). */
+HL_KERNEL(hl_cuda_batch_norm_sums_merge, THREADS, const float *part_g, const float *part_gc,
+          const void *var, void *dbias, void *dweight, int32_t dtype, int64_t O, int64_t n_parts,
+          int64_t I, float eps, int by_block)
+{
+    fold_groups<fold_grads>(
+        O, n_parts, I, n_parts, by_block,
+        [=](int64_t o, int64_t p, int64_t i) {
+            int64_t at = (o * n_parts + p) * I + i;
+            return grad_sums{part_g[at], part_gc[at]};
+        },
+        [=](int64_t c, grad_sums all) {
+            store_grads(dbias, dweight, dtype, c, all,
+                        hl_rsqrt((float)hl_read_any(var, dtype, c) + eps));
+        });
+}
+
+/* dy, x (A,C,S): groups (1,A,C) where S is 1, else (C,A S,1), so o or i is 0, the other the
+ * channel.
+ */
+#define GRAD_KERNEL(T, suffix)                                                                     \
+    HL_KERNEL(hl_cuda_batch_norm_sums_##suffix, THREADS, const T *dy, const T *x, const T *mean,   \
+              const T *var, void *dbias, void *dweight, int32_t dtype, int64_t O, int64_t N,       \
+              int64_t I, int64_t S, int64_t part, float eps, int by_block)                         \
+    {                                                                                              \
+        int64_t C = O * I;                                                                         \
+        fold_groups<fold_grads>(                                                                   \
+            O, N, I, part, by_block,                                                               \
+            [=](int64_t o, int64_t k, int64_t i) {                                                 \
+                int64_t c = o + i, at = find_in_planes(c, k, C, S);                                \
+                float g = hl_read(dy, at);                                                         \
+                return grad_sums{g, g * (hl_read(x, at) - hl_read(mean, c))};                      \
+            },                                                                                     \
+            [=](int64_t v, grad_sums all) {                                                        \
+                float rstd = part >= N ? hl_rsqrt(hl_read(var, v) + eps) : 1.0f;                   \
+                store_grads(dbias, dweight, dtype, v, all, rstd);                                  \
+            });                                                                                    \
+    }
+HL_FLOAT_TYPES(GRAD_KERNEL)
 
 /* ---- running sums, and the product's gradient ---- */
 

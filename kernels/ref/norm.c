@@ -34,6 +34,36 @@ static hl_status launch_batch_norm(const hl_kernel_state *state, void *const *ar
     return HL_OK;
 }
 
+/* dy, x (N,C,S), weight, mean, var (C) -> dx (N,C,S), dweight, dbias (C). With z = (x - mean) /
+ * std: dx = weight / std (dy - mean(dy) - z mean(dy z)). */
+static hl_status launch_batch_norm_grad(const hl_kernel_state *state, void *const *args,
+                                        const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_shape *shape = &call->in[0].shape;
+    int64_t N = shape->dim[0], C = shape->dim[1], S = hl_shape_span(shape, 2, shape->rank);
+    const double *dy = args[0], *x = args[1], *weight = args[2], *mean = args[3], *var = args[4];
+    double *dx = args[5], *dweight = args[6], *dbias = args[7];
+    for (int64_t c = 0; c < C; c++) {
+        double rstd = 1 / sqrt(var[c] + call->attrs.f[0]), n = (double)(N * S);
+        double sum_g = 0, sum_gz = 0;
+        for (int64_t k = 0; k < N * S; k++) {
+            int64_t i = (k / S * C + c) * S + k % S;
+            sum_g += dy[i];
+            sum_gz += dy[i] * (x[i] - mean[c]) * rstd;
+        }
+        for (int64_t k = 0; k < N * S; k++) {
+            int64_t i = (k / S * C + c) * S + k % S;
+            double z = (x[i] - mean[c]) * rstd;
+            dx[i] = weight[c] * rstd * (dy[i] - sum_g / n - z * sum_gz / n);
+        }
+        dweight[c] = sum_gz;
+        dbias[c] = sum_g;
+    }
+    return HL_OK;
+}
+
 /* x (R,C) -> y (R,C), mean (R), rstd (R); weight (C), bias (C) */
 static hl_status launch_layer_norm(const hl_kernel_state *state, void *const *args,
                                    const hl_launch *launch, hl_stream *stream)
@@ -88,6 +118,7 @@ static hl_status launch_layer_norm_grad(const hl_kernel_state *state, void *cons
 
 static const hl_kernel kernels[] = {
     HL_REF_KERNEL(BATCH_NORM, "batch_norm", hl_ref_query_f64, launch_batch_norm),
+    HL_REF_KERNEL(BATCH_NORM_GRAD, "batch_norm_grad", hl_ref_query_f64, launch_batch_norm_grad),
     HL_REF_KERNEL(LAYER_NORM, "layer_norm", hl_ref_query_f64, launch_layer_norm),
     HL_REF_KERNEL(LAYER_NORM_GRAD, "layer_norm_grad", hl_ref_query_f64, launch_layer_norm_grad),
 };

@@ -270,6 +270,10 @@ static void test_errors(void)
                 HL_ERROR_SHAPE, "got 3, 0 for dim 1");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_POINTWISE_FUSED, IDS(a), NULL, &out), HL_ERROR_INTERNAL,
                 "with its program");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, IDS(b, a, a, a, a), NULL, &out),
+                HL_ERROR_SHAPE, "dy must have shape (2, 3), got (4, 5)");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, IDS(a, a, a, a, a), NULL, &out),
+                HL_ERROR_SHAPE, "the weight must have shape (3,), got (2, 3)");
     CHECK_ERROR(hl_graph_number(graph, HL_DTYPE_U8, 256, &out), HL_ERROR_DATA, "got 256");
     CHECK_ERROR(hl_graph_number(graph, HL_DTYPE_I64, 0x1p63, &out), HL_ERROR_DATA, "int64");
     CHECK_INT(graph->n_nodes, n_nodes);

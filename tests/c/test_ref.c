@@ -651,6 +651,43 @@ static void test_layer_norm_grad(void)
     }
 }
 
+/* sum(y dy) of BATCH_NORM. */
+static double sum_batch_norm(double *x, double *w, double *b, const double *dy)
+{
+    double y[12], mean[2], var[2], sum = 0;
+    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.f = {1e-2}), IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
+                 OUT(F64(y, 3, 2, 2), F64(mean, 2), F64(var, 2))));
+    for (int i = 0; i < 12; i++) sum += y[i] * dy[i];
+    return sum;
+}
+
+/* Against central differences of BATCH_NORM itself: of x, of the weight, of the bias. */
+static void test_batch_norm_grad(void)
+{
+    double x[12] = {0.3, -1.2, 2, 0.1, 0.9, -0.4, 3, 1, -2, 0.7, 0.2, -0.6}, w[2] = {1.5, -0.5};
+    double b[2] = {0.25, 2}, dy[12] = {1, -2, 0.5, 3, 0.25, -1, 2, -3, 0.75, 1.5, -0.5, 4};
+    double y[12], mean[2], var[2], dx[12], dweight[2], dbias[2];
+    struct {
+        double *at, *gradient;
+        int n;
+    } parts[] = {{x, dx, 12}, {w, dweight, 2}, {b, dbias, 2}};
+    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.f = {1e-2}), IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
+                 OUT(F64(y, 3, 2, 2), F64(mean, 2), F64(var, 2))));
+    CHECK_OK(run(HL_OP_BATCH_NORM_GRAD, ATTRS(.f = {1e-2}),
+                 IN(F64(dy, 3, 2, 2), F64(x, 3, 2, 2), F64(w, 2), F64(mean, 2), F64(var, 2)),
+                 OUT(F64(dx, 3, 2, 2), F64(dweight, 2), F64(dbias, 2))));
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; i < parts[p].n; i++) {
+            double saved = parts[p].at[i], h = 1e-6, slope = 0;
+            for (int side = -1; side <= 1; side += 2) {
+                parts[p].at[i] = saved + side * h;
+                slope += side * sum_batch_norm(x, w, b, dy) / (2 * h);
+            }
+            parts[p].at[i] = saved;
+            CHECK(fabs(slope - parts[p].gradient[i]) < 1e-8 * (1 + fabs(slope)));
+        }
+}
+
 int main(void)
 {
     test_coverage();
@@ -675,6 +712,7 @@ int main(void)
     test_index_rows();
     test_batch_gather();
     test_norm();
+    test_batch_norm_grad();
     test_layer_norm_grad();
     return CHECK_DONE();
 }

@@ -192,6 +192,22 @@ static void test_batch_norm(hl_dtype dtype, hl_shape shape)
     case_check(&c);
 }
 
+/* With the statistics of other elements, of which the gradients are sums all the same. */
+static void test_batch_norm_grad(hl_dtype dtype, hl_shape shape)
+{
+    hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
+    op_case c = {.op = HL_OP_BATCH_NORM_GRAD, .n_in = 5, .n_out = 3, .attrs.f = {1e-3}};
+    c.in[0] = c.in[1] = c.out[0] = (hl_type){dtype, shape};
+    c.in[2] = c.in[3] = c.in[4] = c.out[1] = c.out[2] = channels;
+    case_fill(&c, 0, -1, 1), case_fill(&c, 1, -1, 3), case_fill(&c, 2, 0.5, 1.5);
+    case_fill(&c, 3, 0, 2), case_fill(&c, 4, 0.5, 2);
+    double terms = (double)(hl_shape_numel(&shape) / shape.dim[1]);
+    c.tolerance = 8 * roundoff(dtype) + (terms + 256) * 0x1p-24;
+    check_case("batch_norm_grad %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype), shape.rank,
+               (long long)shape.dim[0], (long long)shape.dim[1], (long long)shape.dim[2]);
+    case_check(&c);
+}
+
 static void test_layer_norm(hl_dtype dtype, int64_t R, int64_t C, int n_params)
 {
     hl_type x = {dtype, hl_shape_2d(R, C)}, row = {dtype, hl_shape_1d(R)};
@@ -231,7 +247,10 @@ static void test_norms(void)
     static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
                                       {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
     for (int d = 0; d < COUNT(floats); d++) {
-        for (int b = 0; b < COUNT(batches); b++) test_batch_norm(floats[d], batches[b]);
+        for (int b = 0; b < COUNT(batches); b++) {
+            test_batch_norm(floats[d], batches[b]);
+            test_batch_norm_grad(floats[d], batches[b]);
+        }
         for (int r = 0; r < COUNT(rows); r++)
             for (int n = 0; n < 3; n++) test_layer_norm(floats[d], rows[r][0], rows[r][1], n);
     }

@@ -327,6 +327,90 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     check_y("y of columns", mean, var);
 }
 
+/* By sums in parts, their merge and dx; where S is 1 in one launch too. */
+template <class T>
+static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, int by_block,
+                                 double shift)
+{
+    start_case("batch_norm_grad %s (%lld,%lld,%lld) in parts of %lld, mean %g", suffix<T>(),
+               (long long)A, (long long)C, (long long)S, (long long)part, shift);
+    int64_t n = A * C * S, K = A * S, parts = (K + part - 1) / part;
+    int64_t O = S == 1 ? 1 : C, I = S == 1 ? C : 1;
+    buffer<T> dy(n), x(n), weight(C), mean(C), var(C), dx(n), dweight(C), dbias(C);
+    buffer<float> part_g(parts * C), part_gc(parts * C);
+    fill_random(dy), fill_random(x, 1, shift), fill_random(weight), fill_random(mean, 0.5, shift);
+    fill_random(var, 0.4, 1);
+    const float eps = 1e-3f;
+    const int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
+                                            : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
+                                                                              : HL_DTYPE_F16;
+    std::string name = std::string(suffix<T>());
+    std::vector<double> sum_g(C), sum_gz(C), size_g(C), size_gz(C);
+    auto rstd_of = [&](int64_t c) { return 1 / sqrt(number(var[c]) + eps); };
+    auto z_of = [&](int64_t i) {
+        int64_t c = i / S % C;
+        return (number(x[i]) - number(mean[c])) * rstd_of(c);
+    };
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i / S % C;
+        double g = number(dy[i]), z = z_of(i);
+        sum_g[c] += g, sum_gz[c] += g * z, size_g[c] += fabs(g), size_gz[c] += fabs(g * z);
+    }
+    /* x - mean rounds by (|x| + |mean|) eps, and z is as far off as that times 1/std. */
+    double u = 0x1p-24, gamma = (double)(K + 16) * u, off = 4 * u * (2 + fabs(shift));
+    auto check_sums = [&] {
+        check_close(
+            "dbias", dbias, [&](int64_t c) { return sum_g[c]; },
+            [&](int64_t c) { return gamma * size_g[c]; });
+        check_close(
+            "dweight", dweight, [&](int64_t c) { return sum_gz[c]; },
+            [&](int64_t c) { return gamma * size_gz[c] + off * size_g[c]; });
+    };
+    /* from_stored: of the sums as they are stored. */
+    auto check_dx = [&](bool from_stored) {
+        check_close(
+            "dx", dx,
+            [&](int64_t i) {
+                int64_t c = i / S % C;
+                double g = from_stored ? number(dbias[c]) : sum_g[c];
+                double gz = from_stored ? number(dweight[c]) : sum_gz[c];
+                return number(weight[c]) * rstd_of(c) *
+                       (number(dy[i]) - g / (double)K - z_of(i) * gz / (double)K);
+            },
+            [&](int64_t i) {
+                int64_t c = i / S % C;
+                double z = fabs(z_of(i)), g = size_g[c] / (double)K, gz = size_gz[c] / (double)K;
+                double scale = fabs(number(weight[c])) * rstd_of(c);
+                double sums = gamma * (g + z * gz) + off * (gz + z * g);
+                return scale * (16 * u * (1 + g + z * gz) + sums);
+            });
+    };
+    run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, [&] {
+        bool is_cut = parts > 1;
+        launch("hl_cuda_batch_norm_sums_" + name, 1 + other_grid(), S == 1 ? 256 : 64,
+               (const T *)dy.get(), (const T *)x.get(), (const T *)mean.get(), (const T *)var.get(),
+               is_cut ? (void *)part_g.p : (void *)dbias.p,
+               is_cut ? (void *)part_gc.p : (void *)dweight.p, is_cut ? f32 : own, O, K, I, S, part,
+               eps, by_block);
+        if (is_cut)
+            launch("hl_cuda_batch_norm_sums_merge", 1 + other_grid(), S == 1 ? 256 : 64,
+                   (const float *)part_g.get(), (const float *)part_gc.get(), (const void *)var.p,
+                   (void *)dbias.p, (void *)dweight.p, own, O, parts, I, eps, by_block);
+        launch("hl_cuda_batch_norm_dx_" + name, 2, 64, (const T *)dy.get(), (const T *)x.get(),
+               (const T *)weight.get(), (const T *)mean.get(), (const T *)var.get(),
+               (const T *)dweight.get(), (const T *)dbias.get(), dx.get(), A, C, S, eps);
+    });
+    check_sums(), check_dx(true);
+    if (S > 1) return;
+    run_orders({&dx, &dweight, &dbias}, [&] {
+        launch("hl_cuda_batch_norm_grad_columns_" + name, 1 + other_grid(), 1024,
+               (const T *)dy.get(), (const T *)x.get(), (const T *)weight.get(),
+               (const T *)mean.get(), (const T *)var.get(), dx.get(), dweight.get(), dbias.get(), A,
+               C, eps);
+    });
+    check_sums(), check_dx(false);
+}
+
 template <class T> static void test_type()
 {
     for (const fold &f : folds)
@@ -343,6 +427,10 @@ template <class T> static void test_type()
     test_moments<T>(100, 40, 1, 32, 0, 0), test_moments<T>(999, 3, 1, 128, 0, 50);
     test_moments<T>(7, 5, 9, 63, 0, 0), test_moments<T>(11, 3, 13, 40, 1, 50);
     test_moments<T>(2, 1, 1, 1, 0, 1), test_moments<T>(1024, 65, 1, 32, 0, 3);
+    test_batch_norm_grad<T>(100, 40, 1, 32, 0, 0), test_batch_norm_grad<T>(999, 3, 1, 128, 0, 50);
+    test_batch_norm_grad<T>(7, 5, 9, 63, 0, 0), test_batch_norm_grad<T>(11, 3, 13, 40, 1, 50);
+    test_batch_norm_grad<T>(1, 1, 1, 1, 0, 1), test_batch_norm_grad<T>(512, 65, 1, 512, 0, 3);
+    test_batch_norm_grad<T>(1, 3, 70, 70, 4, 0), test_batch_norm_grad<T>(33, 33, 1, 8, 0, 0);
 }
 
 int main()

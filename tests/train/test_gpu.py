@@ -849,6 +849,18 @@ def test_profiling_times_every_node(gpu: _core.Device, cuda_graph: bool, precisi
     assert sum(node.n_nodes for node in found.nodes) >= len(found.nodes)
 
 
+def test_updates_of_all_norms_are_one_launch(gpu: _core.Device) -> None:
+    """What makes the new running statistics stands before the first update, not between two."""
+    layers = (nn.Linear(X.shape[1], 24), nn.BatchNorm1d(24), nn.ReLU())
+    layers += (nn.Linear(24, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)
+    config = quiet(accelerator="gpu", **SGD)
+    nodes = hl.profile(nn.Sequential(*layers), data, config, peaks={}).nodes
+    ops = [node.op for node in nodes if node.segment == "micro"]
+    assert ops.count("batch_norm_grad") == 2
+    assert sum(op in ("accumulate", "assign") for op in ops) == 1
+
+
 def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:
     peaks = measure_peaks(gpu)
     assert set(peaks) == {"float32", "bytes"}
