@@ -23,6 +23,8 @@ enum {
     HL_OP_LOW = 1 << 6,
     HL_OP_RANDOM = 1 << 7, /* attrs.name is its stream */
     HL_OP_FOLLOWS = 1 << 8,
+    HL_OP_GIVES_LOW = 1 << 9, /* computes in float32; its attribute dtype may make 16 bits of its
+                                 first output, rounded once, as a cast behind it would */
 };
 
 /* What MATMUL_FUSED does beside a product c of rows x columns; output 1 is empty but where said.

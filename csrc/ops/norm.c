@@ -6,6 +6,27 @@
 
 /* ---- types ---- */
 
+static int find_dtype_slot(hl_op op)
+{
+    char kind;
+    int slot = 0;
+    hl_op_attr_slot(op, "dtype", &kind, &slot);
+    return slot;
+}
+
+/* Of the first output: x's, or of 16 bits where that is asked for. */
+static hl_status find_given(const hl_node *node, const hl_type *x, hl_type *out_type)
+{
+    hl_dtype dtype;
+    HL_TRY(hl_need_dtype_attr(&node->attrs, find_dtype_slot(node->op), &dtype));
+    if (!hl_dtype_is_float(dtype))
+        return hl_status_set(HL_ERROR_TRACE, "dtype must be floating, got %s",
+                             hl_dtype_name(dtype));
+    *out_type = *x;
+    if (hl_dtype_bytes(dtype) == 2 && hl_dtype_bytes(x->dtype) > 2) out_type->dtype = dtype;
+    return HL_OK;
+}
+
 hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
@@ -16,9 +37,8 @@ hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
-    out_types[0] = *x;
     out_types[1] = out_types[2] = channels;
-    return HL_OK;
+    return find_given(node, x, &out_types[0]);
 }
 
 hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -33,9 +53,8 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
         HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
-    out_types[0] = *x;
     out_types[1] = out_types[2] = channels;
-    return HL_OK;
+    return find_given(node, x, &out_types[0]);
 }
 
 /* The dims before the last n_axes, and those. */
@@ -61,9 +80,8 @@ hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out
                             i == 1 ? "the weight" : "the bias"));
     if (hl_shape_numel(&cols.shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
-    out_types[0] = *x;
     out_types[1] = out_types[2] = rows;
-    return HL_OK;
+    return find_given(node, x, &out_types[0]);
 }
 
 hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -75,8 +93,24 @@ hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
     if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in_type(graph, node, 4), &cols, "the weight"));
-    out_types[0] = *x;
-    return HL_OK;
+    return find_given(node, x, &out_types[0]);
+}
+
+/* ---- 16 bits ---- */
+
+/* Of a norm that rounds what it gives: the same without, and a cast. */
+static hl_status lower_rounding(hl_graph *graph, hl_node_id id, hl_id *out_values, bool *out_done)
+{
+    hl_node node = graph->nodes[id];
+    hl_dtype own = hl_graph_dtype(graph, node.in[0]), given = hl_graph_dtype(graph, node.out);
+    hl_attrs attrs = node.attrs;
+    hl_id out;
+    *out_done = given != own;
+    if (!*out_done) return HL_OK;
+    attrs.i[find_dtype_slot(node.op)] = own;
+    HL_TRY(hl_graph_add(graph, node.op, node.in, node.n_in, &attrs, &out));
+    for (int32_t j = 1; j < node.n_out; j++) out_values[j] = out + j;
+    return hl_build_cast(graph, out, given, &out_values[0]);
 }
 
 /* ---- batch norm ---- */
@@ -184,10 +218,12 @@ hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
                             hl_id *din)
 {
     batch_values bn = read_batch_norm(graph, id);
-    if (dout[0] != HL_NONE && need[0])
-        HL_TRY(build_batch_grad(graph, &bn, dout[0], din));
-    else if (dout[0] != HL_NONE)
-        HL_TRY(build_batch_params(graph, &bn, dout[0], need, din));
+    hl_id dy = dout[0];
+    if (dy != HL_NONE) HL_TRY(hl_build_cast(graph, dy, hl_graph_dtype(graph, bn.x), &dy));
+    if (dy != HL_NONE && need[0])
+        HL_TRY(build_batch_grad(graph, &bn, dy, din));
+    else if (dy != HL_NONE)
+        HL_TRY(build_batch_params(graph, &bn, dy, need, din));
     if (!need[0]) return HL_OK;
     return add_batch_statistics(graph, &bn, dout[1], dout[2], &din[0]);
 }
@@ -197,8 +233,11 @@ hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
 {
     const hl_node *node = &graph->nodes[id];
     hl_id dy = node->in[0], centred, rstd, dweight, dbias, scale, slope, dx;
+    bool done;
     batch_values bn =
         make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4], node->attrs.f[0]);
+    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    if (done) return HL_OK;
     HL_TRY(build_centred(graph, &bn, &centred));
     HL_TRY(hl_build_sum(graph, dy, bn.axes, bn.rank - 1, false, &dbias));
     HL_TRY(build_rstd(graph, bn.var, bn.eps, &rstd));
@@ -219,6 +258,9 @@ hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
     batch_values bn = read_batch_norm(graph, id);
     hl_id bias = graph->nodes[id].in[2], scale, y;
     hl_attrs attrs = {.n_dims = bn.rank - 1};
+    bool done;
+    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    if (done) return HL_OK;
     for (int32_t i = 0; i < attrs.n_dims; i++) attrs.dims[i] = bn.axes[i];
     HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
     bn.var = bn.mean + 1;
@@ -311,7 +353,10 @@ hl_status hl_vjp_layer_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
     layer_values ln;
     hl_id dy = HL_NONE, dx = HL_NONE, xhat;
     HL_TRY(build_layer_values(graph, id, &ln));
-    if (dout[0] != HL_NONE) HL_TRY(hl_build_reshape(graph, dout[0], &ln.matrix, &dy));
+    if (dout[0] != HL_NONE) {
+        HL_TRY(hl_build_cast(graph, dout[0], hl_graph_dtype(graph, ln.x), &dy));
+        HL_TRY(hl_build_reshape(graph, dy, &ln.matrix, &dy));
+    }
     if (dy != HL_NONE && node.n_in > 2 && need[2])
         HL_TRY(build_row_sum(graph, dy, node.in[2], &din[2]));
     if (dy != HL_NONE && node.n_in > 1 && need[1]) {
@@ -324,4 +369,14 @@ hl_status hl_vjp_layer_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
     if (dy != HL_NONE) HL_TRY(build_layer_dx(graph, &ln, dy, &dx));
     HL_TRY(add_statistics_grad(graph, &ln, dout[1], dout[2], &dx));
     return hl_build_reshape(graph, dx, &ln.full, &din[0]);
+}
+
+/* Of LAYER_NORM_GRAD too: but for rounding there is nothing simpler. */
+hl_status hl_lower_layer_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    bool done;
+    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    if (done) return HL_OK;
+    return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none",
+                         hl_op_get(graph->nodes[id].op)->name);
 }

@@ -132,6 +132,7 @@ HL_VJP(batch_norm);
 HL_VJP(layer_norm);
 HL_LOWER(batch_norm);
 HL_LOWER(batch_norm_grad);
+HL_LOWER(layer_norm);
 
 /* control.c */
 HL_INFER(control);

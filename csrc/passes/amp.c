@@ -13,6 +13,9 @@
  * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded. The
  * bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
+ * Norms compute in float32 and round what they give themselves (HL_OP_GIVES_LOW) where products
+ * alone read it, sums (of a bias' gradient) apart: a cast behind them would be a launch of its own.
+ *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
  * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
  * they stay as they are.
@@ -72,6 +75,29 @@ static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id valu
     return false;
 }
 
+/* Nothing reads it but products and sums, itself or a view of it: is a product among them? */
+static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id value,
+                                 bool *out_any)
+{
+    if (uses->kept[value] || !is_f32(s, value)) return false;
+    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
+        const hl_node *user = &s->graph->nodes[uses->list[u]];
+        bool multiplies = is_low(s, user) && (user->n_in < 3 || user->in[2] != value);
+        if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
+            return false;
+        if (!multiplies && !has_flag(user, HL_OP_VIEW) && user->op != HL_OP_SUM) return false;
+        *out_any |= multiplies;
+    }
+    return true;
+}
+
+/* May the first output of a GIVES_LOW node be rounded there? */
+static bool is_wanted_low(const amp_state *s, const hl_uses *uses, hl_id value)
+{
+    bool any = false;
+    return feeds_products_alone(s, uses, value, &any) && any;
+}
+
 /* Consumers come later, so one sweep from the end sees all. */
 static hl_status mark_wanted(amp_state *s)
 {
@@ -81,6 +107,8 @@ static hl_status mark_wanted(amp_state *s)
         const hl_node *node = &s->graph->nodes[i];
         for (int32_t j = 0; j < node->n_out; j++)
             s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
+        if (has_flag(node, HL_OP_GIVES_LOW))
+            s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -163,6 +191,20 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     return HL_OK;
 }
 
+static hl_status rewrite_giver(amp_state *s, const hl_node *node)
+{
+    char kind;
+    int slot;
+    hl_id out;
+    hl_attrs attrs = node->attrs;
+    if (!s->wanted[node->out] || !hl_op_attr_slot(node->op, "dtype", &kind, &slot)) return HL_OK;
+    attrs.i[slot] = s->low;
+    s->graph->segment = node->segment;
+    HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
+    for (int32_t j = 1; j < node->n_out; j++) s->map[node->out + j] = out + j;
+    return settle_low(s, node, out);
+}
+
 /* What an operand of a FOLLOWS node is: 16 bits, a number that 16 bits hold or no float at all, a
  * number that they don't hold or what is made anew at every use (random), or float32. */
 typedef enum operand_kind { OPERAND_LOW, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
@@ -242,6 +284,8 @@ static hl_status rewrite_nodes(amp_state *s)
             HL_TRY(rewrite_product(s, &node));
         else if (s->keeps_low && has_flag(&node, HL_OP_FOLLOWS))
             HL_TRY(rewrite_follower(s, &node));
+        else if (s->keeps_low && has_flag(&node, HL_OP_GIVES_LOW))
+            HL_TRY(rewrite_giver(s, &node));
     }
     return HL_OK;
 }

@@ -99,6 +99,11 @@ static hl_status query_norm(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     const hl_node *node = &graph->nodes[id];
     if (!hl_rows_is_f32(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    if (hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) {
+        hl_reason_set(out_why_not, "gives float32, asked for %s",
+                      hl_dtype_name(hl_graph_dtype(graph, node->out)));
+        return HL_ERROR_CONFIG;
+    }
     norm_state norm = make_norm(graph, node);
     bool is_grad = node->op == HL_OP_LAYER_NORM_GRAD;
     hl_rows_require(&norm.rows, is_grad ? 15 : 1, hl_cpu_bits(node->n_out), 0.3, out_req);

@@ -3,10 +3,30 @@
 
 #include "kernels/cuda/reduce.h"
 
-static void call_named(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl_cuda_shape shape)
+/* What is read, and what the first output is written in: the same or narrower. */
+typedef struct norm_dtypes {
+    hl_dtype in, out;
+} norm_dtypes;
+
+static norm_dtypes find_dtypes(const hl_graph *graph, const hl_node *node)
+{
+    return (norm_dtypes){hl_node_in_type(graph, node, 0)->dtype, hl_graph_dtype(graph, node->out)};
+}
+
+/* Elements of another size lie elsewhere. */
+static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t places)
+{
+    norm_dtypes dtypes = find_dtypes(graph, node);
+    return dtypes.in == dtypes.out ? places : 0;
+}
+
+static void call_named(hl_cuda_calls *calls, const char *what, norm_dtypes dtypes,
+                       hl_cuda_shape shape)
 {
     char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s_%s", what, hl_cuda_suffix(dtype));
+    bool rounds = dtypes.in != dtypes.out;
+    snprintf(name, sizeof name, "hl_cuda_%s_%s%s%s", what, hl_cuda_suffix(dtypes.in),
+             rounds ? "_" : "", rounds ? hl_cuda_suffix(dtypes.out) : "");
     hl_cuda_call_kernel(calls, name, shape);
 }
 
@@ -49,14 +69,15 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     out_req->deterministic = true;
     /* The statistics or sums are made before an element is written, and element i is read where it
      * is written: of x, or of dy and x. */
-    out_req->in_place = node->op == HL_OP_BATCH_NORM ? 1 : 3;
+    out_req->in_place = find_places(graph, node, node->op == HL_OP_BATCH_NORM ? 1 : 3);
     return HL_OK;
 }
 
-static void call_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch, double eps)
+static void call_held(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
+                      double eps)
 {
     int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
-    call_named(calls, "batch_norm_columns", dtype,
+    call_named(calls, "batch_norm_columns", dtypes,
                hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
     for (int i = 0; i < 3; i++) hl_cuda_pass_in(calls, i);
     for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
@@ -65,11 +86,11 @@ static void call_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *b
     HL_CUDA_PASS(calls, float, (float)eps);
 }
 
-static void call_cut(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch, double eps)
+static void call_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch, double eps)
 {
     int64_t n = batch->A * batch->C * batch->S;
-    hl_cuda_moments_call(calls, dtype, &batch->groups, batch->planes, 1);
-    call_named(calls, "batch_norm", dtype, hl_cuda_shape_elements(calls->device, n));
+    hl_cuda_moments_call(calls, dtypes.in, &batch->groups, batch->planes, 1);
+    call_named(calls, "batch_norm", dtypes, hl_cuda_shape_elements(calls->device, n));
     hl_cuda_pass_in(calls, 0);
     hl_cuda_pass_out(calls, 1);
     hl_cuda_pass_out(calls, 2);
@@ -86,21 +107,21 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
                                     hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
-    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
+    norm_dtypes dtypes = find_dtypes(graph, node);
     batch_shape batch = find_batch(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (batch.is_held)
-        call_held(&calls, dtype, &batch, node->attrs.f[0]);
+        call_held(&calls, dtypes, &batch, node->attrs.f[0]);
     else
-        call_cut(&calls, dtype, &batch, node->attrs.f[0]);
+        call_cut(&calls, dtypes, &batch, node->attrs.f[0]);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static void call_grad_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch,
+static void call_grad_held(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
                            double eps)
 {
     int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
-    call_named(calls, "batch_norm_grad_columns", dtype,
+    call_named(calls, "batch_norm_grad_columns", dtypes,
                hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
     for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
     for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
@@ -109,12 +130,12 @@ static void call_grad_held(hl_cuda_calls *calls, hl_dtype dtype, const batch_sha
     HL_CUDA_PASS(calls, float, (float)eps);
 }
 
-static void call_grad_cut(hl_cuda_calls *calls, hl_dtype dtype, const batch_shape *batch,
+static void call_grad_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
                           double eps)
 {
     int64_t n = batch->A * batch->C * batch->S;
-    hl_cuda_norm_sums_call(calls, dtype, &batch->groups, batch->S, (float)eps);
-    call_named(calls, "batch_norm_dx", dtype, hl_cuda_shape_elements(calls->device, n));
+    hl_cuda_norm_sums_call(calls, dtypes.in, &batch->groups, batch->S, (float)eps);
+    call_named(calls, "batch_norm_dx", dtypes, hl_cuda_shape_elements(calls->device, n));
     for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
     hl_cuda_pass_out(calls, 1);
     hl_cuda_pass_out(calls, 2);
@@ -129,13 +150,13 @@ static hl_status prepare_batch_norm_grad(hl_device *device, const hl_graph *grap
                                          hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
-    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
+    norm_dtypes dtypes = find_dtypes(graph, node);
     batch_shape batch = find_batch(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (batch.is_held)
-        call_grad_held(&calls, dtype, &batch, node->attrs.f[0]);
+        call_grad_held(&calls, dtypes, &batch, node->attrs.f[0]);
     else
-        call_grad_cut(&calls, dtype, &batch, node->attrs.f[0]);
+        call_grad_cut(&calls, dtypes, &batch, node->attrs.f[0]);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -150,7 +171,7 @@ static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_n
     out_req->deterministic = true;
     /* A team has read its row before it writes an element of it, and element c where it writes c.
      */
-    out_req->in_place = node->op == HL_OP_LAYER_NORM ? 1 : 3;
+    out_req->in_place = find_places(graph, node, node->op == HL_OP_LAYER_NORM ? 1 : 3);
     return HL_OK;
 }
 
@@ -164,7 +185,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
     int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
     hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    call_named(&calls, hl_op_get(node->op)->name, type->dtype, shape);
+    call_named(&calls, hl_op_get(node->op)->name, find_dtypes(graph, node), shape);
     for (int i = 0; i < (is_grad ? 5 : 3); i++) hl_cuda_pass_in(&calls, i);
     for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
     HL_CUDA_PASS(&calls, int64_t, R);

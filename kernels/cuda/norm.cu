@@ -5,6 +5,8 @@
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
  *
+ * What is given may be narrower than what is read (Y, T); statistics and sums are not.
+ *
  * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h). weight and bias may be
  * NULL. */
 #include "kernels/cuda/fold.h"
@@ -18,14 +20,14 @@ template <class T> HL_DEVICE float read_or(const T *p, int64_t c, float otherwis
     return p ? hl_read(p, c) : otherwise;
 }
 
-template <class T>
-HL_DEVICE void run_layer_norm(const T *src, const T *weight, const T *bias, T *dst, T *mean,
+template <class T, class Y>
+HL_DEVICE void run_layer_norm(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
                               T *rstd, int64_t R, int64_t C, float eps, int by_block)
 {
     hl_team team = hl_team_make(by_block);
     for (int64_t r = team.first; r < R; r += team.step) {
         const T *x = src + r * C;
-        T *y = dst + r * C;
+        Y *y = dst + r * C;
         auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
         float sum = 0, squares = 0;
         row.each([&](int64_t, float v) { sum += v; });
@@ -47,9 +49,9 @@ struct grad_pair {
 };
 
 /* With z = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - z mean(g z)). */
-template <class T>
+template <class T, class Y>
 HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const T *mean, const T *rstd,
-                                   const T *weight, T *dx, int64_t R, int64_t C, int by_block)
+                                   const T *weight, Y *dx, int64_t R, int64_t C, int by_block)
 {
     hl_team team = hl_team_make(by_block);
     for (int64_t r = team.first; r < R; r += team.step) {
@@ -71,9 +73,9 @@ HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const T *mean, con
 }
 
 /* x (A,C,S) -> (x - mean[c]) / sqrt(var[c] + eps) weight[c] + bias[c] */
-template <class T>
+template <class T, class Y>
 HL_DEVICE void run_batch_norm(const T *src, const T *mean, const T *var, const T *weight,
-                              const T *bias, T *dst, int64_t n, int64_t C, int64_t S, float eps)
+                              const T *bias, Y *dst, int64_t n, int64_t C, int64_t S, float eps)
 {
     HL_FOR_GRID(i, n)
     {
@@ -100,8 +102,8 @@ HL_DEVICE float add_column(float value)
 }
 
 /* x (A,C), A at most ROWS * KEEP. Launch: THREADS threads. */
-template <class T>
-HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bias, T *dst, T *mean,
+template <class T, class Y>
+HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
                                       T *var, int64_t A, int64_t C, float eps)
 {
     int row = hl_thread() / COLUMNS;
@@ -137,9 +139,9 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
 
 /* The input gradient from the others, element by element: dx = weight / std (dy - dbias / n - z
  * dweight / n), z = (x - mean) / std, n = A S. */
-template <class T>
+template <class T, class Y>
 HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, const T *mean,
-                                 const T *var, const T *dweight, const T *dbias, T *dx, int64_t A,
+                                 const T *var, const T *dweight, const T *dbias, Y *dx, int64_t A,
                                  int64_t C, int64_t S, float eps)
 {
     int64_t n = A * C * S;
@@ -157,9 +159,9 @@ HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, con
 
 /* All three gradients of x (A,C) in one launch of THREADS threads; a column's threads are a team
  * for hl_team_row, which reads rows beyond those it holds once more. */
-template <class T>
+template <class T, class Y>
 HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
-                                           const T *mean, const T *var, T *dx, T *dweight, T *dbias,
+                                           const T *mean, const T *var, Y *dx, T *dweight, T *dbias,
                                            int64_t A, int64_t C, float eps)
 {
     hl_team column = {hl_thread() / COLUMNS, ROWS, 0, 0, true, HL_WARP_ALL};
@@ -190,37 +192,41 @@ HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *w
     }
 }
 
-#define KERNELS(T, suffix)                                                                         \
+#define KERNELS(T, Y, suffix)                                                                      \
     HL_KERNEL(hl_cuda_layer_norm_##suffix, THREADS, const T *src, const T *weight, const T *bias,  \
-              T *dst, T *mean, T *rstd, int64_t R, int64_t C, float eps, int by_block)             \
+              Y *dst, T *mean, T *rstd, int64_t R, int64_t C, float eps, int by_block)             \
     {                                                                                              \
         run_layer_norm(src, weight, bias, dst, mean, rstd, R, C, eps, by_block);                   \
     }                                                                                              \
     HL_KERNEL(hl_cuda_layer_norm_grad_##suffix, THREADS, const T *dy, const T *src, const T *mean, \
-              const T *rstd, const T *weight, T *dx, int64_t R, int64_t C, int by_block)           \
+              const T *rstd, const T *weight, Y *dx, int64_t R, int64_t C, int by_block)           \
     {                                                                                              \
         run_layer_norm_grad(dy, src, mean, rstd, weight, dx, R, C, by_block);                      \
     }                                                                                              \
     HL_KERNEL(hl_cuda_batch_norm_##suffix, THREADS, const T *src, const T *mean, const T *var,     \
-              const T *weight, const T *bias, T *dst, int64_t n, int64_t C, int64_t S, float eps)  \
+              const T *weight, const T *bias, Y *dst, int64_t n, int64_t C, int64_t S, float eps)  \
     {                                                                                              \
         run_batch_norm(src, mean, var, weight, bias, dst, n, C, S, eps);                           \
     }                                                                                              \
     HL_KERNEL(hl_cuda_batch_norm_columns_##suffix, THREADS, const T *src, const T *weight,         \
-              const T *bias, T *dst, T *mean, T *var, int64_t A, int64_t C, float eps)             \
+              const T *bias, Y *dst, T *mean, T *var, int64_t A, int64_t C, float eps)             \
     {                                                                                              \
         run_batch_norm_columns(src, weight, bias, dst, mean, var, A, C, eps);                      \
     }                                                                                              \
     HL_KERNEL(hl_cuda_batch_norm_dx_##suffix, THREADS, const T *dy, const T *src, const T *weight, \
-              const T *mean, const T *var, const T *dweight, const T *dbias, T *dx, int64_t A,     \
+              const T *mean, const T *var, const T *dweight, const T *dbias, Y *dx, int64_t A,     \
               int64_t C, int64_t S, float eps)                                                     \
     {                                                                                              \
         run_batch_norm_dx(dy, src, weight, mean, var, dweight, dbias, dx, A, C, S, eps);           \
     }                                                                                              \
     HL_KERNEL(hl_cuda_batch_norm_grad_columns_##suffix, THREADS, const T *dy, const T *src,        \
-              const T *weight, const T *mean, const T *var, T *dx, T *dweight, T *dbias,           \
+              const T *weight, const T *mean, const T *var, Y *dx, T *dweight, T *dbias,           \
               int64_t A, int64_t C, float eps)                                                     \
     {                                                                                              \
         run_batch_norm_grad_columns(dy, src, weight, mean, var, dx, dweight, dbias, A, C, eps);    \
     }
-HL_FLOAT_TYPES(KERNELS)
+KERNELS(float, float, f32)
+KERNELS(hl_bf16, hl_bf16, bf16)
+KERNELS(hl_f16, hl_f16, f16)
+KERNELS(float, hl_bf16, f32_bf16)
+KERNELS(float, hl_f16, f32_f16)

@@ -150,6 +150,85 @@ static void test_kept_is_wide(void)
     }
 }
 
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+enum { TO_PRODUCT = 1, TO_VIEW = 2, TO_SUM = 4, TO_RELU = 8, TO_OUTPUT = 16, N_READERS = 32 };
+
+/* x (6,4) -> a norm, its first output read by these. */
+static void build_norm(hl_graph *graph, hl_op op, int readers)
+{
+    static const hl_op grads[] = {HL_OP_BATCH_NORM_GRAD, HL_OP_LAYER_NORM_GRAD};
+    hl_id in[5], w, y[3], out;
+    hl_type x = {HL_DTYPE_F32, hl_shape_2d(6, 4)}, channel = {HL_DTYPE_F32, hl_shape_1d(4)};
+    hl_type row = {HL_DTYPE_F32, hl_shape_1d(6)}, square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    hl_attrs attrs;
+    bool is_grad = op == grads[0] || op == grads[1];
+    for (int i = 0; i < 5; i++) {
+        bool is_row = op == grads[1] && (i == 2 || i == 3);
+        hl_type type = i == 0 || (is_grad && i == 1) ? x : is_row ? row : channel;
+        CHECK_OK(hl_graph_input(graph, "in", type, &in[i]));
+    }
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    hl_op_attr_defaults(op, &attrs);
+    CHECK_OK(hl_graph_add(graph, op, in, is_grad ? 5 : 3, &attrs, y));
+    hl_shape flat = {3, {2, 3, 4}};
+    const int64_t axis = 0;
+    if (readers & TO_PRODUCT) {
+        CHECK_OK(hl_build_matmul(graph, y[0], w, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    if (readers & TO_VIEW) {
+        CHECK_OK(hl_build_reshape(graph, y[0], &flat, &out));
+        CHECK_OK(hl_build_matmul(graph, out, w, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    if (readers & TO_SUM) {
+        CHECK_OK(hl_build_sum(graph, y[0], &axis, 1, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    if (readers & TO_RELU) {
+        CHECK_OK(hl_build_unary(graph, HL_OP_RELU, y[0], &out));
+        CHECK_OK(hl_build_matmul(graph, out, w, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    if (readers & TO_OUTPUT) CHECK_OK(hl_graph_output(graph, y[0]));
+    if (hl_op_get(op)->n_out > 1) CHECK_OK(hl_graph_output(graph, y[0] + 1));
+}
+
+/* Rounded by the norm where products read it, and beside them sums alone; where the device keeps
+ * 16 bits. Its other outputs stay. */
+static void test_norms(void)
+{
+    static const hl_op ops[] = {HL_OP_BATCH_NORM, HL_OP_BATCH_NORM_GRAD, HL_OP_LAYER_NORM,
+                                HL_OP_LAYER_NORM_GRAD};
+    for (int o = 0; o < 4; o++)
+        for (int readers = 0; readers < N_READERS; readers++)
+            for (int variant = 0; variant < 4; variant++) {
+                hl_dtype low = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
+                bool keeps = variant & 2, multiplied = readers & (TO_PRODUCT | TO_VIEW);
+                bool rounds = keeps && multiplied && !(readers & (TO_RELU | TO_OUTPUT));
+                hl_graph *graph;
+                check_case("%s, readers %d, keeps_low %d", hl_op_get(ops[o])->name, readers, keeps);
+                CHECK_OK(hl_graph_create(&graph));
+                build_norm(graph, ops[o], readers);
+                CHECK_OK(hl_pass_amp(graph, low, keeps));
+                CHECK_OK(hl_graph_verify(graph));
+                for (int64_t i = 0; i < graph->n_nodes; i++) {
+                    const hl_node *node = &graph->nodes[i];
+                    if (node->op != ops[o] && node->op != HL_OP_CAST) continue;
+                    const hl_node *from = maker_of(graph, node->in[0]);
+                    bool narrows =
+                        node->op == HL_OP_CAST && is_16(hl_graph_dtype(graph, node->out));
+                    CHECK(!(rounds && narrows && from && from->op == ops[o]));
+                    if (node->op != ops[o]) continue;
+                    CHECK_INT(hl_graph_dtype(graph, node->out), rounds ? low : HL_DTYPE_F32);
+                    for (int32_t j = 1; j < node->n_out; j++)
+                        CHECK_INT(hl_graph_dtype(graph, node->out + j), HL_DTYPE_F32);
+                }
+                hl_graph_destroy(graph);
+            }
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 enum { MOST_FLAT = 4096 };
@@ -290,6 +369,7 @@ int main(void)
     test_off();
     test_one_cast();
     test_kept_is_wide();
+    test_norms();
     test_training();
     test_scale_is_exact();
     test_overflow();

@@ -179,80 +179,92 @@ static void test_reductions(void)
 
 /* ---- norms ---- */
 
-static void test_batch_norm(hl_dtype dtype, hl_shape shape)
+/* given: of the first output. */
+static void test_batch_norm(hl_dtype dtype, hl_dtype given, hl_shape shape)
 {
     hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
     op_case c = {.op = HL_OP_BATCH_NORM, .n_in = 3, .n_out = 3, .attrs.f = {1e-3}};
     c.in[0] = c.out[0] = (hl_type){dtype, shape};
+    c.attrs.i[0] = c.out[0].dtype = given;
     c.in[1] = c.in[2] = c.out[1] = c.out[2] = channels;
     case_fill(&c, 0, -1, 3), case_fill(&c, 1, 0.5, 1.5), case_fill(&c, 2, -1, 1);
-    c.tolerance = 8 * roundoff(dtype) + 256 * 0x1p-24;
-    check_case("batch_norm %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype), shape.rank,
-               (long long)shape.dim[0], (long long)shape.dim[1], (long long)shape.dim[2]);
+    c.tolerance = 8 * roundoff(given) + 256 * 0x1p-24;
+    check_case("batch_norm %s to %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype),
+               hl_dtype_name(given), shape.rank, (long long)shape.dim[0], (long long)shape.dim[1],
+               (long long)shape.dim[2]);
     case_check(&c);
 }
 
 /* With the statistics of other elements, of which the gradients are sums all the same. */
-static void test_batch_norm_grad(hl_dtype dtype, hl_shape shape)
+static void test_batch_norm_grad(hl_dtype dtype, hl_dtype given, hl_shape shape)
 {
     hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
     op_case c = {.op = HL_OP_BATCH_NORM_GRAD, .n_in = 5, .n_out = 3, .attrs.f = {1e-3}};
     c.in[0] = c.in[1] = c.out[0] = (hl_type){dtype, shape};
+    c.attrs.i[0] = c.out[0].dtype = given;
     c.in[2] = c.in[3] = c.in[4] = c.out[1] = c.out[2] = channels;
     case_fill(&c, 0, -1, 1), case_fill(&c, 1, -1, 3), case_fill(&c, 2, 0.5, 1.5);
     case_fill(&c, 3, 0, 2), case_fill(&c, 4, 0.5, 2);
     double terms = (double)(hl_shape_numel(&shape) / shape.dim[1]);
-    c.tolerance = 8 * roundoff(dtype) + (terms + 256) * 0x1p-24;
-    check_case("batch_norm_grad %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype), shape.rank,
-               (long long)shape.dim[0], (long long)shape.dim[1], (long long)shape.dim[2]);
+    c.tolerance = 8 * roundoff(given) + (terms + 256) * 0x1p-24;
+    check_case("batch_norm_grad %s to %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype),
+               hl_dtype_name(given), shape.rank, (long long)shape.dim[0], (long long)shape.dim[1],
+               (long long)shape.dim[2]);
     case_check(&c);
 }
 
-static void test_layer_norm(hl_dtype dtype, int64_t R, int64_t C, int n_params)
+static void test_layer_norm(hl_dtype dtype, hl_dtype given, int64_t R, int64_t C, int n_params)
 {
     hl_type x = {dtype, hl_shape_2d(R, C)}, row = {dtype, hl_shape_1d(R)};
     hl_type col = {dtype, hl_shape_1d(C)};
     op_case c = {.op = HL_OP_LAYER_NORM, .n_in = 1 + n_params, .n_out = 3};
-    c.attrs = (hl_attrs){.i = {1}, .f = {1e-3}};
+    c.attrs = (hl_attrs){.i = {1, given}, .f = {1e-3}};
     c.in[0] = c.out[0] = x;
+    c.out[0].dtype = given;
     c.in[1] = c.in[2] = col;
     c.out[1] = c.out[2] = row;
     case_fill(&c, 0, -1, 3);
     for (int i = 1; i < c.n_in; i++) case_fill(&c, i, 0.5, 1.5);
     /* 1/std of a row that is nearly constant is large, and its digits are those of the row. */
-    c.tolerance = 8 * roundoff(dtype) + 1024 * 0x1p-24;
-    check_case("layer_norm %s %lldx%lld, %d parameters", hl_dtype_name(dtype), (long long)R,
-               (long long)C, n_params);
+    c.tolerance = 8 * roundoff(given) + 1024 * 0x1p-24;
+    check_case("layer_norm %s to %s %lldx%lld, %d parameters", hl_dtype_name(dtype),
+               hl_dtype_name(given), (long long)R, (long long)C, n_params);
     case_check(&c);
     if (n_params == 2) return;
     op_case d = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = 4 + n_params, .n_out = 1};
     d.attrs.i[0] = 1;
     d.in[0] = d.in[1] = d.out[0] = x;
+    d.attrs.i[1] = d.out[0].dtype = given;
     d.in[2] = d.in[3] = row;
     d.in[4] = col;
     for (int i = 0; i < d.n_in; i++) case_fill(&d, i, i == 3 ? 0.5 : -1, 1);
     d.tolerance = c.tolerance;
-    check_case("layer_norm_grad %s %lldx%lld, weight %d", hl_dtype_name(dtype), (long long)R,
-               (long long)C, n_params);
+    check_case("layer_norm_grad %s to %s %lldx%lld, weight %d", hl_dtype_name(dtype),
+               hl_dtype_name(given), (long long)R, (long long)C, n_params);
     case_check(&d);
 }
 
 static void test_norms(void)
 {
-    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype dtypes[][2] = {{HL_DTYPE_F32, HL_DTYPE_F32},
+                                         {HL_DTYPE_BF16, HL_DTYPE_BF16},
+                                         {HL_DTYPE_F16, HL_DTYPE_F16},
+                                         {HL_DTYPE_F32, HL_DTYPE_BF16},
+                                         {HL_DTYPE_F32, HL_DTYPE_F16}};
     static const hl_shape batches[] = {
         SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1), SHAPE(2, 600, 40),
         SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30),
         SHAPE(2, 1024, 70),   SHAPE(2, 1025, 3)};
     static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
                                       {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
-    for (int d = 0; d < COUNT(floats); d++) {
+    for (int d = 0; d < COUNT(dtypes); d++) {
+        hl_dtype dtype = dtypes[d][0], given = dtypes[d][1];
         for (int b = 0; b < COUNT(batches); b++) {
-            test_batch_norm(floats[d], batches[b]);
-            test_batch_norm_grad(floats[d], batches[b]);
+            test_batch_norm(dtype, given, batches[b]);
+            test_batch_norm_grad(dtype, given, batches[b]);
         }
         for (int r = 0; r < COUNT(rows); r++)
-            for (int n = 0; n < 3; n++) test_layer_norm(floats[d], rows[r][0], rows[r][1], n);
+            for (int n = 0; n < 3; n++) test_layer_norm(dtype, given, rows[r][0], rows[r][1], n);
     }
 }
 

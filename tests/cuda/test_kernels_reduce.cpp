@@ -312,6 +312,11 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                C, S, 1e-5f);
     });
     check_y("y", m_own, v_own);
+    check_rounds("y", y, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_batch_norm_" + to, 2, 64, (const T *)x.get(), (const T *)m_own.get(),
+               (const T *)v_own.get(), (const T *)weight.get(), (const T *)bias.get(), out, n, C, S,
+               1e-5f);
+    });
     if (S > 1 || A > 1024) return;
     run_orders({&y, &m_own, &v_own}, [&] {
         launch("hl_cuda_batch_norm_columns_" + name, 1 + other_grid(), 1024, (const T *)x.get(),
@@ -325,6 +330,11 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
         "variance of columns", v_own, [&](int64_t c) { return v[c]; },
         [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
     check_y("y of columns", mean, var);
+    check_rounds("y of columns", y, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_batch_norm_columns_" + to, 1, 1024, (const T *)x.get(),
+               (const T *)weight.get(), (const T *)bias.get(), out, m_own.get(), v_own.get(), A, C,
+               1e-5f);
+    });
 }
 
 /* By sums in parts, their merge and dx; where S is 1 in one launch too. */
@@ -401,6 +411,11 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
                (const T *)dweight.get(), (const T *)dbias.get(), dx.get(), A, C, S, eps);
     });
     check_sums(), check_dx(true);
+    check_rounds("dx", dx, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_batch_norm_dx_" + to, 2, 64, (const T *)dy.get(), (const T *)x.get(),
+               (const T *)weight.get(), (const T *)mean.get(), (const T *)var.get(),
+               (const T *)dweight.get(), (const T *)dbias.get(), out, A, C, S, eps);
+    });
     if (S > 1) return;
     run_orders({&dx, &dweight, &dbias}, [&] {
         launch("hl_cuda_batch_norm_grad_columns_" + name, 1 + other_grid(), 1024,
@@ -409,6 +424,11 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
                C, eps);
     });
     check_sums(), check_dx(false);
+    check_rounds("dx of columns", dx, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_batch_norm_grad_columns_" + to, 1, 1024, (const T *)dy.get(),
+               (const T *)x.get(), (const T *)weight.get(), (const T *)mean.get(),
+               (const T *)var.get(), out, dweight.get(), dbias.get(), A, C, eps);
+    });
 }
 
 template <class T> static void test_type()

@@ -217,6 +217,15 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
                (const T *)x.get(), (const T *)mean.get(), (const T *)rstd.get(), w, dx.get(), R, C,
                k.by_block);
     });
+    check_rounds("y", y, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_layer_norm_" + to, k.blocks, k.threads, (const T *)x.get(), w, b, out,
+               mean.get(), rstd.get(), R, C, eps, k.by_block);
+    });
+    check_rounds("dx", dx, [&](const std::string &to, auto *out) {
+        launch("hl_cuda_layer_norm_grad_" + to, k.blocks, k.threads, (const T *)dy.get(),
+               (const T *)x.get(), (const T *)mean.get(), (const T *)rstd.get(), w, out, R, C,
+               k.by_block);
+    });
     std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
     auto scaled = [&](int64_t i) {
         return number(dy[i]) * (has_weight ? number(weight[i % C]) : 1);
