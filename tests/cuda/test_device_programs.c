@@ -131,7 +131,7 @@ static void build_integers(void)
 /* More tiles than a grid has blocks, three times. */
 static void build_large(void)
 {
-    for (int i = 0; i < 3; i++) cast(HL_DTYPE_F32, HL_DTYPE_BF16, 150001 + 9 * i);
+    for (int i = 0; i < 3; i++) cast(HL_DTYPE_F32, HL_DTYPE_BF16, 40001 + 9 * i);
 }
 
 static void begin(void (*build)(void))
@@ -289,8 +289,8 @@ static void compare(const run_way *way, unsigned char *const *want, const char *
     }
 }
 
-/* As they are apart. */
-static void check_bits(const char *name, void (*build)(void))
+/* As they are apart; so many of them are compiled for the first time. */
+static void check_bits(const char *name, void (*build)(void), int n_compiles)
 {
     unsigned char *want[MOST_VALUES] = {NULL};
     begin(build);
@@ -318,7 +318,7 @@ static void check_bits(const char *name, void (*build)(void))
             compare(&way, want, "in another order");
         }
         hl_emu_set_order(HL_EMU_FORWARD);
-        CHECK_INT(hl_fake_nvrtc_compiles() - n_compiled, with);
+        CHECK_INT(hl_fake_nvrtc_compiles() - n_compiled, with ? n_compiles : 0);
     }
     for (int v = 0; v < MOST_VALUES; v++) free(want[v]);
     hl_graph_destroy(graph);
@@ -527,14 +527,14 @@ int main(void)
     compiling = open_device(true);
     test_once();
     test_which();
-    check_bits("mixed", build_mixed);
-    check_bits("numbers", build_numbers);
-    check_bits("doubles", build_doubles);
-    check_bits("integers", build_integers);
-    check_bits("casts", build_casts);
-    check_bits("large", build_large);
-    check_bits("draws", build_most_draws);
-    check_bits("operands", build_most_operands);
+    check_bits("mixed", build_mixed, 1);
+    check_bits("numbers", build_numbers, 1);
+    check_bits("doubles", build_doubles, 1);
+    check_bits("integers", build_integers, 1);
+    check_bits("casts", build_casts, 1);
+    check_bits("large", build_large, 0);
+    check_bits("draws", build_most_draws, 1);
+    check_bits("operands", build_most_operands, 1);
     test_failures();
     plain->ops->destroy(plain);
     compiling->ops->destroy(compiling);
