@@ -55,19 +55,30 @@ static void multiply(hl_dtype dtype, int64_t rows, int64_t cols)
     add(HL_OP_MUL, (hl_id[]){x, y}, 2, (hl_attrs){0});
 }
 
-/* A mask, times x. */
-static void draw(hl_pw_op op, const char *name, int64_t rows, int64_t cols)
+/* n masks of this name, times x. */
+static void draw_times(hl_pw_op op, const char *name, int64_t rows, int64_t cols, int n)
 {
     hl_shape shape = hl_shape_2d(rows, cols);
     if (control == HL_NONE) CHECK_OK(hl_graph_control(graph, &control));
     hl_id in[] = {input(HL_DTYPE_F32, shape), control}, out;
-    hl_program p = {.shape = shape, .split = 1, .n_in = 2, .n_out = 1, .n_code = 3, .n_regs = 3};
-    p.code[0] = (hl_pw_instr){.op = HL_PW_LOAD};
-    p.code[1] = (hl_pw_instr){.op = (uint8_t)op, .dst = 1, .in = 1, .number = 0.3};
-    p.code[1].key = hl_rng_key_make(42, name);
-    p.code[2] = (hl_pw_instr){.op = HL_PW_MUL, .dst = 2, .b = 1};
-    p.out[0].reg = 2;
+    hl_program p = {.shape = shape, .split = 1, .n_in = 2, .n_out = 1};
+    p.code[p.n_code++] = (hl_pw_instr){.op = HL_PW_LOAD};
+    for (int i = 0; i < n; i++) {
+        uint8_t last = (uint8_t)(2 * i);
+        hl_pw_instr mask = {.op = (uint8_t)op, .dst = last + 1, .in = 1, .number = 0.3};
+        mask.key = hl_rng_key_make(42 + (uint64_t)i, name);
+        p.code[p.n_code++] = mask;
+        p.code[p.n_code++] =
+            (hl_pw_instr){.op = HL_PW_MUL, .dst = last + 2, .a = last, .b = last + 1};
+    }
+    p.n_regs = 2 * n + 1;
+    p.out[0].reg = (uint8_t)(2 * n);
     CHECK_OK(hl_graph_add_program(graph, in, 2, &p, &(hl_type){HL_DTYPE_F32, shape}, 1, &out));
+}
+
+static void draw(hl_pw_op op, const char *name, int64_t rows, int64_t cols)
+{
+    draw_times(op, name, rows, cols, 1);
 }
 
 /* by * x, and x + by */
@@ -108,7 +119,7 @@ static void build_mixed(void)
     add_both(1, 3, HL_DTYPE_BF16);
     draw(HL_PW_DROPOUT, "second", 30, 24);
     cast(HL_DTYPE_U8, HL_DTYPE_F32, 1111);
-    draw(HL_PW_UNIFORM, "third", 4, 19);
+    draw_times(HL_PW_UNIFORM, "third", 4, 19, 2);
     hl_id x = input(HL_DTYPE_F32, hl_shape_2d(3, 50));
     add(HL_OP_TANH, &x, 1, (hl_attrs){0});
     cast(HL_DTYPE_F32, HL_DTYPE_BOOL, 65);
@@ -404,6 +415,11 @@ static void build_most_draws(void)
 {
     build_draws(HL_CUDA_PARTS_DRAWS);
 }
+static void build_too_many_draws(void)
+{
+    for (int i = 0; i < HL_CUDA_PARTS_DRAWS / 2; i++)
+        draw_times(HL_PW_DROPOUT, "twice", 2, 3, i ? 2 : 3);
+}
 /* Each has five operands. */
 static void build_operands(int n)
 {
@@ -447,6 +463,8 @@ static void test_which(void)
     CHECK(!asks(build_two_kinds));
     CHECK(!asks(build_sum));
     CHECK(!asks(build_nothing));
+    CHECK(asks(build_most_draws));
+    CHECK(!asks(build_too_many_draws));
     CHECK(asks(build_most_operands));
     CHECK(!asks(build_too_many_operands));
 }
