@@ -494,7 +494,7 @@ static int64_t count_compiles(void (*build)(void))
 
 static void build_other_casts(void)
 {
-    for (int i = 0; i < 3; i++) cast(HL_DTYPE_F32, HL_DTYPE_BF16, 77 + i);
+    for (int i = 0; i < 4; i++) cast(HL_DTYPE_F32, HL_DTYPE_BF16, 77 + i);
 }
 static void build_one_more_kind(void)
 {
