@@ -4,15 +4,14 @@
  * what is compiled once, what a failure leaves. */
 #include <stdlib.h>
 
-#include "ir/program.h"
 #include "kernels/cuda/together.h"
 #include "tests/c/check.h"
-#include "tests/c/element.h"
+#include "tests/c/program_case.h"
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_nvrtc.h"
 #include "tests/cuda/fake_table.h"
 
-enum { MOST_VALUES = 160, GUARD = 256 };
+enum { MOST_VALUES = 160, GUARD = 256, WHOLE = 0xFF };
 
 static hl_device *plain, *compiling; /* without NVRTC, with it */
 
@@ -55,25 +54,34 @@ static void multiply(hl_dtype dtype, int64_t rows, int64_t cols)
     add(HL_OP_MUL, (hl_id[]){x, y}, 2, (hl_attrs){0});
 }
 
+static void add_program(const program_case *p)
+{
+    hl_id in[CASE_MAX], out;
+    for (int v = 0; v < p->c.n_in; v++) {
+        if (p->c.is_control[v]) CHECK_OK(hl_graph_control(graph, &control));
+        in[v] = p->c.is_control[v] ? control : input(p->c.in[v].dtype, p->c.in[v].shape);
+    }
+    CHECK_OK(hl_graph_add_program(graph, in, p->c.n_in, &p->program, p->c.out, p->c.n_out, &out));
+}
+
+static uint8_t apply(program_case *p, hl_pw_op op, uint8_t a, uint8_t b)
+{
+    return program_emit(p, (hl_pw_instr){.op = (uint8_t)op, .a = a, .b = b});
+}
+
 /* n masks of this name, times x. */
 static void draw_times(hl_pw_op op, const char *name, int64_t rows, int64_t cols, int n)
 {
-    hl_shape shape = hl_shape_2d(rows, cols);
-    if (control == HL_NONE) CHECK_OK(hl_graph_control(graph, &control));
-    hl_id in[] = {input(HL_DTYPE_F32, shape), control}, out;
-    hl_program p = {.shape = shape, .split = 1, .n_in = 2, .n_out = 1};
-    p.code[p.n_code++] = (hl_pw_instr){.op = HL_PW_LOAD};
+    program_case p;
+    program_begin(&p, 2, (int64_t[]){rows, cols}, 1);
+    uint8_t x = program_load(&p, HL_DTYPE_F32, WHOLE), in = program_add_control(&p);
     for (int i = 0; i < n; i++) {
-        uint8_t last = (uint8_t)(2 * i);
-        hl_pw_instr mask = {.op = (uint8_t)op, .dst = last + 1, .in = 1, .number = 0.3};
+        hl_pw_instr mask = {.op = (uint8_t)op, .in = in, .number = 0.3};
         mask.key = hl_rng_key_make(42 + (uint64_t)i, name);
-        p.code[p.n_code++] = mask;
-        p.code[p.n_code++] =
-            (hl_pw_instr){.op = HL_PW_MUL, .dst = last + 2, .a = last, .b = last + 1};
+        x = apply(&p, HL_PW_MUL, x, program_emit(&p, mask));
     }
-    p.n_regs = 2 * n + 1;
-    p.out[0].reg = (uint8_t)(2 * n);
-    CHECK_OK(hl_graph_add_program(graph, in, 2, &p, &(hl_type){HL_DTYPE_F32, shape}, 1, &out));
+    program_put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
+    add_program(&p);
 }
 
 static void draw(hl_pw_op op, const char *name, int64_t rows, int64_t cols)
@@ -84,16 +92,13 @@ static void draw(hl_pw_op op, const char *name, int64_t rows, int64_t cols)
 /* by * x, and x + by */
 static void add_both(int64_t n, double by, hl_dtype dtype)
 {
-    hl_id x = input(HL_DTYPE_F32, hl_shape_1d(n)), out;
-    hl_program p = {.shape = hl_shape_1d(n), .split = 1, .n_in = 1, .n_out = 2, .n_code = 4};
-    p.n_regs = 4;
-    p.code[0] = (hl_pw_instr){.op = HL_PW_LOAD, .dst = 0};
-    p.code[1] = (hl_pw_instr){.op = HL_PW_NUMBER, .dst = 1, .number = by};
-    p.code[2] = (hl_pw_instr){.op = HL_PW_MUL, .dst = 2, .a = 0, .b = 1};
-    p.code[3] = (hl_pw_instr){.op = HL_PW_ADD, .dst = 3, .a = 0, .b = 1};
-    p.out[0].reg = 2, p.out[1].reg = 3;
-    hl_type types[] = {{HL_DTYPE_F32, hl_shape_1d(n)}, {dtype, hl_shape_1d(n)}};
-    CHECK_OK(hl_graph_add_program(graph, &x, 1, &p, types, 2, &out));
+    program_case p;
+    program_begin(&p, 1, &n, 1);
+    uint8_t x = program_load(&p, HL_DTYPE_F32, WHOLE);
+    uint8_t y = program_emit(&p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = by});
+    program_put(&p, apply(&p, HL_PW_MUL, x, y), HL_PW_FULL, HL_DTYPE_F32);
+    program_put(&p, apply(&p, HL_PW_ADD, x, y), HL_PW_FULL, dtype);
+    add_program(&p);
 }
 
 static void build_casts(void)
@@ -391,13 +396,10 @@ static void build_two_kinds(void)
 }
 static void build_sum(void)
 {
-    hl_id x = input(HL_DTYPE_F32, hl_shape_1d(9)), out;
-    hl_program p = {.shape = hl_shape_1d(9), .split = 1, .n_in = 1, .n_out = 1, .n_code = 1};
-    p.n_regs = 1;
-    p.code[0] = (hl_pw_instr){.op = HL_PW_LOAD};
-    p.out[0].reduce = HL_PW_SUM_ALL;
-    CHECK_OK(hl_graph_add_program(graph, &x, 1, &p, &(hl_type){HL_DTYPE_F32, hl_shape_scalar()}, 1,
-                                  &out));
+    program_case p;
+    program_begin(&p, 1, (int64_t[]){9}, 1);
+    program_put(&p, program_load(&p, HL_DTYPE_F32, WHOLE), HL_PW_SUM_ALL, HL_DTYPE_F32);
+    add_program(&p);
 }
 static void build_nothing(void)
 {
@@ -424,21 +426,13 @@ static void build_too_many_draws(void)
 static void build_operands(int n)
 {
     for (int i = 0; i < n; i++) {
-        hl_id in[4], out;
-        hl_program p = {.shape = hl_shape_1d(5), .split = 1, .n_in = 4, .n_out = 1, .n_code = 7};
-        p.n_regs = 7;
-        for (int k = 0; k < 4; k++) {
-            in[k] = input(HL_DTYPE_F32, hl_shape_1d(5));
-            p.code[k] = (hl_pw_instr){.op = HL_PW_LOAD, .dst = (uint8_t)k, .in = (uint8_t)k};
-        }
+        program_case p;
+        program_begin(&p, 1, (int64_t[]){5}, 1);
+        uint8_t x = program_load(&p, HL_DTYPE_F32, WHOLE);
         for (int k = 1; k < 4; k++)
-            p.code[3 + k] = (hl_pw_instr){.op = HL_PW_SUB,
-                                          .dst = (uint8_t)(3 + k),
-                                          .a = (uint8_t)(k == 1 ? 0 : 2 + k),
-                                          .b = (uint8_t)k};
-        p.out[0].reg = 6;
-        CHECK_OK(
-            hl_graph_add_program(graph, in, 4, &p, &(hl_type){HL_DTYPE_F32, p.shape}, 1, &out));
+            x = apply(&p, HL_PW_SUB, x, program_load(&p, HL_DTYPE_F32, WHOLE));
+        program_put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
+        add_program(&p);
     }
 }
 static void build_most_operands(void)
