@@ -92,6 +92,10 @@ struct hl_kernel {
      * no scratch. */
     hl_status (*prepare_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
                                   int32_t n, hl_kernel_state *out_state);
+    /* (optional, beside it) Are these, the last of which is new, worth one launch, and do they fit
+     * one? First asked of one step alone. NULL: all are and do. */
+    bool (*is_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                        int32_t n);
     /* (optional; asynchronous devices) Like it, for this step and the one behind it where that is
      * of next_op: one launch does both, and is through with the first before it begins the second.
      * Args as above; scratch is the first's. */

@@ -160,24 +160,30 @@ static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other
     return false;
 }
 
+/* Does the step go with the n before it, of these nodes? */
+static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n)
+{
+    const hl_kernel *kernel = instr[-n].kernel;
+    if (instr->kernel->prepare_together != kernel->prepare_together ||
+        instr->segment != instr[-n].segment)
+        return false;
+    for (int32_t i = 0; i < n; i++)
+        if (writes_into(plan, nodes[i], instr->node) || writes_into(plan, instr->node, nodes[i]))
+            return false;
+    nodes[n] = instr->node;
+    return !kernel->is_together ||
+           kernel->is_together(plan->session->device, plan->graph, nodes, n + 1);
+}
+
 /* How many steps from this one on are one launch; their nodes. */
 static int32_t find_together(const hl_plan *plan, int32_t step,
                              hl_node_id out_nodes[HL_KERNEL_TOGETHER])
 {
     const hl_instr *first = &plan->instrs[step];
-    int32_t n = 0;
-    for (int32_t s = step; s < plan->schedule.n_steps && n < HL_KERNEL_TOGETHER; s++) {
-        const hl_instr *instr = &plan->instrs[s];
-        if (instr->kernel->prepare_together != first->kernel->prepare_together ||
-            instr->segment != first->segment)
-            return n;
-        for (int32_t i = 0; i < n; i++)
-            if (writes_into(plan, out_nodes[i], instr->node) ||
-                writes_into(plan, instr->node, out_nodes[i]))
-                return n;
-        out_nodes[n++] = instr->node;
-    }
-    return n;
+    int32_t n = 0, most = plan->schedule.n_steps - step;
+    if (most > HL_KERNEL_TOGETHER) most = HL_KERNEL_TOGETHER;
+    while (n < most && goes_with(plan, first + n, out_nodes, n)) n++;
+    return n ? n : 1;
 }
 
 static bool takes_next(const hl_plan *plan, int32_t step)

@@ -108,17 +108,13 @@ static void report_failure(hl_cuda_compiler *compiler)
     compiler->has_warned = true;
 }
 
-hl_status hl_cuda_compile(hl_device *base, const hl_cuda_pointwise *work,
-                          char out_name[HL_CUDA_NAME_BYTES])
+hl_status hl_cuda_compile(hl_device *base, const char *source, const char *name)
 {
     hl_cuda_device *device = hl_cuda_of(base);
-    char *source;
-    HL_TRY(hl_cuda_generate(work, &source, out_name));
     hl_mutex_lock(&device->compiler.lock);
     hl_status status = HL_OK;
-    if (!hl_cuda_kernel_exists(base, out_name)) status = make_kernel(device, source, out_name);
+    if (!hl_cuda_kernel_exists(base, name)) status = make_kernel(device, source, name);
     if (status == HL_ERROR_DEVICE) report_failure(&device->compiler);
     hl_mutex_unlock(&device->compiler.lock);
-    hl_free(source);
     return status;
 }

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/together.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -136,11 +137,6 @@ static void say_draw(source_text *text, const hl_cuda_pointwise *work, int step,
 
 /* ---- code ------------------------------------------------------------------------------------ */
 
-static bool is_random(const hl_cuda_step *step)
-{
-    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
-}
-
 /* By its bits: decimal digits depend on the locale, and infinities have none. */
 static void say_number(source_text *text, const hl_cuda_pointwise *work, double number)
 {
@@ -182,7 +178,7 @@ static void say_take(source_text *text, const hl_cuda_pointwise *work)
               "const\n    {\n");
     for (int s = 0, draw = 0; s < p->n_code; s++) {
         if (p->code[s].op == HL_PW_LOAD) say_load(text, work, s);
-        if (is_random(&p->code[s])) say_draw(text, work, s, draw++);
+        if (hl_cuda_is_random(&p->code[s])) say_draw(text, work, s, draw++);
     }
     for (int j = 0; j < p->n_out; j++)
         if (p->out[j].reduce == HL_PW_FULL) say(text, "        V y%d[W];\n", j);
@@ -235,48 +231,123 @@ static void say_sums(source_text *text, const hl_cuda_program *p)
     say(text, "    }\n");
 }
 
-static void say_program(source_text *text, const hl_cuda_pointwise *work)
+/* What stands between the braces of the program's struct. */
+static void say_members(source_text *text, const hl_cuda_pointwise *work)
 {
     static const char *const types[] = {"float", "double", "int64_t"};
     const hl_cuda_program *p = &work->program;
-    int n_draws = 0;
-    for (int s = 0; s < p->n_code; s++) n_draws += is_random(&p->code[s]);
-    say(text, "#include \"kernels/cuda/walk.h\"\n\n");
-    if (n_draws) say(text, "struct draw_keys {\n    uint32_t word[%d];\n};\n", 2 * n_draws);
-    say(text, "struct program {\n    typedef %s V;\n", types[work->kind]);
+    int n_keys = hl_cuda_pointwise_keys(p, NULL);
+    say(text, "    typedef %s V;\n", types[work->kind]);
     int unroll = work->walk.width > p->n_sums ? work->walk.width : p->n_sums;
     say(text, "    enum { WIDTH = %d, SUMS = %d, UNROLL = %d };\n", work->walk.width, p->n_sums,
         unroll);
+    say(text, "    enum { OPERANDS = %d, KEYS = %d };\n", p->n_in + p->n_out, n_keys);
     say(text, "    const hl_cuda_operands &operands;\n");
-    if (n_draws) say(text, "    const draw_keys &keys;\n");
+    if (n_keys) say(text, "    struct draw_keys {\n        uint32_t word[KEYS];\n    };\n");
+    if (n_keys) say(text, "    const draw_keys &keys;\n");
     for (int s = 0; s < p->n_code; s++)
         if (p->code[s].op == HL_PW_LOAD) say_place(text, work, p->code[s].in);
     say_sums(text, p);
     say_alignment(text, work);
     say_take(text, work);
-    say(text, "};\n\n");
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static hl_status give_text(source_text *text, char **out_source)
+{
+    *out_source = NULL;
+    if (text->status != HL_OK)
+        hl_free(text->data);
+    else
+        *out_source = text->data;
+    return text->status;
+}
+
+/* The kernel's name comes from what is said before it. */
+static void name_kernel(const source_text *text, const char *prefix, char *out_name)
+{
+    uint64_t hash = hl_hash_bytes(HL_HASH_START, text->data, (size_t)text->n);
+    snprintf(out_name, HL_CUDA_NAME_BYTES, "%s_%016llx", prefix, (unsigned long long)hash);
 }
 
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES])
 {
     source_text text = {HL_OK, NULL, 0, 0};
-    *out_source = NULL;
-    bool draws = false;
-    for (int s = 0; s < work->program.n_code; s++)
-        draws = draws || is_random(&work->program.code[s]);
-    say_program(&text, work);
-    uint64_t hash = hl_hash_bytes(HL_HASH_START, text.data, (size_t)text.n);
-    snprintf(out_name, HL_CUDA_NAME_BYTES, "hl_pw_%016llx", (unsigned long long)hash);
+    bool draws = hl_cuda_pointwise_keys(&work->program, NULL) > 0;
+    say(&text, "#include \"kernels/cuda/walk.h\"\n\nstruct program {\n");
+    say_members(&text, work);
+    say(&text, "};\n\n");
+    name_kernel(&text, "hl_pw", out_name);
     say(&text,
         "HL_KERNEL(%s, HL_CUDA_WALK_THREADS, hl_cuda_operands operands, hl_cuda_walk walk,\n"
         "          void *scratch%s)\n{\n"
         "    hl_walk(program{operands%s}, walk, (program::V *)scratch);\n}\n",
-        out_name, draws ? ", draw_keys keys" : "", draws ? ", keys" : "");
-    if (text.status != HL_OK) {
-        hl_free(text.data);
-        return text.status;
+        out_name, draws ? ", program::draw_keys keys" : "", draws ? ", keys" : "");
+    return give_text(&text, out_source);
+}
+
+/* Program k of the kernel: a block of a part that is it. */
+static void say_part(source_text *text, int k, bool draws)
+{
+    say(text,
+        "    if (parts.program[part] == %d) {\n"
+        "        hl_cuda_operands own;\n"
+        "        hl_part_operands<program_%d::OPERANDS>(operands, parts.first_operand[part], "
+        "own);\n",
+        k, k);
+    if (draws)
+        say(text,
+            "        program_%d::draw_keys own_keys;\n"
+            "        hl_part_keys(keys, parts.first_key[part], own_keys.word);\n",
+            k);
+    say(text, "        hl_part_walk(program_%d{own%s}, parts, part, block);\n    }\n", k,
+        draws ? ", own_keys" : "");
+}
+
+/* A program's struct as number k, unless it is one of the k before it, whose members are `member`.
+ * Returns its number. */
+static int say_once(source_text *text, const hl_cuda_pointwise *work, int k, int64_t (*member)[2])
+{
+    int64_t begin = text->n;
+    say(text, "struct program_%d {\n", k);
+    member[k][0] = text->n;
+    say_members(text, work);
+    int64_t n = member[k][1] = text->n - member[k][0];
+    say(text, "};\n\n");
+    for (int i = 0; i < k && text->status == HL_OK; i++) {
+        if (member[i][1] != n ||
+            memcmp(text->data + member[i][0], text->data + member[k][0], (size_t)n) != 0)
+            continue;
+        text->n = begin;
+        return i;
     }
-    *out_source = text.data;
-    return HL_OK;
+    return k;
+}
+
+hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
+                                    HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
+                                    uint8_t *out_program)
+{
+    source_text text = {HL_OK, NULL, 0, 0};
+    int n_programs = 0;
+    int64_t member[HL_CUDA_PARTS][2]; /* where the members of a program begin, and their bytes */
+    bool draws[HL_CUDA_PARTS];
+    say(&text, "#include \"kernels/cuda/together.h\"\n\n");
+    for (int i = 0; i < n; i++) {
+        int k = say_once(&text, &works[i], n_programs, member);
+        out_program[i] = (uint8_t)k;
+        if (k < n_programs) continue;
+        draws[n_programs++] = hl_cuda_pointwise_keys(&works[i].program, NULL) > 0;
+    }
+    name_kernel(&text, "hl_pw_together", out_name);
+    say(&text,
+        "HL_KERNEL(%s, HL_CUDA_WALK_THREADS, hl_cuda_parts parts,\n"
+        "          hl_cuda_parts_operands operands, hl_cuda_parts_keys keys)\n{\n"
+        "    int block = hl_block_x(), part = hl_part_find(parts, block);\n",
+        out_name);
+    for (int k = 0; k < n_programs; k++) say_part(&text, k, draws[k]);
+    say(&text, "}\n");
+    return give_text(&text, out_source);
 }

@@ -29,11 +29,6 @@ static const struct {
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-static bool is_random(const hl_cuda_step *step)
-{
-    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
-}
-
 /* float64 is slow on most GPUs: only where elements are float64, not for the sake of a number. */
 static hl_cuda_pw_kind choose_kind(const hl_graph *graph, const hl_node *node,
                                    const hl_program *program)
@@ -66,7 +61,7 @@ static hl_cuda_step make_step(const hl_pw_instr *instr)
     step.c = n > 2 ? instr->c : step.a;
     step.number = instr->number;
     if (instr->op == HL_PW_CAST) step.dtype = (int32_t)instr->number;
-    if (is_random(&step)) {
+    if (hl_cuda_is_random(&step)) {
         step.threshold = hl_dropout_threshold(instr->number);
         step.number = hl_dropout_scale(instr->number);
         memcpy(step.key, instr->key.word, sizeof step.key);
@@ -214,7 +209,7 @@ static int32_t choose_width(const hl_cuda_program *p, int64_t cols)
     return width;
 }
 
-static hl_status make_work(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work)
+hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work)
 {
     const hl_node *node = &graph->nodes[id];
     hl_program program;
@@ -317,7 +312,7 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
     (void)device;
     hl_cuda_pointwise work;
     size_t first;
-    if (make_work(graph, id, &work) != HL_OK)
+    if (hl_cuda_pointwise_make(graph, id, &work) != HL_OK)
         return hl_reason_set(out_why_not, "%s", hl_status_message());
     out_req->deterministic = true;
     out_req->scratch_bytes = place_partials(&work, &first);
@@ -325,21 +320,27 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
     return HL_OK;
 }
 
+int hl_cuda_pointwise_keys(const hl_cuda_program *p, uint32_t *keys)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_code; s++) {
+        if (!hl_cuda_is_random(&p->code[s])) continue;
+        if (keys) memcpy(keys + n, p->code[s].key, sizeof p->code[s].key);
+        n += 2;
+    }
+    return n;
+}
+
 static void call_compiled(const hl_cuda_pointwise *work, const char *name, hl_cuda_shape shape,
                           hl_cuda_calls *calls)
 {
     uint32_t keys[2 * HL_PROGRAM_CODE];
-    size_t n_keys = 0;
-    for (int s = 0; s < work->program.n_code; s++) {
-        if (!is_random(&work->program.code[s])) continue;
-        keys[n_keys++] = work->program.code[s].key[0];
-        keys[n_keys++] = work->program.code[s].key[1];
-    }
+    int n_keys = hl_cuda_pointwise_keys(&work->program, keys);
     hl_cuda_call_kernel(calls, name, shape);
     hl_cuda_pass_operands(calls);
     hl_cuda_pass(calls, &work->walk, sizeof work->walk);
     hl_cuda_pass_scratch(calls, 0);
-    if (n_keys) hl_cuda_pass(calls, keys, n_keys * sizeof *keys);
+    if (n_keys) hl_cuda_pass(calls, keys, (size_t)n_keys * sizeof *keys);
 }
 
 /* A column of registers a thread. */
@@ -360,11 +361,15 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
 {
     hl_cuda_pointwise work;
     size_t used;
-    HL_TRY(make_work(graph, id, &work));
+    HL_TRY(hl_cuda_pointwise_make(graph, id, &work));
     place_partials(&work, &used);
-    char name[HL_CUDA_NAME_BYTES];
+    char name[HL_CUDA_NAME_BYTES], *source = NULL;
     hl_status compiled = HL_OK;
-    if (work.walk.n > 0) compiled = hl_cuda_compile(device, &work, name);
+    if (work.walk.n > 0) {
+        HL_TRY(hl_cuda_generate(&work, &source, name));
+        compiled = hl_cuda_compile(device, source, name);
+        hl_free(source);
+    }
     if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.walk.n_tiles, THREADS);
@@ -385,7 +390,14 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define PROGRAM(op, text) &(const hl_kernel)HL_CUDA_KERNEL(op, text, query_program, prepare_program)
+#define PROGRAM(op_, text)                                                                         \
+    &(const hl_kernel)                                                                             \
+    {                                                                                              \
+        .op = HL_OP_##op_, .name = "cuda." text, .query = query_program,                           \
+        .prepare = prepare_program, .prepare_together = hl_cuda_prepare_together,                  \
+        .is_together = hl_cuda_is_together, .launch = hl_cuda_calls_launch,                        \
+        .release = hl_cuda_calls_release                                                           \
+    }
 
 const hl_kernel *const hl_cuda_pointwise_kernels[] = {
     PROGRAM(NEG, "neg"),

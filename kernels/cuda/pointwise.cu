@@ -5,17 +5,17 @@
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
  * step at once, so the interpreter's switch never diverges.
  *
- * Launch: as walk.h says; shared memory n_regs * threads * the type's size. The type: int64 for
- * programs of integers alone, float64 where an operand of more than one element or a result is
- * float64, else float32. */
+ * Launch: as walk.h says, of several programs as together.h does; shared memory n_regs * threads *
+ * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
+ * than one element or a result is float64, else float32. */
 #include "kernels/cuda/program.h"
+#include "kernels/cuda/together.h"
 
-/* Steps without operands, for element i. */
+/* Steps without operands, for element i; p is what the step reads. */
 template <class V>
-HL_DEVICE V run_leaf(const hl_cuda_program *program, const hl_cuda_step *step,
-                     const hl_cuda_operands &operands, int64_t i)
+HL_DEVICE V run_leaf(const hl_cuda_program *program, const hl_cuda_step *step, const void *p,
+                     int64_t i)
 {
-    const void *p = operands.p[step->in];
     if (step->op == HL_PW_NUMBER) return (V)step->number;
     if (step->op == HL_PW_LOAD) {
         const hl_cuda_layout &at = program->in[step->in].at;
@@ -45,12 +45,13 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 #undef hl_pw_CAST
 }
 
-/* R is shared memory as HL_SHARED_DYNAMIC has it. */
-template <class V_, class R> struct interpreted {
+/* R is shared memory as HL_SHARED_DYNAMIC has it; the program's operands begin at `first` of O. */
+template <class V_, class O, class R, int MOST_SUMS> struct interpreted {
     typedef V_ V;
-    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = HL_CUDA_WALK_SUMS, UNROLL = 1 };
+    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = MOST_SUMS, UNROLL = 1 };
     const hl_cuda_program *program;
-    const hl_cuda_operands &operands;
+    const O &operands;
+    int first;
     R &reg;
     int n_width;
 
@@ -76,7 +77,8 @@ template <class V_, class R> struct interpreted {
         for (int c = 0; c < program->n_code; c++) {
             const hl_cuda_step *step = &program->code[c];
             if (step->op <= HL_PW_UNIFORM) {
-                reg[step->dst * width + t] = run_leaf<V>(program, step, operands, i);
+                reg[step->dst * width + t] =
+                    run_leaf<V>(program, step, operands.p[first + step->in], i);
                 continue;
             }
             V x = reg[step->a * width + t], y = reg[step->b * width + t];
@@ -88,20 +90,34 @@ template <class V_, class R> struct interpreted {
             if (program->out[j].reduce)
                 sum[s++][0] = value;
             else
-                hl_memory<V>::write(operands.p[program->n_in + j], program->out[j].dtype, i, value);
+                hl_memory<V>::write(operands.p[first + program->n_in + j], program->out[j].dtype, i,
+                                    value);
         }
     }
     HL_MEMBER void put(int s, int64_t at, V value) const
     {
         int j = program->sum_out[s];
-        hl_memory<V>::write(operands.p[program->n_in + j], program->out[j].dtype, at, value);
+        hl_memory<V>::write(operands.p[first + program->n_in + j], program->out[j].dtype, at,
+                            value);
     }
 };
 template <class V, class R>
 HL_DEVICE void interpret(const hl_cuda_program *program, const hl_cuda_operands &operands,
                          const hl_cuda_walk &walk, void *scratch, R &reg)
 {
-    hl_walk(interpreted<V, R>{program, operands, reg, walk.width}, walk, (V *)scratch);
+    typedef interpreted<V, hl_cuda_operands, R, HL_CUDA_WALK_SUMS> P;
+    hl_walk(P{program, operands, 0, reg, walk.width}, walk, (V *)scratch);
+}
+/* Part by part; a thread takes one element at a time, neighbours by neighbours. */
+template <class V, class R>
+HL_DEVICE void interpret_part(const hl_cuda_program *programs,
+                              const hl_cuda_parts_operands &operands, const hl_cuda_parts &parts,
+                              R &reg)
+{
+    typedef interpreted<V, hl_cuda_parts_operands, R, 0> P;
+    int block = hl_block_x(), part = hl_part_find(parts, block);
+    hl_part_walk(P{programs + part, operands, parts.first_operand[part], reg, 1}, parts, part,
+                 block);
 }
 
 /* Partials of one sum, or what they were merged to, summed up. */
@@ -144,6 +160,13 @@ template <class V_> struct merged {
     {                                                                                              \
         HL_SHARED_DYNAMIC(V, reg);                                                                 \
         interpret<V>(program, operands, walk, scratch, reg);                                       \
+    }                                                                                              \
+    HL_KERNEL(hl_cuda_pointwise_together_##suffix, HL_CUDA_WALK_THREADS,                           \
+              const hl_cuda_program *programs, hl_cuda_parts_operands operands,                    \
+              hl_cuda_parts parts)                                                                 \
+    {                                                                                              \
+        HL_SHARED_DYNAMIC(V, reg);                                                                 \
+        interpret_part<V>(programs, operands, parts, reg);                                         \
     }                                                                                              \
     HL_KERNEL(hl_cuda_pointwise_merge_##suffix, HL_CUDA_WALK_THREADS, const V *from, void *to,     \
               int32_t to_dtype, int32_t how, hl_cuda_walk walk)                                    \

@@ -15,6 +15,17 @@ typedef struct hl_cuda_pointwise {
     hl_cuda_walk walk;
 } hl_cuda_pointwise;
 
+static inline bool hl_cuda_is_random(const hl_cuda_step *step)
+{
+    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
+}
+
+/* The program that a node is, without a place for partial sums. */
+hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work);
+/* How many words the keys of its random steps have, two each, and them, in the order of the code;
+ * NULL: it only counts. */
+int hl_cuda_pointwise_keys(const hl_cuda_program *program, uint32_t *out_keys);
+
 /* C++ source of a kernel that does what the interpreter does with the program, bit for bit: its
  * text, from hl_alloc, and its name, which comes from the text. Parameters: hl_cuda_operands,
  * hl_cuda_walk, scratch, and the random steps' keys as an array of uint32_t, two each and in the
@@ -22,10 +33,21 @@ typedef struct hl_cuda_pointwise {
 enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES]);
+/* The same of n programs without sums, in one kernel (together.h). Those that are the same but for
+ * sizes and keys are there once: out_program says which one each is. Parameters: hl_cuda_parts,
+ * hl_cuda_parts_operands, hl_cuda_parts_keys. */
+hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
+                                    HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
+                                    uint8_t *out_program);
 
-/* Has the device a kernel generated for the program, and compiles it if need be. HL_ERROR_DEVICE
+/* Has the device the generated kernel of this name, and compiles it if need be. HL_ERROR_DEVICE
  * where NVRTC is absent or fails: the log says why, and the interpreter does the same. */
-hl_status hl_cuda_compile(hl_device *device, const hl_cuda_pointwise *work,
-                          char out_name[HL_CUDA_NAME_BYTES]);
+hl_status hl_cuda_compile(hl_device *device, const char *source, const char *name);
+
+/* hl_kernel's functions for several nodes of one launch. */
+bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                         int32_t n);
+hl_status hl_cuda_prepare_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                                   int32_t n, hl_kernel_state *out_state);
 
 #endif

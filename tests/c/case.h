@@ -173,8 +173,9 @@ enum { CASE_APART = -1, CASE_BY_ROWS = -2 };
 
 /* False when no kernel takes the node. in_place: output 0 is laid over this input; CASE_BY_ROWS:
  * blocks are kept to their rows. */
-static bool case_run_once(op_case *c, hl_device *device, int64_t grains, int in_place,
-                          unsigned char **out_bytes, uint64_t *out_in_place)
+__attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device, int64_t grains,
+                                                  int in_place, unsigned char **out_bytes,
+                                                  uint64_t *out_in_place)
 {
     bool is_ref = device == case_ref;
     case_graph g;

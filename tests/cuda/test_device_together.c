@@ -1,7 +1,8 @@
 /* Small things of one launch on the emulated GPU. Updates that stand in a row and have nothing to
- * do with each other are one, those that have are not; programs of one shape are one, where they
- * are of one type and do not wait for each other. A replay gives what the reference does. The order
- * in which a launch's blocks run is the emulation's, so that one launch too few shows. */
+ * do with each other are one, those that have are not; programs of one shape are one, and of
+ * several shapes one launch, where they are of one type and do not wait for each other. A replay
+ * gives what the reference does. The order in which a launch's blocks run is the emulation's, so
+ * that one launch too few shows. */
 #include "kernels/ref/ref.h"
 #include "plan/plan.h"
 #include "tests/c/check.h"
@@ -142,6 +143,38 @@ static counts build_crowd(void)
     return (counts){.joined = -1, .programs = 3};
 }
 
+/* Programs of several shapes, behind one that sums, and three of which each reads the last one's;
+ * what they make is put together, so that nothing stands between them. */
+static counts build_programs(void)
+{
+    enum { SUMS = 5, FIRST, SECOND, N_ALL };
+    static const int64_t sizes[N_ALL] = {3, 40, 7, 100, 12, 1, 9, 9};
+    static const hl_op ops[SUMS] = {HL_OP_NEG, HL_OP_ABS, HL_OP_NEG, HL_OP_SIGN, HL_OP_RELU};
+    hl_attrs all = {.n_dims = 1}, square = {.n_dims = 2, .dims = {3, 3}},
+             column = {.n_dims = 2, .dims = {9, 1}};
+    hl_id from[N_ALL], value[N_ALL], *sum = &value[SUMS], *last = &value[SECOND], row;
+    int64_t n = 0;
+    for (int i = 0; i < N_ALL; i++) from[i] = add_state(HL_DTYPE_F32, sizes[i]);
+    for (int i = 0; i < SUMS; i++)
+        CHECK_OK(hl_graph_add(graph, ops[i], &from[i], 1, NULL, &value[i]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){from[3], value[3]}, 2, NULL, sum));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SUM, sum, 1, &all, sum));
+    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &from[FIRST], 1, NULL, &value[FIRST]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[FIRST], 1, &square, last));
+    CHECK_OK(hl_graph_add(graph, HL_OP_ABS, last, 1, NULL, last));
+    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, last, 1, &column, last));
+    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, last, 1, NULL, last));
+    for (int i = 0; i < N_ALL; i++) {
+        hl_attrs flat = {.n_dims = 1, .dims = {sizes[i]}};
+        CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[i], 1, &flat, &value[i]));
+        n += sizes[i];
+    }
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, value, N_ALL, &(hl_attrs){0}, &row));
+    hl_id to = add_state(HL_DTYPE_F32, n);
+    CHECK_OK(hl_graph_commit(graph, to, add_update(HL_OP_ASSIGN, to, row)));
+    return (counts){.joined = SUMS - 1, .programs = 4};
+}
+
 /* A batch out of several arrays, a type and a width each, one of them converted. */
 static counts build_batch(void)
 {
@@ -243,6 +276,7 @@ int main(void)
     check_graph("twice", build_twice);
     check_graph("beside", build_beside);
     check_graph("crowd", build_crowd);
+    check_graph("programs", build_programs);
     check_graph("batch", build_batch);
     return CHECK_DONE();
 }

@@ -861,6 +861,22 @@ def test_updates_of_all_norms_are_one_launch(gpu: _core.Device) -> None:
     assert sum(op in ("accumulate", "assign") for op in ops) == 1
 
 
+def test_casts_of_weights_are_one_launch(gpu: _core.Device) -> None:
+    """Of several layers and sizes, biases too; a plan and a profile say so."""
+    precision = "bf16-mixed" if gpu.low_dtype == "bfloat16" else "16-mixed"
+    layers = [nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 24), nn.Tanh(), nn.Linear(24, 3)]
+    model = nn.Sequential(*layers)
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)
+    config = quiet(accelerator="gpu", **(SGD | {"precision": precision}))
+    begin = str(hl.plan(model, data, config)).partition("\nmicro\n")[0]
+    n_casts = begin.count("cuda.pointwise")
+    assert n_casts >= 3
+    assert begin.count("cuda.pointwise (with the one before)") == n_casts - 1
+    found = hl.profile(model, data, config, peaks={})
+    casts = [n for n in found.nodes if n.segment == "begin" and n.op == "pointwise"]
+    assert [node.n_nodes for node in casts] == [n_casts]
+
+
 def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:
     peaks = measure_peaks(gpu)
     assert set(peaks) == {"float32", "bytes"}

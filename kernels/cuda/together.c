@@ -1,0 +1,155 @@
+/* Launchers of several pointwise programs at once (together.h), where a plan has them in a row:
+ * casts of weights, and whatever else is small and has nothing to do with its neighbours. */
+#include "kernels/cuda/together.h"
+
+#include <string.h>
+
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/pointwise.h"
+
+_Static_assert((int)HL_CUDA_PARTS == (int)HL_KERNEL_TOGETHER &&
+                   (int)HL_CUDA_PARTS_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS,
+               "a launch holds one program at least, and what a plan puts together");
+
+enum { THREADS = HL_CUDA_WALK_THREADS };
+
+static const struct {
+    const char *kernel;
+    size_t bytes; /* of a register */
+} kinds[] = {
+    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
+    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
+    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
+};
+
+/* But for keys; a cast's dtype is its number too. */
+static bool is_same_step(const hl_cuda_step *a, const hl_cuda_step *b)
+{
+    return a->op == b->op && a->dst == b->dst && a->a == b->a && a->b == b->b && a->c == b->c &&
+           a->in == b->in && memcmp(&a->number, &b->number, sizeof a->number) == 0;
+}
+
+/* The same code over memory, element by element: such programs are one in a generated kernel, and
+ * none takes more registers there than alone. */
+static bool is_alike(const hl_cuda_program *p, const hl_cuda_program *q)
+{
+    if (p->n_code != q->n_code || p->n_in != q->n_in || p->n_out != q->n_out) return false;
+    for (int s = 0; s < p->n_code; s++) {
+        int in = p->code[s].in;
+        if (hl_cuda_is_random(&p->code[s]) || !is_same_step(&p->code[s], &q->code[s])) return false;
+        if (p->code[s].op != HL_PW_LOAD) continue;
+        if (!p->in[in].is_whole || !q->in[in].is_whole) return false;
+        if (p->in[in].dtype != q->in[in].dtype) return false;
+    }
+    for (int j = 0; j < p->n_out; j++)
+        if (p->out[j].dtype != q->out[j].dtype || p->out[j].reg != q->out[j].reg) return false;
+    return true;
+}
+
+/* Small programs, or ones that are alike. Small is what the device holds all blocks of at once:
+ * that takes no longer than a launch, and leaves room beside it. A large one would pay more than a
+ * launch for the registers of its neighbours, which all of a kernel's blocks have. */
+bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids, int32_t n)
+{
+    hl_cuda_pointwise first, work;
+    bool are_small = true, are_alike = true;
+    int n_operands = 0, n_keys = 0;
+    if (hl_cuda_pointwise_make(graph, ids[0], &first) != HL_OK) return false;
+    for (int32_t i = 0; i < n; i++) {
+        if (hl_cuda_pointwise_make(graph, ids[i], &work) != HL_OK) return false;
+        int64_t n_tiles = work.walk.n_tiles;
+        if (n_tiles == 0 || work.program.n_sums || work.kind != first.kind) return false;
+        are_small &= hl_cuda_shape_blocks(device, n_tiles, THREADS).grid[0] == n_tiles;
+        are_alike &= is_alike(&first.program, &work.program);
+        n_operands += work.program.n_in + work.program.n_out;
+        n_keys += hl_cuda_pointwise_keys(&work.program, NULL);
+    }
+    return (are_small || are_alike || n == 1) && n_operands <= HL_CUDA_PARTS_OPERANDS &&
+           n_keys <= 2 * HL_CUDA_PARTS_DRAWS;
+}
+
+/* Blocks, operands and keys, each part's behind the last one's. Returns how many operands. */
+static int lay_out(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
+                   hl_cuda_parts *parts, hl_cuda_parts_keys *keys)
+{
+    int n_operands = 0, n_keys = 0;
+    int64_t n_blocks = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const hl_cuda_program *p = &works[i].program;
+        parts->n[i] = works[i].walk.n;
+        parts->first_block[i] = (int32_t)n_blocks;
+        parts->first_operand[i] = (uint8_t)n_operands;
+        parts->first_key[i] = (uint8_t)n_keys;
+        n_blocks += hl_cuda_shape_blocks(device, works[i].walk.n_tiles, THREADS).grid[0];
+        n_operands += p->n_in + p->n_out;
+        n_keys += hl_cuda_pointwise_keys(p, keys->word + n_keys);
+    }
+    for (int32_t i = n; i <= HL_CUDA_PARTS; i++) parts->first_block[i] = (int32_t)n_blocks;
+    return n_operands;
+}
+
+static hl_status compile_together(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
+                                  char *out_name, hl_cuda_parts *parts)
+{
+    char *source;
+    HL_TRY(hl_cuda_generate_together(works, n, &source, out_name, parts->program));
+    hl_status status = hl_cuda_compile(device, source, out_name);
+    hl_free(source);
+    return status;
+}
+
+static void call_interpreter(const hl_cuda_pointwise *works, int32_t n, hl_cuda_shape shape,
+                             const hl_cuda_parts *parts, hl_cuda_calls *calls)
+{
+    const char *kernel = kinds[works[0].kind].kernel;
+    size_t column = kinds[works[0].kind].bytes * THREADS;
+    hl_cuda_program *programs;
+    calls->status = hl_alloc((size_t)n * sizeof *programs, (void **)&programs);
+    if (calls->status != HL_OK) return;
+    for (int32_t i = 0; i < n; i++) {
+        programs[i] = works[i].program;
+        unsigned bytes = (unsigned)(column * (size_t)programs[i].n_regs);
+        if (bytes > shape.shared_bytes) shape.shared_bytes = bytes;
+    }
+    hl_cuda_call_kernel(calls, kernel, shape);
+    hl_cuda_pass_upload(calls, programs, (size_t)n * sizeof *programs);
+    hl_cuda_pass_operands(calls);
+    hl_cuda_pass(calls, parts, sizeof *parts);
+    hl_free(programs);
+}
+
+static hl_status prepare_works(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               const hl_cuda_pointwise *works, int32_t n,
+                               hl_kernel_state *out_state)
+{
+    hl_cuda_parts parts = {0};
+    hl_cuda_parts_keys keys = {0};
+    char name[HL_CUDA_NAME_BYTES];
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    calls.n_args = lay_out(device, works, n, &parts, &keys);
+    hl_cuda_shape shape = {{(unsigned)parts.first_block[n], 1, 1}, {THREADS, 1, 1}, 0};
+    hl_status compiled = compile_together(device, works, n, name, &parts);
+    if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
+    if (compiled == HL_OK) {
+        hl_cuda_call_kernel(&calls, name, shape);
+        hl_cuda_pass(&calls, &parts, sizeof parts);
+        hl_cuda_pass_operands(&calls);
+        hl_cuda_pass(&calls, &keys, sizeof keys);
+    } else {
+        call_interpreter(works, n, shape, &parts, &calls);
+    }
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+hl_status hl_cuda_prepare_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                                   int32_t n, hl_kernel_state *out_state)
+{
+    hl_cuda_pointwise *works = NULL;
+    hl_status status;
+    HL_GOTO(hl_alloc((size_t)n * sizeof *works, (void **)&works));
+    for (int32_t i = 0; i < n; i++) HL_GOTO(hl_cuda_pointwise_make(graph, ids[i], &works[i]));
+    status = prepare_works(device, graph, ids[0], works, n, out_state);
+cleanup:
+    hl_free(works);
+    return status;
+}
