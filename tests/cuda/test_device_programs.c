@@ -407,7 +407,7 @@ static void build_nothing(void)
 }
 static void build_draws(int n)
 {
-    static char names[HL_CUDA_PARTS][8];
+    static char names[HL_CUDA_PARTS][12];
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof *names, "%d", i);
         draw(HL_PW_DROPOUT, names[i], 2, 3);

@@ -131,16 +131,18 @@ static counts build_beside(void)
     return (counts){.joined = -1, .programs = 3};
 }
 
-/* More of them than one program has results. */
+/* More of them than one program has results: three programs, which are one launch, as their updates
+ * are. */
 static counts build_crowd(void)
 {
+    enum { ALL = 30, PROGRAMS = 3 };
     hl_id value;
-    for (int s = 0; s < 30; s++) {
+    for (int s = 0; s < ALL; s++) {
         hl_id to = add_state(HL_DTYPE_F32, 9);
         CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
         CHECK_OK(hl_graph_commit(graph, to, value));
     }
-    return (counts){.joined = -1, .programs = 3};
+    return (counts){.joined = PROGRAMS - 1 + ALL - 1, .programs = 1};
 }
 
 /* Programs of several shapes, behind one that sums, and three of which each reads the last one's;

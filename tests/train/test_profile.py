@@ -8,7 +8,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop.tools.profiling import Profile, measure_peaks
-from hotloop.training.runtime import open_device
+from hotloop.training.accelerator import open_placement
 from train.recipes import classes, mlp, quiet, regression, same_bits, weights
 
 X, Y = classes(n=96)
@@ -95,7 +95,7 @@ def test_float64_is_profiled_too() -> None:
 
 
 def test_peaks_are_measured() -> None:
-    peaks = measure_peaks(open_device("cpu", "32-true"))
+    peaks = measure_peaks(open_placement("cpu"))
     assert set(peaks) == {"float32", "bytes"}
     assert all(1e6 < rate < 1e15 for rate in peaks.values())
 
