@@ -37,6 +37,7 @@ from hotloop.training.fitted import (
     check_model,
     exclusive,
     fitted_of,
+    learnt,
     remember,
     uses_batch_statistics,
 )
@@ -819,8 +820,9 @@ class Run:
     def _conclude(self) -> TrainResult:
         control = self.runtime.session.control()
         self._restore_best()
-        self.runtime.download()
-        remember(self.model, self.data, self.steps.loss, self.runtime)
+        fitted, peak_bytes = learnt(self.data, self.steps.loss, self.runtime), self._peak_bytes()
+        self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
+        remember(self.model, fitted)
         seconds = time.perf_counter() - self._began
         timings = self._timings
         timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))
@@ -840,7 +842,7 @@ class Run:
             seconds=seconds,
             timings=timings,
             samples_per_second=self._samples / max(timings["train"], 1e-9),
-            peak_bytes=self._peak_bytes(),
+            peak_bytes=peak_bytes,
             predicted_peak_bytes=self._predicted,
         )
         self._call("on_train_end")

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from hotloop.training.losses import Loss
     from hotloop.training.runtime import Runtime
 
-__all__ = ["Fitted", "check_model", "exclusive", "fitted_of", "remember", "uses_batch_statistics"]
+__all__ = [
+    "Fitted",
+    "check_model",
+    "exclusive",
+    "fitted_of",
+    "learnt",
+    "remember",
+    "uses_batch_statistics",
+]
 
 _ATTRIBUTE = "_fitted"
 _busy: weakref.WeakSet[Module] = weakref.WeakSet()
@@ -90,12 +98,12 @@ def fitted_of(model: Module) -> Fitted | None:
     return fitted
 
 
-def remember(model: Module, data: DataModule, loss: Loss | None, runtime: Runtime) -> None:
-    """Notes class names and the like on the model."""
+def learnt(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
+    """Class names and the like, for :func:`remember` once the model has its new weights."""
     split = data.split("train")
     assert split is not None  # nothing is trained without it
     inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
-    model.__dict__[_ATTRIBUTE] = Fitted(
+    return Fitted(
         classes=list(data.classes) if data.classes is not None else None,
         target_kind=data.target_kind,
         link=loss.link if loss is not None else None,
@@ -106,6 +114,11 @@ def remember(model: Module, data: DataModule, loss: Loss | None, runtime: Runtim
         columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
         choices=runtime.device.choices(),
     )
+
+
+def remember(model: Module, fitted: Fitted) -> None:
+    """Notes on the model what it learnt about its data."""
+    model.__dict__[_ATTRIBUTE] = fitted
 
 
 @contextlib.contextmanager

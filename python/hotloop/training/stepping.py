@@ -10,7 +10,7 @@ from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.config import TrainingConfig
-from hotloop.training.fitted import check_model, exclusive, remember
+from hotloop.training.fitted import check_model, exclusive, learnt, remember
 from hotloop.training.lookups import check_lookups
 from hotloop.training.precision import choose, start_scale
 from hotloop.training.progress import show
@@ -190,8 +190,9 @@ class Stepper:
 
         With them goes what the data taught, as after ``train``: class names, standardisation.
         """
+        fitted = learnt(self._data, self._steps.loss, self._runtime)
         self._runtime.download()
-        remember(self.model, self._data, self._steps.loss, self._runtime)
+        remember(self.model, fitted)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:
