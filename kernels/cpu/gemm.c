@@ -470,10 +470,11 @@ static bool packs_a(int64_t columns, int64_t lda)
 }
 
 /* B is read in place too: a tile of 32 registers is so tall that a line of B comes in time from
- * wherever it lies, unless its rows share a cache set. */
+ * wherever it lies, unless its rows lie a multiple of 2 KB apart, in two sets of the first-level
+ * cache. */
 static bool packs_b(int64_t rows, int64_t ldb)
 {
-    return (!REGISTERS_32 || ldb % 1024 == 0) && rows >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
+    return (!REGISTERS_32 || ldb % 512 == 0) && rows >= TN_PACK_B_TILES * HL_GEMM_ROWS_BEST;
 }
 
 /* Rows of K per split: decides bits, so it knows the shape only. */
