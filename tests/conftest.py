@@ -44,7 +44,7 @@ def data_dir() -> Path:
     """The folder of real data, $HOTLOOP_DATA; skips visibly where there is none."""
     value = os.environ.get("HOTLOOP_DATA")
     if not value:
-        pytest.skip("HOTLOOP_DATA is not set: no real data here")
+        pytest.skip("HOTLOOP_DATA is not set (CONTRIBUTING.md says what it names)")
     folder = Path(value)
     if not folder.is_dir():
         pytest.fail(f"HOTLOOP_DATA={value} is not a folder")

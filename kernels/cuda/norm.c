@@ -73,17 +73,19 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     return HL_OK;
 }
 
-static void call_held(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
-                      double eps)
+/* One launch for what the op gives: its inputs, its outputs, in order. */
+static void call_held(hl_cuda_calls *calls, const hl_node *node, norm_dtypes dtypes,
+                      const batch_shape *batch)
 {
     int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
-    call_named(calls, "batch_norm_columns", dtypes,
+    bool is_grad = node->op == HL_OP_BATCH_NORM_GRAD;
+    call_named(calls, is_grad ? "batch_norm_grad_columns" : "batch_norm_columns", dtypes,
                hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
-    for (int i = 0; i < 3; i++) hl_cuda_pass_in(calls, i);
-    for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
+    for (int i = 0; i < node->n_in; i++) hl_cuda_pass_in(calls, i);
+    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(calls, j);
     HL_CUDA_PASS(calls, int64_t, batch->A);
     HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, float, (float)eps);
+    HL_CUDA_PASS(calls, float, (float)node->attrs.f[0]);
 }
 
 static void call_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch, double eps)
@@ -103,33 +105,6 @@ static void call_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape
     HL_CUDA_PASS(calls, float, (float)eps);
 }
 
-static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                    hl_kernel_state *out_state)
-{
-    const hl_node *node = &graph->nodes[id];
-    norm_dtypes dtypes = find_dtypes(graph, node);
-    batch_shape batch = find_batch(graph, node);
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    if (batch.is_held)
-        call_held(&calls, dtypes, &batch, node->attrs.f[0]);
-    else
-        call_cut(&calls, dtypes, &batch, node->attrs.f[0]);
-    return hl_cuda_calls_end(&calls, out_state);
-}
-
-static void call_grad_held(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
-                           double eps)
-{
-    int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
-    call_named(calls, "batch_norm_grad_columns", dtypes,
-               hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
-    for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
-    for (int j = 0; j < 3; j++) hl_cuda_pass_out(calls, j);
-    HL_CUDA_PASS(calls, int64_t, batch->A);
-    HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, float, (float)eps);
-}
-
 static void call_grad_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
                           double eps)
 {
@@ -146,15 +121,17 @@ static void call_grad_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_
     HL_CUDA_PASS(calls, float, (float)eps);
 }
 
-static hl_status prepare_batch_norm_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                         hl_kernel_state *out_state)
+static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
     norm_dtypes dtypes = find_dtypes(graph, node);
     batch_shape batch = find_batch(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (batch.is_held)
-        call_grad_held(&calls, dtypes, &batch, node->attrs.f[0]);
+        call_held(&calls, node, dtypes, &batch);
+    else if (node->op == HL_OP_BATCH_NORM)
+        call_cut(&calls, dtypes, &batch, node->attrs.f[0]);
     else
         call_grad_cut(&calls, dtypes, &batch, node->attrs.f[0]);
     return hl_cuda_calls_end(&calls, out_state);
@@ -198,7 +175,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
 static const hl_kernel batch_norm =
     HL_CUDA_KERNEL(BATCH_NORM, "batch_norm", query_batch_norm, prepare_batch_norm);
 static const hl_kernel batch_norm_grad =
-    HL_CUDA_KERNEL(BATCH_NORM_GRAD, "batch_norm_grad", query_batch_norm, prepare_batch_norm_grad);
+    HL_CUDA_KERNEL(BATCH_NORM_GRAD, "batch_norm_grad", query_batch_norm, prepare_batch_norm);
 static const hl_kernel layer_norm =
     HL_CUDA_KERNEL(LAYER_NORM, "layer_norm", query_layer_norm, prepare_layer_norm);
 static const hl_kernel layer_norm_grad =
