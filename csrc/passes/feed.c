@@ -41,9 +41,8 @@ hl_status hl_pass_feed(hl_graph *graph, int32_t **out_sources)
     hl_status status;
     *out_sources = NULL;
     HL_GOTO(hl_alloc((size_t)(graph->n_inputs + n_nodes + 1) * sizeof *sources, (void **)&sources));
-    HL_GOTO(hl_alloc((size_t)(n_values + 1) * sizeof *map, (void **)&map));
+    HL_GOTO(hl_rewrite_map(graph, &map));
     for (int32_t i = 0; i < graph->n_inputs; i++) sources[i] = HL_NONE;
-    for (int64_t v = 0; v < n_values; v++) map[v] = (hl_id)v;
     for (int64_t i = 0; i < n_nodes; i++) {
         const hl_node node = graph->nodes[i];
         if (!is_fed(graph, &node)) continue;

@@ -505,10 +505,9 @@ static hl_status rewrite_clusters(fuse_state *s)
     bool *loaded = NULL;
     emit_state *e = NULL;
     hl_status status = HL_OK;
-    HL_GOTO(hl_alloc((size_t)n_map * sizeof *map, (void **)&map));
+    HL_GOTO(hl_rewrite_map(graph, &map));
     HL_GOTO(hl_alloc_zero((size_t)n_map, (void **)&loaded));
     HL_GOTO(hl_alloc(sizeof *e, (void **)&e));
-    for (int64_t v = 0; v < n_map; v++) map[v] = (hl_id)v;
     hl_type types[HL_PROGRAM_OUTS];
     hl_id values[HL_PROGRAM_OUTS];
     /* First round: what each cluster will load from others, given what it recomputes. */

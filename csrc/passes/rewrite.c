@@ -37,6 +37,28 @@ void hl_uses_deinit(hl_uses *uses)
     *uses = (hl_uses){0};
 }
 
+hl_status hl_rewrite_map(const hl_graph *graph, hl_id **out_map)
+{
+    HL_TRY(hl_alloc((size_t)(graph->n_values + 1) * sizeof **out_map, (void **)out_map));
+    for (int64_t v = 0; v < graph->n_values; v++) (*out_map)[v] = (hl_id)v;
+    return HL_OK;
+}
+
+hl_status hl_rewrite_changed_stores(const hl_graph *graph, bool **out_changed)
+{
+    HL_TRY(hl_alloc_zero((size_t)graph->n_stores + 1, (void **)out_changed));
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (graph->commits[i].segment == HL_SEGMENT_MICRO)
+            (*out_changed)[hl_graph_value(graph, graph->commits[i].target)->store] = true;
+    return HL_OK;
+}
+
+bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed)
+{
+    return value->kind == HL_VALUE_CONST ||
+           (value->kind == HL_VALUE_PARAM && !changed[value->store]);
+}
+
 static hl_id follow_map(const hl_id *map, int64_t n_map, hl_id value)
 {
     while (value < n_map && map[value] != value) value = map[value];

@@ -20,6 +20,13 @@ static inline int32_t hl_uses_count(const hl_uses *uses, hl_id value)
     return uses->start[value + 1] - uses->start[value];
 }
 
+/* A map for hl_rewrite_replace in which every value stands for itself. */
+hl_status hl_rewrite_map(const hl_graph *graph, HL_GIVE hl_id **out_map);
+/* By store: does a micro-batch change it? */
+hl_status hl_rewrite_changed_stores(const hl_graph *graph, HL_GIVE bool **out_changed);
+/* A constant, or a parameter that only the optimizer changes. */
+bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed);
+
 /* Replaces every use of value v by map[v] (map[v] = v: keep; chains are followed). map has n_map
  * entries; newer values stand for themselves. */
 void hl_rewrite_replace(hl_graph *graph, hl_id *map, int64_t n_map);

@@ -1,0 +1,46 @@
+/* Float64: every float of a graph becomes float64, for devices that compute in it. */
+#include "passes/passes.h"
+
+
+static bool is_other_float(hl_dtype dtype)
+{
+    return hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64;
+}
+
+/* The values before they were rounded, where they are known. */
+static hl_status widen_const(hl_graph *graph, hl_value *value)
+{
+    int64_t n = hl_shape_numel(&value->type.shape);
+    if (!value->wide && value->type.dtype != HL_DTYPE_F32)
+        return hl_status_set(HL_ERROR_TRACE, "float64: constants must be float32, got %s",
+                             hl_dtype_name(value->type.dtype));
+    void *data;
+    HL_TRY(hl_arena_alloc(&graph->arena, (size_t)(n ? n : 1) * sizeof(double), &data));
+    for (int64_t i = 0; i < n; i++)
+        ((double *)data)[i] = value->wide ? value->wide[i] : ((const float *)value->data)[i];
+    value->data = data;
+    return HL_OK;
+}
+
+hl_status hl_pass_double(hl_graph *graph)
+{
+    graph->float_dtype = HL_DTYPE_F64;
+    for (int64_t i = 0; i < graph->n_values; i++) {
+        hl_value *value = &graph->values[i];
+        /* A resident array keeps its own type; BATCH_GATHER converts. */
+        if (value->kind == HL_VALUE_SOURCE || !is_other_float(value->type.dtype)) continue;
+        if (value->kind == HL_VALUE_CONST) HL_TRY(widen_const(graph, value));
+        value->type.dtype = HL_DTYPE_F64;
+    }
+    for (int64_t i = 0; i < graph->n_stores; i++)
+        if (is_other_float(graph->stores[i].dtype)) graph->stores[i].dtype = HL_DTYPE_F64;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        char kind;
+        int slot;
+        hl_node *node = &graph->nodes[i];
+        if (hl_op_attr_slot(node->op, "dtype", &kind, &slot) &&
+            is_other_float((hl_dtype)node->attrs.i[slot]))
+            node->attrs.i[slot] = HL_DTYPE_F64;
+    }
+    return HL_OK;
+}

@@ -1,0 +1,48 @@
+/* Lowering: ops for which the device has no kernel become those it has, by the table's rules. */
+#include "passes/passes.h"
+
+#include "base/alloc.h"
+#include "passes/rewrite.h"
+
+enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
+
+/* One sweep; the ops that a lowering made are seen by the next. */
+static hl_status lower_once(hl_graph *graph, hl_device *device, bool deterministic,
+                            bool *out_changed)
+{
+    hl_id *map = NULL;
+    int64_t n_map = graph->n_values, n_nodes = graph->n_nodes;
+    *out_changed = false;
+    hl_status status = HL_OK;
+    HL_GOTO(hl_rewrite_map(graph, &map));
+    for (int64_t i = 0; i < n_nodes; i++) {
+        hl_node node = graph->nodes[i];
+        const hl_op_info *op = hl_op_get(node.op);
+        const hl_kernel *kernel;
+        hl_kernel_req req;
+        hl_id out[MOST_LOWERED_OUTS];
+        if (!op->lower) continue;
+        HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, deterministic, &kernel, &req));
+        if (kernel) continue;
+        graph->segment = node.segment;
+        graph->scope = node.scope;
+        HL_GOTO(op->lower(graph, (hl_node_id)i, out));
+        for (int32_t j = 0; j < node.n_out; j++) map[node.out + j] = out[j];
+        *out_changed = true;
+    }
+    if (*out_changed) {
+        hl_rewrite_replace(graph, map, n_map);
+        HL_GOTO(hl_rewrite_sort(graph));
+    }
+cleanup:
+    hl_free(map);
+    return status;
+}
+
+hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic)
+{
+    bool changed = true;
+    for (int round = 0; changed && round < MOST_ROUNDS; round++)
+        HL_TRY(lower_once(graph, device, deterministic, &changed));
+    return HL_OK;
+}
