@@ -1,7 +1,6 @@
 /* Float64: every float of a graph becomes float64, for devices that compute in it. */
 #include "passes/passes.h"
 
-
 static bool is_other_float(hl_dtype dtype)
 {
     return hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64;
