@@ -16,7 +16,6 @@ enum {
                                  third goes on from and nobody reads later; the last of such a row
                                  is committed to the leaf */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
-    HL_OP_COMMUTES = 1 << 4,  /* in[0] and in[1] may be swapped */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
     /* Mixed precision (passes/amp.c): LOW takes 16-bit operands; FOLLOWS computes in the type of
      * its operands; all others compute in float32. */

@@ -388,17 +388,14 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg);
 static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
-    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
-    if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
+    hl_pw_instr instr = hl_pw_instr_make(node);
+    if (hl_pw_is_random(instr.op)) {
         HL_TRY(find_input(e, node->in[0], &instr.in));
-        instr.number = node->attrs.f[0];
-        instr.key = hl_rng_key_make((uint64_t)node->attrs.i[0], node->attrs.name);
         return emit(e, node->out, instr, out_reg);
     }
     uint8_t reg[3] = {0};
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(emit_value(e, node->in[j], &reg[j]));
     instr.a = reg[0], instr.b = reg[1], instr.c = reg[2];
-    if (node->op == HL_OP_CAST) instr.number = (double)node->attrs.i[0];
     return emit(e, node->out, instr, out_reg);
 }
 
