@@ -141,7 +141,7 @@ static void share_concat(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
     const hl_shape *shape = hl_graph_shape(m->graph, node->out);
-    if (hl_shape_span(shape, 0, (int)hl_axis_attrs(node)->axis) != 1) return;
+    if (hl_shape_span(shape, 0, (int)hl_node_axes(node).at[0]) != 1) return;
     int32_t step = m->schedule->step_of_node[id];
     int64_t offset = 0;
     bool all = true;
@@ -342,7 +342,7 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
         m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
     share_views_and_updates(&m);
     for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (graph->nodes[i].op == HL_OP_CONCAT) share_concat(&m, (hl_node_id)i);
+        if (hl_op_get(graph->nodes[i].op)->flags & HL_OP_JOINS) share_concat(&m, (hl_node_id)i);
     find_lives(&m);
     for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
     for (int32_t s = 0; s < schedule->n_steps; s++) {

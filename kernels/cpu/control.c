@@ -2,7 +2,7 @@
  *
  * The transitions of the control block are the shared ones (ir/control.h): a few scalars,
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
-#include "backend/control_kernels.h"
+#include "kernels/host/control_kernels.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/pointwise.h"
 

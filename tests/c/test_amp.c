@@ -51,13 +51,13 @@ static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
         uint32_t flags = hl_op_get(node->op)->flags;
         check_case("node %d %s", (int)i, hl_op_get(node->op)->name);
         if (node->op == HL_OP_CAST) check_cast(graph, i);
-        if (flags & HL_OP_LOW) {
+        if (hl_op_is_product(node->op)) {
             hl_dtype result = hl_graph_dtype(graph, node->out);
             CHECK_INT(hl_graph_dtype(graph, node->in[0]), low);
             CHECK_INT(hl_graph_dtype(graph, node->in[1]), low);
             CHECK(result == HL_DTYPE_F32 || (keeps_low && result == low));
             if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
-        } else if (node->op != HL_OP_CAST && !(flags & HL_OP_FOLLOWS)) {
+        } else if (node->op != HL_OP_CAST && hl_op_role_out(node->op, 0) != 'f') {
             for (int32_t j = 0; j < node->n_in; j++)
                 CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));
         }
