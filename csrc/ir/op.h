@@ -25,6 +25,8 @@ enum {
     HL_OP_FOLLOWS = 1 << 8,
     HL_OP_GIVES_LOW = 1 << 9, /* computes in float32; its attribute dtype may make 16 bits of its
                                  first output, rounded once, as a cast behind it would */
+    HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it written over: kernels work in
+                                     place where they may */
 };
 
 /* What MATMUL_FUSED does beside a product c of rows x columns; output 1 is empty but where said.
@@ -68,7 +70,7 @@ typedef hl_status (*hl_op_lower_fn)(hl_graph *graph, hl_node_id node, hl_id *out
 typedef struct hl_op_info {
     const char *name;
     int min_in, max_in; /* max_in -1: any number */
-    int n_out;
+    int n_out;          /* -1: one for each entry of the list attribute, or of a program */
     uint32_t flags;
     /* Attribute schema: "kind:name[=default]" separated by blanks, in slot order. Kinds: i int64, f
      * double, d list of int64 (one per op), t dtype (in the slots of i), s string (one per op). No
@@ -83,6 +85,8 @@ typedef struct hl_op_info {
 const hl_op_info *hl_op_get(hl_op op);
 /* HL_OP_COUNT when unknown. */
 hl_op hl_op_parse(const char *name);
+/* Outputs of a node with these attributes; of one with a program, 0. */
+int32_t hl_op_count_outputs(hl_op op, const hl_attrs *attrs);
 
 /* The schema's attributes in order: false beyond the last. */
 typedef struct hl_op_attr {

@@ -6,8 +6,6 @@
 #include "ir/op.h"
 #include "ir/program.h"
 
-enum { MAX_OUTPUTS = 12 };
-
 static hl_status fail_value(const hl_graph *graph, hl_id id, const char *rule, int64_t got)
 {
     const char *name = graph->values[id].name;
@@ -93,16 +91,19 @@ static hl_status check_operand(const hl_graph *graph, int64_t index, hl_id id)
     if (value->kind != HL_VALUE_ACT) return HL_OK;
     if (value->node == HL_NONE) return fail_node(graph, index, "an operand must be alive", id);
     if (value->node >= index) return fail_node(graph, index, "operands must come first", id);
-    if (graph->nodes[value->node].segment > node->segment)
+    const hl_node *maker = &graph->nodes[value->node];
+    if (maker->segment > node->segment)
         return fail_node(graph, index, "an operand must not be of a later segment", id);
+    if (maker->segment == node->segment && maker->fence > node->fence)
+        return fail_node(graph, index, "an operand must not be behind a later fence", id);
     return HL_OK;
 }
 
-static hl_status check_types(const hl_graph *graph, int64_t index)
+/* types has room for the node's outputs. */
+static hl_status check_types(const hl_graph *graph, int64_t index, hl_type *types)
 {
     hl_node node = graph->nodes[index];
     const hl_op_info *info = hl_op_get(node.op);
-    hl_type types[MAX_OUTPUTS];
     if (!info->infer) {
         if (!node.program) return fail_node(graph, index, "it must have a program", 0);
         for (int32_t j = 0; j < node.n_out; j++) types[j] = graph->values[node.out + j].type;
@@ -121,7 +122,8 @@ static hl_status check_types(const hl_graph *graph, int64_t index)
     return HL_OK;
 }
 
-static hl_status check_node(const hl_graph *graph, int64_t index)
+/* Checked before anything asks for memory by it. */
+static hl_status check_op(const hl_graph *graph, int64_t index)
 {
     const hl_node *node = &graph->nodes[index];
     if ((int)node->op < 0 || node->op >= HL_OP_COUNT)
@@ -132,14 +134,37 @@ static hl_status check_node(const hl_graph *graph, int64_t index)
         return fail_node(graph, index, "its segment must exist", node->segment);
     if (node->n_in < info->min_in || (info->max_in >= 0 && node->n_in > info->max_in))
         return fail_node(graph, index, "operands must be as many as the op takes", node->n_in);
-    bool n_out_ok = info->n_out >= 0 ? node->n_out == info->n_out : node->n_out > 0;
-    if (!n_out_ok || node->n_out > MAX_OUTPUTS)
+    bool n_out_ok =
+        info->infer ? node->n_out == hl_op_count_outputs(node->op, &node->attrs) : node->n_out > 0;
+    if (!n_out_ok)
         return fail_node(graph, index, "outputs must be as many as the op makes", node->n_out);
+    return HL_OK;
+}
+
+static hl_status check_node(const hl_graph *graph, int64_t index, hl_type *types)
+{
+    const hl_node *node = &graph->nodes[index];
     for (int32_t j = 0; j < node->n_out; j++)
         if (!is_value(graph, node->out + j) || graph->values[node->out + j].node != index)
             return fail_node(graph, index, "its outputs must be its own", node->out + j);
     for (int32_t i = 0; i < node->n_in; i++) HL_TRY(check_operand(graph, index, node->in[i]));
-    return check_types(graph, index);
+    return check_types(graph, index, types);
+}
+
+static hl_status check_nodes(const hl_graph *graph)
+{
+    int32_t most_out = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        HL_TRY(check_op(graph, i));
+        if (graph->nodes[i].n_out > most_out) most_out = graph->nodes[i].n_out;
+    }
+    hl_type *types;
+    hl_status status = HL_OK;
+    HL_TRY(hl_alloc((size_t)most_out * sizeof *types, (void **)&types));
+    for (int64_t i = 0; i < graph->n_nodes; i++) HL_GOTO(check_node(graph, i, types));
+cleanup:
+    hl_free(types);
+    return status;
 }
 
 /* ---- commits and guards ---- */
@@ -249,7 +274,7 @@ hl_status hl_graph_verify(const hl_graph *graph)
 {
     void *memory = NULL;
     for (int64_t i = 0; i < graph->n_values; i++) HL_TRY(check_value(graph, (hl_id)i));
-    for (int64_t i = 0; i < graph->n_nodes; i++) HL_TRY(check_node(graph, i));
+    HL_TRY(check_nodes(graph));
     for (int64_t i = 0; i < graph->n_outputs; i++) {
         hl_id id = graph->outputs[i];
         if (!is_value(graph, id))

@@ -24,6 +24,12 @@ hl_op hl_op_parse(const char *name)
     return (hl_op)op;
 }
 
+int32_t hl_op_count_outputs(hl_op op, const hl_attrs *attrs)
+{
+    int n_out = op_table[op].n_out;
+    return n_out >= 0 ? n_out : attrs->n_dims;
+}
+
 static int count_slot(const char *schema, const char *at, char kind)
 {
     bool is_int = kind == 'i' || kind == 't';

@@ -315,10 +315,10 @@ static bool read_op(hl_py_state *state, PyObject *object, hl_op *out)
     return false;
 }
 
-static PyObject *make_outputs(hl_id first, int n_out)
+PyObject *hl_py_outputs(hl_id first, int32_t n_out)
 {
     PyObject *tuple = PyTuple_New(n_out);
-    for (int i = 0; tuple && i < n_out; i++) {
+    for (int32_t i = 0; tuple && i < n_out; i++) {
         PyObject *id = PyLong_FromLong(first + i);
         if (id)
             PyTuple_SetItem(tuple, i, id);
@@ -343,7 +343,7 @@ static PyObject *add_node(PyObject *self, PyObject *const *args, Py_ssize_t n_ar
     hl_status status = hl_graph_add(graph_of(self), op, in, n_in, &attrs, &out);
     hl_free(in);
     if (status != HL_OK) return hl_py_raise(state, status);
-    return make_outputs(out, hl_op_get(op)->n_out);
+    return hl_py_outputs(out, hl_op_count_outputs(op, &attrs));
 }
 
 static PyObject *commit_value(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
