@@ -244,7 +244,7 @@ static void share_in_place(memory_state *m, int32_t step)
     for (int32_t j = 0; j < node->n_in && j < 64; j++) {
         hl_id root = find_dying(m, step, j);
         if (root == HL_NONE) continue;
-        if (whole != out && !(is_movable(m, root) && is_worth_moving(m, root, whole))) continue;
+        if (whole != out && !is_worth_moving(m, root, whole)) continue;
         hl_id into = whole == out ? root : whole, from = whole == out ? out : root;
         join(m, from, whole == out ? root : out, 0);
         m->kept[into] |= m->kept[from];
