@@ -141,7 +141,7 @@ static void share_concat(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
     const hl_shape *shape = hl_graph_shape(m->graph, node->out);
-    if (hl_shape_span(shape, 0, (int)node->attrs.i[0]) != 1) return;
+    if (hl_shape_span(shape, 0, (int)hl_axis_attrs(node)->axis) != 1) return;
     int32_t step = m->schedule->step_of_node[id];
     int64_t offset = 0;
     bool all = true;
@@ -220,10 +220,31 @@ static hl_id find_dying(const memory_state *m, int32_t step, int32_t j)
     return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
 }
 
-/* A value inside which an operand is made lives from then on: does that take less memory over time
- * than it saves? */
-static bool is_worth_moving(const memory_state *m, hl_id root, hl_id whole)
+/* Bytes from the beginning of its root. */
+static int64_t find_offset(const memory_state *m, hl_id value)
 {
+    int64_t offset = 0;
+    for (; m->out->places[value].root != value; value = m->out->places[value].root)
+        offset += m->out->places[value].offset;
+    return offset;
+}
+
+/* Does nobody but this node read the value, and does its maker read constants alone? Filling needs
+ * no alignment. */
+static bool is_own_fill(const memory_state *m, hl_id root)
+{
+    const hl_node *maker = &m->graph->nodes[m->graph->values[root].node];
+    for (int32_t j = 0; j < maker->n_in; j++)
+        if (hl_graph_value(m->graph, maker->in[j])->kind != HL_VALUE_CONST) return false;
+    return hl_uses_count(&m->uses, root) == 1;
+}
+
+/* May an operand be made where the result lies, inside another value? That one lives from then on,
+ * which should take less memory over time than it saves. */
+static bool can_move(const memory_state *m, hl_id root, hl_id out, hl_id whole)
+{
+    bool is_aligned = find_offset(m, out) % (int64_t)m->device->alignment == 0;
+    if (!is_aligned && !is_own_fill(m, root)) return false;
     const hl_life *life = &m->lives[root], *own = &m->lives[whole];
     double bytes = (double)hl_value_bytes(m->graph, root);
     double rest = (double)hl_value_bytes(m->graph, whole) - bytes;
@@ -244,7 +265,7 @@ static void share_in_place(memory_state *m, int32_t step)
     for (int32_t j = 0; j < node->n_in && j < 64; j++) {
         hl_id root = find_dying(m, step, j);
         if (root == HL_NONE) continue;
-        if (whole != out && !is_worth_moving(m, root, whole)) continue;
+        if (whole != out && !can_move(m, root, out, whole)) continue;
         hl_id into = whole == out ? root : whole, from = whole == out ? out : root;
         join(m, from, whole == out ? root : out, 0);
         m->kept[into] |= m->kept[from];

@@ -340,10 +340,13 @@ static PyObject *add_node(PyObject *self, PyObject *const *args, Py_ssize_t n_ar
         !hl_py_attrs_from_call(state, op, keywords, args + n_args, &attrs) ||
         !hl_py_values(self, args[1], hl_op_get(op)->name, &in, &n_in))
         return NULL;
-    hl_status status = hl_graph_add(graph_of(self), op, in, n_in, &attrs, &out);
+    hl_graph *graph = graph_of(self);
+    int64_t n_values = graph->n_values;
+    hl_status status = hl_graph_add(graph, op, in, n_in, &attrs, &out);
     hl_free(in);
     if (status != HL_OK) return hl_py_raise(state, status);
-    return hl_py_outputs(out, hl_op_count_outputs(op, &attrs));
+    /* None was added where the op changes nothing: its operand stands for its one result. */
+    return hl_py_outputs(out, out < n_values ? 1 : (int32_t)(graph->n_values - n_values));
 }
 
 static PyObject *commit_value(PyObject *self, PyObject *const *args, Py_ssize_t n_args,

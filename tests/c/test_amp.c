@@ -169,7 +169,7 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
         CHECK_OK(hl_graph_input(graph, "in", type, &in[i]));
     }
     CHECK_OK(hl_graph_input(graph, "w", square, &w));
-    hl_op_attr_defaults(op, &attrs);
+    hl_attrs_init(hl_op_get(op)->schema, &attrs);
     CHECK_OK(hl_graph_add(graph, op, in, is_grad ? 5 : 3, &attrs, y));
     hl_shape flat = {3, {2, 3, 4}};
     const int64_t axis = 0;
@@ -370,7 +370,7 @@ static void test_product_of_two_results(void)
     hl_id x, w, both;
     int64_t n_products = 0;
     hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
-    hl_attrs attrs = {.i = {0, 0, 0, 0, HL_MATMUL_SUM_A}};
+    hl_attrs attrs = {.matmul = {.end = HL_MATMUL_SUM_A}};
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", square, &x));
     CHECK_OK(hl_graph_input(graph, "w", square, &w));
@@ -391,7 +391,7 @@ static void test_many_operands_follow(void)
     enum { N = 100 };
     hl_graph *graph;
     hl_id x, w, part[N], all, out;
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", square, &x));

@@ -166,7 +166,7 @@ static hoist_case begin_hoist(void)
 
 static hl_id add_rows(hoist_case *c, hl_id to, hl_id index, hl_id src)
 {
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     hl_id out;
     CHECK_OK(hl_graph_add(c->graph, HL_OP_INDEX_ADD, (hl_id[]){to, index, src}, 3, &axis, &out));
     CHECK_OK(hl_graph_output(c->graph, out));
