@@ -25,6 +25,8 @@ enum {
     HL_OP_JOINS = 1 << 8, /* out is in[0], in[1], ... one behind another along the attribute axis */
     HL_OP_BATCH = 1 << 9, /* rows in[1] of a dataset-resident array in[0], converted to the
                              attribute dtype: what a feed may send in its place */
+    HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it written over: kernels work in
+                                     place where they may */
 };
 
 /* What MATMUL_FUSED does beside a product c of rows x columns; output 1 is empty but where said.
@@ -51,7 +53,8 @@ static inline hl_matmul_end hl_matmul_end_of(const hl_node *node)
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
  * (negative axes), and is then a fixed point. Writes "<rule>, got <value>" alone: hl_graph_add puts
- * scope, op and operands in front. */
+ * scope, op and operands in front. Where the table has no number of outputs it is called twice:
+ * with out_types NULL it sets node->n_out, and out_types then has room for so many. */
 typedef hl_status (*hl_op_infer_fn)(const hl_graph *graph, hl_node *node, hl_type *out_types);
 
 /* Adds nodes for the gradients: dout[j] is the gradient of output j or HL_NONE when nothing depends
@@ -88,7 +91,7 @@ typedef struct hl_op_index {
 typedef struct hl_op_info {
     const char *name;
     int min_in, max_in; /* max_in -1: any number */
-    int n_out;
+    int n_out;          /* -1: as many as infer says, or a program */
     uint32_t flags;
     hl_schema schema; /* of its attributes */
     hl_op_infer_fn infer;

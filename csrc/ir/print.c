@@ -154,6 +154,7 @@ static void write_node(text_buffer *text, const hl_graph *graph, const hl_node *
     for (int32_t j = 0; j < node->n_out; j++)
         write_text(text, "%s%s", j > 0 ? ", " : " -> ",
                    hl_type_format(&graph->values[node->out + j].type, type));
+    if (node->fence) write_text(text, "  | fence %d", node->fence);
     if (node->scope) write_text(text, "  ; %s", node->scope);
     write_text(text, "\n");
     if (node->program) write_program(text, node->program);

@@ -27,7 +27,7 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MAX_OPERANDS = 64 };
+enum { MAX_VIEWS = 64 };
 
 typedef struct amp_state {
     hl_graph *graph;
@@ -38,6 +38,7 @@ typedef struct amp_state {
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
     bool *wanted;     /* by old value: leads to a product, and nothing outside reads it */
+    hl_id *in;        /* room for the operands of any node */
 } amp_state;
 
 static bool has_flag(const hl_node *node, uint32_t flag)
@@ -93,13 +94,21 @@ static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_v
 
 /* ---- which values a product reads again ------------------------------------------------------ */
 
+/* Does a product read any of the node's results again? */
+static bool is_any_wanted(const amp_state *s, const hl_node *node)
+{
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (s->wanted[node->out + j]) return true;
+    return false;
+}
+
 static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
         if (is_low(s, user) && reads_as(user, value, 'r')) return true;
-        if (is_follower(user) && s->wanted[user->out]) return true;
+        if (is_follower(user) && is_any_wanted(s, user)) return true;
     }
     return false;
 }
@@ -166,12 +175,12 @@ static bool has_copy(const amp_state *s, hl_id value, hl_segment segment)
 static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id *out_copy)
 {
     hl_graph *graph = s->graph;
-    hl_id chain[MAX_OPERANDS];
+    hl_id chain[MAX_VIEWS];
     int depth = 0;
     for (; !has_copy(s, value, segment); depth++) {
         const hl_value *v = hl_graph_value(graph, value);
         bool is_view = v->kind == HL_VALUE_ACT && has_flag(&graph->nodes[v->node], HL_OP_VIEW);
-        if (!is_view || depth == MAX_OPERANDS) break;
+        if (!is_view || depth == MAX_VIEWS) break;
         chain[depth] = value;
         segment = graph->nodes[v->node].segment;
         value = graph->nodes[v->node].in[0];
@@ -179,14 +188,18 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
     if (has_copy(s, value, segment)) {
         *out_copy = s->copy[value];
     } else {
-        const hl_value *v = hl_graph_value(graph, value);
-        graph->segment = v->kind == HL_VALUE_ACT ? graph->nodes[v->node].segment : segment;
+        hl_node_id maker = hl_graph_producer(graph, value);
+        hl_node place = {.segment = segment, .scope = graph->scope};
+        if (maker != HL_NONE) place.segment = graph->nodes[maker].segment;
+        if (maker != HL_NONE) place.fence = graph->nodes[maker].fence;
+        hl_graph_stand_by(graph, &place);
         HL_TRY(cast_to(s, value, s->low, out_copy));
         keep_copy(s, value, *out_copy, graph->segment);
     }
     while (depth--) {
         hl_node view = graph->nodes[hl_graph_value(graph, chain[depth])->node];
-        graph->segment = view.segment;
+        view.scope = graph->scope;
+        hl_graph_stand_by(graph, &view);
         HL_TRY(hl_graph_add(graph, view.op, out_copy, 1, &view.attrs, out_copy));
         keep_copy(s, chain[depth], *out_copy, view.segment);
     }
@@ -195,31 +208,44 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* The node's result is in 16 bits from now on; whoever needs float32 takes it widened. */
-static hl_status settle_low(amp_state *s, const hl_node *node, hl_id low)
+/* Output j is `made` from now on, which is in 16 bits; whoever needs float32 takes it widened. */
+static hl_status settle_low(amp_state *s, const hl_node *node, int32_t j, hl_id made)
 {
-    keep_copy(s, node->out, low, node->segment);
-    s->graph->segment = node->segment;
-    return cast_to(s, low, HL_DTYPE_F32, &s->map[node->out]);
+    keep_copy(s, node->out + j, made, node->segment);
+    hl_graph_stand_by(s->graph, node);
+    return cast_to(s, made, HL_DTYPE_F32, &s->map[node->out + j]);
 }
 
+/* The node that stands for this one has made its outputs, from `made` on: those that are in 16 bits
+ * now are known as such. */
+static hl_status replace_outputs(amp_state *s, const hl_node *node, hl_id made)
+{
+    for (int32_t j = 0; j < node->n_out; j++) {
+        bool rounded = is_f32(s, node->out + j) && hl_graph_dtype(s->graph, made + j) == s->low;
+        if (rounded)
+            HL_TRY(settle_low(s, node, j, made + j));
+        else
+            s->map[node->out + j] = made + j;
+    }
+    return HL_OK;
+}
+
+/* Two factors are rounded, and what is added to their product has the product's type. */
 static hl_status rewrite_product(amp_state *s, const hl_node *node)
 {
-    hl_id in[MAX_OPERANDS], out;
+    hl_id out;
     bool narrow = s->keeps_low && s->wanted[node->out];
     hl_attrs attrs = node->attrs;
-    if (node->n_in > MAX_OPERANDS) return HL_OK;
     hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node->op)->schema, "wide"), !narrow);
     for (int32_t i = 0; i < node->n_in; i++) {
+        s->in[i] = node->in[i];
         char role = hl_op_role_in(node->op, i);
-        in[i] = node->in[i];
-        if (role == 'r' || (role == 'o' && narrow))
-            HL_TRY(find_copy(s, node->in[i], node->segment, &in[i]));
+        bool follows = role == 'o' && narrow && is_f32(s, node->in[i]);
+        if (role == 'r' || follows) HL_TRY(find_copy(s, node->in[i], node->segment, &s->in[i]));
     }
-    s->graph->segment = node->segment;
-    HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out));
-    for (int32_t j = 0; j < node->n_out; j++) s->map[node->out + j] = out + j;
-    return narrow ? settle_low(s, node, out) : HL_OK;
+    hl_graph_stand_by(s->graph, node);
+    HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &attrs, &out));
+    return replace_outputs(s, node, out);
 }
 
 static hl_status rewrite_giver(amp_state *s, const hl_node *node)
@@ -229,10 +255,9 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
     hl_attrs attrs = node->attrs;
     if (!s->wanted[node->out] || !dtype) return HL_OK;
     hl_attrs_int_set(&attrs, dtype, s->low);
-    s->graph->segment = node->segment;
+    hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
-    for (int32_t j = 1; j < node->n_out; j++) s->map[node->out + j] = out + j;
-    return settle_low(s, node, out);
+    return replace_outputs(s, node, out);
 }
 
 /* What an operand of a follower is: 16 bits, a number that 16 bits hold or no float at all, a
@@ -276,9 +301,8 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
  * and the scale of a dropout mask is exact. */
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
-    hl_id in[MAX_OPERANDS], out;
+    hl_id out;
     bool any_low = false, all_low = true;
-    if (node->n_in > MAX_OPERANDS || node->n_out != 1) return HL_OK;
     for (int32_t i = 0; i < node->n_in; i++) {
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
@@ -287,21 +311,19 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_low || (gives_float && !s->wanted[node->out])) return HL_OK;
-    s->graph->segment = node->segment;
+    if (!any_low || (gives_float && !is_any_wanted(s, node))) return HL_OK;
     if (all_low || is_copy || !gives_float) {
         if (!all_low && !gives_float) return HL_OK;
         for (int32_t i = 0; i < node->n_in; i++)
-            HL_TRY(narrow_operand(s, node->in[i], node->segment, &in[i]));
-        s->graph->segment = node->segment;
-        HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &node->attrs, &out));
-        if (gives_float) return settle_low(s, node, out);
-        s->map[node->out] = out;
-        return HL_OK;
+            HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        hl_graph_stand_by(s->graph, node);
+        HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &node->attrs, &out));
+        return replace_outputs(s, node, out);
     }
+    hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &node->attrs, &out));
     HL_TRY(cast_to(s, out, s->low, &out));
-    return settle_low(s, node, out);
+    return replace_outputs(s, node, out);
 }
 
 static hl_status rewrite_nodes(amp_state *s)
@@ -320,6 +342,15 @@ static hl_status rewrite_nodes(amp_state *s)
     return HL_OK;
 }
 
+/* Of the node that has the most. */
+static size_t count_operands(const hl_graph *graph)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].n_in > most) most = graph->nodes[i].n_in;
+    return (size_t)most;
+}
+
 hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
 {
     amp_state s = {.graph = graph, .low = low, .keeps_low = keeps_low, .n_values = graph->n_values};
@@ -328,13 +359,16 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
         return hl_status_set(HL_ERROR_CONFIG,
                              "mixed precision: must be of bfloat16 or float16, got %s",
                              hl_dtype_name(low));
-    size_t n = (size_t)graph->n_values + 1;
+    size_t n = (size_t)graph->n_values + 1, n_in = count_operands(graph);
     hl_status status = HL_OK;
     void *memory = NULL;
-    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)), &memory));
+    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)) +
+                             n_in * sizeof(hl_id),
+                         &memory));
     s.copy = memory;
     s.map = s.copy + n;
-    s.made = (hl_segment *)(s.map + n);
+    s.in = s.map + n;
+    s.made = (hl_segment *)(s.in + n_in);
     s.wanted = (bool *)(s.made + n);
     for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
     if (keeps_low) HL_GOTO(mark_wanted(&s));

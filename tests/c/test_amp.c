@@ -363,8 +363,55 @@ static void test_own_products(void)
     test_overflow();
 }
 
+/* A product with a second result is one node still: what reads either reads the same. */
+static void test_product_of_two_results(void)
+{
+    hl_graph *graph;
+    hl_id x, w, both;
+    int64_t n_products = 0;
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    hl_attrs attrs = {.matmul = {.end = HL_MATMUL_SUM_A}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, (hl_id[]){x, w}, 2, &attrs, &both));
+    for (int j = 0; j < 2; j++) CHECK_OK(hl_graph_output(graph, both + j));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        n_products += graph->nodes[i].op == HL_OP_MATMUL_FUSED;
+    CHECK_INT(n_products, 1);
+    CHECK_INT(graph->outputs[1], graph->outputs[0] + 1);
+    hl_graph_destroy(graph);
+}
+
+/* What follows its operands does so whatever their number. */
+static void test_many_operands_follow(void)
+{
+    enum { N = 100 };
+    hl_graph *graph;
+    hl_id x, w, part[N], all, out;
+    hl_attrs axis = {.axis = {0}};
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    for (int i = 0; i < N; i++) CHECK_OK(hl_build_matmul(graph, x, w, false, false, &part[i]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, part, N, &axis, &all));
+    CHECK_OK(hl_build_matmul(graph, all, w, false, false, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == HL_OP_CONCAT)
+            CHECK_INT(hl_graph_dtype(graph, graph->nodes[i].out), HL_DTYPE_BF16);
+    hl_graph_destroy(graph);
+}
+
 int main(void)
 {
+    test_product_of_two_results();
+    test_many_operands_follow();
     test_pass();
     test_off();
     test_one_cast();

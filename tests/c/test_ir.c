@@ -217,9 +217,63 @@ static void test_print_and_clone(void)
     CHECK_OK(hl_graph_verify(copy));
     CHECK_OK(hl_graph_print(copy, &text_copy));
     CHECK(strcmp(text, text_copy) == 0);
+    CHECK_OK(hl_graph_output(copy, m.weight)); /* the copy's lists are its own */
     hl_free(text);
     hl_free(text_copy);
     hl_graph_destroy(copy);
+}
+
+/* What a graph is set to goes with it. */
+static void test_clone_keeps_settings(void)
+{
+    hl_graph *graph, *copy;
+    hl_id x, scalar;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    CHECK_OK(hl_graph_scalar(graph, "lr", &scalar));
+    CHECK_OK(hl_graph_scope(graph, "body"));
+    graph->segment = HL_SEGMENT_APPLY;
+    graph->fence = 3;
+    graph->float_dtype = HL_DTYPE_F64;
+    graph->benchmark = true;
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK(copy->scope != graph->scope && strcmp(copy->scope, "body") == 0);
+    hl_graph_destroy(graph);
+    CHECK_INT(copy->segment, HL_SEGMENT_APPLY);
+    CHECK_INT(copy->fence, 3);
+    CHECK_INT(copy->float_dtype, HL_DTYPE_F64);
+    CHECK(copy->benchmark);
+    CHECK_INT(copy->n_inputs, 1);
+    CHECK_INT(copy->n_scalars, 1);
+    CHECK_OK(hl_build_unary(copy, HL_OP_NEG, x, &x));
+    CHECK_INT(copy->nodes[0].fence, 3);
+    hl_graph_destroy(copy);
+}
+
+/* A node stands behind the fences of its operands, of its own segment. */
+static void test_fences(void)
+{
+    hl_graph *graph;
+    hl_id x, a, b, c;
+    char *text;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    graph->fence = 2;
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &a));
+    graph->fence = 0;
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, a, &b));
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, b, &c));
+    CHECK_INT(graph->nodes[1].fence, 2);
+    CHECK_INT(graph->nodes[2].fence, 0);
+    CHECK_OK(hl_graph_output(graph, c));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_print(graph, &text));
+    CHECK(strstr(text, "exp(%0 x) -> float32 (2,)  | fence 2\n") != NULL);
+    graph->nodes[1].fence = 1;
+    CHECK_ERROR(hl_graph_verify(graph), HL_ERROR_INTERNAL, "must not be behind a later fence");
+    hl_free(text);
+    hl_graph_destroy(graph);
 }
 
 /* ---- building: what is refused, what adds nothing -------------------------------------------- */
@@ -542,6 +596,8 @@ int main(void)
     test_table();
     test_autodiff();
     test_print_and_clone();
+    test_clone_keeps_settings();
+    test_fences();
     test_errors();
     test_identities();
     test_leaves();
