@@ -18,7 +18,6 @@ enum {
                                  third goes on from and nobody reads later; the last of such a row
                                  is committed to the leaf */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
-    HL_OP_COMMUTES = 1 << 4,  /* in[0] and in[1] may be swapped */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
     HL_OP_RANDOM = 1 << 6,    /* has the attributes stream and seed */
     HL_OP_SUMS = 1 << 7,      /* out is the sum of in[0] over the attribute axes */

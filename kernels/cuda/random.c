@@ -26,7 +26,7 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     int64_t n_samples = hl_shape_span(&type->shape, 0, first);
     int64_t per_sample = hl_shape_span(&type->shape, first, type->shape.rank);
     int64_t n_counters = (per_sample + COUNTER_ELEMENTS - 1) / COUNTER_ELEMENTS;
-    hl_rng_key key = hl_pw_instr_of(node).key;
+    hl_rng_key key = hl_pw_instr_make(node).key;
     char name[64];
     snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
              hl_cuda_suffix(type->dtype));

@@ -259,7 +259,7 @@ static void check_draws(int64_t samples, int64_t size, const char *stream)
     check_case("draws of %lldx%lld", (long long)samples, (long long)size);
     program_begin(&p, 2, dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
-    uint8_t mask = draw(&p, HL_PW_DROPOUT, stream);
+    uint8_t mask = draw(&p, HL_PW_DROPOUT_MASK, stream);
     uint8_t noise = draw(&p, HL_PW_UNIFORM, "noise");
     put(&p, apply(&p, HL_PW_MUL, x, mask, 0), HL_PW_FULL, HL_DTYPE_F32);
     put(&p, noise, HL_PW_FULL, HL_DTYPE_F32);

@@ -40,7 +40,8 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.}])/(?:work|farm|root|home/\w+|tmp/bash_jobs)\b/?")
 
 
-_OPS = Path(__file__).resolve().parents[2] / "csrc" / "ir" / "ops.def"
+_IR = Path(__file__).resolve().parents[2] / "csrc" / "ir"
+_OPS = (_IR / "ops.def", _IR / "pointwise.def")
 
 
 def line_of(text: str, position: int) -> int:
@@ -130,7 +131,8 @@ def check_op_names(path: str, text: str) -> list[str]:
     else:
         return []
     code = strip_c(text)
-    ops = set(re.findall(r"^HL_OP\((\w+)", _OPS.read_text(encoding="utf-8"), re.MULTILINE))
+    table = "".join(path.read_text(encoding="utf-8") for path in _OPS)
+    ops = set(re.findall(r"^HL_(?:OP|PW|PW_CAST|PW_DRAW)\((\w+)", table, re.MULTILINE))
     return [
         f"line {line_of(code, match.start())}: {match.group()} is named; ask the op table"
         for match in re.finditer(r"\bHL_OP_(\w+)", code)
