@@ -63,13 +63,17 @@ hl_pw_op hl_pw_of_op(hl_op op)
 
 hl_pw_instr hl_pw_instr_make(const hl_node *node)
 {
-    const hl_attrs *attrs = &node->attrs;
     hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
-    if (hl_pw_is_random(instr.op)) {
-        instr.number = attrs->f[0];
-        instr.key = hl_rng_key_make((uint64_t)attrs->i[0], attrs->name);
+    if (node->op == HL_OP_CAST) {
+        instr.number = (double)hl_dtype_attrs(node)->dtype;
+    } else if (node->op == HL_OP_DROPOUT_MASK) {
+        const hl_attrs_dropout_mask *attrs = hl_dropout_mask_attrs(node);
+        instr.number = attrs->p;
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
+    } else if (node->op == HL_OP_UNIFORM) {
+        const hl_attrs_uniform *attrs = hl_uniform_attrs(node);
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
     }
-    if (instr.op == HL_PW_CAST) instr.number = (double)attrs->i[0];
     return instr;
 }
 
@@ -112,13 +116,13 @@ static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_progr
 /* False when the axes are neither a leading nor a trailing group. */
 static bool write_sum(const hl_graph *graph, const hl_node *node, hl_program *program)
 {
-    const hl_attrs *attrs = &node->attrs;
-    int32_t n = attrs->n_dims, rank = program->shape.rank;
+    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
+    int32_t n = axes->n, rank = program->shape.rank;
     uint8_t reduce = HL_PW_SUM_ALL;
-    if (n < rank && n > 0 && attrs->dims[n - 1] == n - 1) {
+    if (n < rank && n > 0 && axes->at[n - 1] == n - 1) {
         reduce = HL_PW_SUM_ROWS;
         program->split = n;
-    } else if (n < rank && n > 0 && attrs->dims[0] == rank - n) {
+    } else if (n < rank && n > 0 && axes->at[0] == rank - n) {
         reduce = HL_PW_SUM_COLS;
         program->split = rank - n;
     } else if (n < rank) {

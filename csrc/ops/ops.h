@@ -12,6 +12,24 @@
                             hl_id *din)
 #define HL_LOWER(name) hl_status hl_lower_##name(hl_graph *graph, hl_node_id id, hl_id *out_values)
 
+#define HL_COST(name) hl_cost hl_cost_##name(const hl_graph *graph, const hl_node *node)
+#define HL_PERMUTE(name)                                                                           \
+    bool hl_permute_##name(const hl_graph *graph, const hl_node *node, const hl_ints *dims,        \
+                           hl_attrs *attrs, hl_ints *out_dims)
+
+/* cost.c */
+HL_COST(matmul);
+HL_COST(reduce);
+HL_COST(picked);
+HL_COST(none);
+HL_COST(program);
+
+/* permute.c */
+HL_PERMUTE(same);
+HL_PERMUTE(axes);
+HL_PERMUTE(pads);
+HL_PERMUTE(reduce);
+
 /* pointwise.c */
 HL_INFER(pointwise);
 HL_INFER(cast);
