@@ -68,22 +68,21 @@ double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *
                       .n = n,
                       .k_stride = transposed ? 1 : n,
                       .n_stride = transposed ? k : 1};
-    hl_gemm g = {.type = type,
-                 .n = n,
-                 .k = k,
-                 .a = a,
-                 .a_row = k,
-                 .a_col = 1,
-                 .n_segments = 1,
-                 .b = packed,
-                 .b_rows = hl_gemm_count_rows(type, 1, k),
-                 .c = c,
-                 .ldc = n,
-                 .first = true,
-                 .last = true,
-                 .epilogue = {.alpha = 1,
-                              .bias = bias,
-                              .activation = bias ? HL_GEMM_RELU : HL_GEMM_NONE}};
+    hl_gemm g = {
+        .type = type,
+        .n = n,
+        .k = k,
+        .a = a,
+        .a_row = k,
+        .a_col = 1,
+        .n_segments = 1,
+        .b = packed,
+        .b_rows = hl_gemm_count_rows(type, 1, k),
+        .c = c,
+        .ldc = n,
+        .first = true,
+        .last = true,
+        .epilogue = {.alpha = 1, .bias = bias, .activation = bias ? HL_GEMM_RELU : HL_GEMM_NONE}};
     void *scratch = aligned_alloc(64, hl_gemm_scratch_bytes(&g) / 64 * 64 + 64);
     hl_gemm_pack(&from, 0, panels, packed);
     hl_gemm_run(&g, 0, m, 0, n, scratch);

@@ -188,8 +188,8 @@ bool hl_gemm_is_one_block(const hl_gemm *gemm)
 
 /* k terms that lie `stride` bytes apart, and zeros up to the next word. Terms of 4 bytes are never
  * copied from columns. */
-static void copy_run(const hl_gemm_type *type, int64_t k, const unsigned char *from,
-                     int64_t stride, unsigned char *to)
+static void copy_run(const hl_gemm_type *type, int64_t k, const unsigned char *from, int64_t stride,
+                     unsigned char *to)
 {
     const int64_t bytes = type->bytes;
     if (stride == bytes)
@@ -217,11 +217,12 @@ static void copy_block(const hl_gemm *gemm, const k_block *block, int64_t m0, in
     int64_t stride = (gemm->segments ? 1 : gemm->a_col) * gemm->type->bytes;
     for (int64_t i = m0; i < m1; i++, copy += COPY_STRIDE * WORD)
         for (int64_t s = 0; s < block->n_segments; s++)
-            copy_run(gemm->type, block->k, find_run(gemm, block->segment + s, block->at, i),
-                     stride, copy + s * words * WORD);
+            copy_run(gemm->type, block->k, find_run(gemm, block->segment + s, block->at, i), stride,
+                     copy + s * words * WORD);
 }
 
-/* The block's A and B, as the first tile of rows [m0, m1) reads them, and bytes between A's rows. */
+/* The block's A and B, as the first tile of rows [m0, m1) reads them, and bytes between A's rows.
+ */
 static hl_gemm_tile make_tile(const hl_gemm *gemm, const k_block *block, int64_t m0, int64_t m1,
                               unsigned char *copy, int64_t *out_a_step)
 {
@@ -300,8 +301,7 @@ static void run_block(const hl_gemm *gemm, const k_block *block, unsigned steps,
     }
 }
 
-void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
-                 void *scratch)
+void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch)
 {
     if (n0 >= n1) return;
     if (!gemm->segments && gemm->a_col == 1 && gemm->n <= gemm->type->thin_max) {
@@ -319,8 +319,8 @@ void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_
             int64_t segment = block.segment, at = block.at + block.k;
             if (at >= gemm->k) at = 0, segment += block.n_segments;
             is_last = segment >= gemm->n_segments;
-            run_block(gemm, &block, list_steps(gemm, is_first, is_last), i,
-                      min64(i + M_BLOCK, m1), n0, n1, copy ? scratch : NULL);
+            run_block(gemm, &block, list_steps(gemm, is_first, is_last), i, min64(i + M_BLOCK, m1),
+                      n0, n1, copy ? scratch : NULL);
             block.segment = segment, block.at = at;
         } while (!is_last);
     }

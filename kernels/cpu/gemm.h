@@ -125,9 +125,9 @@ typedef enum hl_gemm_activation {
 } hl_gemm_activation;
 
 typedef struct hl_gemm_epilogue {
-    float alpha;                   /* 1: none; applies to every range, the rest to the last one */
-    const float *scale, *bias;     /* (N), NULL: none */
-    const float *residual;         /* element (i, j) is residual[i * ld_residual + j]; NULL: none */
+    float alpha;               /* 1: none; applies to every range, the rest to the last one */
+    const float *scale, *bias; /* (N), NULL: none */
+    const float *residual;     /* element (i, j) is residual[i * ld_residual + j]; NULL: none */
     int64_t ld_residual;
     hl_gemm_activation activation;
 } hl_gemm_epilogue;

@@ -31,8 +31,7 @@ HL_SIMD hl_v multiply_pairs(pair y, __m512i x, hl_v sum)
     b += HL_GEMM_PANEL
 
 /* With an odd stride, rows begin amid a word. Three rows share a pointer, as in gemm_f32.c. */
-HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4], const hl_gemm_tile *tile)
 {
     const hl_gemm_word *b = tile->b;
     const int64_t k = tile->k, b_pair = tile->b_pair, a_stride = tile->a_stride;
@@ -53,8 +52,7 @@ HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4],
 }
 
 /* A column is pairs, one word a row. */
-HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4], const hl_gemm_tile *tile)
 {
     const hl_gemm_word *b = tile->b;
     const int64_t k = tile->k, b_pair = tile->b_pair, a_stride = tile->a_stride;
@@ -74,7 +72,7 @@ HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4],
 
 /* A pointer per row, and one index for all of them, as in gemm_f32.c. */
 HL_SIMD void add_segments(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+                          const hl_gemm_tile *tile)
 {
     const hl_gemm_word *b = tile->b;
     const int64_t k = tile->k, b_pair = tile->b_pair;

@@ -18,8 +18,7 @@
     b += b_stride
 
 /* Three rows share a pointer: base, base + stride and base + 2 stride are addressing modes. */
-HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4], const hl_gemm_tile *tile)
 {
     const float *b = (const float *)(const void *)tile->b;
     const int64_t k = tile->k, b_stride = tile->b_stride, b_pair = tile->b_pair;
@@ -40,8 +39,7 @@ HL_SIMD void add_rows(const int height, const int width, hl_v sum[][4],
     }
 }
 
-HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4], const hl_gemm_tile *tile)
 {
     const float *b = (const float *)(const void *)tile->b;
     const int64_t k = tile->k, b_stride = tile->b_stride, b_pair = tile->b_pair;
@@ -62,7 +60,7 @@ HL_SIMD void add_columns(const int height, const int width, hl_v sum[][4],
 
 /* A pointer per row, and one index for all of them, so that no pointer moves. */
 HL_SIMD void add_segments(const int height, const int width, hl_v sum[][4],
-                      const hl_gemm_tile *tile)
+                          const hl_gemm_tile *tile)
 {
     const float *b = (const float *)(const void *)tile->b;
     const int64_t k = tile->k, b_stride = tile->b_stride, b_pair = tile->b_pair;
@@ -72,7 +70,8 @@ HL_SIMD void add_segments(const int height, const int width, hl_v sum[][4],
         const float *row[HEIGHT_MAX];
 #pragma GCC unroll 14
         for (int i = 0; i < height; i++)
-            row[i] = (const float *)(const void *)((const char *)segments[i] + tile->segment_offset);
+            row[i] =
+                (const float *)(const void *)((const char *)segments[i] + tile->segment_offset);
 #pragma GCC unroll 4
         for (int64_t t = 0; t < k; t++) {
             LOAD_B;

@@ -225,8 +225,8 @@ struct hl_gemm_type {
     const hl_gemm_packer *pack_f32, *pack_bf16; /* from these elements; NULL: none */
     /* Columns of A (k,m), for a tile of C (m,n): where they lie, or in `packed`, which has room for
      * m columns of the words of k and a gap each. */
-    hl_gemm_columns (*view_columns)(int64_t k, int64_t m, int64_t n, const void *a,
-                                    int64_t lda, hl_gemm_word *packed);
+    hl_gemm_columns (*view_columns)(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
+                                    hl_gemm_word *packed);
     /* All of C where it has so few columns that a tile would be mostly empty; NULL: no such way. */
     int64_t thin_max;
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);

@@ -50,7 +50,7 @@ static inline hl_gemm_b hl_matmul_describe_weight(const hl_gemm_type *type, cons
 {
     const hl_type *b = hl_node_in_type(graph, node, 0);
     const int64_t *dim = b->shape.dim;
-    bool trans = node->attrs.i[0] != 0;
+    bool trans = hl_matmul_pack_attrs(node)->trans;
     return hl_matmul_make_b(type, b->dtype, dim[trans], dim[!trans], trans);
 }
 
