@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/simd/math.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 
 /* ---- float64 and int64 micro-ops ---- */
