@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/parts.h"
+#include "kernels/cuda/pointwise.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 

@@ -8,8 +8,8 @@
  * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
  * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
  * than one element or a result is float64, else float32. */
-#include "kernels/cuda/program.h"
 #include "kernels/cuda/parts.h"
+#include "kernels/cuda/program.h"
 
 /* Steps without operands, for element i; p is what the step reads. */
 template <class V>
