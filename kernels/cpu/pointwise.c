@@ -365,21 +365,18 @@ static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_
                                               .prepare = prepare_pointwise,                        \
                                               .block = run_block,                                  \
                                               .finish = finish_sums};
-/* clang-format off */
-#define POINTWISE_OPS(X)                                                                           \
-    X(NEG) X(ABS) X(SIGN) X(EXP) X(EXPM1) X(LOG) X(LOG1P) X(SQRT) X(RSQRT) X(RECIPROCAL) X(SIN)    \
-    X(COS) X(TANH) X(SIGMOID) X(SOFTPLUS) X(ERF) X(RELU) X(FLOOR) X(CEIL) X(ROUND) X(ISFINITE)     \
-    X(NOT) X(CAST) X(ADD) X(SUB) X(MUL) X(DIV) X(POW) X(MOD) X(MAXIMUM) X(MINIMUM) X(EQ) X(NE)     \
-    X(LT) X(LE) X(GT) X(GE) X(AND) X(OR) X(WHERE) X(DROPOUT_MASK) X(UNIFORM) X(SUM)                \
-    X(POINTWISE_FUSED)
-/* clang-format on */
-#define SUM_OPS(X) X(SUM) X(POINTWISE_FUSED)
-POINTWISE_OPS(KERNEL)
-SUM_OPS(SUM_KERNEL)
+#define HL_PW(id, ...)      KERNEL(id)
+#define HL_PW_CAST(id, ...) KERNEL(id)
+#define HL_PW_DRAW(id, ...) KERNEL(id)
+#include "ir/pointwise.def"
+KERNEL(SUM)
+KERNEL(POINTWISE_FUSED)
+SUM_KERNEL(SUM)
+SUM_KERNEL(POINTWISE_FUSED)
 
-#define ENTRY(OP)     &kernel_##OP,
-#define SUM_ENTRY(OP) &kernel_sum_##OP,
-/* clang-format off */
 const hl_kernel *const HL_ISA_NAME(hl_cpu_pointwise_kernels)[] = {
-    POINTWISE_OPS(ENTRY) SUM_OPS(SUM_ENTRY) NULL};
-/* clang-format on */
+#define HL_PW(id, ...)      &kernel_##id,
+#define HL_PW_CAST(id, ...) &kernel_##id,
+#define HL_PW_DRAW(id, ...) &kernel_##id,
+#include "ir/pointwise.def"
+    &kernel_SUM, &kernel_POINTWISE_FUSED, &kernel_sum_SUM, &kernel_sum_POINTWISE_FUSED, NULL};

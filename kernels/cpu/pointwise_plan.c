@@ -74,7 +74,7 @@ static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_
     }
     for (int s = 0; s < program->n_code; s++) {
         const hl_pw_instr *instr = &program->code[s];
-        is_integer = is_integer && !hl_pw_is_real(instr) && instr->op != HL_PW_FMA;
+        is_integer = is_integer && !hl_pw_is_real(instr);
     }
     return is_double ? PW_F64 : is_integer ? PW_I64 : PW_F32;
 }
@@ -230,7 +230,7 @@ static void add_code(pw_plan *plan, const hl_program *program)
         }
         if (instr->op == HL_PW_LOAD) span = plan->view[instr->in].span;
         if (instr->op == HL_PW_CAST) step.dtype = (uint8_t)instr->number;
-        if (instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM) {
+        if (hl_pw_is_random(instr->op)) {
             step.threshold = hl_dropout_threshold(instr->number);
             step.number = hl_dropout_scale(instr->number);
             plan->has_random = true;
@@ -449,27 +449,20 @@ static void make_items(pw_plan *plan)
 /* Rough ns per element on one core, from measured throughput of the AVX2 and AVX-512 kernels. */
 static double estimate_cost(const pw_plan *plan)
 {
+    static const double ns[] = {
+        [HL_PW_COST_CHEAP] = 0.07, [HL_PW_COST_SERIES] = 0.6, [HL_PW_COST_LANES] = 8};
     double cost = 0;
     for (int s = 0; s < plan->n_steps; s++) {
+        uint8_t op = plan->step[s].op;
         if (plan->step[s].span != PW_EACH) continue;
-        switch (plan->step[s].op) {
-        case HL_PW_LOAD: cost += 0.1; break;
-        case HL_PW_DROPOUT:
-        case HL_PW_UNIFORM: cost += 0.5; break;
-        case HL_PW_EXP:
-        case HL_PW_EXPM1:
-        case HL_PW_LOG:
-        case HL_PW_LOG1P:
-        case HL_PW_SIN:
-        case HL_PW_COS:
-        case HL_PW_TANH:
-        case HL_PW_SIGMOID:
-        case HL_PW_SOFTPLUS:
-        case HL_PW_ERF:
-        case HL_PW_POW: cost += 0.6; break;
-        case HL_PW_MOD: cost += 8; break;
-        default: cost += plan->kind == PW_F32 ? 0.07 : 0.5; break;
-        }
+        if (op == HL_PW_LOAD)
+            cost += 0.1;
+        else if (hl_pw_is_random(op))
+            cost += 0.5;
+        else if (op < HL_PW_COUNT && hl_pw_cost_of(op) != HL_PW_COST_CHEAP)
+            cost += ns[hl_pw_cost_of(op)];
+        else
+            cost += plan->kind == PW_F32 ? ns[HL_PW_COST_CHEAP] : 0.5;
     }
     return cost + 0.1 * plan->n_out;
 }
@@ -559,8 +552,7 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     plan->control = -1;
     for (int s = 0; s < program.n_code; s++) {
         const hl_pw_instr *instr = &program.code[s];
-        bool is_random = instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM;
-        if (is_random) plan->view[instr->in].is_control = true;
+        if (hl_pw_is_random(instr->op)) plan->view[instr->in].is_control = true;
     }
     int64_t total = hl_shape_numel(&program.shape);
     for (int i = 0; i < plan->n_in; i++) {

@@ -13,8 +13,8 @@ static hl_status query_control(hl_device *device, const hl_graph *graph, hl_node
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    hl_dtype dtype = (hl_dtype)node->attrs.i[0];
-    if (node->op == HL_OP_CONTROL_BEGIN && dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
+    hl_dtype dtype = node->op == HL_OP_CONTROL_BEGIN ? hl_dtype_attrs(node)->dtype : HL_DTYPE_F32;
+    if (dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
         return hl_reason_set(out_why_not, "needs float32 or float64, got %s", hl_dtype_name(dtype));
     out_req->deterministic = true;
     return HL_OK;
@@ -32,10 +32,10 @@ static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_no
     if (node->op == HL_OP_CONTROL_BEGIN)
         HL_CUDA_CALL(&calls, control_begin, NULL, one, .at.control = control, .at.tables = in,
                      .n_scalars = operand->shape.dim[0], .n_steps = operand->shape.dim[1],
-                     .is_f64 = node->attrs.i[0] == HL_DTYPE_F64);
+                     .is_f64 = hl_dtype_attrs(node)->dtype == HL_DTYPE_F64);
     else if (node->op == HL_OP_CONTROL_MICRO)
         HL_CUDA_CALL(&calls, control_micro, NULL, one, .at.control = control, .at.loss = in,
-                     .rows = node->attrs.i[0], .loss_dtype = dtype);
+                     .rows = hl_rows_attrs(node)->rows, .loss_dtype = dtype);
     else
         HL_CUDA_CALL(&calls, control_apply, NULL, one, .at.control = control, .at.sumsq = in,
                      .sumsq_dtype = dtype);
@@ -68,8 +68,8 @@ static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
                              .state_dtype = (int32_t)state->dtype,
                              .value_dtype = (int32_t)hl_node_in_type(graph, node, 1)->dtype};
     if (node->op == HL_OP_EMA) {
-        update.decay = node->attrs.f[0];
-        update.ramp = node->attrs.i[0] != 0;
+        update.decay = hl_ema_attrs(node)->decay;
+        update.ramp = hl_ema_attrs(node)->ramp;
     }
     return update;
 }

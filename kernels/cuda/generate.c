@@ -157,7 +157,7 @@ static void say_step(source_text *text, const hl_cuda_pointwise *work, int s)
     case HL_PW_LOAD: say(text, "x%d[k]", s); break;
     case HL_PW_NUMBER: say_number(text, work, step->number); break;
     case HL_PW_UNIFORM: say(text, "hl_uniform<V>(x%d[k])", s); break;
-    case HL_PW_DROPOUT:
+    case HL_PW_DROPOUT_MASK:
         say(text, "x%d[k] < %u ? (V)0 : ", s, step->threshold);
         say_number(text, work, step->number);
         break;

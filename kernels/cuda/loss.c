@@ -34,8 +34,8 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
     hl_cuda_loss_rule rule = {
         .N = type->shape.dim[0],
         .C = type->shape.dim[1],
-        .ignored = node->attrs.i[0],
-        .smoothing = (float)node->attrs.f[0],
+        .ignored = hl_cross_entropy_attrs(node)->ignore_index,
+        .smoothing = (float)hl_cross_entropy_attrs(node)->label_smoothing,
         .target_dtype = (int32_t)hl_node_in_type(graph, node, target)->dtype,
     };
     hl_cuda_shape shape = hl_cuda_shape_teams(device, rule.N, rule.C, &rule.by_block);

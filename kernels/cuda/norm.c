@@ -73,7 +73,7 @@ static void call_held(hl_cuda_calls *calls, const hl_node *node, const norm_dtyp
 {
     int64_t n_blocks = (batch->C + HL_CUDA_NORM_COLUMNS - 1) / HL_CUDA_NORM_COLUMNS;
     hl_cuda_shape shape = hl_cuda_shape_blocks(calls->device, n_blocks, HL_CUDA_NORM_THREADS);
-    float eps = (float)node->attrs.f[0];
+    float eps = (float)hl_batch_norm_attrs(node)->eps;
     if (node->op == HL_OP_BATCH_NORM)
         HL_CUDA_CALL(calls, batch_norm_columns, dtypes->variant, shape,
                      .at.x = hl_cuda_in(calls, 0), .at.weight = hl_cuda_in(calls, 1),
@@ -124,9 +124,9 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     if (batch.is_held)
         call_held(&calls, node, &dtypes, &batch);
     else if (node->op == HL_OP_BATCH_NORM)
-        call_cut(&calls, &dtypes, &batch, (float)node->attrs.f[0]);
+        call_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     else
-        call_grad_cut(&calls, &dtypes, &batch, (float)node->attrs.f[0]);
+        call_grad_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -150,7 +150,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *type = hl_node_in_type(graph, node, 0);
-    int rank = type->shape.rank, first = rank - (int)node->attrs.i[0], by_block;
+    int rank = type->shape.rank, first = rank - (int)hl_layer_norm_attrs(node)->n_axes, by_block;
     int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
     hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
     norm_dtypes dtypes = find_dtypes(graph, node);
@@ -160,7 +160,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
                      .at.weight = hl_cuda_in(&calls, 1), .at.bias = hl_cuda_in(&calls, 2),
                      .at.y = hl_cuda_out(&calls, 0), .at.mean = hl_cuda_out(&calls, 1),
                      .at.rstd = hl_cuda_out(&calls, 2), .R = R, .C = C,
-                     .eps = (float)node->attrs.f[0], .by_block = by_block);
+                     .eps = (float)hl_layer_norm_attrs(node)->eps, .by_block = by_block);
     else
         HL_CUDA_CALL(&calls, layer_norm_grad, dtypes.variant, shape, .at.dy = hl_cuda_in(&calls, 0),
                      .at.x = hl_cuda_in(&calls, 1), .at.mean = hl_cuda_in(&calls, 2),

@@ -19,11 +19,44 @@ static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_i
     return HL_OK;
 }
 
+static void call_sgd(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                     const hl_cuda_optim_size *size, const hl_attrs_sgd *attrs)
+{
+    HL_CUDA_CALL(calls, sgd, NULL, shape, .at = {*all, .buffer = hl_cuda_in(calls, 1)},
+                 .size = *size, .momentum = attrs->momentum, .dampening = attrs->dampening,
+                 .nesterov = attrs->nesterov);
+}
+
+static void call_adam(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                      const hl_cuda_optim_size *size, const hl_attrs_adam *attrs)
+{
+    HL_CUDA_CALL(calls, adam, NULL, shape,
+                 .at = {*all, .m = hl_cuda_in(calls, 1), .v = hl_cuda_in(calls, 2)}, .size = *size,
+                 .beta1 = attrs->beta1, .beta2 = attrs->beta2, .eps = attrs->eps,
+                 .decoupled = attrs->decoupled);
+}
+
+static void call_rmsprop(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                         const hl_cuda_optim_size *size, const hl_attrs_rmsprop *attrs)
+{
+    HL_CUDA_CALL(calls, rmsprop, NULL, shape,
+                 .at = {*all, .square = hl_cuda_in(calls, 1), .buffer = hl_cuda_in(calls, 2),
+                        .average = hl_cuda_in(calls, 3)},
+                 .size = *size, .alpha = attrs->alpha, .eps = attrs->eps,
+                 .momentum = attrs->momentum, .centered = attrs->centered);
+}
+
+static void call_lion(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                      const hl_cuda_optim_size *size, const hl_attrs_lion *attrs)
+{
+    HL_CUDA_CALL(calls, lion, NULL, shape, .at = {*all, .m = hl_cuda_in(calls, 1)}, .size = *size,
+                 .beta1 = attrs->beta1, .beta2 = attrs->beta2);
+}
+
 static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
-    const hl_attrs *attrs = &node->attrs;
     int segments = node->n_out + 1;
     hl_cuda_optim_size size = {
         .n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape),
@@ -42,29 +75,14 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
         .lr = hl_cuda_in(&calls, segments + 2),
         .control = hl_cuda_in(&calls, segments + 3),
     };
-    switch (node->op) {
-    case HL_OP_SGD:
-        HL_CUDA_CALL(&calls, sgd, NULL, shape, .at = {all, hl_cuda_in(&calls, 1)}, .size = size,
-                     .momentum = attrs->f[0], .dampening = attrs->f[1],
-                     .nesterov = attrs->i[0] != 0);
-        break;
-    case HL_OP_ADAM:
-        HL_CUDA_CALL(&calls, adam, NULL, shape,
-                     .at = {all, .m = hl_cuda_in(&calls, 1), .v = hl_cuda_in(&calls, 2)},
-                     .size = size, .beta1 = attrs->f[0], .beta2 = attrs->f[1], .eps = attrs->f[2],
-                     .decoupled = attrs->i[0] != 0);
-        break;
-    case HL_OP_RMSPROP:
-        HL_CUDA_CALL(&calls, rmsprop, NULL, shape,
-                     .at = {all, .square = hl_cuda_in(&calls, 1), .buffer = hl_cuda_in(&calls, 2),
-                            .average = hl_cuda_in(&calls, 3)},
-                     .size = size, .alpha = attrs->f[0], .eps = attrs->f[1],
-                     .momentum = attrs->f[2], .centered = attrs->i[0] != 0);
-        break;
-    default: /* LION */
-        HL_CUDA_CALL(&calls, lion, NULL, shape, .at = {all, .m = hl_cuda_in(&calls, 1)},
-                     .size = size, .beta1 = attrs->f[0], .beta2 = attrs->f[1]);
-    }
+    if (node->op == HL_OP_SGD)
+        call_sgd(&calls, shape, &all, &size, hl_sgd_attrs(node));
+    else if (node->op == HL_OP_ADAM)
+        call_adam(&calls, shape, &all, &size, hl_adam_attrs(node));
+    else if (node->op == HL_OP_RMSPROP)
+        call_rmsprop(&calls, shape, &all, &size, hl_rmsprop_attrs(node));
+    else
+        call_lion(&calls, shape, &all, &size, hl_lion_attrs(node));
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -116,7 +134,7 @@ static hl_status prepare_norm_and(hl_device *device, const hl_graph *graph, hl_n
         .at.out_square = hl_cuda_out(&calls, 0),
         .at.out_factor = hl_cuda_out(&calls, 1),
         .n = is_cut ? n_parts : n,
-        .clip = (float)node->attrs.f[0],
+        .clip = (float)hl_gradient_norm_attrs(node)->clip,
         .is_square = !is_cut,
     };
     if (next) { /* its inputs stand behind our outputs */

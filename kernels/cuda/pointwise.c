@@ -390,59 +390,20 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define PROGRAM(op_, text)                                                                         \
-    &(const hl_kernel)                                                                             \
-    {                                                                                              \
-        .op = HL_OP_##op_, .name = "cuda." text, .query = query_program,                           \
-        .prepare = prepare_program, .prepare_together = hl_cuda_prepare_together,                  \
-        .is_together = hl_cuda_is_together, .launch = hl_cuda_calls_launch,                        \
-        .release = hl_cuda_calls_release                                                           \
-    }
+#define PROGRAM(id, text)                                                                          \
+    &(const hl_kernel){.op = HL_OP_##id,                                                           \
+                       .name = "cuda." text,                                                       \
+                       .query = query_program,                                                     \
+                       .prepare = prepare_program,                                                 \
+                       .prepare_together = hl_cuda_prepare_together,                               \
+                       .is_together = hl_cuda_is_together,                                         \
+                       .launch = hl_cuda_calls_launch,                                             \
+                       .release = hl_cuda_calls_release},
 
 const hl_kernel *const hl_cuda_pointwise_kernels[] = {
-    PROGRAM(NEG, "neg"),
-    PROGRAM(ABS, "abs"),
-    PROGRAM(SIGN, "sign"),
-    PROGRAM(EXP, "exp"),
-    PROGRAM(EXPM1, "expm1"),
-    PROGRAM(LOG, "log"),
-    PROGRAM(LOG1P, "log1p"),
-    PROGRAM(SQRT, "sqrt"),
-    PROGRAM(RSQRT, "rsqrt"),
-    PROGRAM(RECIPROCAL, "reciprocal"),
-    PROGRAM(SIN, "sin"),
-    PROGRAM(COS, "cos"),
-    PROGRAM(TANH, "tanh"),
-    PROGRAM(SIGMOID, "sigmoid"),
-    PROGRAM(SOFTPLUS, "softplus"),
-    PROGRAM(ERF, "erf"),
-    PROGRAM(RELU, "relu"),
-    PROGRAM(FLOOR, "floor"),
-    PROGRAM(CEIL, "ceil"),
-    PROGRAM(ROUND, "round"),
-    PROGRAM(ISFINITE, "isfinite"),
-    PROGRAM(NOT, "logical_not"),
-    PROGRAM(CAST, "cast"),
-    PROGRAM(ADD, "add"),
-    PROGRAM(SUB, "sub"),
-    PROGRAM(MUL, "mul"),
-    PROGRAM(DIV, "div"),
-    PROGRAM(POW, "pow"),
-    PROGRAM(MOD, "remainder"),
-    PROGRAM(MAXIMUM, "maximum"),
-    PROGRAM(MINIMUM, "minimum"),
-    PROGRAM(EQ, "eq"),
-    PROGRAM(NE, "ne"),
-    PROGRAM(LT, "lt"),
-    PROGRAM(LE, "le"),
-    PROGRAM(GT, "gt"),
-    PROGRAM(GE, "ge"),
-    PROGRAM(AND, "logical_and"),
-    PROGRAM(OR, "logical_or"),
-    PROGRAM(WHERE, "where"),
-    PROGRAM(DROPOUT_MASK, "dropout_mask"),
-    PROGRAM(UNIFORM, "uniform"),
-    PROGRAM(SUM, "sum.program"),
-    PROGRAM(POINTWISE_FUSED, "pointwise"),
-    NULL,
+#define HL_PW(id, name, ...)      PROGRAM(id, name)
+#define HL_PW_CAST(id, name, ...) PROGRAM(id, name)
+#define HL_PW_DRAW(id, name, ...) PROGRAM(id, name)
+#include "ir/pointwise.def"
+    PROGRAM(SUM, "sum.program") PROGRAM(POINTWISE_FUSED, "pointwise") NULL,
 };

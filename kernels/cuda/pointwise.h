@@ -17,7 +17,7 @@ typedef struct hl_cuda_pointwise {
 
 static inline bool hl_cuda_is_random(const hl_cuda_step *step)
 {
-    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
+    return hl_pw_is_random((hl_pw_op)step->op);
 }
 
 /* The program that a node is, without a place for partial sums. */

@@ -21,7 +21,7 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     const hl_node *node = &graph->nodes[id];
     const hl_type *type = hl_node_out_type(graph, node, 0);
     int first = type->shape.rank > 0;
-    hl_rng_key key = hl_rng_key_make((uint64_t)node->attrs.i[0], node->attrs.name);
+    hl_rng_key key = hl_pw_instr_make(node).key;
     hl_cuda_draws draws = {.n_samples = hl_shape_span(&type->shape, 0, first),
                            .per_sample = hl_shape_span(&type->shape, first, type->shape.rank),
                            .key = {key.word[0], key.word[1]}};
@@ -33,8 +33,8 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     hl_cuda_word y = hl_cuda_out(&calls, 0), control = hl_cuda_in(&calls, 0);
     if (node->op == HL_OP_DROPOUT_MASK)
         HL_CUDA_CALL(&calls, dropout_mask, suffix, shape, .at = {y, control}, .draws = draws,
-                     .threshold = hl_dropout_threshold(node->attrs.f[0]),
-                     .scale = (float)hl_dropout_scale(node->attrs.f[0]));
+                     .threshold = hl_dropout_threshold(hl_dropout_mask_attrs(node)->p),
+                     .scale = (float)hl_dropout_scale(hl_dropout_mask_attrs(node)->p));
     else
         HL_CUDA_CALL(&calls, uniform, suffix, shape, .at = {y, control}, .draws = draws);
     return hl_cuda_calls_end(&calls, out_state);

@@ -8,7 +8,7 @@ show that each of them fails. What ruff, mypy and the compiler hold already is n
 import ast
 import re
 from collections.abc import Collection, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 MAX_COLUMNS = 100
 MAX_LINES = 900
@@ -46,6 +46,10 @@ STATIC_OBJECT = re.compile(
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # Folders of developers' machines; written so that this file does not hold them.
 MACHINE_PATHS = re.compile(r"(?<![\w.}])/(?:work|farm|root|home/\w+|tmp/bash_jobs)\b/?")
+
+
+_IR = Path(__file__).resolve().parents[2] / "csrc" / "ir"
+_OPS = (_IR / "ops.def", _IR / "pointwise.def")
 
 
 def line_of(text: str, position: int) -> int:
@@ -96,7 +100,7 @@ def check_includes(path: str, text: str) -> list[str]:
             elif rest and first != layer and first not in LAYERS[layer]:
                 faults.append(f"{where}: csrc/{layer} may include {sorted(LAYERS[layer])}")
         elif first == "kernels":
-            if not rest.startswith(f"{parts[1]}/"):
+            if not rest.startswith((f"{parts[1]}/", "host/")):
                 faults.append(f"{where}: kernels/{parts[1]} must not include other kernels")
         elif rest and first not in KERNEL_LAYERS and not (first == "simd" and parts[1] == "cpu"):
             faults.append(f"{where}: kernels may include {sorted(KERNEL_LAYERS)} of csrc")
@@ -150,6 +154,45 @@ def check_circles(texts: dict[str, str], known: Collection[tuple[str, str]] = ()
         if circle:
             faults.append(f"a circle of includes: {' -> '.join(circle)}")
     return faults
+# What a pass builds, or looks for because it builds its replacement.
+PASS_OPS: dict[str, set[str]] = {
+    "amp": {"CAST"},
+    "clusters": {"SUM"},
+    "epilogue": {
+        "RESHAPE", "MATMUL", "MATMUL_FUSED", "GT", "WHERE", "GELU", "GELU_GRAD", "RELU", "SUM",
+        "CAST"
+    },
+    "feed": {"CAST"},
+    "fuse": {"SUM", "CAST"},
+    "hoist": {"EXPAND"},
+    "guard": {
+        "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "ACCUMULATE", "ASSIGN"
+    },
+    "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED", "RELU"},
+    "step": {
+        "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "CONCAT", "ASSIGN", "ACCUMULATE",
+        "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY"
+    },
+}  # fmt: skip
+
+
+def check_op_names(path: str, text: str) -> list[str]:
+    """Ops are facts of the table: plans, backends and data name none, a pass those it builds."""
+    parts = PurePosixPath(path)
+    if parts.parts[:2] == ("csrc", "passes"):
+        allowed = PASS_OPS.get(parts.stem, set())
+    elif parts.parts[:2] in {("csrc", "plan"), ("csrc", "backend"), ("csrc", "data")}:
+        allowed = set()
+    else:
+        return []
+    code = strip_c(text)
+    table = "".join(path.read_text(encoding="utf-8") for path in _OPS)
+    ops = set(re.findall(r"^HL_(?:OP|PW|PW_CAST|PW_DRAW)\((\w+)", table, re.MULTILINE))
+    return [
+        f"line {line_of(code, match.start())}: {match.group()} is named; ask the op table"
+        for match in re.finditer(r"\bHL_OP_(\w+)", code)
+        if match.group(1) in ops - allowed
+    ]
 
 
 def check_no_output(text: str) -> list[str]:

@@ -62,6 +62,15 @@ def test_os_calls_have_one_home() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_ops_are_facts_of_the_table() -> None:
+    faults = [
+        f"{path}: {fault}"
+        for path, text in files(CORE, *C)
+        for fault in rules.check_op_names(path, text)
+    ]
+    assert not faults, "\n".join(faults)
+
+
 def test_core_never_prints_or_ends() -> None:
     hold(rules.check_no_output, files(CORE, *C))
 

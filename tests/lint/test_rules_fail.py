@@ -75,6 +75,15 @@ def test_includes(path: str, bad: str, good: str) -> None:
     assert not rules.check_includes(path, good + "\n"), "the rule refused this"
 
 
+def test_op_names() -> None:
+    bad = "    if (node->op == HL_OP_MATMUL) return;\n"
+    for folder in ("plan", "backend", "data", "passes"):
+        assert rules.check_op_names(f"csrc/{folder}/a.c", bad)
+    assert not rules.check_op_names("csrc/ops/matmul.c", bad)
+    assert not rules.check_op_names("csrc/passes/pack.c", bad)
+    assert not rules.check_op_names("csrc/plan/a.c", "if (flags & HL_OP_VIEW || op < HL_OP_COUNT)")
+
+
 @pytest.mark.parametrize(
     "bad", ["#include <pthread.h>\n", "#include <sys/mman.h>\n", "    pthread_mutex_lock(&m);\n"]
 )
