@@ -5,7 +5,7 @@
  * strides of their own. Dims that are walked in step are merged; runs are copied whole, and where
  * the run lies in another dim the two are transposed in tiles, so that both sides are touched a
  * cache line at a time. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 16 };

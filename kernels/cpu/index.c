@@ -4,7 +4,7 @@
  * may meet in one place (scatter, index_add) work is cut by destination: a block of rows reads the
  * whole index and does what falls to it, in the index' order, so that the result is the same for
  * any cut and no write is atomic. Rows that are fetched from anywhere are prefetched. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };

@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/together.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -334,7 +334,7 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
     int n_programs = 0;
     int64_t member[HL_CUDA_PARTS][2]; /* where the members of a program begin, and their bytes */
     bool draws[HL_CUDA_PARTS];
-    say(&text, "#include \"kernels/cuda/together.h\"\n\n");
+    say(&text, "#include \"kernels/cuda/parts.h\"\n\n");
     for (int i = 0; i < n; i++) {
         int k = say_once(&text, &works[i], n_programs, member);
         out_program[i] = (uint8_t)k;

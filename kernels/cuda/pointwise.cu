@@ -5,11 +5,11 @@
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
  * step at once, so the interpreter's switch never diverges.
  *
- * Launch: as walk.h says, of several programs as together.h does; shared memory n_regs * threads *
+ * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
  * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
  * than one element or a result is float64, else float32. */
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/program.h"
-#include "kernels/cuda/together.h"
 
 /* Steps without operands, for element i; p is what the step reads. */
 template <class V>

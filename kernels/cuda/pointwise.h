@@ -33,7 +33,7 @@ int hl_cuda_pointwise_keys(const hl_cuda_program *program, uint32_t *out_keys);
 enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES]);
-/* The same of n programs without sums, in one kernel (together.h). Those that are the same but for
+/* The same of n programs without sums, in one kernel (parts.h). Those that are the same but for
  * sizes and keys are there once: out_program says which one each is. Parameters: hl_cuda_parts,
  * hl_cuda_parts_operands, hl_cuda_parts_keys. */
 hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,

@@ -1,6 +1,6 @@
-/* Launchers of several pointwise programs at once (together.h), where a plan has them in a row:
+/* Launchers of several pointwise programs at once (parts.h), where a plan has them in a row:
  * casts of weights, and whatever else is small and has nothing to do with its neighbours. */
-#include "kernels/cuda/together.h"
+#include "kernels/cuda/parts.h"
 
 #include <string.h>
 
