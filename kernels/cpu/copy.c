@@ -476,7 +476,7 @@ static void run_pad(const hl_kernel_state *state, void *const *args, int64_t beg
     const unsigned char *x = args[0];
     unsigned char *out = args[1];
     uint64_t value = 0;
-    HL_ISA_NAME(hl_pw_store)(PW_F64, pad->dtype, &value, &pad->value, 1);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_F64, pad->dtype, &value, &pad->value, 1);
     int rank = pad->padded.rank;
     if (rank == 0) {
         copy_one(out, x, bytes);

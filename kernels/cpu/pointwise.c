@@ -21,11 +21,12 @@ typedef struct pw_run {
 
 /* ---- operands that are laid out ---- */
 
-static void fill_value(pw_kind kind, unsigned char *dst, hl_dtype dtype, const void *src, int64_t n)
+static void fill_value(hl_pw_kind kind, unsigned char *dst, hl_dtype dtype, const void *src,
+                       int64_t n)
 {
     double value; /* room for any kind */
     HL_ISA_NAME(hl_pw_load)(kind, &value, dtype, src, 1);
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         float number;
         memcpy(&number, &value, sizeof number);
         hl_v all = hl_v_set1(number);
@@ -288,11 +289,11 @@ static void run_block(const hl_kernel_state *state, void *const *args, int64_t b
         }                                                                                          \
     }
 
-static void merge_partials(pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
+static void merge_partials(hl_pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         MERGE(float)
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         MERGE(double)
     } else {
         MERGE(int64_t)
@@ -307,7 +308,7 @@ static void finish_sums(const hl_kernel_state *state, void *const *args, const h
         bool is_all = out->reduce == HL_PW_SUM_ALL;
         if (!is_all && out->reduce != HL_PW_SUM_ROWS) continue;
         /* The sum of everything is kept in eight bytes whatever the program computes in. */
-        pw_kind kind = is_all && plan->kind == PW_F32 ? PW_F64 : plan->kind;
+        hl_pw_kind kind = is_all && plan->kind == HL_PW_F32 ? HL_PW_F64 : plan->kind;
         unsigned char *partials = (unsigned char *)launch->scratch + out->partial;
         merge_partials(kind, partials, plan->n_partials, out->n);
         HL_ISA_NAME(hl_pw_store)(kind, out->dtype, args[plan->n_in + j], partials, out->n);

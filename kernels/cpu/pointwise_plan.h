@@ -58,7 +58,7 @@ typedef struct pw_item {
 } pw_item;
 
 typedef struct pw_plan {
-    pw_kind kind;
+    hl_pw_kind kind;
     size_t element_bytes; /* of a value */
     int64_t rows, cols;   /* as the plan is cut; total = rows * cols */
     int64_t unit;

@@ -142,7 +142,7 @@ static void say_number(source_text *text, const hl_cuda_pointwise *work, double 
 {
     uint64_t bits;
     memcpy(&bits, &number, sizeof bits);
-    if (work->kind == HL_CUDA_PW_I64)
+    if (work->kind == HL_PW_I64)
         say(text, "%lldLL", (long long)number);
     else
         say(text, "(V)hl_bits_double(0x%llXull)", (unsigned long long)bits);

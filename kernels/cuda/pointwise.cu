@@ -6,8 +6,7 @@
  * step at once, so the interpreter's switch never diverges.
  *
  * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
- * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
- * than one element or a result is float64, else float32. */
+ * the type's size. The type is hl_program_kind's. */
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/program.h"
 

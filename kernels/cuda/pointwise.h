@@ -6,12 +6,9 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/program.h"
 
-/* What registers hold. */
-typedef enum hl_cuda_pw_kind { HL_CUDA_PW_F32, HL_CUDA_PW_F64, HL_CUDA_PW_I64 } hl_cuda_pw_kind;
-
 typedef struct hl_cuda_pointwise {
     hl_cuda_program program;
-    hl_cuda_pw_kind kind;
+    hl_pw_kind kind;
     hl_cuda_walk walk;
 } hl_cuda_pointwise;
 

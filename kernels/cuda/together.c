@@ -17,9 +17,9 @@ static const struct {
     const char *kernel;
     size_t bytes; /* of a register */
 } kinds[] = {
-    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
-    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
-    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
+    [HL_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
+    [HL_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
+    [HL_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
 };
 
 /* But for keys; a cast's dtype is its number too. */

@@ -291,6 +291,21 @@ static void test_numbers(void)
     check_program(&p);
 }
 
+/* What registers hold is by one rule for all devices. */
+static void test_kinds(void)
+{
+    const int64_t dim[] = {40};
+    for (int rank = 0; rank < 2; rank++) {
+        program_case p;
+        check_case("beside a number, rank %d", rank);
+        program_compare_beside_number(&p, rank, dim);
+        check_program(&p);
+        check_case("integers divided, rank %d", rank);
+        program_divide_integers(&p, rank, dim);
+        check_program(&p);
+    }
+}
+
 /* ---- compiling ------------------------------------------------------------------------------- */
 
 /* x * y + y over rows, summed over them. */
@@ -553,6 +568,7 @@ int main(void)
     test_types();
     test_draws();
     test_numbers();
+    test_kinds();
     test_once();
     test_disk();
     test_versions();
