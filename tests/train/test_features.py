@@ -74,6 +74,38 @@ def test_bias_is_not_decayed() -> None:
     check_line(model, W, b)
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_sample_weights(k: int) -> None:
+    """A window's loss is sum(w l) / sum(w), and so is an epoch's and validation's."""
+    weight = np.random.default_rng(3).uniform(0.1, 3.0, 64).astype(np.float32)
+    data = hl.DataModule.from_arrays(
+        X, Y, val=(X[:20], Y[:20], weight[:20]), sample_weight=weight, batch_size=7
+    )
+    model = nn.Linear(5, 1)
+    W, b = start(model)
+    result = hl.train(model, data, exact(max_epochs=2, accumulate_grad_batches=k))
+    losses, validated = [], []
+    for epoch in range(2):
+        batches = list(data.train_batches(epoch))
+        total = 0.0
+        for at in range(0, len(batches), k):
+            x, y, w = (
+                np.concatenate([batch[name] for batch in batches[at : at + k]]).astype(np.float64)
+                for name in ("x", "y", "weight")
+            )
+            error = x @ W.T + b - y
+            total += (w[:, None] * error**2).sum()
+            dW = 2 * (w[:, None] * error).T @ x / w.sum()
+            db = 2 * (w[:, None] * error).sum(0) / w.sum()
+            W, b = W - 0.05 * dW, b - 0.05 * db
+        losses.append(total / weight.astype(np.float64).sum())
+        squares = ((X[:20] @ W.T + b - Y[:20]) ** 2)[:, 0]
+        validated.append(np.average(squares, weights=weight[:20]))
+    check_line(model, W, b)
+    np.testing.assert_allclose(result.history["loss"], losses, rtol=1e-7)
+    np.testing.assert_allclose(result.history["val_loss"], validated, rtol=1e-7)
+
+
 @pytest.mark.parametrize("limit", [0.3, 1e-3])
 def test_clip_by_norm(limit: float) -> None:
     model, data, W, b, _ = line_run(gradient_clip_val=limit)
@@ -237,6 +269,28 @@ def test_limit_batches() -> None:
     assert result.steps == 2
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "limit", "steps"),
+    [
+        (64, 16, 0.5, 2),
+        (64, 16, 0.74, 2),
+        (64, 16, 0.75, 3),
+        (64, 16, 0.01, 1),  # never none
+        (64, 16, 1.0, 4),
+        (64, 16, 99, 4),
+        (60, 16, 0.99, 3),  # the last, smaller batch is one of four
+        (60, 16, 4, 4),
+        (100, 1, 0.29, 29),  # 0.29 * 100 is 28.999999999999996
+    ],
+)
+def test_a_fraction_of_the_batches_is_rounded_down(rows, size, limit, steps) -> None:
+    for fields in ({"limit_batches": limit}, {"overfit_batches": limit}):
+        data = hl.DataModule.from_arrays(*regression(rows), batch_size=size)
+        result = hl.train(nn.Linear(5, 1), data, exact(max_epochs=2, **fields))
+        assert result.steps == 2 * steps
+        assert result.epochs == 2
+
+
 def overfitting():
     """Few noisy rows, a wide net: validation soon gets worse."""
     Xc, _ = classes(60, seed=5)
@@ -260,6 +314,39 @@ def test_early_stopping_restores_best() -> None:
     assert result.epochs == len(losses) == result.best_epoch + 5
     assert result.best_score == min(losses) == losses[result.best_epoch - 1]
     assert hl.evaluate(model, data, split="val")["loss"] == pytest.approx(min(losses), rel=1e-6)
+
+
+@pytest.mark.parametrize("ema", [False, 0.5])
+def test_the_best_epoch_has_its_own_statistics(ema) -> None:
+    """BatchNorm on the inputs: its running statistics are functions of the data alone."""
+    Xc, yc = classes(90)
+    data = hl.DataModule.from_arrays(Xc, yc, val=(Xc[:30], yc[:30]), batch_size=32)
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    seen = []
+
+    class Watch:
+        def on_epoch_end(self, run):
+            source = "ema" if ema else "param"
+            seen.append(run.runtime.session.read(source, "float64", 0, run.runtime.n_trainable))
+
+    # The largest validation loss is the best, which is that of an early epoch.
+    config = exact(max_epochs=4, restore_best=True, mode="max", ema=ema, callbacks=(Watch(),))
+    result = hl.train(model, data, config)
+    best = result.best_epoch
+    assert best == 1 + int(np.argmax(result.history["val_loss"])) < 4
+    mean, variance = np.zeros(6), np.ones(6)
+    for epoch in range(best):
+        for batch in data.train_batches(epoch, merge_tail=True):
+            x = batch["x"].astype(np.float64)
+            mean = 0.9 * mean + 0.1 * x.mean(0)
+            variance = 0.9 * variance + 0.1 * x.var(0, ddof=1)
+    after = weights(model)
+    np.testing.assert_allclose(after["0.running_mean"], mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(after["0.running_var"], variance, rtol=1e-6)
+    assert after["0.num_batches_tracked"] == 3 * best
+    names = ("0.weight", "0.bias", "1.weight", "1.bias")
+    flat = np.concatenate([after[name].ravel() for name in names])
+    np.testing.assert_array_equal(flat, seen[best - 1].astype(np.float32))
 
 
 def test_without_restore_best_the_last_weights_stay() -> None:

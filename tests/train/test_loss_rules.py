@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.nn import functional as F
+from hotloop.training.losses import class_weights
 from train.recipes import classes, mlp, quiet
 
 X, Y = classes()  # classes 0, 1, 2
@@ -35,6 +36,37 @@ def test_balanced_weights_cover_the_outputs(n_outputs: int) -> None:
     model = mlp(c=n_outputs)
     got = loss_of_first_epoch(model, y, class_weight="balanced")
     assert got == pytest.approx(weighted(model, y, weights), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "n_outputs", "want"),
+    [
+        ([0, 0, 0, 2], 3, [4 / 6, 1.0, 4 / 2]),  # N / (K count), K = 2 classes that occur
+        ([0, 0, 0, 2], 5, [4 / 6, 1.0, 4 / 2, 1.0, 1.0]),
+        ([1, 1, 1], 2, [1.0, 1.0]),
+        ([0, 1, 2, 2, 2, 2], 3, [6 / 3, 6 / 3, 6 / 12]),
+        ([0, 1, 1], 1, [3 / 2, 3 / 4]),  # one logit tells two classes apart
+    ],
+)
+def test_balanced_weights_are_these(ids, n_outputs, want) -> None:
+    """Their size as well: where a loss divides by the weights' sum it cannot be seen."""
+    data = hl.DataModule.from_arrays(X[: len(ids)], np.array(ids))
+    config = hl.TrainingConfig(class_weight="balanced")
+    assert class_weights(config, data, np.zeros((4, n_outputs))) == pytest.approx(want, rel=1e-15)
+
+
+def test_balanced_weights_scale_a_loss_that_does_not_divide_by_them() -> None:
+    y = np.where(Y == 1, 2, Y)  # 0 and 2 occur
+    counts = np.bincount(y, minlength=3)
+    weights = np.array([90 / (2 * n) if n else 1.0 for n in counts])
+    model = mlp()
+    logits = hl.predict(model, X).astype(np.float64)
+    right = logits[np.arange(90), y]
+    margins = np.maximum(0.0, 1.0 - right[:, None] + logits)
+    margins[np.arange(90), y] = 0.0
+    want = (weights[y] * margins.sum(1) / 3).mean()
+    got = loss_of_first_epoch(model, y, loss="multi_margin", class_weight="balanced")
+    assert got == pytest.approx(want, rel=1e-5)
 
 
 def test_a_class_of_validation_alone_counts_there() -> None:

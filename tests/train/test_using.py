@@ -90,6 +90,38 @@ def test_proba_of_one_logit() -> None:
     np.testing.assert_allclose(got.reshape(-1), 1 / (1 + np.exp(-logits.reshape(-1))), rtol=1e-5)
 
 
+def test_a_logit_is_cut_at_zero() -> None:
+    """Probability 1/2 is logit 0: in labels, in metrics and for functions as metrics."""
+    logits = np.array([[-3.0], [-0.4], [0.3], [2.0]], np.float32)
+    y, said = np.array([0, 1, 0, 1]), [0, 0, 1, 1]
+    model = nn.Linear(1, 1)
+    model.load_state_dict({"weight": np.ones((1, 1)), "bias": np.zeros(1)})
+    seen = []
+
+    def note(y_true, y_pred):
+        seen.append(y_pred.tolist())
+        return 0.0
+
+    config = quiet(max_epochs=0, metrics=("accuracy", "f1", note))
+    hl.train(model, (logits, y), config)
+    assert hl.predict(model, logits, labels=True).tolist() == said
+    values = hl.evaluate(model, (logits, y), config=config)
+    assert (values["accuracy"], values["f1"]) == (0.5, 0.5)
+    assert seen == [said]
+
+
+def test_columns_of_logits_are_cut_at_zero() -> None:
+    logits = np.array([[-3.0, 0.3], [-0.4, 2.0]], np.float32)
+    y, said = np.array([[1, 0], [0, 1]]), [[0, 1], [0, 1]]
+    model = nn.Linear(2, 2)
+    model.load_state_dict({"weight": np.eye(2), "bias": np.zeros(2)})
+    with pytest.warns(UserWarning, match="exactly one 1"):
+        data = hl.DataModule.from_arrays(logits, y)
+    hl.train(model, data, quiet(max_epochs=0))
+    assert hl.predict(model, logits, labels=True).tolist() == said
+    assert hl.evaluate(model, data, "train")["accuracy"] == 0.5
+
+
 def test_proba_of_a_regression_is_refused() -> None:
     model = nn.Linear(5, 1)
     Xr, Yr = regression()
@@ -205,6 +237,29 @@ def test_stepper_state_goes_on() -> None:
     for batch in batches[3:]:
         second.step(batch)
     assert same_bits(whole.sync().state_dict(), second.sync().state_dict())
+
+
+def test_stepper_state_counts_applied_steps_and_attempted_ones() -> None:
+    """A skipped step is attempted and not applied; the schedule goes by those applied."""
+    Xr, Yr = regression()
+    data = hl.DataModule.from_arrays(Xr, Yr, batch_size=16)
+    config = quiet(max_epochs=2, lr=0.1, optimizer="sgd", scheduler="linear", on_nan="skip")
+    bad = {"x": np.full((16, 5), np.nan, np.float32), "y": Yr[:16]}
+    batches = list(data.train_batches(0))
+    first = hl.stepper(nn.Linear(5, 1), config, data)
+    done = [first.step(batch) for batch in (batches[0], bad, bad, batches[1])]
+    assert [(s["step"], s["applied"]) for s in done] == [
+        (1, True), (1, False), (1, False), (2, True)
+    ]  # fmt: skip
+    state = first.state_dict()
+    assert state["steps"] == (4, 2)
+    assert repr(first) == "Stepper(Linear, 2 of 8 steps)"
+    second = hl.stepper(nn.Linear(5, 1), config, data)
+    second.load_state_dict(state)
+    assert repr(second) == "Stepper(Linear, 2 of 8 steps)"
+    step = second.step(batches[2])
+    assert (step["step"], step["lr"]) == (3, pytest.approx(0.1 * (1 - 2 / 8), rel=1e-12))
+    assert second.state_dict()["steps"] == (5, 3)
 
 
 def test_stepper_refuses_a_wrong_batch() -> None:

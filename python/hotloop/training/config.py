@@ -216,7 +216,7 @@ class TrainingConfig:
     log_every_n_steps : int
         Steps from one logged line to the next.
     limit_batches : int or float, optional
-        Batches per epoch, or a fraction of them.
+        Batches per epoch, or a fraction of them, rounded down to one at least.
     overfit_batches : int or float, optional
         Train and validate on these few batches of the training data.
     logger : "csv" or None

@@ -416,7 +416,8 @@ class Run:
             limit = self.config.limit_batches
         if limit is not None:
             n = sum(count for _, count in groups)
-            left = max(1, int(n * limit)) if isinstance(limit, float) else limit
+            # 0.29 of 100 is 28.999999999999996
+            left = max(1, int(n * limit + 1e-9)) if isinstance(limit, float) else limit
             kept = []
             for size, count in groups:
                 if left > 0:
