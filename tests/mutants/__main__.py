@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import collections
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -39,6 +40,7 @@ def main() -> int:
         for mutant in chosen:
             print(f"{mutant.name:<50} {mutant.file}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("mutants: ended by a signal"))
     began, ends = time.monotonic(), collections.Counter[str]()
     for outcome in run_mutants(chosen, given.jobs):
         ends[outcome.what] += 1

@@ -1,9 +1,9 @@
 """Makes each mutant in a copy of the tree, builds what changed and runs the tests that must fail.
 
-The idea: a copy of the tree, with the objects of build/, is built once, and the tests of all mutants
-must pass in it: else a failure would say nothing. Each mutant then gets a copy of that copy, so that
-no mutant sees another's change, object or file, and the working tree is never touched. Several run
-side by side.
+The idea: a copy of the tree, with the objects of build/, is built once, and the tests of all
+mutants must pass in it: else a failure would say nothing. Each mutant then gets a copy of that
+copy, so that no mutant sees another's change, object or file, and the working tree is never
+touched. Several run side by side.
 
 A mutant is
     killed   if its tests fail;
@@ -16,6 +16,7 @@ A mutant is
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import queue
 import shutil
@@ -23,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -107,28 +109,52 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
     )
 
 
-def _run(command: list[str], tree: Path, seconds: float) -> tuple[int | None, str]:
-    """Status, None where it did not end in time, and output; what it started ends with it."""
-    with subprocess.Popen(
-        command,
-        cwd=tree,
-        env=_environment(tree),
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
+class _Processes:
+    """Commands that run, so that all of them can be ended with what they started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._is_over = False
+
+    def run(self, command: list[str], tree: Path, seconds: float) -> tuple[int | None, str]:
+        """Status, None where it did not end in time, and output."""
+        with self._lock:
+            if self._is_over:
+                return None, ""
+            process = subprocess.Popen(
+                command,
+                cwd=tree,
+                env=_environment(tree),
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running.add(process)
         try:
             output, _ = process.communicate(timeout=seconds)
-        except BaseException as error:
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            self._kill(process)
+            return None, process.communicate()[0]
+        finally:
+            with self._lock:
+                self._running.discard(process)
+
+    def end(self) -> None:
+        """Ends what runs; no command starts any more."""
+        with self._lock:
+            self._is_over = True
+            for process in self._running:
+                self._kill(process)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[str]) -> None:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            return None, output
-    return process.returncode, output
 
 
 # ---------------------------------------------------------------------------- trees
@@ -162,13 +188,12 @@ def _grouped(mutants: list[Mutant]) -> Iterator[Check]:
         yield Check(kind, tuple(names))
 
 
-def _prepare(tree: Path, mutants: list[Mutant]) -> None:
+def _prepare(tree: Path, mutants: list[Mutant], processes: _Processes) -> None:
     """The tree without a change, built; its tests must pass."""
     _copy_sources(tree)
     for check in _grouped(mutants):
-        build, test = _commands(check, tree, builds_module=True)
-        for command, seconds in ((build, _BUILD_SECONDS), (test, _BUILD_SECONDS)):
-            status, output = _run(command, tree, seconds)
+        for command in _commands(check, tree, builds_module=True):
+            status, output = processes.run(command, tree, _BUILD_SECONDS)
             if status != 0:
                 raise SystemExit(
                     f"mutants: without any change this must succeed: {' '.join(command)}\n{output}"
@@ -194,16 +219,16 @@ def _change(mutant: Mutant, tree: Path) -> bool:
     return path.suffix != ".py" or _is_python(text)
 
 
-def _try_mutant(mutant: Mutant, tree: Path) -> tuple[str, str]:
+def _try_mutant(mutant: Mutant, tree: Path, processes: _Processes) -> tuple[str, str]:
     if not _change(mutant, tree):
         return "broken", "it is no Python any more"
     is_built = not mutant.file.endswith(".py")
     build, test = _commands(mutant.check, tree, builds_module=is_built)
     if build and is_built:
-        status, output = _run(build, tree, _BUILD_SECONDS)
+        status, output = processes.run(build, tree, _BUILD_SECONDS)
         if status != 0:
             return "broken", output
-    status, output = _run(test, tree, LIMIT_SECONDS)
+    status, output = processes.run(test, tree, LIMIT_SECONDS)
     if status is None:
         return "killed" if mutant.hangs else "hangs", output
     if status == 0:
@@ -223,9 +248,12 @@ def run_mutants(mutants: list[Mutant], jobs: int) -> Iterator[Outcome]:
     jobs : int
         Mutants side by side.
     """
-    with tempfile.TemporaryDirectory(prefix="hotloop-mutants-") as folder:
+    processes = _Processes()
+    with (
+        tempfile.TemporaryDirectory(prefix="hotloop-mutants-") as folder,
+        concurrent.futures.ThreadPoolExecutor(jobs) as pool,
+    ):
         base = Path(folder) / "base"
-        _prepare(base, mutants)
         free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(jobs):
             free.put(Path(folder) / str(number))
@@ -234,14 +262,18 @@ def run_mutants(mutants: list[Mutant], jobs: int) -> Iterator[Outcome]:
             tree, began = free.get(), time.monotonic()
             try:
                 shutil.copytree(base, tree, symlinks=True)
-                what, output = _try_mutant(mutant, tree)
+                what, output = _try_mutant(mutant, tree, processes)
                 shown = "\n".join(output.splitlines()[-_SHOWN_LINES:])
                 return Outcome(mutant, what, time.monotonic() - began, shown)
             finally:
                 shutil.rmtree(tree, ignore_errors=True)
                 free.put(tree)
 
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        try:
+            _prepare(base, mutants, processes)
             futures = [pool.submit(work, mutant) for mutant in mutants]
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            processes.end()

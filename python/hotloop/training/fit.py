@@ -31,7 +31,7 @@ from hotloop.training.accelerator import (
     losing_device,
     name_device,
 )
-from hotloop.training.config import TrainingConfig, monitor_mode
+from hotloop.training.config import TrainingConfig
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
     check_model,
@@ -795,8 +795,7 @@ class Run:
         if self._best is None:
             return True
         stopping = self.config.early_stopping
-        wanted = stopping.mode if stopping and stopping.mode else self.config.mode
-        mode = monitor_mode(self._monitor, wanted)
+        mode = self.config.monitor_mode(self._monitor, stopping.mode if stopping else None)
         gain = self._best - value if mode == "min" else value - self._best
         return gain > min_delta
 
