@@ -315,3 +315,18 @@ def check_docstrings(text: str) -> list[str]:
 
     walk(ast.parse(text).body, "")
     return faults
+
+
+# ---------------------------------------------------------------------------- tests
+
+# As repr() ends what has no other name; another process has another number.
+ADDRESS = re.compile(r" at 0x[0-9a-f]{4,}")
+
+
+def check_test_ids(text: str) -> list[str]:
+    """One id a line: each is the same in every process, as pytest-xdist and --last-failed ask."""
+    return [
+        f"{line}: holds an address; give the parameter a name (ids=)"
+        for line in text.splitlines()
+        if ADDRESS.search(line)
+    ]

@@ -44,6 +44,10 @@ CASES = [
     ("class", rules.check_docstrings, "class A:\n    x = 1\n", "class _A:\n    x = 1\n"),
     ("method", rules.check_docstrings, 'class A:\n    """A."""\n    def f(self): pass\n',
      'class A:\n    """A."""\n    def forward(self): pass\n    def _f(self): pass\n'),
+    ("lambda id", rules.check_test_ids, "t.py::f[<function <lambda> at 0x7f4e2ad7a0c0>-2]",
+     "t.py::f[<function <lambda>>-2]"),
+    ("object id", rules.check_test_ids, "t.py::f\nt.py::f[<a.B object at 0x7f4e2ad7a0c0>]",
+     "t.py::f\nt.py::f[at 0x7F]"),
 ]  # fmt: skip
 
 
