@@ -36,6 +36,7 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 #define STEP_3(id)        hl_pw_##id<V>(a, b, c)
 #define STEP_ANY(call)    return call;
 #define STEP_NUMBER(call) return call;
+#define STEP_FIRST(call)  return call;
 #define STEP_CHOSEN(call) return call;
 #define STEP_BOOL(call)   return call;
 #define STEP_FLOAT(call)                                                                           \
