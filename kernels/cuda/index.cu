@@ -352,6 +352,29 @@ HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *
     }
 }
 
+/* out, which holds x, += src at `at` from `first` on: no two elements meet. */
+template <class Adder, class T>
+HL_DEVICE void add_slice(const T *src, T *out, int64_t first, const hl_cuda_layout &at)
+{
+    HL_FOR_GRID(i, at.n)
+    {
+        T *to = out + first + hl_layout_offset(at, i);
+        Adder sum;
+        sum.start(*to);
+        sum.add(src[i]);
+        sum.store(to);
+    }
+}
+#define SLICE_ADD_KERNEL(Adder, T, suffix)                                                         \
+    HL_KERNEL(hl_cuda_slice_add_##suffix, 256, const T *src, T *out, int64_t first,                \
+              hl_cuda_layout at)                                                                   \
+    {                                                                                              \
+        add_slice<Adder>(src, out, first, at);                                                     \
+    }
+#define SLICE_ADD_FLOAT(T, suffix) SLICE_ADD_KERNEL(float_adder<T>, T, suffix)
+HL_FLOAT_TYPES(SLICE_ADD_FLOAT)
+SLICE_ADD_KERNEL(double_adder, double, f64)
+
 /* ---- a batch: rows of resident data, converted where its type is another ---- */
 
 HL_DEVICE void convert_rows(const void *src, const index_array &index, void *out,

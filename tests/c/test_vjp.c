@@ -101,6 +101,9 @@ static const vjp_case cases[] = {
     {HL_OP_EXPAND, 1, {A(3, 1)}, {.shape = {.shape = {3, {2, -1, 4}}}}},
     {HL_OP_CONCAT, 3, {A(2, 1), A(2, 3), A(2, 2)}, {.axis = {.axis = -1}}},
     {HL_OP_SLICE, 1, {A(7, 2)}, {.slice = {.axis = 0, .start = 1, .stop = -1, .step = 2}}},
+    {HL_OP_SPLIT, 1, {A(7, 2)}, {.split = {.axis = 0, .size = 3}}},
+    {HL_OP_SPLIT, 1, {A(2, 6)}, {.split = {.axis = -1, .size = 2}}},
+    {HL_OP_CONCAT, 3, {A(2, 2), A(2, 2), A(2, 1)}, {.axis = {.axis = 1}}},
     {HL_OP_PAD,
      1,
      {A(3, 4)},
@@ -173,7 +176,9 @@ static hl_status build_trial(const vjp_case *c, trial *t)
         if (s->fill != INDEX) wrt[n_wrt++] = t->in[k];
     }
     HL_TRY(hl_graph_add(t->graph, c->op, t->in, c->n_in, &c->attrs, &first));
-    for (int j = 0; j < hl_op_get(c->op)->n_out; j++)
+    hl_node_id made = hl_graph_producer(t->graph, first);
+    int32_t n_out = made == HL_NONE ? 1 : t->graph->nodes[made].n_out;
+    for (int32_t j = 0; j < n_out; j++)
         HL_TRY(add_weighted_sum(t->graph, first + j, &t->loss));
     HL_TRY(hl_pass_autodiff(t->graph, t->loss, HL_NONE, wrt, n_wrt, grads));
     for (int k = 0, n = 0; k < c->n_in; k++)
