@@ -31,7 +31,7 @@ typedef int32_t hl_node_id; /* a node */
 enum { HL_NONE = -1 };
 
 typedef enum hl_op {
-#define HL_OP(op, name, min_in, max_in, n_out, flags, schema, infer, vjp, lower, doc) HL_OP_##op,
+#define HL_OP(op, ...) HL_OP_##op,
 #include "ir/ops.def"
 #undef HL_OP
     HL_OP_COUNT

@@ -119,7 +119,7 @@ static void write_instr(text_buffer *text, const hl_pw_instr *instr)
     case HL_PW_LOAD: write_text(text, " in%d", instr->in); break;
     case HL_PW_NUMBER: write_text(text, " %.9g", instr->number); break;
     case HL_PW_CAST: write_text(text, " %s", hl_dtype_name((hl_dtype)instr->number)); break;
-    case HL_PW_DROPOUT: write_text(text, " p=%.9g", instr->number); break;
+    case HL_PW_DROPOUT_MASK: write_text(text, " p=%.9g", instr->number); break;
     default: break;
     }
     write_text(text, "\n");

@@ -35,8 +35,8 @@ bool hl_part_read(const hl_graph *graph, const hl_node *node, int32_t j, int64_t
 
 bool hl_part_joined(const hl_graph *graph, const hl_node *node)
 {
-    return node->op == HL_OP_CONCAT &&
-           is_leading(hl_graph_shape(graph, node->out), hl_axis_attrs(node)->axis);
+    return hl_op_get(node->op)->flags & HL_OP_JOINS &&
+           is_leading(hl_graph_shape(graph, node->out), hl_node_axes(node).at[0]);
 }
 
 /* ---- in a sum -------------------------------------------------------------------------------- */

@@ -1,19 +1,19 @@
 /* Mixed precision: which nodes work on 16 bits, and the casts between.
  *
- * The op table decides: LOW ops (matrix products) take 16-bit operands and sum in float32; FOLLOWS
- * ops (cheap pointwise work, copies, views) take what their operands are; everything else (norms,
- * softmax, losses, reductions, optimizers) takes float32. Parameters, moments and statistics stay
- * float32: a product reads a rounded copy, made once for all its readers and, being a function of
- * parameters alone, moved to BEGIN by the hoisting pass.
+ * The op table decides (hl_op_info.precision): products have reduced operands and sum in float32;
+ * what follows (cheap pointwise work, copies, views) takes what its operands are; everything else
+ * (norms, softmax, losses, reductions, optimizers) takes float32. Parameters, moments and
+ * statistics stay float32: a product reads a rounded copy, made once for all its readers and, being
+ * a function of parameters alone, moved to BEGIN by the hoisting pass.
  *
  * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
  * write float32 anyway), every product is `wide`, and the pass adds nothing but one cast per
  * operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a product
- * gives 16 bits if a product reads it again, directly or through FOLLOWS ops, and float32 if all it
+ * gives 16 bits if a product reads it again, directly or through followers, and float32 if all it
  * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded. The
  * bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
- * Norms compute in float32 and round what they give themselves (HL_OP_GIVES_LOW) where products
+ * Norms compute in float32 and round what they give themselves (role 'g') where products
  * alone read it, sums (of a bias' gradient) apart: a cast behind them would be a launch of its own.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
@@ -46,15 +46,44 @@ static bool has_flag(const hl_node *node, uint32_t flag)
     return hl_op_get(node->op)->flags & flag;
 }
 
+static bool is_follower(const hl_node *node)
+{
+    return hl_op_role_out(node->op, 0) == 'f';
+}
+
+static bool is_giver(const hl_node *node)
+{
+    return hl_op_role_out(node->op, 0) == 'g';
+}
+
 static bool is_f32(const amp_state *s, hl_id id)
 {
     return hl_graph_dtype(s->graph, id) == HL_DTYPE_F32;
 }
 
-/* A product of two float32 operands: ones of another type are the user's own choice. */
+/* A product of float32 operands: ones of another type are the user's own choice. */
 static bool is_low(const amp_state *s, const hl_node *node)
 {
-    return has_flag(node, HL_OP_LOW) && is_f32(s, node->in[0]) && is_f32(s, node->in[1]);
+    if (!hl_op_is_product(node->op)) return false;
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (hl_op_role_in(node->op, i) == 'r' && !is_f32(s, node->in[i])) return false;
+    return true;
+}
+
+/* Does the node read the value as an operand of this role? */
+static bool reads_as(const hl_node *node, hl_id value, char role)
+{
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (node->in[i] == value && hl_op_role_in(node->op, i) == role) return true;
+    return false;
+}
+
+/* As operands of no other role? */
+static bool reads_only_as(const hl_node *node, hl_id value, char role)
+{
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (node->in[i] == value && hl_op_role_in(node->op, i) != role) return false;
+    return true;
 }
 
 static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_value)
@@ -78,8 +107,8 @@ static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id valu
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        if (is_low(s, user) && (user->in[0] == value || user->in[1] == value)) return true;
-        if (has_flag(user, HL_OP_FOLLOWS) && is_any_wanted(s, user)) return true;
+        if (is_low(s, user) && reads_as(user, value, 'r')) return true;
+        if (is_follower(user) && is_any_wanted(s, user)) return true;
     }
     return false;
 }
@@ -91,16 +120,17 @@ static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id 
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        bool multiplies = is_low(s, user) && (user->n_in < 3 || user->in[2] != value);
+        bool multiplies = is_low(s, user) && reads_only_as(user, value, 'r');
         if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
             return false;
-        if (!multiplies && !has_flag(user, HL_OP_VIEW) && user->op != HL_OP_SUM) return false;
+        if (!multiplies && !has_flag(user, HL_OP_VIEW) && !reads_only_as(user, value, 'w'))
+            return false;
         *out_any |= multiplies;
     }
     return true;
 }
 
-/* May the first output of a GIVES_LOW node be rounded there? */
+/* May the first output of a node that gives 16 bits be rounded there? */
 static bool is_wanted_low(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     bool any = false;
@@ -116,8 +146,7 @@ static hl_status mark_wanted(amp_state *s)
         const hl_node *node = &s->graph->nodes[i];
         for (int32_t j = 0; j < node->n_out; j++)
             s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
-        if (has_flag(node, HL_OP_GIVES_LOW))
-            s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
+        if (is_giver(node)) s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -210,8 +239,9 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node->op)->schema, "wide"), !narrow);
     for (int32_t i = 0; i < node->n_in; i++) {
         s->in[i] = node->in[i];
-        bool follows = i < 2 || (narrow && is_f32(s, node->in[i]));
-        if (follows) HL_TRY(find_copy(s, node->in[i], node->segment, &s->in[i]));
+        char role = hl_op_role_in(node->op, i);
+        bool follows = role == 'o' && narrow && is_f32(s, node->in[i]);
+        if (role == 'r' || follows) HL_TRY(find_copy(s, node->in[i], node->segment, &s->in[i]));
     }
     hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &attrs, &out));
@@ -230,7 +260,7 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
     return replace_outputs(s, node, out);
 }
 
-/* What an operand of a FOLLOWS node is: 16 bits, a number that 16 bits hold or no float at all, a
+/* What an operand of a follower is: 16 bits, a number that 16 bits hold or no float at all, a
  * number that they don't hold or what is made anew at every use (random), or float32. */
 typedef enum operand_kind { OPERAND_LOW, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
 
@@ -266,7 +296,7 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
     return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
 }
 
-/* A FOLLOWS node among 16-bit values works on them and gives one. Beside a random operand, or a
+/* A follower among 16-bit values works on them and gives one. Beside a random operand, or a
  * number that 16 bits don't hold, it works on float32 and its result is rounded: the same bytes,
  * and the scale of a dropout mask is exact. */
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
@@ -304,9 +334,9 @@ static hl_status rewrite_nodes(amp_state *s)
         s->graph->scope = node.scope;
         if (is_low(s, &node))
             HL_TRY(rewrite_product(s, &node));
-        else if (s->keeps_low && has_flag(&node, HL_OP_FOLLOWS))
+        else if (s->keeps_low && is_follower(&node))
             HL_TRY(rewrite_follower(s, &node));
-        else if (s->keeps_low && has_flag(&node, HL_OP_GIVES_LOW))
+        else if (s->keeps_low && is_giver(&node))
             HL_TRY(rewrite_giver(s, &node));
     }
     return HL_OK;
@@ -354,12 +384,19 @@ void hl_pass_tf32(hl_graph *graph)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_node *node = &graph->nodes[i];
-        if (node->op == HL_OP_MATMUL && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
-            node->attrs.matmul.tf32 = true;
+        const hl_attr_info *tf32 = hl_schema_find(hl_op_get(node->op)->schema, "tf32");
+        if (tf32 && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
+            hl_attrs_int_set(&node->attrs, tf32, true);
     }
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */
+
+static bool has_16_bits(const hl_graph *graph, hl_id id)
+{
+    hl_dtype dtype = hl_graph_dtype(graph, id);
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
 
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_why)
 {
@@ -372,27 +409,22 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_w
         if (!hl_dtype_is_float(dtype)) continue;
         widest = widest == HL_DTYPE_COUNT ? dtype : hl_dtype_promote(widest, dtype);
     }
-    if (op->flags & HL_OP_LOW) {
-        hl_dtype operand = hl_graph_dtype(graph, node->in[0]);
-        bool is_low = operand == HL_DTYPE_BF16 || operand == HL_DTYPE_F16;
-        *out_why = is_low ? "product, summed in float32" : "product without a 16-bit kernel";
-        return operand;
-    }
-    if (node->op == HL_OP_MATMUL_PACK) {
-        hl_dtype packed = hl_graph_dtype(graph, node->out);
-        bool rounds = packed != hl_graph_dtype(graph, node->in[0]);
-        *out_why = rounds ? "rounded while it is packed" : "follows its operand";
-        return packed;
-    }
-    if (node->op == HL_OP_CAST)
-        *out_why = "cast";
-    else if (op->flags & HL_OP_FOLLOWS)
-        *out_why = "follows its operands";
-    else if (node->op == HL_OP_POINTWISE_FUSED)
+    bool is_product = hl_op_is_product(node->op);
+    bool rounds = !is_product && node->n_in == 1 && has_16_bits(graph, node->out) &&
+                  !has_16_bits(graph, node->in[0]);
+    if (is_product)
+        *out_why = has_16_bits(graph, node->in[0]) ? "product, summed in float32"
+                                                   : "product without a 16-bit kernel";
+    else if (node->program)
         *out_why = "pointwise program: registers are float32";
+    else if (rounds)
+        *out_why = "rounds its operand";
+    else if (is_follower(node))
+        *out_why = "follows its operands";
     else if (op->flags & HL_OP_GUARDED)
         *out_why = "state and updates stay float32";
     else
         *out_why = "norms, losses and sums stay float32";
-    return widest;
+    if (is_product) return hl_graph_dtype(graph, node->in[0]);
+    return rounds ? hl_graph_dtype(graph, node->out) : widest;
 }

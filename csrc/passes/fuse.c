@@ -401,8 +401,8 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg);
 static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
-    hl_pw_instr instr = hl_pw_instr_of(node);
-    if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
+    hl_pw_instr instr = hl_pw_instr_make(node);
+    if (hl_pw_is_random(instr.op)) {
         HL_TRY(find_input(e, node->in[0], &instr.in));
         return emit(e, node->out, instr, out_reg);
     }

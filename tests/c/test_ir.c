@@ -489,6 +489,51 @@ static void test_programs(void)
     hl_graph_destroy(graph);
 }
 
+static hl_pw_kind kind_of(hl_graph *graph, hl_id value)
+{
+    hl_program program;
+    hl_node_id node = graph->values[value].node;
+    CHECK_OK(hl_program_from_node(graph, node, &program));
+    return hl_program_kind(&program, graph, &graph->nodes[node]);
+}
+
+static hl_pw_kind kind_of_binary(hl_graph *graph, hl_op op, hl_id a, hl_id b)
+{
+    hl_id out;
+    CHECK_OK(hl_graph_add(graph, op, IDS(a, b), NULL, &out));
+    return kind_of(graph, out);
+}
+
+/* What the code loads, does and gives decides; a number that it holds does not. */
+static void test_program_kinds(void)
+{
+    hl_graph *graph;
+    hl_id x, i, wide, one, one_wide, number, half, wide_number, cast;
+    const hl_type scalar = {HL_DTYPE_F32, hl_shape_scalar()};
+    const hl_type wide_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(5), &x));
+    CHECK_OK(hl_graph_input(graph, "i", (hl_type){HL_DTYPE_I64, SHAPE(5)}, &i));
+    CHECK_OK(hl_graph_input(graph, "wide", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &wide));
+    CHECK_OK(hl_graph_input(graph, "one", scalar, &one));
+    CHECK_OK(hl_graph_input(graph, "one_wide", wide_scalar, &one_wide));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
+    CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.i = {HL_DTYPE_F64}), &cast));
+    CHECK_INT(kind_of(graph, cast), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, half), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, one), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_DIV, i, i), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_wide), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, wide_number), HL_PW_F32);
+    hl_graph_destroy(graph);
+}
+
 /* ---- order and the verifier ------------------------------------------------------------------ */
 
 static void test_reorder(void)
@@ -642,6 +687,7 @@ int main(void)
     test_identities();
     test_leaves();
     test_programs();
+    test_program_kinds();
     test_reorder();
     test_verify();
     test_usable_after_fault();
