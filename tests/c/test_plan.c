@@ -17,7 +17,27 @@ static hl_id pick(dice *d, const hl_id *pool, int n)
     return pool[roll(d, n)];
 }
 
-enum { ROWS = 24, COLS = 6, MOST_VALUES = 64 };
+enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
+
+/* Zeros or a value with rows of another added, now and then into what is already a sum. */
+static hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from, hl_id *out_id)
+{
+    hl_type full = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)};
+    hl_type index = {HL_DTYPE_I64, hl_shape_1d(N_INDEX)};
+    int64_t rows[N_INDEX];
+    hl_id in[3] = {to};
+    hl_attrs axis = {.axis = {0}};
+    for (int i = 0; i < N_INDEX; i++) rows[i] = roll(d, ROWS);
+    if (roll(d, 2)) HL_TRY(hl_build_full(graph, &full, 0, &in[0]));
+    HL_TRY(hl_graph_const(graph, index, rows, &in[1]));
+    HL_TRY(hl_build_slice(graph, from, 0, 1, 1 + N_INDEX, &in[2]));
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, out_id));
+    if (roll(d, 3)) return HL_OK;
+    if (roll(d, 2)) in[0] = *out_id;
+    hl_id again;
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, &again));
+    return hl_build_binary(graph, HL_OP_ADD, again, *out_id, out_id);
+}
 
 /* Ops on (ROWS, COLS) values, column vectors and row vectors, with commits and outputs. */
 static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
@@ -36,8 +56,9 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
     rows[n_rows++] = state;
     for (int i = 0; i < n_ops && n_full < MOST_VALUES && n_rows < MOST_VALUES; i++) {
         hl_id a = pick(d, full, n_full), out;
-        hl_attrs attrs = {0};
-        switch (roll(d, 7)) {
+        hl_attrs axis = {.axis = {0}};
+        int64_t start;
+        switch (roll(d, 8)) {
         case 0:
             HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
             n_full++;
@@ -61,12 +82,14 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
             n_rows++;
             break;
         case 5:
-            attrs.i[0] = 0;
-            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &attrs,
+            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &axis,
                                 &out));
-            attrs = (hl_attrs){.i = {0, roll(d, ROWS), ROWS, 1}};
-            attrs.i[2] = attrs.i[1] + ROWS;
-            HL_TRY(hl_graph_add(graph, HL_OP_SLICE, &out, 1, &attrs, &full[n_full]));
+            start = roll(d, ROWS);
+            HL_TRY(hl_build_slice(graph, out, 0, start, start + ROWS, &full[n_full]));
+            n_full++;
+            break;
+        case 6:
+            HL_TRY(add_rows(graph, d, a, pick(d, full, n_full), &full[n_full]));
             n_full++;
             break;
         default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;
@@ -136,7 +159,7 @@ static int collect_spans(const hl_plan *plan, span *spans)
 
 static void check_memory(const hl_plan *plan)
 {
-    static span spans[4 * MOST_VALUES];
+    static span spans[8 * MOST_VALUES];
     int n = collect_spans(plan, spans);
     for (int i = 0; i < n; i++) {
         CHECK(spans[i].begin >= 0 && spans[i].end <= plan->memory.arena_bytes);
@@ -330,6 +353,47 @@ static void test_in_place_beside_readers(void)
     }
 }
 
+/* What a kernel overwrites is made inside the concat that its result is a part of, and the memory
+ * is taken from then on: regions before the result may not use it for something else. Not where the
+ * other part is so large that this would cost more than it saves. */
+static void test_an_operand_is_made_inside_a_concat(void)
+{
+    enum { N = 8 };
+    for (int is_large = 0; is_large < 2; is_large++) {
+        check_case("an operand of a part, large %d", is_large);
+        hl_id stack, early, late, parts[2], whole;
+        hl_graph *graph;
+        hl_device *device;
+        hl_attrs axis = {.axis = {0}};
+        hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+        hl_type type = {HL_DTYPE_F32, {3, {N, ROWS, COLS}}};
+        hl_shape full = hl_shape_2d(ROWS, COLS), large = hl_shape_2d(N * ROWS, COLS);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "stack", type, &stack));
+        CHECK_OK(hl_build_sum(graph, stack, (int64_t[]){0}, 1, false, &early));
+        CHECK_OK(hl_build_slice(graph, early, 0, 0, 1, &late));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(hl_build_expand(graph, late, &full, &late));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, late, &late));
+            CHECK_OK(hl_build_sum(graph, late, (int64_t[]){0}, 1, true, &late));
+        }
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, early, late, &parts[0]));
+        parts[1] = late;
+        if (is_large) {
+            CHECK_OK(hl_build_expand(graph, late, &large, &parts[1]));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, parts[1], &parts[1]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &whole));
+        CHECK_OK(hl_graph_output(graph, whole));
+        hl_plan *plan = make_plan(session, graph, false, true);
+        CHECK((plan->memory.places[early].root == whole) == !is_large);
+        CHECK(is_large || offset_of(plan, early) == offset_of(plan, parts[0]));
+        check_memory(plan);
+        check_in_place(plan);
+        close_session(plan, session, device);
+    }
+}
+
 /* A concat whose operands were made in its place is no work, however large it is. */
 static void test_an_elided_concat_costs_nothing(void)
 {
@@ -337,7 +401,7 @@ static void test_an_elided_concat_costs_nothing(void)
     hl_id x, parts[2], out;
     hl_graph *graph;
     hl_device *device;
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     hl_session *session = open_session(hl_cpu_backend(), 2, &device);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(1 << 20)}, &x));
@@ -537,7 +601,7 @@ static void test_many_operands(void)
     static float in[R * 2], out[R * 2 * N];
     hl_shape shape = hl_shape_2d(R, 2);
     hl_id x, part[N], all;
-    hl_attrs axis = {.i = {1}};
+    hl_attrs axis = {.axis = {1}};
     bench b = open_bench(hl_cpu_backend());
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
     for (int i = 0; i < N; i++) {
@@ -715,6 +779,7 @@ int main(void)
     test_invariants_on_random_graphs();
     test_in_place_beside_readers();
     test_an_elided_concat_costs_nothing();
+    test_an_operand_is_made_inside_a_concat();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();

@@ -93,17 +93,22 @@ static void test_cast(void)
     double x[5] = {2.9, -2.9, NAN, 1e30, 300}, y[5];
     int64_t i[5];
     uint8_t u[5];
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_I64}), IN(F64(x, 5)), OUT(I64(i, 5))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_I64}), IN(F64(x, 5)), OUT(I64(i, 5))));
     CHECK_INTS(i, 2, -2, 0, INT64_MAX, 300);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_U8}), IN(F64(x, 5)), OUT(OF(U8, u, 5))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_U8}), IN(F64(x, 5)), OUT(OF(U8, u, 5))));
     CHECK_INT(u[4], 44);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_BOOL}), IN(F64(x, 5)), OUT(OF(BOOL, u, 5))));
+    CHECK_OK(run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_BOOL}), IN(F64(x, 5)),
+                 OUT(OF(BOOL, u, 5))));
     CHECK(u[0] == 1 && u[2] == 1);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_F64}), IN(I64(i, 2)), OUT(F64(y, 2))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_F64}), IN(I64(i, 2)), OUT(F64(y, 2))));
     CHECK_CLOSE(y, 2, -2);
     float f[1];
     double third[1] = {1.0 / 3};
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_F32}), IN(F64(third, 1)), OUT(OF(F32, f, 1))));
+    CHECK_OK(run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_F32}), IN(F64(third, 1)),
+                 OUT(OF(F32, f, 1))));
     CHECK(f[0] == 1.0f / 3);
 }
 
@@ -112,13 +117,14 @@ static void test_fused(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, b[3] = {10, 20, 30}, full[6], rows[3], cols[2], all[1];
     hl_program program = {.shape = {2, {2, 3}}, .split = 1, .n_in = 2, .n_out = 4};
-    program.n_code = 4;
-    program.n_regs = 4;
+    program.n_code = 5;
+    program.n_regs = 5;
     program.code[0] = (hl_pw_instr){.op = HL_PW_LOAD, .dst = 0, .in = 0};
     program.code[1] = (hl_pw_instr){.op = HL_PW_LOAD, .dst = 1, .in = 1};
     program.code[2] = (hl_pw_instr){.op = HL_PW_NUMBER, .dst = 2, .number = 2};
-    program.code[3] = (hl_pw_instr){.op = HL_PW_FMA, .dst = 3, .a = 0, .b = 2, .c = 1};
-    for (int j = 0; j < 4; j++) program.out[j].reg = 3;
+    program.code[3] = (hl_pw_instr){.op = HL_PW_MUL, .dst = 3, .a = 0, .b = 2};
+    program.code[4] = (hl_pw_instr){.op = HL_PW_ADD, .dst = 4, .a = 3, .b = 1};
+    for (int j = 0; j < 4; j++) program.out[j].reg = 4;
     program.out[0].reduce = HL_PW_FULL;
     program.out[1].reduce = HL_PW_SUM_ROWS;
     program.out[2].reduce = HL_PW_SUM_COLS;
@@ -136,18 +142,20 @@ static void test_fused(void)
 static void test_large_integers(void)
 {
     int64_t top = ((int64_t)1 << 53) + 1, i[4] = {top - 1, 1, -5, -7}, n[2];
-    CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_SUM, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, top, -12);
-    CHECK_OK(run(HL_OP_MAX, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_MAX, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, top - 1, -5);
-    CHECK_OK(run(HL_OP_MIN, ATTRS(.n_dims = 1, .dims = {0}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_MIN, ATTRS(.reduce = {.axes = {1, {0}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, -5, -7);
-    CHECK_OK(run(HL_OP_PROD, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(
+        run(HL_OP_PROD, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, top - 1, 35);
     int64_t big[3] = {top - 1, top, top};
-    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(I64(big, 3)), OUT(I64(n, 1))));
+    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.arg_reduce = {.axis = 0}), IN(I64(big, 3)), OUT(I64(n, 1))));
     CHECK_INTS(n, 1);
-    CHECK_OK(run(HL_OP_ARGMIN, ATTRS(.i = {0}), IN(I64(big + 1, 2)), OUT(I64(n, 1))));
+    CHECK_OK(
+        run(HL_OP_ARGMIN, ATTRS(.arg_reduce = {.axis = 0}), IN(I64(big + 1, 2)), OUT(I64(n, 1))));
     CHECK_INTS(n, 0);
 }
 
@@ -168,21 +176,24 @@ static void test_micro_rows(void)
     hl_rng_key key = hl_rng_key_make(42, "drop1");
     control.attempted = 5;
     control.micro_row = 100;
-    CHECK_OK(run(HL_OP_UNIFORM, ATTRS(.i = {42}, .n_dims = 2, .dims = {2, 7}, .name = "drop1"),
+    CHECK_OK(run(HL_OP_UNIFORM,
+                 ATTRS(.uniform = {.shape = {2, {2, 7}}, .stream = "drop1", .seed = 42}),
                  IN(CONTROL), OUT(F64(all, 2, 7))));
     CHECK(all[0] == (hl_rng_bits16(key, 5, 100, 0) + 0.5) / 65536);
     control.micro_row = 101;
-    CHECK_OK(run(HL_OP_UNIFORM, ATTRS(.i = {42}, .n_dims = 2, .dims = {1, 7}, .name = "drop1"),
+    CHECK_OK(run(HL_OP_UNIFORM,
+                 ATTRS(.uniform = {.shape = {2, {1, 7}}, .stream = "drop1", .seed = 42}),
                  IN(CONTROL), OUT(F64(second, 1, 7))));
     CHECK(memcmp(second, all + 7, sizeof second) == 0);
 
     /* Bits at the threshold are kept. */
     double mask[42];
-    hl_attrs attrs = {.i = {42}, .n_dims = 3, .dims = {2, 3, 7}, .name = "drop1"};
+    hl_attrs attrs = {.dropout_mask = {.shape = {3, {2, 3, 7}}, .stream = "drop1", .seed = 42}};
+    double *p = &attrs.dropout_mask.p;
     control.micro_row = 100;
-    attrs.f[0] = hl_rng_bits16(key, 5, 100, 0) / 65536.0;
+    *p = hl_rng_bits16(key, 5, 100, 0) / 65536.0;
     CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
-    CHECK_CLOSE(mask, 1 / (1 - attrs.f[0]));
+    CHECK_CLOSE(mask, 1 / (1 - *p));
     control = saved;
 }
 
@@ -192,7 +203,7 @@ static void test_loss_of_one_gradient(void)
     double ln2 = 0.6931471805599453, x[9] = {0, ln2, 0, 0, ln2, 0, 0, ln2, 0}, dloss[1] = {10};
     double dx[9];
     int64_t t[3] = {0, 1, -100};
-    CHECK_OK(run(HL_OP_CROSS_ENTROPY_GRAD, ATTRS(.i = {-100}),
+    CHECK_OK(run(HL_OP_CROSS_ENTROPY_GRAD, ATTRS(.cross_entropy = {.ignore_index = -100}),
                  IN(F64(dloss, 1), F64(x, 3, 3), I64(t, 3)), OUT(F64(dx, 3, 3))));
     CHECK_CLOSE(dx, -7.5, 5, 2.5, 2.5, -5, 2.5, 0, 0, 0);
 }
@@ -203,23 +214,23 @@ static void test_index_faults(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, y[6], src[4] = {10, 20, 30, 40};
     int32_t at[4] = {2, -1, 1, 3};
-    CHECK_OK(
-        run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)), OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_GATHER, ATTRS(.axis = {.axis = 1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)),
+                 OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 0, 5, 0);
     CHECK_FAULT(1, -1);
-    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {1}),
+    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.axis = {.axis = 1}),
                  IN(F64(x, 2, 3), OF(I32, at, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 1, 2, 10, 4, 30, 6);
     CHECK_FAULT(1, -1);
 
     int64_t rows[2] = {1, 3};
-    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(rows, 2)),
+    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.axis = {.axis = 0}), IN(F64(x, 3, 2), I64(rows, 2)),
                  OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 4, 0, 0);
     CHECK_FAULT(1, 3);
     int8_t i[3] = {1, 2, 3}, add[2] = {10, 100}, z[3];
-    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.i = {0}), IN(OF(I8, i, 3), I64(rows, 2), OF(I8, add, 2)),
-                 OUT(OF(I8, z, 3))));
+    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.axis = {.axis = 0}),
+                 IN(OF(I8, i, 3), I64(rows, 2), OF(I8, add, 2)), OUT(OF(I8, z, 3))));
     CHECK(z[0] == 1 && z[1] == 12 && z[2] == 3);
     CHECK_FAULT(1, 3);
 
@@ -229,8 +240,8 @@ static void test_index_faults(void)
     CHECK_CLOSE(y, 0.5, 0);
     CHECK_FAULT(1, -2);
     double logits[9] = {0}, loss[3], weight[3];
-    CHECK_OK(run(HL_OP_CROSS_ENTROPY, ATTRS(.i = {-100}), IN(F64(logits, 3, 3), I64(outside, 3)),
-                 OUT(F64(loss, 3), F64(weight, 3))));
+    CHECK_OK(run(HL_OP_CROSS_ENTROPY, ATTRS(.cross_entropy = {.ignore_index = -100}),
+                 IN(F64(logits, 3, 3), I64(outside, 3)), OUT(F64(loss, 3), F64(weight, 3))));
     CHECK_FAULT(1, 3);
     CHECK(loss[1] == 0 && weight[1] == 0 && loss[2] == 0 && weight[2] == 0 && weight[0] == 1);
 }

@@ -26,36 +26,39 @@ typedef struct op_node {
     }
 #define NO_ATTRS                                                                                   \
     {                                                                                              \
-        .i = { 0 }                                                                                 \
+        .matmul = {.trans_a = false }                                                              \
     }
 
 static const op_node cases[] = {
     {HL_OP_GELU, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_MATMUL, 3, {A(3, 4), A(4, 2), A(2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(4, 3), A(4, 2)}, {.i = {1, 0}}},
-    {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4)}, {.i = {0, 1}}},
-    {HL_OP_MATMUL, 2, {A(4, 3), A(2, 4)}, {.i = {1, 1}}},
+    {HL_OP_MATMUL, 2, {A(4, 3), A(4, 2)}, {.matmul = {.trans_a = 1, .trans_b = 0}}},
+    {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4)}, {.matmul = {.trans_a = 0, .trans_b = 1}}},
+    {HL_OP_MATMUL, 2, {A(4, 3), A(2, 4)}, {.matmul = {.trans_a = 1, .trans_b = 1}}},
     {HL_OP_MATMUL, 3, {A(2, 3, 4), A(4, 2), A(2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(2, 3, 4), A(2, 4)}, {.i = {0, 1}}},
-    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(4, 2)}, {.i = {1, 0}}},
+    {HL_OP_MATMUL, 2, {A(2, 3, 4), A(2, 4)}, {.matmul = {.trans_a = 0, .trans_b = 1}}},
+    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(4, 2)}, {.matmul = {.trans_a = 1, .trans_b = 0}}},
     {HL_OP_MATMUL, 2, {A(2, 1, 3, 4), A(3, 4, 2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(2, 2, 4)}, {.i = {1, 1}}},
+    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(2, 2, 4)}, {.matmul = {.trans_a = 1, .trans_b = 1}}},
     {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4, 2)}, NO_ATTRS},
-    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
+    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
     {HL_OP_SUM, 1, {A(2, 3)}, NO_ATTRS},
-    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
-    {HL_OP_MAX, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_MIN, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
-    {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.n_dims = 3, .dims = {0, 2, 3}}},
-    {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}}},
-    {HL_OP_MOMENTS, 1, {A(3, 4)}, {.n_dims = 1, .dims = {1}}},
-    {HL_OP_BATCH_NORM, 3, {A(5, 3), A(3), A(3)}, {.f = {1e-3}}},
-    {HL_OP_BATCH_NORM, 3, {A(3, 2, 2, 2), A(2), A(2)}, {.f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 1, {A(2, 5)}, {.i = {1}, .f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 2, {A(2, 5), A(5)}, {.i = {1}, .f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 3, {A(2, 3, 4), A(3, 4), A(3, 4)}, {.i = {2}, .f = {1e-3}}},
+    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
+    {HL_OP_MAX, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_MIN, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
+    {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.axes = {.axes = {3, {0, 2, 3}}}}},
+    {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.axes = {.axes = {1, {1}}}}},
+    {HL_OP_MOMENTS, 1, {A(3, 4)}, {.axes = {.axes = {1, {1}}}}},
+    {HL_OP_BATCH_NORM, 3, {A(5, 3), A(3), A(3)}, {.batch_norm = {.eps = 1e-3}}},
+    {HL_OP_BATCH_NORM, 3, {A(3, 2, 2, 2), A(2), A(2)}, {.batch_norm = {.eps = 1e-3}}},
+    {HL_OP_LAYER_NORM, 1, {A(2, 5)}, {.layer_norm = {.n_axes = 1, .eps = 1e-3}}},
+    {HL_OP_LAYER_NORM, 2, {A(2, 5), A(5)}, {.layer_norm = {.n_axes = 1, .eps = 1e-3}}},
+    {HL_OP_LAYER_NORM,
+     3,
+     {A(2, 3, 4), A(3, 4), A(3, 4)},
+     {.layer_norm = {.n_axes = 2, .eps = 1e-3}}},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -169,7 +172,7 @@ static void check_gradient_norm(void)
             hl_type types[3] = {{HL_DTYPE_F64, {1, {7}}}, {HL_DTYPE_F64, {0}}, {HL_DTYPE_F64, {0}}};
             hl_graph *graph;
             hl_id in[3], out[2];
-            hl_attrs attrs = {.f = {clips[c]}};
+            hl_attrs attrs = {.gradient_norm = {clips[c]}};
             check_case("gradient_norm, clip %g, %d inputs", clips[c], n_in);
             for (int i = 0; i < 7; i++) grad[i] = 8 * draw();
             CHECK_OK(hl_graph_create(&graph));
@@ -200,7 +203,7 @@ static void test_lowering(void)
             void *data[1] = {x};
             hl_graph *graph;
             hl_id in, out;
-            hl_attrs attrs = {.i = {axis, axis == 1}};
+            hl_attrs attrs = {.arg_reduce = {axis, axis == 1}};
             check_case("%s, axis %d", hl_op_get((hl_op)op)->name, axis);
             CHECK_OK(hl_graph_create(&graph));
             hl_type type = {HL_DTYPE_F64, {3, {2, 3, 2}}};
@@ -254,9 +257,9 @@ static void check_points(int line, hl_op op, const hl_attrs *attrs, int64_t n, d
 }
 #define LIST(...) ((double[]){__VA_ARGS__})
 #define CHECK_UNARY(op, n, a, da)                                                                  \
-    check_points(__LINE__, HL_OP_##op, &(hl_attrs){.i = {0}}, n, a, NULL, da, NULL)
+    check_points(__LINE__, HL_OP_##op, &(hl_attrs)NO_ATTRS, n, a, NULL, da, NULL)
 #define CHECK_BINARY(op, n, a, b, da, db)                                                          \
-    check_points(__LINE__, HL_OP_##op, &(hl_attrs){.i = {0}}, n, a, b, da, db)
+    check_points(__LINE__, HL_OP_##op, &(hl_attrs)NO_ATTRS, n, a, b, da, db)
 
 static void test_points(void)
 {
