@@ -4,7 +4,7 @@
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
 #include "kernels/host/control_kernels.h"
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 
 enum { N_CHUNK = 256 };
 

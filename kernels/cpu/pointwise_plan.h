@@ -10,7 +10,7 @@
 #define HL_KERNELS_CPU_POINTWISE_PLAN_H
 
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 
 /* How often a value changes. */
 typedef enum pw_span {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 
 /* ---- the functions of expressions (ir/pointwise.def), in float64 ---- */

@@ -5,7 +5,7 @@
  * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
  * norm's, are the exception: they are cut along N, each grain of rows giving mean and M2, merged by
  * Chan, Golub and LeVeque's formula (1979) in a fixed tree. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { N_CHUNK = 256, N_SUB_ROWS = 32 };

@@ -4,7 +4,7 @@
  * what is compiled once, what a failure leaves. */
 #include <stdlib.h>
 
-#include "kernels/cuda/together.h"
+#include "kernels/cuda/parts.h"
 #include "tests/c/check.h"
 #include "tests/c/program_case.h"
 #include "tests/cuda/emu/emu.h"

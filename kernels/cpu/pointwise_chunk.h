@@ -1,7 +1,7 @@
 /* What the pointwise engine's two halves share: the driver (pointwise.c) that cuts the iteration
  * into chunks, and the micro-ops on one chunk (pointwise_f32.c, pointwise_wide.c). */
-#ifndef HL_KERNELS_CPU_POINTWISE_H
-#define HL_KERNELS_CPU_POINTWISE_H
+#ifndef HL_KERNELS_CPU_POINTWISE_CHUNK_H
+#define HL_KERNELS_CPU_POINTWISE_CHUNK_H
 
 #include "ir/program.h"
 #include "kernels/cpu/simd/simd.h"
