@@ -132,7 +132,9 @@ $(OLDEST)/.stamp: | $(STAMP)-venv
 		nvidia-cuda-runtime-cu12==12.8.* nvidia-cuda-nvcc-cu12==12.8.*
 	@touch $@
 
-# What is generated at run time compiles by it, too: the emulated driver has NVRTC asked.
+# For HL_CUDA_ARCHS, or every GPU. What is generated at run time compiles by it, too: the emulated
+# driver has NVRTC asked.
+cuda-oldest: ARCHS = $(filter-out all,$(subst ;, ,$(HL_CUDA_ARCHS)))
 cuda-oldest: $(OLDEST)/.stamp build fake
 	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
 	HL_FAKE=arch=75 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_CUBLASLT_PATH=none \

@@ -40,7 +40,7 @@ _BUILD_SECONDS = 1800
 _SHOWN_LINES = 15
 _FAILED_TESTS = 1  # pytest's status; others mean that it could not run them
 # What is reused of build/, where it is there.
-_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release", "build/cuda-host")
+_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release")
 
 
 class Outcome(NamedTuple):
@@ -99,14 +99,7 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
         return build if builds_module else [], test
     if check.kind == "c":
         return _make("tests/c", jobs, "all", names), _make("tests/c", "run", names)
-    if check.kind == "cuda":
-        return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
-    programs = [str(tree / "build/cuda-host/release" / name) for name in check.names]
-    host = ("-f", "host.mk")
-    return (
-        _make("tests/cuda", *host, jobs, *programs),
-        _make("tests/cuda", *host, "run-host", names),
-    )
+    return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
 
 
 class _Processes:
