@@ -55,8 +55,7 @@ static hl_status shape_like(hl_graph *graph, hl_id value, hl_id other, hl_id *ou
     hl_shape shape = *hl_graph_shape(graph, other);
     *out_value = value;
     if (hl_shape_equal(&shape, hl_graph_shape(graph, value))) return HL_OK;
-    hl_attrs attrs = {.n_dims = shape.rank};
-    for (int32_t d = 0; d < shape.rank; d++) attrs.dims[d] = shape.dim[d];
+    hl_attrs attrs = {.shape = {hl_ints_of(&shape)}};
     return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
 }
 
@@ -68,9 +67,8 @@ static hl_status add_fused(end_state *s, hl_node_id product, hl_matmul_end end, 
     hl_node node = s->graph->nodes[product];
     hl_id in[3] = {node.in[0], node.in[1], node.n_in > 2 ? node.in[2] : read};
     hl_attrs attrs = node.attrs;
-    attrs.i[4] = end;
-    s->graph->segment = node.segment;
-    s->graph->scope = node.scope;
+    attrs.matmul.end = end;
+    hl_graph_stand_by(s->graph, &node);
     return hl_graph_add(s->graph, HL_OP_MATMUL_FUSED, in, in[2] == HL_NONE ? 2 : 3, &attrs,
                         out_value);
 }
@@ -150,29 +148,17 @@ static hl_node_id find_back_product(const end_state *s, hl_id gradient, hl_node_
 
 /* ---- relu, forward and backward -------------------------------------------------------------- */
 
-static bool is_zero(const hl_graph *graph, hl_id value)
-{
-    double number;
-    return hl_graph_number_read(graph, value, &number) && number == 0;
-}
-
-/* WHERE(y > 0, product, 0): the gradients of relu's result y that products give. */
-static int find_relu_backs(const end_state *s, hl_id y, hl_node_id *out_backs)
+/* Gradients of an activation that products give: nodes of this op, of a product and of x. */
+static int find_backs(const end_state *s, hl_op op, hl_id x, hl_node_id *out_backs)
 {
     const hl_graph *graph = s->graph;
     int n = 0;
-    for (int32_t u = s->uses.start[y]; u < s->uses.start[y + 1]; u++) {
-        const hl_node *test = &graph->nodes[s->uses.list[u]];
-        if (test->op != HL_OP_GT || test->in[0] != y || !is_zero(graph, test->in[1])) continue;
-        for (int32_t v = s->uses.start[test->out]; v < s->uses.start[test->out + 1]; v++) {
-            hl_node_id id = s->uses.list[v];
-            const hl_node *where = &graph->nodes[id];
-            if (where->op != HL_OP_WHERE || where->in[0] != test->out ||
-                !is_zero(graph, where->in[2]))
-                continue;
-            if (find_back_product(s, where->in[1], id) == HL_NONE || n == MOST_BACKS) continue;
-            out_backs[n++] = id;
-        }
+    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
+        hl_node_id id = s->uses.list[u];
+        const hl_node *node = &graph->nodes[id];
+        if (node->op != op || node->in[1] != x || node->in[0] == x) continue;
+        if (find_back_product(s, node->in[0], id) == HL_NONE || n == MOST_BACKS) continue;
+        out_backs[n++] = id;
     }
     return n;
 }
@@ -187,12 +173,12 @@ static hl_status fuse_with_mask(end_state *s, hl_node_id product, hl_id y, const
     HL_TRY(add_fused(s, product, HL_MATMUL_RELU_MASK, HL_NONE, &forward));
     HL_TRY(try_value(s, y, forward, out_taken, &front));
     for (int i = 0; i < n_backs && *out_taken; i++) {
-        hl_node where = s->graph->nodes[backs[i]];
-        hl_node_id behind = find_back_product(s, where.in[1], backs[i]);
+        hl_node grad = s->graph->nodes[backs[i]];
+        hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
         hl_id back;
         bool taken;
         HL_TRY(add_fused(s, behind, HL_MATMUL_MASKED, forward + 1, &back));
-        HL_TRY(try_value(s, where.out, back, &taken, &swap));
+        HL_TRY(try_value(s, grad.out, back, &taken, &swap));
         n_taken += taken;
     }
     if (!*out_taken || n_taken) return HL_OK;
@@ -207,7 +193,7 @@ static hl_status fuse_relu(end_state *s, hl_node_id relu)
     end_swap swap;
     bool taken = false;
     if (product == HL_NONE) return HL_OK;
-    int n_backs = find_relu_backs(s, y, backs);
+    int n_backs = find_backs(s, HL_OP_RELU_GRAD, y, backs);
     if (n_backs) HL_TRY(fuse_with_mask(s, product, y, backs, n_backs, &taken));
     if (taken) return HL_OK;
     HL_TRY(add_fused(s, product, HL_MATMUL_RELU, HL_NONE, &fused));
@@ -215,21 +201,6 @@ static hl_status fuse_relu(end_state *s, hl_node_id relu)
 }
 
 /* ---- gelu, forward and backward -------------------------------------------------------------- */
-
-/* Gradients of gelu at x that products give. */
-static int find_gelu_backs(const end_state *s, hl_id x, hl_node_id *out_backs)
-{
-    const hl_graph *graph = s->graph;
-    int n = 0;
-    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
-        hl_node_id id = s->uses.list[u];
-        const hl_node *node = &graph->nodes[id];
-        if (node->op != HL_OP_GELU_GRAD || node->in[1] != x || node->in[0] == x) continue;
-        if (find_back_product(s, node->in[0], id) == HL_NONE || n == MOST_BACKS) continue;
-        out_backs[n++] = id;
-    }
-    return n;
-}
 
 /* Both sides or none, again. All who read x read the product's other output. */
 static hl_status fuse_with_operand(end_state *s, hl_node_id product, hl_node_id gelu,
@@ -247,8 +218,7 @@ static hl_status fuse_with_operand(end_state *s, hl_node_id product, hl_node_id 
         hl_node grad = s->graph->nodes[backs[i]];
         hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
         hl_id read, back;
-        s->graph->segment = grad.segment;
-        s->graph->scope = grad.scope;
+        hl_graph_stand_by(s->graph, &grad);
         HL_TRY(shape_like(s->graph, operand.now, s->graph->nodes[behind].out, &read));
         HL_TRY(add_fused(s, behind, HL_MATMUL_GELU_GRAD, read, &back));
         HL_TRY(try_value(s, grad.out, back, &taken, &swap));
@@ -266,7 +236,7 @@ static hl_status fuse_gelu(end_state *s, hl_node_id gelu)
     end_swap swap;
     bool taken;
     if (product == HL_NONE || s->uses.kept[x]) return HL_OK;
-    int n_backs = find_gelu_backs(s, x, backs);
+    int n_backs = find_backs(s, HL_OP_GELU_GRAD, x, backs);
     if (n_backs) return fuse_with_operand(s, product, gelu, backs, n_backs);
     if (find_only_user(s, x) != gelu) return HL_OK;
     HL_TRY(add_fused(s, product, HL_MATMUL_GELU, HL_NONE, &fused));
@@ -294,9 +264,10 @@ static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
 {
     if (node->op != HL_OP_SUM || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
     int32_t n = hl_graph_shape(graph, node->in[0])->rank - 1;
-    if (n < 1 || node->attrs.n_dims != n) return false;
+    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
+    if (n < 1 || axes->n != n) return false;
     for (int32_t d = 0; d < n; d++)
-        if (node->attrs.dims[d] != d) return false;
+        if (axes->at[d] != d) return false;
     return true;
 }
 
@@ -327,7 +298,8 @@ static hl_node_id find_sum(const end_state *s, const hl_node_id *sums, hl_node_i
 {
     const hl_graph *graph = s->graph;
     const hl_node *node = &graph->nodes[id];
-    bool sums_rows = operand == 0 ? node->attrs.i[0] != 0 : node->attrs.i[1] == 0;
+    bool sums_rows =
+        operand == 0 ? hl_matmul_attrs(node)->trans_a : !hl_matmul_attrs(node)->trans_b;
     hl_id origin = find_origin(graph, node->in[operand]);
     if (!sums_rows || origin >= s->n_used) return HL_NONE;
     hl_node_id sum = sums[origin], maker = hl_graph_producer(graph, origin);

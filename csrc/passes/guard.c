@@ -53,7 +53,7 @@ static hl_status find_guard(guard_state *s, hl_segment segment, hl_id *out_guard
 static hl_status copy_value(hl_graph *graph, hl_id *value)
 {
     hl_shape shape = *hl_graph_shape(graph, *value), flat = hl_shape_1d(hl_shape_numel(&shape));
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     HL_TRY(hl_build_reshape(graph, *value, &flat, value));
     HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, value, 1, &axis, value));
     return hl_build_reshape(graph, *value, &shape, value);
@@ -98,8 +98,7 @@ static hl_status guard_commit(guard_state *s, int64_t index)
     find_added(graph, &commit);
     hl_id in[3] = {commit.target, commit.value};
     HL_TRY(find_guard(s, commit.segment, &in[2]));
-    graph->segment = commit.segment;
-    graph->scope = NULL;
+    hl_graph_stand_by(graph, &(hl_node){.segment = commit.segment});
     if (is_overwritten(s, &commit)) HL_TRY(copy_value(graph, &in[1]));
     HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
                         &graph->commits[index].value));

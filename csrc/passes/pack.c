@@ -30,14 +30,18 @@ static hl_id skip_rounding(const hl_graph *graph, hl_id matrix)
 static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
 {
     const hl_node *node = &s->graph->nodes[id];
-    hl_id *known = &s->packs[node->in[1]][node->attrs.i[1] != 0];
+    hl_id *known = &s->packs[node->in[1]][hl_matmul_attrs(node)->trans_b];
     hl_id matrix = skip_rounding(s->graph, node->in[1]);
-    hl_attrs attrs = {.i = {node->attrs.i[1], hl_graph_dtype(s->graph, node->in[1])}};
+    hl_attrs attrs = {
+        .matmul_pack = {hl_matmul_attrs(node)->trans_b, hl_graph_dtype(s->graph, node->in[1])}};
     hl_node_id maker = hl_graph_producer(s->graph, matrix);
+    hl_node place = *node;
+    place.fence = maker != HL_NONE ? s->graph->nodes[maker].fence : 0;
     if (maker != HL_NONE)
-        s->graph->segment = s->graph->nodes[maker].segment;
+        place.segment = s->graph->nodes[maker].segment;
     else if (hl_rewrite_is_fixed(hl_graph_value(s->graph, matrix), s->changed))
-        s->graph->segment = HL_SEGMENT_BEGIN;
+        place.segment = HL_SEGMENT_BEGIN;
+    hl_graph_stand_by(s->graph, &place);
     if (*known == HL_NONE)
         HL_TRY(hl_graph_add(s->graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, known));
     *out_pack = *known;
@@ -60,15 +64,13 @@ static hl_status pack_matmul(pack_state *s, hl_node_id id)
     hl_shape a = *hl_graph_shape(graph, node.in[0]), out = *hl_graph_shape(graph, node.out);
     int64_t k = a.dim[a.rank - 1], n = out.dim[out.rank - 1];
     hl_id in[3], packed;
-    graph->scope = node.scope;
-    graph->segment = node.segment;
     HL_TRY(pack_matrix(s, id, &in[1]));
-    graph->segment = node.segment;
+    hl_graph_stand_by(graph, &node);
     hl_shape a2 = hl_shape_2d(hl_shape_span(&a, 0, a.rank - 1), k);
     HL_TRY(hl_build_reshape(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];
     hl_node_id relu = find_only_relu(graph, &s->uses, node.out);
-    hl_attrs attrs = {.i = {n, relu != HL_NONE, node.attrs.i[2]}};
+    hl_attrs attrs = {.matmul_packed = {n, relu != HL_NONE, node.attrs.matmul.wide}};
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL_PACKED, in, node.n_in, &attrs, &packed));
     HL_TRY(hl_build_reshape(graph, packed, &out, &packed));
     s->map[node.out] = packed;
@@ -89,7 +91,7 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device)
     for (int64_t v = 0; v < n_map; v++) s.packs[v][0] = s.packs[v][1] = HL_NONE;
     for (int64_t i = 0; i < n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (node->op != HL_OP_MATMUL || node->attrs.i[0]) continue;
+        if (node->op != HL_OP_MATMUL || hl_matmul_attrs(node)->trans_a) continue;
         if (hl_graph_shape(graph, node->in[1])->rank != 2 ||
             hl_graph_shape(graph, node->in[0])->rank < 2)
             continue;

@@ -63,8 +63,6 @@ static inline bool hl_instr_is_skipped(const hl_plan *plan, const hl_instr *inst
 {
     return instr->elided || instr->joined || (instr->opens && plan->join);
 }
-/* Floating operations of a matrix product, 0 of any other node; are its sides all long? */
-double hl_plan_count_product(const hl_graph *graph, const hl_node *node, bool *out_is_large);
 /* Adds to info's flops and large_flops. */
 void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info);
 /* Addresses of all operands, again when the session's memory moved. */

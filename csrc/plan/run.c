@@ -95,19 +95,6 @@ static const hl_control *read_control(const hl_plan *plan)
     return plan->queue ? hl_queue_heard(plan->queue) : plan->control;
 }
 
-/* How many things the node's index chooses from. */
-static int64_t count_choices(const hl_graph *graph, const hl_node *node)
-{
-    bool is_grad = node->op == HL_OP_CROSS_ENTROPY_GRAD;
-    const hl_shape *shape = &graph->values[node->in[is_grad]].type.shape;
-    int64_t axis = 0;
-    if (is_grad || node->op == HL_OP_CROSS_ENTROPY)
-        axis = 1;
-    else if (node->op != HL_OP_BATCH_GATHER)
-        axis = node->attrs.i[0];
-    return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
-}
-
 /* An index out of range, in the words of the op that met it. */
 static hl_status check_fault(hl_plan *plan)
 {
@@ -122,7 +109,7 @@ static hl_status check_fault(hl_plan *plan)
                          "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
                          "at position %lld",
                          node->scope ? node->scope : "", node->scope ? ": " : "",
-                         hl_op_get(node->op)->name, (long long)count_choices(plan->graph, node),
+                         hl_op_get(node->op)->name, (long long)hl_node_extent(plan->graph, node),
                          (long long)control->error_value, (long long)control->error_row);
 }
 

@@ -2,9 +2,9 @@
  *
  * The transitions of the control block are the shared ones (ir/control.h): a few scalars,
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
-#include "backend/control_kernels.h"
+#include "kernels/host/control_kernels.h"
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 
 enum { N_CHUNK = 256 };
 
@@ -50,8 +50,10 @@ static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_nod
     update->is_integer =
         !hl_dtype_is_float(target->dtype) && !hl_dtype_is_float(update->value_dtype);
     update->n = hl_shape_numel(&target->shape);
-    update->decay = node->attrs.f[0];
-    update->is_ramp = node->op == HL_OP_EMA && node->attrs.i[0] != 0;
+    if (node->op == HL_OP_EMA) {
+        update->decay = hl_ema_attrs(node)->decay;
+        update->is_ramp = hl_ema_attrs(node)->ramp;
+    }
     return HL_OK;
 }
 
@@ -77,7 +79,7 @@ static void update_f32(const update_state *update, float *target, const float *v
 static void update_any(const update_state *update, unsigned char *target,
                        const unsigned char *value, int64_t n, double decay)
 {
-    pw_kind kind = update->is_integer ? PW_I64 : PW_F64;
+    hl_pw_kind kind = update->is_integer ? HL_PW_I64 : HL_PW_F64;
     size_t bytes = hl_dtype_bytes(update->dtype), value_bytes = hl_dtype_bytes(update->value_dtype);
     for (int64_t i = 0; i < n; i += N_CHUNK) {
         union {

@@ -1,11 +1,11 @@
-/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, slice's gradient,
- * pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
+/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, split, slice's
+ * gradient, pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
  *
  * Permute, expand, slice and flip are one thing: the result's dims, in order, walk the operand by
  * strides of their own. Dims that are walked in step are merged; runs are copied whole, and where
  * the run lies in another dim the two are transposed in tiles, so that both sides are touched a
  * cache line at a time. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 16 };
@@ -43,7 +43,7 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     int64_t own[HL_MAX_RANK] = {0}, first = 0;
     find_strides(x, own);
     if (node->op == HL_OP_PERMUTE) {
-        for (int d = 0; d < out->rank; d++) out_stride[d] = own[node->attrs.dims[d]];
+        for (int d = 0; d < out->rank; d++) out_stride[d] = own[hl_permute_attrs(node)->dims.at[d]];
         return 0;
     }
     if (node->op == HL_OP_EXPAND) {
@@ -59,12 +59,13 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     }
     memcpy(out_stride, own, sizeof own);
     if (node->op == HL_OP_SLICE) {
-        int64_t axis = node->attrs.i[0];
-        first = clip_start(node->attrs.i[1], x->dim[axis]) * own[axis];
-        out_stride[axis] *= node->attrs.i[3];
+        const hl_attrs_slice *slice = hl_slice_attrs(node);
+        first = clip_start(slice->start, x->dim[slice->axis]) * own[slice->axis];
+        out_stride[slice->axis] *= slice->step;
     } else {
-        for (int32_t a = 0; a < node->attrs.n_dims; a++) {
-            int64_t axis = node->attrs.dims[a];
+        const hl_ints *axes = &hl_flip_attrs(node)->axes;
+        for (int32_t a = 0; a < axes->n; a++) {
+            int64_t axis = axes->at[a];
             first += (x->dim[axis] - 1) * own[axis];
             out_stride[axis] = -own[axis];
         }
@@ -252,28 +253,35 @@ static hl_status prepare_strided(hl_device *device, const hl_graph *graph, hl_no
     return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
-/* ---- concat and slice's gradient: (O, N, I) with an axis N in pieces ---- */
+/* ---- concat, split and slice's gradient: (O, N, I) with an axis N in pieces ---- */
 
 typedef struct axis_state {
-    int64_t O, N;       /* N: along the result's axis */
+    int64_t O, N;       /* N: along the axis of the whole */
     size_t inner_bytes; /* of one step along the axis */
     int32_t n_in;
     int64_t start, step, n_kept; /* slice's gradient */
+    int64_t size;                /* split: steps of a piece */
     bool by_axis;                /* rows are steps along the axis, because O is 1 */
     int64_t *n_of;               /* concat: steps of each operand, behind this struct */
 } axis_state;
 
 static axis_state make_axis(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *out = hl_node_out_type(graph, node, 0);
-    int axis = (int)node->attrs.i[0];
-    axis_state state = {.n_in = node->n_in, .N = out->shape.dim[axis]};
-    state.O = hl_shape_span(&out->shape, 0, axis);
-    int64_t inner = hl_shape_span(&out->shape, axis + 1, out->shape.rank);
-    state.inner_bytes = (size_t)inner * hl_dtype_bytes(out->dtype);
+    bool is_split = node->op == HL_OP_SPLIT;
+    const hl_type *all =
+        is_split ? hl_node_in_type(graph, node, 0) : hl_node_out_type(graph, node, 0);
+    int axis = (int)hl_node_axes(node).at[0];
+    axis_state state = {.n_in = node->n_in, .N = all->shape.dim[axis]};
+    state.O = hl_shape_span(&all->shape, 0, axis);
+    int64_t inner = hl_shape_span(&all->shape, axis + 1, all->shape.rank);
+    state.inner_bytes = (size_t)inner * hl_dtype_bytes(all->dtype);
+    if (is_split) {
+        state.size = hl_split_attrs(node)->size;
+        state.by_axis = state.O == 1;
+    }
     if (node->op == HL_OP_SLICE_GRAD) {
-        state.start = clip_start(node->attrs.i[1], state.N);
-        state.step = node->attrs.i[2];
+        state.start = clip_start(hl_slice_grad_attrs(node)->start, state.N);
+        state.step = hl_slice_grad_attrs(node)->step;
         state.n_kept = hl_node_in_type(graph, node, 0)->shape.dim[axis];
         state.by_axis = state.O == 1;
     }
@@ -295,6 +303,35 @@ static void run_concat(const hl_kernel_state *state, void *const *args, int64_t 
             dst += bytes;
         }
     }
+}
+
+/* Steps [begin, end) along the axis of one outer index, to the pieces that have them. */
+static void share_out(const axis_state *axis, const unsigned char *src, void *const *pieces,
+                      int64_t o, int64_t begin, int64_t end)
+{
+    size_t bytes = axis->inner_bytes;
+    while (begin < end && bytes > 0) {
+        int64_t piece = begin / axis->size, first = piece * axis->size;
+        int64_t n_piece = hl_cpu_min(axis->size, axis->N - first);
+        int64_t n = hl_cpu_min(end, first + n_piece) - begin;
+        unsigned char *dst = pieces[piece];
+        memcpy(dst + (size_t)(o * n_piece + begin - first) * bytes,
+               src + (size_t)(o * axis->N + begin) * bytes, (size_t)n * bytes);
+        begin += n;
+    }
+}
+
+static void run_split(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                      const hl_launch *launch)
+{
+    (void)launch;
+    const axis_state *axis = state->impl;
+    if (axis->by_axis) {
+        share_out(axis, args[0], args + 1, 0, begin, hl_cpu_min(end, axis->N));
+        return;
+    }
+    end = hl_cpu_min(end, axis->O);
+    for (int64_t o = begin; o < end; o++) share_out(axis, args[0], args + 1, o, 0, axis->N);
 }
 
 /* Steps [begin, end) along the axis of one outer index. */
@@ -346,6 +383,17 @@ static hl_status query_axis(hl_device *device, const hl_graph *graph, hl_node_id
     return HL_OK;
 }
 
+/* Rows are of the whole; where they are steps along the axis, pieces are not cut by them. */
+static hl_status query_split(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    HL_TRY(query_axis(device, graph, id, out_req, out_why_not));
+    axis_state state = make_axis(graph, &graph->nodes[id]);
+    out_req->row_in = out_req->rows > 1;
+    out_req->row_out = state.by_axis ? 0 : hl_cpu_bits(graph->nodes[id].n_out);
+    return HL_OK;
+}
+
 static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_state *out_state)
 {
@@ -357,7 +405,7 @@ static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_
     *state = make_axis(graph, node);
     state->n_of = (int64_t *)(void *)(state + 1);
     for (int32_t i = 0; i < node->n_in; i++) {
-        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[node->attrs.i[0]];
+        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[hl_node_axes(node).at[0]];
     }
     return HL_OK;
 }
@@ -380,18 +428,17 @@ static pad_state make_pad(const hl_graph *graph, const hl_node *node)
 {
     bool is_grad = node->op == HL_OP_PAD_GRAD;
     const hl_type *in = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
     pad_state state = {.padded = is_grad ? in->shape : out->shape,
                        .plain = is_grad ? out->shape : in->shape,
-                       .mode = node->attrs.i[0],
+                       .mode = pad->mode,
                        .dtype = in->dtype,
-                       .value = node->attrs.f[0]};
+                       .value = pad->value};
     int rank = state.padded.rank;
-    for (int d = 0; d < rank; d++) state.before[d] = node->attrs.dims[2 * d];
-    while (state.row_dims < rank - 1) {
-        const int64_t *pads = node->attrs.dims + (ptrdiff_t)2 * state.row_dims;
-        if (pads[0] != 0 || pads[1] != 0) break;
+    for (int d = 0; d < rank; d++) state.before[d] = pad->before.at[d];
+    while (state.row_dims < rank - 1 && pad->before.at[state.row_dims] == 0 &&
+           pad->after.at[state.row_dims] == 0)
         state.row_dims++;
-    }
     state.is_row_wise = hl_shape_span(&state.plain, 0, state.row_dims) > 1;
     if (!state.is_row_wise) state.row_dims = is_grad || rank == 0 ? 0 : 1;
     return state;
@@ -476,7 +523,7 @@ static void run_pad(const hl_kernel_state *state, void *const *args, int64_t beg
     const unsigned char *x = args[0];
     unsigned char *out = args[1];
     uint64_t value = 0;
-    HL_ISA_NAME(hl_pw_store)(PW_F64, pad->dtype, &value, &pad->value, 1);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_F64, pad->dtype, &value, &pad->value, 1);
     int rank = pad->padded.rank;
     if (rank == 0) {
         copy_one(out, x, bytes);
@@ -573,9 +620,14 @@ STRIDED(slice, SLICE, "slice")
 STRIDED(flip, FLIP, "flip")
 KERNEL(concat, CONCAT, axis, "concat")
 KERNEL(slice_grad, SLICE_GRAD, axis, "slice_grad")
+static const hl_kernel split = {.op = HL_OP_SPLIT,
+                                .name = HL_CPU_NAME("split"),
+                                .query = query_split,
+                                .prepare = prepare_axis,
+                                .block = run_split};
 KERNEL(pad, PAD, pad, "pad")
 KERNEL(pad_grad, PAD_GRAD, pad, "pad_grad")
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_copy_kernels)[] = {
     &reshape, &detach,     &permute, &expand,   &slice, &flip,
-    &concat,  &slice_grad, &pad,     &pad_grad, NULL};
+    &concat,  &slice_grad, &split,   &pad,      &pad_grad, NULL};

@@ -61,7 +61,7 @@ static hl_status launch_gather(const hl_kernel_state *state, void *const *args,
     (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    int64_t axis = call->attrs.i[0], n = hl_shape_numel(&index->shape), k;
+    int64_t axis = call->attrs.axis.axis, n = hl_shape_numel(&index->shape), k;
     for (int64_t i = 0; i < n; i++) {
         if (take_index(args[1], index, i, x->shape.dim[axis], launch, &k))
             copy_elements(args[2], i, args[0], find_along(&x->shape, &index->shape, axis, i, k), 1,
@@ -79,7 +79,7 @@ static hl_status scatter_elements(const hl_ref_call *call, void *const *args,
                                   const hl_launch *launch, write_fn write)
 {
     const hl_type *x = &call->in[0], *index = &call->in[1], *src = &call->in[2];
-    int64_t axis = call->attrs.i[0], n = hl_shape_numel(&index->shape), k;
+    int64_t axis = call->attrs.axis.axis, n = hl_shape_numel(&index->shape), k;
     int64_t axis_stride = hl_shape_span(&index->shape, (int)axis + 1, index->shape.rank);
     copy_elements(args[3], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
     for (int64_t i = 0; i < n; i++) {
@@ -105,7 +105,7 @@ static hl_status launch_scatter_add(const hl_kernel_state *state, void *const *a
     return scatter_elements(state->impl, args, launch, add_elements);
 }
 
-/* ---- by rows along an axis: index_select, index_add, index_copy ------------------------------ */
+/* ---- by rows along an axis: index_select, index_add, index_copy, slice_add ----------------------- */
 
 /* x is seen as (n_outer, n_axis, n_inner); a row is n_inner elements. */
 typedef struct axis_view {
@@ -124,7 +124,7 @@ static hl_status launch_index_select(const hl_kernel_state *state, void *const *
     (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    axis_view view = make_view(&x->shape, call->attrs.i[0]);
+    axis_view view = make_view(&x->shape, call->attrs.axis.axis);
     int64_t n = hl_shape_numel(&index->shape), k;
     for (int64_t o = 0; o < view.n_outer; o++) {
         for (int64_t i = 0; i < n; i++) {
@@ -143,7 +143,7 @@ static hl_status write_rows(const hl_ref_call *call, void *const *args, const hl
                             write_fn write)
 {
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    axis_view view = make_view(&x->shape, call->attrs.i[0]);
+    axis_view view = make_view(&x->shape, call->attrs.axis.axis);
     int64_t n = hl_shape_numel(&index->shape), k;
     copy_elements(args[3], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
     for (int64_t o = 0; o < view.n_outer; o++) {
@@ -168,6 +168,23 @@ static hl_status launch_index_copy(const hl_kernel_state *state, void *const *ar
 {
     (void)stream;
     return write_rows(state->impl, args, launch, copy_elements);
+}
+
+static hl_status launch_slice_add(const hl_kernel_state *state, void *const *args,
+                                  const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_attrs_slice_add *slice = &call->attrs.slice_add;
+    const hl_type *x = &call->in[0];
+    axis_view view = make_view(&x->shape, slice->axis);
+    int64_t n = call->in[1].shape.dim[slice->axis];
+    copy_elements(args[2], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
+    for (int64_t o = 0; o < view.n_outer; o++)
+        for (int64_t i = 0; i < n; i++)
+            add_elements(args[2], (o * view.n_axis + slice->start + i * slice->step) * view.n_inner,
+                         args[1], (o * n + i) * view.n_inner, view.n_inner, x->dtype);
+    return HL_OK;
 }
 
 /* ---- batch_gather ---------------------------------------------------------------------------- */
@@ -203,6 +220,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(SCATTER_ADD, "scatter_add", hl_ref_query_any, launch_scatter_add),
     HL_REF_KERNEL(INDEX_SELECT, "index_select", hl_ref_query_any, launch_index_select),
     HL_REF_KERNEL(INDEX_ADD, "index_add", hl_ref_query_any, launch_index_add),
+    HL_REF_KERNEL(SLICE_ADD, "slice_add", hl_ref_query_any, launch_slice_add),
     HL_REF_KERNEL(INDEX_COPY, "index_copy", hl_ref_query_any, launch_index_copy),
     HL_REF_KERNEL(BATCH_GATHER, "batch_gather", hl_ref_query_any, launch_batch_gather),
 };

@@ -67,37 +67,32 @@ static void test_shape(void)
 
 static void test_table(void)
 {
-    char kind;
-    int slot;
-    CHECK(hl_op_attr_slot(HL_OP_ADAM, "eps", &kind, &slot));
-    CHECK_INT(kind, 'f');
-    CHECK_INT(slot, 2);
-    CHECK(hl_op_attr_slot(HL_OP_DROPOUT_MASK, "dtype", &kind, &slot));
-    CHECK_INT(kind, 't');
-    CHECK_INT(slot, 1);
-    CHECK(!hl_op_attr_slot(HL_OP_ADAM, "ep", &kind, &slot));
+    const hl_attr_info *attr = hl_schema_find(hl_op_get(HL_OP_ADAM)->schema, "eps");
+    CHECK_INT(attr->kind, HL_ATTR_float);
+    CHECK_INT(attr->offset, offsetof(hl_attrs_adam, eps));
+    attr = hl_schema_find(hl_op_get(HL_OP_DROPOUT_MASK)->schema, "dtype");
+    CHECK_INT(attr->kind, HL_ATTR_dtype);
+    CHECK(!hl_schema_find(HL_SCHEMA_adam, "ep"));
+    CHECK(!hl_schema_find(HL_SCHEMA_none, "ep"));
     hl_attrs attrs;
-    hl_op_attr_defaults(HL_OP_SLICE, &attrs);
-    CHECK_INT(attrs.i[2], INT64_MAX);
-    CHECK_INT(attrs.i[3], 1);
-    hl_op_attr_defaults(HL_OP_ADAM, &attrs);
-    CHECK(attrs.f[0] == 0.9 && attrs.f[1] == 0.999 && attrs.f[2] == 1e-8);
+    hl_attrs_init(HL_SCHEMA_slice, &attrs);
+    CHECK_INT(attrs.slice.stop, INT64_MAX);
+    CHECK_INT(attrs.slice.step, 1);
+    hl_attrs_init(HL_SCHEMA_adam, &attrs);
+    CHECK(attrs.adam.beta1 == 0.9 && attrs.adam.beta2 == 0.999 && attrs.adam.eps == 1e-8);
+    hl_attrs_init(HL_SCHEMA_matmul, &attrs);
+    attr = hl_schema_find(HL_SCHEMA_matmul, "trans_b");
+    hl_attrs_int_set(&attrs, attr, 5);
+    CHECK(attrs.matmul.trans_b && !attrs.matmul.trans_a);
+    CHECK_INT(hl_attrs_int(&attrs, attr), 1);
     CHECK_INT(hl_op_parse("no such op"), HL_OP_COUNT);
     for (int op = 0; op < HL_OP_COUNT; op++) {
         const hl_op_info *info = hl_op_get((hl_op)op);
-        hl_op_attr attr;
         check_case("%s", info->name);
         CHECK_INT(hl_op_parse(info->name), op);
         CHECK(info->doc[0] != '\0');
         CHECK_INT(hl_pw_of_op((hl_op)op) != HL_PW_COUNT,
                   info->flags & HL_OP_POINTWISE && !info->lower);
-        int n_lists = 0;
-        for (int i = 0; hl_op_attr_at((hl_op)op, i, &attr); i++) {
-            CHECK(strchr("ifdts", attr.kind) != NULL);
-            CHECK(attr.slot < (attr.kind == 'f' ? HL_ATTR_FLOATS : HL_ATTR_INTS));
-            n_lists += attr.kind == 'd';
-        }
-        CHECK(n_lists <= 1);
     }
     check_case("%s", "");
 }
@@ -130,16 +125,18 @@ static hl_status build_model(model *m)
     HL_TRY(hl_graph_create(&m->graph));
     HL_TRY(build_leaves(m));
     HL_TRY(hl_graph_scope(m->graph, "fc"));
-    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias), ATTRS(.i = {0, 1}),
-                        &hidden));
+    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias),
+                        ATTRS(.matmul = {.trans_a = 0, .trans_b = 1}), &hidden));
     HL_TRY(hl_build_unary(m->graph, HL_OP_RELU, hidden, &m->out));
     HL_TRY(hl_graph_scope(m->graph, "drop"));
     HL_TRY(hl_graph_add(m->graph, HL_OP_DROPOUT_MASK, IDS(m->control),
-                        ATTRS(.n_dims = 2, .dims = {5, 3}, .f = {0.25}, .name = "drop"), &mask));
+                        ATTRS(.dropout_mask = {.shape = {2, {5, 3}}, .p = 0.25, .stream = "drop"}),
+                        &mask));
     HL_TRY(hl_build_binary(m->graph, HL_OP_MUL, m->out, mask, &m->loss));
     HL_TRY(hl_graph_scope(m->graph, NULL));
     HL_TRY(hl_build_sum(m->graph, m->loss, NULL, 0, false, &m->loss));
-    HL_TRY(hl_graph_add(m->graph, HL_OP_MOMENTS, IDS(hidden), ATTRS(.n_dims = 1), &moments));
+    HL_TRY(hl_graph_add(m->graph, HL_OP_MOMENTS, IDS(hidden), ATTRS(.axes = {.axes = {1, {0}}}),
+                        &moments));
     HL_TRY(hl_graph_commit(m->graph, m->mean, moments));
     HL_TRY(hl_graph_output(m->graph, m->loss));
     return hl_pass_autodiff(m->graph, m->loss, HL_NONE, (hl_id[]){m->weight, m->bias}, 2, m->grads);
@@ -220,9 +217,102 @@ static void test_print_and_clone(void)
     CHECK_OK(hl_graph_verify(copy));
     CHECK_OK(hl_graph_print(copy, &text_copy));
     CHECK(strcmp(text, text_copy) == 0);
+    CHECK_OK(hl_graph_output(copy, m.weight)); /* the copy's lists are its own */
     hl_free(text);
     hl_free(text_copy);
     hl_graph_destroy(copy);
+}
+
+/* What a graph is set to goes with it. */
+static void test_clone_keeps_settings(void)
+{
+    hl_graph *graph, *copy;
+    hl_id x, scalar;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    CHECK_OK(hl_graph_scalar(graph, "lr", &scalar));
+    CHECK_OK(hl_graph_scope(graph, "body"));
+    graph->segment = HL_SEGMENT_APPLY;
+    graph->fence = 3;
+    graph->float_dtype = HL_DTYPE_F64;
+    graph->benchmark = true;
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK(copy->scope != graph->scope && strcmp(copy->scope, "body") == 0);
+    hl_graph_destroy(graph);
+    CHECK_INT(copy->segment, HL_SEGMENT_APPLY);
+    CHECK_INT(copy->fence, 3);
+    CHECK_INT(copy->float_dtype, HL_DTYPE_F64);
+    CHECK(copy->benchmark);
+    CHECK_INT(copy->n_inputs, 1);
+    CHECK_INT(copy->n_scalars, 1);
+    CHECK_OK(hl_build_unary(copy, HL_OP_NEG, x, &x));
+    CHECK_INT(copy->nodes[0].fence, 3);
+    hl_graph_destroy(copy);
+}
+
+/* A node has as many outputs as it makes, and each is known by its place. */
+static void test_many_outputs(void)
+{
+    enum { N = 1000 };
+    hl_graph *graph, *copy;
+    hl_id x, first, out;
+    char *text;
+    hl_attrs one = {.split = {.axis = -2, .size = 1}}, all = {.split = {.axis = 0, .size = N}};
+    hl_attrs none = {.split = {.axis = 0, .size = 0}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(N, 3), &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &one, &first));
+    for (int j = 0; j < N; j++) {
+        const hl_value *value = hl_graph_value(graph, first + j);
+        CHECK_INT(value->output, j);
+        CHECK_INT(value->type.shape.dim[0], 1);
+    }
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, first + N - 1, first, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK_OK(hl_graph_verify(copy));
+    CHECK_OK(hl_graph_print(copy, &text));
+    CHECK(strstr(text, " = split(%0 x) axis=0 size=1 -> float32 (1, 3), float32 (1, 3), ") != NULL);
+    copy->nodes[0].attrs.split.size = 2;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "as many as the op makes, got 500");
+    copy->nodes[0].attrs.split.size = 0;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "size must be at least 1, got 0");
+    int64_t n_values = graph->n_values;
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &none, &out), HL_ERROR_SHAPE,
+                "split of float32 (1000, 3): size must be at least 1, got 0");
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &all, &out));
+    CHECK_INT(out, x);
+    CHECK_INT(graph->n_values, n_values);
+    hl_free(text);
+    hl_graph_destroy(copy);
+    hl_graph_destroy(graph);
+}
+
+/* A node stands behind the fences of its operands, of its own segment. */
+static void test_fences(void)
+{
+    hl_graph *graph;
+    hl_id x, a, b, c;
+    char *text;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    graph->fence = 2;
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &a));
+    graph->fence = 0;
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, a, &b));
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, b, &c));
+    CHECK_INT(graph->nodes[1].fence, 2);
+    CHECK_INT(graph->nodes[2].fence, 0);
+    CHECK_OK(hl_graph_output(graph, c));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_print(graph, &text));
+    CHECK(strstr(text, "exp(%0 x) -> float32 (2,)  | fence 2\n") != NULL);
+    graph->nodes[1].fence = 1;
+    CHECK_ERROR(hl_graph_verify(graph), HL_ERROR_INTERNAL, "must not be behind a later fence");
+    hl_free(text);
+    hl_graph_destroy(graph);
 }
 
 /* ---- building: what is refused, what adds nothing -------------------------------------------- */
@@ -253,20 +343,22 @@ static void test_errors(void)
                 "got id 77");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), NULL, &out), HL_ERROR_CONFIG,
                 "attribute dtype is required");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), ATTRS(.i = {99}), &out), HL_ERROR_TRACE,
-                "got number 99");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), ATTRS(.dtype = {.dtype = 99}), &out),
+                HL_ERROR_TRACE, "got number 99");
     CHECK_ERROR(
-        hl_graph_add(graph, HL_OP_RESHAPE, IDS(a), ATTRS(.n_dims = 2, .dims = {4, -1}), &out),
+        hl_graph_add(graph, HL_OP_RESHAPE, IDS(a), ATTRS(.shape = {.shape = {2, {4, -1}}}), &out),
         HL_ERROR_SHAPE, "the elements must stay 6, got shape (4, -1)");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_EXPAND, IDS(a),
-                             ATTRS(.n_dims = 3, .dims = {INT64_MAX, 2, 3}), &out),
+                             ATTRS(.shape = {.shape = {3, {INT64_MAX, 2, 3}}}), &out),
                 HL_ERROR_SHAPE, "the bytes must fit in 63 bits");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.n_dims = 2, .dims = {1, -1}), &out),
-                HL_ERROR_SHAPE, "an axis must be given once, got 1 twice");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.n_dims = 25), &out), HL_ERROR_SHAPE,
-                "at most 24 entries");
+    CHECK_ERROR(
+        hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.reduce = {.axes = {2, {1, -1}}}), &out),
+        HL_ERROR_SHAPE, "an axis must be given once, got 1 twice");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.reduce = {.axes = {25, {0}}}), &out),
+                HL_ERROR_SHAPE, "at most 8 entries");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_PAD, IDS(a),
-                             ATTRS(.n_dims = 4, .dims = {0, 0, 3, 0}, .i = {1}), &out),
+                             ATTRS(.pad = {.before = {2, {0, 3}}, .after = {2, {0, 0}}, .mode = 1}),
+                             &out),
                 HL_ERROR_SHAPE, "got 3, 0 for dim 1");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_POINTWISE_FUSED, IDS(a), NULL, &out), HL_ERROR_INTERNAL,
                 "with its program");
@@ -288,9 +380,11 @@ static void test_identities(void)
     hl_id x, out;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", FLOAT(2, 3), &x));
-    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
+    CHECK_OK(
+        hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.shape = {.shape = {2, {-1, 3}}}), &out));
     CHECK_INT(out, x);
-    CHECK_OK(hl_graph_add(graph, HL_OP_EXPAND, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
+    CHECK_OK(
+        hl_graph_add(graph, HL_OP_EXPAND, IDS(x), ATTRS(.shape = {.shape = {2, {-1, 3}}}), &out));
     CHECK_INT(out, x);
     CHECK_OK(hl_build_cast(graph, x, HL_DTYPE_F32, &out));
     CHECK_INT(out, x);
@@ -353,7 +447,9 @@ static void test_programs(void)
     for (int op = 0; op < HL_OP_COUNT; op++) {
         const hl_op_info *info = hl_op_get((hl_op)op);
         hl_id in[3] = {x, x, x};
-        hl_attrs attrs = {.i = {0}, .n_dims = 2, .dims = {2, 3}, .name = "stream"};
+        hl_attrs attrs = {.uniform = {.shape = {2, {2, 3}}, .stream = "stream"}};
+        if (op == HL_OP_DROPOUT_MASK)
+            attrs = (hl_attrs){.dropout_mask = {.shape = {2, {2, 3}}, .stream = "stream"}};
         if (hl_pw_of_op((hl_op)op) == HL_PW_COUNT || op == HL_OP_CAST) continue;
         if (info->flags & HL_OP_SOURCE) in[0] = control;
         check_case("%s", info->name);
@@ -390,6 +486,51 @@ static void test_programs(void)
     program.code[2].a = 9;
     CHECK_ERROR(hl_graph_add_program(graph, IDS(x, one), &program, &type, 1, &out),
                 HL_ERROR_INTERNAL, "written before it is read");
+    hl_graph_destroy(graph);
+}
+
+static hl_pw_kind kind_of(hl_graph *graph, hl_id value)
+{
+    hl_program program;
+    hl_node_id node = graph->values[value].node;
+    CHECK_OK(hl_program_from_node(graph, node, &program));
+    return hl_program_kind(&program, graph, &graph->nodes[node]);
+}
+
+static hl_pw_kind kind_of_binary(hl_graph *graph, hl_op op, hl_id a, hl_id b)
+{
+    hl_id out;
+    CHECK_OK(hl_graph_add(graph, op, IDS(a, b), NULL, &out));
+    return kind_of(graph, out);
+}
+
+/* What the code loads, does and gives decides; a number that it holds does not. */
+static void test_program_kinds(void)
+{
+    hl_graph *graph;
+    hl_id x, i, wide, one, one_wide, number, half, wide_number, cast;
+    const hl_type scalar = {HL_DTYPE_F32, hl_shape_scalar()};
+    const hl_type wide_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(5), &x));
+    CHECK_OK(hl_graph_input(graph, "i", (hl_type){HL_DTYPE_I64, SHAPE(5)}, &i));
+    CHECK_OK(hl_graph_input(graph, "wide", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &wide));
+    CHECK_OK(hl_graph_input(graph, "one", scalar, &one));
+    CHECK_OK(hl_graph_input(graph, "one_wide", wide_scalar, &one_wide));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
+    CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.i = {HL_DTYPE_F64}), &cast));
+    CHECK_INT(kind_of(graph, cast), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, half), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, one), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_DIV, i, i), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_wide), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, wide_number), HL_PW_F32);
     hl_graph_destroy(graph);
 }
 
@@ -539,10 +680,14 @@ int main(void)
     test_table();
     test_autodiff();
     test_print_and_clone();
+    test_clone_keeps_settings();
+    test_many_outputs();
+    test_fences();
     test_errors();
     test_identities();
     test_leaves();
     test_programs();
+    test_program_kinds();
     test_reorder();
     test_verify();
     test_usable_after_fault();

@@ -1,7 +1,9 @@
 /* What passes are built on, held against the plain way to do the same: clusters against a search of
- * the whole graph, placing against a scan of all blocks. */
+ * the whole graph, placing against a scan of all blocks. And single passes on graphs of a few
+ * nodes. */
 #include "ops/build.h"
 #include "passes/clusters.h"
+#include "passes/passes.h"
 #include "passes/placing.h"
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
@@ -140,8 +142,362 @@ static void test_placing_beyond_63_bits(void)
     hl_placing_deinit(&placing);
 }
 
+/* ---- hoisting -------------------------------------------------------------------------------- */
+
+enum { N_TABLE = 40, N_INDEX = 3 };
+
+typedef struct hoist_case {
+    hl_graph *graph;
+    hl_id index, src, zeros;
+} hoist_case;
+
+/* Zeros (N_TABLE), which are made in MICRO, and what INDEX_ADD adds to them. */
+static hoist_case begin_hoist(void)
+{
+    hoist_case c;
+    hl_type table = {HL_DTYPE_F32, hl_shape_1d(N_TABLE)};
+    CHECK_OK(hl_graph_create(&c.graph));
+    CHECK_OK(
+        hl_graph_input(c.graph, "index", (hl_type){HL_DTYPE_I64, hl_shape_1d(N_INDEX)}, &c.index));
+    CHECK_OK(hl_graph_input(c.graph, "src", (hl_type){HL_DTYPE_F32, hl_shape_1d(N_INDEX)}, &c.src));
+    CHECK_OK(hl_build_full(c.graph, &table, 0, &c.zeros));
+    return c;
+}
+
+static hl_id add_rows(hoist_case *c, hl_id to, hl_id index, hl_id src)
+{
+    hl_attrs axis = {.axis = {0}};
+    hl_id out;
+    CHECK_OK(hl_graph_add(c->graph, HL_OP_INDEX_ADD, (hl_id[]){to, index, src}, 3, &axis, &out));
+    CHECK_OK(hl_graph_output(c->graph, out));
+    return out;
+}
+
+static void end_hoist(hoist_case *c)
+{
+    CHECK_OK(hl_graph_verify(c->graph));
+    hl_graph_destroy(c->graph);
+}
+
+/* The node that makes what a value is written over. */
+static const hl_node *maker_of_base(const hl_graph *graph, hl_id value)
+{
+    const hl_node *writer = &graph->nodes[hl_graph_producer(graph, value)];
+    return &graph->nodes[hl_graph_producer(graph, writer->in[0])];
+}
+
+/* Zeros that INDEX_ADD writes over stay where it is; what is only read is made once. */
+static void test_hoist_leaves_what_is_overwritten(void)
+{
+    hoist_case c = begin_hoist();
+    hl_id sum = add_rows(&c, c.zeros, c.index, c.src), read;
+    hl_type table = {HL_DTYPE_F32, hl_shape_1d(N_TABLE)};
+    CHECK_OK(hl_build_full(c.graph, &table, 2, &read));
+    CHECK_OK(hl_graph_output(c.graph, read));
+    CHECK_OK(hl_pass_hoist(c.graph));
+    CHECK_INT(maker_of_base(c.graph, sum)->segment, HL_SEGMENT_MICRO);
+    CHECK_INT(c.graph->nodes[hl_graph_producer(c.graph, read)].segment, HL_SEGMENT_BEGIN);
+    CHECK_INT(c.graph->n_nodes, 3);
+    end_hoist(&c);
+}
+
+/* Two that write over one value, or one over a view of it, over an output, or over what was made in
+ * an earlier segment: each has a fill of its own. */
+static void test_each_writer_has_its_own_fill(void)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        check_case("variant %d", variant);
+        hoist_case c = begin_hoist();
+        hl_id out[2], flat = c.zeros;
+        hl_shape square = hl_shape_2d(4, N_TABLE / 4), line = hl_shape_1d(N_TABLE);
+        if (variant == 1) {
+            CHECK_OK(hl_build_reshape(c.graph, c.zeros, &square, &flat));
+            CHECK_OK(hl_build_reshape(c.graph, flat, &line, &flat));
+        }
+        if (variant == 2) CHECK_OK(hl_graph_output(c.graph, c.zeros));
+        if (variant == 3) c.graph->nodes[0].segment = HL_SEGMENT_BEGIN;
+        out[0] = add_rows(&c, flat, c.index, c.src);
+        out[1] = variant ? HL_NONE : add_rows(&c, flat, c.index, c.src);
+        CHECK_OK(hl_pass_hoist(c.graph));
+        for (int i = 0; i < 2 && out[i] != HL_NONE; i++) {
+            const hl_node *fill = maker_of_base(c.graph, out[i]);
+            CHECK_INT(fill->op, HL_OP_EXPAND);
+            CHECK_INT(fill->segment, HL_SEGMENT_MICRO);
+            CHECK(variant != 2 || fill->out != c.zeros);
+        }
+        if (out[1] != HL_NONE)
+            CHECK(maker_of_base(c.graph, out[0]) != maker_of_base(c.graph, out[1]));
+        end_hoist(&c);
+    }
+}
+
+/* What depends on constants alone goes with the zeros it is written over. */
+static void test_hoist_takes_the_fill_along(void)
+{
+    int64_t places[N_INDEX] = {1, 7, 1};
+    double numbers[N_INDEX] = {1, 2, 3};
+    hl_id index, src, sum;
+    hoist_case c = begin_hoist();
+    CHECK_OK(
+        hl_graph_const(c.graph, (hl_type){HL_DTYPE_I64, hl_shape_1d(N_INDEX)}, places, &index));
+    CHECK_OK(hl_graph_const_round(c.graph, (hl_type){HL_DTYPE_F32, hl_shape_1d(N_INDEX)}, numbers,
+                                  &src));
+    sum = add_rows(&c, c.zeros, index, src);
+    CHECK_OK(hl_pass_hoist(c.graph));
+    CHECK_INT(c.graph->nodes[hl_graph_producer(c.graph, sum)].segment, HL_SEGMENT_BEGIN);
+    CHECK_INT(maker_of_base(c.graph, sum)->segment, HL_SEGMENT_BEGIN);
+    end_hoist(&c);
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+enum { N_STEPS = 12 };
+
+typedef struct parts_case {
+    hl_graph *graph;
+    hl_id x, loss, grad;
+} parts_case;
+
+static parts_case begin_parts(void)
+{
+    parts_case c = {.loss = HL_NONE};
+    hl_type type = {HL_DTYPE_F32, {3, {2, N_STEPS, 5}}};
+    CHECK_OK(hl_graph_create(&c.graph));
+    CHECK_OK(hl_graph_input(c.graph, "x", type, &c.x));
+    return c;
+}
+
+/* The loss grows by the sum of squares of a slice. */
+static void read_part(parts_case *c, int axis, int64_t start, int64_t stop, int64_t step)
+{
+    hl_attrs attrs = {.slice = {axis, start, stop, step}};
+    hl_id part;
+    CHECK_OK(hl_graph_add(c->graph, HL_OP_SLICE, &c->x, 1, &attrs, &part));
+    CHECK_OK(hl_build_binary(c->graph, HL_OP_MUL, part, part, &part));
+    CHECK_OK(hl_build_sum(c->graph, part, NULL, 0, false, &part));
+    CHECK_OK(hl_build_accumulate(c->graph, part, &c->loss));
+}
+
+static int count_op(const hl_graph *graph, hl_op op)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == op;
+    return n;
+}
+
+static void check_parts(parts_case *c, int n_concats, int n_adds, int n_grads)
+{
+    CHECK_OK(hl_pass_autodiff(c->graph, c->loss, HL_NONE, &c->x, 1, &c->grad));
+    CHECK_OK(hl_graph_output(c->graph, c->grad));
+    CHECK_OK(hl_rewrite_sort(c->graph));
+    CHECK_OK(hl_graph_verify(c->graph));
+    CHECK_INT(count_op(c->graph, HL_OP_CONCAT), n_concats);
+    CHECK_INT(count_op(c->graph, HL_OP_SLICE_ADD), n_adds);
+    CHECK_INT(count_op(c->graph, HL_OP_SLICE_GRAD), n_grads);
+    hl_graph_destroy(c->graph);
+}
+
+/* Side by side: one concat, with zeros where nothing was read. Few, strided, overlapping or along
+ * several axes: each is added to one sum, and none is as large as all. */
+static void test_gradients_of_parts(void)
+{
+    check_case("in a row");
+    parts_case c = begin_parts();
+    for (int t = 0; t < N_STEPS; t++) read_part(&c, 1, t, t + 1, 1);
+    check_parts(&c, 1, 0, 0);
+    check_case("with gaps");
+    c = begin_parts();
+    read_part(&c, 1, 1, 4, 1);
+    read_part(&c, 1, 5, 9, 1);
+    check_parts(&c, 1, 0, 0);
+    check_case("half is read");
+    c = begin_parts();
+    read_part(&c, 1, 1, 4, 1);
+    read_part(&c, 1, 5, 8, 1);
+    check_parts(&c, 0, 1, 1);
+    check_case("one");
+    c = begin_parts();
+    read_part(&c, 1, 0, 11, 1);
+    check_parts(&c, 0, 0, 1);
+    check_case("strided");
+    c = begin_parts();
+    read_part(&c, 1, 0, N_STEPS, 2);
+    read_part(&c, 1, 1, N_STEPS, 2);
+    check_parts(&c, 0, 1, 1);
+    check_case("overlapping");
+    c = begin_parts();
+    for (int t = 0; t < N_STEPS - 1; t++) read_part(&c, 1, t, t + 2, 1);
+    check_parts(&c, 0, N_STEPS - 2, 1);
+    check_case("two axes");
+    c = begin_parts();
+    read_part(&c, 0, 0, 1, 1);
+    read_part(&c, 1, 0, N_STEPS - 1, 1);
+    check_parts(&c, 0, 1, 1);
+}
+
+/* What is joined goes into a sum that is there; a share of all comes after the parts before it. */
+static void test_parts_among_other_shares(void)
+{
+    parts_case c = begin_parts();
+    hl_id square;
+    check_case("%s", "");
+    read_part(&c, 1, 0, 6, 1);
+    read_part(&c, 1, 6, N_STEPS, 1);
+    CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.x, c.x, &square));
+    CHECK_OK(hl_build_sum(c.graph, square, NULL, 0, false, &square));
+    CHECK_OK(hl_build_accumulate(c.graph, square, &c.loss));
+    read_part(&c, 1, 0, 6, 1);
+    check_parts(&c, 1, 0, 1);
+}
+
+/* The gradient of parts of one size that are joined is a split; that of others, or where some want
+ * none, is slices. */
+static void test_gradient_of_a_concat(void)
+{
+    for (int variant = 0; variant < 3; variant++) {
+        check_case("variant %d", variant);
+        hl_graph *graph;
+        hl_id x[3], all, grads[3];
+        hl_attrs axis = {.axis = {1}};
+        CHECK_OK(hl_graph_create(&graph));
+        for (int i = 0; i < 3; i++) {
+            hl_type type = {HL_DTYPE_F32, hl_shape_2d(2, i == 2 ? 1 : i == variant ? 3 : 2)};
+            CHECK_OK(hl_graph_input(graph, "x", type, &x[i]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, x, 3, &axis, &all));
+        CHECK_OK(hl_build_binary(graph, HL_OP_MUL, all, all, &all));
+        CHECK_OK(hl_build_sum(graph, all, NULL, 0, false, &all));
+        CHECK_OK(hl_pass_autodiff(graph, all, HL_NONE, x, variant == 2 ? 2 : 3, grads));
+        CHECK_INT(count_op(graph, HL_OP_SPLIT), 0);
+        CHECK_INT(count_op(graph, HL_OP_SLICE), variant == 2 ? 2 : 3);
+        hl_graph_destroy(graph);
+    }
+    check_case("equal parts");
+    hl_graph *graph;
+    hl_id x[3], all, grads[3];
+    hl_attrs axis = {.axis = {1}};
+    CHECK_OK(hl_graph_create(&graph));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(2, i < 2 ? 2 : 1)},
+                                &x[i]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, x, 3, &axis, &all));
+    CHECK_OK(hl_build_sum(graph, all, NULL, 0, false, &all));
+    CHECK_OK(hl_pass_autodiff(graph, all, HL_NONE, x, 3, grads));
+    CHECK_INT(count_op(graph, HL_OP_SPLIT), 1);
+    CHECK_INT(count_op(graph, HL_OP_SLICE), 0);
+    hl_graph_destroy(graph);
+}
+
+/* A split is one node where most of its outputs are read, slices where not. */
+static void test_splits_that_are_hardly_read(void)
+{
+    hl_device *device;
+    CHECK_OK(hl_null_backend()->device_open(hl_null_backend(), 0, NULL, &device));
+    for (int n_read = 1; n_read <= 4; n_read++) {
+        check_case("%d of 4 are read", n_read);
+        hl_graph *graph;
+        hl_id x, first;
+        hl_attrs split = {.split = {.axis = 0, .size = 3}};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(11)}, &x));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, &x, 1, &split, &first));
+        for (int i = 0; i < n_read; i++) CHECK_OK(hl_graph_output(graph, first + 3 - i));
+        CHECK_OK(hl_pass_lower(graph, device, false));
+        CHECK_OK(hl_graph_verify(graph));
+        CHECK_INT(count_op(graph, HL_OP_SPLIT), n_read > 2);
+        CHECK_INT(count_op(graph, HL_OP_SLICE), n_read > 2 ? 0 : n_read);
+        CHECK_INT(hl_graph_shape(graph, graph->outputs[0])->dim[0], 2);
+        hl_graph_destroy(graph);
+    }
+    device->ops->destroy(device);
+}
+
+/* ---- fences ---------------------------------------------------------------------------------- */
+
+static int count_nodes(const hl_graph *graph)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == HL_OP_POINTWISE_FUSED;
+    return n;
+}
+
+static hl_status refuse_stream(hl_device *device, hl_stream **out_stream)
+{
+    (void)device, (void)out_stream;
+    return HL_ERROR_INTERNAL;
+}
+
+/* On a device where each node is a launch, so that what has one shape is joined. */
+static void fuse_all(hl_graph *graph)
+{
+    static const hl_device_ops ops = {.stream_create = refuse_stream};
+    hl_device device = {.ops = &ops, .fuses = true};
+    CHECK_OK(hl_pass_fuse(graph, &device));
+    CHECK_OK(hl_graph_verify(graph));
+}
+
+/* A value and its second computation read the same operand, and what reads the second is a cluster
+ * with that one alone. */
+static void test_copies_stay_apart(void)
+{
+    for (int fence = 0; fence < 2; fence++) {
+        check_case("fence %d", fence);
+        hl_graph *graph;
+        hl_id x, out[2];
+        hl_type type = {HL_DTYPE_F32, hl_shape_2d(4, 5)};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", type, &x));
+        for (int i = 0; i < 2; i++) {
+            graph->fence = i * fence;
+            CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &out[i]));
+            CHECK_OK(hl_build_unary(graph, HL_OP_TANH, out[i], &out[i]));
+            CHECK_OK(hl_graph_output(graph, out[i]));
+        }
+        fuse_all(graph);
+        CHECK_INT(count_nodes(graph), 1 + fence);
+        for (int64_t i = 0; i < graph->n_nodes; i++) CHECK_INT(graph->nodes[i].fence, i);
+        CHECK_INT(graph->n_nodes, 1 + fence);
+        hl_graph_destroy(graph);
+    }
+}
+
+/* A value that is cheap to compute again from what a cluster reads anyway: the cluster loads it
+ * when it comes from the other side of a fence. */
+static void test_fences_keep_what_is_kept(void)
+{
+    for (int fence = 0; fence < 2; fence++) {
+        check_case("fence %d", fence);
+        hl_graph *graph;
+        hl_id x, y, kept, read, soft;
+        hl_type type = {HL_DTYPE_F32, hl_shape_2d(4, 5)};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", type, &x));
+        CHECK_OK(hl_graph_input(graph, "y", type, &y));
+        CHECK_OK(hl_build_unary(graph, HL_OP_NEG, x, &kept));
+        CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, kept, &soft));
+        graph->fence = fence;
+        CHECK_OK(hl_build_binary(graph, HL_OP_MUL, soft, kept, &read));
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, read, x, &read));
+        CHECK_OK(hl_graph_output(graph, read));
+        fuse_all(graph);
+        const hl_node *last = &graph->nodes[graph->n_nodes - 1];
+        CHECK_INT(last->op, HL_OP_POINTWISE_FUSED);
+        CHECK_INT(last->n_in, 2 + fence);
+        hl_graph_destroy(graph);
+    }
+}
+
 int main(void)
 {
+    test_copies_stay_apart();
+    test_fences_keep_what_is_kept();
+    test_gradients_of_parts();
+    test_parts_among_other_shares();
+    test_gradient_of_a_concat();
+    test_splits_that_are_hardly_read();
+    test_hoist_leaves_what_is_overwritten();
+    test_each_writer_has_its_own_fill();
+    test_hoist_takes_the_fill_along();
     test_clusters();
     test_placing();
     test_placing_beyond_63_bits();

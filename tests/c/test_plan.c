@@ -17,7 +17,42 @@ static hl_id pick(dice *d, const hl_id *pool, int n)
     return pool[roll(d, n)];
 }
 
-enum { ROWS = 24, COLS = 6, MOST_VALUES = 64 };
+enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
+
+/* Thirds in another order, one of them changed: their bytes begin where operands may. */
+static hl_status turn_thirds(hl_graph *graph, dice *d, hl_id x, hl_id *out_id)
+{
+    hl_attrs split = {.split = {0, ROWS / 3}}, axis = {.axis = {0}};
+    hl_id third, parts[3];
+    HL_TRY(hl_graph_add(graph, HL_OP_SPLIT, &x, 1, &split, &third));
+    int first = roll(d, 3), changed = roll(d, 3);
+    for (int i = 0; i < 3; i++) {
+        parts[i] = third + (first + i) % 3;
+        if (i == changed) HL_TRY(hl_build_unary(graph, HL_OP_SOFTMAX, parts[i], &parts[i]));
+        if (roll(d, 2)) HL_TRY(hl_build_unary(graph, HL_OP_TANH, parts[i], &parts[i]));
+    }
+    return hl_graph_add(graph, HL_OP_CONCAT, parts, 3, &axis, out_id);
+}
+
+/* Zeros or a value with rows of another added, now and then into what is already a sum. */
+static hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from, hl_id *out_id)
+{
+    hl_type full = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)};
+    hl_type index = {HL_DTYPE_I64, hl_shape_1d(N_INDEX)};
+    int64_t rows[N_INDEX];
+    hl_id in[3] = {to};
+    hl_attrs axis = {.axis = {0}};
+    for (int i = 0; i < N_INDEX; i++) rows[i] = roll(d, ROWS);
+    if (roll(d, 2)) HL_TRY(hl_build_full(graph, &full, 0, &in[0]));
+    HL_TRY(hl_graph_const(graph, index, rows, &in[1]));
+    HL_TRY(hl_build_slice(graph, from, 0, 1, 1 + N_INDEX, &in[2]));
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, out_id));
+    if (roll(d, 3)) return HL_OK;
+    if (roll(d, 2)) in[0] = *out_id;
+    hl_id again;
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, &again));
+    return hl_build_binary(graph, HL_OP_ADD, again, *out_id, out_id);
+}
 
 /* Ops on (ROWS, COLS) values, column vectors and row vectors, with commits and outputs. */
 static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
@@ -36,8 +71,9 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
     rows[n_rows++] = state;
     for (int i = 0; i < n_ops && n_full < MOST_VALUES && n_rows < MOST_VALUES; i++) {
         hl_id a = pick(d, full, n_full), out;
-        hl_attrs attrs = {0};
-        switch (roll(d, 7)) {
+        hl_attrs axis = {.axis = {0}};
+        int64_t start;
+        switch (roll(d, 9)) {
         case 0:
             HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
             n_full++;
@@ -61,12 +97,18 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
             n_rows++;
             break;
         case 5:
-            attrs.i[0] = 0;
-            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &attrs,
+            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &axis,
                                 &out));
-            attrs = (hl_attrs){.i = {0, roll(d, ROWS), ROWS, 1}};
-            attrs.i[2] = attrs.i[1] + ROWS;
-            HL_TRY(hl_graph_add(graph, HL_OP_SLICE, &out, 1, &attrs, &full[n_full]));
+            start = roll(d, ROWS);
+            HL_TRY(hl_build_slice(graph, out, 0, start, start + ROWS, &full[n_full]));
+            n_full++;
+            break;
+        case 6:
+            HL_TRY(add_rows(graph, d, a, pick(d, full, n_full), &full[n_full]));
+            n_full++;
+            break;
+        case 7:
+            HL_TRY(turn_thirds(graph, d, a, &full[n_full]));
             n_full++;
             break;
         default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;
@@ -136,7 +178,7 @@ static int collect_spans(const hl_plan *plan, span *spans)
 
 static void check_memory(const hl_plan *plan)
 {
-    static span spans[4 * MOST_VALUES];
+    static span spans[16 * MOST_VALUES];
     int n = collect_spans(plan, spans);
     for (int i = 0; i < n; i++) {
         CHECK(spans[i].begin >= 0 && spans[i].end <= plan->memory.arena_bytes);
@@ -159,7 +201,7 @@ static bool is_made_after(const hl_plan *plan, hl_id id, int32_t step)
 }
 
 /* Nobody loses what a step overwrites: in its region, only earlier steps of its own chain may have
- * read that, and row by row if blocks of it are shared out. */
+ * read that, and the same rows if blocks of them are shared out. */
 static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reader)
 {
     const hl_graph *graph = plan->graph;
@@ -174,8 +216,9 @@ static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reade
             if (a + (int64_t)hl_value_bytes(graph, out) <= b ||
                 b + (int64_t)hl_value_bytes(graph, in) <= a)
                 continue;
+            bool same = a == b && hl_value_bytes(graph, out) == hl_value_bytes(graph, in);
             CHECK(reader < writer && r->chain == w->chain);
-            CHECK(!r->req.rows || hl_kernel_reads_rows(&r->req, k));
+            CHECK(!r->req.rows || (same && hl_kernel_reads_rows(&r->req, k)));
         }
 }
 
@@ -185,7 +228,7 @@ static void check_in_place(const hl_plan *plan)
         const hl_node *node = &plan->graph->nodes[plan->schedule.steps[w].node];
         hl_id root = node->n_out ? plan->memory.places[node->out].root : HL_NONE;
         /* Operands that lie inside a concat are what it would write there. */
-        if (root == HL_NONE || node->op == HL_OP_CONCAT) continue;
+        if (root == HL_NONE || node->op == HL_OP_CONCAT || plan->memory.elided[w]) continue;
         if (plan->graph->values[root].kind != HL_VALUE_ACT) continue;
         for (int32_t r = 0; r < plan->schedule.n_steps; r++)
             if (r != w && region_of(plan, r) == region_of(plan, w)) check_overwritten(plan, w, r);
@@ -330,6 +373,164 @@ static void test_in_place_beside_readers(void)
     }
 }
 
+/* ---- parts ---- */
+
+typedef struct part_case {
+    hl_device *device;
+    hl_session *session;
+    hl_graph *graph;
+    hl_id x, part;
+} part_case;
+
+enum { PART_ROWS = 4 };
+
+/* x (PART_ROWS, cols) and rows from `start` on of it. */
+static part_case begin_part(hl_value_kind kind, int64_t cols, int64_t start)
+{
+    part_case c;
+    hl_type type = {HL_DTYPE_F32, hl_shape_2d(PART_ROWS, cols)};
+    int32_t store;
+    c.session = open_session(hl_cpu_backend(), 2, &c.device);
+    CHECK_OK(hl_graph_create(&c.graph));
+    if (kind == HL_VALUE_PARAM || kind == HL_VALUE_STATE) {
+        CHECK_OK(hl_graph_store(c.graph, "whole", HL_DTYPE_F32, PART_ROWS * cols, &store));
+        CHECK_OK(hl_graph_leaf(c.graph, kind, type, store, 0, "x", &c.x));
+    } else {
+        CHECK_OK(hl_graph_input(c.graph, "x", type, &c.x));
+    }
+    if (kind == HL_VALUE_ACT) CHECK_OK(hl_build_unary(c.graph, HL_OP_SOFTMAX, c.x, &c.x));
+    CHECK_OK(hl_build_slice(c.graph, c.x, 0, start, PART_ROWS, &c.part));
+    return c;
+}
+
+static void end_part(part_case *c, bool is_shared)
+{
+    hl_plan *plan = make_plan(c->session, c->graph, true, true);
+    check_memory(plan);
+    check_in_place(plan);
+    int32_t step = plan->schedule.step_of_node[c->graph->values[c->part].node];
+    CHECK_INT(plan->memory.elided[step], is_shared);
+    CHECK((plan->memory.places[c->part].root == c->part) == !is_shared);
+    close_session(plan, c->session, c->device);
+}
+
+static void read_part(part_case *c)
+{
+    hl_id out;
+    CHECK_OK(hl_build_unary(c->graph, HL_OP_SOFTMAX, c->part, &out));
+    CHECK_OK(hl_graph_output(c->graph, out));
+}
+
+/* Rows of a value lie where it lies, if they begin where an operand may. */
+static void test_parts_lie_in_their_whole(void)
+{
+    static const hl_value_kind kinds[] = {HL_VALUE_ACT, HL_VALUE_INPUT, HL_VALUE_PARAM,
+                                          HL_VALUE_STATE};
+    for (int k = 0; k < 4; k++)
+        for (int64_t cols = 8; cols <= 16; cols += 8) {
+            check_case("kind %d, rows of %d", kinds[k], (int)cols);
+            part_case c = begin_part(kinds[k], cols, 1);
+            read_part(&c);
+            end_part(&c, cols == 16);
+        }
+}
+
+/* What a caller reads after the run is no part of a leaf, which may have changed by then; of a made
+ * value it may be. */
+static void test_parts_that_are_outputs(void)
+{
+    static const hl_value_kind kinds[] = {HL_VALUE_ACT, HL_VALUE_INPUT, HL_VALUE_STATE};
+    for (int k = 0; k < 3; k++) {
+        check_case("kind %d", kinds[k]);
+        part_case c = begin_part(kinds[k], 16, 2);
+        CHECK_OK(hl_graph_output(c.graph, c.part));
+        end_part(&c, k == 0);
+    }
+}
+
+/* A part of a state is read in its place before the update alone; a part of an input until the
+ * micro-batches are over. */
+static void test_parts_of_what_changes(void)
+{
+    for (int after = 0; after < 2; after++) {
+        check_case("state, after %d", after);
+        part_case c = begin_part(HL_VALUE_STATE, 16, 2);
+        hl_id sum, next;
+        CHECK_OK(hl_build_sum(c.graph, after ? c.x : c.part, NULL, 0, false, &sum));
+        CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.x, sum, &next));
+        CHECK_OK(hl_graph_commit(c.graph, c.x, next));
+        if (after) c.graph->segment = HL_SEGMENT_APPLY;
+        if (after) read_part(&c);
+        end_part(&c, !after);
+        check_case("input, after %d", after);
+        c = begin_part(HL_VALUE_INPUT, 16, 2);
+        c.graph->segment = after ? HL_SEGMENT_APPLY : HL_SEGMENT_MICRO;
+        read_part(&c);
+        end_part(&c, !after);
+    }
+}
+
+/* A large value is not kept for a small part of it, but for most of it. */
+static void test_parts_are_worth_their_whole(void)
+{
+    for (int start = 1; start < PART_ROWS; start += 2) {
+        check_case("from row %d on", start);
+        part_case c = begin_part(HL_VALUE_ACT, 16, start);
+        hl_id sum, late = c.x;
+        hl_shape full = hl_shape_2d(PART_ROWS, 16);
+        for (int i = 0; i < 6; i++) {
+            CHECK_OK(hl_build_sum(c.graph, late, (int64_t[]){0}, 1, false, &sum));
+            CHECK_OK(hl_build_expand(c.graph, sum, &full, &late));
+            CHECK_OK(hl_build_unary(c.graph, HL_OP_SOFTMAX, late, &late));
+        }
+        CHECK_OK(hl_build_sum(c.graph, late, NULL, 0, false, &sum));
+        CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.part, sum, &late));
+        CHECK_OK(hl_graph_output(c.graph, late));
+        end_part(&c, start == 1);
+    }
+}
+
+/* What a kernel overwrites is made inside the concat that its result is a part of, and the memory
+ * is taken from then on: regions before the result may not use it for something else. Not where the
+ * other part is so large that this would cost more than it saves. */
+static void test_an_operand_is_made_inside_a_concat(void)
+{
+    enum { N = 8 };
+    for (int is_large = 0; is_large < 2; is_large++) {
+        check_case("an operand of a part, large %d", is_large);
+        hl_id stack, early, late, parts[2], whole;
+        hl_graph *graph;
+        hl_device *device;
+        hl_attrs axis = {.axis = {0}};
+        hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+        hl_type type = {HL_DTYPE_F32, {3, {N, ROWS, COLS}}};
+        hl_shape full = hl_shape_2d(ROWS, COLS), large = hl_shape_2d(N * ROWS, COLS);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "stack", type, &stack));
+        CHECK_OK(hl_build_sum(graph, stack, (int64_t[]){0}, 1, false, &early));
+        CHECK_OK(hl_build_slice(graph, early, 0, 0, 1, &late));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(hl_build_expand(graph, late, &full, &late));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, late, &late));
+            CHECK_OK(hl_build_sum(graph, late, (int64_t[]){0}, 1, true, &late));
+        }
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, early, late, &parts[0]));
+        parts[1] = late;
+        if (is_large) {
+            CHECK_OK(hl_build_expand(graph, late, &large, &parts[1]));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, parts[1], &parts[1]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &whole));
+        CHECK_OK(hl_graph_output(graph, whole));
+        hl_plan *plan = make_plan(session, graph, false, true);
+        CHECK((plan->memory.places[early].root == whole) == !is_large);
+        CHECK(is_large || offset_of(plan, early) == offset_of(plan, parts[0]));
+        check_memory(plan);
+        check_in_place(plan);
+        close_session(plan, session, device);
+    }
+}
+
 /* A concat whose operands were made in its place is no work, however large it is. */
 static void test_an_elided_concat_costs_nothing(void)
 {
@@ -337,7 +538,7 @@ static void test_an_elided_concat_costs_nothing(void)
     hl_id x, parts[2], out;
     hl_graph *graph;
     hl_device *device;
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     hl_session *session = open_session(hl_cpu_backend(), 2, &device);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(1 << 20)}, &x));
@@ -537,7 +738,7 @@ static void test_many_operands(void)
     static float in[R * 2], out[R * 2 * N];
     hl_shape shape = hl_shape_2d(R, 2);
     hl_id x, part[N], all;
-    hl_attrs axis = {.i = {1}};
+    hl_attrs axis = {.axis = {1}};
     bench b = open_bench(hl_cpu_backend());
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
     for (int i = 0; i < N; i++) {
@@ -715,6 +916,11 @@ int main(void)
     test_invariants_on_random_graphs();
     test_in_place_beside_readers();
     test_an_elided_concat_costs_nothing();
+    test_an_operand_is_made_inside_a_concat();
+    test_parts_lie_in_their_whole();
+    test_parts_that_are_outputs();
+    test_parts_of_what_changes();
+    test_parts_are_worth_their_whole();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();
