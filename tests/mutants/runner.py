@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 120
 _BUILD_SECONDS = 1800
 _SHOWN_LINES = 15
-_SET = "portable"  # the instruction set of tests/c that any machine has
 _FAILED_TESTS = 1  # pytest's status; others mean that it could not run them
 # What is reused of build/, where it is there.
 _BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release", "build/cuda-host")
@@ -99,7 +98,7 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
         test = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *check.names]
         return build if builds_module else [], test
     if check.kind in ("c", "header"):
-        built, words = tree / "build/c-tests/release", [names, f"SETS={_SET}"]
+        built, words = tree / "build/c-tests/release", [names, "SETS=one"]
         if check.kind == "c":
             return _make("tests/c", jobs, "all", *words), _make("tests/c", "run", *words)
         as_it_is = ["-o", str(built / "libhotloop.a")]
