@@ -520,7 +520,7 @@ static void test_program_kinds(void)
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
     CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
-    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.i = {HL_DTYPE_F64}), &cast));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.dtype = {HL_DTYPE_F64}), &cast));
     CHECK_INT(kind_of(graph, cast), HL_PW_F64);
     CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
     CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
