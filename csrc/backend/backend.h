@@ -72,7 +72,8 @@ typedef struct hl_launch {
     void *thread_scratch;
     int thread;
     hl_control *control; /* error word; the plan's control block, host or device address */
-    hl_node_id node;     /* for the error word */
+    int32_t plan;        /* its number in the session, and */
+    hl_node_id node;     /* the node: for the error word */
     hl_segment segment;  /* which guard applies */
 } hl_launch;
 
@@ -133,8 +134,9 @@ static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t
 {
     int64_t none = 0;
     if (!launch->control) return;
-    if (__atomic_compare_exchange_n(&launch->control->error_code, &none, 1 + (int64_t)launch->node,
-                                    false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (__atomic_compare_exchange_n(&launch->control->error_code, &none,
+                                    hl_control_fault(launch->plan, launch->node), false,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         launch->control->error_row = row;
         launch->control->error_value = value;
     }

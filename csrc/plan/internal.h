@@ -21,7 +21,8 @@ typedef struct hl_instr {
 
 struct hl_plan {
     hl_session *session;
-    int64_t number; /* in its session, from 1 */
+    int32_t number; /* in its session, from 1 */
+    hl_plan *next;  /* of the session's plans */
     hl_graph *graph;
     hl_schedule schedule;
     hl_memory memory;

@@ -253,8 +253,12 @@ static hl_status make_instructions(hl_plan *plan)
 static hl_status settle_plan(hl_plan *plan)
 {
     hl_session *session = plan->session;
+    if (session->n_plans == INT32_MAX)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: a session must have made fewer than 2^31");
     HL_TRY(make_stores(plan));
     plan->number = ++session->n_plans;
+    plan->next = session->plans;
+    session->plans = plan;
     if (session->arena_bytes < plan->memory.arena_bytes) session->resident = 0;
     return hl_session_reserve(session, plan->memory.arena_bytes);
 }
@@ -310,11 +314,19 @@ cleanup:
     return status;
 }
 
+static void leave_session(const hl_plan *plan)
+{
+    hl_plan **link = &plan->session->plans;
+    while (*link && *link != plan) link = &(*link)->next;
+    if (*link) *link = plan->next;
+}
+
 void hl_plan_destroy(hl_plan *plan)
 {
     if (!plan) return;
     hl_device *device = plan->session->device;
-    if (plan->feed) (void)hl_feed_bind(plan->feed, NULL, 0, NULL, NULL); /* its loaders end */
+    leave_session(plan);
+    if (plan->feed) hl_feed_bind(plan->feed, NULL); /* its loaders end */
     hl_queue_destroy(plan->queue);
     hl_plan_free_sources(plan);
     if (plan->consts) device->ops->memory_free(device, plan->consts);
@@ -413,11 +425,32 @@ hl_status hl_plan_bind(hl_plan *plan)
 
 /* ---- in and out ------------------------------------------------------------------------------ */
 
+/* Bytes in the leaf's dtype. */
+static hl_status copy_input(hl_plan *plan, int32_t index, const void *data)
+{
+    hl_device *device = plan->session->device;
+    HL_TRY(device->ops->copy(device, plan->fields[index], data,
+                             hl_value_bytes(plan->graph, plan->inputs[index]),
+                             HL_COPY_HOST_TO_DEVICE, plan->session->compute));
+    return device->ops->synchronize(device, plan->session->compute);
+}
+
+static hl_status set_input(hl_plan *plan, int32_t index, hl_dtype dtype, const void *data)
+{
+    const hl_type *type = &hl_graph_value(plan->graph, plan->inputs[index])->type;
+    void *converted;
+    if (dtype == type->dtype) return copy_input(plan, index, data);
+    HL_TRY(hl_alloc(hl_type_bytes(type), &converted));
+    hl_convert(type->dtype, converted, dtype, data, hl_shape_numel(&type->shape));
+    hl_status status = copy_input(plan, index, converted);
+    hl_free(converted);
+    return status;
+}
+
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
                         const void *data)
 {
     char got[HL_SHAPE_TEXT], want[HL_SHAPE_TEXT];
-    hl_device *device = plan->session->device;
     if (index < 0 || index >= plan->graph->n_inputs)
         return hl_status_set(HL_ERROR_CONFIG, "plan: has %d inputs, got number %d",
                              plan->graph->n_inputs, index);
@@ -426,22 +459,10 @@ hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_s
         return hl_status_set(
             HL_ERROR_SHAPE, "input %s: must have shape %s, got %s", value->name ? value->name : "?",
             hl_shape_format(&value->type.shape, want), hl_shape_format(shape, got));
-    int64_t n = hl_shape_numel(shape);
-    if (!n) return HL_OK;
-    if (dtype == value->type.dtype) {
-        HL_TRY(device->ops->copy(device, plan->fields[index], data,
-                                 hl_value_bytes(plan->graph, plan->inputs[index]),
-                                 HL_COPY_HOST_TO_DEVICE, plan->session->compute));
-        return device->ops->synchronize(device, plan->session->compute);
-    }
-    void *converted;
-    HL_TRY(hl_alloc(hl_value_bytes(plan->graph, plan->inputs[index]), &converted));
-    hl_convert(value->type.dtype, converted, dtype, data, n);
-    hl_status status = device->ops->copy(device, plan->fields[index], converted,
-                                         hl_value_bytes(plan->graph, plan->inputs[index]),
-                                         HL_COPY_HOST_TO_DEVICE, plan->session->compute);
-    if (status == HL_OK) status = device->ops->synchronize(device, plan->session->compute);
-    hl_free(converted);
+    if (!hl_shape_numel(shape)) return HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "input"));
+    hl_status status = set_input(plan, index, dtype, data);
+    hl_session_leave(plan->session);
     return status;
 }
 
@@ -481,7 +502,10 @@ void hl_plan_window(hl_plan *plan, bool join, bool hold)
     plan->hold = hold;
 }
 
-void hl_plan_set_k(hl_plan *plan, int32_t k)
+hl_status hl_plan_set_k(hl_plan *plan, int32_t k)
 {
+    HL_TRY(hl_session_enter(plan->session, "k"));
     plan->k = k > 0 ? k : 1;
+    hl_session_leave(plan->session);
+    return HL_OK;
 }

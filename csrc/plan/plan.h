@@ -5,7 +5,11 @@
  * because only one of them runs at a time. A plan is a graph bound to a device: kernels chosen,
  * every value at an address, cut into regions; it runs without allocation. The flat program is
  * regions of chains of instructions (passes/passes.h); between regions lies a barrier, and there
- * the run may return to the caller (deadline, stop) and go on later. */
+ * the run may return to the caller (deadline, stop) and go on later.
+ *
+ * Threads. Sessions are independent of one another, on one device too: threads may use one each. A
+ * session serves one caller at a time: what uses its memory returns HL_ERROR_BUSY while another
+ * thread is at it. Nobody may use what is being destroyed. */
 #ifndef HL_PLAN_PLAN_H
 #define HL_PLAN_PLAN_H
 
@@ -95,12 +99,12 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
                       hl_run_end *out_end, int64_t *out_steps);
 /* The control block, ring excluded, without waiting: on an asynchronous device as it was when a
  * step some way back ended. All zero before the first run. */
-void hl_plan_heard(const hl_plan *plan, hl_control *out_control);
-/* Was a step left in the middle? */
+hl_status hl_plan_heard(const hl_plan *plan, hl_control *out_control);
+/* Was a step left in the middle? While the plan runs, only the thread that runs it may ask. */
 bool hl_plan_is_unfinished(const hl_plan *plan);
 /* Forgets a step that was left in the middle. */
-void hl_plan_abandon(hl_plan *plan);
-void hl_plan_set_k(hl_plan *plan, int32_t k);
+hl_status hl_plan_abandon(hl_plan *plan);
+hl_status hl_plan_set_k(hl_plan *plan, int32_t k);
 /* A window that two plans share (full batches, then the tail): the first holds it open, without
  * APPLY unless it stops; the second joins it, without the guarded updates of BEGIN. */
 void hl_plan_window(hl_plan *plan, bool join, bool hold);

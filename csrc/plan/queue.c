@@ -366,6 +366,14 @@ static hl_status reclaim_slot(hl_queue *queue, int32_t slot)
     return HL_OK;
 }
 
+hl_status hl_queue_drain_copies(hl_queue *queue)
+{
+    HL_TRY(hl_queue_flush(queue));
+    for (int32_t s = 0; s < queue->plan->n_slots; s++) HL_TRY(reclaim_slot(queue, s));
+    queue->held = -1;
+    return HL_OK;
+}
+
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
 {
     hl_plan *plan = queue->plan;

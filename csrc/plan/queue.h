@@ -42,6 +42,8 @@ hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_qu
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
 /* The staging half of the slots, for the feed. */
 void *const *hl_queue_fields(const hl_queue *queue);
+/* Returns when no batch waits in staging memory: the feed may write any slot. */
+hl_status hl_queue_drain_copies(hl_queue *queue);
 /* The next batch of the plan's feed into the plan's slot. */
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
 /* The plan's segment on the plan's slot. */

@@ -24,6 +24,7 @@ static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thr
                            (char *)plan->thread_scratch + thread * plan->memory.thread_stride,
                        .thread = thread,
                        .control = plan->control,
+                       .plan = plan->number,
                        .node = instr->node,
                        .segment = instr->segment};
 }
@@ -108,21 +109,38 @@ static int64_t count_choices(const hl_graph *graph, const hl_node *node)
     return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
 }
 
+/* The node that met an index out of range: of whichever plan of the session. NULL: that is closed.
+ */
+static const hl_node *find_fault(const hl_plan *plan, int64_t error_code, const hl_graph **out_graph)
+{
+    const hl_plan *of = plan->session->plans;
+    while (of && of->number != hl_control_fault_plan(error_code)) of = of->next;
+    *out_graph = of ? of->graph : NULL;
+    hl_node_id node = hl_control_fault_node(error_code);
+    return of && node < of->graph->n_nodes ? &of->graph->nodes[node] : NULL;
+}
+
 /* An index out of range, in the words of the op that met it. */
 static hl_status check_fault(hl_plan *plan)
 {
     const hl_control *control = read_control(plan);
+    const hl_graph *graph;
     if (!control->error_code) return HL_OK;
-    const hl_node *node = &plan->graph->nodes[control->error_code - 1];
+    const hl_node *node = find_fault(plan, control->error_code, &graph);
     if (plan->queue)
         HL_TRY(hl_queue_clear_fault(plan->queue));
     else
         plan->control->error_code = 0;
+    if (!node)
+        return hl_status_set(HL_ERROR_DATA,
+                             "a plan that is closed: index out of range, must be at least 0 and "
+                             "below the size of what it chooses from, got %lld at position %lld",
+                             (long long)control->error_value, (long long)control->error_row);
     return hl_status_set(HL_ERROR_DATA,
                          "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
                          "at position %lld",
                          node->scope ? node->scope : "", node->scope ? ": " : "",
-                         hl_op_get(node->op)->name, (long long)count_choices(plan->graph, node),
+                         hl_op_get(node->op)->name, (long long)count_choices(graph, node),
                          (long long)control->error_value, (long long)control->error_row);
 }
 
@@ -297,11 +315,14 @@ hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const
     return status;
 }
 
-void hl_plan_heard(const hl_plan *plan, hl_control *out_control)
+hl_status hl_plan_heard(const hl_plan *plan, hl_control *out_control)
 {
-    const hl_control *control = read_control(plan);
     memset(out_control, 0, sizeof *out_control);
+    HL_TRY(hl_session_enter(plan->session, "heard"));
+    const hl_control *control = read_control(plan);
     if (control) memcpy(out_control, control, offsetof(hl_control, ring));
+    hl_session_leave(plan->session);
+    return HL_OK;
 }
 
 bool hl_plan_is_unfinished(const hl_plan *plan)
@@ -309,7 +330,10 @@ bool hl_plan_is_unfinished(const hl_plan *plan)
     return plan->in_step;
 }
 
-void hl_plan_abandon(hl_plan *plan)
+hl_status hl_plan_abandon(hl_plan *plan)
 {
+    HL_TRY(hl_session_enter(plan->session, "abandon"));
     give_up_step(plan);
+    hl_session_leave(plan->session);
+    return HL_OK;
 }

@@ -170,13 +170,19 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
     return HL_OK;
 }
 
+static hl_status move_range(hl_session *session, const char *name, int64_t first, int64_t n,
+                            hl_dtype dtype, char *user, bool in)
+{
+    hl_session_store_entry *entry;
+    HL_TRY(find_range(session, name, first, n, &entry));
+    return transfer(session, entry, first, n, dtype, user, in);
+}
+
 hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,
                            hl_dtype dtype, const void *src)
 {
-    hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "write"));
-    hl_status status = find_range(session, name, first, n, &entry);
-    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, (char *)src, true);
+    hl_status status = move_range(session, name, first, n, dtype, (char *)src, true);
     hl_session_leave(session);
     return status;
 }
@@ -184,10 +190,8 @@ hl_status hl_session_write(hl_session *session, const char *name, int64_t first,
 hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n,
                           hl_dtype dtype, void *dst)
 {
-    hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "read"));
-    hl_status status = find_range(session, name, first, n, &entry);
-    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, dst, false);
+    hl_status status = move_range(session, name, first, n, dtype, dst, false);
     hl_session_leave(session);
     return status;
 }
@@ -213,17 +217,27 @@ cleanup:
     return status;
 }
 
+static hl_status move_control(hl_session *session, hl_control *control, bool in)
+{
+    HL_TRY(hl_session_add_store(session, "control", HL_DTYPE_U8, sizeof *control));
+    session->n_control_writes += in;
+    return move_range(session, "control", 0, sizeof *control, HL_DTYPE_U8, (char *)control, in);
+}
+
 hl_status hl_session_control_read(hl_session *session, hl_control *out_control)
 {
-    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *out_control));
-    return hl_session_read(session, "control", 0, sizeof *out_control, HL_DTYPE_U8, out_control);
+    HL_TRY(hl_session_enter(session, "control"));
+    hl_status status = move_control(session, out_control, false);
+    hl_session_leave(session);
+    return status;
 }
 
 hl_status hl_session_control_write(hl_session *session, const hl_control *control)
 {
-    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
-    session->n_control_writes++;
-    return hl_session_write(session, "control", 0, sizeof *control, HL_DTYPE_U8, control);
+    HL_TRY(hl_session_enter(session, "control"));
+    hl_status status = move_control(session, (hl_control *)control, true);
+    hl_session_leave(session);
+    return status;
 }
 
 hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes)

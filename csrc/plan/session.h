@@ -19,8 +19,9 @@ struct hl_session {
     int64_t n_stores, cap_stores;
     void *arena;
     int64_t arena_bytes;
-    int64_t n_plans;    /* ever made: their numbers */
-    int64_t resident;   /* number of the plan whose values lie in the arena; 0: nobody's */
+    hl_plan *plans;     /* those that exist, the latest first */
+    int32_t n_plans;    /* ever made: their numbers */
+    int32_t resident;   /* number of the plan whose values lie in the arena; 0: nobody's */
     void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it moved on */
     int64_t n_control_writes; /* by the host: what was heard of the control block is old */

@@ -99,11 +99,31 @@ static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *
     return HL_OK;
 }
 
-static hl_status bind_feed(hl_plan *plan)
+/* hl_feed_binding's: slots may be filled out of turn. */
+static hl_status enter_seek(void *context)
 {
-    void *const *fields = plan->queue ? hl_queue_fields(plan->queue) : plan->fields;
-    return hl_feed_bind(plan->feed, fields, plan->graph->n_inputs, plan->fed ? fill_slot : NULL,
-                        plan);
+    hl_plan *plan = context;
+    HL_TRY(hl_session_enter(plan->session, "seek"));
+    hl_status status = plan->queue ? hl_queue_drain_copies(plan->queue) : HL_OK;
+    if (status != HL_OK) hl_session_leave(plan->session);
+    return status;
+}
+
+static void leave_seek(void *context)
+{
+    hl_session_leave(((hl_plan *)context)->session);
+}
+
+static void bind_feed(hl_plan *plan)
+{
+    hl_feed_binding binding = {.fields =
+                                   plan->queue ? hl_queue_fields(plan->queue) : plan->fields,
+                               .n_fields = plan->graph->n_inputs,
+                               .fill = plan->fed ? fill_slot : NULL,
+                               .enter = enter_seek,
+                               .leave = leave_seek,
+                               .context = plan};
+    hl_feed_bind(plan->feed, &binding);
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -158,16 +178,34 @@ static hl_status check_source(const hl_plan *plan, int32_t index, int64_t rows)
                          (long long)rows);
 }
 
-hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
+static hl_status set_source(hl_plan *plan, int32_t index, const void *data)
 {
-    HL_TRY(check_source(plan, index, rows));
     if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
     /* Loaders that read the old one end. */
-    if (plan->fed && plan->feed) HL_TRY(bind_feed(plan));
+    if (plan->fed && plan->feed) bind_feed(plan);
     plan->sources[index] = data;
     plan->source_at[index] = plan->queue ? NULL : (void *)data;
     plan->generation = -1;
     return plan->queue && is_read(plan, index) ? copy_source(plan, index, data) : HL_OK;
+}
+
+hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
+{
+    HL_TRY(check_source(plan, index, rows));
+    HL_TRY(hl_session_enter(plan->session, "source"));
+    hl_status status = set_source(plan, index, data);
+    hl_session_leave(plan->session);
+    return status;
+}
+
+static hl_status set_resident(hl_plan *plan, int32_t index, const hl_resident *resident)
+{
+    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
+    free_source(plan, index);
+    plan->sources[index] = NULL;
+    plan->source_at[index] = resident->data;
+    plan->generation = -1;
+    return HL_OK;
 }
 
 hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
@@ -182,12 +220,10 @@ hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_residen
                              "not fed, got %zu bytes for %zu",
                              value->name ? value->name : "?", resident->bytes,
                              hl_type_bytes(&value->type));
-    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
-    free_source(plan, index);
-    plan->sources[index] = NULL;
-    plan->source_at[index] = resident->data;
-    plan->generation = -1;
-    return HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "source"));
+    hl_status status = set_resident(plan, index, resident);
+    hl_session_leave(plan->session);
+    return status;
 }
 
 /* ---- the feed -------------------------------------------------------------------------------- */
@@ -211,9 +247,20 @@ static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
                          got ? hl_type_format(got, got_text) : "a plan without inputs");
 }
 
+static hl_status set_feed(hl_plan *plan, hl_feed *feed)
+{
+    if (plan->queue) HL_TRY(hl_queue_drain_copies(plan->queue));
+    if (plan->feed) hl_feed_bind(plan->feed, NULL);
+    plan->feed = feed;
+    if (feed) bind_feed(plan);
+    return HL_OK;
+}
+
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
 {
     if (feed) HL_TRY(check_feed(plan, feed));
-    plan->feed = feed;
-    return feed ? bind_feed(plan) : HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "feed"));
+    hl_status status = set_feed(plan, feed);
+    hl_session_leave(plan->session);
+    return status;
 }

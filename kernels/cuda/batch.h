@@ -10,7 +10,8 @@ enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, rows, what com
 typedef struct hl_cuda_batch_part {
     int64_t n_axis, I, n; /* rows there are, elements of a row, rows that are taken */
     int64_t row_bytes;    /* of rows that are taken as they are; 0: they are converted */
-    int32_t src_dtype, index_dtype, out_dtype, node;
+    int32_t src_dtype, index_dtype, out_dtype;
+    int32_t node_step; /* from the launch's node to this part's */
 } hl_cuda_batch_part;
 
 typedef struct hl_cuda_batch {

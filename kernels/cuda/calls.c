@@ -23,7 +23,7 @@ typedef enum hl_cuda_param_kind {
     PARAM_ARGS,
     PARAM_UPLOAD,
     PARAM_CONTROL,
-    PARAM_NODE,
+    PARAM_FAULT,
     PARAM_IS_APPLY
 } hl_cuda_param_kind;
 
@@ -194,9 +194,9 @@ void hl_cuda_pass_control(hl_cuda_calls *calls)
 {
     add_param(calls, PARAM_CONTROL, 0);
 }
-void hl_cuda_pass_node(hl_cuda_calls *calls)
+void hl_cuda_pass_fault(hl_cuda_calls *calls)
 {
-    add_param(calls, PARAM_NODE, 0);
+    add_param(calls, PARAM_FAULT, 0);
 }
 void hl_cuda_pass_is_apply(hl_cuda_calls *calls)
 {
@@ -223,6 +223,7 @@ typedef struct param_room {
     union {
         void *pointer;
         int32_t number;
+        int64_t fault;
     } value[CALL_PARAMS];
     void *args[CALL_ARGS];
 } param_room;
@@ -240,7 +241,9 @@ static void *find_param(const hl_cuda_calls *calls, const hl_cuda_param *param, 
     case PARAM_NULL: room->value[i].pointer = NULL; break;
     case PARAM_UPLOAD: room->value[i].pointer = calls->upload; break;
     case PARAM_CONTROL: room->value[i].pointer = launch->control; break;
-    case PARAM_NODE: room->value[i].number = launch->node; break;
+    case PARAM_FAULT:
+        room->value[i].fault = hl_control_fault(launch->plan, launch->node);
+        break;
     case PARAM_IS_APPLY: room->value[i].number = launch->segment == HL_SEGMENT_APPLY; break;
     }
     return &room->value[i];

@@ -97,9 +97,10 @@ void hl_cuda_pass_null(hl_cuda_calls *calls);
 void hl_cuda_pass_operands(hl_cuda_calls *calls);
 /* A copy of this in device memory, for as long as the list lives; one a list. */
 void hl_cuda_pass_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
-/* Of hl_launch: `hl_control *`, `int32_t node`, and 1 in segment apply, as int. */
+/* Of hl_launch: `hl_control *`, the error word of its node as int64_t, and 1 in segment apply, as
+ * int. */
 void hl_cuda_pass_control(hl_cuda_calls *calls);
-void hl_cuda_pass_node(hl_cuda_calls *calls);
+void hl_cuda_pass_fault(hl_cuda_calls *calls);
 void hl_cuda_pass_is_apply(hl_cuda_calls *calls);
 
 /* ---- shapes of launches ---------------------------------------------------------------------- */

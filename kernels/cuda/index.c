@@ -55,7 +55,7 @@ static void pass_index(hl_cuda_calls *calls, const indexed *s)
     HL_CUDA_PASS(calls, int32_t, (int32_t)s->index_dtype);
     HL_CUDA_PASS(calls, int64_t, s->A);
     hl_cuda_pass_control(calls);
-    hl_cuda_pass_node(calls);
+    hl_cuda_pass_fault(calls);
 }
 
 static size_t round_scratch(int64_t n)
@@ -144,7 +144,8 @@ static hl_status prepare_index_select(hl_device *device, const hl_graph *graph, 
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
+/* Of a launch whose node is `first`. */
+static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_node_id first)
 {
     const hl_node *node = &graph->nodes[id];
     indexed s = make_indexed(graph, node);
@@ -156,7 +157,7 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
                                 .src_dtype = (int32_t)s.dtype,
                                 .index_dtype = (int32_t)s.index_dtype,
                                 .out_dtype = (int32_t)dtype,
-                                .node = (int32_t)id};
+                                .node_step = id - first};
 }
 
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
@@ -166,7 +167,7 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const h
     int64_t most = 0;
     for (int32_t u = 0; u < n; u++) {
         hl_cuda_batch_part *part = &batch.part[u];
-        *part = make_part(graph, ids[u]);
+        *part = make_part(graph, ids[u], ids[0]);
         int64_t words =
             part->row_bytes ? part->n * (part->row_bytes + WORD - 1) / WORD : part->n * part->I;
         if (words > most) most = words;
@@ -174,6 +175,7 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const h
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
     hl_cuda_call_together(&calls, "hl_cuda_batch_gather", n, most, &batch, sizeof batch);
     hl_cuda_pass_control(&calls);
+    hl_cuda_pass_fault(&calls);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -21,7 +21,8 @@
 
 struct index_array {
     const void *p;
-    int32_t dtype, node;
+    int32_t dtype;
+    int64_t fault;
     hl_control *control;
     int64_t n; /* an index is below it */
 };
@@ -30,16 +31,16 @@ HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 {
     int64_t k = hl_read_int(index.p, index.dtype, i);
     if (k >= 0 && k < index.n) return k;
-    hl_fault_set(index.control, index.node, i, k);
+    hl_fault_set(index.control, index.fault, i, k);
     return -1;
 }
 
 #define INDEX_PARAMS                                                                               \
-    const void *index, int32_t index_dtype, int64_t n_axis, hl_control *control, int32_t node
+    const void *index, int32_t index_dtype, int64_t n_axis, hl_control *control, int64_t fault
 #define INDEX_ARRAY                                                                                \
     index_array                                                                                    \
     {                                                                                              \
-        index, index_dtype, node, control, n_axis                                                  \
+        index, index_dtype, fault, control, n_axis                                                 \
     }
 
 /* ---- reading ---- */
@@ -403,12 +404,12 @@ HL_DEVICE void copy_part(const void *src, const index_array &index, void *out,
 
 /* Parts of a batch, each by a row of the grid. */
 HL_KERNEL(hl_cuda_batch_gather, 256, hl_cuda_batch_operands operands, hl_cuda_batch batch,
-          int n_parts, hl_control *control)
+          int n_parts, hl_control *control, int64_t fault)
 {
     for (int u = hl_block_y(); u < n_parts; u += hl_blocks_y()) {
         const hl_cuda_batch_part part = batch.part[u];
         void *const *p = operands.p + HL_CUDA_BATCH_ARGS * u;
-        index_array index = {p[1], part.index_dtype, part.node, control, part.n_axis};
+        index_array index = {p[1], part.index_dtype, fault + part.node_step, control, part.n_axis};
         if (part.row_bytes)
             copy_part(p[0], index, p[2], part);
         else

@@ -52,7 +52,7 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
     HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
     HL_CUDA_PASS(&calls, int64_t, node->attrs.i[0]);
     hl_cuda_pass_control(&calls);
-    hl_cuda_pass_node(&calls);
+    hl_cuda_pass_fault(&calls);
     HL_CUDA_PASS(&calls, int, by_block);
     return hl_cuda_calls_end(&calls, out_state);
 }

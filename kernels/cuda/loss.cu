@@ -14,12 +14,12 @@
 /* -1 for a row that gives 0. Uniform over the team. */
 HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int64_t C,
                               int64_t ignored, const hl_team &team, hl_control *control,
-                              int32_t node)
+                              int64_t fault)
 {
     int64_t t = hl_read_int(target, dtype, n);
     if (t == ignored) return -1;
     if (t >= 0 && t < C) return t;
-    if (team.rank == 0) hl_fault_set(control, node, n, t);
+    if (team.rank == 0) hl_fault_set(control, fault, n, t);
     return -1;
 }
 
@@ -31,13 +31,13 @@ template <class T> HL_DEVICE float weigh(const T *class_weight, int64_t c)
 template <class T>
 HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtype,
                         const T *class_weight, T *loss, T *weight, int64_t N, int64_t C,
-                        float smoothing, int64_t ignored, hl_control *control, int32_t node,
+                        float smoothing, int64_t ignored, hl_control *control, int64_t fault,
                         int by_block)
 {
     hl_team team = hl_team_make(by_block);
     for (int64_t n = team.first; n < N; n += team.step) {
         const T *x = logits + n * C;
-        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, fault);
         float value = 0, row_weight = 0;
         if (t >= 0) {
             auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
@@ -65,7 +65,7 @@ template <class T>
 HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits, const void *target,
                             int32_t target_dtype, const T *class_weight, T *dlogits, int64_t N,
                             int64_t C, float smoothing, int64_t ignored, hl_control *control,
-                            int32_t node, int by_block)
+                            int64_t fault, int by_block)
 {
     hl_team team = hl_team_make(by_block);
     float all_weights = (float)C, share = smoothing / (float)C;
@@ -77,7 +77,7 @@ HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits,
     for (int64_t n = team.first; n < N; n += team.step) {
         const T *x = logits + n * C;
         T *dx = dlogits + n * C;
-        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, fault);
         if (t < 0) {
             for (int64_t c = team.rank; c < C; c += team.size) hl_write(dx, c, 0.0f);
             continue;
@@ -98,18 +98,18 @@ HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits,
 #define KERNELS(T, suffix)                                                                         \
     HL_KERNEL(hl_cuda_cross_entropy_##suffix, 256, const T *logits, const void *target,            \
               int32_t target_dtype, const T *class_weight, T *loss, T *weight, int64_t N,          \
-              int64_t C, float smoothing, int64_t ignored, hl_control *control, int32_t node,      \
+              int64_t C, float smoothing, int64_t ignored, hl_control *control, int64_t fault,      \
               int by_block)                                                                        \
     {                                                                                              \
         run_loss(logits, target, target_dtype, class_weight, loss, weight, N, C, smoothing,        \
-                 ignored, control, node, by_block);                                                \
+                 ignored, control, fault, by_block);                                                \
     }                                                                                              \
     HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 256, const T *dloss, int64_t dloss_step,        \
               const T *logits, const void *target, int32_t target_dtype, const T *class_weight,    \
               T *dlogits, int64_t N, int64_t C, float smoothing, int64_t ignored,                  \
-              hl_control *control, int32_t node, int by_block)                                     \
+              hl_control *control, int64_t fault, int by_block)                                     \
     {                                                                                              \
         run_gradient(dloss, dloss_step, logits, target, target_dtype, class_weight, dlogits, N, C, \
-                     smoothing, ignored, control, node, by_block);                                 \
+                     smoothing, ignored, control, fault, by_block);                                 \
     }
 HL_FLOAT_TYPES(KERNELS)

@@ -105,7 +105,7 @@ static void test_metrics_after_a_skipped_step(void)
         spoil_data();
         if (gives_up) {
             while (read_control().window_ok) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
-            hl_plan_abandon(t.plan);
+            CHECK_OK(hl_plan_abandon(t.plan));
         } else {
             CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
             CHECK_INT(read_control().skipped, 1);
@@ -230,7 +230,7 @@ static void test_a_fault_ends_with_its_step(void)
     open_step(1);
     set_wrong_index();
     while (!read_control().error_code) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
-    hl_plan_abandon(t.plan);
+    CHECK_OK(hl_plan_abandon(t.plan));
     hl_plan *other = make_other(3, false);
     CHECK_OK(run_other(other));
     hl_plan_destroy(other);
@@ -279,6 +279,32 @@ static void test_outputs_are_of_the_last_run(void)
     trainer_close(&t);
 }
 
+/* Every way to use the session, while another thread does. */
+static void check_entries_are_busy(void)
+{
+    hl_run_end end;
+    int64_t steps, rows[64] = {0};
+    float number;
+    hl_control control;
+    hl_profile profile;
+    hl_shape shape = hl_shape_1d(t.net.rows);
+    CHECK_INT(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_profile(t.plan, &profile), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_input(t.plan, 0, HL_DTYPE_I64, &shape, rows), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_source(t.plan, 0, t.data, DATA_ROWS), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_feed(t.plan, NULL), HL_ERROR_BUSY);
+    CHECK_INT(hl_feed_seek(t.feed, 1, 0), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_set_k(t.plan, 2), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_heard(t.plan, &control), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_abandon(t.plan), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_write(t.session, "param", 0, 1, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_read(t.session, "param", 0, 1, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_copy(t.session, "param", "param"), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_control_read(t.session, &control), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_control_write(t.session, &control), HL_ERROR_BUSY);
+}
+
 /* Stores and the arena move for nobody while a plan runs. */
 static void test_a_running_session_is_left_alone(void)
 {
@@ -288,6 +314,8 @@ static void test_a_running_session_is_left_alone(void)
     int32_t store;
     hl_plan_options options = {.n_slots = 1, .k = 1};
     hl_type type = {HL_DTYPE_F32, hl_shape_1d(3)};
+    hl_run_end end;
+    int64_t steps;
     open_step(1);
     int64_t n_stores = t.session->n_stores;
     CHECK_OK(hl_graph_create(&graph));
@@ -299,7 +327,9 @@ static void test_a_running_session_is_left_alone(void)
     CHECK_INT(hl_session_store(t.session, "other", HL_DTYPE_F32, 3), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_create(t.session, graph, &options, &plan), HL_ERROR_BUSY);
     CHECK_INT(t.session->n_stores, n_stores);
+    check_entries_are_busy();
     hl_session_leave(t.session);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
     trainer_close(&t);
 }
 
