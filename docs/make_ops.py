@@ -14,13 +14,13 @@ PAGE = Path(__file__).with_name("ops.md")
 _HEAD = """\
 # The ops
 
-Made by `python docs/make_ops.py` from `csrc/ir/ops.def`; edit that. These are the ops that a graph
+Made by `python docs/make_ops.py` from `csrc/ir/ops.def` and `attrs.def`; edit those. These are the ops that a graph
 is written in; those that passes make (gradients of normalisation, packed products, fused chains,
 optimizers) are internal and stand in the same table.
 
 "in" is the number of operands (n: any), "grad" whether a gradient flows. Pointwise ops broadcast as
-NumPy does. Attributes have a type (i integer, f float, d dims, s text, t dtype) and mostly a
-default.
+NumPy does. Attributes are `kind:name=default` (kinds: int, flag, float, dtype, ints for a list, text);
+without a default they are required.
 """
 
 

@@ -18,7 +18,7 @@ static inline hl_status query_control(hl_device *device, const hl_graph *graph, 
     (void)device;
     const hl_node *n = &graph->nodes[node];
     hl_dtype dtype =
-        n->op == HL_OP_CONTROL_BEGIN ? (hl_dtype)n->attrs.i[0] : hl_graph_dtype(graph, n->in[1]);
+        n->op == HL_OP_CONTROL_BEGIN ? hl_dtype_attrs(n)->dtype : hl_graph_dtype(graph, n->in[1]);
     if (dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
         return hl_reason_set(out_why_not, "needs float32 or float64, got %s", hl_dtype_name(dtype));
     out_req->deterministic = true;
@@ -38,9 +38,9 @@ static inline hl_status prepare_control(hl_device *device, const hl_graph *graph
     if (n->op == HL_OP_CONTROL_BEGIN) {
         call->n_scalars = operand->shape.dim[0];
         call->n_steps = operand->shape.dim[1];
-        call->is_f64 = (hl_dtype)n->attrs.i[0] == HL_DTYPE_F64;
+        call->is_f64 = hl_dtype_attrs(n)->dtype == HL_DTYPE_F64;
     } else {
-        call->rows = n->attrs.i[0];
+        if (n->op == HL_OP_CONTROL_MICRO) call->rows = hl_rows_attrs(n)->rows;
         call->is_f64 = operand->dtype == HL_DTYPE_F64;
     }
     out_state->impl = call;

@@ -88,6 +88,17 @@ static hl_status own_text(hl_graph *graph, const char **text)
     return hl_arena_strdup(&graph->arena, *text, text);
 }
 
+/* Texts among the attributes, which belong to another graph, are replaced by copies in this one. */
+static hl_status own_attrs(hl_graph *graph, hl_node *node)
+{
+    int n;
+    const hl_attr_info *info = hl_schema_attrs(hl_op_get(node->op)->schema, &n);
+    for (int i = 0; i < n; i++)
+        if (info[i].kind == HL_ATTR_text)
+            HL_TRY(own_text(graph, hl_attrs_text(&node->attrs, &info[i])));
+    return HL_OK;
+}
+
 static hl_status copy_doubles(hl_arena *arena, const hl_type *type, const double *values,
                               const double **out_copy)
 {
@@ -121,7 +132,7 @@ static hl_status clone_nodes(hl_graph *graph, const hl_graph *from)
         const void *copy;
         HL_TRY(copy_bytes(&graph->arena, node.in, (size_t)node.n_in * sizeof(hl_id), &copy));
         node.in = copy;
-        HL_TRY(own_text(graph, &node.attrs.name));
+        HL_TRY(own_attrs(graph, &node));
         if (node.program) {
             HL_TRY(copy_bytes(&graph->arena, node.program, sizeof(hl_program), &copy));
             node.program = copy;
@@ -475,20 +486,22 @@ static hl_status check_operands(const hl_graph *graph, const hl_node *node)
 
 static hl_status fill_attrs(hl_graph *graph, hl_node *node, const hl_attrs *attrs)
 {
-    if (attrs) {
-        if (attrs->n_dims < 0 || attrs->n_dims > HL_ATTR_DIMS)
-            return fail_node(graph, node, HL_ERROR_SHAPE, "a list must have at most 24 entries",
-                             attrs->n_dims);
-        node->attrs = *attrs;
-        return own_text(graph, &node->attrs.name);
-    }
-    hl_op_attr attr;
-    for (int i = 0; hl_op_attr_at(node->op, i, &attr); i++)
-        if (attr.required)
+    const hl_op_info *op = hl_op_get(node->op);
+    int n;
+    const hl_attr_info *info = hl_schema_attrs(op->schema, &n);
+    hl_attrs_init(op->schema, &node->attrs);
+    if (attrs) node->attrs = *attrs;
+    for (int i = 0; i < n; i++) {
+        if (!attrs && info[i].required)
             return hl_status_set(HL_ERROR_CONFIG, "%s: attribute %s is required, got none",
-                                 hl_op_get(node->op)->name, attr.name);
-    hl_op_attr_defaults(node->op, &node->attrs);
-    return HL_OK;
+                                 op->name, info[i].name);
+        int32_t length =
+            info[i].kind == HL_ATTR_ints ? hl_attrs_ints(&node->attrs, &info[i])->n : 0;
+        if (length < 0 || length > HL_MAX_RANK)
+            return fail_node(graph, node, HL_ERROR_SHAPE, "a list must have at most 8 entries",
+                             length);
+    }
+    return own_attrs(graph, node);
 }
 
 /* Counts node and outputs; there must be room. */
@@ -515,11 +528,13 @@ static bool is_identity(const hl_graph *graph, const hl_node *node, const hl_typ
     case HL_OP_CAST: return true;
     case HL_OP_FLIP:
     case HL_OP_SUM:
-    case HL_OP_PROD: return node->attrs.n_dims == 0;
-    case HL_OP_PERMUTE:
-        for (int32_t d = 0; d < node->attrs.n_dims; d++)
-            if (node->attrs.dims[d] != d) return false;
+    case HL_OP_PROD: return hl_node_axes(node).n == 0;
+    case HL_OP_PERMUTE: {
+        const hl_ints *dims = &hl_permute_attrs(node)->dims;
+        for (int32_t d = 0; d < dims->n; d++)
+            if (dims->at[d] != d) return false;
         return true;
+    }
     default: return false;
     }
 }

@@ -11,14 +11,14 @@
  * A call that fails leaves the graph as it was. Ids stay valid; pointers into `values` and `nodes`
  * do not outlive the next call that adds.
  * Rejected: strided values (every kernel would need strides; the few copies this costs are named
- * ops that passes can see and remove), attributes as a dictionary (a fixed record prints, hashes
- * and compares). */
+ * ops that passes can see and remove). */
 #ifndef HL_IR_GRAPH_H
 #define HL_IR_GRAPH_H
 
 #include <stdbool.h>
 
 #include "base/arena.h"
+#include "ir/attrs.h"
 #include "ir/dtype.h"
 #include "ir/shape.h"
 
@@ -27,7 +27,7 @@ typedef int32_t hl_node_id; /* a node */
 enum { HL_NONE = -1 };
 
 typedef enum hl_op {
-#define HL_OP(op, name, min_in, max_in, n_out, flags, attrs, infer, vjp, lower, doc) HL_OP_##op,
+#define HL_OP(op, name, min_in, max_in, n_out, flags, schema, infer, vjp, lower, doc) HL_OP_##op,
 #include "ir/ops.def"
 #undef HL_OP
     HL_OP_COUNT
@@ -83,15 +83,6 @@ typedef struct hl_store {
     hl_dtype dtype;
     int64_t n; /* elements */
 } hl_store;
-
-enum { HL_ATTR_INTS = 6, HL_ATTR_FLOATS = 6, HL_ATTR_DIMS = 24 };
-typedef struct hl_attrs {
-    int64_t i[HL_ATTR_INTS];
-    double f[HL_ATTR_FLOATS];
-    int32_t n_dims;
-    int64_t dims[HL_ATTR_DIMS];
-    const char *name; /* random stream and the like; in the graph's arena */
-} hl_attrs;
 
 typedef struct hl_program hl_program; /* ir/program.h */
 

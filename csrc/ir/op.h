@@ -2,6 +2,8 @@
 #ifndef HL_IR_OP_H
 #define HL_IR_OP_H
 
+#include <assert.h>
+
 #include "ir/graph.h"
 
 /* Facts about an op that passes and kernels rely on. */
@@ -21,7 +23,7 @@ enum {
     /* Mixed precision (passes/amp.c): LOW takes 16-bit operands; FOLLOWS computes in the type of
      * its operands; all others compute in float32. */
     HL_OP_LOW = 1 << 6,
-    HL_OP_RANDOM = 1 << 7, /* attrs.name is its stream */
+    HL_OP_RANDOM = 1 << 7, /* has the attributes stream and seed */
     HL_OP_FOLLOWS = 1 << 8,
     HL_OP_GIVES_LOW = 1 << 9, /* computes in float32; its attribute dtype may make 16 bits of its
                                  first output, rounded once, as a cast behind it would */
@@ -46,7 +48,7 @@ typedef enum hl_matmul_end {
 } hl_matmul_end;
 static inline hl_matmul_end hl_matmul_end_of(const hl_node *node)
 {
-    return node->op == HL_OP_MATMUL_FUSED ? (hl_matmul_end)node->attrs.i[4] : HL_MATMUL_PLAIN;
+    return node->op == HL_OP_MATMUL_FUSED ? (hl_matmul_end)node->attrs.matmul.end : HL_MATMUL_PLAIN;
 }
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
@@ -70,10 +72,7 @@ typedef struct hl_op_info {
     int min_in, max_in; /* max_in -1: any number */
     int n_out;
     uint32_t flags;
-    /* Attribute schema: "kind:name[=default]" separated by blanks, in slot order. Kinds: i int64, f
-     * double, d list of int64 (one per op), t dtype (in the slots of i), s string (one per op). No
-     * default: required. */
-    const char *attrs;
+    hl_schema schema; /* of its attributes */
     hl_op_infer_fn infer;
     hl_op_vjp_fn vjp; /* NULL: not differentiable (written so in the table) */
     hl_op_lower_fn lower;
@@ -84,19 +83,17 @@ const hl_op_info *hl_op_get(hl_op op);
 /* HL_OP_COUNT when unknown. */
 hl_op hl_op_parse(const char *name);
 
-/* The schema's attributes in order: false beyond the last. */
-typedef struct hl_op_attr {
-    char name[24];
-    char kind;
-    int slot; /* index into attrs.i (kinds i, t) or attrs.f (kind f); 0 for d and s */
-    bool required;
-    int64_t i; /* defaults: of kinds i, t */
-    double f;  /* of kind f; d's is the empty list, s's is NULL */
-} hl_op_attr;
-bool hl_op_attr_at(hl_op op, int index, hl_op_attr *out_attr);
-/* Slot of a named attribute: *out_kind as in the schema; false when there is none. */
-bool hl_op_attr_slot(hl_op op, const char *name, char *out_kind, int *out_slot);
-/* Defaults of the schema; the caller then sets what the user gave. */
-void hl_op_attr_defaults(hl_op op, hl_attrs *out_attrs);
+/* hl_matmul_attrs(node)->trans_a: the attributes of a node whose op has this schema. */
+#define HL_ATTRS(name, fields)                                                                     \
+    static inline const hl_attrs_##name *hl_##name##_attrs(const hl_node *node)                    \
+    {                                                                                              \
+        assert(hl_op_get(node->op)->schema == HL_SCHEMA_##name);                                   \
+        return &node->attrs.name;                                                                  \
+    }
+#include "ir/attrs.def"
+#undef HL_ATTRS
+
+/* The axes that a node works along: of its attribute `axes` or `axis`; none: it has neither. */
+hl_ints hl_node_axes(const hl_node *node);
 
 #endif

@@ -69,35 +69,45 @@ static void write_leaf(text_buffer *text, const hl_graph *graph, hl_id id)
     write_text(text, "\n");
 }
 
-static void write_dims(text_buffer *text, const char *name, const hl_attrs *attrs)
+static void write_ints(text_buffer *text, const char *name, const hl_ints *list)
 {
     write_text(text, " %s=[", name);
-    for (int32_t i = 0; i < attrs->n_dims; i++)
-        write_text(text, "%s%lld", i > 0 ? ", " : "", (long long)attrs->dims[i]);
+    for (int32_t i = 0; i < list->n; i++)
+        write_text(text, "%s%lld", i > 0 ? ", " : "", (long long)list->at[i]);
     write_text(text, "]");
+}
+
+static void write_attr(text_buffer *text, const hl_attrs *attrs, const hl_attr_info *attr)
+{
+    if (attr->kind == HL_ATTR_ints) {
+        const hl_ints *list = hl_attrs_ints(attrs, attr);
+        if (attr->required || list->n > 0) write_ints(text, attr->name, list);
+        return;
+    }
+    if (attr->kind == HL_ATTR_text) {
+        const char *value = *hl_attrs_text(attrs, attr);
+        write_text(text, " %s=%s", attr->name, value ? value : "");
+        return;
+    }
+    if (attr->kind == HL_ATTR_float) {
+        double value = *hl_attrs_float(attrs, attr);
+        if (attr->required || value != attr->default_float)
+            write_text(text, " %s=%.9g", attr->name, value);
+        return;
+    }
+    int64_t value = hl_attrs_int(attrs, attr);
+    if (!attr->required && value == attr->default_int) return;
+    if (attr->kind == HL_ATTR_dtype && value >= 0 && value < HL_DTYPE_COUNT)
+        write_text(text, " %s=%s", attr->name, hl_dtype_name((hl_dtype)value));
+    else
+        write_text(text, " %s=%lld", attr->name, (long long)value);
 }
 
 static void write_attrs(text_buffer *text, const hl_node *node)
 {
-    hl_op_attr attr;
-    for (int index = 0; hl_op_attr_at(node->op, index, &attr); index++) {
-        const hl_attrs *attrs = &node->attrs;
-        if (attr.kind == 'd') {
-            if (attr.required || attrs->n_dims > 0) write_dims(text, attr.name, attrs);
-        } else if (attr.kind == 's') {
-            write_text(text, " %s=%s", attr.name, attrs->name ? attrs->name : "");
-        } else if (attr.kind == 'f') {
-            double value = attrs->f[attr.slot];
-            if (attr.required || value != attr.f) write_text(text, " %s=%.9g", attr.name, value);
-        } else {
-            int64_t value = attrs->i[attr.slot];
-            if (!attr.required && value == attr.i) continue;
-            if (attr.kind == 't' && value >= 0 && value < HL_DTYPE_COUNT)
-                write_text(text, " %s=%s", attr.name, hl_dtype_name((hl_dtype)value));
-            else
-                write_text(text, " %s=%lld", attr.name, (long long)value);
-        }
-    }
+    int n;
+    const hl_attr_info *attrs = hl_schema_attrs(hl_op_get(node->op)->schema, &n);
+    for (int i = 0; i < n; i++) write_attr(text, &node->attrs, &attrs[i]);
 }
 
 static void write_instr(text_buffer *text, const hl_pw_instr *instr)

@@ -96,19 +96,30 @@ static uint8_t load_operand(const hl_graph *graph, const hl_node *node, int32_t 
     return append_instr(program, (hl_pw_instr){.op = HL_PW_LOAD, .in = (uint8_t)k});
 }
 
+hl_pw_instr hl_pw_instr_of(const hl_node *node)
+{
+    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
+    if (node->op == HL_OP_CAST) {
+        instr.number = (double)hl_dtype_attrs(node)->dtype;
+    } else if (node->op == HL_OP_DROPOUT_MASK) {
+        const hl_attrs_dropout_mask *attrs = hl_dropout_mask_attrs(node);
+        instr.number = attrs->p;
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
+    } else if (node->op == HL_OP_UNIFORM) {
+        const hl_attrs_uniform *attrs = hl_uniform_attrs(node);
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
+    }
+    return instr;
+}
+
 static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_program *program)
 {
-    const hl_attrs *attrs = &node->attrs;
-    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
-    if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
-        instr.number = attrs->f[0];
-        instr.key = hl_rng_key_make((uint64_t)attrs->i[0], attrs->name);
-    } else {
+    hl_pw_instr instr = hl_pw_instr_of(node);
+    if (!(hl_op_get(node->op)->flags & HL_OP_SOURCE)) {
         uint8_t operand[3] = {0};
         for (int32_t k = 0; k < node->n_in; k++)
             operand[k] = load_operand(graph, node, k, program, operand);
         instr.a = operand[0], instr.b = operand[1], instr.c = operand[2];
-        if (node->op == HL_OP_CAST) instr.number = (double)attrs->i[0];
     }
     program->out[0].reg = append_instr(program, instr);
 }
@@ -116,13 +127,13 @@ static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_progr
 /* False when the axes are neither a leading nor a trailing group. */
 static bool write_sum(const hl_graph *graph, const hl_node *node, hl_program *program)
 {
-    const hl_attrs *attrs = &node->attrs;
-    int32_t n = attrs->n_dims, rank = program->shape.rank;
+    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
+    int32_t n = axes->n, rank = program->shape.rank;
     uint8_t reduce = HL_PW_SUM_ALL;
-    if (n < rank && n > 0 && attrs->dims[n - 1] == n - 1) {
+    if (n < rank && n > 0 && axes->at[n - 1] == n - 1) {
         reduce = HL_PW_SUM_ROWS;
         program->split = n;
-    } else if (n < rank && n > 0 && attrs->dims[0] == rank - n) {
+    } else if (n < rank && n > 0 && axes->at[0] == rank - n) {
         reduce = HL_PW_SUM_COLS;
         program->split = rank - n;
     } else if (n < rank) {

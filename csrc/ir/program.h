@@ -119,6 +119,8 @@ const char *hl_pw_name(hl_pw_op op);
 bool hl_pw_is_real(const hl_pw_instr *instr);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
+/* The instruction of a pointwise node with a micro-op, its registers and input still 0. */
+hl_pw_instr hl_pw_instr_of(const hl_node *node);
 /* The program of one pointwise node, or of a sum over a leading group of axes, a trailing one or
  * all, by which unfused nodes run on the same engine. Input i is operand i; constants of one
  * element are numbers in the code. HL_ERROR_CONFIG for any other node. */

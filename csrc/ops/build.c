@@ -49,7 +49,7 @@ hl_status hl_build_keep_unless(hl_graph *graph, hl_id condition, hl_id a, hl_id 
 
 hl_status hl_build_cast(hl_graph *graph, hl_id x, hl_dtype dtype, hl_id *out_id)
 {
-    hl_attrs attrs = {.i = {dtype}};
+    hl_attrs attrs = {.dtype = {dtype}};
     return hl_graph_add(graph, HL_OP_CAST, &x, 1, &attrs, out_id);
 }
 
@@ -62,43 +62,35 @@ hl_status hl_build_full(hl_graph *graph, const hl_type *type, double number, hl_
     return hl_build_expand(graph, constant, &shape, out_id);
 }
 
-static hl_attrs make_dims(const int64_t *dims, int32_t n)
-{
-    hl_attrs attrs = {.n_dims = n};
-    for (int32_t i = 0; i < n; i++) attrs.dims[i] = dims[i];
-    return attrs;
-}
-
 hl_status hl_build_reshape(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id)
 {
-    hl_attrs attrs = make_dims(shape->dim, shape->rank);
+    hl_attrs attrs = {.shape = {hl_ints_of(shape)}};
     return hl_graph_add(graph, HL_OP_RESHAPE, &x, 1, &attrs, out_id);
 }
 
 hl_status hl_build_permute(hl_graph *graph, hl_id x, const int64_t *dims, hl_id *out_id)
 {
-    hl_attrs attrs = make_dims(dims, hl_graph_shape(graph, x)->rank);
+    hl_attrs attrs = {.permute = {hl_ints_make(dims, hl_graph_shape(graph, x)->rank)}};
     return hl_graph_add(graph, HL_OP_PERMUTE, &x, 1, &attrs, out_id);
 }
 
 hl_status hl_build_expand(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id)
 {
-    hl_attrs attrs = make_dims(shape->dim, shape->rank);
+    hl_attrs attrs = {.shape = {hl_ints_of(shape)}};
     return hl_graph_add(graph, HL_OP_EXPAND, &x, 1, &attrs, out_id);
 }
 
 hl_status hl_build_slice(hl_graph *graph, hl_id x, int axis, int64_t start, int64_t stop,
                          hl_id *out_id)
 {
-    hl_attrs attrs = {.i = {axis, start, stop, 1}};
+    hl_attrs attrs = {.slice = {.axis = axis, .start = start, .stop = stop, .step = 1}};
     return hl_graph_add(graph, HL_OP_SLICE, &x, 1, &attrs, out_id);
 }
 
 hl_status hl_build_reduce(hl_graph *graph, hl_op op, hl_id x, const int64_t *axes, int32_t n,
                           bool keepdim, hl_id *out_id)
 {
-    hl_attrs attrs = make_dims(axes, n);
-    attrs.i[0] = keepdim;
+    hl_attrs attrs = {.reduce = {.axes = hl_ints_make(axes, n), .keepdim = keepdim}};
     return hl_graph_add(graph, op, &x, 1, &attrs, out_id);
 }
 
@@ -152,7 +144,7 @@ hl_status hl_build_matmul(hl_graph *graph, hl_id a, hl_id b, bool trans_a, bool 
                           hl_id *out_id)
 {
     hl_id in[2] = {a, b};
-    hl_attrs attrs = {.i = {trans_a, trans_b}};
+    hl_attrs attrs = {.matmul = {.trans_a = trans_a, .trans_b = trans_b}};
     return hl_graph_add(graph, HL_OP_MATMUL, in, 2, &attrs, out_id);
 }
 

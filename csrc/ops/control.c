@@ -10,7 +10,8 @@ hl_status hl_infer_control(const hl_graph *graph, hl_node *node, hl_type *out_ty
     const hl_type *other = hl_node_in_type(graph, node, 1);
     if (node->op == HL_OP_CONTROL_BEGIN) {
         hl_type scalar = {HL_DTYPE_COUNT, hl_shape_scalar()};
-        HL_TRY(hl_need_dtype_attr(&node->attrs, 0, &scalar.dtype));
+        scalar.dtype = hl_dtype_attrs(node)->dtype;
+        HL_TRY(hl_need_dtype_attr(scalar.dtype));
         HL_TRY(hl_need_float(&scalar, "a scalar"));
         HL_TRY(hl_need_dtype(other, HL_DTYPE_F64, "the tables"));
         return hl_need_rank_exactly(other, 2, "the tables");
@@ -27,7 +28,7 @@ hl_status hl_infer_update(const hl_graph *graph, hl_node *node, hl_type *out_typ
     HL_TRY(hl_need_shape(value, &state->shape, "the value"));
     if (node->op == HL_OP_ASSIGN) HL_TRY(hl_need_dtype(value, state->dtype, "the value"));
     if (node->op == HL_OP_EMA) {
-        double decay = node->attrs.f[0];
+        double decay = hl_ema_attrs(node)->decay;
         HL_TRY(hl_need_float(state, "the average"));
         if (!(decay >= 0 && decay <= 1))
             return hl_status_set(HL_ERROR_CONFIG, "decay must lie in 0 ... 1, got %g", decay);

@@ -11,14 +11,14 @@
 /* ---- types ---- */
 
 /* An index of gather and scatter: x's rank, and no dim beyond the axis larger than x's. */
-static hl_status check_index(const hl_graph *graph, hl_node *node, int *out_axis)
+static hl_status check_index(const hl_graph *graph, hl_node *node)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
-    HL_TRY(hl_need_axis(&x->shape, &node->attrs, 0, out_axis));
+    HL_TRY(hl_need_axis(&x->shape, &node->attrs.axis.axis));
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, x->shape.rank, "the index"));
     for (int d = 0; d < x->shape.rank; d++)
-        if (d != *out_axis && index->shape.dim[d] > x->shape.dim[d])
+        if (d != node->attrs.axis.axis && index->shape.dim[d] > x->shape.dim[d])
             return hl_status_set(HL_ERROR_SHAPE,
                                  "dim %d of the index must be at most %lld, got %lld", d,
                                  (long long)x->shape.dim[d], (long long)index->shape.dim[d]);
@@ -27,8 +27,7 @@ static hl_status check_index(const hl_graph *graph, hl_node *node, int *out_axis
 
 hl_status hl_infer_gather(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    int axis;
-    HL_TRY(check_index(graph, node, &axis));
+    HL_TRY(check_index(graph, node));
     out_types[0].dtype = hl_node_in_type(graph, node, 0)->dtype;
     out_types[0].shape = hl_node_in_type(graph, node, 1)->shape;
     return HL_OK;
@@ -36,8 +35,7 @@ hl_status hl_infer_gather(const hl_graph *graph, hl_node *node, hl_type *out_typ
 
 hl_status hl_infer_scatter(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    int axis;
-    HL_TRY(check_index(graph, node, &axis));
+    HL_TRY(check_index(graph, node));
     out_types[0] = *hl_node_in_type(graph, node, 0);
     hl_type src = {out_types[0].dtype, hl_node_in_type(graph, node, 1)->shape};
     return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
@@ -46,10 +44,9 @@ hl_status hl_infer_scatter(const hl_graph *graph, hl_node *node, hl_type *out_ty
 hl_status hl_infer_index_select(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
-    int axis;
-    HL_TRY(hl_need_axis(&x->shape, &node->attrs, 0, &axis));
+    HL_TRY(hl_need_axis(&x->shape, &node->attrs.axis.axis));
     HL_TRY(hl_need_integer(index, "the index"));
-    int rank = x->shape.rank - 1 + index->shape.rank;
+    int axis = (int)node->attrs.axis.axis, rank = x->shape.rank - 1 + index->shape.rank;
     if (rank > HL_MAX_RANK)
         return hl_status_set(HL_ERROR_SHAPE, "the result must have at most 8 dims, got %d", rank);
     hl_shape shape = {rank, {0}};
@@ -65,12 +62,11 @@ hl_status hl_infer_index_write(const hl_graph *graph, hl_node *node, hl_type *ou
 {
     const hl_type *index = hl_node_in_type(graph, node, 1);
     hl_type src = *hl_node_in_type(graph, node, 0);
-    int axis;
     out_types[0] = src;
-    HL_TRY(hl_need_axis(&src.shape, &node->attrs, 0, &axis));
+    HL_TRY(hl_need_axis(&src.shape, &node->attrs.axis.axis));
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, 1, "the index"));
-    src.shape.dim[axis] = index->shape.dim[0];
+    src.shape.dim[node->attrs.axis.axis] = index->shape.dim[0];
     return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
 }
 
@@ -82,7 +78,8 @@ hl_status hl_infer_batch_gather(const hl_graph *graph, hl_node *node, hl_type *o
     HL_TRY(hl_need_integer(index, "the index"));
     HL_TRY(hl_need_rank_exactly(index, 1, "the index"));
     out_types[0].shape.dim[0] = index->shape.dim[0];
-    return hl_need_dtype_attr(&node->attrs, 0, &out_types[0].dtype);
+    out_types[0].dtype = node->attrs.dtype.dtype;
+    return hl_need_dtype_attr(out_types[0].dtype);
 }
 
 /* ---- gradients ---- */
@@ -91,8 +88,7 @@ hl_status hl_infer_batch_gather(const hl_graph *graph, hl_node *node, hl_type *o
 static hl_status add_indexed(hl_graph *graph, hl_op op, const hl_node *node, const hl_id *in,
                              int32_t n_in, hl_id *out_id)
 {
-    hl_attrs attrs = {.i = {node->attrs.i[0]}};
-    return hl_graph_add(graph, op, in, n_in, &attrs, out_id);
+    return hl_graph_add(graph, op, in, n_in, &node->attrs, out_id);
 }
 
 static hl_status build_zeros_like(hl_graph *graph, hl_id like, hl_id *out_id)
@@ -155,7 +151,7 @@ hl_status hl_vjp_scatter(hl_graph *graph, hl_node_id id, const hl_id *dout, cons
     hl_node node = graph->nodes[id];
     if (need[0]) HL_TRY(build_overwritten(graph, &node, dout[0], &din[0]));
     if (!need[2]) return HL_OK;
-    int axis = (int)node.attrs.i[0];
+    int axis = (int)node.attrs.axis.axis;
     hl_shape index = *hl_graph_shape(graph, node.in[1]);
     hl_type slots_type = {HL_DTYPE_I64, *hl_graph_shape(graph, node.in[0])};
     hl_id slots, positions;
@@ -182,7 +178,7 @@ hl_status hl_vjp_index_select(hl_graph *graph, hl_node_id id, const hl_id *dout,
     if (!need[0]) return HL_OK;
     hl_shape rows = *hl_graph_shape(graph, node.in[0]);
     hl_shape index = hl_shape_1d(hl_shape_numel(hl_graph_shape(graph, node.in[1])));
-    rows.dim[node.attrs.i[0]] = index.dim[0];
+    rows.dim[node.attrs.axis.axis] = index.dim[0];
     hl_id in[3];
     HL_TRY(build_zeros_like(graph, node.in[0], &in[0]));
     HL_TRY(hl_build_reshape(graph, node.in[1], &index, &in[1]));
@@ -206,7 +202,7 @@ hl_status hl_vjp_index_copy(hl_graph *graph, hl_node_id id, const hl_id *dout, c
     hl_node node = graph->nodes[id];
     if (need[0]) HL_TRY(build_overwritten(graph, &node, dout[0], &din[0]));
     if (!need[2]) return HL_OK;
-    int axis = (int)node.attrs.i[0];
+    int axis = (int)node.attrs.axis.axis;
     /* One position per row: dims beside the axis are 1, and broadcast against the gradient. */
     hl_type slots_type = {HL_DTYPE_I64,
                           {hl_graph_shape(graph, node.in[0])->rank, {1, 1, 1, 1, 1, 1, 1, 1}}};

@@ -14,9 +14,10 @@ static hl_status check_loss(const hl_graph *graph, const hl_node *node, int firs
     HL_TRY(hl_need_shape(target, &rows, "the target"));
     if (classes.dim[0] < 1)
         return hl_status_set(HL_ERROR_SHAPE, "there must be a class, got logits of width 0");
-    if (!(node->attrs.f[0] >= 0 && node->attrs.f[0] <= 1))
+    double smoothing = hl_cross_entropy_attrs(node)->label_smoothing;
+    if (!(smoothing >= 0 && smoothing <= 1))
         return hl_status_set(HL_ERROR_CONFIG, "label_smoothing must lie in 0 ... 1, got %g",
-                             node->attrs.f[0]);
+                             smoothing);
     if (node->n_in <= first + 2) return HL_OK;
     hl_type weight = {logits->dtype, classes};
     return hl_need_type(hl_node_in_type(graph, node, first + 2), &weight, "the class weight");

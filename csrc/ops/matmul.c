@@ -28,7 +28,7 @@ static hl_shape get_batch(const hl_shape *shape)
 static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_type *out_type)
 {
     const hl_type *a = hl_node_in_type(graph, node, 0), *b = hl_node_in_type(graph, node, 1);
-    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
+    bool trans_a = node->attrs.matmul.trans_a, trans_b = node->attrs.matmul.trans_b;
     HL_TRY(hl_need_float(a, "a"));
     HL_TRY(hl_need_dtype(b, a->dtype, "b"));
     HL_TRY(hl_need_rank(a, 2, "a"));
@@ -40,7 +40,7 @@ static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_ty
                              (long long)dim_a[!trans_a], (long long)dim_b[trans_b]);
     hl_shape batch_a = get_batch(&a->shape), batch_b = get_batch(&b->shape);
     hl_shape *shape = &out_type->shape;
-    out_type->dtype = result_dtype(a->dtype, node->attrs.i[2]);
+    out_type->dtype = result_dtype(a->dtype, node->attrs.matmul.wide);
     HL_TRY(hl_shape_broadcast(&batch_a, &batch_b, NULL, shape));
     shape->dim[shape->rank++] = dim_a[trans_a];
     shape->dim[shape->rank++] = dim_b[!trans_b];
@@ -57,6 +57,9 @@ static hl_status need_bias(const hl_graph *graph, const hl_node *node, const hl_
 
 hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
+    if (node->attrs.matmul.end != HL_MATMUL_PLAIN)
+        return hl_status_set(HL_ERROR_CONFIG, "end is of matmul_fused alone, got %lld",
+                             (long long)node->attrs.matmul.end);
     HL_TRY(infer_product(graph, node, &out_types[0]));
     return need_bias(graph, node, &out_types[0].shape);
 }
@@ -124,10 +127,10 @@ int64_t hl_matmul_packed_elements(int64_t k, int64_t n)
 hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *b = hl_node_in_type(graph, node, 0);
-    bool trans = node->attrs.i[0] != 0;
+    bool trans = hl_matmul_pack_attrs(node)->trans;
     HL_TRY(hl_need_float(b, "b"));
     HL_TRY(hl_need_rank_exactly(b, 2, "b"));
-    hl_dtype dtype = (hl_dtype)node->attrs.i[1];
+    hl_dtype dtype = hl_matmul_pack_attrs(node)->dtype;
     if (dtype != b->dtype && !(b->dtype == HL_DTYPE_F32 && is_16_bit(dtype)))
         return hl_status_set(HL_ERROR_TRACE, "dtype must be b's or 16 bits of float32, got %s",
                              hl_dtype_name(dtype));
@@ -139,14 +142,14 @@ hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *ou
 hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *a = hl_node_in_type(graph, node, 0), *packed = hl_node_in_type(graph, node, 1);
-    int64_t n = node->attrs.i[0];
+    int64_t n = hl_matmul_packed_attrs(node)->n;
     HL_TRY(hl_need_float(a, "a"));
     HL_TRY(hl_need_rank_exactly(a, 2, "a"));
     if (n < 0)
         return hl_status_set(HL_ERROR_SHAPE, "n must not be negative, got %lld", (long long)n);
     hl_type want = {a->dtype, hl_shape_1d(hl_matmul_packed_elements(a->shape.dim[1], n))};
     HL_TRY(hl_need_type(packed, &want, "packed b"));
-    hl_dtype dtype = result_dtype(a->dtype, node->attrs.i[2]);
+    hl_dtype dtype = result_dtype(a->dtype, hl_matmul_packed_attrs(node)->wide);
     out_types[0] = (hl_type){dtype, hl_shape_2d(a->shape.dim[0], n)};
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(n);
@@ -185,11 +188,10 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
 {
     hl_node node = graph->nodes[id];
     hl_id a = node.in[0], b = node.in[1], d = dout[0];
-    bool trans_a = node.attrs.i[0] != 0, trans_b = node.attrs.i[1] != 0;
+    bool trans_a = node.attrs.matmul.trans_a, trans_b = node.attrs.matmul.trans_b;
     hl_shape shape_a = *hl_graph_shape(graph, a), shape_b = *hl_graph_shape(graph, b);
     if (node.n_in == 3 && need[2]) HL_TRY(hl_build_grad_for(graph, d, node.in[2], &din[2]));
-    hl_attrs operand = {.i = {hl_graph_dtype(graph, a)}}; /* of a wide result: narrower */
-    HL_TRY(hl_graph_add(graph, HL_OP_CAST, &d, 1, &operand, &d));
+    HL_TRY(hl_build_cast(graph, d, hl_graph_dtype(graph, a), &d)); /* of a wide result: narrower */
     if (!trans_a && shape_b.rank == 2) {
         HL_TRY(build_rows(graph, a, &a));
         HL_TRY(build_rows(graph, d, &d));
@@ -223,13 +225,11 @@ static hl_status build_batched(hl_graph *graph, hl_id x, const hl_shape *batch, 
  * kernel does too, in some order of its own. */
 static hl_status lower_low(hl_graph *graph, const hl_node *node, hl_id *in, hl_id *out_value)
 {
-    hl_attrs wide = {.i = {HL_DTYPE_F32}}, attrs = node->attrs;
-    attrs.i[2] = 0;
-    for (int i = 0; i < node->n_in; i++)
-        HL_TRY(hl_graph_add(graph, HL_OP_CAST, &in[i], 1, &wide, &in[i]));
+    hl_attrs attrs = node->attrs;
+    attrs.matmul.wide = false;
+    for (int i = 0; i < node->n_in; i++) HL_TRY(hl_build_cast(graph, in[i], HL_DTYPE_F32, &in[i]));
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, node->n_in, &attrs, out_value));
-    hl_attrs result = {.i = {hl_graph_dtype(graph, node->out)}};
-    return hl_graph_add(graph, HL_OP_CAST, out_value, 1, &result, out_value);
+    return hl_build_cast(graph, *out_value, hl_graph_dtype(graph, node->out), out_value);
 }
 
 hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
@@ -239,7 +239,7 @@ hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
     hl_shape out = *hl_graph_shape(graph, node.out), batch = get_batch(&out);
     hl_id in[3] = {node.in[0], node.in[1], node.n_in == 3 ? node.in[2] : HL_NONE};
     bool is_plain = a.rank == b.rank && (a.rank == 2 || (a.rank == 3 && a.dim[0] == b.dim[0]));
-    if (a.rank > 2 && b.rank == 2 && !node.attrs.i[0]) {
+    if (a.rank > 2 && b.rank == 2 && !node.attrs.matmul.trans_a) {
         HL_TRY(build_rows(graph, in[0], &in[0]));
     } else if (!is_plain) {
         HL_TRY(build_batched(graph, in[0], &batch, &in[0]));

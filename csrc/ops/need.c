@@ -69,36 +69,34 @@ hl_status hl_need_rank_exactly(const hl_type *type, int rank, const char *what)
                          hl_shape_format(&type->shape, got));
 }
 
-hl_status hl_need_dtype_attr(const hl_attrs *attrs, int slot, hl_dtype *out_dtype)
+hl_status hl_need_dtype_attr(hl_dtype dtype)
 {
-    *out_dtype = HL_DTYPE_COUNT;
-    if (attrs->i[slot] < 0 || attrs->i[slot] >= HL_DTYPE_COUNT)
-        return hl_status_set(HL_ERROR_TRACE, "dtype must be one that hotloop has, got number %lld",
-                             (long long)attrs->i[slot]);
-    *out_dtype = (hl_dtype)attrs->i[slot];
+    if ((int)dtype >= 0 && dtype < HL_DTYPE_COUNT) return HL_OK;
+    return hl_status_set(HL_ERROR_TRACE, "dtype must be one that hotloop has, got number %d",
+                         (int)dtype);
+}
+
+hl_status hl_need_axis(const hl_shape *shape, int64_t *axis)
+{
+    int known;
+    HL_TRY(hl_shape_axis(shape, *axis, NULL, &known));
+    *axis = known;
     return HL_OK;
 }
 
-hl_status hl_need_axis(const hl_shape *shape, hl_attrs *attrs, int slot, int *out_axis)
-{
-    HL_TRY(hl_shape_axis(shape, attrs->i[slot], NULL, out_axis));
-    attrs->i[slot] = *out_axis;
-    return HL_OK;
-}
-
-hl_status hl_need_axes(const hl_shape *shape, hl_attrs *attrs)
+hl_status hl_need_axes(const hl_shape *shape, hl_ints *axes)
 {
     bool chosen[HL_MAX_RANK] = {false};
-    for (int32_t i = 0; i < attrs->n_dims; i++) {
+    for (int32_t i = 0; i < axes->n; i++) {
         int axis;
-        HL_TRY(hl_shape_axis(shape, attrs->dims[i], NULL, &axis));
+        HL_TRY(hl_shape_axis(shape, axes->at[i], NULL, &axis));
         if (chosen[axis])
             return hl_status_set(HL_ERROR_SHAPE, "an axis must be given once, got %d twice", axis);
         chosen[axis] = true;
     }
-    bool all = attrs->n_dims == 0;
-    attrs->n_dims = 0;
+    bool all = axes->n == 0;
+    axes->n = 0;
     for (int d = 0; d < shape->rank; d++)
-        if (all || chosen[d]) attrs->dims[attrs->n_dims++] = d;
+        if (all || chosen[d]) axes->at[axes->n++] = d;
     return HL_OK;
 }

@@ -17,11 +17,11 @@ hl_status hl_need_rank(const hl_type *type, int least, const char *what);
 hl_status hl_need_rank_exactly(const hl_type *type, int rank, const char *what);
 /* Of the control block's type: a kernel reads its fields, so fewer bytes would be read past. */
 hl_status hl_need_control(const hl_type *type);
-/* attrs.i[slot] as a dtype. */
-hl_status hl_need_dtype_attr(const hl_attrs *attrs, int slot, hl_dtype *out_dtype);
-/* attrs.i[slot] as an axis of the shape, made non-negative. */
-hl_status hl_need_axis(const hl_shape *shape, hl_attrs *attrs, int slot, int *out_axis);
-/* attrs.dims as axes of the shape: made non-negative, sorted, checked for twins; none means all. */
-hl_status hl_need_axes(const hl_shape *shape, hl_attrs *attrs);
+/* An attribute that is a dtype. */
+hl_status hl_need_dtype_attr(hl_dtype dtype);
+/* An attribute that is an axis of the shape: made non-negative. */
+hl_status hl_need_axis(const hl_shape *shape, int64_t *axis);
+/* A list of axes of the shape: made non-negative, sorted, checked for twins; none means all. */
+hl_status hl_need_axes(const hl_shape *shape, hl_ints *axes);
 
 #endif

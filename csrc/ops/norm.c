@@ -6,19 +6,10 @@
 
 /* ---- types ---- */
 
-static int find_dtype_slot(hl_op op)
-{
-    char kind;
-    int slot = 0;
-    hl_op_attr_slot(op, "dtype", &kind, &slot);
-    return slot;
-}
-
 /* Of the first output: x's, or of 16 bits where that is asked for. */
-static hl_status find_given(const hl_node *node, const hl_type *x, hl_type *out_type)
+static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
 {
-    hl_dtype dtype;
-    HL_TRY(hl_need_dtype_attr(&node->attrs, find_dtype_slot(node->op), &dtype));
+    HL_TRY(hl_need_dtype_attr(dtype));
     if (!hl_dtype_is_float(dtype))
         return hl_status_set(HL_ERROR_TRACE, "dtype must be floating, got %s",
                              hl_dtype_name(dtype));
@@ -38,7 +29,7 @@ hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = channels;
-    return find_given(node, x, &out_types[0]);
+    return find_given(hl_batch_norm_attrs(node)->dtype, x, &out_types[0]);
 }
 
 hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -54,7 +45,7 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = channels;
-    return find_given(node, x, &out_types[0]);
+    return find_given(hl_batch_norm_attrs(node)->dtype, x, &out_types[0]);
 }
 
 /* The dims before the last n_axes, and those. */
@@ -74,26 +65,26 @@ hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_type rows, cols;
-    HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
+    HL_TRY(split_rows(x, hl_layer_norm_attrs(node)->n_axes, &rows, &cols));
     for (int32_t i = 1; i < node->n_in; i++)
         HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &cols,
                             i == 1 ? "the weight" : "the bias"));
     if (hl_shape_numel(&cols.shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = rows;
-    return find_given(node, x, &out_types[0]);
+    return find_given(hl_layer_norm_attrs(node)->dtype, x, &out_types[0]);
 }
 
 hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 1);
     hl_type rows, cols;
-    HL_TRY(split_rows(x, node->attrs.i[0], &rows, &cols));
+    HL_TRY(split_rows(x, hl_layer_norm_attrs(node)->n_axes, &rows, &cols));
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 0), x, "dy"));
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
     if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in_type(graph, node, 4), &cols, "the weight"));
-    return find_given(node, x, &out_types[0]);
+    return find_given(hl_layer_norm_attrs(node)->dtype, x, &out_types[0]);
 }
 
 /* ---- 16 bits ---- */
@@ -107,7 +98,7 @@ static hl_status lower_rounding(hl_graph *graph, hl_node_id id, hl_id *out_value
     hl_id out;
     *out_done = given != own;
     if (!*out_done) return HL_OK;
-    attrs.i[find_dtype_slot(node.op)] = own;
+    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node.op)->schema, "dtype"), own);
     HL_TRY(hl_graph_add(graph, node.op, node.in, node.n_in, &attrs, &out));
     for (int32_t j = 1; j < node.n_out; j++) out_values[j] = out + j;
     return hl_build_cast(graph, out, given, &out_values[0]);
@@ -138,7 +129,7 @@ static batch_values read_batch_norm(const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
     return make_batch(graph, node->in[0], node->in[1], node->out + 1, node->out + 2,
-                      node->attrs.f[0]);
+                      node->attrs.batch_norm.eps);
 }
 
 static hl_status build_rstd(hl_graph *graph, hl_id var, double eps, hl_id *out_id)
@@ -190,7 +181,7 @@ static hl_status build_batch_params(hl_graph *graph, const batch_values *bn, hl_
 static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id *din)
 {
     hl_id in[5] = {dy, bn->x, bn->weight, bn->mean, bn->var}, out;
-    hl_attrs attrs = {.f = {bn->eps}};
+    hl_attrs attrs = {.batch_norm = {.eps = bn->eps}};
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, in, 5, &attrs, &out));
     for (int i = 0; i < 3; i++) din[i] = out + i;
     return HL_OK;
@@ -234,8 +225,8 @@ hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
     const hl_node *node = &graph->nodes[id];
     hl_id dy = node->in[0], centred, rstd, dweight, dbias, scale, slope, dx;
     bool done;
-    batch_values bn =
-        make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4], node->attrs.f[0]);
+    batch_values bn = make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4],
+                                 node->attrs.batch_norm.eps);
     HL_TRY(lower_rounding(graph, id, out_values, &done));
     if (done) return HL_OK;
     HL_TRY(build_centred(graph, &bn, &centred));
@@ -257,11 +248,10 @@ hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     batch_values bn = read_batch_norm(graph, id);
     hl_id bias = graph->nodes[id].in[2], scale, y;
-    hl_attrs attrs = {.n_dims = bn.rank - 1};
+    hl_attrs attrs = {.axes = {hl_ints_make(bn.axes, bn.rank - 1)}};
     bool done;
     HL_TRY(lower_rounding(graph, id, out_values, &done));
     if (done) return HL_OK;
-    for (int32_t i = 0; i < attrs.n_dims; i++) attrs.dims[i] = bn.axes[i];
     HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
     bn.var = bn.mean + 1;
     out_values[1] = bn.mean;
@@ -285,7 +275,7 @@ static hl_status build_layer_values(hl_graph *graph, hl_node_id id, layer_values
     hl_node node = graph->nodes[id];
     layer_values ln = {.x = node.in[0], .weight = HL_NONE};
     ln.full = *hl_graph_shape(graph, ln.x);
-    int32_t n_rows = ln.full.rank - (int32_t)node.attrs.i[0];
+    int32_t n_rows = ln.full.rank - (int32_t)node.attrs.layer_norm.n_axes;
     ln.rows = hl_shape_1d(hl_shape_span(&ln.full, 0, n_rows));
     ln.cols = hl_shape_1d(hl_shape_span(&ln.full, n_rows, ln.full.rank));
     ln.matrix = hl_shape_2d(ln.rows.dim[0], ln.cols.dim[0]);
@@ -318,7 +308,7 @@ static hl_status build_row_sum(hl_graph *graph, hl_id matrix, hl_id operand, hl_
 static hl_status build_layer_dx(hl_graph *graph, const layer_values *ln, hl_id dy, hl_id *out_id)
 {
     hl_id in[5] = {dy, ln->x, ln->mean, ln->rstd, ln->weight};
-    hl_attrs attrs = {.i = {1}};
+    hl_attrs attrs = {.layer_norm = {.n_axes = 1}};
     return hl_graph_add(graph, HL_OP_LAYER_NORM_GRAD, in, ln->weight == HL_NONE ? 4 : 5, &attrs,
                         out_id);
 }

@@ -45,8 +45,9 @@ hl_status hl_infer_gradient_norm(const hl_graph *graph, hl_node *node, hl_type *
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &number, "the factor"));
     if (node->n_in > 2)
         HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &number, "the loss scale"));
-    if (!(node->attrs.f[0] >= 0))
-        return hl_status_set(HL_ERROR_CONFIG, "clip must be at least 0, got %g", node->attrs.f[0]);
+    double clip = hl_gradient_norm_attrs(node)->clip;
+    if (!(clip >= 0))
+        return hl_status_set(HL_ERROR_CONFIG, "clip must be at least 0, got %g", clip);
     out_types[0] = out_types[1] = number;
     return HL_OK;
 }
@@ -62,11 +63,12 @@ hl_status hl_lower_gradient_norm(hl_graph *graph, hl_node_id id, hl_id *out_valu
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, square, factor, &square));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, square, factor, &out_values[0]));
     out_values[1] = factor;
-    if (node.attrs.f[0] == 0) return HL_OK;
+    double clip = node.attrs.gradient_norm.clip;
+    if (clip == 0) return HL_OK;
     HL_TRY(hl_build_unary(graph, HL_OP_SQRT, out_values[0], &ratio));
     HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, ratio, 1e-6, &ratio));
     hl_id most;
-    HL_TRY(hl_build_number_like(graph, ratio, node.attrs.f[0], &most));
+    HL_TRY(hl_build_number_like(graph, ratio, clip, &most));
     HL_TRY(hl_build_binary(graph, HL_OP_DIV, most, ratio, &ratio));
     HL_TRY(hl_build_binary_number(graph, HL_OP_MINIMUM, ratio, 1, &ratio));
     return hl_build_binary(graph, HL_OP_MUL, factor, ratio, &out_values[1]);

@@ -31,7 +31,8 @@ hl_status hl_infer_unary_bool(const hl_graph *graph, hl_node *node, hl_type *out
 hl_status hl_infer_cast(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    return hl_need_dtype_attr(&node->attrs, 0, &out_types[0].dtype);
+    out_types[0].dtype = hl_dtype_attrs(node)->dtype;
+    return hl_need_dtype_attr(out_types[0].dtype);
 }
 
 /* Operands first and first + 1, promoted and broadcast. */

@@ -4,16 +4,17 @@
 
 hl_status hl_infer_random(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const hl_attrs *attrs = &node->attrs; /* i: seed, dtype */
+    bool drops = node->op == HL_OP_DROPOUT_MASK;
+    const hl_ints *shape = drops ? &node->attrs.dropout_mask.shape : &node->attrs.uniform.shape;
+    const char *stream = drops ? node->attrs.dropout_mask.stream : node->attrs.uniform.stream;
+    double p = drops ? node->attrs.dropout_mask.p : 0;
     HL_TRY(hl_need_control(hl_node_in_type(graph, node, 0)));
-    if (!attrs->name)
+    if (!stream)
         return hl_status_set(HL_ERROR_CONFIG, "a random stream must have a name, got none");
-    if (node->op == HL_OP_DROPOUT_MASK && !(attrs->f[0] >= 0 && attrs->f[0] <= 1))
-        return hl_status_set(HL_ERROR_CONFIG, "p must lie in 0 ... 1, got %g", attrs->f[0]);
-    if (attrs->n_dims > HL_MAX_RANK)
-        return hl_status_set(HL_ERROR_SHAPE, "a shape must have at most 8 dims, got %d",
-                             attrs->n_dims);
-    out_types[0].shape = hl_shape_make(attrs->n_dims, attrs->dims);
-    HL_TRY(hl_need_dtype_attr(attrs, 1, &out_types[0].dtype));
+    if (!(p >= 0 && p <= 1))
+        return hl_status_set(HL_ERROR_CONFIG, "p must lie in 0 ... 1, got %g", p);
+    out_types[0].shape = hl_shape_make(shape->n, shape->at);
+    out_types[0].dtype = drops ? node->attrs.dropout_mask.dtype : node->attrs.uniform.dtype;
+    HL_TRY(hl_need_dtype_attr(out_types[0].dtype));
     return hl_need_float(&out_types[0], "the result");
 }

@@ -9,11 +9,11 @@
 
 /* ---- types ---- */
 
-static hl_shape reduce_shape(const hl_shape *shape, const int64_t *axes, int32_t n, bool keepdim)
+static hl_shape reduce_shape(const hl_shape *shape, const hl_ints *axes, bool keepdim)
 {
     hl_shape reduced = {0, {0}};
     for (int32_t d = 0, i = 0; d < shape->rank; d++) {
-        bool gone = i < n && axes[i] == d;
+        bool gone = i < axes->n && axes->at[i] == d;
         i += gone;
         if (!gone)
             reduced.dim[reduced.rank++] = shape->dim[d];
@@ -24,10 +24,10 @@ static hl_shape reduce_shape(const hl_shape *shape, const int64_t *axes, int32_t
 }
 
 /* Elements that make one of the result. */
-static int64_t count_reduced(const hl_shape *shape, const int64_t *axes, int32_t n)
+static int64_t count_reduced(const hl_shape *shape, const hl_ints *axes)
 {
     int64_t count = 1;
-    for (int32_t i = 0; i < n; i++) count *= shape->dim[axes[i]];
+    for (int32_t i = 0; i < axes->n; i++) count *= shape->dim[axes->at[i]];
     return count;
 }
 
@@ -46,15 +46,15 @@ static hl_status need_elements(int64_t n, int64_t n_out)
 hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
-    hl_attrs *attrs = &node->attrs;
-    HL_TRY(hl_need_axes(&x->shape, attrs));
-    out_types[0].shape = reduce_shape(&x->shape, attrs->dims, attrs->n_dims, attrs->i[0] != 0);
+    hl_attrs_reduce *attrs = &node->attrs.reduce;
+    HL_TRY(hl_need_axes(&x->shape, &attrs->axes));
+    out_types[0].shape = reduce_shape(&x->shape, &attrs->axes, attrs->keepdim);
     out_types[0].dtype = x->dtype;
     if (node->op == HL_OP_SUM || node->op == HL_OP_PROD) {
         out_types[0].dtype = sum_dtype(x->dtype);
         return HL_OK;
     }
-    return need_elements(count_reduced(&x->shape, attrs->dims, attrs->n_dims),
+    return need_elements(count_reduced(&x->shape, &attrs->axes),
                          hl_shape_numel(&out_types[0].shape));
 }
 
@@ -62,9 +62,9 @@ hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_float(&out_types[0], "the input"));
-    HL_TRY(hl_need_axes(&out_types[0].shape, &node->attrs));
+    HL_TRY(hl_need_axes(&out_types[0].shape, &node->attrs.axes.axes));
     hl_type reduced = out_types[0];
-    reduced.shape = reduce_shape(&reduced.shape, node->attrs.dims, node->attrs.n_dims, true);
+    reduced.shape = reduce_shape(&reduced.shape, &node->attrs.axes.axes, true);
     HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &reduced, "the product"));
     return hl_need_type(hl_node_in_type(graph, node, 2), &reduced, "the product's gradient");
 }
@@ -72,32 +72,31 @@ hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_
 hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
-    int axis;
-    HL_TRY(hl_need_axis(x, &node->attrs, 0, &axis));
+    hl_attrs_arg_reduce *attrs = &node->attrs.arg_reduce;
+    HL_TRY(hl_need_axis(x, &attrs->axis));
+    hl_ints axes = {1, {attrs->axis}};
     out_types[0].dtype = HL_DTYPE_I64;
-    out_types[0].shape = reduce_shape(x, &node->attrs.i[0], 1, node->attrs.i[1] != 0);
-    return need_elements(x->dim[axis], hl_shape_numel(&out_types[0].shape));
+    out_types[0].shape = reduce_shape(x, &axes, attrs->keepdim);
+    return need_elements(x->dim[attrs->axis], hl_shape_numel(&out_types[0].shape));
 }
 
 hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
-    hl_attrs *attrs = &node->attrs;
+    hl_ints *axes = &node->attrs.axes.axes;
     HL_TRY(hl_need_float(x, "the input"));
-    HL_TRY(hl_need_axes(&x->shape, attrs));
+    HL_TRY(hl_need_axes(&x->shape, axes));
     out_types[0].dtype = x->dtype;
-    out_types[0].shape = reduce_shape(&x->shape, attrs->dims, attrs->n_dims, false);
+    out_types[0].shape = reduce_shape(&x->shape, axes, false);
     out_types[1] = out_types[0];
-    return need_elements(count_reduced(&x->shape, attrs->dims, attrs->n_dims),
-                         hl_shape_numel(&out_types[0].shape));
+    return need_elements(count_reduced(&x->shape, axes), hl_shape_numel(&out_types[0].shape));
 }
 
 hl_status hl_infer_scan(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    int axis;
     out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = sum_dtype(out_types[0].dtype);
-    return hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis);
+    return hl_need_axis(&out_types[0].shape, &node->attrs.scan.axis);
 }
 
 /* ---- gradients ---- */
@@ -107,9 +106,10 @@ hl_status hl_vjp_sum(hl_graph *graph, hl_node_id id, const hl_id *dout, const bo
 {
     hl_node node = graph->nodes[id];
     hl_shape shape = *hl_graph_shape(graph, node.in[0]);
+    const hl_ints *axes = &node.attrs.reduce.axes;
     hl_id d;
     if (!need[0]) return HL_OK;
-    HL_TRY(hl_build_keep_dims(graph, dout[0], &shape, node.attrs.dims, node.attrs.n_dims, &d));
+    HL_TRY(hl_build_keep_dims(graph, dout[0], &shape, axes->at, axes->n, &d));
     return hl_build_expand(graph, d, &shape, &din[0]);
 }
 
@@ -117,13 +117,13 @@ hl_status hl_vjp_prod(hl_graph *graph, hl_node_id id, const hl_id *dout, const b
                       hl_id *din)
 {
     hl_node node = graph->nodes[id];
-    hl_attrs attrs = node.attrs;
+    hl_attrs attrs = {.axes = {node.attrs.reduce.axes}};
+    const hl_ints *axes = &attrs.axes.axes;
     hl_shape shape = *hl_graph_shape(graph, node.in[0]);
     hl_id in[3] = {node.in[0]};
     if (!need[0]) return HL_OK;
-    HL_TRY(hl_build_keep_dims(graph, node.out, &shape, attrs.dims, attrs.n_dims, &in[1]));
-    HL_TRY(hl_build_keep_dims(graph, dout[0], &shape, attrs.dims, attrs.n_dims, &in[2]));
-    attrs.i[0] = 0;
+    HL_TRY(hl_build_keep_dims(graph, node.out, &shape, axes->at, axes->n, &in[1]));
+    HL_TRY(hl_build_keep_dims(graph, dout[0], &shape, axes->at, axes->n, &in[2]));
     return hl_graph_add(graph, HL_OP_PROD_GRAD, in, 3, &attrs, &din[0]);
 }
 
@@ -132,8 +132,8 @@ hl_status hl_vjp_extreme(hl_graph *graph, hl_node_id id, const hl_id *dout, cons
                          hl_id *din)
 {
     hl_node node = graph->nodes[id];
-    const int64_t *axes = node.attrs.dims;
-    int32_t n = node.attrs.n_dims;
+    const int64_t *axes = node.attrs.reduce.axes.at;
+    int32_t n = node.attrs.reduce.axes.n;
     hl_shape shape = *hl_graph_shape(graph, node.in[0]);
     hl_id extreme, chosen, count, d;
     if (!need[0]) return HL_OK;
@@ -152,9 +152,9 @@ hl_status hl_vjp_moments(hl_graph *graph, hl_node_id id, const hl_id *dout, cons
 {
     hl_node node = graph->nodes[id];
     hl_shape shape = *hl_graph_shape(graph, node.in[0]);
-    const int64_t *axes = node.attrs.dims;
-    int32_t n = node.attrs.n_dims;
-    double share = 1 / (double)count_reduced(&shape, axes, n);
+    const int64_t *axes = node.attrs.axes.axes.at;
+    int32_t n = node.attrs.axes.axes.n;
+    double share = 1 / (double)count_reduced(&shape, &node.attrs.axes.axes);
     hl_id sum = HL_NONE, d, mean;
     if (!need[0]) return HL_OK;
     if (dout[1] != HL_NONE) {
@@ -178,33 +178,31 @@ hl_status hl_vjp_cumsum(hl_graph *graph, hl_node_id id, const hl_id *dout, const
 {
     (void)need;
     hl_attrs attrs = graph->nodes[id].attrs;
-    attrs.i[1] = !attrs.i[1];
+    attrs.scan.reverse = !attrs.scan.reverse;
     return hl_graph_add(graph, HL_OP_CUMSUM, dout, 1, &attrs, &din[0]);
 }
 
 /* ---- lowering ---- */
 
 typedef struct axis_split {
-    int32_t n; /* axes in the group that is reduced first */
-    int64_t group[HL_MAX_RANK];
-    int32_t n_rest;
-    int64_t rest[HL_MAX_RANK]; /* the other axes, as they are numbered afterwards */
+    hl_ints group; /* that is reduced first */
+    hl_ints rest;  /* the other axes, as they are numbered afterwards */
 } axis_split;
 
 /* The adjacent axes at the end of the shape, or else those at its start. */
-static axis_split split_axes(const hl_attrs *attrs, int32_t rank)
+static axis_split split_axes(const hl_ints *axes, int32_t rank)
 {
     axis_split split = {0};
-    int32_t n = attrs->n_dims, trailing = 0, leading = 0;
-    while (trailing < n && attrs->dims[n - 1 - trailing] == rank - 1 - trailing) trailing++;
-    while (leading < n && attrs->dims[leading] == leading) leading++;
+    int32_t n = axes->n, trailing = 0, leading = 0;
+    while (trailing < n && axes->at[n - 1 - trailing] == rank - 1 - trailing) trailing++;
+    while (leading < n && axes->at[leading] == leading) leading++;
     int32_t first = trailing > 0 ? n - trailing : 0;
-    split.n = trailing > 0 ? trailing : leading;
+    split.group.n = trailing > 0 ? trailing : leading;
     for (int32_t i = 0; i < n; i++) {
-        if (i >= first && i < first + split.n)
-            split.group[i - first] = attrs->dims[i];
+        if (i >= first && i < first + split.group.n)
+            split.group.at[i - first] = axes->at[i];
         else
-            split.rest[split.n_rest++] = attrs->dims[i] - (trailing > 0 ? 0 : split.n);
+            split.rest.at[split.rest.n++] = axes->at[i] - (trailing > 0 ? 0 : split.group.n);
     }
     return split;
 }
@@ -224,9 +222,10 @@ static hl_status build_trailing(hl_graph *graph, hl_id x, int64_t *axes, int32_t
     return hl_build_permute(graph, x, dims, out_id);
 }
 
-static bool is_trailing(const int64_t *axes, int32_t n, int32_t rank)
+static bool is_trailing(const hl_ints *axes, int32_t rank)
 {
-    return n == 0 || (axes[0] == rank - n && axes[n - 1] == rank - 1);
+    int32_t n = axes->n;
+    return n == 0 || (axes->at[0] == rank - n && axes->at[n - 1] == rank - 1);
 }
 
 static hl_status fail_lower(hl_op op)
@@ -235,53 +234,51 @@ static hl_status fail_lower(hl_op op)
                          hl_op_get(op)->name);
 }
 
-static hl_status add_moments(hl_graph *graph, hl_id x, const int64_t *axes, int32_t n,
-                             hl_id *out_mean)
+static hl_status add_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl_id *out_mean)
 {
-    hl_attrs attrs = {.n_dims = n};
-    for (int32_t i = 0; i < n; i++) attrs.dims[i] = axes[i];
+    hl_attrs attrs = {.axes = {*axes}};
     return hl_graph_add(graph, HL_OP_MOMENTS, &x, 1, &attrs, out_mean);
 }
 
 /* Mean and variance of groups, merged: var = mean(var_g) + var(mean_g). */
 static hl_status merge_moments(hl_graph *graph, hl_id x, const axis_split *split, hl_id *out_values)
 {
+    const hl_ints *rest = &split->rest;
     hl_id first, second, inner;
-    HL_TRY(add_moments(graph, x, split->group, split->n, &first));
+    HL_TRY(add_moments(graph, x, &split->group, &first));
     hl_shape shape = *hl_graph_shape(graph, first);
-    double share = 1 / (double)count_reduced(&shape, split->rest, split->n_rest);
-    HL_TRY(add_moments(graph, first, split->rest, split->n_rest, &second));
-    HL_TRY(hl_build_sum(graph, first + 1, split->rest, split->n_rest, false, &inner));
+    double share = 1 / (double)count_reduced(&shape, rest);
+    HL_TRY(add_moments(graph, first, rest, &second));
+    HL_TRY(hl_build_sum(graph, first + 1, rest->at, rest->n, false, &inner));
     HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, inner, share, &inner));
     out_values[0] = second;
     return hl_build_binary(graph, HL_OP_ADD, second + 1, inner, &out_values[1]);
 }
 
 /* Two passes: the mean, then the squares of what is left. */
-static hl_status sum_moments(hl_graph *graph, hl_id x, const hl_attrs *attrs, hl_id *out_values)
+static hl_status sum_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl_id *out_values)
 {
     hl_shape shape = *hl_graph_shape(graph, x);
-    double share = 1 / (double)count_reduced(&shape, attrs->dims, attrs->n_dims);
+    double share = 1 / (double)count_reduced(&shape, axes);
     hl_id mean, centred;
-    HL_TRY(hl_build_sum(graph, x, attrs->dims, attrs->n_dims, false, &mean));
+    HL_TRY(hl_build_sum(graph, x, axes->at, axes->n, false, &mean));
     HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, mean, share, &out_values[0]));
-    HL_TRY(hl_build_keep_dims(graph, out_values[0], &shape, attrs->dims, attrs->n_dims, &mean));
+    HL_TRY(hl_build_keep_dims(graph, out_values[0], &shape, axes->at, axes->n, &mean));
     HL_TRY(hl_build_binary(graph, HL_OP_SUB, x, mean, &centred));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, centred, centred, &centred));
-    HL_TRY(hl_build_sum(graph, centred, attrs->dims, attrs->n_dims, false, &centred));
+    HL_TRY(hl_build_sum(graph, centred, axes->at, axes->n, false, &centred));
     return hl_build_binary_number(graph, HL_OP_MUL, centred, share, &out_values[1]);
 }
 
-static hl_status lower_moments(hl_graph *graph, hl_id x, const hl_attrs *attrs, hl_id *out_values)
+static hl_status lower_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl_id *out_values)
 {
     int32_t rank = hl_graph_shape(graph, x)->rank;
-    axis_split split = split_axes(attrs, rank);
-    if (split.n > 0 && split.n_rest > 0) return merge_moments(graph, x, &split, out_values);
-    if (is_trailing(attrs->dims, attrs->n_dims, rank))
-        return sum_moments(graph, x, attrs, out_values);
-    hl_attrs moved = *attrs;
-    HL_TRY(build_trailing(graph, x, moved.dims, moved.n_dims, &x));
-    HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &x, 1, &moved, &out_values[0]));
+    axis_split split = split_axes(axes, rank);
+    if (split.group.n > 0 && split.rest.n > 0) return merge_moments(graph, x, &split, out_values);
+    if (is_trailing(axes, rank)) return sum_moments(graph, x, axes, out_values);
+    hl_ints moved = *axes;
+    HL_TRY(build_trailing(graph, x, moved.at, moved.n, &x));
+    HL_TRY(add_moments(graph, x, &moved, &out_values[0]));
     out_values[1] = out_values[0] + 1;
     return HL_OK;
 }
@@ -290,8 +287,8 @@ static hl_status lower_arg(hl_graph *graph, const hl_node *node, hl_id *out_valu
 {
     hl_id x = node->in[0];
     hl_attrs attrs = node->attrs;
-    if (attrs.i[0] == hl_graph_shape(graph, x)->rank - 1) return fail_lower(node->op);
-    HL_TRY(build_trailing(graph, x, &attrs.i[0], 1, &x));
+    if (attrs.arg_reduce.axis == hl_graph_shape(graph, x)->rank - 1) return fail_lower(node->op);
+    HL_TRY(build_trailing(graph, x, &attrs.arg_reduce.axis, 1, &x));
     return hl_graph_add(graph, node->op, &x, 1, &attrs, &out_values[0]);
 }
 
@@ -299,22 +296,23 @@ hl_status hl_lower_reduce(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     hl_node node = graph->nodes[id];
     hl_shape out = *hl_graph_shape(graph, node.out);
+    hl_ints axes = hl_node_axes(&node);
     hl_id x = node.in[0];
     int32_t rank = hl_graph_shape(graph, x)->rank;
-    if (node.op == HL_OP_MOMENTS) return lower_moments(graph, x, &node.attrs, out_values);
+    if (node.op == HL_OP_MOMENTS) return lower_moments(graph, x, &axes, out_values);
     if (node.op == HL_OP_ARGMAX || node.op == HL_OP_ARGMIN) {
         HL_TRY(lower_arg(graph, &node, out_values));
         return hl_build_reshape(graph, out_values[0], &out, &out_values[0]);
     }
-    axis_split split = split_axes(&node.attrs, rank);
-    if (split.n > 0 && split.n_rest > 0) {
-        HL_TRY(hl_build_reduce(graph, node.op, x, split.group, split.n, false, &x));
-        HL_TRY(hl_build_reduce(graph, node.op, x, split.rest, split.n_rest, false, &x));
-    } else if (is_trailing(node.attrs.dims, node.attrs.n_dims, rank)) {
+    axis_split split = split_axes(&axes, rank);
+    if (split.group.n > 0 && split.rest.n > 0) {
+        HL_TRY(hl_build_reduce(graph, node.op, x, split.group.at, split.group.n, false, &x));
+        HL_TRY(hl_build_reduce(graph, node.op, x, split.rest.at, split.rest.n, false, &x));
+    } else if (is_trailing(&axes, rank)) {
         return fail_lower(node.op);
     } else {
-        HL_TRY(build_trailing(graph, x, node.attrs.dims, node.attrs.n_dims, &x));
-        HL_TRY(hl_build_reduce(graph, node.op, x, node.attrs.dims, node.attrs.n_dims, false, &x));
+        HL_TRY(build_trailing(graph, x, axes.at, axes.n, &x));
+        HL_TRY(hl_build_reduce(graph, node.op, x, axes.at, axes.n, false, &x));
     }
     return hl_build_reshape(graph, x, &out, &out_values[0]);
 }
@@ -325,8 +323,8 @@ hl_status hl_lower_prod_grad(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     hl_node node = graph->nodes[id];
     hl_id x = node.in[0], is_zero, zero, one, others, nonzero, product, rest;
-    const int64_t *axes = node.attrs.dims;
-    int32_t n = node.attrs.n_dims;
+    const int64_t *axes = node.attrs.axes.axes.at;
+    int32_t n = node.attrs.axes.axes.n;
     HL_TRY(hl_build_binary_number(graph, HL_OP_EQ, x, 0, &is_zero));
     HL_TRY(hl_build_cast(graph, is_zero, hl_graph_dtype(graph, x), &zero));
     HL_TRY(hl_build_sum(graph, zero, axes, n, true, &others));

@@ -5,16 +5,10 @@
 
 /* ---- types ---- */
 
-static hl_status need_list(const hl_attrs *attrs, int n, const char *what)
+static hl_status need_list(const hl_ints *list, int n, const char *what)
 {
-    if (attrs->n_dims == n) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "%s must have %d entries, got %d", what, n, attrs->n_dims);
-}
-
-static hl_status need_short_list(const hl_attrs *attrs)
-{
-    if (attrs->n_dims <= HL_MAX_RANK) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "a shape must have at most 8 dims, got %d", attrs->n_dims);
+    if (list->n == n) return HL_OK;
+    return hl_status_set(HL_ERROR_SHAPE, "%s must have %d entries, got %d", what, n, list->n);
 }
 
 /* Fills the one dim that is -1 so that the elements stay the same in number. */
@@ -44,38 +38,37 @@ hl_status hl_infer_same(const hl_graph *graph, hl_node *node, hl_type *out_types
 
 hl_status hl_infer_reshape(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    hl_attrs *attrs = &node->attrs;
+    hl_ints *dims = &node->attrs.shape.shape;
     const hl_type *x = hl_node_in_type(graph, node, 0);
-    HL_TRY(need_short_list(attrs));
-    hl_shape shape = hl_shape_make(attrs->n_dims, attrs->dims);
+    hl_shape shape = hl_shape_make(dims->n, dims->at);
     HL_TRY(solve_dim(&x->shape, &shape));
     char text[HL_SHAPE_TEXT];
     bool solved = true;
     for (int d = 0; d < shape.rank; d++) solved = solved && shape.dim[d] >= 0;
     if (!solved || hl_shape_numel(&shape) != hl_shape_numel(&x->shape)) {
-        hl_shape asked = hl_shape_make(attrs->n_dims, attrs->dims);
+        hl_shape asked = hl_shape_make(dims->n, dims->at);
         return hl_status_set(HL_ERROR_SHAPE, "the elements must stay %lld, got shape %s",
                              (long long)hl_shape_numel(&x->shape), hl_shape_format(&asked, text));
     }
-    for (int d = 0; d < shape.rank; d++) attrs->dims[d] = shape.dim[d];
+    *dims = hl_ints_of(&shape);
     out_types[0] = (hl_type){x->dtype, shape};
     return HL_OK;
 }
 
 hl_status hl_infer_permute(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    hl_attrs *attrs = &node->attrs;
+    hl_ints *dims = &node->attrs.permute.dims;
     hl_type x = *hl_node_in_type(graph, node, 0);
     bool taken[HL_MAX_RANK] = {false};
-    HL_TRY(need_list(attrs, x.shape.rank, "dims"));
+    HL_TRY(need_list(dims, x.shape.rank, "dims"));
     out_types[0] = x;
     for (int d = 0; d < x.shape.rank; d++) {
         int axis;
-        HL_TRY(hl_shape_axis(&x.shape, attrs->dims[d], NULL, &axis));
+        HL_TRY(hl_shape_axis(&x.shape, dims->at[d], NULL, &axis));
         if (taken[axis])
             return hl_status_set(HL_ERROR_SHAPE, "a dim must be given once, got %d twice", axis);
         taken[axis] = true;
-        attrs->dims[d] = axis;
+        dims->at[d] = axis;
         out_types[0].shape.dim[d] = x.shape.dim[axis];
     }
     return HL_OK;
@@ -83,29 +76,28 @@ hl_status hl_infer_permute(const hl_graph *graph, hl_node *node, hl_type *out_ty
 
 hl_status hl_infer_expand(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    hl_attrs *attrs = &node->attrs;
+    hl_ints *dims = &node->attrs.shape.shape;
     const hl_type *x = hl_node_in_type(graph, node, 0);
-    HL_TRY(need_short_list(attrs));
-    int extra = attrs->n_dims - x->shape.rank;
+    int extra = dims->n - x->shape.rank;
     if (extra < 0)
         return hl_status_set(HL_ERROR_SHAPE, "the shape must have at least %d dims, got %d",
-                             x->shape.rank, attrs->n_dims);
-    for (int d = 0; d < attrs->n_dims; d++) {
+                             x->shape.rank, dims->n);
+    for (int d = 0; d < dims->n; d++) {
         int64_t have = d < extra ? 1 : x->shape.dim[d - extra];
-        if (attrs->dims[d] == -1 && d >= extra) attrs->dims[d] = have;
-        if (have != 1 && attrs->dims[d] != have)
+        if (dims->at[d] == -1 && d >= extra) dims->at[d] = have;
+        if (have != 1 && dims->at[d] != have)
             return hl_status_set(HL_ERROR_SHAPE, "dim %d must stay %lld, got %lld", d,
-                                 (long long)have, (long long)attrs->dims[d]);
+                                 (long long)have, (long long)dims->at[d]);
     }
-    out_types[0] = (hl_type){x->dtype, hl_shape_make(attrs->n_dims, attrs->dims)};
+    out_types[0] = (hl_type){x->dtype, hl_shape_make(dims->n, dims->at)};
     return HL_OK;
 }
 
 hl_status hl_infer_concat(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_type sum = *hl_node_in_type(graph, node, 0);
-    int axis;
-    HL_TRY(hl_need_axis(&sum.shape, &node->attrs, 0, &axis));
+    HL_TRY(hl_need_axis(&sum.shape, &node->attrs.axis.axis));
+    int axis = (int)node->attrs.axis.axis;
     for (int32_t i = 1; i < node->n_in; i++) {
         const hl_type *x = hl_node_in_type(graph, node, i);
         hl_shape want = sum.shape;
@@ -129,35 +121,35 @@ static int64_t clamp_bound(int64_t bound, int64_t size)
 
 hl_status hl_infer_slice(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    int64_t *i = node->attrs.i; /* axis, start, stop, step */
-    int axis;
+    hl_attrs_slice *slice = &node->attrs.slice;
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis));
-    if (i[3] < 1)
-        return hl_status_set(HL_ERROR_SHAPE, "step must be at least 1, got %lld", (long long)i[3]);
-    int64_t size = out_types[0].shape.dim[axis];
-    i[1] = clamp_bound(i[1], size);
-    i[2] = clamp_bound(i[2], size);
-    if (i[2] < i[1]) i[2] = i[1];
-    int64_t span = i[2] - i[1];
-    out_types[0].shape.dim[axis] = span / i[3] + (span % i[3] != 0);
+    HL_TRY(hl_need_axis(&out_types[0].shape, &slice->axis));
+    if (slice->step < 1)
+        return hl_status_set(HL_ERROR_SHAPE, "step must be at least 1, got %lld",
+                             (long long)slice->step);
+    int64_t *size = &out_types[0].shape.dim[slice->axis];
+    slice->start = clamp_bound(slice->start, *size);
+    slice->stop = clamp_bound(slice->stop, *size);
+    if (slice->stop < slice->start) slice->stop = slice->start;
+    int64_t span = slice->stop - slice->start;
+    *size = span / slice->step + (span % slice->step != 0);
     return HL_OK;
 }
 
 hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const int64_t *i = node->attrs.i; /* axis, start, step, size */
-    int axis;
+    hl_attrs_slice_grad *slice = &node->attrs.slice_grad;
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&out_types[0].shape, &node->attrs, 0, &axis));
-    int64_t n = out_types[0].shape.dim[axis], reach;
-    bool fits = i[1] >= 0 && i[2] >= 1 && i[3] >= 0 &&
-                (n == 0 || (!__builtin_mul_overflow(n - 1, i[2], &reach) &&
-                            !__builtin_add_overflow(reach, i[1], &reach) && reach < i[3]));
+    HL_TRY(hl_need_axis(&out_types[0].shape, &slice->axis));
+    int64_t n = out_types[0].shape.dim[slice->axis], reach;
+    bool fits =
+        slice->start >= 0 && slice->step >= 1 && slice->size >= 0 &&
+        (n == 0 || (!__builtin_mul_overflow(n - 1, slice->step, &reach) &&
+                    !__builtin_add_overflow(reach, slice->start, &reach) && reach < slice->size));
     if (!fits)
         return hl_status_set(HL_ERROR_SHAPE, "the slice must lie in %lld, got %lld from %lld on",
-                             (long long)i[3], (long long)n, (long long)i[1]);
-    out_types[0].shape.dim[axis] = i[3];
+                             (long long)slice->size, (long long)n, (long long)slice->start);
+    out_types[0].shape.dim[slice->axis] = slice->size;
     return HL_OK;
 }
 
@@ -177,22 +169,26 @@ static bool can_pad(int64_t size, int64_t before, int64_t after, int64_t mode)
     return mode == PAD_CIRCULAR ? most <= size : size > 0;
 }
 
-static hl_status check_pad_mode(int64_t mode)
+/* *out_type becomes the operand's. */
+static hl_status check_pads(const hl_graph *graph, const hl_node *node, hl_type *out_type)
 {
-    if (mode >= 0 && mode < PAD_MODES) return HL_OK;
-    return hl_status_set(HL_ERROR_CONFIG, "mode must lie in 0 ... 3, got %lld", (long long)mode);
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
+    *out_type = *hl_node_in_type(graph, node, 0);
+    if (pad->mode < 0 || pad->mode >= PAD_MODES)
+        return hl_status_set(HL_ERROR_CONFIG, "mode must lie in 0 ... 3, got %lld",
+                             (long long)pad->mode);
+    HL_TRY(need_list(&pad->before, out_type->shape.rank, "before"));
+    return need_list(&pad->after, out_type->shape.rank, "after");
 }
 
 hl_status hl_infer_pad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const int64_t *pads = node->attrs.dims, mode = node->attrs.i[0];
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
     hl_shape *shape = &out_types[0].shape;
-    out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(check_pad_mode(mode));
-    HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
+    HL_TRY(check_pads(graph, node, &out_types[0]));
     for (int d = 0; d < shape->rank; d++) {
-        int64_t before = pads[2 * d], after = pads[2 * d + 1];
-        bool ok = can_pad(shape->dim[d], before, after, mode) &&
+        int64_t before = pad->before.at[d], after = pad->after.at[d];
+        bool ok = can_pad(shape->dim[d], before, after, pad->mode) &&
                   !__builtin_add_overflow(shape->dim[d], before, &shape->dim[d]) &&
                   !__builtin_add_overflow(shape->dim[d], after, &shape->dim[d]);
         if (!ok)
@@ -205,19 +201,18 @@ hl_status hl_infer_pad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 
 hl_status hl_infer_pad_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    const int64_t *pads = node->attrs.dims, mode = node->attrs.i[0];
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
     hl_shape *shape = &out_types[0].shape;
-    out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(check_pad_mode(mode));
-    HL_TRY(need_list(&node->attrs, 2 * shape->rank, "pads"));
+    HL_TRY(check_pads(graph, node, &out_types[0]));
     for (int d = 0; d < shape->rank; d++) {
-        bool ok = !__builtin_sub_overflow(shape->dim[d], pads[2 * d], &shape->dim[d]) &&
-                  !__builtin_sub_overflow(shape->dim[d], pads[2 * d + 1], &shape->dim[d]) &&
-                  shape->dim[d] >= 0 && can_pad(shape->dim[d], pads[2 * d], pads[2 * d + 1], mode);
+        int64_t before = pad->before.at[d], after = pad->after.at[d];
+        bool ok = !__builtin_sub_overflow(shape->dim[d], before, &shape->dim[d]) &&
+                  !__builtin_sub_overflow(shape->dim[d], after, &shape->dim[d]) &&
+                  shape->dim[d] >= 0 && can_pad(shape->dim[d], before, after, pad->mode);
         if (!ok)
             return hl_status_set(HL_ERROR_SHAPE,
                                  "pads must suit the dim and the mode, got %lld, %lld for dim %d",
-                                 (long long)pads[2 * d], (long long)pads[2 * d + 1], d);
+                                 (long long)before, (long long)after, d);
     }
     return HL_OK;
 }
@@ -225,8 +220,8 @@ hl_status hl_infer_pad_grad(const hl_graph *graph, hl_node *node, hl_type *out_t
 hl_status hl_infer_flip(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    if (node->attrs.n_dims == 0) return HL_OK; /* no axes: nothing is reversed */
-    return hl_need_axes(&out_types[0].shape, &node->attrs);
+    if (node->attrs.flip.axes.n == 0) return HL_OK; /* no axes: nothing is reversed */
+    return hl_need_axes(&out_types[0].shape, &node->attrs.flip.axes);
 }
 
 /* ---- gradients ---- */
@@ -243,9 +238,9 @@ hl_status hl_vjp_permute(hl_graph *graph, hl_node_id id, const hl_id *dout, cons
                          hl_id *din)
 {
     (void)need;
-    const hl_attrs *attrs = &graph->nodes[id].attrs;
+    const hl_ints *dims = &hl_permute_attrs(&graph->nodes[id])->dims;
     int64_t inverse[HL_MAX_RANK] = {0};
-    for (int32_t d = 0; d < attrs->n_dims; d++) inverse[attrs->dims[d]] = d;
+    for (int32_t d = 0; d < dims->n; d++) inverse[dims->at[d]] = d;
     return hl_build_permute(graph, dout[0], inverse, &din[0]);
 }
 
@@ -261,7 +256,7 @@ hl_status hl_vjp_concat(hl_graph *graph, hl_node_id id, const hl_id *dout, const
                         hl_id *din)
 {
     hl_node node = graph->nodes[id];
-    int axis = (int)node.attrs.i[0];
+    int axis = (int)node.attrs.axis.axis;
     int64_t start = 0;
     for (int32_t i = 0; i < node.n_in; i++) {
         int64_t stop = start + hl_graph_shape(graph, node.in[i])->dim[axis];
@@ -276,9 +271,9 @@ hl_status hl_vjp_slice(hl_graph *graph, hl_node_id id, const hl_id *dout, const 
 {
     (void)need;
     const hl_node *node = &graph->nodes[id];
-    const int64_t *i = node->attrs.i; /* axis, start, stop, step */
-    int64_t size = hl_graph_shape(graph, node->in[0])->dim[i[0]];
-    hl_attrs attrs = {.i = {i[0], i[1], i[3], size}};
+    const hl_attrs_slice *slice = hl_slice_attrs(node);
+    int64_t size = hl_graph_shape(graph, node->in[0])->dim[slice->axis];
+    hl_attrs attrs = {.slice_grad = {slice->axis, slice->start, slice->step, size}};
     return hl_graph_add(graph, HL_OP_SLICE_GRAD, dout, 1, &attrs, &din[0]);
 }
 
@@ -287,11 +282,14 @@ hl_status hl_vjp_pad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bo
 {
     (void)need;
     hl_attrs attrs = graph->nodes[id].attrs;
-    if (attrs.i[0] != PAD_CONSTANT)
+    if (attrs.pad.mode != PAD_CONSTANT)
         return hl_graph_add(graph, HL_OP_PAD_GRAD, dout, 1, &attrs, &din[0]);
     /* What was put around is cut off, what was cut off got nothing. */
-    attrs.f[0] = 0;
-    for (int32_t d = 0; d < attrs.n_dims; d++) attrs.dims[d] = -attrs.dims[d];
+    attrs.pad.value = 0;
+    for (int32_t d = 0; d < attrs.pad.before.n; d++) {
+        attrs.pad.before.at[d] = -attrs.pad.before.at[d];
+        attrs.pad.after.at[d] = -attrs.pad.after.at[d];
+    }
     return hl_graph_add(graph, HL_OP_PAD, dout, 1, &attrs, &din[0]);
 }
 

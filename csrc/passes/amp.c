@@ -58,7 +58,7 @@ static bool is_low(const amp_state *s, const hl_node *node)
 
 static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_value)
 {
-    hl_attrs attrs = {.i = {dtype}};
+    hl_attrs attrs = {.dtype = {dtype}};
     return hl_graph_add(s->graph, HL_OP_CAST, &value, 1, &attrs, out_value);
 }
 
@@ -179,7 +179,7 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     hl_id in[3], out;
     bool narrow = s->keeps_low && s->wanted[node->out];
     hl_attrs attrs = node->attrs;
-    attrs.i[2] = !narrow;
+    attrs.matmul.wide = !narrow;
     HL_TRY(find_copy(s, node->in[0], node->segment, &in[0]));
     HL_TRY(find_copy(s, node->in[1], node->segment, &in[1]));
     if (node->n_in == 3) in[2] = node->in[2];
@@ -193,12 +193,11 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
 
 static hl_status rewrite_giver(amp_state *s, const hl_node *node)
 {
-    char kind;
-    int slot;
+    const hl_attr_info *dtype = hl_schema_find(hl_op_get(node->op)->schema, "dtype");
     hl_id out;
     hl_attrs attrs = node->attrs;
-    if (!s->wanted[node->out] || !hl_op_attr_slot(node->op, "dtype", &kind, &slot)) return HL_OK;
-    attrs.i[slot] = s->low;
+    if (!s->wanted[node->out] || !dtype) return HL_OK;
+    hl_attrs_int_set(&attrs, dtype, s->low);
     s->graph->segment = node->segment;
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
     for (int32_t j = 1; j < node->n_out; j++) s->map[node->out + j] = out + j;
@@ -321,7 +320,7 @@ void hl_pass_tf32(hl_graph *graph)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_node *node = &graph->nodes[i];
         if (node->op == HL_OP_MATMUL && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
-            node->attrs.i[3] = true;
+            node->attrs.matmul.tf32 = true;
     }
 }
 

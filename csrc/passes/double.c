@@ -34,12 +34,10 @@ hl_status hl_pass_double(hl_graph *graph)
     for (int64_t i = 0; i < graph->n_stores; i++)
         if (is_other_float(graph->stores[i].dtype)) graph->stores[i].dtype = HL_DTYPE_F64;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
-        char kind;
-        int slot;
         hl_node *node = &graph->nodes[i];
-        if (hl_op_attr_slot(node->op, "dtype", &kind, &slot) &&
-            is_other_float((hl_dtype)node->attrs.i[slot]))
-            node->attrs.i[slot] = HL_DTYPE_F64;
+        const hl_attr_info *dtype = hl_schema_find(hl_op_get(node->op)->schema, "dtype");
+        if (dtype && is_other_float((hl_dtype)hl_attrs_int(&node->attrs, dtype)))
+            hl_attrs_int_set(&node->attrs, dtype, HL_DTYPE_F64);
     }
     return HL_OK;
 }

@@ -55,8 +55,7 @@ static hl_status shape_like(hl_graph *graph, hl_id value, hl_id other, hl_id *ou
     hl_shape shape = *hl_graph_shape(graph, other);
     *out_value = value;
     if (hl_shape_equal(&shape, hl_graph_shape(graph, value))) return HL_OK;
-    hl_attrs attrs = {.n_dims = shape.rank};
-    for (int32_t d = 0; d < shape.rank; d++) attrs.dims[d] = shape.dim[d];
+    hl_attrs attrs = {.shape = {hl_ints_of(&shape)}};
     return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
 }
 
@@ -68,7 +67,7 @@ static hl_status add_fused(end_state *s, hl_node_id product, hl_matmul_end end, 
     hl_node node = s->graph->nodes[product];
     hl_id in[3] = {node.in[0], node.in[1], node.n_in > 2 ? node.in[2] : read};
     hl_attrs attrs = node.attrs;
-    attrs.i[4] = end;
+    attrs.matmul.end = end;
     s->graph->segment = node.segment;
     s->graph->scope = node.scope;
     return hl_graph_add(s->graph, HL_OP_MATMUL_FUSED, in, in[2] == HL_NONE ? 2 : 3, &attrs,
@@ -294,9 +293,10 @@ static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
 {
     if (node->op != HL_OP_SUM || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
     int32_t n = hl_graph_shape(graph, node->in[0])->rank - 1;
-    if (n < 1 || node->attrs.n_dims != n) return false;
+    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
+    if (n < 1 || axes->n != n) return false;
     for (int32_t d = 0; d < n; d++)
-        if (node->attrs.dims[d] != d) return false;
+        if (axes->at[d] != d) return false;
     return true;
 }
 
@@ -327,7 +327,8 @@ static hl_node_id find_sum(const end_state *s, const hl_node_id *sums, hl_node_i
 {
     const hl_graph *graph = s->graph;
     const hl_node *node = &graph->nodes[id];
-    bool sums_rows = operand == 0 ? node->attrs.i[0] != 0 : node->attrs.i[1] == 0;
+    bool sums_rows =
+        operand == 0 ? hl_matmul_attrs(node)->trans_a : !hl_matmul_attrs(node)->trans_b;
     hl_id origin = find_origin(graph, node->in[operand]);
     if (!sums_rows || origin >= s->n_used) return HL_NONE;
     hl_node_id sum = sums[origin], maker = hl_graph_producer(graph, origin);

@@ -28,7 +28,7 @@ static hl_status add_field(hl_graph *graph, const hl_node *node, hl_id *out_valu
     if (hl_dtype_bytes(source->type.dtype) < hl_dtype_bytes(wanted))
         type.dtype = source->type.dtype;
     HL_TRY(hl_graph_input(graph, source->name, type, out_value));
-    hl_attrs attrs = {.i = {wanted}};
+    hl_attrs attrs = {.dtype = {wanted}};
     graph->segment = node->segment;
     return hl_graph_add(graph, HL_OP_CAST, out_value, 1, &attrs, out_value);
 }

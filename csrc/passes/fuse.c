@@ -49,7 +49,8 @@ static bool find_sum_split(const hl_graph *graph, const hl_node *node, int32_t *
                            hl_pw_reduce *out_reduce)
 {
     const hl_shape *shape = hl_graph_shape(graph, node->in[0]);
-    int32_t n = node->attrs.n_dims;
+    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
+    int32_t n = axes->n;
     if (n == shape->rank) {
         *out_split = HL_NONE;
         *out_reduce = HL_PW_SUM_ALL;
@@ -57,8 +58,8 @@ static bool find_sum_split(const hl_graph *graph, const hl_node *node, int32_t *
     }
     bool leading = true, trailing = true;
     for (int32_t i = 0; i < n; i++) {
-        leading &= node->attrs.dims[i] == i;
-        trailing &= node->attrs.dims[i] == shape->rank - n + i;
+        leading &= axes->at[i] == i;
+        trailing &= axes->at[i] == shape->rank - n + i;
     }
     *out_split = leading ? n : shape->rank - n;
     *out_reduce = leading ? HL_PW_SUM_ROWS : HL_PW_SUM_COLS;
@@ -388,17 +389,14 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg);
 static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
-    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
+    hl_pw_instr instr = hl_pw_instr_of(node);
     if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
         HL_TRY(find_input(e, node->in[0], &instr.in));
-        instr.number = node->attrs.f[0];
-        instr.key = hl_rng_key_make((uint64_t)node->attrs.i[0], node->attrs.name);
         return emit(e, node->out, instr, out_reg);
     }
     uint8_t reg[3] = {0};
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(emit_value(e, node->in[j], &reg[j]));
     instr.a = reg[0], instr.b = reg[1], instr.c = reg[2];
-    if (node->op == HL_OP_CAST) instr.number = (double)node->attrs.i[0];
     return emit(e, node->out, instr, out_reg);
 }
 

@@ -53,7 +53,7 @@ static hl_status find_guard(guard_state *s, hl_segment segment, hl_id *out_guard
 static hl_status copy_value(hl_graph *graph, hl_id *value)
 {
     hl_shape shape = *hl_graph_shape(graph, *value), flat = hl_shape_1d(hl_shape_numel(&shape));
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     HL_TRY(hl_build_reshape(graph, *value, &flat, value));
     HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, value, 1, &axis, value));
     return hl_build_reshape(graph, *value, &shape, value);

@@ -141,7 +141,7 @@ static void share_concat(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
     const hl_shape *shape = hl_graph_shape(m->graph, node->out);
-    if (hl_shape_span(shape, 0, (int)node->attrs.i[0]) != 1) return;
+    if (hl_shape_span(shape, 0, (int)hl_axis_attrs(node)->axis) != 1) return;
     int32_t step = m->schedule->step_of_node[id];
     int64_t offset = 0;
     bool all = true;

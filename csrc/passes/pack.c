@@ -30,9 +30,10 @@ static hl_id skip_rounding(const hl_graph *graph, hl_id matrix)
 static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
 {
     const hl_node *node = &s->graph->nodes[id];
-    hl_id *known = &s->packs[node->in[1]][node->attrs.i[1] != 0];
+    hl_id *known = &s->packs[node->in[1]][hl_matmul_attrs(node)->trans_b];
     hl_id matrix = skip_rounding(s->graph, node->in[1]);
-    hl_attrs attrs = {.i = {node->attrs.i[1], hl_graph_dtype(s->graph, node->in[1])}};
+    hl_attrs attrs = {
+        .matmul_pack = {hl_matmul_attrs(node)->trans_b, hl_graph_dtype(s->graph, node->in[1])}};
     hl_node_id maker = hl_graph_producer(s->graph, matrix);
     if (maker != HL_NONE)
         s->graph->segment = s->graph->nodes[maker].segment;
@@ -68,7 +69,7 @@ static hl_status pack_matmul(pack_state *s, hl_node_id id)
     HL_TRY(hl_build_reshape(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];
     hl_node_id relu = find_only_relu(graph, &s->uses, node.out);
-    hl_attrs attrs = {.i = {n, relu != HL_NONE, node.attrs.i[2]}};
+    hl_attrs attrs = {.matmul_packed = {n, relu != HL_NONE, node.attrs.matmul.wide}};
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL_PACKED, in, node.n_in, &attrs, &packed));
     HL_TRY(hl_build_reshape(graph, packed, &out, &packed));
     s->map[node.out] = packed;
@@ -89,7 +90,7 @@ hl_status hl_pass_pack(hl_graph *graph, hl_device *device)
     for (int64_t v = 0; v < n_map; v++) s.packs[v][0] = s.packs[v][1] = HL_NONE;
     for (int64_t i = 0; i < n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (node->op != HL_OP_MATMUL || node->attrs.i[0]) continue;
+        if (node->op != HL_OP_MATMUL || hl_matmul_attrs(node)->trans_a) continue;
         if (hl_graph_shape(graph, node->in[1])->rank != 2 ||
             hl_graph_shape(graph, node->in[0])->rank < 2)
             continue;

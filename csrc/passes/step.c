@@ -172,30 +172,24 @@ static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
     const hl_step_spec *spec = s->spec;
     HL_TRY(hl_pass_autodiff(s->graph, loss, s->scale, spec->params, spec->n_params, s->grads));
     for (int64_t p = 0; p < spec->n_params; p++) {
-        hl_attrs flat = {.n_dims = 1,
-                         .dims = {hl_shape_numel(hl_graph_shape(s->graph, spec->params[p]))}};
+        hl_shape elements = hl_shape_1d(hl_shape_numel(hl_graph_shape(s->graph, spec->params[p])));
         if (s->grads[p] == HL_NONE) {
-            hl_id zero;
-            HL_TRY(number(s, 0.0, &zero));
-            HL_TRY(hl_graph_add(s->graph, HL_OP_EXPAND, &zero, 1, &flat, &s->grads[p]));
+            hl_type flat = {s->dtype, elements};
+            HL_TRY(hl_build_full(s->graph, &flat, 0.0, &s->grads[p]));
             continue;
         }
         s->has_grad[p] = true;
-        HL_TRY(hl_graph_add(s->graph, HL_OP_RESHAPE, &s->grads[p], 1, &flat, &s->grads[p]));
+        HL_TRY(hl_build_reshape(s->graph, s->grads[p], &elements, &s->grads[p]));
     }
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     return hl_graph_add(s->graph, HL_OP_CONCAT, s->grads, (int32_t)spec->n_params, &axis, out_flat);
 }
 
 static hl_status clear_state(step_state *s, hl_id state)
 {
-    hl_attrs shape = {0};
-    hl_id zero, zeros;
-    const hl_shape *like = hl_graph_shape(s->graph, state);
-    shape.n_dims = like->rank;
-    for (int32_t d = 0; d < like->rank; d++) shape.dims[d] = like->dim[d];
-    HL_TRY(number(s, 0.0, &zero));
-    HL_TRY(hl_graph_add(s->graph, HL_OP_EXPAND, &zero, 1, &shape, &zeros));
+    hl_id zeros;
+    hl_type type = {s->dtype, *hl_graph_shape(s->graph, state)};
+    HL_TRY(hl_build_full(s->graph, &type, 0.0, &zeros));
     return guarded(s, HL_OP_ASSIGN, state, zeros, NULL);
 }
 
@@ -261,7 +255,7 @@ static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_i
 static hl_status build_norm(step_state *s, hl_id grad, hl_id *factor, hl_id *out_square)
 {
     hl_id in[3] = {grad, *factor, s->scale}, out;
-    hl_attrs attrs = {.f = {s->spec->clip_norm}};
+    hl_attrs attrs = {.gradient_norm = {s->spec->clip_norm}};
     HL_TRY(
         hl_graph_add(s->graph, HL_OP_GRADIENT_NORM, in, s->scale == HL_NONE ? 2 : 3, &attrs, &out));
     *out_square = out;
@@ -283,9 +277,9 @@ static hl_status build_value_clip(step_state *s, hl_id *grad, hl_id *factor)
 static bool needs_state(const hl_step_spec *spec, int32_t index)
 {
     const hl_attrs *a = &spec->attrs;
-    if (spec->optimizer == HL_OP_SGD) return a->f[0] != 0.0;
+    if (spec->optimizer == HL_OP_SGD) return a->sgd.momentum != 0.0;
     if (spec->optimizer != HL_OP_RMSPROP || index == 0) return true;
-    return index == 1 ? a->f[2] != 0.0 : a->i[0] != 0; /* momentum buffer, gradient average */
+    return index == 1 ? a->rmsprop.momentum != 0.0 : a->rmsprop.centered;
 }
 
 static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
@@ -311,7 +305,7 @@ static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
     for (int32_t i = 0; i <= n_state; i++) HL_TRY(hl_graph_commit(s->graph, in[i], out + i));
     if (!spec->ema) return HL_OK;
     hl_id average;
-    hl_attrs attrs = {.f = {spec->ema}, .i = {spec->ema_ramp}};
+    hl_attrs attrs = {.ema = {spec->ema, spec->ema_ramp}};
     HL_TRY(leaf(s, "ema", s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &average));
     return guarded(s, HL_OP_EMA, average, out, &attrs);
 }
@@ -335,7 +329,7 @@ static hl_status build_begin(step_state *s)
     hl_id control, tables, lr;
     int32_t store;
     hl_type type = {HL_DTYPE_F64, hl_shape_2d(s->spec->n_table_rows, s->spec->n_table_cols)};
-    hl_attrs attrs = {.i = {s->dtype}};
+    hl_attrs attrs = {.dtype = {s->dtype}};
     HL_TRY(hl_graph_scalar(s->graph, "lr", &lr));
     s->graph->segment = HL_SEGMENT_BEGIN;
     HL_TRY(hl_graph_control(s->graph, &control));
@@ -352,7 +346,7 @@ static hl_status build_begin(step_state *s)
 static hl_status build_micro_end(step_state *s, hl_id loss)
 {
     hl_id control, done;
-    hl_attrs attrs = {.i = {s->spec->rows}};
+    hl_attrs attrs = {.rows = {s->spec->rows}};
     HL_TRY(hl_graph_control(s->graph, &control));
     HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_MICRO, (hl_id[]){control, loss}, 2, &attrs, &done));
     HL_TRY(hl_graph_commit(s->graph, control, done));

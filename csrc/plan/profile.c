@@ -257,7 +257,7 @@ static void count_work(const hl_plan *plan, const hl_node *node, hl_launch_time 
     time->flops += product;
     if (product > 0) {
         time->dtype = hl_graph_dtype(graph, node->in[0]);
-        time->tf32 = node->op != HL_OP_MATMUL_PACKED && node->attrs.i[3];
+        time->tf32 = node->op != HL_OP_MATMUL_PACKED && hl_matmul_attrs(node)->tf32;
     } else if (node->program) {
         time->flops += count_program(node->program);
     } else if (hl_op_get(node->op)->flags & HL_OP_POINTWISE) {

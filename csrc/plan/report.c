@@ -15,7 +15,7 @@ double hl_plan_count_product(const hl_graph *graph, const hl_node *node, bool *o
     if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return 0;
     const hl_shape *a = hl_graph_shape(graph, node->in[0]);
     const hl_shape *out = hl_graph_shape(graph, node->out);
-    bool trans_a = node->op != HL_OP_MATMUL_PACKED && node->attrs.i[0];
+    bool trans_a = node->op != HL_OP_MATMUL_PACKED && hl_matmul_attrs(node)->trans_a;
     int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
     *out_is_large =
         k >= LARGE && out->dim[out->rank - 2] >= LARGE && out->dim[out->rank - 1] >= LARGE;

@@ -105,7 +105,7 @@ static int64_t count_choices(const hl_graph *graph, const hl_node *node)
     if (is_grad || node->op == HL_OP_CROSS_ENTROPY)
         axis = 1;
     else if (node->op != HL_OP_BATCH_GATHER)
-        axis = node->attrs.i[0];
+        axis = hl_axis_attrs(node)->axis;
     return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
 }
 

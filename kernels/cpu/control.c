@@ -50,8 +50,10 @@ static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_nod
     update->is_integer =
         !hl_dtype_is_float(target->dtype) && !hl_dtype_is_float(update->value_dtype);
     update->n = hl_shape_numel(&target->shape);
-    update->decay = node->attrs.f[0];
-    update->is_ramp = node->op == HL_OP_EMA && node->attrs.i[0] != 0;
+    if (node->op == HL_OP_EMA) {
+        update->decay = hl_ema_attrs(node)->decay;
+        update->is_ramp = hl_ema_attrs(node)->ramp;
+    }
     return HL_OK;
 }
 

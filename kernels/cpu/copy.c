@@ -43,7 +43,7 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     int64_t own[HL_MAX_RANK] = {0}, first = 0;
     find_strides(x, own);
     if (node->op == HL_OP_PERMUTE) {
-        for (int d = 0; d < out->rank; d++) out_stride[d] = own[node->attrs.dims[d]];
+        for (int d = 0; d < out->rank; d++) out_stride[d] = own[hl_permute_attrs(node)->dims.at[d]];
         return 0;
     }
     if (node->op == HL_OP_EXPAND) {
@@ -59,12 +59,13 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     }
     memcpy(out_stride, own, sizeof own);
     if (node->op == HL_OP_SLICE) {
-        int64_t axis = node->attrs.i[0];
-        first = clip_start(node->attrs.i[1], x->dim[axis]) * own[axis];
-        out_stride[axis] *= node->attrs.i[3];
+        const hl_attrs_slice *slice = hl_slice_attrs(node);
+        first = clip_start(slice->start, x->dim[slice->axis]) * own[slice->axis];
+        out_stride[slice->axis] *= slice->step;
     } else {
-        for (int32_t a = 0; a < node->attrs.n_dims; a++) {
-            int64_t axis = node->attrs.dims[a];
+        const hl_ints *axes = &hl_flip_attrs(node)->axes;
+        for (int32_t a = 0; a < axes->n; a++) {
+            int64_t axis = axes->at[a];
             first += (x->dim[axis] - 1) * own[axis];
             out_stride[axis] = -own[axis];
         }
@@ -266,14 +267,14 @@ typedef struct axis_state {
 static axis_state make_axis(const hl_graph *graph, const hl_node *node)
 {
     const hl_type *out = hl_node_out_type(graph, node, 0);
-    int axis = (int)node->attrs.i[0];
+    int axis = (int)hl_node_axes(node).at[0];
     axis_state state = {.n_in = node->n_in, .N = out->shape.dim[axis]};
     state.O = hl_shape_span(&out->shape, 0, axis);
     int64_t inner = hl_shape_span(&out->shape, axis + 1, out->shape.rank);
     state.inner_bytes = (size_t)inner * hl_dtype_bytes(out->dtype);
     if (node->op == HL_OP_SLICE_GRAD) {
-        state.start = clip_start(node->attrs.i[1], state.N);
-        state.step = node->attrs.i[2];
+        state.start = clip_start(hl_slice_grad_attrs(node)->start, state.N);
+        state.step = hl_slice_grad_attrs(node)->step;
         state.n_kept = hl_node_in_type(graph, node, 0)->shape.dim[axis];
         state.by_axis = state.O == 1;
     }
@@ -357,7 +358,7 @@ static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_
     *state = make_axis(graph, node);
     state->n_of = (int64_t *)(void *)(state + 1);
     for (int32_t i = 0; i < node->n_in; i++) {
-        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[node->attrs.i[0]];
+        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[hl_axis_attrs(node)->axis];
     }
     return HL_OK;
 }
@@ -380,18 +381,17 @@ static pad_state make_pad(const hl_graph *graph, const hl_node *node)
 {
     bool is_grad = node->op == HL_OP_PAD_GRAD;
     const hl_type *in = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
     pad_state state = {.padded = is_grad ? in->shape : out->shape,
                        .plain = is_grad ? out->shape : in->shape,
-                       .mode = node->attrs.i[0],
+                       .mode = pad->mode,
                        .dtype = in->dtype,
-                       .value = node->attrs.f[0]};
+                       .value = pad->value};
     int rank = state.padded.rank;
-    for (int d = 0; d < rank; d++) state.before[d] = node->attrs.dims[2 * d];
-    while (state.row_dims < rank - 1) {
-        const int64_t *pads = node->attrs.dims + (ptrdiff_t)2 * state.row_dims;
-        if (pads[0] != 0 || pads[1] != 0) break;
+    for (int d = 0; d < rank; d++) state.before[d] = pad->before.at[d];
+    while (state.row_dims < rank - 1 && pad->before.at[state.row_dims] == 0 &&
+           pad->after.at[state.row_dims] == 0)
         state.row_dims++;
-    }
     state.is_row_wise = hl_shape_span(&state.plain, 0, state.row_dims) > 1;
     if (!state.is_row_wise) state.row_dims = is_grad || rank == 0 ? 0 : 1;
     return state;

@@ -333,7 +333,7 @@ static index_state make_index(const hl_graph *graph, const hl_node *node)
     index_state s = {.op = node->op, .dtype = x->dtype, .index_dtype = index->dtype};
     s.out_dtype = hl_node_out_type(graph, node, 0)->dtype;
     s.bytes = hl_dtype_bytes(x->dtype);
-    s.axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)node->attrs.i[0];
+    s.axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)hl_axis_attrs(node)->axis;
     s.x = x->shape, s.index = index->shape;
     if (node->n_in > 2) s.src = hl_node_in_type(graph, node, 2)->shape;
     s.n_index = hl_shape_numel(&index->shape);

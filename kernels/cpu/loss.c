@@ -243,8 +243,8 @@ static loss_state make_loss(const hl_graph *graph, const hl_node *node)
                         .target_dtype = hl_node_in_type(graph, node, logits + 1)->dtype,
                         .has_weight = node->n_in > logits + 2,
                         .is_shared = logits && first->dim[0] == 1,
-                        .smoothing = (float)node->attrs.f[0],
-                        .ignored = node->attrs.i[0]};
+                        .smoothing = (float)hl_cross_entropy_attrs(node)->label_smoothing,
+                        .ignored = hl_cross_entropy_attrs(node)->ignore_index};
 }
 
 static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id id,

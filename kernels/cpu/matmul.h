@@ -26,7 +26,8 @@ static inline hl_matmul_pack hl_matmul_pack_make(const hl_graph *graph, const hl
 {
     const hl_type *b = hl_node_in_type(graph, node, 0);
     const int64_t *dim = b->shape.dim;
-    if (node->attrs.i[0]) return (hl_matmul_pack){dim[1], dim[0], 1, dim[1], b->dtype};
+    if (hl_matmul_pack_attrs(node)->trans)
+        return (hl_matmul_pack){dim[1], dim[0], 1, dim[1], b->dtype};
     return (hl_matmul_pack){dim[0], dim[1], dim[1], 1, b->dtype};
 }
 

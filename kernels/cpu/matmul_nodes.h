@@ -63,10 +63,10 @@ typedef struct packed_state {
 static packed_state make_packed(const hl_graph *graph, const hl_node *node)
 {
     const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
-    int64_t N = node->attrs.i[0], K = dim[1];
+    int64_t N = hl_matmul_packed_attrs(node)->n, K = dim[1];
     packed_state state = {.M = dim[0], .has_bias = node->n_in > 2};
     state.gemm = make_gemm(N, K, K, 1);
-    state.gemm.relu = node->attrs.i[1] != 0;
+    state.gemm.relu = hl_matmul_packed_attrs(node)->relu;
     return state;
 }
 
@@ -136,8 +136,8 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
     if (!takes(graph, node, out_why_not)) return HL_ERROR_CONFIG;
     const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
                    *b = &hl_node_in_type(graph, node, 1)->shape;
-    bool fits =
-        a->rank == 2 && b->rank == 2 && node->n_in == 2 && node->attrs.i[0] && !node->attrs.i[1];
+    bool fits = a->rank == 2 && b->rank == 2 && node->n_in == 2 && hl_matmul_attrs(node)->trans_a &&
+                !hl_matmul_attrs(node)->trans_b;
     if (!fits || a->dim[0] == 0 || a->dim[1] == 0 || b->dim[1] == 0) {
         return hl_reason_set(out_why_not, "needs A^T B of two matrices that are not empty");
     }
@@ -202,7 +202,7 @@ static batch_state make_batch(const hl_graph *graph, const hl_node *node)
     const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
                    *b = &hl_node_in_type(graph, node, 1)->shape;
     const hl_shape *c = &hl_node_out_type(graph, node, 0)->shape;
-    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
+    bool trans_a = hl_matmul_attrs(node)->trans_a, trans_b = hl_matmul_attrs(node)->trans_b;
     int64_t M = c->dim[c->rank - 2], N = c->dim[c->rank - 1];
     int64_t K = a->dim[a->rank - (trans_a ? 2 : 1)];
     batch_state state = {.M = M, .has_bias = node->n_in > 2};
@@ -248,7 +248,7 @@ static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_i
     int64_t rows = state.by_matrix ? state.n_batch : state.n_batch * state.M;
     bool a_rows = has_whole_batch(&state, state.a_stride);
     bool b_rows = has_whole_batch(&state, state.b_stride) && state.by_matrix;
-    if (!state.by_matrix && node->attrs.i[0]) a_rows = false;
+    if (!state.by_matrix && hl_matmul_attrs(node)->trans_a) a_rows = false;
     double macs = (double)(state.gemm.n * state.gemm.k) * (double)(state.by_matrix ? state.M : 1);
     out_req->thread_scratch_bytes =
         count_pack_bytes(&state) + GEMM_CALL(scratch_bytes)(&state.gemm);

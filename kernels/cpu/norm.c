@@ -88,9 +88,9 @@ static void run_norm_grad(const hl_kernel_state *state, void *const *args, int64
 static norm_state make_norm(const hl_graph *graph, const hl_node *node)
 {
     const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
-    return (norm_state){.rows = hl_rows_make(shape, (int)node->attrs.i[0]),
+    return (norm_state){.rows = hl_rows_make(shape, (int)hl_layer_norm_attrs(node)->n_axes),
                         .n_in = node->n_in,
-                        .eps = (float)node->attrs.f[0]};
+                        .eps = (float)hl_layer_norm_attrs(node)->eps};
 }
 
 static hl_status query_norm(hl_device *device, const hl_graph *graph, hl_node_id id,

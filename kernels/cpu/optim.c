@@ -54,15 +54,15 @@ typedef struct sgd_terms {
 
 static sgd_terms make_sgd(const stretch *s)
 {
-    const hl_attrs *attrs = s->attrs;
+    const hl_attrs_sgd *attrs = &s->attrs->sgd;
     return (sgd_terms){.grad_scale = hl_v_set1(s->grad_scale),
                        .decay = hl_v_set1((float)s->decay),
                        .lr = hl_v_set1((float)s->lr),
-                       .momentum = hl_v_set1((float)attrs->f[0]),
-                       .take_in = hl_v_set1((float)(1 - attrs->f[1])),
-                       .has_momentum = attrs->f[0] != 0,
+                       .momentum = hl_v_set1((float)attrs->momentum),
+                       .take_in = hl_v_set1((float)(1 - attrs->dampening)),
+                       .has_momentum = attrs->momentum != 0,
                        .is_first = s->applied == 1,
-                       .is_nesterov = attrs->i[0] != 0};
+                       .is_nesterov = attrs->nesterov};
 }
 
 /* The first step's buffer is the gradient itself: dampening begins with the second. */
@@ -85,18 +85,17 @@ typedef struct adam_terms {
 
 static adam_terms make_adam(const stretch *s)
 {
-    const hl_attrs *attrs = s->attrs;
-    double beta1 = attrs->f[0], beta2 = attrs->f[1], step = (double)s->applied;
+    const hl_attrs_adam *attrs = &s->attrs->adam;
+    double beta1 = attrs->beta1, beta2 = attrs->beta2, step = (double)s->applied;
     double correction1 = 1 - pow(beta1, step), correction2 = 1 - pow(beta2, step);
-    bool is_decoupled = attrs->i[0] != 0;
     return (adam_terms){.grad_scale = hl_v_set1(s->grad_scale),
-                        .decay = hl_v_set1(is_decoupled ? 0 : (float)s->decay),
-                        .keep = hl_v_set1(is_decoupled ? (float)(1 - s->lr * s->decay) : 1),
+                        .decay = hl_v_set1(attrs->decoupled ? 0 : (float)s->decay),
+                        .keep = hl_v_set1(attrs->decoupled ? (float)(1 - s->lr * s->decay) : 1),
                         .beta1 = hl_v_set1((float)beta1),
                         .beta2 = hl_v_set1((float)beta2),
                         .rest1 = hl_v_set1((float)(1 - beta1)),
                         .rest2 = hl_v_set1((float)(1 - beta2)),
-                        .eps = hl_v_set1((float)attrs->f[2]),
+                        .eps = hl_v_set1((float)attrs->eps),
                         .step_size = hl_v_set1((float)(s->lr / correction1)),
                         .root_scale = hl_v_set1((float)(1 / sqrt(correction2)))};
 }
@@ -122,16 +121,16 @@ typedef struct rmsprop_terms {
 
 static rmsprop_terms make_rmsprop(const stretch *s)
 {
-    const hl_attrs *attrs = s->attrs;
+    const hl_attrs_rmsprop *attrs = &s->attrs->rmsprop;
     return (rmsprop_terms){.grad_scale = hl_v_set1(s->grad_scale),
                            .decay = hl_v_set1((float)s->decay),
-                           .alpha = hl_v_set1((float)attrs->f[0]),
-                           .rest = hl_v_set1((float)(1 - attrs->f[0])),
-                           .eps = hl_v_set1((float)attrs->f[1]),
+                           .alpha = hl_v_set1((float)attrs->alpha),
+                           .rest = hl_v_set1((float)(1 - attrs->alpha)),
+                           .eps = hl_v_set1((float)attrs->eps),
                            .lr = hl_v_set1((float)s->lr),
-                           .momentum = hl_v_set1((float)attrs->f[2]),
-                           .has_momentum = attrs->f[2] > 0,
-                           .is_centered = attrs->i[0] != 0};
+                           .momentum = hl_v_set1((float)attrs->momentum),
+                           .has_momentum = attrs->momentum > 0,
+                           .is_centered = attrs->centered};
 }
 
 HL_SIMD void step_rmsprop(const stretch *s, const rmsprop_terms *t, int64_t at, int64_t n)
@@ -161,14 +160,14 @@ typedef struct lion_terms {
 
 static lion_terms make_lion(const stretch *s)
 {
-    const hl_attrs *attrs = s->attrs;
+    const hl_attrs_lion *attrs = &s->attrs->lion;
     return (lion_terms){.grad_scale = hl_v_set1(s->grad_scale),
                         .decay = hl_v_set1((float)s->decay),
                         .lr = hl_v_set1((float)s->lr),
-                        .beta1 = hl_v_set1((float)attrs->f[0]),
-                        .rest1 = hl_v_set1((float)(1 - attrs->f[0])),
-                        .beta2 = hl_v_set1((float)attrs->f[1]),
-                        .rest2 = hl_v_set1((float)(1 - attrs->f[1]))};
+                        .beta1 = hl_v_set1((float)attrs->beta1),
+                        .rest1 = hl_v_set1((float)(1 - attrs->beta1)),
+                        .beta2 = hl_v_set1((float)attrs->beta2),
+                        .rest2 = hl_v_set1((float)(1 - attrs->beta2))};
 }
 
 HL_SIMD void step_lion(const stretch *s, const lion_terms *t, int64_t at, int64_t n)
@@ -278,7 +277,6 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
     optim->n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape);
     optim->n_segments = hl_node_in_type(graph, node, 2 + optim->n_state)->shape.dim[0];
     optim->attrs = node->attrs;
-    optim->attrs.name = NULL;
     return HL_OK;
 }
 

@@ -25,13 +25,9 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     reduce_state *state = out_state;
     *state = (reduce_state){.op = node->op, .dtype = x->dtype, .grain = 1};
     state->out_dtype = hl_node_out_type(graph, node, 0)->dtype;
-    bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
-    bool one_axis = is_place || node->op == HL_OP_CUMSUM;
-    const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
-    if (!hl_shape_split(&x->shape, axes, one_axis ? 1 : node->attrs.n_dims, &state->O, &state->N,
-                        &state->I))
-        return false;
-    state->is_reverse = node->op == HL_OP_CUMSUM && node->attrs.i[1] != 0;
+    hl_ints axes = hl_node_axes(node);
+    if (!hl_shape_split(&x->shape, axes.at, axes.n, &state->O, &state->N, &state->I)) return false;
+    state->is_reverse = node->op == HL_OP_CUMSUM && hl_scan_attrs(node)->reverse;
     state->kind = !hl_dtype_is_float(x->dtype)                           ? PW_I64
                   : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? PW_F64
                                                                          : PW_F32;

@@ -19,8 +19,8 @@ static hl_status query_control(hl_device *device, const hl_graph *graph, hl_node
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    hl_dtype dtype = (hl_dtype)node->attrs.i[0];
-    if (node->op == HL_OP_CONTROL_BEGIN && dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
+    hl_dtype dtype = node->op == HL_OP_CONTROL_BEGIN ? hl_dtype_attrs(node)->dtype : HL_DTYPE_F32;
+    if (dtype != HL_DTYPE_F32 && dtype != HL_DTYPE_F64)
         return hl_reason_set(out_why_not, "needs float32 or float64, got %s", hl_dtype_name(dtype));
     out_req->deterministic = true;
     return HL_OK;
@@ -40,11 +40,11 @@ static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_no
     if (node->op == HL_OP_CONTROL_BEGIN) {
         HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[0]);
         HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[1]);
-        HL_CUDA_PASS(&calls, int, node->attrs.i[0] == HL_DTYPE_F64);
+        HL_CUDA_PASS(&calls, int, hl_dtype_attrs(node)->dtype == HL_DTYPE_F64);
     } else {
         pass_dtype(&calls, operand->dtype);
     }
-    if (node->op == HL_OP_CONTROL_MICRO) HL_CUDA_PASS(&calls, int64_t, node->attrs.i[0]);
+    if (node->op == HL_OP_CONTROL_MICRO) HL_CUDA_PASS(&calls, int64_t, hl_rows_attrs(node)->rows);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -74,8 +74,8 @@ static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
                              .state_dtype = (int32_t)state->dtype,
                              .value_dtype = (int32_t)hl_node_in_type(graph, node, 1)->dtype};
     if (node->op == HL_OP_EMA) {
-        update.decay = node->attrs.f[0];
-        update.ramp = node->attrs.i[0] != 0;
+        update.decay = hl_ema_attrs(node)->decay;
+        update.ramp = hl_ema_attrs(node)->ramp;
     }
     return update;
 }

@@ -104,25 +104,25 @@ static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N
 
 static strided walk_operand(const hl_graph *graph, const hl_node *node)
 {
-    const hl_attrs *attrs = &node->attrs;
+    hl_ints axes = hl_node_axes(node);
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
-    int64_t own[HL_MAX_RANK], stride[HL_MAX_RANK], first = 0, axis = attrs->i[0];
+    int64_t own[HL_MAX_RANK], stride[HL_MAX_RANK], first = 0;
     hl_cuda_strides(x, own);
     switch (node->op) {
     case HL_OP_EXPAND: return (strided){0, hl_cuda_layout_broadcast(out, x)};
     case HL_OP_PERMUTE:
-        for (int d = 0; d < out->rank; d++) stride[d] = own[attrs->dims[d]];
+        for (int d = 0; d < out->rank; d++) stride[d] = own[hl_permute_attrs(node)->dims.at[d]];
         return make_strided(out, 0, stride);
     case HL_OP_SLICE:
-        first = attrs->i[1] * own[axis];
+        first = hl_slice_attrs(node)->start * own[axes.at[0]];
         /* A step may be beyond any memory where only one element is taken. */
-        if (out->dim[axis] > 1) own[axis] *= attrs->i[3];
+        if (out->dim[axes.at[0]] > 1) own[axes.at[0]] *= hl_slice_attrs(node)->step;
         return make_strided(out, first, own);
     default: /* FLIP */
-        for (int32_t a = 0; a < attrs->n_dims; a++) {
-            first += (x->dim[attrs->dims[a]] - 1) * own[attrs->dims[a]];
-            own[attrs->dims[a]] *= -1;
+        for (int32_t a = 0; a < axes.n; a++) {
+            first += (x->dim[axes.at[a]] - 1) * own[axes.at[a]];
+            own[axes.at[a]] *= -1;
         }
         return make_strided(out, first, own);
     }
@@ -158,7 +158,7 @@ static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_nod
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *out = hl_node_out_type(graph, node, 0);
-    int64_t axis = node->attrs.i[0], begin = 0, stride[HL_MAX_RANK];
+    int64_t axis = hl_axis_attrs(node)->axis, begin = 0, stride[HL_MAX_RANK];
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_strides(&out->shape, stride);
     for (int32_t i = 0; i < node->n_in; i++) {
@@ -176,10 +176,11 @@ static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl
     const hl_node *node = &graph->nodes[id];
     const hl_shape *dy = &hl_node_in_type(graph, node, 0)->shape;
     const hl_type *dx = hl_node_out_type(graph, node, 0);
-    int64_t axis = node->attrs.i[0], stride[HL_MAX_RANK];
+    const hl_attrs_slice_grad *slice = hl_slice_grad_attrs(node);
+    int64_t axis = slice->axis, stride[HL_MAX_RANK];
     hl_cuda_strides(&dx->shape, stride);
-    int64_t first = node->attrs.i[1] * stride[axis];
-    if (dy->dim[axis] > 1) stride[axis] *= node->attrs.i[2];
+    int64_t first = slice->start * stride[axis];
+    if (dy->dim[axis] > 1) stride[axis] *= slice->step;
     strided s = make_strided(dy, first, stride);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_call_zero(&calls, (hl_cuda_place){HL_CUDA_OUT, 0}, hl_type_bytes(dx));
@@ -210,15 +211,16 @@ static hl_status prepare_view(hl_device *device, const hl_graph *graph, hl_node_
 /* ---- pad ---- */
 
 /* Neighbouring dims that are not padded are one. */
-static hl_cuda_pad make_pad(const hl_shape *padded, const hl_shape *plain, const hl_attrs *attrs)
+static hl_cuda_pad make_pad(const hl_shape *padded, const hl_shape *plain,
+                            const hl_attrs_pad *attrs)
 {
     hl_cuda_pad pad = {.n_padded = hl_shape_numel(padded),
                        .n_plain = hl_shape_numel(plain),
-                       .mode = (int32_t)attrs->i[0]};
+                       .mode = (int32_t)attrs->mode};
     bool was_padded = true;
     for (int d = 0; d < padded->rank; d++) {
-        int64_t before = attrs->dims[2 * d];
-        bool is_padded = before != 0 || attrs->dims[2 * d + 1] != 0;
+        int64_t before = attrs->before.at[d];
+        bool is_padded = before != 0 || attrs->after.at[d] != 0;
         if (is_padded || was_padded) {
             pad.padded[pad.rank] = padded->dim[d];
             pad.plain[pad.rank] = plain->dim[d];
@@ -237,7 +239,7 @@ static hl_status prepare_pad(hl_device *device, const hl_graph *graph, hl_node_i
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *x = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
-    hl_cuda_pad pad = make_pad(&out->shape, &x->shape, &node->attrs);
+    hl_cuda_pad pad = make_pad(&out->shape, &x->shape, hl_pad_attrs(node));
     char name[64];
     snprintf(name, sizeof name, "hl_cuda_pad_%zu", hl_dtype_bytes(x->dtype));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
@@ -245,7 +247,7 @@ static hl_status prepare_pad(hl_device *device, const hl_graph *graph, hl_node_i
     hl_cuda_pass_in(&calls, 0);
     hl_cuda_pass_out(&calls, 0);
     hl_cuda_pass(&calls, &pad, sizeof pad);
-    HL_CUDA_PASS(&calls, double, node->attrs.f[0]);
+    HL_CUDA_PASS(&calls, double, hl_pad_attrs(node)->value);
     HL_CUDA_PASS(&calls, int32_t, (int32_t)x->dtype);
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -265,7 +267,7 @@ static hl_status prepare_pad_grad(hl_device *device, const hl_graph *graph, hl_n
 {
     const hl_node *node = &graph->nodes[id];
     hl_cuda_pad pad = make_pad(&hl_node_in_type(graph, node, 0)->shape,
-                               &hl_node_out_type(graph, node, 0)->shape, &node->attrs);
+                               &hl_node_out_type(graph, node, 0)->shape, hl_pad_attrs(node));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_call_kernel(&calls, "hl_cuda_pad_grad", hl_cuda_shape_elements(device, pad.n_plain));
     hl_cuda_pass_in(&calls, 0);

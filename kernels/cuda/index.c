@@ -26,7 +26,7 @@ typedef struct indexed {
 static indexed make_indexed(const hl_graph *graph, const hl_node *node)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
-    int axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)node->attrs.i[0];
+    int axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)hl_axis_attrs(node)->axis;
     return (indexed){.dtype = x->dtype,
                      .index_dtype = index->dtype,
                      .bytes = hl_dtype_bytes(x->dtype),

@@ -49,8 +49,8 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
     for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
     HL_CUDA_PASS(&calls, int64_t, N);
     HL_CUDA_PASS(&calls, int64_t, C);
-    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
-    HL_CUDA_PASS(&calls, int64_t, node->attrs.i[0]);
+    HL_CUDA_PASS(&calls, float, (float)hl_cross_entropy_attrs(node)->label_smoothing);
+    HL_CUDA_PASS(&calls, int64_t, hl_cross_entropy_attrs(node)->ignore_index);
     hl_cuda_pass_control(&calls);
     hl_cuda_pass_fault(&calls);
     HL_CUDA_PASS(&calls, int, by_block);

@@ -171,9 +171,9 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
     const hl_node *node = &graph->nodes[id];
     hl_dtype operand = hl_node_in_type(graph, node, 0)->dtype;
     hl_cuda_product q = hl_cuda_product_make(graph, node);
-    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
-    *p = (hl_lt_product){.compute =
-                             node->attrs.i[3] ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+    bool trans_a = hl_matmul_attrs(node)->trans_a, trans_b = hl_matmul_attrs(node)->trans_b;
+    *p = (hl_lt_product){.compute = hl_matmul_attrs(node)->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                : CUBLAS_COMPUTE_32F,
                          .operand = type_of(operand),
                          .result = type_of(hl_node_out_type(graph, node, 0)->dtype),
                          .op_a = trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,

@@ -50,7 +50,7 @@ hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node)
     const hl_shape *a = &hl_node_in_type(graph, node, 0)->shape,
                    *b = &hl_node_in_type(graph, node, 1)->shape,
                    *out = &hl_node_out_type(graph, node, 0)->shape;
-    bool trans_a = node->attrs.i[0] != 0, trans_b = node->attrs.i[1] != 0;
+    bool trans_a = hl_matmul_attrs(node)->trans_a, trans_b = hl_matmul_attrs(node)->trans_b;
     hl_cuda_product p = {.M = out->dim[out->rank - 2],
                          .N = out->dim[out->rank - 1],
                          .K = a->dim[a->rank - (trans_a ? 2 : 1)],

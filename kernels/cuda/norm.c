@@ -85,7 +85,7 @@ static void call_held(hl_cuda_calls *calls, const hl_node *node, norm_dtypes dty
     for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(calls, j);
     HL_CUDA_PASS(calls, int64_t, batch->A);
     HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, float, (float)node->attrs.f[0]);
+    HL_CUDA_PASS(calls, float, (float)hl_batch_norm_attrs(node)->eps);
 }
 
 static void call_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch, double eps)
@@ -131,9 +131,9 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     if (batch.is_held)
         call_held(&calls, node, dtypes, &batch);
     else if (node->op == HL_OP_BATCH_NORM)
-        call_cut(&calls, dtypes, &batch, node->attrs.f[0]);
+        call_cut(&calls, dtypes, &batch, hl_batch_norm_attrs(node)->eps);
     else
-        call_grad_cut(&calls, dtypes, &batch, node->attrs.f[0]);
+        call_grad_cut(&calls, dtypes, &batch, hl_batch_norm_attrs(node)->eps);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -158,7 +158,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
     const hl_node *node = &graph->nodes[id];
     const hl_type *type = hl_node_in_type(graph, node, 0);
     bool is_grad = node->op == HL_OP_LAYER_NORM_GRAD;
-    int rank = type->shape.rank, first = rank - (int)node->attrs.i[0], by_block;
+    int rank = type->shape.rank, first = rank - (int)hl_layer_norm_attrs(node)->n_axes, by_block;
     int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
     hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
@@ -167,7 +167,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
     for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
     HL_CUDA_PASS(&calls, int64_t, R);
     HL_CUDA_PASS(&calls, int64_t, C);
-    if (!is_grad) HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    if (!is_grad) HL_CUDA_PASS(&calls, float, (float)hl_layer_norm_attrs(node)->eps);
     HL_CUDA_PASS(&calls, int, by_block);
     return hl_cuda_calls_end(&calls, out_state);
 }

@@ -24,9 +24,14 @@ static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_i
 /* What an optimizer's kernel takes of its attributes. */
 static void pass_attrs(hl_cuda_calls *calls, const hl_node *node)
 {
-    int n_f = node->op == HL_OP_ADAM || node->op == HL_OP_RMSPROP ? 3 : 2;
-    for (int k = 0; k < n_f; k++) HL_CUDA_PASS(calls, double, node->attrs.f[k]);
-    if (node->op != HL_OP_LION) HL_CUDA_PASS(calls, int, node->attrs.i[0] != 0);
+    int n;
+    const hl_attr_info *attrs = hl_schema_attrs(hl_op_get(node->op)->schema, &n);
+    for (int i = 0; i < n; i++) {
+        if (attrs[i].kind == HL_ATTR_float)
+            HL_CUDA_PASS(calls, double, *hl_attrs_float(&node->attrs, &attrs[i]));
+        else
+            HL_CUDA_PASS(calls, int, (int)hl_attrs_int(&node->attrs, &attrs[i]));
+    }
 }
 
 static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -101,7 +106,7 @@ static hl_status prepare_norm_and(hl_device *device, const hl_graph *graph, hl_n
     HL_CUDA_PASS(&calls, int, !is_cut);
     hl_cuda_pass_in(&calls, 1);
     hl_cuda_pass_in(&calls, 2);
-    HL_CUDA_PASS(&calls, float, (float)node->attrs.f[0]);
+    HL_CUDA_PASS(&calls, float, (float)hl_gradient_norm_attrs(node)->clip);
     hl_cuda_pass_out(&calls, 0);
     hl_cuda_pass_out(&calls, 1);
     for (int i = 0; i < 2; i++) { /* its inputs stand behind our outputs */

@@ -26,7 +26,7 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     int64_t n_samples = hl_shape_span(&type->shape, 0, first);
     int64_t per_sample = hl_shape_span(&type->shape, first, type->shape.rank);
     int64_t n_counters = (per_sample + COUNTER_ELEMENTS - 1) / COUNTER_ELEMENTS;
-    hl_rng_key key = hl_rng_key_make((uint64_t)node->attrs.i[0], node->attrs.name);
+    hl_rng_key key = hl_pw_instr_of(node).key;
     char name[64];
     snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
              hl_cuda_suffix(type->dtype));
@@ -39,8 +39,8 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     HL_CUDA_PASS(&calls, uint32_t, key.word[0]);
     HL_CUDA_PASS(&calls, uint32_t, key.word[1]);
     if (node->op == HL_OP_DROPOUT_MASK) {
-        HL_CUDA_PASS(&calls, uint32_t, hl_dropout_threshold(node->attrs.f[0]));
-        HL_CUDA_PASS(&calls, float, (float)hl_dropout_scale(node->attrs.f[0]));
+        HL_CUDA_PASS(&calls, uint32_t, hl_dropout_threshold(hl_dropout_mask_attrs(node)->p));
+        HL_CUDA_PASS(&calls, float, (float)hl_dropout_scale(hl_dropout_mask_attrs(node)->p));
     }
     return hl_cuda_calls_end(&calls, out_state);
 }

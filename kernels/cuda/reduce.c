@@ -143,12 +143,10 @@ static void call_fold(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl
 /* By the op's axes, or its one axis; false when they do not stand together. */
 static bool find_groups(const hl_graph *graph, const hl_node *node, hl_cuda_groups *out_groups)
 {
-    bool one_axis =
-        node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN || node->op == HL_OP_CUMSUM;
-    const int64_t *axes = one_axis ? node->attrs.i : node->attrs.dims;
+    hl_ints axes = hl_node_axes(node);
     int64_t O, N, I;
-    bool together = hl_shape_split(&hl_node_in_type(graph, node, 0)->shape, axes,
-                                   one_axis ? 1 : node->attrs.n_dims, &O, &N, &I);
+    bool together =
+        hl_shape_split(&hl_node_in_type(graph, node, 0)->shape, axes.at, axes.n, &O, &N, &I);
     *out_groups = hl_cuda_groups_make(O, N, I);
     return together;
 }
@@ -384,7 +382,7 @@ static hl_status prepare_cumsum(hl_device *device, const hl_graph *graph, hl_nod
     const hl_node *node = &graph->nodes[id];
     hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype, state = find_state(dtype);
     hl_dtype out_dtype = hl_node_out_type(graph, node, 0)->dtype;
-    int is_reverse = node->attrs.i[1] != 0;
+    int is_reverse = hl_scan_attrs(node)->reverse;
     hl_cuda_groups groups;
     find_scan(graph, node, &groups);
     hl_cuda_groups second = make_second(&groups);

@@ -52,9 +52,9 @@ static hl_status launch_ema(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     const hl_control *control = args[2];
     if (hl_launch_blocked(launch, control)) return HL_OK;
-    double *average = args[0], d = call->attrs.f[0];
+    double *average = args[0], d = call->attrs.ema.decay;
     double step = (double)control->applied;
-    if (call->attrs.i[0]) d = fmin(d, (1 + step) / (10 + step));
+    if (call->attrs.ema.ramp) d = fmin(d, (1 + step) / (10 + step));
     int64_t n = hl_shape_numel(&call->in[0].shape);
     for (int64_t i = 0; i < n; i++)
         average[i] = d * average[i] + (1 - d) * hl_ref_load(args[1], call->in[1].dtype, i);

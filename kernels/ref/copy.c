@@ -57,7 +57,8 @@ static hl_status launch_permute(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     int64_t x_stride[HL_MAX_RANK], stride[HL_MAX_RANK];
     hl_ref_strides(&call->in[0].shape, x_stride);
-    for (int d = 0; d < call->out[0].shape.rank; d++) stride[d] = x_stride[call->attrs.dims[d]];
+    for (int d = 0; d < call->out[0].shape.rank; d++)
+        stride[d] = x_stride[call->attrs.permute.dims.at[d]];
     return copy_strided(call, args, 0, stride);
 }
 
@@ -79,10 +80,10 @@ static hl_status launch_slice(const hl_kernel_state *state, void *const *args,
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
-    int64_t axis = call->attrs.i[0], step = call->attrs.i[3];
+    int64_t axis = call->attrs.slice.axis, step = call->attrs.slice.step;
     int64_t stride[HL_MAX_RANK];
     hl_ref_strides(&call->in[0].shape, stride);
-    int64_t start = clip_start(call->attrs.i[1], call->in[0].shape.dim[axis]);
+    int64_t start = clip_start(call->attrs.slice.start, call->in[0].shape.dim[axis]);
     int64_t first = start * stride[axis];
     stride[axis] = widen_stride(stride[axis], step, call->out[0].shape.dim[axis]);
     return copy_strided(call, args, first, stride);
@@ -95,8 +96,8 @@ static hl_status launch_flip(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     int64_t first = 0, stride[HL_MAX_RANK];
     hl_ref_strides(&call->in[0].shape, stride);
-    for (int32_t a = 0; a < call->attrs.n_dims; a++) {
-        int64_t axis = call->attrs.dims[a];
+    for (int32_t a = 0; a < call->axes.n; a++) {
+        int64_t axis = call->axes.at[a];
         first += (call->in[0].shape.dim[axis] - 1) * stride[axis];
         stride[axis] = -stride[axis];
     }
@@ -109,10 +110,11 @@ static hl_status launch_slice_grad(const hl_kernel_state *state, void *const *ar
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_shape *dy = &call->in[0].shape, *dx = &call->out[0].shape;
-    int64_t axis = call->attrs.i[0], step = call->attrs.i[2], size = call->attrs.i[3];
+    const hl_attrs_slice_grad *slice = &call->attrs.slice_grad;
+    int64_t axis = slice->axis, step = slice->step, size = slice->size;
     int64_t stride[HL_MAX_RANK];
     hl_ref_strides(dx, stride);
-    int64_t first = clip_start(call->attrs.i[1], size) * stride[axis];
+    int64_t first = clip_start(slice->start, size) * stride[axis];
     stride[axis] = widen_stride(stride[axis], step, dy->dim[axis]);
     size_t bytes = element_bytes(&call->out[0]), all = (size_t)hl_shape_numel(dx) * bytes;
     if (all > 0) memset(args[1], 0, all);
@@ -128,7 +130,7 @@ static hl_status launch_concat(const hl_kernel_state *state, void *const *args,
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_shape *out = &call->out[0].shape;
-    int64_t axis = call->attrs.i[0], begin = 0, stride[HL_MAX_RANK];
+    int64_t axis = call->attrs.axis.axis, begin = 0, stride[HL_MAX_RANK];
     hl_ref_strides(out, stride);
     for (int32_t j = 0; j < call->n_in; j++) {
         const hl_shape *x = &call->in[j].shape;
@@ -160,13 +162,13 @@ static int64_t find_source(int64_t mode, int64_t coordinate, int64_t n)
 }
 
 /* The element of `plain` that element i of `padded` repeats, or -1. */
-static int64_t find_padded(const hl_shape *padded, const hl_shape *plain, const int64_t *pads,
-                           int64_t mode, int64_t i)
+static int64_t find_padded(const hl_shape *padded, const hl_shape *plain, const hl_attrs_pad *pad,
+                           int64_t i)
 {
     int64_t element = 0, scale = 1;
     for (int d = padded->rank - 1; d >= 0; d--) {
-        int64_t coordinate = i % padded->dim[d] - pads[2 * d];
-        int64_t source = find_source(mode, coordinate, plain->dim[d]);
+        int64_t coordinate = i % padded->dim[d] - pad->before.at[d];
+        int64_t source = find_source(pad->mode, coordinate, plain->dim[d]);
         if (source < 0) return -1;
         element += source * scale;
         scale *= plain->dim[d];
@@ -183,9 +185,9 @@ static hl_status launch_pad(const hl_kernel_state *state, void *const *args,
     const hl_type *x = &call->in[0], *out = &call->out[0];
     int64_t n = hl_shape_numel(&out->shape);
     for (int64_t i = 0; i < n; i++) {
-        int64_t source = find_padded(&out->shape, &x->shape, call->attrs.dims, call->attrs.i[0], i);
+        int64_t source = find_padded(&out->shape, &x->shape, &call->attrs.pad, i);
         if (source < 0)
-            hl_ref_store(args[1], out->dtype, i, call->attrs.f[0]);
+            hl_ref_store(args[1], out->dtype, i, call->attrs.pad.value);
         else
             copy_element(args[1], i, args[0], source, element_bytes(x));
     }
@@ -203,7 +205,7 @@ static hl_status launch_pad_grad(const hl_kernel_state *state, void *const *args
     int64_t n_plain = hl_shape_numel(plain), n = hl_shape_numel(padded);
     for (int64_t i = 0; i < n_plain; i++) dx[i] = 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t source = find_padded(padded, plain, call->attrs.dims, call->attrs.i[0], i);
+        int64_t source = find_padded(padded, plain, &call->attrs.pad, i);
         if (source >= 0) dx[source] += dy[i];
     }
     return HL_OK;

@@ -142,8 +142,12 @@ hl_status hl_ref_prepare(hl_device *device, const hl_graph *graph, hl_node_id no
     hl_type *types = (hl_type *)(call + 1);
     for (int32_t i = 0; i < n->n_in; i++) types[i] = graph->values[n->in[i]].type;
     for (int32_t j = 0; j < n->n_out; j++) types[n->n_in + j] = graph->values[n->out + j].type;
-    *call = (hl_ref_call){n->attrs, n->n_in, n->n_out, types, types + n->n_in};
-    call->attrs.name = NULL;
+    *call = (hl_ref_call){.attrs = n->attrs,
+                          .axes = hl_node_axes(n),
+                          .n_in = n->n_in,
+                          .n_out = n->n_out,
+                          .in = types,
+                          .out = types + n->n_in};
     out_state->impl = call;
     return HL_OK;
 }

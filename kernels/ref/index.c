@@ -61,7 +61,7 @@ static hl_status launch_gather(const hl_kernel_state *state, void *const *args,
     (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    int64_t axis = call->attrs.i[0], n = hl_shape_numel(&index->shape), k;
+    int64_t axis = call->attrs.axis.axis, n = hl_shape_numel(&index->shape), k;
     for (int64_t i = 0; i < n; i++) {
         if (take_index(args[1], index, i, x->shape.dim[axis], launch, &k))
             copy_elements(args[2], i, args[0], find_along(&x->shape, &index->shape, axis, i, k), 1,
@@ -79,7 +79,7 @@ static hl_status scatter_elements(const hl_ref_call *call, void *const *args,
                                   const hl_launch *launch, write_fn write)
 {
     const hl_type *x = &call->in[0], *index = &call->in[1], *src = &call->in[2];
-    int64_t axis = call->attrs.i[0], n = hl_shape_numel(&index->shape), k;
+    int64_t axis = call->attrs.axis.axis, n = hl_shape_numel(&index->shape), k;
     int64_t axis_stride = hl_shape_span(&index->shape, (int)axis + 1, index->shape.rank);
     copy_elements(args[3], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
     for (int64_t i = 0; i < n; i++) {
@@ -124,7 +124,7 @@ static hl_status launch_index_select(const hl_kernel_state *state, void *const *
     (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    axis_view view = make_view(&x->shape, call->attrs.i[0]);
+    axis_view view = make_view(&x->shape, call->attrs.axis.axis);
     int64_t n = hl_shape_numel(&index->shape), k;
     for (int64_t o = 0; o < view.n_outer; o++) {
         for (int64_t i = 0; i < n; i++) {
@@ -143,7 +143,7 @@ static hl_status write_rows(const hl_ref_call *call, void *const *args, const hl
                             write_fn write)
 {
     const hl_type *x = &call->in[0], *index = &call->in[1];
-    axis_view view = make_view(&x->shape, call->attrs.i[0]);
+    axis_view view = make_view(&x->shape, call->attrs.axis.axis);
     int64_t n = hl_shape_numel(&index->shape), k;
     copy_elements(args[3], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
     for (int64_t o = 0; o < view.n_outer; o++) {

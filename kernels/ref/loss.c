@@ -27,8 +27,8 @@ static loss_rows make_rows(const hl_ref_call *call, void *const *args, int first
                        .weight = call->n_in > first + 2 ? args[first + 2] : NULL,
                        .target = args[first + 1],
                        .target_dtype = call->in[first + 1].dtype,
-                       .smoothing = call->attrs.f[0],
-                       .ignored = call->attrs.i[0]};
+                       .smoothing = call->attrs.cross_entropy.label_smoothing,
+                       .ignored = call->attrs.cross_entropy.ignore_index};
 }
 
 /* False for a row that gives 0: ignored, or with a target that is no class, which is a fault. */

@@ -30,7 +30,7 @@ static hl_status launch_matmul(const hl_kernel_state *state, void *const *args,
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_shape *a_shape = &call->in[0].shape, *out_shape = &call->out[0].shape;
-    bool trans_a = call->attrs.i[0] != 0, trans_b = call->attrs.i[1] != 0;
+    bool trans_a = call->attrs.matmul.trans_a, trans_b = call->attrs.matmul.trans_b;
     operand a = make_operand(args[0], a_shape, trans_a, out_shape);
     operand b = make_operand(args[1], &call->in[1].shape, trans_b, out_shape);
     const double *bias = call->n_in == 3 ? args[2] : NULL;

@@ -13,7 +13,7 @@ static hl_status launch_batch_norm(const hl_kernel_state *state, void *const *ar
     const hl_shape *shape = &call->in[0].shape;
     int64_t N = shape->dim[0], C = shape->dim[1], S = hl_shape_span(shape, 2, shape->rank);
     const double *x = args[0], *weight = args[1], *bias = args[2];
-    double *y = args[3], *mean = args[4], *var = args[5], eps = call->attrs.f[0];
+    double *y = args[3], *mean = args[4], *var = args[5], eps = call->attrs.batch_norm.eps;
     for (int64_t c = 0; c < C; c++) {
         double sum = 0, squares = 0;
         for (int64_t n = 0; n < N; n++)
@@ -46,7 +46,7 @@ static hl_status launch_batch_norm_grad(const hl_kernel_state *state, void *cons
     const double *dy = args[0], *x = args[1], *weight = args[2], *mean = args[3], *var = args[4];
     double *dx = args[5], *dweight = args[6], *dbias = args[7];
     for (int64_t c = 0; c < C; c++) {
-        double rstd = 1 / sqrt(var[c] + call->attrs.f[0]), n = (double)(N * S);
+        double rstd = 1 / sqrt(var[c] + call->attrs.batch_norm.eps), n = (double)(N * S);
         double sum_g = 0, sum_gz = 0;
         for (int64_t k = 0; k < N * S; k++) {
             int64_t i = (k / S * C + c) * S + k % S;
@@ -71,10 +71,11 @@ static hl_status launch_layer_norm(const hl_kernel_state *state, void *const *ar
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_shape *shape = &call->in[0].shape;
-    int first = shape->rank - (int)call->attrs.i[0];
+    int first = shape->rank - (int)call->attrs.layer_norm.n_axes;
     int64_t R = hl_shape_span(shape, 0, first), C = hl_shape_span(shape, first, shape->rank);
     const double *weight = call->n_in > 1 ? args[1] : NULL, *bias = call->n_in > 2 ? args[2] : NULL;
-    double *mean = args[call->n_in + 1], *rstd = args[call->n_in + 2], eps = call->attrs.f[0];
+    double *mean = args[call->n_in + 1], *rstd = args[call->n_in + 2];
+    double eps = call->attrs.layer_norm.eps;
     for (int64_t r = 0; r < R; r++) {
         const double *x = (const double *)args[0] + r * C;
         double *y = (double *)args[call->n_in] + r * C;
@@ -96,7 +97,7 @@ static hl_status launch_layer_norm_grad(const hl_kernel_state *state, void *cons
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const hl_shape *shape = &call->in[0].shape;
-    int first = shape->rank - (int)call->attrs.i[0];
+    int first = shape->rank - (int)call->attrs.layer_norm.n_axes;
     int64_t R = hl_shape_span(shape, 0, first), C = hl_shape_span(shape, first, shape->rank);
     const double *mean = args[2], *rstd = args[3], *weight = call->n_in > 4 ? args[4] : NULL;
     for (int64_t r = 0; r < R; r++) {

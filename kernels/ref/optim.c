@@ -56,20 +56,21 @@ static hl_status update_segments(const hl_kernel_state *state, void *const *args
 /* The first step's buffer is the gradient itself: dampening begins with the second. */
 static void update_sgd(const update *u, element e)
 {
-    double momentum = u->attrs->f[0], dampening = u->attrs->f[1];
+    double momentum = u->attrs->sgd.momentum, dampening = u->attrs->sgd.dampening;
     double grad = e.grad + e.decay * u->param[e.i];
     if (momentum != 0) {
         double *buffer = &u->state[0][e.i];
         *buffer = u->step == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
-        grad = u->attrs->i[0] ? grad + momentum * *buffer : *buffer;
+        grad = u->attrs->sgd.nesterov ? grad + momentum * *buffer : *buffer;
     }
     u->param[e.i] -= e.lr * grad;
 }
 
 static void update_adam(const update *u, element e)
 {
-    double beta1 = u->attrs->f[0], beta2 = u->attrs->f[1], eps = u->attrs->f[2];
-    bool is_decoupled = u->attrs->i[0] != 0;
+    const hl_attrs_adam *adam = &u->attrs->adam;
+    double beta1 = adam->beta1, beta2 = adam->beta2, eps = adam->eps;
+    bool is_decoupled = adam->decoupled;
     double *param = &u->param[e.i], *m = &u->state[0][e.i], *v = &u->state[1][e.i];
     double grad = is_decoupled ? e.grad : e.grad + e.decay * *param;
     if (is_decoupled) *param *= 1 - e.lr * e.decay;
@@ -82,12 +83,13 @@ static void update_adam(const update *u, element e)
 
 static void update_rmsprop(const update *u, element e)
 {
-    double alpha = u->attrs->f[0], eps = u->attrs->f[1], momentum = u->attrs->f[2];
+    const hl_attrs_rmsprop *attrs = &u->attrs->rmsprop;
+    double alpha = attrs->alpha, eps = attrs->eps, momentum = attrs->momentum;
     double *param = &u->param[e.i], *square = &u->state[0][e.i];
     double grad = e.grad + e.decay * *param;
     *square = alpha * *square + (1 - alpha) * grad * grad;
     double variance = *square;
-    if (u->attrs->i[0]) {
+    if (attrs->centered) {
         double *average = &u->state[2][e.i];
         *average = alpha * *average + (1 - alpha) * grad;
         variance -= *average * *average;
@@ -103,7 +105,7 @@ static void update_rmsprop(const update *u, element e)
 
 static void update_lion(const update *u, element e)
 {
-    double beta1 = u->attrs->f[0], beta2 = u->attrs->f[1];
+    double beta1 = u->attrs->lion.beta1, beta2 = u->attrs->lion.beta2;
     double *param = &u->param[e.i], *m = &u->state[0][e.i];
     double direction = beta1 * *m + (1 - beta1) * e.grad;
     double sign = (direction > 0) - (direction < 0);
@@ -146,7 +148,7 @@ static hl_status launch_gradient_norm(const hl_kernel_state *state, void *const 
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     const double *grad = args[0];
-    double factor = *(const double *)args[1], clip = call->attrs.f[0], sum = 0;
+    double factor = *(const double *)args[1], clip = call->attrs.gradient_norm.clip, sum = 0;
     int64_t n = hl_shape_numel(&call->in[0].shape);
     if (call->n_in > 2) factor /= *(const double *)args[2];
     for (int64_t i = 0; i < n; i++) sum += grad[i] * grad[i];

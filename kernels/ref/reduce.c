@@ -5,7 +5,7 @@
 
 static hl_ref_groups make_groups(const hl_ref_call *call)
 {
-    return hl_ref_groups_make(&call->in[0].shape, call->attrs.dims, call->attrs.n_dims);
+    return hl_ref_groups_make(&call->in[0].shape, call->axes.at, call->axes.n);
 }
 
 static bool is_integer_call(const hl_ref_call *call)
@@ -145,7 +145,7 @@ static bool beats(const hl_ref_call *call, const void *x, int64_t a, int64_t b, 
 
 static hl_status find_extreme(const hl_ref_call *call, void *const *args, int sign)
 {
-    hl_ref_groups groups = hl_ref_groups_make(&call->in[0].shape, &call->attrs.i[0], 1);
+    hl_ref_groups groups = make_groups(call);
     for (int64_t g = 0; g < groups.n_groups; g++) {
         int64_t best = 0;
         for (int64_t k = 1; k < groups.n_inside; k++)
@@ -199,9 +199,9 @@ static hl_status launch_cumsum(const hl_kernel_state *state, void *const *args,
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
-    hl_ref_groups groups = hl_ref_groups_make(&call->in[0].shape, &call->attrs.i[0], 1);
+    hl_ref_groups groups = make_groups(call);
     hl_dtype x_dtype = call->in[0].dtype, out_dtype = call->out[0].dtype;
-    bool is_reverse = call->attrs.i[1] != 0;
+    bool is_reverse = call->attrs.scan.reverse;
     for (int64_t g = 0; g < groups.n_groups; g++) {
         double sum = 0;
         int64_t sum_int = 0;

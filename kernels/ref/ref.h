@@ -23,7 +23,8 @@ extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_reduce, hl_re
 
 /* What a kernel remembers of its node: operands in the order of args. */
 typedef struct hl_ref_call {
-    hl_attrs attrs; /* without attrs.name, which the graph owns */
+    hl_attrs attrs; /* texts among them are the graph's */
+    hl_ints axes;   /* hl_node_axes */
     int32_t n_in, n_out;
     const hl_type *in, *out;
 } hl_ref_call;

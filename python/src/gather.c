@@ -59,8 +59,8 @@ static hl_status build_graph(gather_node *node)
     hl_type index = {HL_DTYPE_I64, hl_shape_1d(key->n_rows)};
     hl_attrs attrs;
     hl_id in[2], out;
-    hl_op_attr_defaults(HL_OP_BATCH_GATHER, &attrs);
-    attrs.i[0] = key->dst;
+    hl_attrs_init(HL_SCHEMA_dtype, &attrs);
+    attrs.dtype.dtype = key->dst;
     HL_TRY(hl_graph_create(&node->graph));
     HL_TRY(hl_graph_source(node->graph, "array", src, &in[0]));
     HL_TRY(hl_graph_input(node->graph, "rows", index, &in[1]));

@@ -37,6 +37,17 @@ typedef struct op_case {
     hl_control control_after[2]; /* device, reference */
 } op_case;
 
+/* The op's attribute `axes`, or `axis`. */
+static inline void set_axes(op_case *c, const int64_t *axes, int n)
+{
+    hl_schema schema = hl_op_get(c->op)->schema;
+    const hl_attr_info *list = hl_schema_find(schema, "axes");
+    if (list)
+        *hl_attrs_ints(&c->attrs, list) = hl_ints_make(axes, n);
+    else
+        hl_attrs_int_set(&c->attrs, hl_schema_find(schema, "axis"), axes[0]);
+}
+
 static hl_device *case_ref;
 
 static hl_dtype case_dtype(hl_dtype dtype, bool is_ref)

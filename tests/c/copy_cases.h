@@ -38,9 +38,9 @@ static void test_permute(void)
         for (int o = 0; o < 8; o++) {
             for (int form = 0; form < 4; form++) {
                 op_case c = start_case(HL_OP_PERMUTE, 4, shapes[s], form);
-                c.attrs.n_dims = 4;
+                c.attrs.permute.dims.n = 4;
                 for (int d = 0; d < 4; d++) {
-                    c.attrs.dims[d] = orders[o][d];
+                    c.attrs.permute.dims.at[d] = orders[o][d];
                     c.out[0].shape.dim[d] = shapes[s][orders[o][d]];
                 }
                 check_case("permute shape %d order %d form %d", s, o, form);
@@ -69,7 +69,7 @@ static void test_views(void)
         for (int mask = 1; mask < 16; mask++) {
             c = start_case(HL_OP_FLIP, 4, shapes[form], form);
             for (int d = 0; d < 4; d++) {
-                if (mask >> d & 1) c.attrs.dims[c.attrs.n_dims++] = d;
+                if (mask >> d & 1) c.attrs.flip.axes.at[c.attrs.flip.axes.n++] = d;
             }
             check_case("flip mask %d", mask);
             case_check(&c);
@@ -86,7 +86,7 @@ static void test_slice(void)
                 if (start > n) start = n;
                 int64_t kept = n > start ? (n - start + step - 1) / step : 0;
                 op_case c = start_case(HL_OP_SLICE, 4, shapes[s], form);
-                c.attrs = (hl_attrs){.i = {axis, start, INT64_MAX, step}};
+                c.attrs = (hl_attrs){.slice = {axis, start, INT64_MAX, step}};
                 c.out[0].shape.dim[axis] = kept;
                 check_case("slice shape %d axis %d form %d", s, axis, form);
                 case_check(&c);
@@ -94,7 +94,7 @@ static void test_slice(void)
                 memcpy(dim, shapes[s], sizeof dim);
                 dim[axis] = kept;
                 c = start_case(HL_OP_SLICE_GRAD, 4, dim, form);
-                c.attrs = (hl_attrs){.i = {axis, start, step, n}};
+                c.attrs = (hl_attrs){.slice_grad = {axis, start, step, n}};
                 c.out[0].shape.dim[axis] = n;
                 check_case("slice_grad shape %d axis %d form %d", s, axis, form);
                 case_check(&c);
@@ -108,7 +108,7 @@ static void test_concat(void)
     for (int axis = 0; axis < 4; axis++) {
         for (int form = 0; form < 4; form++) {
             op_case c = start_case(HL_OP_CONCAT, 4, shapes[0], form);
-            c.attrs.i[0] = axis, c.n_in = 3;
+            c.attrs.axis.axis = axis, c.n_in = 3;
             for (int i = 1; i < 3; i++) {
                 c.in[i] = c.in[0];
                 c.in[i].shape.dim[axis] = i == 1 ? 0 : 7;
@@ -131,10 +131,11 @@ static void test_pad(void)
             for (int form = 0; form < 4; form++) {
                 for (int s = 0; s < 7; s += 6) {
                     op_case c = start_case(HL_OP_PAD, 4, shapes[s], form);
-                    c.attrs.n_dims = 8, c.attrs.i[0] = mode, c.attrs.f[0] = 7;
-                    memcpy(c.attrs.dims, pads[p], sizeof pads[p]);
+                    hl_attrs_pad *pad = &c.attrs.pad;
                     hl_shape padded = c.in[0].shape;
+                    *pad = (hl_attrs_pad){{4, {0}}, {4, {0}}, 7, mode};
                     for (int d = 0; d < 4; d++) {
+                        pad->before.at[d] = pads[p][2 * d], pad->after.at[d] = pads[p][2 * d + 1];
                         padded.dim[d] += pads[p][2 * d] + pads[p][2 * d + 1];
                     }
                     if (padded.dim[0] < 0 || (mode == 1 && s == 6 && p == 1)) {
@@ -157,7 +158,7 @@ static void test_pad(void)
     }
     for (int mode = 0; mode < 4; mode++) {
         op_case c = start_case(HL_OP_PAD, 1, (int64_t[]){20}, 0);
-        c.attrs.n_dims = 2, c.attrs.i[0] = mode, c.attrs.dims[0] = 5, c.attrs.dims[1] = 3;
+        c.attrs.pad = (hl_attrs_pad){{1, {5}}, {1, {3}}, 0, mode};
         c.out[0].shape = hl_shape_1d(28);
         check_case("pad 1-d mode %d", mode);
         case_check(&c);
@@ -191,7 +192,7 @@ static void test_rows_by_index(void)
         for (int form = 0; form < 8; form++) {
             int64_t dim[3] = {30, 20, 10};
             op_case c = start_case(HL_OP_INDEX_SELECT, 3, dim, form);
-            c.attrs.i[0] = axis;
+            c.attrs.axis.axis = axis;
             add_index(&c, hl_shape_2d(5, 13), dim[axis], form);
             hl_shape out = {0, {0}};
             for (int d = 0; d < 3; d++) {
@@ -203,7 +204,7 @@ static void test_rows_by_index(void)
             check_faults(&c, form);
             for (int op = 0; op < 2; op++) {
                 c = start_case(op ? HL_OP_INDEX_ADD : HL_OP_INDEX_COPY, 3, dim, form);
-                c.attrs.i[0] = axis;
+                c.attrs.axis.axis = axis;
                 int64_t n = 1 + 9 * form;
                 add_index(&c, hl_shape_1d(n), dim[axis], form);
                 c.in[c.n_in] = c.in[0];
@@ -231,14 +232,14 @@ static void test_elements_by_index(void)
                 }
                 hl_shape index_shape = hl_shape_make(rank, index + 3 - rank);
                 op_case c = start_case(HL_OP_GATHER, rank, x_dim, form);
-                c.attrs.i[0] = axis;
+                c.attrs.axis.axis = axis;
                 add_index(&c, index_shape, x_dim[axis], form % 8);
                 c.out[0].shape = index_shape;
                 check_case("gather rank %d axis %d form %d", rank, axis, form);
                 check_faults(&c, form % 8);
                 for (int op = 0; op < 2; op++) {
                     c = start_case(op ? HL_OP_SCATTER_ADD : HL_OP_SCATTER, rank, x_dim, form);
-                    c.attrs.i[0] = axis;
+                    c.attrs.axis.axis = axis;
                     add_index(&c, index_shape, x_dim[axis], form % 8);
                     c.in[2] = (hl_type){c.in[0].dtype, hl_shape_make(rank, src + 3 - rank)};
                     if (form & 1) c.in[2].shape = index_shape;

@@ -72,7 +72,6 @@ static inline hl_status run_program(hl_op op, const hl_program *program, const h
     hl_status status;
     HL_GOTO(hl_kernel_select(device, &graph, 0, false, &state.kernel, &req));
     HL_GOTO(state.kernel->prepare(device, &graph, 0, &state));
-    node.attrs.name = NULL; /* the graph's memory is gone when a plan runs */
     status = state.kernel->launch(&state, args, &launch, NULL);
     hl_free(state.impl);
 cleanup:

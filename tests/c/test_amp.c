@@ -169,7 +169,7 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
         CHECK_OK(hl_graph_input(graph, "in", type, &in[i]));
     }
     CHECK_OK(hl_graph_input(graph, "w", square, &w));
-    hl_op_attr_defaults(op, &attrs);
+    hl_attrs_init(hl_op_get(op)->schema, &attrs);
     CHECK_OK(hl_graph_add(graph, op, in, is_grad ? 5 : 3, &attrs, y));
     hl_shape flat = {3, {2, 3, 4}};
     const int64_t axis = 0;

@@ -24,12 +24,12 @@ static void check_matmul(const hl_shape *batch_a, const hl_shape *batch_b, const
                          int64_t M, int64_t K, int64_t N, int flags)
 {
     op_case c = {.op = HL_OP_MATMUL, .n_in = flags & 4 ? 3 : 2, .n_out = 1};
-    c.attrs.i[0] = flags & 1, c.attrs.i[1] = flags >> 1 & 1;
+    c.attrs.matmul.trans_a = flags & 1, c.attrs.matmul.trans_b = flags >> 1 & 1;
     c.in[0] = type_of(matrix_of(batch_a->rank, batch_a->dim, flags & 1 ? K : M, flags & 1 ? M : K));
     c.in[1] = type_of(matrix_of(batch_b->rank, batch_b->dim, flags & 2 ? N : K, flags & 2 ? K : N));
     c.in[2] = type_of(hl_shape_1d(N));
     c.out[0] = type_of(matrix_of(batch->rank, batch->dim, M, N));
-    if (is_low) c.in[0].dtype = c.in[1].dtype = HL_DTYPE_BF16, c.attrs.i[2] = 1;
+    if (is_low) c.in[0].dtype = c.in[1].dtype = HL_DTYPE_BF16, c.attrs.matmul.wide = true;
     for (int i = 0; i < c.n_in; i++) case_fill(&c, i, -1, 1);
     /* gamma(K) eps sum|ab|, with |ab| <= 1; for long sums six standard deviations of K roundings,
      * each of a partial sum of k terms, whose size is sqrt(k) / 3: 6 eps K / 7.3. */
@@ -107,7 +107,8 @@ static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n
 /* pack then packed, against double; the packed bytes are opaque, so there is no reference. */
 static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
 {
-    hl_attrs pack_attrs = {.i = {flags & 1}}, packed_attrs = {.i = {N, flags >> 1 & 1}};
+    hl_attrs pack_attrs = {.matmul_pack = {flags & 1}};
+    hl_attrs packed_attrs = {.matmul_packed = {N, flags >> 1 & 1}};
     int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
     hl_type a = type_of(hl_shape_2d(M, K)), bias = type_of(hl_shape_1d(N));
     hl_type b = type_of(flags & 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N));
@@ -142,8 +143,8 @@ static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
 /* As check_packed; b is float32 with flag 8, rounded by the packing, else bfloat16. */
 static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
 {
-    hl_attrs pack_attrs = {.i = {flags & 1, HL_DTYPE_BF16}};
-    hl_attrs packed_attrs = {.i = {N, flags >> 1 & 1, 1}};
+    hl_attrs pack_attrs = {.matmul_pack = {flags & 1, HL_DTYPE_BF16}};
+    hl_attrs packed_attrs = {.matmul_packed = {N, flags >> 1 & 1, true}};
     int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
     hl_type a = {HL_DTYPE_BF16, hl_shape_2d(M, K)}, bias = type_of(hl_shape_1d(N));
     hl_type b = {flags & 8 ? HL_DTYPE_F32 : HL_DTYPE_BF16,

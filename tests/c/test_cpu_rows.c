@@ -42,7 +42,7 @@ static void check_loss(int64_t N, int64_t C, int form, double smoothing, bool is
     int first = is_grad, has_weight = form & 1;
     op_case c = {.op = is_grad ? HL_OP_CROSS_ENTROPY_GRAD : HL_OP_CROSS_ENTROPY};
     c.n_in = first + 2 + has_weight, c.n_out = is_grad ? 1 : 2;
-    c.attrs.f[0] = smoothing, c.attrs.i[0] = form & 2 ? 0 : -100;
+    c.attrs.cross_entropy = (hl_attrs_cross_entropy){smoothing, form & 2 ? 0 : -100};
     if (is_grad) {
         c.in[0] = float_type(hl_shape_1d(form & 8 ? 1 : N)); /* 8: one for all rows */
         case_fill(&c, 0, -1, 1);
@@ -80,7 +80,7 @@ static void test_layer_norm(void)
     for (int w = 0; w < N_WIDTHS; w++) {
         for (int n_in = 1; n_in <= 3; n_in++) {
             op_case c = {.op = HL_OP_LAYER_NORM, .n_in = n_in, .n_out = 3};
-            c.attrs.i[0] = 1, c.attrs.f[0] = 1e-5;
+            c.attrs.layer_norm = (hl_attrs_layer_norm){.n_axes = 1, .eps = 1e-5};
             int64_t dim[3] = {5, 9, widths[w]};
             c.in[0] = c.out[0] = float_type(hl_shape_make(3, dim));
             c.in[1] = c.in[2] = float_type(hl_shape_1d(widths[w]));
@@ -93,7 +93,7 @@ static void test_layer_norm(void)
         }
         for (int n_in = 4; n_in <= 5; n_in++) {
             op_case c = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = n_in, .n_out = 1};
-            c.attrs.i[0] = 2;
+            c.attrs.layer_norm.n_axes = 2;
             int64_t dim[3] = {31, widths[w], 2};
             c.in[0] = c.in[1] = c.out[0] = float_type(hl_shape_make(3, dim));
             c.in[2] = c.in[3] = float_type(hl_shape_1d(31));
@@ -131,8 +131,8 @@ static void test_reduce(void)
             for (int form = 0; form < 8; form++) {
                 hl_dtype dtype = dtypes[form % 4];
                 op_case c = {.op = ops[o], .n_in = 1, .n_out = 1};
-                c.attrs.i[0] = 1, c.attrs.i[1] = o == 5 ? form / 4 : 0;
-                c.attrs.n_dims = 1, c.attrs.dims[0] = 1;
+                set_axes(&c, (int64_t[]){1}, 1);
+                if (o == 5) c.attrs.scan.reverse = form / 4;
                 c.in[0] = (hl_type){dtype, hl_shape_make(3, blocks[b])};
                 bool is_small = o == 2;
                 case_fill(&c, 0,
@@ -165,7 +165,8 @@ static void test_moments(void)
             op_case c = {.op = HL_OP_MOMENTS, .n_in = 1, .n_out = 2};
             c.in[0] = float_type(hl_shape_make(3, blocks[b]));
             case_fill(&c, 0, 99, 101);
-            for (int d = first; d < last; d++) c.attrs.dims[c.attrs.n_dims++] = d;
+            hl_ints *axes = &c.attrs.axes.axes;
+            for (int d = first; d < last; d++) axes->at[axes->n++] = d;
             c.out[0] = c.out[1] = float_type(drop_dims(3, blocks[b], first, last));
             /* The variance of numbers near 100 to 1e-4: no cancellation of squares. */
             c.tolerance = 1e-4;

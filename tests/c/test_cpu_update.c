@@ -28,7 +28,7 @@ static void test_updates(void)
                                         {HL_DTYPE_I64, HL_DTYPE_BOOL},
                                         {HL_DTYPE_F32, HL_DTYPE_F64}};
     static const int64_t sizes[] = {0, 1, 5, 1000, 5000};
-    hl_attrs none = {.n_dims = 0}, ema = {.f = {0.9}}, ramp = {.i = {1}, .f = {0.9}};
+    hl_attrs none = {.dtype = {0}}, ema = {.ema = {0.9, false}}, ramp = {.ema = {0.9, true}};
     for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             for (int allows = 0; allows < 2; allows++) {
@@ -48,7 +48,7 @@ static void test_control(void)
 {
     for (int applied = 0; applied < 5; applied++) {
         op_case c = {.op = HL_OP_CONTROL_BEGIN, .n_in = 2, .n_out = 1};
-        c.attrs.i[0] = HL_DTYPE_F32;
+        c.attrs.dtype.dtype = HL_DTYPE_F32;
         c.in[0] = c.out[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
         c.is_control[0] = c.is_guarded = true;
         c.in[1] = (hl_type){HL_DTYPE_F64, hl_shape_2d(2, 3)};

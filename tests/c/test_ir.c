@@ -67,37 +67,32 @@ static void test_shape(void)
 
 static void test_table(void)
 {
-    char kind;
-    int slot;
-    CHECK(hl_op_attr_slot(HL_OP_ADAM, "eps", &kind, &slot));
-    CHECK_INT(kind, 'f');
-    CHECK_INT(slot, 2);
-    CHECK(hl_op_attr_slot(HL_OP_DROPOUT_MASK, "dtype", &kind, &slot));
-    CHECK_INT(kind, 't');
-    CHECK_INT(slot, 1);
-    CHECK(!hl_op_attr_slot(HL_OP_ADAM, "ep", &kind, &slot));
+    const hl_attr_info *attr = hl_schema_find(hl_op_get(HL_OP_ADAM)->schema, "eps");
+    CHECK_INT(attr->kind, HL_ATTR_float);
+    CHECK_INT(attr->offset, offsetof(hl_attrs_adam, eps));
+    attr = hl_schema_find(hl_op_get(HL_OP_DROPOUT_MASK)->schema, "dtype");
+    CHECK_INT(attr->kind, HL_ATTR_dtype);
+    CHECK(!hl_schema_find(HL_SCHEMA_adam, "ep"));
+    CHECK(!hl_schema_find(HL_SCHEMA_none, "ep"));
     hl_attrs attrs;
-    hl_op_attr_defaults(HL_OP_SLICE, &attrs);
-    CHECK_INT(attrs.i[2], INT64_MAX);
-    CHECK_INT(attrs.i[3], 1);
-    hl_op_attr_defaults(HL_OP_ADAM, &attrs);
-    CHECK(attrs.f[0] == 0.9 && attrs.f[1] == 0.999 && attrs.f[2] == 1e-8);
+    hl_attrs_init(HL_SCHEMA_slice, &attrs);
+    CHECK_INT(attrs.slice.stop, INT64_MAX);
+    CHECK_INT(attrs.slice.step, 1);
+    hl_attrs_init(HL_SCHEMA_adam, &attrs);
+    CHECK(attrs.adam.beta1 == 0.9 && attrs.adam.beta2 == 0.999 && attrs.adam.eps == 1e-8);
+    hl_attrs_init(HL_SCHEMA_matmul, &attrs);
+    attr = hl_schema_find(HL_SCHEMA_matmul, "trans_b");
+    hl_attrs_int_set(&attrs, attr, 5);
+    CHECK(attrs.matmul.trans_b && !attrs.matmul.trans_a);
+    CHECK_INT(hl_attrs_int(&attrs, attr), 1);
     CHECK_INT(hl_op_parse("no such op"), HL_OP_COUNT);
     for (int op = 0; op < HL_OP_COUNT; op++) {
         const hl_op_info *info = hl_op_get((hl_op)op);
-        hl_op_attr attr;
         check_case("%s", info->name);
         CHECK_INT(hl_op_parse(info->name), op);
         CHECK(info->doc[0] != '\0');
         CHECK_INT(hl_pw_of_op((hl_op)op) != HL_PW_COUNT,
                   info->flags & HL_OP_POINTWISE && !info->lower);
-        int n_lists = 0;
-        for (int i = 0; hl_op_attr_at((hl_op)op, i, &attr); i++) {
-            CHECK(strchr("ifdts", attr.kind) != NULL);
-            CHECK(attr.slot < (attr.kind == 'f' ? HL_ATTR_FLOATS : HL_ATTR_INTS));
-            n_lists += attr.kind == 'd';
-        }
-        CHECK(n_lists <= 1);
     }
     check_case("%s", "");
 }
@@ -130,16 +125,18 @@ static hl_status build_model(model *m)
     HL_TRY(hl_graph_create(&m->graph));
     HL_TRY(build_leaves(m));
     HL_TRY(hl_graph_scope(m->graph, "fc"));
-    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias), ATTRS(.i = {0, 1}),
-                        &hidden));
+    HL_TRY(hl_graph_add(m->graph, HL_OP_MATMUL, IDS(m->x, m->weight, m->bias),
+                        ATTRS(.matmul = {.trans_a = 0, .trans_b = 1}), &hidden));
     HL_TRY(hl_build_unary(m->graph, HL_OP_RELU, hidden, &m->out));
     HL_TRY(hl_graph_scope(m->graph, "drop"));
     HL_TRY(hl_graph_add(m->graph, HL_OP_DROPOUT_MASK, IDS(m->control),
-                        ATTRS(.n_dims = 2, .dims = {5, 3}, .f = {0.25}, .name = "drop"), &mask));
+                        ATTRS(.dropout_mask = {.shape = {2, {5, 3}}, .p = 0.25, .stream = "drop"}),
+                        &mask));
     HL_TRY(hl_build_binary(m->graph, HL_OP_MUL, m->out, mask, &m->loss));
     HL_TRY(hl_graph_scope(m->graph, NULL));
     HL_TRY(hl_build_sum(m->graph, m->loss, NULL, 0, false, &m->loss));
-    HL_TRY(hl_graph_add(m->graph, HL_OP_MOMENTS, IDS(hidden), ATTRS(.n_dims = 1), &moments));
+    HL_TRY(hl_graph_add(m->graph, HL_OP_MOMENTS, IDS(hidden), ATTRS(.axes = {.axes = {1, {0}}}),
+                        &moments));
     HL_TRY(hl_graph_commit(m->graph, m->mean, moments));
     HL_TRY(hl_graph_output(m->graph, m->loss));
     return hl_pass_autodiff(m->graph, m->loss, HL_NONE, (hl_id[]){m->weight, m->bias}, 2, m->grads);
@@ -253,20 +250,22 @@ static void test_errors(void)
                 "got id 77");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), NULL, &out), HL_ERROR_CONFIG,
                 "attribute dtype is required");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), ATTRS(.i = {99}), &out), HL_ERROR_TRACE,
-                "got number 99");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_CAST, IDS(a), ATTRS(.dtype = {.dtype = 99}), &out),
+                HL_ERROR_TRACE, "got number 99");
     CHECK_ERROR(
-        hl_graph_add(graph, HL_OP_RESHAPE, IDS(a), ATTRS(.n_dims = 2, .dims = {4, -1}), &out),
+        hl_graph_add(graph, HL_OP_RESHAPE, IDS(a), ATTRS(.shape = {.shape = {2, {4, -1}}}), &out),
         HL_ERROR_SHAPE, "the elements must stay 6, got shape (4, -1)");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_EXPAND, IDS(a),
-                             ATTRS(.n_dims = 3, .dims = {INT64_MAX, 2, 3}), &out),
+                             ATTRS(.shape = {.shape = {3, {INT64_MAX, 2, 3}}}), &out),
                 HL_ERROR_SHAPE, "the bytes must fit in 63 bits");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.n_dims = 2, .dims = {1, -1}), &out),
-                HL_ERROR_SHAPE, "an axis must be given once, got 1 twice");
-    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.n_dims = 25), &out), HL_ERROR_SHAPE,
-                "at most 24 entries");
+    CHECK_ERROR(
+        hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.reduce = {.axes = {2, {1, -1}}}), &out),
+        HL_ERROR_SHAPE, "an axis must be given once, got 1 twice");
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_SUM, IDS(a), ATTRS(.reduce = {.axes = {25, {0}}}), &out),
+                HL_ERROR_SHAPE, "at most 8 entries");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_PAD, IDS(a),
-                             ATTRS(.n_dims = 4, .dims = {0, 0, 3, 0}, .i = {1}), &out),
+                             ATTRS(.pad = {.before = {2, {0, 3}}, .after = {2, {0, 0}}, .mode = 1}),
+                             &out),
                 HL_ERROR_SHAPE, "got 3, 0 for dim 1");
     CHECK_ERROR(hl_graph_add(graph, HL_OP_POINTWISE_FUSED, IDS(a), NULL, &out), HL_ERROR_INTERNAL,
                 "with its program");
@@ -288,9 +287,11 @@ static void test_identities(void)
     hl_id x, out;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", FLOAT(2, 3), &x));
-    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
+    CHECK_OK(
+        hl_graph_add(graph, HL_OP_RESHAPE, IDS(x), ATTRS(.shape = {.shape = {2, {-1, 3}}}), &out));
     CHECK_INT(out, x);
-    CHECK_OK(hl_graph_add(graph, HL_OP_EXPAND, IDS(x), ATTRS(.n_dims = 2, .dims = {-1, 3}), &out));
+    CHECK_OK(
+        hl_graph_add(graph, HL_OP_EXPAND, IDS(x), ATTRS(.shape = {.shape = {2, {-1, 3}}}), &out));
     CHECK_INT(out, x);
     CHECK_OK(hl_build_cast(graph, x, HL_DTYPE_F32, &out));
     CHECK_INT(out, x);
@@ -353,7 +354,9 @@ static void test_programs(void)
     for (int op = 0; op < HL_OP_COUNT; op++) {
         const hl_op_info *info = hl_op_get((hl_op)op);
         hl_id in[3] = {x, x, x};
-        hl_attrs attrs = {.i = {0}, .n_dims = 2, .dims = {2, 3}, .name = "stream"};
+        hl_attrs attrs = {.uniform = {.shape = {2, {2, 3}}, .stream = "stream"}};
+        if (op == HL_OP_DROPOUT_MASK)
+            attrs = (hl_attrs){.dropout_mask = {.shape = {2, {2, 3}}, .stream = "stream"}};
         if (hl_pw_of_op((hl_op)op) == HL_PW_COUNT || op == HL_OP_CAST) continue;
         if (info->flags & HL_OP_SOURCE) in[0] = control;
         check_case("%s", info->name);

@@ -36,7 +36,8 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
     rows[n_rows++] = state;
     for (int i = 0; i < n_ops && n_full < MOST_VALUES && n_rows < MOST_VALUES; i++) {
         hl_id a = pick(d, full, n_full), out;
-        hl_attrs attrs = {0};
+        hl_attrs axis = {.axis = {0}};
+        int64_t start;
         switch (roll(d, 7)) {
         case 0:
             HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
@@ -61,12 +62,10 @@ static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
             n_rows++;
             break;
         case 5:
-            attrs.i[0] = 0;
-            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &attrs,
+            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &axis,
                                 &out));
-            attrs = (hl_attrs){.i = {0, roll(d, ROWS), ROWS, 1}};
-            attrs.i[2] = attrs.i[1] + ROWS;
-            HL_TRY(hl_graph_add(graph, HL_OP_SLICE, &out, 1, &attrs, &full[n_full]));
+            start = roll(d, ROWS);
+            HL_TRY(hl_build_slice(graph, out, 0, start, start + ROWS, &full[n_full]));
             n_full++;
             break;
         default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;
@@ -337,7 +336,7 @@ static void test_an_elided_concat_costs_nothing(void)
     hl_id x, parts[2], out;
     hl_graph *graph;
     hl_device *device;
-    hl_attrs axis = {.i = {0}};
+    hl_attrs axis = {.axis = {0}};
     hl_session *session = open_session(hl_cpu_backend(), 2, &device);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(1 << 20)}, &x));
@@ -537,7 +536,7 @@ static void test_many_operands(void)
     static float in[R * 2], out[R * 2 * N];
     hl_shape shape = hl_shape_2d(R, 2);
     hl_id x, part[N], all;
-    hl_attrs axis = {.i = {1}};
+    hl_attrs axis = {.axis = {1}};
     bench b = open_bench(hl_cpu_backend());
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
     for (int i = 0; i < N; i++) {

@@ -208,17 +208,22 @@ static void test_cast(void)
     double x[5] = {2.9, -2.9, NAN, 1e30, 300}, y[5];
     int64_t i[5];
     uint8_t u[5];
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_I64}), IN(F64(x, 5)), OUT(I64(i, 5))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_I64}), IN(F64(x, 5)), OUT(I64(i, 5))));
     CHECK_INTS(i, 2, -2, 0, INT64_MAX, 300);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_U8}), IN(F64(x, 5)), OUT(OF(U8, u, 5))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_U8}), IN(F64(x, 5)), OUT(OF(U8, u, 5))));
     CHECK_INT(u[4], 44);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_BOOL}), IN(F64(x, 5)), OUT(OF(BOOL, u, 5))));
+    CHECK_OK(run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_BOOL}), IN(F64(x, 5)),
+                 OUT(OF(BOOL, u, 5))));
     CHECK(u[0] == 1 && u[2] == 1);
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_F64}), IN(I64(i, 2)), OUT(F64(y, 2))));
+    CHECK_OK(
+        run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_F64}), IN(I64(i, 2)), OUT(F64(y, 2))));
     CHECK_CLOSE(y, 2, -2);
     float f[1];
     double third[1] = {1.0 / 3};
-    CHECK_OK(run(HL_OP_CAST, ATTRS(.i = {HL_DTYPE_F32}), IN(F64(third, 1)), OUT(OF(F32, f, 1))));
+    CHECK_OK(run(HL_OP_CAST, ATTRS(.dtype = {.dtype = HL_DTYPE_F32}), IN(F64(third, 1)),
+                 OUT(OF(F32, f, 1))));
     CHECK(f[0] == 1.0f / 3);
 }
 
@@ -254,7 +259,9 @@ static void test_random(void)
     control.micro_row = 100;
     hl_rng_key key = hl_rng_key_make(42, "drop1");
     double mask[2 * 3 * 7];
-    hl_attrs attrs = {.i = {42}, .f = {0.25}, .n_dims = 3, .dims = {2, 3, 7}, .name = "drop1"};
+    hl_attrs attrs = {
+        .dropout_mask = {.shape = {3, {2, 3, 7}}, .p = 0.25, .stream = "drop1", .seed = 42}};
+    double *p = &attrs.dropout_mask.p;
     CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
     int n_kept = 0;
     for (int i = 0; i < 42; i++) {
@@ -263,19 +270,21 @@ static void test_random(void)
         n_kept += mask[i] != 0;
     }
     CHECK(n_kept > 20 && n_kept < 42);
-    attrs.f[0] = hl_rng_bits16(key, 5, 100, 0) / 65536.0; /* bits at the threshold are kept */
+    *p = hl_rng_bits16(key, 5, 100, 0) / 65536.0; /* bits at the threshold are kept */
     CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
-    CHECK_CLOSE(mask, 1 / (1 - attrs.f[0]));
-    attrs.f[0] = 1;
+    CHECK_CLOSE(mask, 1 / (1 - *p));
+    *p = 1;
     CHECK_OK(run(HL_OP_DROPOUT_MASK, &attrs, IN(CONTROL), OUT(F64(mask, 2, 3, 7))));
     for (int i = 0; i < 42; i++) CHECK(mask[i] == 0);
 
     double second[7]; /* the second sample alone: the same numbers at a row offset one further */
-    CHECK_OK(run(HL_OP_UNIFORM, ATTRS(.i = {42}, .n_dims = 2, .dims = {2, 7}, .name = "drop1"),
+    CHECK_OK(run(HL_OP_UNIFORM,
+                 ATTRS(.uniform = {.shape = {2, {2, 7}}, .stream = "drop1", .seed = 42}),
                  IN(CONTROL), OUT(F64(mask, 2, 7))));
     CHECK(mask[0] == (hl_rng_bits16(key, 5, 100, 0) + 0.5) / 65536);
     control.micro_row = 101;
-    CHECK_OK(run(HL_OP_UNIFORM, ATTRS(.i = {42}, .n_dims = 2, .dims = {1, 7}, .name = "drop1"),
+    CHECK_OK(run(HL_OP_UNIFORM,
+                 ATTRS(.uniform = {.shape = {2, {1, 7}}, .stream = "drop1", .seed = 42}),
                  IN(CONTROL), OUT(F64(second, 1, 7))));
     CHECK(memcmp(second, mask + 7, sizeof second) == 0);
     control = saved;
@@ -292,8 +301,8 @@ static void test_matmul(void)
         run(HL_OP_MATMUL, NULL, IN(F64(a, 2, 3), F64(b, 3, 2), F64(bias, 2)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 158, 264, 239, 354);
     double a_t[6] = {1, 4, 2, 5, 3, 6}, b_t[6] = {7, 9, 11, 8, 10, 12};
-    CHECK_OK(run(HL_OP_MATMUL, ATTRS(.i = {1, 1}), IN(F64(a_t, 3, 2), F64(b_t, 2, 3)),
-                 OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_MATMUL, ATTRS(.matmul = {.trans_a = 1, .trans_b = 1}),
+                 IN(F64(a_t, 3, 2), F64(b_t, 2, 3)), OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 58, 64, 139, 154);
     /* (2,1,1,2) @ (2,2,1) -> (2,2,1,1) */
     double p[4] = {1, 2, 3, 4}, q[4] = {5, 6, 7, 8};
@@ -311,32 +320,34 @@ static void test_matmul(void)
 static void test_reduce(void)
 {
     double x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, y[12];
-    CHECK_OK(
-        run(HL_OP_SUM, ATTRS(.n_dims = 2, .dims = {0, 2}), IN(F64(x, 2, 3, 2)), OUT(F64(y, 3))));
+    CHECK_OK(run(HL_OP_SUM, ATTRS(.reduce = {.axes = {2, {0, 2}}}), IN(F64(x, 2, 3, 2)),
+                 OUT(F64(y, 3))));
     CHECK_CLOSE(y, 18, 26, 34);
-    CHECK_OK(
-        run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 2, 3, 2)), OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_SUM, ATTRS(.reduce = {.axes = {1, {1}}}), IN(F64(x, 2, 3, 2)),
+                 OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 9, 12, 27, 30);
     CHECK_OK(run(HL_OP_SUM, NULL, IN(F64(x, 2, 3, 2)), OUT(NUMBER(y))));
     CHECK_CLOSE(y, 78);
-    CHECK_OK(run(HL_OP_PROD, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 4, 3)), OUT(F64(y, 4))));
+    CHECK_OK(
+        run(HL_OP_PROD, ATTRS(.reduce = {.axes = {1, {1}}}), IN(F64(x, 4, 3)), OUT(F64(y, 4))));
     CHECK_CLOSE(y, 6, 120, 504, 1320);
     double z[6] = {3, NAN, -1, 2, NAN, 1};
-    CHECK_OK(run(HL_OP_MAX, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
+    CHECK_OK(run(HL_OP_MAX, ATTRS(.reduce = {.axes = {1, {1}}}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
     CHECK_CLOSE(y, NAN, 2, NAN);
-    CHECK_OK(run(HL_OP_MIN, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
+    CHECK_OK(run(HL_OP_MIN, ATTRS(.reduce = {.axes = {1, {1}}}), IN(F64(z, 3, 2)), OUT(F64(y, 3))));
     CHECK_CLOSE(y, NAN, -1, NAN);
-    CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {0}), IN(F64(x, 0, 2)), OUT(F64(y, 2))));
+    CHECK_OK(run(HL_OP_SUM, ATTRS(.reduce = {.axes = {1, {0}}}), IN(F64(x, 0, 2)), OUT(F64(y, 2))));
     CHECK_CLOSE(y, 0, 0);
 
     int64_t i[4] = {((int64_t)1 << 53), 1, -5, -7}, n[2];
-    CHECK_OK(run(HL_OP_SUM, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_SUM, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, ((int64_t)1 << 53) + 1, -12);
-    CHECK_OK(run(HL_OP_MAX, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_MAX, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, (int64_t)1 << 53, -5);
-    CHECK_OK(run(HL_OP_MIN, ATTRS(.n_dims = 1, .dims = {0}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(run(HL_OP_MIN, ATTRS(.reduce = {.axes = {1, {0}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, -5, -7);
-    CHECK_OK(run(HL_OP_PROD, ATTRS(.n_dims = 1, .dims = {1}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
+    CHECK_OK(
+        run(HL_OP_PROD, ATTRS(.reduce = {.axes = {1, {1}}}), IN(I64(i, 2, 2)), OUT(I64(n, 2))));
     CHECK_INTS(n, (int64_t)1 << 53, 35);
     uint8_t b[3] = {1, 1, 0};
     CHECK_OK(run(HL_OP_SUM, NULL, IN(OF(BOOL, b, 3)), OUT({{HL_DTYPE_I64, {0, {0}}}, n})));
@@ -346,11 +357,11 @@ static void test_reduce(void)
 static void test_prod_grad(void)
 {
     double x[8] = {2, 3, 4, 5, 0, 3, 0, 0}, p[4] = {6, 20, 0, 0}, d[4] = {1, 2, 1, 1}, y[8];
-    CHECK_OK(run(HL_OP_PROD_GRAD, ATTRS(.n_dims = 1, .dims = {1}),
+    CHECK_OK(run(HL_OP_PROD_GRAD, ATTRS(.axes = {.axes = {1, {1}}}),
                  IN(F64(x, 4, 2), F64(p, 4, 1), F64(d, 4, 1)), OUT(F64(y, 4, 2))));
     CHECK_CLOSE(y, 3, 2, 10, 8, 3, 0, 0, 0);
     double c[3] = {2, 3, 4}, all[1] = {24}, one[1] = {0.5};
-    CHECK_OK(run(HL_OP_PROD_GRAD, ATTRS(.n_dims = 1, .dims = {0}),
+    CHECK_OK(run(HL_OP_PROD_GRAD, ATTRS(.axes = {.axes = {1, {0}}}),
                  IN(F64(c, 3), F64(all, 1), F64(one, 1)), OUT(F64(y, 3))));
     CHECK_CLOSE(y, 6, 4, 3);
 }
@@ -359,32 +370,35 @@ static void test_argreduce(void)
 {
     double x[8] = {1, 3, 3, 2, 5, NAN, 1, NAN};
     int64_t y[4];
-    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {1}), IN(F64(x, 2, 4)), OUT(I64(y, 2))));
+    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.arg_reduce = {.axis = 1}), IN(F64(x, 2, 4)), OUT(I64(y, 2))));
     CHECK_INTS(y, 1, 1);
-    CHECK_OK(run(HL_OP_ARGMIN, ATTRS(.i = {1}), IN(F64(x, 2, 4)), OUT(I64(y, 2))));
+    CHECK_OK(run(HL_OP_ARGMIN, ATTRS(.arg_reduce = {.axis = 1}), IN(F64(x, 2, 4)), OUT(I64(y, 2))));
     CHECK_INTS(y, 0, 1);
-    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(F64(x, 2, 4)), OUT(I64(y, 4))));
+    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.arg_reduce = {.axis = 0}), IN(F64(x, 2, 4)), OUT(I64(y, 4))));
     CHECK_INTS(y, 1, 1, 0, 1);
     int64_t top = ((int64_t)1 << 53) + 1, big[3] = {top - 1, top, top};
-    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.i = {0}), IN(I64(big, 3)), OUT(I64(y, 1))));
+    CHECK_OK(run(HL_OP_ARGMAX, ATTRS(.arg_reduce = {.axis = 0}), IN(I64(big, 3)), OUT(I64(y, 1))));
     CHECK_INTS(y, 1);
-    CHECK_OK(run(HL_OP_ARGMIN, ATTRS(.i = {0}), IN(I64(big + 1, 2)), OUT(I64(y, 1))));
+    CHECK_OK(
+        run(HL_OP_ARGMIN, ATTRS(.arg_reduce = {.axis = 0}), IN(I64(big + 1, 2)), OUT(I64(y, 1))));
     CHECK_INTS(y, 0);
 }
 
 static void test_moments_cumsum(void)
 {
     double x[6] = {1, 2, 3, 5, 7, 9}, mean[3], var[3], y[6];
-    CHECK_OK(run(HL_OP_MOMENTS, ATTRS(.n_dims = 1, .dims = {1}), IN(F64(x, 2, 3)),
+    CHECK_OK(run(HL_OP_MOMENTS, ATTRS(.axes = {.axes = {1, {1}}}), IN(F64(x, 2, 3)),
                  OUT(F64(mean, 2), F64(var, 2))));
     CHECK_CLOSE(mean, 2, 7);
     CHECK_CLOSE(var, 2.0 / 3, 8.0 / 3);
     double far[2] = {1e9 + 1, 1e9 + 3};
     CHECK_OK(run(HL_OP_MOMENTS, NULL, IN(F64(far, 2)), OUT(NUMBER(mean), NUMBER(var))));
     CHECK_CLOSE(var, 1);
-    CHECK_OK(run(HL_OP_CUMSUM, ATTRS(.i = {1, 0}), IN(F64(x, 2, 3)), OUT(F64(y, 2, 3))));
+    CHECK_OK(run(HL_OP_CUMSUM, ATTRS(.scan = {.axis = 1, .reverse = 0}), IN(F64(x, 2, 3)),
+                 OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 1, 3, 6, 5, 12, 21);
-    CHECK_OK(run(HL_OP_CUMSUM, ATTRS(.i = {0, 1}), IN(F64(x, 2, 3)), OUT(F64(y, 2, 3))));
+    CHECK_OK(run(HL_OP_CUMSUM, ATTRS(.scan = {.axis = 0, .reverse = 1}), IN(F64(x, 2, 3)),
+                 OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 6, 9, 12, 5, 7, 9);
 }
 
@@ -414,7 +428,7 @@ static void test_cross_entropy(void)
     double ln2 = 0.6931471805599453, x[9] = {0, ln2, 0, 0, ln2, 0, 0, ln2, 0};
     double w[3] = {1, 2, 4}, loss[3], weight[3], dx[9], dloss[3] = {1, 10, 1};
     int64_t t[3] = {0, 1, -100};
-    hl_attrs attrs = {.i = {-100}};
+    hl_attrs attrs = {.cross_entropy = {.ignore_index = -100}};
     CHECK_OK(run(HL_OP_CROSS_ENTROPY, &attrs, IN(F64(x, 3, 3), I64(t, 3)),
                  OUT(F64(loss, 3), F64(weight, 3))));
     CHECK_CLOSE(loss, 2 * ln2, ln2, 0);
@@ -428,7 +442,7 @@ static void test_cross_entropy(void)
 
     /* Smoothing 0.3 with weights: 0.7 w[t] nll + 0.1 (w . nll), nll = (2, 1, 2) ln 2: w . nll = 12
      * ln 2. */
-    attrs.f[0] = 0.3;
+    attrs.cross_entropy.label_smoothing = 0.3;
     CHECK_OK(run(HL_OP_CROSS_ENTROPY, &attrs, IN(F64(x, 3, 3), I64(t, 3), F64(w, 3)),
                  OUT(F64(loss, 3), F64(weight, 3))));
     CHECK_CLOSE(loss, (0.7 * 2 + 1.2) * ln2, (0.7 * 2 + 1.2) * ln2, 0);
@@ -455,33 +469,35 @@ static void test_copies(void)
     CHECK(memcmp(y, ((int16_t[]){__VA_ARGS__}), sizeof((int16_t[]){__VA_ARGS__})) == 0)
     CHECK_OK(run(HL_OP_RESHAPE, NULL, IN(OF(I16, x, 2, 3)), OUT(OF(I16, y, 6))));
     CHECK_SHORTS(1, 2, 3, 4, 5, 6);
-    CHECK_OK(run(HL_OP_PERMUTE, ATTRS(.n_dims = 2, .dims = {1, 0}), IN(OF(I16, x, 2, 3)),
+    CHECK_OK(run(HL_OP_PERMUTE, ATTRS(.permute = {.dims = {2, {1, 0}}}), IN(OF(I16, x, 2, 3)),
                  OUT(OF(I16, y, 3, 2))));
     CHECK_SHORTS(1, 4, 2, 5, 3, 6);
-    CHECK_OK(run(HL_OP_PERMUTE, ATTRS(.n_dims = 3, .dims = {2, 0, 1}), IN(OF(I16, x, 1, 2, 3)),
+    CHECK_OK(run(HL_OP_PERMUTE, ATTRS(.permute = {.dims = {3, {2, 0, 1}}}), IN(OF(I16, x, 1, 2, 3)),
                  OUT(OF(I16, y, 3, 1, 2))));
     CHECK_SHORTS(1, 4, 2, 5, 3, 6);
     CHECK_OK(run(HL_OP_EXPAND, NULL, IN(OF(I16, x, 3, 1)), OUT(OF(I16, y, 2, 3, 2))));
     CHECK_SHORTS(1, 1, 2, 2, 3, 3, 1, 1, 2, 2, 3, 3);
-    CHECK_OK(run(HL_OP_CONCAT, ATTRS(.i = {1}), IN(OF(I16, x, 2, 1), OF(I16, x, 2, 2)),
+    CHECK_OK(run(HL_OP_CONCAT, ATTRS(.axis = {.axis = 1}), IN(OF(I16, x, 2, 1), OF(I16, x, 2, 2)),
                  OUT(OF(I16, y, 2, 3))));
     CHECK_SHORTS(1, 1, 2, 2, 3, 4);
-    CHECK_OK(
-        run(HL_OP_SLICE, ATTRS(.i = {1, 0, 3, 2}), IN(OF(I16, x, 2, 3)), OUT(OF(I16, y, 2, 2))));
+    CHECK_OK(run(HL_OP_SLICE, ATTRS(.slice = {.axis = 1, .start = 0, .stop = 3, .step = 2}),
+                 IN(OF(I16, x, 2, 3)), OUT(OF(I16, y, 2, 2))));
     CHECK_SHORTS(1, 3, 4, 6);
-    CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {0, 2, 3, INT64_MAX}), IN(OF(I16, x, 3, 2)),
-                 OUT(OF(I16, y, 1, 2))));
+    CHECK_OK(run(HL_OP_SLICE, ATTRS(.slice = {.axis = 0, .start = 2, .stop = 3, .step = INT64_MAX}),
+                 IN(OF(I16, x, 3, 2)), OUT(OF(I16, y, 1, 2))));
     CHECK_SHORTS(5, 6);
-    CHECK_OK(run(HL_OP_SLICE, ATTRS(.i = {0, -2, INT64_MAX, 1}), IN(OF(I16, x, 3, 2)),
-                 OUT(OF(I16, y, 2, 2))));
+    CHECK_OK(run(HL_OP_SLICE,
+                 ATTRS(.slice = {.axis = 0, .start = -2, .stop = INT64_MAX, .step = 1}),
+                 IN(OF(I16, x, 3, 2)), OUT(OF(I16, y, 2, 2))));
     CHECK_SHORTS(3, 4, 5, 6);
-    CHECK_OK(run(HL_OP_SLICE_GRAD, ATTRS(.i = {1, 1, 2, 5}), IN(OF(I16, x, 2, 2)),
-                 OUT(OF(I16, y, 2, 5))));
+    CHECK_OK(run(HL_OP_SLICE_GRAD,
+                 ATTRS(.slice_grad = {.axis = 1, .start = 1, .step = 2, .size = 5}),
+                 IN(OF(I16, x, 2, 2)), OUT(OF(I16, y, 2, 5))));
     CHECK_SHORTS(0, 1, 0, 2, 0, 0, 3, 0, 4, 0);
-    CHECK_OK(run(HL_OP_FLIP, ATTRS(.n_dims = 1, .dims = {1}), IN(OF(I16, x, 2, 3)),
+    CHECK_OK(run(HL_OP_FLIP, ATTRS(.flip = {.axes = {1, {1}}}), IN(OF(I16, x, 2, 3)),
                  OUT(OF(I16, y, 2, 3))));
     CHECK_SHORTS(3, 2, 1, 6, 5, 4);
-    CHECK_OK(run(HL_OP_FLIP, ATTRS(.n_dims = 2, .dims = {0, 1}), IN(OF(I16, x, 2, 3)),
+    CHECK_OK(run(HL_OP_FLIP, ATTRS(.flip = {.axes = {2, {0, 1}}}), IN(OF(I16, x, 2, 3)),
                  OUT(OF(I16, y, 2, 3))));
     CHECK_SHORTS(6, 5, 4, 3, 2, 1);
 #undef CHECK_SHORTS
@@ -490,28 +506,28 @@ static void test_copies(void)
 static void test_pad(void)
 {
     double x[4] = {1, 2, 3, 4}, y[24];
-    CHECK_OK(run(HL_OP_PAD, ATTRS(.f = {9}, .n_dims = 2, .dims = {2, 1}), IN(F64(x, 3)),
-                 OUT(F64(y, 6))));
+    CHECK_OK(run(HL_OP_PAD, ATTRS(.pad = {.before = {1, {2}}, .after = {1, {1}}, .value = 9}),
+                 IN(F64(x, 3)), OUT(F64(y, 6))));
     CHECK_CLOSE(y, 9, 9, 1, 2, 3, 9);
-    CHECK_OK(run(HL_OP_PAD, ATTRS(.f = {9}, .n_dims = 2, .dims = {-1, 1}), IN(F64(x, 3)),
-                 OUT(F64(y, 3))));
+    CHECK_OK(run(HL_OP_PAD, ATTRS(.pad = {.before = {1, {-1}}, .after = {1, {1}}, .value = 9}),
+                 IN(F64(x, 3)), OUT(F64(y, 3))));
     CHECK_CLOSE(y, 2, 3, 9);
-    hl_attrs attrs = {.i = {1}, .n_dims = 2, .dims = {2, 2}};
+    hl_attrs attrs = {.pad = {.before = {1, {2}}, .after = {1, {2}}, .mode = 1}};
     CHECK_OK(run(HL_OP_PAD, &attrs, IN(F64(x, 4)), OUT(F64(y, 8))));
     CHECK_CLOSE(y, 3, 2, 1, 2, 3, 4, 3, 2);
     double dy[8] = {1, 2, 4, 8, 16, 32, 64, 128};
     CHECK_OK(run(HL_OP_PAD_GRAD, &attrs, IN(F64(dy, 8)), OUT(F64(y, 4))));
     CHECK_CLOSE(y, 4, 2 + 8 + 128, 1 + 16 + 64, 32);
-    attrs.i[0] = 2;
+    attrs.pad.mode = 2;
     CHECK_OK(run(HL_OP_PAD, &attrs, IN(F64(x, 4)), OUT(F64(y, 8))));
     CHECK_CLOSE(y, 1, 1, 1, 2, 3, 4, 4, 4);
     CHECK_OK(run(HL_OP_PAD_GRAD, &attrs, IN(F64(dy, 8)), OUT(F64(y, 4))));
     CHECK_CLOSE(y, 7, 8, 16, 224);
-    attrs.i[0] = 3;
+    attrs.pad.mode = 3;
     CHECK_OK(run(HL_OP_PAD, &attrs, IN(F64(x, 4)), OUT(F64(y, 8))));
     CHECK_CLOSE(y, 3, 4, 1, 2, 3, 4, 1, 2);
-    CHECK_OK(run(HL_OP_PAD, ATTRS(.n_dims = 4, .dims = {1, 0, 0, 1}), IN(F64(x, 2, 2)),
-                 OUT(F64(y, 3, 3))));
+    CHECK_OK(run(HL_OP_PAD, ATTRS(.pad = {.before = {2, {1, 0}}, .after = {2, {0, 1}}}),
+                 IN(F64(x, 2, 2)), OUT(F64(y, 3, 3))));
     CHECK_CLOSE(y, 0, 0, 0, 1, 2, 0, 3, 4, 0);
 }
 
@@ -521,34 +537,34 @@ static void test_gather_scatter(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, y[6], src[4] = {10, 20, 30, 40};
     int32_t at[4] = {2, 0, 1, 1};
-    CHECK_OK(
-        run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)), OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_GATHER, ATTRS(.axis = {.axis = 1}), IN(F64(x, 2, 3), OF(I32, at, 2, 2)),
+                 OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 1, 5, 5);
     int64_t row[2] = {1, 0}; /* an index narrower than x */
-    CHECK_OK(
-        run(HL_OP_GATHER, ATTRS(.i = {0}), IN(F64(x, 2, 3), I64(row, 1, 2)), OUT(F64(y, 1, 2))));
+    CHECK_OK(run(HL_OP_GATHER, ATTRS(.axis = {.axis = 0}), IN(F64(x, 2, 3), I64(row, 1, 2)),
+                 OUT(F64(y, 1, 2))));
     CHECK_CLOSE(y, 4, 2);
-    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {1}),
+    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.axis = {.axis = 1}),
                  IN(F64(x, 2, 3), OF(I32, at, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 20, 2, 10, 4, 40, 6);
-    CHECK_OK(run(HL_OP_SCATTER_ADD, ATTRS(.i = {1}),
+    CHECK_OK(run(HL_OP_SCATTER_ADD, ATTRS(.axis = {.axis = 1}),
                  IN(F64(x, 2, 3), OF(I32, at, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 21, 2, 13, 4, 75, 6);
-    CHECK_OK(run(HL_OP_SCATTER_ADD, ATTRS(.i = {0}),
+    CHECK_OK(run(HL_OP_SCATTER_ADD, ATTRS(.axis = {.axis = 0}),
                  IN(F64(x, 2, 3), I64(row, 1, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 1, 22, 3, 14, 5, 6);
 
     int64_t rows[4] = {1, 0, 0, 0};
-    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {0}), IN(F64(x, 2, 3), I64(rows, 2, 2), F64(src, 2, 2)),
-                 OUT(F64(y, 2, 3))));
+    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.axis = {.axis = 0}),
+                 IN(F64(x, 2, 3), I64(rows, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 30, 40, 3, 10, 5, 6);
 
     int32_t bad[4] = {2, -1, 1, 3};
-    CHECK_OK(run(HL_OP_GATHER, ATTRS(.i = {1}), IN(F64(x, 2, 3), OF(I32, bad, 2, 2)),
+    CHECK_OK(run(HL_OP_GATHER, ATTRS(.axis = {.axis = 1}), IN(F64(x, 2, 3), OF(I32, bad, 2, 2)),
                  OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 0, 5, 0);
     CHECK_FAULT(1, -1);
-    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.i = {1}),
+    CHECK_OK(run(HL_OP_SCATTER, ATTRS(.axis = {.axis = 1}),
                  IN(F64(x, 2, 3), OF(I32, bad, 2, 2), F64(src, 2, 2)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 1, 2, 10, 4, 30, 6);
     CHECK_FAULT(1, -1);
@@ -558,25 +574,25 @@ static void test_index_rows(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, y[12], src[6] = {10, 20, 30, 40, 50, 60};
     int64_t at[4] = {2, 0, 0, 1}, twice[3] = {1, 0, 1}, bad[2] = {1, 3};
-    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(at, 2, 2)),
+    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.axis = {.axis = 0}), IN(F64(x, 3, 2), I64(at, 2, 2)),
                  OUT(F64(y, 2, 2, 2))));
     CHECK_CLOSE(y, 5, 6, 1, 2, 1, 2, 3, 4);
-    CHECK_OK(
-        run(HL_OP_INDEX_SELECT, ATTRS(.i = {1}), IN(F64(x, 2, 3), I64(at, 2)), OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.axis = {.axis = 1}), IN(F64(x, 2, 3), I64(at, 2)),
+                 OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 1, 6, 4);
-    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(twice, 3), F64(src, 3, 2)),
-                 OUT(F64(y, 3, 2))));
+    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.axis = {.axis = 0}),
+                 IN(F64(x, 3, 2), I64(twice, 3), F64(src, 3, 2)), OUT(F64(y, 3, 2))));
     CHECK_CLOSE(y, 31, 42, 63, 84, 5, 6);
-    CHECK_OK(run(HL_OP_INDEX_COPY, ATTRS(.i = {1}), IN(F64(x, 2, 3), I64(twice, 3), F64(src, 2, 3)),
-                 OUT(F64(y, 2, 3))));
+    CHECK_OK(run(HL_OP_INDEX_COPY, ATTRS(.axis = {.axis = 1}),
+                 IN(F64(x, 2, 3), I64(twice, 3), F64(src, 2, 3)), OUT(F64(y, 2, 3))));
     CHECK_CLOSE(y, 20, 30, 3, 50, 60, 6);
-    CHECK_OK(
-        run(HL_OP_INDEX_SELECT, ATTRS(.i = {0}), IN(F64(x, 3, 2), I64(bad, 2)), OUT(F64(y, 2, 2))));
+    CHECK_OK(run(HL_OP_INDEX_SELECT, ATTRS(.axis = {.axis = 0}), IN(F64(x, 3, 2), I64(bad, 2)),
+                 OUT(F64(y, 2, 2))));
     CHECK_CLOSE(y, 3, 4, 0, 0);
     CHECK_FAULT(1, 3);
     int8_t i[3] = {1, 2, 3}, add[2] = {10, 100}, z[3];
-    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.i = {0}), IN(OF(I8, i, 3), I64(bad, 2), OF(I8, add, 2)),
-                 OUT(OF(I8, z, 3))));
+    CHECK_OK(run(HL_OP_INDEX_ADD, ATTRS(.axis = {.axis = 0}),
+                 IN(OF(I8, i, 3), I64(bad, 2), OF(I8, add, 2)), OUT(OF(I8, z, 3))));
     CHECK(z[0] == 1 && z[1] == 12 && z[2] == 3);
     CHECK_FAULT(1, 3);
 }
@@ -605,22 +621,23 @@ static void test_norm(void)
 {
     /* channel 0: 1 3 5 7 (mean 4, var 5); channel 1: 2 2 2 2 */
     double x[8] = {1, 3, 2, 2, 5, 7, 2, 2}, w[2] = {2, 3}, b[2] = {10, 20}, y[8], mean[2], var[2];
-    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.f = {4}), IN(F64(x, 2, 2, 2), F64(w, 2), F64(b, 2)),
+    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.batch_norm = {.eps = 4}),
+                 IN(F64(x, 2, 2, 2), F64(w, 2), F64(b, 2)),
                  OUT(F64(y, 2, 2, 2), F64(mean, 2), F64(var, 2))));
     CHECK_CLOSE(mean, 4, 2);
     CHECK_CLOSE(var, 5, 0);
     CHECK_CLOSE(y, 8, 10 - 2.0 / 3, 20, 20, 10 + 2.0 / 3, 12, 20, 20);
 
     double z[4] = {1, 3, 5, 7}, lw[4] = {1, 2, 1, 2}, lb[4] = {0, 0, 1, 1}, rstd[2];
-    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.i = {2}, .f = {4}), IN(F64(z, 1, 2, 2)),
-                 OUT(F64(y, 1, 2, 2), F64(mean, 1), F64(rstd, 1))));
+    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.layer_norm = {.n_axes = 2, .eps = 4}),
+                 IN(F64(z, 1, 2, 2)), OUT(F64(y, 1, 2, 2), F64(mean, 1), F64(rstd, 1))));
     CHECK_CLOSE(y, -1, -1.0 / 3, 1.0 / 3, 1);
     CHECK_CLOSE(mean, 4);
     CHECK_CLOSE(rstd, 1.0 / 3);
-    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.i = {1}, .f = {4}), IN(F64(z, 1, 4), F64(lw, 4)),
-                 OUT(F64(y, 1, 4), F64(mean, 1), F64(rstd, 1))));
+    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.layer_norm = {.n_axes = 1, .eps = 4}),
+                 IN(F64(z, 1, 4), F64(lw, 4)), OUT(F64(y, 1, 4), F64(mean, 1), F64(rstd, 1))));
     CHECK_CLOSE(y, -1, -2.0 / 3, 1.0 / 3, 2);
-    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.i = {1}, .f = {4}),
+    CHECK_OK(run(HL_OP_LAYER_NORM, ATTRS(.layer_norm = {.n_axes = 1, .eps = 4}),
                  IN(F64(z, 1, 4), F64(lw, 4), F64(lb, 4)),
                  OUT(F64(y, 1, 4), F64(mean, 1), F64(rstd, 1))));
     CHECK_CLOSE(y, -1, -2.0 / 3, 4.0 / 3, 3);
@@ -632,10 +649,10 @@ static void test_layer_norm_grad(void)
     enum { R = 2, C = 3 };
     double x[R * C] = {0.3, -1.2, 2, 0.1, 0.9, -0.4}, w[C] = {1.5, -0.5, 2};
     double dy[R * C] = {1, -2, 0.5, 3, 0.25, -1}, y[R * C], dx[R * C], mean[R], rstd[R];
-    hl_attrs attrs = {.i = {1}, .f = {1e-5}};
+    hl_attrs attrs = {.layer_norm = {.n_axes = 1, .eps = 1e-5}};
     CHECK_OK(run(HL_OP_LAYER_NORM, &attrs, IN(F64(x, R, C), F64(w, C)),
                  OUT(F64(y, R, C), F64(mean, R), F64(rstd, R))));
-    CHECK_OK(run(HL_OP_LAYER_NORM_GRAD, ATTRS(.i = {1}),
+    CHECK_OK(run(HL_OP_LAYER_NORM_GRAD, ATTRS(.layer_norm = {.n_axes = 1}),
                  IN(F64(dy, R, C), F64(x, R, C), F64(mean, R), F64(rstd, R), F64(w, C)),
                  OUT(F64(dx, R, C))));
     for (int i = 0; i < R * C; i++) {
@@ -655,7 +672,8 @@ static void test_layer_norm_grad(void)
 static double sum_batch_norm(double *x, double *w, double *b, const double *dy)
 {
     double y[12], mean[2], var[2], sum = 0;
-    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.f = {1e-2}), IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
+    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.batch_norm = {.eps = 1e-2}),
+                 IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
                  OUT(F64(y, 3, 2, 2), F64(mean, 2), F64(var, 2))));
     for (int i = 0; i < 12; i++) sum += y[i] * dy[i];
     return sum;
@@ -671,9 +689,10 @@ static void test_batch_norm_grad(void)
         double *at, *gradient;
         int n;
     } parts[] = {{x, dx, 12}, {w, dweight, 2}, {b, dbias, 2}};
-    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.f = {1e-2}), IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
+    CHECK_OK(run(HL_OP_BATCH_NORM, ATTRS(.batch_norm = {.eps = 1e-2}),
+                 IN(F64(x, 3, 2, 2), F64(w, 2), F64(b, 2)),
                  OUT(F64(y, 3, 2, 2), F64(mean, 2), F64(var, 2))));
-    CHECK_OK(run(HL_OP_BATCH_NORM_GRAD, ATTRS(.f = {1e-2}),
+    CHECK_OK(run(HL_OP_BATCH_NORM_GRAD, ATTRS(.batch_norm = {.eps = 1e-2}),
                  IN(F64(dy, 3, 2, 2), F64(x, 3, 2, 2), F64(w, 2), F64(mean, 2), F64(var, 2)),
                  OUT(F64(dx, 3, 2, 2), F64(dweight, 2), F64(dbias, 2))));
     for (int p = 0; p < 3; p++)

@@ -14,10 +14,11 @@ static void test_control_ops(void)
     control = (hl_control){.loss_scale = 1};
     for (int s = 0; s < HL_CONTROL_SCALARS; s++) control.factor[s] = 1;
     double tables[4] = {0.5, 0.25, 3, 4}, loss = 2, sumsq = 9;
-    CHECK_OK(run(HL_OP_CONTROL_BEGIN, ATTRS(.i = {HL_DTYPE_F64}), IN(CONTROL, F64(tables, 2, 2)),
-                 OUT(CONTROL)));
+    CHECK_OK(run(HL_OP_CONTROL_BEGIN, ATTRS(.dtype = {.dtype = HL_DTYPE_F64}),
+                 IN(CONTROL, F64(tables, 2, 2)), OUT(CONTROL)));
     CHECK(control.scalar[0].d == 0.5 && control.scalar[1].d == 3);
-    CHECK_OK(run(HL_OP_CONTROL_MICRO, ATTRS(.i = {16}), IN(CONTROL, NUMBER(&loss)), OUT(CONTROL)));
+    CHECK_OK(run(HL_OP_CONTROL_MICRO, ATTRS(.rows = {.rows = 16}), IN(CONTROL, NUMBER(&loss)),
+                 OUT(CONTROL)));
     CHECK_INT(control.micro_row, 16);
     CHECK_OK(run(HL_OP_CONTROL_APPLY, NULL, IN(CONTROL, NUMBER(&sumsq)), OUT(CONTROL)));
     CHECK(control.apply && control.grad_norm == 3);
@@ -26,10 +27,10 @@ static void test_control_ops(void)
     operand f32[] = {CONTROL, {{HL_DTYPE_F32, {0, {0}}}, &narrow}};
     CHECK_OK(run(HL_OP_CONTROL_APPLY, NULL, f32, 2, OUT(CONTROL)));
     CHECK(control.grad_norm == 2);
-    CHECK_OK(run(HL_OP_CONTROL_BEGIN, ATTRS(.i = {HL_DTYPE_F32}), IN(CONTROL, F64(tables, 2, 2)),
-                 OUT(CONTROL)));
+    CHECK_OK(run(HL_OP_CONTROL_BEGIN, ATTRS(.dtype = {.dtype = HL_DTYPE_F32}),
+                 IN(CONTROL, F64(tables, 2, 2)), OUT(CONTROL)));
     CHECK(control.scalar[1].f == 4);
-    CHECK_ERROR(run(HL_OP_CONTROL_BEGIN, ATTRS(.i = {HL_DTYPE_BF16}),
+    CHECK_ERROR(run(HL_OP_CONTROL_BEGIN, ATTRS(.dtype = {.dtype = HL_DTYPE_BF16}),
                     IN(CONTROL, F64(tables, 2, 2)), OUT(CONTROL)),
                 HL_ERROR_DEVICE, "got bfloat16");
 }
@@ -50,12 +51,12 @@ static void test_updates(void)
     CHECK_INTS(count, ((int64_t)1 << 53) + 1);
     CHECK_OK(run(HL_OP_ASSIGN, NULL, IN(I64(one, 1), I64(count, 1), CONTROL), OUT(I64(one, 1))));
     CHECK_INTS(one, ((int64_t)1 << 53) + 1);
-    CHECK_OK(run(HL_OP_EMA, ATTRS(.f = {0.75}), IN(F64(state, 2), F64(value, 2), CONTROL),
-                 OUT(F64(state, 2))));
+    CHECK_OK(run(HL_OP_EMA, ATTRS(.ema = {.decay = 0.75}),
+                 IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 17.5, 35);
     allow(2); /* ramp: min(0.75, 3/12) */
-    CHECK_OK(run(HL_OP_EMA, ATTRS(.i = {1}, .f = {0.75}), IN(F64(state, 2), F64(value, 2), CONTROL),
-                 OUT(F64(state, 2))));
+    CHECK_OK(run(HL_OP_EMA, ATTRS(.ema = {.decay = 0.75, .ramp = 1}),
+                 IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 0.25 * 17.5 + 7.5, 0.25 * 35 + 15);
 
     /* Held back: in the apply segment by apply, in others by the window; always by a stop. */
@@ -66,8 +67,8 @@ static void test_updates(void)
             run(HL_OP_ASSIGN, NULL, IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
         CHECK_OK(run(HL_OP_ACCUMULATE, NULL, IN(F64(state, 2), F64(value, 2), CONTROL),
                      OUT(F64(state, 2))));
-        CHECK_OK(run(HL_OP_EMA, ATTRS(.f = {0.5}), IN(F64(state, 2), F64(value, 2), CONTROL),
-                     OUT(F64(state, 2))));
+        CHECK_OK(run(HL_OP_EMA, ATTRS(.ema = {.decay = 0.5}),
+                     IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
         CHECK(memcmp(state, kept, sizeof kept) == 0);
         allow(2);
         if (blocked == 0) segment = HL_SEGMENT_MICRO, control.window_ok = 0;
@@ -115,7 +116,7 @@ static void test_sgd(void)
     CHECK_CLOSE(param, 1 - 0.05 * 2.5, 0.8, 0.8, 1);
     CHECK(none[0] == 77);
 
-    hl_attrs attrs = {.f = {0.5, 0.25}};
+    hl_attrs attrs = {.sgd = {.momentum = 0.5, .dampening = 0.25}};
     reset();
     run_sgd(&attrs, 1); /* the buffer is the gradient, undamped */
     CHECK_CLOSE(param, 1 - 0.05 * 2.5, 0.8);
@@ -124,7 +125,7 @@ static void test_sgd(void)
     CHECK_CLOSE(state0 + 1, 2.5);
     CHECK_CLOSE(param + 1, 0.8 - 0.25);
     CHECK_CLOSE(state0, 0.5 * 2.5 + 0.75 * (2 + 0.5 * 0.875));
-    attrs = (hl_attrs){.f = {0.5}, .i = {1}};
+    attrs = (hl_attrs){.sgd = {.momentum = 0.5, .nesterov = true}};
     reset();
     run_sgd(&attrs, 1); /* Nesterov: 2 + 0.5 * 2 */
     CHECK_CLOSE(param + 1, 0.7);
@@ -133,7 +134,7 @@ static void test_sgd(void)
 static void run_adam(int64_t decoupled, int64_t step)
 {
     allow(step);
-    hl_attrs attrs = {.f = {0.5, 0.75, 0.5}, .i = {decoupled}};
+    hl_attrs attrs = {.adam = {0.5, 0.75, 0.5, decoupled}};
     CHECK_OK(run(HL_OP_ADAM, &attrs,
                  IN(F64(param, 4), F64(state0, 4), F64(state1, 4), OPTIMIZER_TAIL),
                  OUT(F64(param, 4), F64(state0, 4), F64(state1, 4))));
@@ -166,14 +167,14 @@ static void run_rmsprop(const hl_attrs *attrs)
 
 static void test_rmsprop(void)
 {
-    hl_attrs attrs = {.f = {0.75, 0.5}};
+    hl_attrs attrs = {.rmsprop = {.alpha = 0.75, .eps = 0.5}};
     reset();
     run_rmsprop(&attrs); /* square average 0.25 * 4 = 1: 2 / (1 + 0.5) */
     CHECK_CLOSE(param, 1 - 0.05 * 2.5 / (1.25 + 0.5), 1 - 0.1 * 2 / 1.5);
     CHECK_CLOSE(state0, 0.25 * 6.25, 1);
     CHECK(state1[1] == 0 && state2[1] == 0);
-    attrs.f[2] = 0.5;
-    attrs.i[0] = 1;
+    attrs.rmsprop.momentum = 0.5;
+    attrs.rmsprop.centered = true;
     reset();
     state1[1] = 4;
     run_rmsprop(&attrs); /* centred: 1 - 0.5 * 0.5; momentum: 0.5 * 4 + step */
@@ -185,7 +186,7 @@ static void test_rmsprop(void)
 
 static void test_lion(void)
 {
-    hl_attrs attrs = {.f = {0.5, 0.75}};
+    hl_attrs attrs = {.lion = {0.5, 0.75}};
     reset();
     state0[1] = -8; /* 0.5 * -8 + 0.5 * 2 < 0 */
     state0[2] = -2; /* exactly 0 */
@@ -207,7 +208,8 @@ static void test_optimizer_guard(void)
                  OUT(F64(param, 4), F64(state0, 4))));
     allow(1);
     control.stopped = 1;
-    CHECK_OK(run(HL_OP_SGD, ATTRS(.f = {0.5}), IN(F64(param, 4), F64(state0, 4), OPTIMIZER_TAIL),
+    CHECK_OK(run(HL_OP_SGD, ATTRS(.sgd = {.momentum = 0.5}),
+                 IN(F64(param, 4), F64(state0, 4), OPTIMIZER_TAIL),
                  OUT(F64(param, 4), F64(state0, 4))));
     CHECK(memcmp(param, kept, sizeof kept) == 0 && state0[1] == 0);
 }

@@ -33,7 +33,7 @@ typedef struct vjp_case {
 #define NUMBER       {ANY, 0, {0}, NULL}
 #define NO_ATTRS                                                                                   \
     {                                                                                              \
-        .i = { 0 }                                                                                 \
+        .matmul = {.trans_a = false }                                                              \
     }
 
 static const int64_t twins[] = {2, 0, 2, 2}, grid[] = {1, 0, 3, 3, 1, 0},
@@ -57,7 +57,7 @@ static const vjp_case cases[] = {
     {HL_OP_ERF, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_RELU, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_GELU, 1, {A(3, 2)}, NO_ATTRS},
-    {HL_OP_CAST, 1, {A(3, 2)}, {.i = {HL_DTYPE_F64}}},
+    {HL_OP_CAST, 1, {A(3, 2)}, {.dtype = {.dtype = HL_DTYPE_F64}}},
     {HL_OP_ADD, 2, {A(3, 2), A(2)}, NO_ATTRS},
     {HL_OP_ADD, 2, {NUMBER, A(2, 1, 3)}, NO_ATTRS},
     {HL_OP_SUB, 2, {A(3, 1), A(1, 2)}, NO_ATTRS},
@@ -68,54 +68,63 @@ static const vjp_case cases[] = {
     {HL_OP_MINIMUM, 2, {A(2), A(3, 2)}, NO_ATTRS},
     {HL_OP_WHERE, 3, {I(twins, 2, 2), A(2), A(2, 1)}, NO_ATTRS},
     {HL_OP_MATMUL, 3, {A(3, 4), A(4, 2), A(2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(4, 3), A(4, 2)}, {.i = {1, 0}}},
-    {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4)}, {.i = {0, 1}}},
-    {HL_OP_MATMUL, 2, {A(4, 3), A(2, 4)}, {.i = {1, 1}}},
+    {HL_OP_MATMUL, 2, {A(4, 3), A(4, 2)}, {.matmul = {.trans_a = 1, .trans_b = 0}}},
+    {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4)}, {.matmul = {.trans_a = 0, .trans_b = 1}}},
+    {HL_OP_MATMUL, 2, {A(4, 3), A(2, 4)}, {.matmul = {.trans_a = 1, .trans_b = 1}}},
     {HL_OP_MATMUL, 3, {A(2, 3, 4), A(4, 2), A(2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(2, 3, 4), A(2, 4)}, {.i = {0, 1}}},
-    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(4, 2)}, {.i = {1, 0}}},
+    {HL_OP_MATMUL, 2, {A(2, 3, 4), A(2, 4)}, {.matmul = {.trans_a = 0, .trans_b = 1}}},
+    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(4, 2)}, {.matmul = {.trans_a = 1, .trans_b = 0}}},
     {HL_OP_MATMUL, 2, {A(2, 1, 3, 4), A(3, 4, 2)}, NO_ATTRS},
-    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(2, 2, 4)}, {.i = {1, 1}}},
+    {HL_OP_MATMUL, 2, {A(2, 4, 3), A(2, 2, 4)}, {.matmul = {.trans_a = 1, .trans_b = 1}}},
     {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4, 2)}, NO_ATTRS},
-    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
+    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_SUM, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
     {HL_OP_SUM, 1, {A(2, 3)}, NO_ATTRS},
-    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
-    {HL_OP_MAX, 1, {A(2, 3, 2)}, {.n_dims = 2, .dims = {0, 2}}},
-    {HL_OP_MIN, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}, .i = {1}}},
-    {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.n_dims = 3, .dims = {0, 2, 3}}},
-    {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.n_dims = 1, .dims = {1}}},
-    {HL_OP_MOMENTS, 1, {A(3, 4)}, {.n_dims = 1, .dims = {1}}},
-    {HL_OP_CUMSUM, 1, {A(2, 3)}, {.i = {1, 0}}},
-    {HL_OP_CUMSUM, 1, {A(2, 3)}, {.i = {0, 1}}},
+    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_PROD, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
+    {HL_OP_MAX, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
+    {HL_OP_MIN, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
+    {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.axes = {.axes = {3, {0, 2, 3}}}}},
+    {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.axes = {.axes = {1, {1}}}}},
+    {HL_OP_MOMENTS, 1, {A(3, 4)}, {.axes = {.axes = {1, {1}}}}},
+    {HL_OP_CUMSUM, 1, {A(2, 3)}, {.scan = {.axis = 1, .reverse = 0}}},
+    {HL_OP_CUMSUM, 1, {A(2, 3)}, {.scan = {.axis = 0, .reverse = 1}}},
     {HL_OP_SOFTMAX, 1, {A(2, 3)}, NO_ATTRS},
     {HL_OP_LOG_SOFTMAX, 1, {A(2, 3)}, NO_ATTRS},
-    {HL_OP_CROSS_ENTROPY, 2, {A(4, 5), I(classes, 4)}, {.i = {-100}}},
-    {HL_OP_CROSS_ENTROPY, 2, {A(4, 5), I(classes, 4)}, {.i = {-100}, .f = {0.1}}},
-    {HL_OP_RESHAPE, 1, {A(2, 3)}, {.n_dims = 2, .dims = {3, -1}}},
-    {HL_OP_PERMUTE, 1, {A(2, 3, 4)}, {.n_dims = 3, .dims = {2, 0, 1}}},
-    {HL_OP_EXPAND, 1, {A(3, 1)}, {.n_dims = 3, .dims = {2, -1, 4}}},
-    {HL_OP_CONCAT, 3, {A(2, 1), A(2, 3), A(2, 2)}, {.i = {-1}}},
-    {HL_OP_SLICE, 1, {A(7, 2)}, {.i = {0, 1, -1, 2}}},
-    {HL_OP_PAD, 1, {A(3, 4)}, {.n_dims = 4, .dims = {1, 2, -1, -2}, .f = {0.5}}},
-    {HL_OP_PAD, 1, {A(3, 4)}, {.n_dims = 4, .dims = {2, 1, 3, 0}, .i = {1}}},
-    {HL_OP_PAD, 1, {A(3, 4)}, {.n_dims = 4, .dims = {2, 1, 3, 0}, .i = {2}}},
-    {HL_OP_PAD, 1, {A(3, 4)}, {.n_dims = 4, .dims = {2, 1, 3, 4}, .i = {3}}},
-    {HL_OP_FLIP, 1, {A(2, 3)}, {.n_dims = 1, .dims = {-1}}},
+    {HL_OP_CROSS_ENTROPY, 2, {A(4, 5), I(classes, 4)}, {.cross_entropy = {.ignore_index = -100}}},
+    {HL_OP_CROSS_ENTROPY,
+     2,
+     {A(4, 5), I(classes, 4)},
+     {.cross_entropy = {.label_smoothing = 0.1, .ignore_index = -100}}},
+    {HL_OP_RESHAPE, 1, {A(2, 3)}, {.shape = {.shape = {2, {3, -1}}}}},
+    {HL_OP_PERMUTE, 1, {A(2, 3, 4)}, {.permute = {.dims = {3, {2, 0, 1}}}}},
+    {HL_OP_EXPAND, 1, {A(3, 1)}, {.shape = {.shape = {3, {2, -1, 4}}}}},
+    {HL_OP_CONCAT, 3, {A(2, 1), A(2, 3), A(2, 2)}, {.axis = {.axis = -1}}},
+    {HL_OP_SLICE, 1, {A(7, 2)}, {.slice = {.axis = 0, .start = 1, .stop = -1, .step = 2}}},
+    {HL_OP_PAD,
+     1,
+     {A(3, 4)},
+     {.pad = {.before = {2, {1, -1}}, .after = {2, {2, -2}}, .value = 0.5}}},
+    {HL_OP_PAD, 1, {A(3, 4)}, {.pad = {.before = {2, {2, 3}}, .after = {2, {1, 0}}, .mode = 1}}},
+    {HL_OP_PAD, 1, {A(3, 4)}, {.pad = {.before = {2, {2, 3}}, .after = {2, {1, 0}}, .mode = 2}}},
+    {HL_OP_PAD, 1, {A(3, 4)}, {.pad = {.before = {2, {2, 3}}, .after = {2, {1, 4}}, .mode = 3}}},
+    {HL_OP_FLIP, 1, {A(2, 3)}, {.flip = {.axes = {1, {-1}}}}},
     {HL_OP_GATHER, 2, {A(4, 3), I(grid, 2, 3)}, NO_ATTRS},
     {HL_OP_SCATTER, 3, {A(4, 3), I(grid, 3, 2), A(3, 2)}, NO_ATTRS},
-    {HL_OP_SCATTER, 3, {A(2, 4), I(grid, 2, 3), A(2, 3)}, {.i = {1}}},
+    {HL_OP_SCATTER, 3, {A(2, 4), I(grid, 2, 3), A(2, 3)}, {.axis = {.axis = 1}}},
     {HL_OP_SCATTER_ADD, 3, {A(4, 3), I(grid, 3, 2), A(3, 2)}, NO_ATTRS},
-    {HL_OP_INDEX_SELECT, 2, {A(2, 3, 2), I(rows, 2, 3)}, {.i = {1}}},
-    {HL_OP_INDEX_ADD, 3, {A(2, 3), I(twins, 4), A(2, 4)}, {.i = {1}}},
-    {HL_OP_INDEX_COPY, 3, {A(2, 3), I(twins, 4), A(2, 4)}, {.i = {1}}},
-    {HL_OP_INDEX_COPY, 3, {A(3, 2), I(twins, 4), A(4, 2)}, {.i = {0}}},
-    {HL_OP_BATCH_NORM, 3, {A(5, 3), A(3), A(3)}, {.f = {1e-3}}},
-    {HL_OP_BATCH_NORM, 3, {A(3, 2, 2, 2), A(2), A(2)}, {.f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 1, {A(2, 5)}, {.i = {1}, .f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 2, {A(2, 5), A(5)}, {.i = {1}, .f = {1e-3}}},
-    {HL_OP_LAYER_NORM, 3, {A(2, 3, 4), A(3, 4), A(3, 4)}, {.i = {2}, .f = {1e-3}}},
+    {HL_OP_INDEX_SELECT, 2, {A(2, 3, 2), I(rows, 2, 3)}, {.axis = {.axis = 1}}},
+    {HL_OP_INDEX_ADD, 3, {A(2, 3), I(twins, 4), A(2, 4)}, {.axis = {.axis = 1}}},
+    {HL_OP_INDEX_COPY, 3, {A(2, 3), I(twins, 4), A(2, 4)}, {.axis = {.axis = 1}}},
+    {HL_OP_INDEX_COPY, 3, {A(3, 2), I(twins, 4), A(4, 2)}, {.axis = {.axis = 0}}},
+    {HL_OP_BATCH_NORM, 3, {A(5, 3), A(3), A(3)}, {.batch_norm = {.eps = 1e-3}}},
+    {HL_OP_BATCH_NORM, 3, {A(3, 2, 2, 2), A(2), A(2)}, {.batch_norm = {.eps = 1e-3}}},
+    {HL_OP_LAYER_NORM, 1, {A(2, 5)}, {.layer_norm = {.n_axes = 1, .eps = 1e-3}}},
+    {HL_OP_LAYER_NORM, 2, {A(2, 5), A(5)}, {.layer_norm = {.n_axes = 1, .eps = 1e-3}}},
+    {HL_OP_LAYER_NORM,
+     3,
+     {A(2, 3, 4), A(3, 4), A(3, 4)},
+     {.layer_norm = {.n_axes = 2, .eps = 1e-3}}},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -291,7 +300,7 @@ static void check_gradient_norm(void)
             hl_type types[3] = {{HL_DTYPE_F64, {1, {7}}}, {HL_DTYPE_F64, {0}}, {HL_DTYPE_F64, {0}}};
             hl_graph *graph;
             hl_id in[3], out[2];
-            hl_attrs attrs = {.f = {clips[c]}};
+            hl_attrs attrs = {.gradient_norm = {clips[c]}};
             check_case("gradient_norm, clip %g, %d inputs", clips[c], n_in);
             for (int i = 0; i < 7; i++) grad[i] = 8 * draw(ANY);
             CHECK_OK(hl_graph_create(&graph));
@@ -322,7 +331,7 @@ static void test_lowering(void)
             void *data[1] = {x};
             hl_graph *graph;
             hl_id in, out;
-            hl_attrs attrs = {.i = {axis, axis == 1}};
+            hl_attrs attrs = {.arg_reduce = {axis, axis == 1}};
             check_case("%s, axis %d", hl_op_get((hl_op)op)->name, axis);
             CHECK_OK(hl_graph_create(&graph));
             hl_type type = {HL_DTYPE_F64, {3, {2, 3, 2}}};
@@ -376,9 +385,9 @@ static void check_points(int line, hl_op op, const hl_attrs *attrs, int64_t n, d
 }
 #define LIST(...) ((double[]){__VA_ARGS__})
 #define CHECK_UNARY(op, n, a, da)                                                                  \
-    check_points(__LINE__, HL_OP_##op, &(hl_attrs){.i = {0}}, n, a, NULL, da, NULL)
+    check_points(__LINE__, HL_OP_##op, &(hl_attrs)NO_ATTRS, n, a, NULL, da, NULL)
 #define CHECK_BINARY(op, n, a, b, da, db)                                                          \
-    check_points(__LINE__, HL_OP_##op, &(hl_attrs){.i = {0}}, n, a, b, da, db)
+    check_points(__LINE__, HL_OP_##op, &(hl_attrs)NO_ATTRS, n, a, b, da, db)
 
 static void test_points(void)
 {

@@ -47,11 +47,12 @@ static inline net net_roll(uint64_t seed, int k)
     static const hl_op ops[] = {HL_OP_SGD, HL_OP_ADAM, HL_OP_RMSPROP};
     n.spec.optimizer = ops[roll(&d, 3)];
     if (n.spec.optimizer == HL_OP_SGD)
-        n.spec.attrs = (hl_attrs){.f = {roll(&d, 2) * 0.9}, .i = {0}};
+        n.spec.attrs = (hl_attrs){.sgd = {.momentum = roll(&d, 2) * 0.9}};
     else if (n.spec.optimizer == HL_OP_ADAM)
-        n.spec.attrs = (hl_attrs){.f = {0.9, 0.99, 0.1}, .i = {roll(&d, 2)}};
+        n.spec.attrs = (hl_attrs){.adam = {0.9, 0.99, 0.1, roll(&d, 2)}};
     else
-        n.spec.attrs = (hl_attrs){.f = {0.9, 0.1, roll(&d, 2) * 0.5}, .i = {roll(&d, 2)}};
+        n.spec.attrs = (hl_attrs){
+            .rmsprop = {0.9, 0.1, .momentum = roll(&d, 2) * 0.5, .centered = roll(&d, 2)}};
     n.spec.clip_norm = roll(&d, 2) * 0.5;
     n.spec.clip_value = roll(&d, 3) == 0 ? 0.02 : 0;
     n.spec.ema = roll(&d, 2) * 0.9;
@@ -82,7 +83,7 @@ static inline hl_status net_norm(hl_graph *graph, net *n, hl_id *x)
     hl_id in[3] = {*x}, running, step;
     int64_t width = n->width[1];
     int32_t store;
-    hl_attrs attrs = {.f = {1e-2}};
+    hl_attrs attrs = {.batch_norm = {.eps = 1e-2}};
     HL_TRY(net_param(graph, n, hl_shape_1d(width), &in[1]));
     HL_TRY(net_param(graph, n, hl_shape_1d(width), &in[2]));
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM, in, 3, &attrs, x));
@@ -99,10 +100,9 @@ static inline hl_status net_dropout(hl_graph *graph, const net *n, hl_id *x)
 {
     hl_id control, mask;
     hl_attrs attrs;
-    hl_op_attr_defaults(HL_OP_DROPOUT_MASK, &attrs);
-    attrs.n_dims = 2;
-    attrs.dims[0] = n->rows, attrs.dims[1] = hl_graph_shape(graph, *x)->dim[1];
-    attrs.f[0] = 0.3, attrs.name = "drop";
+    hl_attrs_init(HL_SCHEMA_dropout_mask, &attrs);
+    attrs.dropout_mask.shape = (hl_ints){2, {n->rows, hl_graph_shape(graph, *x)->dim[1]}};
+    attrs.dropout_mask.p = 0.3, attrs.dropout_mask.stream = "drop";
     HL_TRY(hl_graph_control(graph, &control));
     HL_TRY(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
     return hl_build_binary(graph, HL_OP_MUL, *x, mask, x);
@@ -113,7 +113,7 @@ static inline hl_status net_forward(hl_graph *graph, net *n, hl_id *x)
     static const hl_op acts[] = {HL_OP_TANH, HL_OP_RELU, HL_OP_SIGMOID, HL_OP_SOFTPLUS, HL_OP_GELU};
     for (int i = 0; i < n->n_layers; i++) {
         hl_id in[3] = {*x};
-        hl_attrs attrs = {.i = {0, 1}};
+        hl_attrs attrs = {.matmul = {.trans_b = true}};
         HL_TRY(net_param(graph, n, hl_shape_2d(n->width[i + 1], n->width[i]), &in[1]));
         HL_TRY(net_param(graph, n, hl_shape_1d(n->width[i + 1]), &in[2]));
         HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, 3, &attrs, x));
@@ -156,7 +156,7 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     hl_id index, source, x, y;
     int32_t store;
     hl_step_term terms[2];
-    hl_attrs dtype = {.i = {HL_DTYPE_F32}};
+    hl_attrs dtype = {.dtype = {HL_DTYPE_F32}};
     n->n_flat = n->n_params = 0;
     int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));

@@ -52,15 +52,15 @@ static void fill_segments(op_case *c, int i, int64_t n, int form)
 typedef struct optimizer {
     hl_op op;
     unsigned states; /* bits: which buffers there are */
-    int64_t i;
-    double f[3];
+    hl_attrs attrs;
 } optimizer;
 
-static void check_optimizer(const optimizer *o, int64_t n, int form, int applied, bool allows)
+/* number: of the optimizer, in the list below. */
+static void check_optimizer(const optimizer *o, int number, int64_t n, int form, int applied,
+                            bool allows)
 {
     int n_state = hl_op_get(o->op)->n_out - 1;
-    op_case c = {.op = o->op, .attrs = {.i = {o->i}}, .n_out = 1 + n_state};
-    memcpy(c.attrs.f, o->f, sizeof o->f);
+    op_case c = {.op = o->op, .attrs = o->attrs, .n_out = 1 + n_state};
     c.segment = HL_SEGMENT_APPLY;
     for (int i = 0; i < n_state + 2; i++) {
         bool has = i == 0 || i > n_state || (o->states >> (i - 1) & 1);
@@ -78,31 +78,31 @@ static void check_optimizer(const optimizer *o, int64_t n, int form, int applied
     c.n_in = n_state + 5;
     add_control(&c, applied, allows);
     c.tolerance = allows ? 2e-6 : 0;
-    check_case("%s n %lld form %d applied %d guard %d attrs %g %g %g %lld", hl_op_get(o->op)->name,
-               (long long)n, form, applied, !allows, o->f[0], o->f[1], o->f[2], (long long)o->i);
+    check_case("%s (optimizer %d) n %lld form %d applied %d guard %d", hl_op_get(o->op)->name,
+               number, (long long)n, form, applied, !allows);
     case_check(&c);
 }
 
 static void test_optimizers(void)
 {
-    static const optimizer kinds[] = {{HL_OP_SGD, 0, 0, {0, 0, 0}},
-                                      {HL_OP_SGD, 1, 0, {0.9, 0, 0}},
-                                      {HL_OP_SGD, 1, 0, {0.9, 0.1, 0}},
-                                      {HL_OP_SGD, 1, 1, {0.9, 0, 0}},
-                                      {HL_OP_ADAM, 3, 0, {0.9, 0.999, 1e-8}},
-                                      {HL_OP_ADAM, 3, 1, {0.8, 0.99, 1e-6}},
-                                      {HL_OP_RMSPROP, 1, 0, {0.99, 1e-8, 0}},
-                                      {HL_OP_RMSPROP, 3, 0, {0.9, 1e-8, 0.5}},
-                                      {HL_OP_RMSPROP, 7, 1, {0.99, 1e-3, 0.9}},
-                                      {HL_OP_RMSPROP, 5, 1, {0.99, 1e-3, 0}},
-                                      {HL_OP_LION, 1, 0, {0.9, 0.99, 0}}};
+    static const optimizer kinds[] = {{HL_OP_SGD, 0, {.sgd = {0}}},
+                                      {HL_OP_SGD, 1, {.sgd = {.momentum = 0.9}}},
+                                      {HL_OP_SGD, 1, {.sgd = {.momentum = 0.9, .dampening = 0.1}}},
+                                      {HL_OP_SGD, 1, {.sgd = {.momentum = 0.9, .nesterov = true}}},
+                                      {HL_OP_ADAM, 3, {.adam = {0.9, 0.999, 1e-8, false}}},
+                                      {HL_OP_ADAM, 3, {.adam = {0.8, 0.99, 1e-6, true}}},
+                                      {HL_OP_RMSPROP, 1, {.rmsprop = {0.99, 1e-8, 0, false}}},
+                                      {HL_OP_RMSPROP, 3, {.rmsprop = {0.9, 1e-8, 0.5, false}}},
+                                      {HL_OP_RMSPROP, 7, {.rmsprop = {0.99, 1e-3, 0.9, true}}},
+                                      {HL_OP_RMSPROP, 5, {.rmsprop = {0.99, 1e-3, 0, true}}},
+                                      {HL_OP_LION, 1, {.lion = {0.9, 0.99}}}};
     static const int64_t sizes[] = {1, 33, 5003};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (int form = 0; form < 3; form++)
             for (int step = 1; step < 4; step++)
                 for (int s = 0; s < 6; s++)
                     if (form == 0 || sizes[s / 2] > 30)
-                        check_optimizer(&kinds[k], sizes[s / 2], form, step, s % 2);
+                        check_optimizer(&kinds[k], (int)k, sizes[s / 2], form, step, s % 2);
 }
 
 #endif

@@ -209,18 +209,14 @@ static inline hl_status node_run_in_place(node_case *c, const hl_kernel_state *s
 static inline hl_status node_run(node_case *c)
 {
     hl_kernel_req req = {0};
-    hl_attrs *attrs = &c->graph->nodes[c->node].attrs;
-    const char *name = attrs->name;
     HL_TRY(hl_kernel_select(c->device, c->graph, c->node, c->deterministic, &c->kernel, &req));
     HL_TRY(node_alloc(c, NODE_SCRATCH, req.scratch_bytes));
     c->host[NODE_SCRATCH] = malloc(req.scratch_bytes + 1);
     hl_kernel_state state = {.kernel = c->kernel};
     HL_TRY(c->kernel->prepare(c->device, c->graph, c->node, &state));
-    attrs->name = NULL;
     hl_status status = node_run_once(c, &state, true, false);
     if (status == HL_OK) status = node_repeat(c, &state, true);
     if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place);
-    attrs->name = name;
     c->kernel->release(&state);
     return status;
 }

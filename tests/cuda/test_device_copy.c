@@ -21,7 +21,7 @@ static void test_pad_value(void)
             if (numbers[v] == 1e30 && dtype == HL_DTYPE_F16) continue; /* both are infinite */
             c.in[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(3, 5)};
             c.out[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(6, 7)};
-            c.attrs = (hl_attrs){.dims = {1, 2, 2, 0}, .n_dims = 4, .f = {numbers[v]}};
+            c.attrs = (hl_attrs){.pad = {{2, {1, 2}}, {2, {2, 0}}, numbers[v]}};
             c.tolerance = 0x1p-8; /* of 1e30 in bfloat16 */
             fill_whole(&c, 0, 100);
             check_case("pad dtype %d with %g", dtype, numbers[v]);
@@ -58,10 +58,10 @@ static void test_ranks(void)
     int64_t dim[8] = {2, 3, 2, 2, 3, 2, 2, 3};
     for (int turn = 1; turn < 8; turn++) {
         op_case c = start_case(HL_OP_PERMUTE, 8, dim, turn);
-        c.attrs.n_dims = 8;
+        c.attrs.permute.dims.n = 8;
         for (int d = 0; d < 8; d++) {
-            c.attrs.dims[d] = d * 3 % 8 ^ turn; /* a permutation: 3 is odd */
-            c.out[0].shape.dim[d] = dim[c.attrs.dims[d]];
+            c.attrs.permute.dims.at[d] = d * 3 % 8 ^ turn; /* a permutation: 3 is odd */
+            c.out[0].shape.dim[d] = dim[c.attrs.permute.dims.at[d]];
         }
         check_case("permute of rank 8, %d", turn);
         case_check(&c);
@@ -147,7 +147,7 @@ static void test_launches(void)
     for (case_shift = 0; case_shift <= 8; case_shift += 8) {
         int64_t before = hl_fake_calls("cuLaunchKernel");
         op_case c = start_case(HL_OP_SLICE, 2, (int64_t[]){8, 64}, 0);
-        c.attrs = (hl_attrs){.i = {0, 2, INT64_MAX, 1}};
+        c.attrs = (hl_attrs){.slice = {.axis = 0, .start = 2, .stop = INT64_MAX, .step = 1}};
         c.out[0].shape.dim[0] = 6;
         check_case("launches, shifted by %d", (int)case_shift);
         case_check(&c);

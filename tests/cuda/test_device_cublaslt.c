@@ -42,7 +42,8 @@ static hl_graph *make_graph(hl_dtype dtype, bool wide, int end, int trans, const
 {
     hl_graph *graph;
     hl_id in[3], out;
-    hl_attrs attrs = {.i = {trans & 1, trans >> 1, wide, 0, end}};
+    hl_attrs attrs = {
+        .matmul = {.trans_a = trans & 1, .trans_b = trans >> 1, .wide = wide, .end = end}};
     hl_type a = {dtype, trans & 1 ? hl_shape_2d(K, M) : hl_shape_2d(M, K)};
     hl_type b = {dtype, trans >> 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N)};
     CHECK_OK(hl_graph_create(&graph));
@@ -318,7 +319,7 @@ static void test_gelu_refusals(void)
         CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
         CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, n)}, &in[1]));
         CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
-                              &(hl_attrs){.i = {0, 0, 0, 0, HL_MATMUL_GELU_BOTH}}, &out));
+                              &(hl_attrs){.matmul = {.end = HL_MATMUL_GELU_BOTH}}, &out));
         CHECK((find_kernel(device, graph) != NULL) == (n % 8 == 0));
         hl_graph_destroy(graph);
     }
@@ -329,7 +330,7 @@ static void test_gelu_refusals(void)
     CHECK_OK(hl_graph_input(graph, "a", batch, &in[0]));
     CHECK_OK(hl_graph_input(graph, "b", batch, &in[1]));
     CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
-                          &(hl_attrs){.i = {0, 0, 0, 0, HL_MATMUL_GELU}}, &out));
+                          &(hl_attrs){.matmul = {.end = HL_MATMUL_GELU}}, &out));
     CHECK(find_kernel(device, graph) == NULL);
     hl_graph_destroy(graph);
     close_device(device);
@@ -359,7 +360,7 @@ static void test_no_nodes(void)
         CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, N)}, &in[1]));
         CHECK_OK(hl_graph_input(graph, "third", rows[i].third, &in[2]));
         CHECK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, rows[i].n_in,
-                           &(hl_attrs){.i = {0, 0, 0, 0, rows[i].end}}, &out) != HL_OK);
+                           &(hl_attrs){.matmul = {.end = rows[i].end}}, &out) != HL_OK);
         hl_graph_destroy(graph);
     }
 }
@@ -502,7 +503,7 @@ static void test_alignment(void)
     CHECK_OK(hl_graph_leaf(graph, HL_VALUE_PARAM, (hl_type){HL_DTYPE_F32, hl_shape_2d(10, 10)},
                            store, 10, "w", &w));
     CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL, (hl_id[]){x, w}, 2, &(hl_attrs){0}, &joined[1]));
-    hl_attrs flat = {.n_dims = 1, .dims = {60}};
+    hl_attrs flat = {.shape = {{1, {60}}}};
     CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &joined[1], 1, &flat, &joined[1]));
     CHECK_OK(hl_graph_input(graph, "first", (hl_type){HL_DTYPE_F32, hl_shape_1d(6)}, &joined[0]));
     CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, joined, 2, &(hl_attrs){0}, &out));

@@ -80,7 +80,7 @@ static net roll_net(uint64_t seed)
 {
     net n = net_roll(seed, 1);
     n.spec.optimizer = HL_OP_SGD; /* whose steps are as close as their gradients */
-    n.spec.attrs = (hl_attrs){.f = {0.9}};
+    n.spec.attrs = (hl_attrs){.sgd = {.momentum = 0.9}};
     n.batch_norm = false;
     static const int acts[] = {1, 4, 1, 2, 4}; /* relu, gelu, sigmoid */
     for (int i = 0; i < n.n_layers; i++) n.act[i] = acts[(seed + (uint64_t)i) % 5];

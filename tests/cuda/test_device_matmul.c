@@ -38,7 +38,7 @@ static hl_graph *make_graph(const product_case *p, hl_dtype dtype, int bias, boo
 {
     hl_graph *graph;
     hl_id in[3], out;
-    hl_attrs attrs = {.i = {p->trans_a, p->trans_b, wide}};
+    hl_attrs attrs = {.matmul = {.trans_a = p->trans_a, .trans_b = p->trans_b, .wide = wide}};
     hl_shape last = hl_shape_1d(p->b.dim[p->b.rank - (p->trans_b ? 2 : 1)]);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "a", (hl_type){dtype, p->a}, &in[0]));

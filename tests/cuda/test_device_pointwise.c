@@ -213,7 +213,7 @@ static void check_node(hl_op op, hl_dtype in, int n_in, hl_dtype out, int64_t at
     program_case p;
     memset(&p, 0, sizeof p);
     p.c.op = op, p.c.n_in = n_in, p.c.n_out = 1;
-    p.c.attrs.i[0] = attr;
+    if (op == HL_OP_CAST) p.c.attrs.dtype.dtype = (hl_dtype)attr;
     for (int i = 0; i < n_in; i++) {
         p.c.in[i] = (hl_type){in, hl_shape_2d(i ? 1 : 9, 33)};
         case_fill(&p.c, i, hl_dtype_kind(in) == 'u' ? 0 : -3, 3);

@@ -45,7 +45,7 @@ static void add(hl_op op, const hl_id *in, int n_in, hl_attrs attrs)
 static void cast(hl_dtype from, hl_dtype to, int64_t n)
 {
     hl_id x = input(from, hl_shape_1d(n));
-    add(HL_OP_CAST, &x, 1, (hl_attrs){.i = {to}});
+    add(HL_OP_CAST, &x, 1, (hl_attrs){.dtype = {.dtype = to}});
 }
 
 static void multiply(hl_dtype dtype, int64_t rows, int64_t cols)

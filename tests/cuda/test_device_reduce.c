@@ -80,8 +80,8 @@ static hl_shape reduce_shape(const groups *g)
 /* A case of the op on groups, its input's type given. */
 static op_case make_case(hl_op op, hl_dtype dtype, const groups *g)
 {
-    op_case c = {.op = op, .n_in = 1, .n_out = 1, .attrs.n_dims = g->n_axes};
-    for (int a = 0; a < g->n_axes; a++) c.attrs.dims[a] = g->axes[a];
+    op_case c = {.op = op, .n_in = 1, .n_out = 1};
+    set_axes(&c, g->axes, g->n_axes);
     c.in[0] = (hl_type){dtype, g->shape};
     c.out[0] = (hl_type){dtype, reduce_shape(g)};
     check_case("%s %s rank %d: %lld, %lld, ... over %d axes from %lld on", hl_op_get(op)->name,
@@ -106,8 +106,6 @@ static void test_place(hl_op op, hl_dtype dtype, const groups *g, bool has_nan)
 {
     if (g->n_axes != 1 || count_reduced(g) == 0) return;
     op_case c = make_case(op, dtype, g);
-    c.attrs.i[0] = g->axes[0];
-    c.attrs.n_dims = 0;
     c.out[0].dtype = HL_DTYPE_I64;
     case_fill(&c, 0, 0, dtype == HL_DTYPE_BOOL ? 2 : 100); /* ties, of which the first counts */
     for (int64_t e = 5; has_nan && e < hl_shape_numel(&g->shape); e += 977) c.data[0][e] = NAN;
@@ -118,9 +116,7 @@ static void test_cumsum(hl_dtype dtype, const groups *g, int is_reverse)
 {
     if (g->n_axes != 1) return;
     op_case c = make_case(HL_OP_CUMSUM, dtype, g);
-    c.attrs.i[0] = g->axes[0];
-    c.attrs.i[1] = is_reverse;
-    c.attrs.n_dims = 0;
+    c.attrs.scan.reverse = is_reverse;
     c.out[0] = (hl_type){hl_dtype_is_float(dtype) ? dtype : HL_DTYPE_I64, g->shape};
     case_fill(&c, 0, 0, hl_dtype_is_float(dtype) ? 1 : 100);
     c.tolerance = sum_roundoff(dtype, count_reduced(g));
@@ -183,9 +179,9 @@ static void test_reductions(void)
 static void test_batch_norm(hl_dtype dtype, hl_dtype given, hl_shape shape)
 {
     hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
-    op_case c = {.op = HL_OP_BATCH_NORM, .n_in = 3, .n_out = 3, .attrs.f = {1e-3}};
+    op_case c = {.op = HL_OP_BATCH_NORM, .n_in = 3, .n_out = 3, .attrs.batch_norm.eps = 1e-3};
     c.in[0] = c.out[0] = (hl_type){dtype, shape};
-    c.attrs.i[0] = c.out[0].dtype = given;
+    c.attrs.batch_norm.dtype = c.out[0].dtype = given;
     c.in[1] = c.in[2] = c.out[1] = c.out[2] = channels;
     case_fill(&c, 0, -1, 3), case_fill(&c, 1, 0.5, 1.5), case_fill(&c, 2, -1, 1);
     c.tolerance = 8 * roundoff(given) + 256 * 0x1p-24;
@@ -199,9 +195,9 @@ static void test_batch_norm(hl_dtype dtype, hl_dtype given, hl_shape shape)
 static void test_batch_norm_grad(hl_dtype dtype, hl_dtype given, hl_shape shape)
 {
     hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
-    op_case c = {.op = HL_OP_BATCH_NORM_GRAD, .n_in = 5, .n_out = 3, .attrs.f = {1e-3}};
+    op_case c = {.op = HL_OP_BATCH_NORM_GRAD, .n_in = 5, .n_out = 3, .attrs.batch_norm.eps = 1e-3};
     c.in[0] = c.in[1] = c.out[0] = (hl_type){dtype, shape};
-    c.attrs.i[0] = c.out[0].dtype = given;
+    c.attrs.batch_norm.dtype = c.out[0].dtype = given;
     c.in[2] = c.in[3] = c.in[4] = c.out[1] = c.out[2] = channels;
     case_fill(&c, 0, -1, 1), case_fill(&c, 1, -1, 3), case_fill(&c, 2, 0.5, 1.5);
     case_fill(&c, 3, 0, 2), case_fill(&c, 4, 0.5, 2);
@@ -218,7 +214,7 @@ static void test_layer_norm(hl_dtype dtype, hl_dtype given, int64_t R, int64_t C
     hl_type x = {dtype, hl_shape_2d(R, C)}, row = {dtype, hl_shape_1d(R)};
     hl_type col = {dtype, hl_shape_1d(C)};
     op_case c = {.op = HL_OP_LAYER_NORM, .n_in = 1 + n_params, .n_out = 3};
-    c.attrs = (hl_attrs){.i = {1, given}, .f = {1e-3}};
+    c.attrs = (hl_attrs){.layer_norm = {.n_axes = 1, .eps = 1e-3, .dtype = given}};
     c.in[0] = c.out[0] = x;
     c.out[0].dtype = given;
     c.in[1] = c.in[2] = col;
@@ -232,9 +228,9 @@ static void test_layer_norm(hl_dtype dtype, hl_dtype given, int64_t R, int64_t C
     case_check(&c);
     if (n_params == 2) return;
     op_case d = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = 4 + n_params, .n_out = 1};
-    d.attrs.i[0] = 1;
+    d.attrs.layer_norm.n_axes = 1;
     d.in[0] = d.in[1] = d.out[0] = x;
-    d.attrs.i[1] = d.out[0].dtype = given;
+    d.attrs.layer_norm.dtype = d.out[0].dtype = given;
     d.in[2] = d.in[3] = row;
     d.in[4] = col;
     for (int i = 0; i < d.n_in; i++) case_fill(&d, i, i == 3 ? 0.5 : -1, 1);

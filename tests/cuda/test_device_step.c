@@ -80,7 +80,7 @@ static void add_optimizer(const setting *set, hl_id sum)
     for (int i = 0; i <= n_state; i++) CHECK_OK(hl_graph_commit(graph, in[i], out + i));
     hl_id average = add_state("ema", hl_shape_1d(N));
     CHECK_OK(hl_graph_add(graph, HL_OP_EMA, (hl_id[]){average, out, guard}, 3,
-                          &(hl_attrs){.f = {0.9}, .i = {1}}, &out));
+                          &(hl_attrs){.ema = {.decay = 0.9, .ramp = 1}}, &out));
     CHECK_OK(hl_graph_commit(graph, average, out));
     (void)param;
 }
@@ -95,9 +95,10 @@ static void build_step(const setting *set)
     hl_id sum = add_state("sum", hl_shape_1d(N)), zeros = add_state("zeros", hl_shape_1d(N));
     hl_id grad = add_state("grad", hl_shape_1d(N)), loss = add_state("loss", hl_shape_scalar());
     hl_id square = add_state("square", hl_shape_scalar());
-    add_transition(HL_OP_CONTROL_BEGIN, HL_SEGMENT_BEGIN, tables, &(hl_attrs){.i = {HL_DTYPE_F32}});
+    add_transition(HL_OP_CONTROL_BEGIN, HL_SEGMENT_BEGIN, tables,
+                   &(hl_attrs){.dtype = {.dtype = HL_DTYPE_F32}});
     add_update(HL_OP_ASSIGN, sum, zeros, NULL);
-    add_transition(HL_OP_CONTROL_MICRO, HL_SEGMENT_MICRO, loss, &(hl_attrs){.i = {8}});
+    add_transition(HL_OP_CONTROL_MICRO, HL_SEGMENT_MICRO, loss, &(hl_attrs){.rows = {.rows = 8}});
     add_update(HL_OP_ACCUMULATE, sum, grad, NULL);
     add_transition(HL_OP_CONTROL_APPLY, HL_SEGMENT_APPLY, square, NULL);
     add_optimizer(set, sum);
@@ -255,10 +256,10 @@ static void check_setting(const setting *set)
 int main(void)
 {
     static const setting optimizers[] = {
-        {.optimizer = HL_OP_SGD, .attrs = {.f = {0.9, 0.1}}},
-        {.optimizer = HL_OP_ADAM, .attrs = {.f = {0.9, 0.99, 0.1}, .i = {1}}},
-        {.optimizer = HL_OP_RMSPROP, .attrs = {.f = {0.9, 0.1, 0.5}, .i = {1}}},
-        {.optimizer = HL_OP_LION, .attrs = {.f = {0.9, 0.99}}}};
+        {.optimizer = HL_OP_SGD, .attrs = {.sgd = {0.9, 0.1}}},
+        {.optimizer = HL_OP_ADAM, .attrs = {.adam = {0.9, 0.99, 0.1, true}}},
+        {.optimizer = HL_OP_RMSPROP, .attrs = {.rmsprop = {0.9, 0.1, 0.5, true}}},
+        {.optimizer = HL_OP_LION, .attrs = {.lion = {0.9, 0.99}}}};
     static const double scales[] = {1, 2, 65536};
     for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
         for (int mode = 0; mode < 2; mode++)

@@ -43,7 +43,7 @@ static hl_id add_state(hl_dtype dtype, int64_t n)
 static hl_id add_update(hl_op op, hl_id to, hl_id value)
 {
     hl_id guard, out;
-    hl_attrs attrs = {.f = {0.5}};
+    hl_attrs attrs = {.ema = {0.5}};
     CHECK_OK(hl_graph_control(graph, &guard));
     CHECK_OK(hl_graph_add(graph, op, (hl_id[]){to, value, guard}, 3,
                           op == HL_OP_EMA ? &attrs : NULL, &out));
@@ -119,7 +119,7 @@ static counts build_beside(void)
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_F32,
                                       HL_DTYPE_F64, HL_DTYPE_F32, HL_DTYPE_F32};
     hl_id sum = HL_NONE, value;
-    hl_attrs all = {.n_dims = 1};
+    hl_attrs all = {.reduce = {{1, {0}}}};
     for (int s = 0; s < 6; s++) {
         hl_id to = add_state(dtypes[s], 7);
         CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
@@ -152,8 +152,8 @@ static counts build_programs(void)
     enum { SUMS = 5, FIRST, SECOND, N_ALL };
     static const int64_t sizes[N_ALL] = {3, 40, 7, 100, 12, 1, 9, 9};
     static const hl_op ops[SUMS] = {HL_OP_NEG, HL_OP_ABS, HL_OP_NEG, HL_OP_SIGN, HL_OP_RELU};
-    hl_attrs all = {.n_dims = 1}, square = {.n_dims = 2, .dims = {3, 3}},
-             column = {.n_dims = 2, .dims = {9, 1}};
+    hl_attrs all = {.reduce = {{1, {0}}}}, square = {.shape = {{2, {3, 3}}}},
+             column = {.shape = {{2, {9, 1}}}};
     hl_id from[N_ALL], value[N_ALL], *sum = &value[SUMS], *last = &value[SECOND], row;
     int64_t n = 0;
     for (int i = 0; i < N_ALL; i++) from[i] = add_state(HL_DTYPE_F32, sizes[i]);
@@ -167,7 +167,7 @@ static counts build_programs(void)
     CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, last, 1, &column, last));
     CHECK_OK(hl_graph_add(graph, HL_OP_NEG, last, 1, NULL, last));
     for (int i = 0; i < N_ALL; i++) {
-        hl_attrs flat = {.n_dims = 1, .dims = {sizes[i]}};
+        hl_attrs flat = {.shape = {{1, {sizes[i]}}}};
         CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[i], 1, &flat, &value[i]));
         n += sizes[i];
     }
@@ -194,14 +194,14 @@ static counts build_batch(void)
     for (int a = 0; a < N_ARRAYS; a++) {
         int64_t width = arrays[a].width;
         hl_id from = add_state(arrays[a].dtype, FROM * width);
-        hl_attrs as_rows = {.n_dims = 2, .dims = {FROM, width}}, type = {.i = {arrays[a].to}};
+        hl_attrs as_rows = {.shape = {{2, {FROM, width}}}}, type = {.dtype = {arrays[a].to}};
         to[a] = add_state(arrays[a].to, TAKEN * width);
         CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &from, 1, &as_rows, &from));
         CHECK_OK(
             hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){from, index}, 2, &type, &value[a]));
     }
     for (int a = 0; a < N_ARRAYS; a++) {
-        hl_attrs flat = {.n_dims = 1, .dims = {TAKEN * arrays[a].width}};
+        hl_attrs flat = {.shape = {{1, {TAKEN * arrays[a].width}}}};
         CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[a], 1, &flat, &value[a]));
         CHECK_OK(hl_graph_commit(graph, to[a], add_update(HL_OP_ASSIGN, to[a], value[a])));
     }

@@ -24,7 +24,7 @@ static void fill_targets(op_case *c, int i, const loss_form *form)
 {
     case_fill(c, i, 0, (double)(form->C < 100 ? form->C : 100));
     for (int64_t n = 0; n < form->N; n++)
-        if (n % 3 == 1) c->data[i][n] = (double)c->attrs.i[0];
+        if (n % 3 == 1) c->data[i][n] = (double)c->attrs.cross_entropy.ignore_index;
     if (form->has_fault) c->data[i][2] = (double)form->C;
 }
 
@@ -32,8 +32,10 @@ static void check_loss(hl_op op, const loss_form *form)
 {
     int logits = op == HL_OP_CROSS_ENTROPY_GRAD;
     op_case c = {.op = op, .n_in = logits + 2 + form->has_weight, .n_out = logits ? 1 : 2};
-    c.attrs.f[0] = form->smoothing;
-    c.attrs.i[0] = form->target == HL_DTYPE_I64 ? -100 : form->target == HL_DTYPE_BOOL ? 5 : 1;
+    c.attrs.cross_entropy.label_smoothing = form->smoothing;
+    c.attrs.cross_entropy.ignore_index = form->target == HL_DTYPE_I64    ? -100
+                                         : form->target == HL_DTYPE_BOOL ? 5
+                                                                         : 1;
     if (logits) c.in[0] = flat_type(form->dtype, form->is_shared ? 1 : form->N);
     c.in[logits] = (hl_type){form->dtype, hl_shape_2d(form->N, form->C)};
     c.in[logits + 1] = flat_type(form->target, form->N);
@@ -106,7 +108,7 @@ static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t
 static void test_updates(void)
 {
     static const int64_t sizes[] = {0, 1, 1000};
-    hl_attrs none = {.n_dims = 0}, ema = {.f = {0.9}}, ramp = {.i = {1}, .f = {0.9}};
+    hl_attrs none = {.dtype = {0}}, ema = {.ema = {0.9, false}}, ramp = {.ema = {0.9, true}};
     for (int to = 0; to < HL_DTYPE_COUNT; to++)
         for (int from = 0; from < HL_DTYPE_COUNT; from++)
             for (int k = 0; k < 6; k++) {
@@ -125,7 +127,7 @@ static void test_updates(void)
 
 static void check_norm(int64_t n, double clip, bool has_scale, double value)
 {
-    op_case c = {.op = HL_OP_GRADIENT_NORM, .attrs = {.f = {clip}}, .n_out = 2};
+    op_case c = {.op = HL_OP_GRADIENT_NORM, .attrs = {.gradient_norm = {clip}}, .n_out = 2};
     c.n_in = 2 + has_scale;
     for (int i = 0; i < 5; i++) {
         hl_type *type = i < 3 ? &c.in[i] : &c.out[i - 3];
@@ -176,15 +178,16 @@ static void test_transitions(void)
     static const int64_t dims[][2] = {{1, 9}, {3, 2}, {3, 0}, {HL_CONTROL_SCALARS + 3, 4}};
     for (size_t d = 0; d < sizeof floats / sizeof *floats; d++) {
         hl_type number = {floats[d], hl_shape_scalar()};
-        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, 1, 2);
-        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.i = {16}}, NAN, NAN);
-        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, 1, 2);
-        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){.n_dims = 0}, INFINITY, INFINITY);
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.rows = {.rows = 16}}, 1, 2);
+        check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.rows = {.rows = 16}}, NAN, NAN);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){0}, 1, 2);
+        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){0}, INFINITY, INFINITY);
     }
     for (size_t s = 0; s < sizeof dims / sizeof *dims; s++)
         for (int d = 0; d < 2; d++) {
             hl_type tables = {HL_DTYPE_F64, hl_shape_2d(dims[s][0], dims[s][1])};
-            check_transition(HL_OP_CONTROL_BEGIN, tables, &(hl_attrs){.i = {floats[d]}}, 0, 1);
+            check_transition(HL_OP_CONTROL_BEGIN, tables,
+                             &(hl_attrs){.dtype = {.dtype = floats[d]}}, 0, 1);
         }
 }
 
@@ -199,8 +202,10 @@ static void check_random(hl_op op, hl_dtype dtype, hl_shape shape, double p)
     c.in[0] = flat_type(HL_DTYPE_U8, (int64_t)sizeof(hl_control));
     c.is_control[0] = true;
     c.out[0] = (hl_type){dtype, shape};
-    c.attrs = (hl_attrs){.i = {7, dtype}, .f = {p}, .name = "body.0", .n_dims = shape.rank};
-    memcpy(c.attrs.dims, shape.dim, sizeof shape.dim);
+    if (op == HL_OP_DROPOUT_MASK)
+        c.attrs.dropout_mask = (hl_attrs_dropout_mask){hl_ints_of(&shape), p, "body.0", 7, dtype};
+    else
+        c.attrs.uniform = (hl_attrs_uniform){hl_ints_of(&shape), "body.0", 7, dtype};
     c.control.attempted = 12345, c.control.micro_row = ((int64_t)3 << 32) + 17;
     check_case("%s %s %s p %g", hl_op_get(op)->name, hl_dtype_name(dtype),
                hl_shape_format(&shape, text), p);

@@ -100,17 +100,19 @@ class Fuzz:
     def attribute(self, kind: str, name: str, shape: tuple[int, ...]) -> Any:
         if self.chance(0.02):
             return self.garbage()
-        if kind == "i":
+        if kind == "flag":
+            return self.pick((0, 1, True, 9))
+        if kind == "int":
             return (
                 self.integer(-len(shape) - 1, len(shape) + 2)
                 if name == "axis"
                 else self.pick((0, 1, 9))
             )
-        if kind == "f":
+        if kind == "float":
             return self.number()
-        if kind == "s":
+        if kind == "text":
             return self.pick(("a", "b.dropout.0", "", "\0", "é" * 300))
-        if kind == "t":
+        if kind == "dtype":
             return self.dtype()
         return self.dims(name, shape)
 
@@ -127,8 +129,8 @@ class Fuzz:
             )
         if name == "dims":
             return [int(i) for i in self.rng.permutation(rank)]
-        if name == "pads":
-            return [self.integer(-1, 3) for _ in range(2 * rank)]
+        if name in ("before", "after"):
+            return [self.integer(-1, 3) for _ in range(rank)]
         if self.chance(0.5) and rank:  # reshape, or expand where a dim is 1
             n = int(np.prod(shape, dtype=object))
             return self.pick(([n], [1, n], [n, 1], list(reversed(shape)), list(shape)))
@@ -140,7 +142,9 @@ class Fuzz:
     def leaf(self) -> None:
         kind, dtype, shape = self.pick("iiicnpsk"), self.dtype(), self.shape()
         name = f"v{len(self.values)}" if self.chance(0.95) else self.pick(("", "v0", "a.b", "\0"))
-        if kind == "i":
+        if kind == "flag":
+            return self.pick((0, 1, True, 9))
+        if kind == "int":
             self.values.append(self.graph.input(name, dtype, shape))
             self.inputs.append((dtype, shape))
         elif kind == "c":
@@ -148,7 +152,7 @@ class Fuzz:
             self.values.append(self.graph.const(self.fill(self.pick(DTYPES), few)))
         elif kind == "n":
             self.values.append(self.graph.number(dtype, self.number()))
-        elif kind == "s":
+        elif kind == "text":
             self.values.append(self.graph.scalar(name))
         elif kind == "k":
             self.values.append(self.graph.control())

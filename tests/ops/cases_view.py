@@ -8,6 +8,11 @@ from ops.harness import Case, exact, rounded
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
+def pads_of(*pads):
+    """The attributes of `pad` from counts before and after each dim in turn."""
+    return {"before": pads[::2], "after": pads[1::2]}
+
+
 def view_cases():
     for name, shape, to in (
         ("flatten", (3, 4, 5), (60,)),
@@ -186,7 +191,7 @@ def join_cases():
                 return np.pad(x, widths, mode=m, **extra)
 
             tag = f"{name}-" + "x".join(map(str, shape))
-            attrs = {"pads": pads, "mode": mode} | ({"value": 1.5} if mode == 0 else {})
+            attrs = pads_of(*pads) | {"mode": mode} | ({"value": 1.5} if mode == 0 else {})
             yield Case("pad", tag, (normal(*shape),), padded, exact, attrs, grad=(0,))
     yield Case(
         "pad",
@@ -194,7 +199,7 @@ def join_cases():
         (normal(5, 7),),
         lambda x: np.pad(x, ((2, 0), (0, 1)))[:-1, 2:],
         exact,
-        {"pads": (2, -1, -2, 1)},
+        pads_of(2, -1, -2, 1),
         grad=(0,),
     )
     yield Case(
@@ -203,10 +208,10 @@ def join_cases():
         (normal(0, 2),),
         lambda x: np.full((3, 2), 9.0),
         exact,
-        {"pads": (1, 2, 0, 0), "value": 9.0},
+        pads_of(1, 2, 0, 0) | {"value": 9.0},
     )
     yield Case(
-        "pad", "nothing", (normal(3, 2),), lambda x: x, exact, {"pads": (0, 0, 0, 0)}, grad=(0,)
+        "pad", "nothing", (normal(3, 2),), lambda x: x, exact, pads_of(0, 0, 0, 0), grad=(0,)
     )
     for shape, axes in (
         ((7,), (0,)),
