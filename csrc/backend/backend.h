@@ -4,8 +4,8 @@
  * A backend is three const tables: what it is (hl_backend), what a device of it does
  * (hl_device_ops), and per op an ordered list of kernels, fast ones first, a plain one last. A plan
  * asks each kernel in turn: `query` says no with a reason, or yes with what it needs; `prepare`
- * makes its state (may search and measure); then the kernel runs many times and never allocates,
- * synchronises or fails for reasons of shape.
+ * makes its state, in host memory alone, since it is asked for predictions too; then the kernel
+ * runs many times and never allocates, synchronises or fails for reasons of shape.
  *
  * Work that is cut. A device with a `parallel` function runs kernels in blocks: the kernel says how
  * many rows its work has and runs any range of them; the plan owns the loop. Operands marked
@@ -65,6 +65,11 @@ static inline bool hl_kernel_reads_rows(const hl_kernel_req *req, int32_t input)
 typedef struct hl_kernel_state {
     const hl_kernel *kernel;
     void *impl; /* the kernel's own, from hl_alloc */
+    /* Set by prepare (asynchronous devices): host memory of impl's that launches read on the device.
+     */
+    const void *upload;
+    size_t upload_bytes;
+    const void *uploaded; /* set by the plan, before the first launch: its copy there */
 } hl_kernel_state;
 
 typedef struct hl_launch {

@@ -47,7 +47,7 @@ hl_cuda_calls hl_cuda_calls_begin(hl_device *device, const hl_graph *graph, hl_n
 
 static void free_lists(hl_cuda_calls *calls)
 {
-    if (calls->upload) calls->device->ops->memory_free(calls->device, calls->upload);
+    hl_free(calls->upload);
     hl_free(calls->call);
     hl_free(calls->param);
     hl_free(calls->value);
@@ -63,6 +63,8 @@ hl_status hl_cuda_calls_end(hl_cuda_calls *calls, hl_kernel_state *out_state)
     }
     memcpy(impl, calls, sizeof *calls);
     out_state->impl = impl;
+    out_state->upload = calls->upload;
+    out_state->upload_bytes = calls->upload_bytes;
     return HL_OK;
 }
 
@@ -205,14 +207,10 @@ void hl_cuda_pass_is_apply(hl_cuda_calls *calls)
 
 void hl_cuda_pass_upload(hl_cuda_calls *calls, const void *data, size_t bytes)
 {
-    const hl_device_ops *ops = calls->device->ops;
-    if (calls->status == HL_OK)
-        calls->status = ops->memory_alloc(calls->device, bytes, &calls->upload);
-    if (calls->status == HL_OK)
-        calls->status =
-            ops->copy(calls->device, calls->upload, data, bytes, HL_COPY_HOST_TO_DEVICE, NULL);
-    /* Plans launch on streams of their own, which would not wait for the copy. */
-    if (calls->status == HL_OK) calls->status = ops->synchronize(calls->device, NULL);
+    if (calls->status == HL_OK) calls->status = hl_alloc(bytes, &calls->upload);
+    if (calls->status != HL_OK) return;
+    memcpy(calls->upload, data, bytes);
+    calls->upload_bytes = bytes;
     add_param(calls, PARAM_UPLOAD, 0);
 }
 
@@ -228,9 +226,10 @@ typedef struct param_room {
     void *args[CALL_ARGS];
 } param_room;
 
-static void *find_param(const hl_cuda_calls *calls, const hl_cuda_param *param, void *const *args,
-                        const hl_launch *launch, int i, param_room *room)
+static void *find_param(const hl_kernel_state *state, const hl_cuda_param *param,
+                        void *const *args, const hl_launch *launch, int i, param_room *room)
 {
+    const hl_cuda_calls *calls = state->impl;
     switch (param->kind) {
     case PARAM_VALUE: return calls->value + param->at;
     case PARAM_ARGS: memcpy(room->args, args, param->at * sizeof *args); return room->args;
@@ -239,7 +238,7 @@ static void *find_param(const hl_cuda_calls *calls, const hl_cuda_param *param, 
         room->value[i].pointer = (unsigned char *)launch->scratch + param->at;
         break;
     case PARAM_NULL: room->value[i].pointer = NULL; break;
-    case PARAM_UPLOAD: room->value[i].pointer = calls->upload; break;
+    case PARAM_UPLOAD: room->value[i].pointer = (void *)state->uploaded; break;
     case PARAM_CONTROL: room->value[i].pointer = launch->control; break;
     case PARAM_FAULT:
         room->value[i].fault = hl_control_fault(launch->plan, launch->node);
@@ -249,14 +248,15 @@ static void *find_param(const hl_cuda_calls *calls, const hl_cuda_param *param, 
     return &room->value[i];
 }
 
-static hl_status run_call(const hl_cuda_calls *calls, const hl_cuda_call *call, void *const *args,
-                          const hl_launch *launch, hl_stream *stream)
+static hl_status run_call(const hl_kernel_state *state, const hl_cuda_call *call,
+                          void *const *args, const hl_launch *launch, hl_stream *stream)
 {
+    const hl_cuda_calls *calls = state->impl;
     const hl_device_ops *ops = calls->device->ops;
     param_room room;
     void *params[CALL_PARAMS + 1];
     for (int i = 0; i < call->n_params; i++)
-        params[i] = find_param(calls, &calls->param[call->first_param + i], args, launch, i, &room);
+        params[i] = find_param(state, &calls->param[call->first_param + i], args, launch, i, &room);
     params[call->n_params] = NULL;
     switch (call->kind) {
     case CALL_KERNEL:
@@ -287,7 +287,7 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
     for (int64_t i = 0; i < calls->n_calls; i++) {
         const hl_cuda_call *call = &calls->call[i];
         if (call->alignment && !is_aligned(calls, call, args)) continue;
-        HL_TRY(run_call(calls, call, args, launch, stream));
+        HL_TRY(run_call(state, call, args, launch, stream));
         if (call->alignment) i++;
     }
     return HL_OK;

@@ -32,7 +32,8 @@ typedef struct hl_cuda_calls {
     hl_cuda_call *call;
     hl_cuda_param *param;
     unsigned char *value; /* bytes of parameters */
-    void *upload;         /* device memory, or NULL */
+    void *upload;         /* what the plan copies into device memory, or NULL */
+    size_t upload_bytes;
     int64_t n_calls, n_params, n_bytes, cap_calls, cap_params, cap_bytes;
 } hl_cuda_calls;
 
@@ -95,7 +96,7 @@ void hl_cuda_pass_scratch(hl_cuda_calls *calls, size_t offset);
 void hl_cuda_pass_null(hl_cuda_calls *calls);
 /* All operands, inputs then outputs, as one array of pointers by value (hl_cuda_operands). */
 void hl_cuda_pass_operands(hl_cuda_calls *calls);
-/* A copy of this in device memory, for as long as the list lives; one a list. */
+/* A copy of this in device memory, which the plan makes (hl_kernel_state); one a list. */
 void hl_cuda_pass_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
 /* Of hl_launch: `hl_control *`, the error word of its node as int64_t, and 1 in segment apply, as
  * int. */

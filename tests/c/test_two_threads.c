@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "ops/build.h"
-#include "plan/internal.h"
+#include "plan/session.h"
 #include "tests/c/check.h"
 
 enum { ROWS = 384, COLS = 96, N_STEPS = CHECK_UNDER_TSAN ? 60 : 400, N_RUNS = 3, N_MODELS = 3 };
