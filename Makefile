@@ -13,11 +13,13 @@ TORCH ?= torch==2.13.0
 PLATFORM ?= manylinux_2_34_$(shell uname -m)
 # Extra arguments for pytest: make test ARGS="-k softmax -x"
 ARGS ?=
+# Instruction sets of the C tests under sanitizers: all, or one, the best that this machine has.
+SETS ?= all
 
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo build test test-c test-long proof bench wheel wheel-cpu style format types sanitize \
+.PHONY: help demo build fake test test-c test-long proof bench wheel wheel-cpu style format types sanitize \
 	sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
@@ -86,32 +88,33 @@ $(STAMP)-cuda: | $(STAMP)-venv
 build: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
 
+# The emulated driver, cuBLASLt and NVRTC as libraries, which tests in Python load.
+FAKES := $(CURDIR)/build/cuda-tests/release
+fake: $(STAMP)-install
+	@$(MAKE) -s -C tests/cuda fake
+
 # ---------------------------------------------------------------------------- run and test
 
 demo: build
 	@$(BIN)/hotloop demo
 
-test: build test-c
+test: build fake test-c
 	$(BIN)/python -m pytest tests $(ARGS)
 
 test-c: build
 	$(MAKE) -C tests/c run
-	$(MAKE) -C tests/cuda -f host.mk run-host
-	$(MAKE) -C tests/cuda -j2 run
+	$(MAKE) -C tests/cuda run
 
 cuda: $(STAMP)-cuda
 
-# Kernels compile for the oldest and a new architecture without a warning, our declarations are
-# NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded: every
-# op, with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
-FAKES := $(CURDIR)/build/cuda-host
+# What `make test` leaves out of the CUDA backend, where nvcc is and no GPU: our declarations are
+# NVIDIA's, and Python runs over the emulated driver with the kernels' fatbins embedded: every op,
+# with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
-cuda-check: $(STAMP)-install
-	@$(BIN)/python setup.py -q build_ext --inplace
-	$(MAKE) -C tests/cuda -f host.mk check-driver run-host fake
-	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
+cuda-check: build fake
+	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
@@ -129,9 +132,8 @@ $(OLDEST)/.stamp: | $(STAMP)-venv
 	@touch $@
 
 # What is generated at run time compiles by it, too: the emulated driver has NVRTC asked.
-cuda-oldest: $(OLDEST)/.stamp build
+cuda-oldest: $(OLDEST)/.stamp build fake
 	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
-	@$(MAKE) -s -C tests/cuda -f host.mk fake
 	HL_FAKE=arch=75 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_CUBLASLT_PATH=none \
 		HOTLOOP_NVRTC_PATH=$(CURDIR)/$(OLDEST)/nvidia/cuda_nvrtc/lib \
 		$(BIN)/python tests/cuda/check_generated.py
@@ -143,10 +145,10 @@ gpu-check:
 gpu-bundle: $(STAMP)-venv
 	$(BIN)/python tests/gpu/bundle.py $(ARGS)
 
-test-long: build $(STAMP)-torch $(STAMP)-extras
+test-long: build fake $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python -m pytest tests --long -m "long or parity or extra" $(ARGS)
 
-proof: build $(STAMP)-torch $(STAMP)-extras
+proof: build fake $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)
 
 bench: build $(STAMP)-torch $(STAMP)-blas
@@ -195,12 +197,11 @@ sanitize: sanitize-c sanitize-python
 
 # An unreported leak in the interpreter is not ours; the C tests do look for leaks.
 sanitize-c: build
-	HL_SANITIZE=address,undefined $(MAKE) -C tests/c run
-	HL_SANITIZE=address,undefined $(MAKE) -C tests/cuda -f host.mk run-host
-	$(MAKE) -C tests/cuda -j2 asan
-	HL_SANITIZE=thread $(MAKE) -C tests/c run
+	$(MAKE) -C tests/c asan SETS=$(SETS)
+	$(MAKE) -C tests/cuda asan
+	$(MAKE) -C tests/c tsan SETS=$(SETS)
 
-sanitize-python: $(STAMP)-install
+sanitize-python: fake
 	@rm -rf build/sanitize
 	@HL_SANITIZE=address,undefined $(BIN)/python setup.py -q build --build-lib build/sanitize
 	PYTHONPATH=build/sanitize PYTHONMALLOC=malloc \

@@ -14,13 +14,13 @@ PAGE = Path(__file__).with_name("ops.md")
 _HEAD = """\
 # The ops
 
-Made by `python docs/make_ops.py` from `csrc/ir/ops.def` and `attrs.def`; edit those. These are the ops that a graph
-is written in; those that passes make (gradients of normalisation, packed products, fused chains,
-optimizers) are internal and stand in the same table.
+Made by `python docs/make_ops.py` from `csrc/ir/ops.def`, `pointwise.def` and `attrs.def`; edit
+those. These are the ops that a graph is written in; those that passes make (gradients of
+normalisation, packed products, fused chains, optimizers) are internal and stand in the same tables.
 
 "in" is the number of operands (n: any), "grad" whether a gradient flows. Pointwise ops broadcast as
-NumPy does. Attributes are `kind:name=default` (kinds: int, flag, float, dtype, ints for a list, text);
-without a default they are required.
+NumPy does. Attributes are `kind:name=default` (kinds: int, flag, float, dtype, ints for a list,
+text); without a default they are required.
 """
 
 

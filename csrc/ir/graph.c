@@ -56,6 +56,7 @@ void hl_graph_destroy(hl_graph *graph)
     hl_free(graph->commits);
     hl_free(graph->stores);
     hl_free(graph->outputs);
+    hl_free(graph->types);
     hl_arena_deinit(&graph->arena);
     hl_free(graph);
 }
@@ -161,13 +162,27 @@ static hl_status clone_lists(hl_graph *graph, const hl_graph *from)
     HL_TRY(grow_list(&graph->outputs, &graph->cap_outputs, 0, from->n_outputs, sizeof(hl_id)));
     for (int64_t i = 0; i < from->n_outputs; i++) graph->outputs[i] = from->outputs[i];
     graph->n_outputs = from->n_outputs;
-    graph->n_inputs = from->n_inputs;
-    graph->n_sources = from->n_sources;
-    graph->n_scalars = from->n_scalars;
-    graph->segment = from->segment;
-    graph->control = from->control;
-    graph->float_dtype = from->float_dtype;
     return hl_graph_scope(graph, from->scope);
+}
+
+/* All fields but the lists, which stay as they are: so a field that is added later is copied too.
+ */
+static void clone_settings(hl_graph *graph, const hl_graph *from)
+{
+    hl_graph own = *graph;
+    *graph = *from;
+    graph->arena = own.arena;
+    graph->scope = own.scope;
+#define KEEP(list)                                                                                 \
+    graph->list = own.list, graph->n_##list = own.n_##list, graph->cap_##list = own.cap_##list
+    KEEP(values);
+    KEEP(nodes);
+    KEEP(commits);
+    KEEP(stores);
+    KEEP(outputs);
+#undef KEEP
+    graph->types = own.types;
+    graph->cap_types = own.cap_types;
 }
 
 hl_status hl_graph_clone(const hl_graph *graph, hl_graph **out_graph)
@@ -176,6 +191,7 @@ hl_status hl_graph_clone(const hl_graph *graph, hl_graph **out_graph)
     hl_graph *copy;
     HL_TRY(hl_graph_create(&copy));
     hl_status status;
+    clone_settings(copy, graph);
     HL_GOTO(clone_values(copy, graph));
     HL_GOTO(clone_nodes(copy, graph));
     HL_GOTO(clone_lists(copy, graph));
@@ -504,9 +520,22 @@ static hl_status fill_attrs(hl_graph *graph, hl_node *node, const hl_attrs *attr
     return own_attrs(graph, node);
 }
 
+/* The fence behind which all operands of its segment are there. */
+static int32_t find_fence(const hl_graph *graph, const hl_node *node)
+{
+    int32_t fence = node->fence;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        hl_node_id p = hl_graph_producer(graph, node->in[i]);
+        if (p == HL_NONE || graph->nodes[p].segment != node->segment) continue;
+        if (graph->nodes[p].fence > fence) fence = graph->nodes[p].fence;
+    }
+    return fence;
+}
+
 /* Counts node and outputs; there must be room. */
 static hl_id append_node(hl_graph *graph, hl_node node, const hl_type *types)
 {
+    node.fence = find_fence(graph, &node);
     node.out = (hl_id)graph->n_values;
     for (int32_t j = 0; j < node.n_out; j++)
         graph->values[graph->n_values++] = (hl_value){.kind = HL_VALUE_ACT,
@@ -540,43 +569,58 @@ static bool is_identity(const hl_graph *graph, const hl_node *node, const hl_typ
 }
 
 /* Room for a node, and a node with its operands copied. */
-static hl_status begin_node(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in, int32_t n_out,
+static hl_status begin_node(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                             hl_node *out_node)
 {
     HL_TRY(grow_list(&graph->nodes, &graph->cap_nodes, graph->n_nodes, 1, sizeof(hl_node)));
-    HL_TRY(grow_list(&graph->values, &graph->cap_values, graph->n_values, n_out, sizeof(hl_value)));
     const void *copy;
     HL_TRY(copy_bytes(&graph->arena, in, (size_t)n_in * sizeof(hl_id), &copy));
     *out_node = (hl_node){.op = op,
                           .segment = graph->segment,
+                          .fence = graph->fence,
                           .n_in = n_in,
-                          .n_out = n_out,
                           .in = copy,
                           .scope = graph->scope};
     return HL_OK;
 }
 
-enum { MAX_OUTPUTS = 4 };
+/* Room for its outputs. */
+static hl_status make_room(hl_graph *graph, int32_t n_out)
+{
+    return grow_list(&graph->values, &graph->cap_values, graph->n_values, n_out, sizeof(hl_value));
+}
+
+/* Outputs and their types, in graph->types. */
+static hl_status infer_node(hl_graph *graph, hl_node *node)
+{
+    const hl_op_info *info = hl_op_get(node->op);
+    hl_status status = HL_OK;
+    node->n_out = info->n_out;
+    if (info->n_out < 0) status = info->infer(graph, node, NULL);
+    if (status != HL_OK) return explain_node(graph, node, status);
+    HL_TRY(make_room(graph, node->n_out));
+    HL_TRY(grow_list(&graph->types, &graph->cap_types, 0, node->n_out, sizeof(hl_type)));
+    status = info->infer(graph, node, graph->types);
+    for (int32_t j = 0; status == HL_OK && j < node->n_out; j++)
+        status = hl_shape_check(&graph->types[j].shape, NULL);
+    return status == HL_OK ? HL_OK : explain_node(graph, node, status);
+}
 
 hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                        const hl_attrs *attrs, hl_id *out_first)
 {
-    const hl_op_info *info = hl_op_get(op);
     hl_node node;
-    hl_status status = begin_node(graph, op, in, n_in, info->n_out, &node);
+    hl_status status = begin_node(graph, op, in, n_in, &node);
     *out_first = HL_NONE; /* only now: it may be where an operand stood */
     if (status != HL_OK) return status;
-    if (!info->infer || info->n_out > MAX_OUTPUTS)
+    if (!hl_op_get(op)->infer)
         return hl_status_set(HL_ERROR_INTERNAL, "%s: it must be added with its program, got none",
-                             info->name);
+                             hl_op_get(op)->name);
     HL_TRY(check_operands(graph, &node));
     HL_TRY(fill_attrs(graph, &node, attrs));
-    hl_type types[MAX_OUTPUTS];
-    status = info->infer(graph, &node, types);
-    for (int32_t j = 0; status == HL_OK && j < node.n_out; j++)
-        status = hl_shape_check(&types[j].shape, NULL);
-    if (status != HL_OK) return explain_node(graph, &node, status);
-    *out_first = is_identity(graph, &node, types) ? node.in[0] : append_node(graph, node, types);
+    HL_TRY(infer_node(graph, &node));
+    *out_first = is_identity(graph, &node, graph->types) ? node.in[0]
+                                                         : append_node(graph, node, graph->types);
     return HL_OK;
 }
 
@@ -585,14 +629,16 @@ hl_status hl_graph_add_program(hl_graph *graph, const hl_id *in, int32_t n_in,
                                hl_id *out_first)
 {
     hl_node node;
-    hl_status status = begin_node(graph, HL_OP_POINTWISE_FUSED, in, n_in, n_out, &node);
+    hl_status status = begin_node(graph, HL_OP_POINTWISE_FUSED, in, n_in, &node);
     *out_first = HL_NONE;
     if (status != HL_OK) return status;
     HL_TRY(check_operands(graph, &node));
     HL_TRY(hl_program_check(program, graph, node.in, n_in, out_types, n_out));
+    HL_TRY(make_room(graph, n_out));
     const void *copy;
     HL_TRY(copy_bytes(&graph->arena, program, sizeof(hl_program), &copy));
     node.program = copy;
+    node.n_out = n_out;
     *out_first = append_node(graph, node, out_types);
     return HL_OK;
 }
@@ -657,6 +703,13 @@ hl_status hl_graph_output(hl_graph *graph, hl_id value)
     HL_TRY(grow_list(&graph->outputs, &graph->cap_outputs, graph->n_outputs, 1, sizeof(hl_id)));
     graph->outputs[graph->n_outputs++] = value;
     return HL_OK;
+}
+
+void hl_graph_stand_by(hl_graph *graph, const hl_node *node)
+{
+    graph->segment = node->segment;
+    graph->fence = node->fence;
+    graph->scope = node->scope;
 }
 
 hl_status hl_graph_scope(hl_graph *graph, const char *scope)

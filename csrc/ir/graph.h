@@ -8,6 +8,10 @@
  * micro-batch, APPLY once per step; it reads values of its own and of earlier segments. A leaf read
  * in a later segment sees earlier segments' commits.
  *
+ * Fences divide a segment. A value may be computed twice, so that it needs no memory in between;
+ * the second computation stands behind a higher fence, and so does all that reads it. Nodes behind
+ * different fences never become one kernel, which would need both copies at the same time.
+ *
  * A call that fails leaves the graph as it was. Ids stay valid; pointers into `values` and `nodes`
  * do not outlive the next call that adds.
  * Rejected: strided values (every kernel would need strides; the few copies this costs are named
@@ -27,7 +31,7 @@ typedef int32_t hl_node_id; /* a node */
 enum { HL_NONE = -1 };
 
 typedef enum hl_op {
-#define HL_OP(op, name, min_in, max_in, n_out, flags, schema, infer, vjp, lower, doc) HL_OP_##op,
+#define HL_OP(op, ...) HL_OP_##op,
 #include "ir/ops.def"
 #undef HL_OP
     HL_OP_COUNT
@@ -89,6 +93,7 @@ typedef struct hl_program hl_program; /* ir/program.h */
 typedef struct hl_node {
     hl_op op;
     hl_segment segment;
+    int32_t fence; /* no lower than its operands' of the same segment; see hl_graph */
     int32_t n_in, n_out;
     const hl_id *in; /* in the arena */
     hl_id out;       /* outputs are out, out + 1, ... */
@@ -116,8 +121,11 @@ typedef struct hl_graph {
     int64_t n_stores, cap_stores;
     hl_id *outputs; /* values that the caller reads after a run */
     int64_t n_outputs, cap_outputs;
+    hl_type *types; /* room for what the node that is being added makes */
+    int64_t cap_types;
     int32_t n_inputs, n_sources, n_scalars;
     hl_segment segment;   /* of nodes added from now on */
+    int32_t fence;        /* of nodes added from now on, at least */
     const char *scope;    /* of nodes added from now on */
     hl_id control;        /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
@@ -171,6 +179,8 @@ hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
 hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
 /* The same value may be an output several times. */
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
+/* Nodes added from now on stand where this one stands: segment, fence and scope. */
+void hl_graph_stand_by(hl_graph *graph, const hl_node *node);
 /* Of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);
 

@@ -18,15 +18,14 @@ enum {
                                  third goes on from and nobody reads later; the last of such a row
                                  is committed to the leaf */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
-    HL_OP_COMMUTES = 1 << 4,  /* in[0] and in[1] may be swapped */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
-    /* Mixed precision (passes/amp.c): LOW takes 16-bit operands; FOLLOWS computes in the type of
-     * its operands; all others compute in float32. */
-    HL_OP_LOW = 1 << 6,
-    HL_OP_RANDOM = 1 << 7, /* has the attributes stream and seed */
-    HL_OP_FOLLOWS = 1 << 8,
-    HL_OP_GIVES_LOW = 1 << 9, /* computes in float32; its attribute dtype may make 16 bits of its
-                                 first output, rounded once, as a cast behind it would */
+    HL_OP_RANDOM = 1 << 6,    /* has the attributes stream and seed */
+    HL_OP_SUMS = 1 << 7,      /* out is the sum of in[0] over the attribute axes */
+    HL_OP_JOINS = 1 << 8, /* out is in[0], in[1], ... one behind another along the attribute axis */
+    HL_OP_BATCH = 1 << 9, /* rows in[1] of a dataset-resident array in[0], converted to the
+                             attribute dtype: what a feed may send in its place */
+    HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it written over: kernels work in
+                                     place where they may */
 };
 
 /* What MATMUL_FUSED does beside a product c of rows x columns; output 1 is empty but where said.
@@ -53,7 +52,8 @@ static inline hl_matmul_end hl_matmul_end_of(const hl_node *node)
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
  * (negative axes), and is then a fixed point. Writes "<rule>, got <value>" alone: hl_graph_add puts
- * scope, op and operands in front. */
+ * scope, op and operands in front. Where the table has no number of outputs it is called twice:
+ * with out_types NULL it sets node->n_out, and out_types then has room for so many. */
 typedef hl_status (*hl_op_infer_fn)(const hl_graph *graph, hl_node *node, hl_type *out_types);
 
 /* Adds nodes for the gradients: dout[j] is the gradient of output j or HL_NONE when nothing depends
@@ -67,17 +67,57 @@ typedef hl_status (*hl_op_vjp_fn)(hl_graph *graph, hl_node_id node, const hl_id 
  * have to be lowered again, but is always simpler. HL_ERROR_DEVICE when nothing simpler is left. */
 typedef hl_status (*hl_op_lower_fn)(hl_graph *graph, hl_node_id node, hl_id *out_values);
 
+/* What a node does and moves: each operand and result once, and of the control block nothing. */
+typedef struct hl_cost {
+    double flops, bytes;
+    int64_t side; /* of a matrix product: the least of rows, columns and terms of a sum; else 0 */
+} hl_cost;
+typedef hl_cost (*hl_op_cost_fn)(const hl_graph *graph, const hl_node *node);
+
+/* How a physical layout passes through: where dim i of every operand of the result's rank is dim
+ * dims[i] of what it was, the node with *attrs (on entry its own) has results whose dim i is dim
+ * out_dims[i] of what it was. False: it does not. */
+typedef bool (*hl_op_permute_fn)(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                                 hl_attrs *attrs, hl_ints *out_dims);
+
+/* Operand `index` holds numbers of parts of operand `of` along an axis, which kernels check.
+ * index 0: there is no such operand. */
+enum { HL_AXIS_ATTR = -1 }; /* the attribute's */
+typedef struct hl_op_index {
+    int8_t index, of, axis;
+} hl_op_index;
+
 typedef struct hl_op_info {
     const char *name;
     int min_in, max_in; /* max_in -1: any number */
-    int n_out;
+    int n_out;          /* -1: as many as infer says, or a program */
     uint32_t flags;
     hl_schema schema; /* of its attributes */
     hl_op_infer_fn infer;
     hl_op_vjp_fn vjp; /* NULL: not differentiable (written so in the table) */
-    hl_op_lower_fn lower;
     const char *doc;
+    hl_op_lower_fn lower; /* NULL: every backend has a kernel */
+    /* Mixed precision (passes/amp.c): a letter for each operand, ':', a letter for each result; the
+     * last of each repeats. NULL: all are float32.
+     *
+     * r  reduced: an operand is rounded to 16 bits; a result has the operands' type, or is float32
+     *    by the attribute `wide`
+     * o  an operand of the first result's type
+     * f  follows: computed in the type of the operands
+     * w  an operand that may have 16 bits; computed in float32
+     * g  computed in float32, and rounded once to the attribute dtype if that has 16 bits
+     * s  float32 */
+    const char *precision;
+    hl_op_cost_fn cost; /* NULL: bytes alone, and an operation an element if it is pointwise */
+    hl_op_permute_fn permute; /* NULL: passes through pointwise ops as it is, and no others */
+    hl_op_index index;
 } hl_op_info;
+
+/* Letters of `precision`. */
+char hl_op_role_in(hl_op op, int operand);
+char hl_op_role_out(hl_op op, int result);
+/* Does its time grow with the speed of 16-bit products: has it reduced operands? */
+bool hl_op_is_product(hl_op op);
 
 const hl_op_info *hl_op_get(hl_op op);
 /* HL_OP_COUNT when unknown. */
@@ -95,5 +135,11 @@ hl_op hl_op_parse(const char *name);
 
 /* The axes that a node works along: of its attribute `axes` or `axis`; none: it has neither. */
 hl_ints hl_node_axes(const hl_node *node);
+hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node);
+/* hl_op_info.permute, its default included. */
+bool hl_node_permute(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                     hl_attrs *attrs, hl_ints *out_dims);
+/* How many things the node's index chooses from; 0: it has none. */
+int64_t hl_node_extent(const hl_graph *graph, const hl_node *node);
 
 #endif

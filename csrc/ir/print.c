@@ -119,7 +119,7 @@ static void write_instr(text_buffer *text, const hl_pw_instr *instr)
     case HL_PW_LOAD: write_text(text, " in%d", instr->in); break;
     case HL_PW_NUMBER: write_text(text, " %.9g", instr->number); break;
     case HL_PW_CAST: write_text(text, " %s", hl_dtype_name((hl_dtype)instr->number)); break;
-    case HL_PW_DROPOUT: write_text(text, " p=%.9g", instr->number); break;
+    case HL_PW_DROPOUT_MASK: write_text(text, " p=%.9g", instr->number); break;
     default: break;
     }
     write_text(text, "\n");
@@ -154,6 +154,7 @@ static void write_node(text_buffer *text, const hl_graph *graph, const hl_node *
     for (int32_t j = 0; j < node->n_out; j++)
         write_text(text, "%s%s", j > 0 ? ", " : " -> ",
                    hl_type_format(&graph->values[node->out + j].type, type));
+    if (node->fence) write_text(text, "  | fence %d", node->fence);
     if (node->scope) write_text(text, "  ; %s", node->scope);
     write_text(text, "\n");
     if (node->program) write_program(text, node->program);

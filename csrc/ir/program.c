@@ -5,71 +5,76 @@
 
 #include "ir/op.h"
 
-static const struct {
+typedef struct pw_row {
     const char *name;
-    int n_operands;
-} pw_table[HL_PW_COUNT] = {
-#define X(op, n_operands) [HL_PW_##op] = {#op, n_operands},
-    HL_PW_OPS(X)
-#undef X
+    uint8_t n_operands, result, cost;
+} pw_row;
+
+static const pw_row rows[HL_PW_COUNT] = {
+    [HL_PW_LOAD] = {.name = "LOAD"},
+    [HL_PW_NUMBER] = {.name = "NUMBER"},
+#define HL_PW_DRAW(id, ...) [HL_PW_##id] = {.name = #id},
+#define HL_PW_CAST(id, ...) [HL_PW_##id] = {#id, 1, 0, HL_PW_COST_CHEAP},
+#define HL_PW(id, name, n_operands, result, flags, vjp, cost, ...)                                 \
+    [HL_PW_##id] = {#id, n_operands, HL_PW_RESULT_##result, HL_PW_COST_##cost},
+#include "ir/pointwise.def"
 };
 
 int hl_pw_operands(hl_pw_op op)
 {
-    return pw_table[op].n_operands;
+    return rows[op].n_operands;
 }
 
 const char *hl_pw_name(hl_pw_op op)
 {
-    return pw_table[op].name;
+    return rows[op].name;
+}
+
+hl_pw_cost hl_pw_cost_of(hl_pw_op op)
+{
+    return (hl_pw_cost)rows[op].cost;
+}
+
+hl_pw_result hl_pw_result_of(hl_pw_op op)
+{
+    return (hl_pw_result)rows[op].result;
 }
 
 bool hl_pw_is_real(const hl_pw_instr *instr)
 {
-    switch (instr->op) {
-    case HL_PW_NUMBER: /* what is no integer that a double holds exactly */
+    if (instr->op == HL_PW_NUMBER) /* what is no integer that a double holds exactly */
         return !(instr->number >= -0x1p53 && instr->number <= 0x1p53) ||
                instr->number != (double)(int64_t)instr->number;
-    case HL_PW_CAST: return hl_dtype_is_float((hl_dtype)instr->number);
-    case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM:
-    case HL_PW_EXP:
-    case HL_PW_EXPM1:
-    case HL_PW_LOG:
-    case HL_PW_LOG1P:
-    case HL_PW_SQRT:
-    case HL_PW_RSQRT:
-    case HL_PW_RECIPROCAL:
-    case HL_PW_SIN:
-    case HL_PW_COS:
-    case HL_PW_TANH:
-    case HL_PW_SIGMOID:
-    case HL_PW_SOFTPLUS:
-    case HL_PW_ERF:
-    case HL_PW_DIV:
-    case HL_PW_POW: return true;
-    default: return false;
-    }
+    if (instr->op == HL_PW_CAST) return hl_dtype_is_float((hl_dtype)instr->number);
+    return hl_pw_is_random(instr->op) || rows[instr->op].result == HL_PW_RESULT_FLOAT;
 }
 
 hl_pw_op hl_pw_of_op(hl_op op)
 {
     switch (op) {
-        /* clang-format off */
-#define SAME(name)                                                                                 \
-    case HL_OP_##name: return HL_PW_##name;
-        SAME(NEG) SAME(ABS) SAME(SIGN) SAME(EXP) SAME(EXPM1) SAME(LOG) SAME(LOG1P) SAME(SQRT)
-        SAME(RSQRT) SAME(RECIPROCAL) SAME(SIN) SAME(COS) SAME(TANH) SAME(SIGMOID) SAME(SOFTPLUS)
-        SAME(ERF) SAME(RELU) SAME(FLOOR) SAME(CEIL) SAME(ROUND) SAME(ISFINITE) SAME(NOT)
-        SAME(CAST) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV) SAME(POW) SAME(MOD) SAME(MAXIMUM)
-        SAME(MINIMUM) SAME(EQ) SAME(NE) SAME(LT) SAME(LE) SAME(GT) SAME(GE) SAME(AND) SAME(OR)
-        SAME(WHERE) SAME(UNIFORM)
-#undef SAME
-        /* clang-format on */
-        case HL_OP_DROPOUT_MASK:
-        return HL_PW_DROPOUT;
-        default : return HL_PW_COUNT;
+#define HL_PW(id, ...)                                                                             \
+    case HL_OP_##id: return HL_PW_##id;
+#define HL_PW_CAST(id, ...) HL_PW(id)
+#define HL_PW_DRAW(id, ...) HL_PW(id)
+#include "ir/pointwise.def"
+    default: return HL_PW_COUNT;
     }
+}
+
+hl_pw_instr hl_pw_instr_make(const hl_node *node)
+{
+    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
+    if (node->op == HL_OP_CAST) {
+        instr.number = (double)hl_dtype_attrs(node)->dtype;
+    } else if (node->op == HL_OP_DROPOUT_MASK) {
+        const hl_attrs_dropout_mask *attrs = hl_dropout_mask_attrs(node);
+        instr.number = attrs->p;
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
+    } else if (node->op == HL_OP_UNIFORM) {
+        const hl_attrs_uniform *attrs = hl_uniform_attrs(node);
+        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
+    }
+    return instr;
 }
 
 /* ---- the program of one node ---- */
@@ -96,26 +101,10 @@ static uint8_t load_operand(const hl_graph *graph, const hl_node *node, int32_t 
     return append_instr(program, (hl_pw_instr){.op = HL_PW_LOAD, .in = (uint8_t)k});
 }
 
-hl_pw_instr hl_pw_instr_of(const hl_node *node)
-{
-    hl_pw_instr instr = {.op = (uint8_t)hl_pw_of_op(node->op)};
-    if (node->op == HL_OP_CAST) {
-        instr.number = (double)hl_dtype_attrs(node)->dtype;
-    } else if (node->op == HL_OP_DROPOUT_MASK) {
-        const hl_attrs_dropout_mask *attrs = hl_dropout_mask_attrs(node);
-        instr.number = attrs->p;
-        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
-    } else if (node->op == HL_OP_UNIFORM) {
-        const hl_attrs_uniform *attrs = hl_uniform_attrs(node);
-        instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
-    }
-    return instr;
-}
-
 static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_program *program)
 {
-    hl_pw_instr instr = hl_pw_instr_of(node);
-    if (!(hl_op_get(node->op)->flags & HL_OP_SOURCE)) {
+    hl_pw_instr instr = hl_pw_instr_make(node);
+    if (!hl_pw_is_random(instr.op)) {
         uint8_t operand[3] = {0};
         for (int32_t k = 0; k < node->n_in; k++)
             operand[k] = load_operand(graph, node, k, program, operand);
@@ -165,6 +154,30 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program 
                          info->name);
 }
 
+/* ---- its kind ---- */
+
+hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node)
+{
+    bool is_integer = true;
+    int64_t n = hl_shape_numel(&program->shape);
+    for (int32_t j = 0; j < program->n_out; j++) {
+        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
+        if (dtype == HL_DTYPE_F64) return HL_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(dtype);
+    }
+    for (int32_t s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[s];
+        is_integer = is_integer && !hl_pw_is_real(instr);
+        if (instr->op == HL_PW_CAST && instr->number == HL_DTYPE_F64) return HL_PW_F64;
+        if (instr->op != HL_PW_LOAD) continue;
+        const hl_type *type = hl_node_in_type(graph, node, instr->in);
+        bool is_one = hl_shape_numel(&type->shape) == 1 && n != 1;
+        if (type->dtype == HL_DTYPE_F64 && !is_one) return HL_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
+    }
+    return is_integer ? HL_PW_I64 : HL_PW_F32;
+}
+
 /* ---- the check ---- */
 
 static hl_status fail_program(const char *rule, int64_t got)
@@ -182,8 +195,7 @@ static hl_status check_code(const hl_program *program)
         for (int k = 0; k < hl_pw_operands(instr->op); k++)
             if (operand[k] >= program->n_regs || !written[operand[k]])
                 return fail_program("a register must be written before it is read", operand[k]);
-        bool reads_input =
-            instr->op == HL_PW_LOAD || instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM;
+        bool reads_input = instr->op == HL_PW_LOAD || hl_pw_is_random(instr->op);
         if (reads_input && instr->in >= program->n_in)
             return fail_program("an input must exist", instr->in);
         if (instr->dst >= program->n_regs || written[instr->dst])

@@ -9,77 +9,54 @@
  * serves fused nodes and single pointwise nodes (hl_program_from_node).
  *
  * A register is written before it is read, and once; a load stands for one input. Sums are of the
- * registers' values; a store rounds to the output's dtype. DROPOUT and UNIFORM: the sample is the
- * index in the iteration's first dim, the element the index within the sample. */
+ * registers' values; a store rounds to the output's dtype. DROPOUT_MASK and UNIFORM are random: the
+ * sample is the index in the iteration's first dim, the element the index within the sample. */
 #ifndef HL_IR_PROGRAM_H
 #define HL_IR_PROGRAM_H
 
 #include "base/rng.h"
 #include "ir/graph.h"
 
-/* micro-op, operands. Comparisons give 1 or 0; a condition is true when it is not zero. */
-#define HL_PW_OPS(X)                                                                               \
-    X(LOAD, 0)                                                                                     \
-    X(NUMBER, 0)                                                                                   \
-    X(DROPOUT, 0)                                                                                  \
-    X(UNIFORM, 0)                                                                                  \
-    X(NEG, 1)                                                                                      \
-    X(ABS, 1)                                                                                      \
-    X(SIGN, 1)                                                                                     \
-    X(EXP, 1)                                                                                      \
-    X(EXPM1, 1)                                                                                    \
-    X(LOG, 1)                                                                                      \
-    X(LOG1P, 1)                                                                                    \
-    X(SQRT, 1)                                                                                     \
-    X(RSQRT, 1)                                                                                    \
-    X(RECIPROCAL, 1)                                                                               \
-    X(SIN, 1)                                                                                      \
-    X(COS, 1)                                                                                      \
-    X(TANH, 1)                                                                                     \
-    X(SIGMOID, 1)                                                                                  \
-    X(SOFTPLUS, 1)                                                                                 \
-    X(ERF, 1)                                                                                      \
-    X(RELU, 1)                                                                                     \
-    X(FLOOR, 1)                                                                                    \
-    X(CEIL, 1)                                                                                     \
-    X(ROUND, 1)                                                                                    \
-    X(ISFINITE, 1)                                                                                 \
-    X(NOT, 1)                                                                                      \
-    X(CAST, 1)                                                                                     \
-    X(ADD, 2)                                                                                      \
-    X(SUB, 2)                                                                                      \
-    X(MUL, 2)                                                                                      \
-    X(DIV, 2)                                                                                      \
-    X(POW, 2)                                                                                      \
-    X(MOD, 2)                                                                                      \
-    X(MAXIMUM, 2)                                                                                  \
-    X(MINIMUM, 2)                                                                                  \
-    X(EQ, 2)                                                                                       \
-    X(NE, 2)                                                                                       \
-    X(LT, 2)                                                                                       \
-    X(LE, 2)                                                                                       \
-    X(GT, 2)                                                                                       \
-    X(GE, 2)                                                                                       \
-    X(AND, 2)                                                                                      \
-    X(OR, 2)                                                                                       \
-    X(WHERE, 3)                                                                                    \
-    X(FMA, 3) /* a * b + c, rounded once; made by fusion from mul and add only where asked */
-
+/* Micro-ops: leaves first, then those of pointwise.def in its order. Comparisons give 1 or 0; a
+ * condition is true when it is not zero. */
 typedef enum hl_pw_op {
-#define X(op, n_operands) HL_PW_##op,
-    HL_PW_OPS(X)
-#undef X
-        HL_PW_COUNT
+    HL_PW_LOAD,
+    HL_PW_NUMBER,
+#define HL_PW_DRAW(id, ...) HL_PW_##id,
+#include "ir/pointwise.def"
+#define HL_PW(id, ...)      HL_PW_##id,
+#define HL_PW_CAST(id, ...) HL_PW_##id,
+#include "ir/pointwise.def"
+    HL_PW_COUNT
 } hl_pw_op;
+
+/* The dtype of a pointwise op's result: see pointwise.def. */
+typedef enum hl_pw_result {
+    HL_PW_RESULT_ANY,
+    HL_PW_RESULT_NUMBER,
+    HL_PW_RESULT_CHOSEN,
+    HL_PW_RESULT_FLOAT,
+    HL_PW_RESULT_BOOL
+} hl_pw_result;
+
+/* What registers hold. */
+typedef enum hl_pw_kind { HL_PW_F32, HL_PW_F64, HL_PW_I64 } hl_pw_kind;
+
+/* What a micro-op costs the CPU's vector units. */
+typedef enum hl_pw_cost {
+    HL_PW_COST_CHEAP,  /* less than the loads and stores around it: it stands in chains */
+    HL_PW_COST_SERIES, /* a polynomial */
+    HL_PW_COST_LANES   /* element by element */
+} hl_pw_cost;
 
 enum { HL_PROGRAM_REGS = 48, HL_PROGRAM_INS = 24, HL_PROGRAM_OUTS = 12, HL_PROGRAM_CODE = 96 };
 
 typedef struct hl_pw_instr {
     uint8_t op;           /* hl_pw_op */
     uint8_t dst, a, b, c; /* registers */
-    uint8_t in;           /* LOAD: input number. DROPOUT, UNIFORM: the control block's */
-    double number;        /* NUMBER: its value. DROPOUT: probability of zero. CAST: hl_dtype */
-    hl_rng_key key;       /* DROPOUT, UNIFORM */
+    uint8_t in;           /* LOAD: input number. Random steps: the control block's */
+    double number;        /* NUMBER: its value. DROPOUT_MASK: probability of zero. CAST: hl_dtype */
+    hl_rng_key key;       /* of random steps */
 } hl_pw_instr;
 
 typedef enum hl_pw_reduce {
@@ -100,8 +77,8 @@ struct hl_program {
     } out[HL_PROGRAM_OUTS];
 };
 
-/* DROPOUT: 0 when the element's 16 bits are below threshold, else scale; the keep probability is
- * exact for the rounded threshold, so the mean is unbiased. */
+/* DROPOUT_MASK: 0 when the element's 16 bits are below threshold, else scale; the keep probability
+ * is exact for the rounded threshold, so the mean is unbiased. */
 static inline uint32_t hl_dropout_threshold(double p)
 {
     return (uint32_t)(p * 65536.0 + 0.5);
@@ -114,17 +91,28 @@ static inline double hl_dropout_scale(double p)
 
 int hl_pw_operands(hl_pw_op op);
 const char *hl_pw_name(hl_pw_op op);
-/* True when the step gives a real number whatever its operands are. A program without such a step,
- * of integers and bools alone, is computed in int64. */
+hl_pw_cost hl_pw_cost_of(hl_pw_op op);
+/* Of a micro-op that has operands, CAST apart. */
+hl_pw_result hl_pw_result_of(hl_pw_op op);
+static inline bool hl_pw_is_random(hl_pw_op op)
+{
+    return op == HL_PW_DROPOUT_MASK || op == HL_PW_UNIFORM;
+}
+/* True when the step gives a real number whatever its operands are. */
 bool hl_pw_is_real(const hl_pw_instr *instr);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
-/* The instruction of a pointwise node with a micro-op, its registers and input still 0. */
-hl_pw_instr hl_pw_instr_of(const hl_node *node);
+/* The step of a pointwise node: what its attributes say. Registers and `in` are the caller's. */
+hl_pw_instr hl_pw_instr_make(const hl_node *node);
 /* The program of one pointwise node, or of a sum over a leading group of axes, a trailing one or
  * all, by which unfused nodes run on the same engine. Input i is operand i; constants of one
  * element are numbers in the code. HL_ERROR_CONFIG for any other node. */
 hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_program *out_program);
+/* What the registers of a node's program hold, on every device, by what the code says alone:
+ * operands that it does not load are numbers in it. I64 where all it loads and gives is integers
+ * and bools and no step is real: then all is exact. F64 where it gives, casts to or loads float64;
+ * an operand of one element among many is no reason, since float64 is slow. F32 else. */
+hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node);
 /* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of it: numbers
  * of elements count, so a sum may keep dims of 1. */
 hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,

@@ -6,8 +6,6 @@
 #include "ir/op.h"
 #include "ir/program.h"
 
-enum { MAX_OUTPUTS = 12 };
-
 static hl_status fail_value(const hl_graph *graph, hl_id id, const char *rule, int64_t got)
 {
     const char *name = graph->values[id].name;
@@ -93,24 +91,34 @@ static hl_status check_operand(const hl_graph *graph, int64_t index, hl_id id)
     if (value->kind != HL_VALUE_ACT) return HL_OK;
     if (value->node == HL_NONE) return fail_node(graph, index, "an operand must be alive", id);
     if (value->node >= index) return fail_node(graph, index, "operands must come first", id);
-    if (graph->nodes[value->node].segment > node->segment)
+    const hl_node *maker = &graph->nodes[value->node];
+    if (maker->segment > node->segment)
         return fail_node(graph, index, "an operand must not be of a later segment", id);
+    if (maker->segment == node->segment && maker->fence > node->fence)
+        return fail_node(graph, index, "an operand must not be behind a later fence", id);
     return HL_OK;
 }
 
-static hl_status check_types(const hl_graph *graph, int64_t index)
+static hl_status fail_infer(int64_t index, const hl_op_info *info)
+{
+    return hl_status_context(HL_ERROR_INTERNAL, "graph: node %lld %s", (long long)index,
+                             info->name);
+}
+
+/* types has room for the node's outputs. */
+static hl_status check_types(const hl_graph *graph, int64_t index, hl_type *types)
 {
     hl_node node = graph->nodes[index];
     const hl_op_info *info = hl_op_get(node.op);
-    hl_type types[MAX_OUTPUTS];
     if (!info->infer) {
         if (!node.program) return fail_node(graph, index, "it must have a program", 0);
         for (int32_t j = 0; j < node.n_out; j++) types[j] = graph->values[node.out + j].type;
         return hl_program_check(node.program, graph, node.in, node.n_in, types, node.n_out);
     }
-    if (info->infer(graph, &node, types) != HL_OK)
-        return hl_status_context(HL_ERROR_INTERNAL, "graph: node %lld %s", (long long)index,
-                                 info->name);
+    if (info->n_out < 0 && info->infer(graph, &node, NULL) != HL_OK) return fail_infer(index, info);
+    if (node.n_out != graph->nodes[index].n_out)
+        return fail_node(graph, index, "outputs must be as many as the op makes", node.n_out);
+    if (info->infer(graph, &node, types) != HL_OK) return fail_infer(index, info);
     for (int32_t j = 0; j < node.n_out; j++) {
         if (hl_type_equal(&types[j], &graph->values[node.out + j].type)) continue;
         char want[HL_TYPE_TEXT], got[HL_TYPE_TEXT];
@@ -121,6 +129,7 @@ static hl_status check_types(const hl_graph *graph, int64_t index)
     return HL_OK;
 }
 
+/* What can be said of a node before its operands and types. */
 static hl_status check_node(const hl_graph *graph, int64_t index)
 {
     const hl_node *node = &graph->nodes[index];
@@ -132,14 +141,32 @@ static hl_status check_node(const hl_graph *graph, int64_t index)
         return fail_node(graph, index, "its segment must exist", node->segment);
     if (node->n_in < info->min_in || (info->max_in >= 0 && node->n_in > info->max_in))
         return fail_node(graph, index, "operands must be as many as the op takes", node->n_in);
-    bool n_out_ok = info->n_out >= 0 ? node->n_out == info->n_out : node->n_out > 0;
-    if (!n_out_ok || node->n_out > MAX_OUTPUTS)
+    if (info->n_out >= 0 ? node->n_out != info->n_out : node->n_out < 1)
         return fail_node(graph, index, "outputs must be as many as the op makes", node->n_out);
     for (int32_t j = 0; j < node->n_out; j++)
         if (!is_value(graph, node->out + j) || graph->values[node->out + j].node != index)
             return fail_node(graph, index, "its outputs must be its own", node->out + j);
-    for (int32_t i = 0; i < node->n_in; i++) HL_TRY(check_operand(graph, index, node->in[i]));
-    return check_types(graph, index);
+    return HL_OK;
+}
+
+static hl_status check_nodes(const hl_graph *graph)
+{
+    int32_t most_out = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        HL_TRY(check_node(graph, i));
+        if (graph->nodes[i].n_out > most_out) most_out = graph->nodes[i].n_out;
+    }
+    hl_type *types;
+    hl_status status = HL_OK;
+    HL_TRY(hl_alloc((size_t)most_out * sizeof *types, (void **)&types));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        for (int32_t j = 0; j < node->n_in; j++) HL_GOTO(check_operand(graph, i, node->in[j]));
+        HL_GOTO(check_types(graph, i, types));
+    }
+cleanup:
+    hl_free(types);
+    return status;
 }
 
 /* ---- commits and guards ---- */
@@ -249,7 +276,7 @@ hl_status hl_graph_verify(const hl_graph *graph)
 {
     void *memory = NULL;
     for (int64_t i = 0; i < graph->n_values; i++) HL_TRY(check_value(graph, (hl_id)i));
-    for (int64_t i = 0; i < graph->n_nodes; i++) HL_TRY(check_node(graph, i));
+    HL_TRY(check_nodes(graph));
     for (int64_t i = 0; i < graph->n_outputs; i++) {
         hl_id id = graph->outputs[i];
         if (!is_value(graph, id))

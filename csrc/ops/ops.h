@@ -12,42 +12,36 @@
                             hl_id *din)
 #define HL_LOWER(name) hl_status hl_lower_##name(hl_graph *graph, hl_node_id id, hl_id *out_values)
 
+#define HL_COST(name) hl_cost hl_cost_##name(const hl_graph *graph, const hl_node *node)
+#define HL_PERMUTE(name)                                                                           \
+    bool hl_permute_##name(const hl_graph *graph, const hl_node *node, const hl_ints *dims,        \
+                           hl_attrs *attrs, hl_ints *out_dims)
+
+/* cost.c */
+HL_COST(matmul);
+HL_COST(reduce);
+HL_COST(picked);
+HL_COST(none);
+HL_COST(program);
+
+/* permute.c */
+HL_PERMUTE(same);
+HL_PERMUTE(axes);
+HL_PERMUTE(pads);
+HL_PERMUTE(reduce);
+
 /* pointwise.c */
-HL_INFER(unary);
-HL_INFER(unary_float);
-HL_INFER(unary_bool);
+HL_INFER(pointwise);
 HL_INFER(cast);
-HL_INFER(binary);
-HL_INFER(binary_float);
-HL_INFER(compare);
-HL_INFER(where);
 
 /* pointwise_grad.c */
-HL_VJP(neg);
-HL_VJP(abs);
-HL_VJP(exp);
-HL_VJP(expm1);
-HL_VJP(log);
-HL_VJP(log1p);
-HL_VJP(sqrt);
-HL_VJP(rsqrt);
-HL_VJP(reciprocal);
-HL_VJP(sin);
-HL_VJP(cos);
-HL_VJP(tanh);
-HL_VJP(sigmoid);
-HL_VJP(softplus);
-HL_VJP(erf);
-HL_VJP(relu);
-HL_VJP(cast);
-HL_VJP(add);
-HL_VJP(sub);
-HL_VJP(mul);
-HL_VJP(div);
-HL_VJP(pow);
-HL_VJP(maximum);
-HL_VJP(minimum);
-HL_VJP(where);
+#define HL_PW(id, name, n, result, flags, vjp, ...) vjp
+#define HL_PW_CAST(id, name, attrs, vjp, ...)       vjp
+#define HL_PW_VJP(rule)                             HL_VJP(rule);
+#define HL_PW_NO_VJP
+#include "ir/pointwise.def"
+#undef HL_PW_VJP
+#undef HL_PW_NO_VJP
 
 /* gelu.c */
 HL_INFER(gelu);

@@ -4,8 +4,9 @@
 #include "ops/ops.h"
 
 static const hl_op_info op_table[HL_OP_COUNT] = {
-#define HL_OP(op, name, min_in, max_in, n_out, flags, schema, infer, vjp, lower, doc)              \
-    [HL_OP_##op] = {name, min_in, max_in, n_out, flags, HL_SCHEMA_##schema, infer, vjp, lower, doc},
+#define HL_OP(op, name, min_in, max_in, n_out, flags, schema, infer, vjp, doc, ...)                \
+    [HL_OP_##op] = {name,  min_in, max_in, n_out,      flags, HL_SCHEMA_##schema,                  \
+                    infer, vjp,    doc,    __VA_ARGS__},
 #include "ir/ops.def"
 #undef HL_OP
 };
@@ -20,6 +21,38 @@ hl_op hl_op_parse(const char *name)
     int op = 0;
     while (op < HL_OP_COUNT && strcmp(op_table[op].name, name) != 0) op++;
     return (hl_op)op;
+}
+
+static char read_role(const char *roles, const char *end, int index)
+{
+    int64_t n = end - roles;
+    return n > 0 ? roles[index < n ? index : n - 1] : 's';
+}
+
+char hl_op_role_in(hl_op op, int operand)
+{
+    const char *roles = op_table[op].precision;
+    return roles ? read_role(roles, strchr(roles, ':'), operand) : 's';
+}
+
+char hl_op_role_out(hl_op op, int result)
+{
+    const char *roles = op_table[op].precision;
+    return roles ? read_role(strchr(roles, ':') + 1, roles + strlen(roles), result) : 's';
+}
+
+bool hl_op_is_product(hl_op op)
+{
+    return hl_op_role_in(op, 0) == 'r';
+}
+
+int64_t hl_node_extent(const hl_graph *graph, const hl_node *node)
+{
+    hl_op_index index = op_table[node->op].index;
+    if (!index.index) return 0;
+    const hl_shape *shape = hl_graph_shape(graph, node->in[index.of]);
+    int64_t axis = index.axis == HL_AXIS_ATTR ? hl_node_axes(node).at[0] : index.axis;
+    return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
 }
 
 hl_ints hl_node_axes(const hl_node *node)

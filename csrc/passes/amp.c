@@ -1,19 +1,19 @@
 /* Mixed precision: which nodes work on 16 bits, and the casts between.
  *
- * The op table decides: LOW ops (matrix products) take 16-bit operands and sum in float32; FOLLOWS
- * ops (cheap pointwise work, copies, views) take what their operands are; everything else (norms,
- * softmax, losses, reductions, optimizers) takes float32. Parameters, moments and statistics stay
- * float32: a product reads a rounded copy, made once for all its readers and, being a function of
- * parameters alone, moved to BEGIN by the hoisting pass.
+ * The op table decides (hl_op_info.precision): products have reduced operands and sum in float32;
+ * what follows (cheap pointwise work, copies, views) takes what its operands are; everything else
+ * (norms, softmax, losses, reductions, optimizers) takes float32. Parameters, moments and
+ * statistics stay float32: a product reads a rounded copy, made once for all its readers and, being
+ * a function of parameters alone, moved to BEGIN by the hoisting pass.
  *
  * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
  * write float32 anyway), every product is `wide`, and the pass adds nothing but one cast per
  * operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a product
- * gives 16 bits if a product reads it again, directly or through FOLLOWS ops, and float32 if all it
+ * gives 16 bits if a product reads it again, directly or through followers, and float32 if all it
  * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded. The
  * bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
- * Norms compute in float32 and round what they give themselves (HL_OP_GIVES_LOW) where products
+ * Norms compute in float32 and round what they give themselves (role 'g') where products
  * alone read it, sums (of a bias' gradient) apart: a cast behind them would be a launch of its own.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
@@ -27,7 +27,7 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MOST_OPERANDS = 64 };
+enum { MAX_VIEWS = 64 };
 
 typedef struct amp_state {
     hl_graph *graph;
@@ -38,6 +38,7 @@ typedef struct amp_state {
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
     bool *wanted;     /* by old value: leads to a product, and nothing outside reads it */
+    hl_id *in;        /* room for the operands of any node */
 } amp_state;
 
 static bool has_flag(const hl_node *node, uint32_t flag)
@@ -45,15 +46,44 @@ static bool has_flag(const hl_node *node, uint32_t flag)
     return hl_op_get(node->op)->flags & flag;
 }
 
+static bool is_follower(const hl_node *node)
+{
+    return hl_op_role_out(node->op, 0) == 'f';
+}
+
+static bool is_giver(const hl_node *node)
+{
+    return hl_op_role_out(node->op, 0) == 'g';
+}
+
 static bool is_f32(const amp_state *s, hl_id id)
 {
     return hl_graph_dtype(s->graph, id) == HL_DTYPE_F32;
 }
 
-/* A product of two float32 operands: ones of another type are the user's own choice. */
+/* A product of float32 operands: ones of another type are the user's own choice. */
 static bool is_low(const amp_state *s, const hl_node *node)
 {
-    return has_flag(node, HL_OP_LOW) && is_f32(s, node->in[0]) && is_f32(s, node->in[1]);
+    if (!hl_op_is_product(node->op)) return false;
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (hl_op_role_in(node->op, i) == 'r' && !is_f32(s, node->in[i])) return false;
+    return true;
+}
+
+/* Does the node read the value as an operand of this role? */
+static bool reads_as(const hl_node *node, hl_id value, char role)
+{
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (node->in[i] == value && hl_op_role_in(node->op, i) == role) return true;
+    return false;
+}
+
+/* As operands of no other role? */
+static bool reads_only_as(const hl_node *node, hl_id value, char role)
+{
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (node->in[i] == value && hl_op_role_in(node->op, i) != role) return false;
+    return true;
 }
 
 static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_value)
@@ -64,13 +94,21 @@ static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_v
 
 /* ---- which values a product reads again ------------------------------------------------------ */
 
+/* Does a product read any of the node's results again? */
+static bool is_any_wanted(const amp_state *s, const hl_node *node)
+{
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (s->wanted[node->out + j]) return true;
+    return false;
+}
+
 static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        if (is_low(s, user) && (user->in[0] == value || user->in[1] == value)) return true;
-        if (has_flag(user, HL_OP_FOLLOWS) && s->wanted[user->out]) return true;
+        if (is_low(s, user) && reads_as(user, value, 'r')) return true;
+        if (is_follower(user) && is_any_wanted(s, user)) return true;
     }
     return false;
 }
@@ -82,16 +120,17 @@ static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id 
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        bool multiplies = is_low(s, user) && (user->n_in < 3 || user->in[2] != value);
+        bool multiplies = is_low(s, user) && reads_only_as(user, value, 'r');
         if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
             return false;
-        if (!multiplies && !has_flag(user, HL_OP_VIEW) && user->op != HL_OP_SUM) return false;
+        if (!multiplies && !has_flag(user, HL_OP_VIEW) && !reads_only_as(user, value, 'w'))
+            return false;
         *out_any |= multiplies;
     }
     return true;
 }
 
-/* May the first output of a GIVES_LOW node be rounded there? */
+/* May the first output of a node that gives 16 bits be rounded there? */
 static bool is_wanted_low(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     bool any = false;
@@ -107,8 +146,7 @@ static hl_status mark_wanted(amp_state *s)
         const hl_node *node = &s->graph->nodes[i];
         for (int32_t j = 0; j < node->n_out; j++)
             s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
-        if (has_flag(node, HL_OP_GIVES_LOW))
-            s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
+        if (is_giver(node)) s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -137,12 +175,12 @@ static bool has_copy(const amp_state *s, hl_id value, hl_segment segment)
 static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id *out_copy)
 {
     hl_graph *graph = s->graph;
-    hl_id chain[MOST_OPERANDS];
+    hl_id chain[MAX_VIEWS];
     int depth = 0;
     for (; !has_copy(s, value, segment); depth++) {
         const hl_value *v = hl_graph_value(graph, value);
         bool is_view = v->kind == HL_VALUE_ACT && has_flag(&graph->nodes[v->node], HL_OP_VIEW);
-        if (!is_view || depth == MOST_OPERANDS) break;
+        if (!is_view || depth == MAX_VIEWS) break;
         chain[depth] = value;
         segment = graph->nodes[v->node].segment;
         value = graph->nodes[v->node].in[0];
@@ -150,14 +188,18 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
     if (has_copy(s, value, segment)) {
         *out_copy = s->copy[value];
     } else {
-        const hl_value *v = hl_graph_value(graph, value);
-        graph->segment = v->kind == HL_VALUE_ACT ? graph->nodes[v->node].segment : segment;
+        hl_node_id maker = hl_graph_producer(graph, value);
+        hl_node place = {.segment = segment, .scope = graph->scope};
+        if (maker != HL_NONE) place.segment = graph->nodes[maker].segment;
+        if (maker != HL_NONE) place.fence = graph->nodes[maker].fence;
+        hl_graph_stand_by(graph, &place);
         HL_TRY(cast_to(s, value, s->low, out_copy));
         keep_copy(s, value, *out_copy, graph->segment);
     }
     while (depth--) {
         hl_node view = graph->nodes[hl_graph_value(graph, chain[depth])->node];
-        graph->segment = view.segment;
+        view.scope = graph->scope;
+        hl_graph_stand_by(graph, &view);
         HL_TRY(hl_graph_add(graph, view.op, out_copy, 1, &view.attrs, out_copy));
         keep_copy(s, chain[depth], *out_copy, view.segment);
     }
@@ -166,29 +208,44 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* The node's result is in 16 bits from now on; whoever needs float32 takes it widened. */
-static hl_status settle_low(amp_state *s, const hl_node *node, hl_id low)
+/* Output j is `made` from now on, which is in 16 bits; whoever needs float32 takes it widened. */
+static hl_status settle_low(amp_state *s, const hl_node *node, int32_t j, hl_id made)
 {
-    keep_copy(s, node->out, low, node->segment);
-    s->graph->segment = node->segment;
-    return cast_to(s, low, HL_DTYPE_F32, &s->map[node->out]);
+    keep_copy(s, node->out + j, made, node->segment);
+    hl_graph_stand_by(s->graph, node);
+    return cast_to(s, made, HL_DTYPE_F32, &s->map[node->out + j]);
 }
 
+/* The node that stands for this one has made its outputs, from `made` on: those that are in 16 bits
+ * now are known as such. */
+static hl_status replace_outputs(amp_state *s, const hl_node *node, hl_id made)
+{
+    for (int32_t j = 0; j < node->n_out; j++) {
+        bool rounded = is_f32(s, node->out + j) && hl_graph_dtype(s->graph, made + j) == s->low;
+        if (rounded)
+            HL_TRY(settle_low(s, node, j, made + j));
+        else
+            s->map[node->out + j] = made + j;
+    }
+    return HL_OK;
+}
+
+/* Two factors are rounded, and what is added to their product has the product's type. */
 static hl_status rewrite_product(amp_state *s, const hl_node *node)
 {
-    hl_id in[3], out;
+    hl_id out;
     bool narrow = s->keeps_low && s->wanted[node->out];
     hl_attrs attrs = node->attrs;
-    attrs.matmul.wide = !narrow;
-    HL_TRY(find_copy(s, node->in[0], node->segment, &in[0]));
-    HL_TRY(find_copy(s, node->in[1], node->segment, &in[1]));
-    if (node->n_in == 3) in[2] = node->in[2];
-    if (node->n_in == 3 && narrow) HL_TRY(find_copy(s, node->in[2], node->segment, &in[2]));
-    s->graph->segment = node->segment;
-    HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out));
-    if (narrow) return settle_low(s, node, out);
-    s->map[node->out] = out;
-    return HL_OK;
+    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node->op)->schema, "wide"), !narrow);
+    for (int32_t i = 0; i < node->n_in; i++) {
+        s->in[i] = node->in[i];
+        char role = hl_op_role_in(node->op, i);
+        bool follows = role == 'o' && narrow && is_f32(s, node->in[i]);
+        if (role == 'r' || follows) HL_TRY(find_copy(s, node->in[i], node->segment, &s->in[i]));
+    }
+    hl_graph_stand_by(s->graph, node);
+    HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &attrs, &out));
+    return replace_outputs(s, node, out);
 }
 
 static hl_status rewrite_giver(amp_state *s, const hl_node *node)
@@ -198,13 +255,12 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
     hl_attrs attrs = node->attrs;
     if (!s->wanted[node->out] || !dtype) return HL_OK;
     hl_attrs_int_set(&attrs, dtype, s->low);
-    s->graph->segment = node->segment;
+    hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
-    for (int32_t j = 1; j < node->n_out; j++) s->map[node->out + j] = out + j;
-    return settle_low(s, node, out);
+    return replace_outputs(s, node, out);
 }
 
-/* What an operand of a FOLLOWS node is: 16 bits, a number that 16 bits hold or no float at all, a
+/* What an operand of a follower is: 16 bits, a number that 16 bits hold or no float at all, a
  * number that they don't hold or what is made anew at every use (random), or float32. */
 typedef enum operand_kind { OPERAND_LOW, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
 
@@ -240,14 +296,13 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
     return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
 }
 
-/* A FOLLOWS node among 16-bit values works on them and gives one. Beside a random operand, or a
+/* A follower among 16-bit values works on them and gives one. Beside a random operand, or a
  * number that 16 bits don't hold, it works on float32 and its result is rounded: the same bytes,
  * and the scale of a dropout mask is exact. */
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
-    hl_id in[MOST_OPERANDS], out;
+    hl_id out;
     bool any_low = false, all_low = true;
-    if (node->n_in > MOST_OPERANDS || node->n_out != 1) return HL_OK;
     for (int32_t i = 0; i < node->n_in; i++) {
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
@@ -256,21 +311,19 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_low || (gives_float && !s->wanted[node->out])) return HL_OK;
-    s->graph->segment = node->segment;
+    if (!any_low || (gives_float && !is_any_wanted(s, node))) return HL_OK;
     if (all_low || is_copy || !gives_float) {
         if (!all_low && !gives_float) return HL_OK;
         for (int32_t i = 0; i < node->n_in; i++)
-            HL_TRY(narrow_operand(s, node->in[i], node->segment, &in[i]));
-        s->graph->segment = node->segment;
-        HL_TRY(hl_graph_add(s->graph, node->op, in, node->n_in, &node->attrs, &out));
-        if (gives_float) return settle_low(s, node, out);
-        s->map[node->out] = out;
-        return HL_OK;
+            HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        hl_graph_stand_by(s->graph, node);
+        HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &node->attrs, &out));
+        return replace_outputs(s, node, out);
     }
+    hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &node->attrs, &out));
     HL_TRY(cast_to(s, out, s->low, &out));
-    return settle_low(s, node, out);
+    return replace_outputs(s, node, out);
 }
 
 static hl_status rewrite_nodes(amp_state *s)
@@ -281,12 +334,21 @@ static hl_status rewrite_nodes(amp_state *s)
         s->graph->scope = node.scope;
         if (is_low(s, &node))
             HL_TRY(rewrite_product(s, &node));
-        else if (s->keeps_low && has_flag(&node, HL_OP_FOLLOWS))
+        else if (s->keeps_low && is_follower(&node))
             HL_TRY(rewrite_follower(s, &node));
-        else if (s->keeps_low && has_flag(&node, HL_OP_GIVES_LOW))
+        else if (s->keeps_low && is_giver(&node))
             HL_TRY(rewrite_giver(s, &node));
     }
     return HL_OK;
+}
+
+/* Of the node that has the most. */
+static size_t count_operands(const hl_graph *graph)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].n_in > most) most = graph->nodes[i].n_in;
+    return (size_t)most;
 }
 
 hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
@@ -297,13 +359,16 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
         return hl_status_set(HL_ERROR_CONFIG,
                              "mixed precision: must be of bfloat16 or float16, got %s",
                              hl_dtype_name(low));
-    size_t n = (size_t)graph->n_values + 1;
+    size_t n = (size_t)graph->n_values + 1, n_in = count_operands(graph);
     hl_status status = HL_OK;
     void *memory = NULL;
-    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)), &memory));
+    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)) +
+                             n_in * sizeof(hl_id),
+                         &memory));
     s.copy = memory;
     s.map = s.copy + n;
-    s.made = (hl_segment *)(s.map + n);
+    s.in = s.map + n;
+    s.made = (hl_segment *)(s.in + n_in);
     s.wanted = (bool *)(s.made + n);
     for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
     if (keeps_low) HL_GOTO(mark_wanted(&s));
@@ -319,12 +384,19 @@ void hl_pass_tf32(hl_graph *graph)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_node *node = &graph->nodes[i];
-        if (node->op == HL_OP_MATMUL && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
-            node->attrs.matmul.tf32 = true;
+        const hl_attr_info *tf32 = hl_schema_find(hl_op_get(node->op)->schema, "tf32");
+        if (tf32 && hl_graph_dtype(graph, node->in[0]) == HL_DTYPE_F32)
+            hl_attrs_int_set(&node->attrs, tf32, true);
     }
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */
+
+static bool has_16_bits(const hl_graph *graph, hl_id id)
+{
+    hl_dtype dtype = hl_graph_dtype(graph, id);
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
 
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_why)
 {
@@ -337,27 +409,22 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_w
         if (!hl_dtype_is_float(dtype)) continue;
         widest = widest == HL_DTYPE_COUNT ? dtype : hl_dtype_promote(widest, dtype);
     }
-    if (op->flags & HL_OP_LOW) {
-        hl_dtype operand = hl_graph_dtype(graph, node->in[0]);
-        bool is_low = operand == HL_DTYPE_BF16 || operand == HL_DTYPE_F16;
-        *out_why = is_low ? "product, summed in float32" : "product without a 16-bit kernel";
-        return operand;
-    }
-    if (node->op == HL_OP_MATMUL_PACK) {
-        hl_dtype packed = hl_graph_dtype(graph, node->out);
-        bool rounds = packed != hl_graph_dtype(graph, node->in[0]);
-        *out_why = rounds ? "rounded while it is packed" : "follows its operand";
-        return packed;
-    }
-    if (node->op == HL_OP_CAST)
-        *out_why = "cast";
-    else if (op->flags & HL_OP_FOLLOWS)
-        *out_why = "follows its operands";
-    else if (node->op == HL_OP_POINTWISE_FUSED)
+    bool is_product = hl_op_is_product(node->op);
+    bool rounds = !is_product && node->n_in == 1 && has_16_bits(graph, node->out) &&
+                  !has_16_bits(graph, node->in[0]);
+    if (is_product)
+        *out_why = has_16_bits(graph, node->in[0]) ? "product, summed in float32"
+                                                   : "product without a 16-bit kernel";
+    else if (node->program)
         *out_why = "pointwise program: registers are float32";
+    else if (rounds)
+        *out_why = "rounds its operand";
+    else if (is_follower(node))
+        *out_why = "follows its operands";
     else if (op->flags & HL_OP_GUARDED)
         *out_why = "state and updates stay float32";
     else
         *out_why = "norms, losses and sums stay float32";
-    return widest;
+    if (is_product) return hl_graph_dtype(graph, node->in[0]);
+    return rounds ? hl_graph_dtype(graph, node->out) : widest;
 }

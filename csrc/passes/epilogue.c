@@ -68,8 +68,7 @@ static hl_status add_fused(end_state *s, hl_node_id product, hl_matmul_end end, 
     hl_id in[3] = {node.in[0], node.in[1], node.n_in > 2 ? node.in[2] : read};
     hl_attrs attrs = node.attrs;
     attrs.matmul.end = end;
-    s->graph->segment = node.segment;
-    s->graph->scope = node.scope;
+    hl_graph_stand_by(s->graph, &node);
     return hl_graph_add(s->graph, HL_OP_MATMUL_FUSED, in, in[2] == HL_NONE ? 2 : 3, &attrs,
                         out_value);
 }
@@ -246,8 +245,7 @@ static hl_status fuse_with_operand(end_state *s, hl_node_id product, hl_node_id 
         hl_node grad = s->graph->nodes[backs[i]];
         hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
         hl_id read, back;
-        s->graph->segment = grad.segment;
-        s->graph->scope = grad.scope;
+        hl_graph_stand_by(s->graph, &grad);
         HL_TRY(shape_like(s->graph, operand.now, s->graph->nodes[behind].out, &read));
         HL_TRY(add_fused(s, behind, HL_MATMUL_GELU_GRAD, read, &back));
         HL_TRY(try_value(s, grad.out, back, &taken, &swap));

@@ -1,6 +1,6 @@
 /* Feed: batches that the host gathers and sends, for data that does not lie on the device.
  *
- * A row of a resident source is read by BATCH_GATHER alone. Where its index is the batch's row
+ * A row of a resident source is read by HL_OP_BATCH alone. Where its index is the batch's row
  * numbers (input 0), the node becomes an input of its own, which the feed fills: the source's rows
  * in whichever is narrower, its own dtype or the graph's, so that images travel as bytes; a cast
  * does the rest. What else reads row numbers, or gathers by other ones, stays as it is.
@@ -13,7 +13,7 @@
 
 static bool is_fed(const hl_graph *graph, const hl_node *node)
 {
-    if (node->op != HL_OP_BATCH_GATHER) return false;
+    if (!(hl_op_get(node->op)->flags & HL_OP_BATCH)) return false;
     const hl_value *index = hl_graph_value(graph, node->in[1]);
     return hl_graph_value(graph, node->in[0])->kind == HL_VALUE_SOURCE &&
            index->kind == HL_VALUE_INPUT && index->store == 0;
@@ -29,7 +29,7 @@ static hl_status add_field(hl_graph *graph, const hl_node *node, hl_id *out_valu
         type.dtype = source->type.dtype;
     HL_TRY(hl_graph_input(graph, source->name, type, out_value));
     hl_attrs attrs = {.dtype = {wanted}};
-    graph->segment = node->segment;
+    hl_graph_stand_by(graph, node);
     return hl_graph_add(graph, HL_OP_CAST, out_value, 1, &attrs, out_value);
 }
 

@@ -12,6 +12,9 @@
  * Where each node is a launch, which costs as much as some ten thousand elements do, small clusters
  * of one shape join side by side too, whatever they read.
  *
+ * Nodes behind different fences stay apart (ir/graph.h), and none recomputes what another's fence
+ * keeps.
+ *
  * Rejected: fusing across different shapes (broadcast producers are small and stay nodes of their
  * own), and a cost model beyond counting: the one thing that matters here is bytes. */
 #include <stdlib.h>
@@ -174,12 +177,19 @@ static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
     return n + n_members <= MOST_REGISTERS;
 }
 
+/* May one kernel compute both? */
+static bool stand_together(const hl_graph *graph, hl_node_id a, hl_node_id b)
+{
+    const hl_node *x = &graph->nodes[a], *y = &graph->nodes[b];
+    return x->segment == y->segment && x->fence == y->fence;
+}
+
 static void try_join(fuse_state *s, hl_node_id from, hl_node_id to)
 {
     hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
     int32_t split = HL_NONE;
     if (a == HL_NONE || b == HL_NONE || a == b) return;
-    if (s->graph->nodes[a].segment != s->graph->nodes[b].segment) return;
+    if (!stand_together(s->graph, a, b)) return;
     if (!hl_shape_equal(iteration_shape(s->graph, a), iteration_shape(s->graph, b))) return;
     if (!merge_split(s, a, &split) || !merge_split(s, b, &split)) return;
     if (is_small_enough(s, a, b)) hl_clusters_join(&s->clusters, a, b);
@@ -252,6 +262,7 @@ static void try_join_beside(fuse_state *s, hl_node_id from, hl_node_id to)
 typedef struct small_cluster {
     hl_node_id leader;
     hl_segment segment;
+    int32_t fence;
     const hl_shape *shape;
     bool has_double;
 } small_cluster;
@@ -259,6 +270,7 @@ typedef struct small_cluster {
 static int compare_kinds(const small_cluster *x, const small_cluster *y)
 {
     if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
+    if (x->fence != y->fence) return x->fence < y->fence ? -1 : 1;
     if (x->has_double != y->has_double) return x->has_double - y->has_double;
     if (x->shape->rank != y->shape->rank) return x->shape->rank - y->shape->rank;
     for (int d = 0; d < x->shape->rank; d++)
@@ -285,8 +297,8 @@ static hl_status join_beside(fuse_state *s)
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         const hl_shape *shape = iteration_shape(graph, (hl_node_id)i);
         if (hl_shape_numel(shape) > MOST_BESIDE) continue;
-        list[n++] = (small_cluster){(hl_node_id)i, graph->nodes[i].segment, shape,
-                                    has_double(s, (hl_node_id)i)};
+        list[n++] = (small_cluster){(hl_node_id)i, graph->nodes[i].segment, graph->nodes[i].fence,
+                                    shape, has_double(s, (hl_node_id)i)};
     }
     qsort(list, (size_t)n, sizeof *list, compare_small);
     for (int64_t i = 1; i < n; i++)
@@ -370,7 +382,7 @@ static bool is_worth_recomputing(const emit_state *e, hl_id value, recompute_bud
     hl_node_id p = hl_graph_producer(graph, value);
     if (p == HL_NONE || !e->fuse->fusible[p] || graph->nodes[p].op == HL_OP_SUM) return false;
     if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape)) return false;
-    if (graph->nodes[p].segment != graph->nodes[e->cluster].segment) return false;
+    if (!stand_together(graph, p, e->cluster)) return false;
     if (--budget->steps < 0) return false;
     const hl_node *node = &graph->nodes[p];
     for (int32_t j = 0; j < node->n_in; j++) {
@@ -389,8 +401,8 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg);
 static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
-    hl_pw_instr instr = hl_pw_instr_of(node);
-    if (hl_op_get(node->op)->flags & HL_OP_SOURCE) {
+    hl_pw_instr instr = hl_pw_instr_make(node);
+    if (hl_pw_is_random(instr.op)) {
         HL_TRY(find_input(e, node->in[0], &instr.in));
         return emit(e, node->out, instr, out_reg);
     }
@@ -526,8 +538,7 @@ static hl_status rewrite_clusters(fuse_state *s)
         HL_GOTO(status);
         if (!e->program.n_out) continue;
         hl_id first;
-        graph->segment = graph->nodes[i].segment;
-        graph->scope = graph->nodes[i].scope;
+        hl_graph_stand_by(graph, &graph->nodes[i]);
         HL_GOTO(hl_graph_add_program(graph, e->in, e->n_in, &e->program, types, e->program.n_out,
                                      &first));
         for (int32_t j = 0; j < e->program.n_out; j++) map[values[j]] = first + j;

@@ -98,8 +98,7 @@ static hl_status guard_commit(guard_state *s, int64_t index)
     find_added(graph, &commit);
     hl_id in[3] = {commit.target, commit.value};
     HL_TRY(find_guard(s, commit.segment, &in[2]));
-    graph->segment = commit.segment;
-    graph->scope = NULL;
+    hl_graph_stand_by(graph, &(hl_node){.segment = commit.segment});
     if (is_overwritten(s, &commit)) HL_TRY(copy_value(graph, &in[1]));
     HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
                         &graph->commits[index].value));

@@ -4,28 +4,36 @@
 #include "base/alloc.h"
 #include "passes/rewrite.h"
 
-enum { MOST_ROUNDS = 8, MOST_LOWERED_OUTS = 4 };
+enum { MAX_ROUNDS = 8 };
+
+/* Room for the outputs of any node. */
+static hl_status alloc_outputs(const hl_graph *graph, HL_GIVE hl_id **out_ids)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].n_out > most) most = graph->nodes[i].n_out;
+    return hl_alloc((size_t)most * sizeof **out_ids, (void **)out_ids);
+}
 
 /* One sweep; the ops that a lowering made are seen by the next. */
 static hl_status lower_once(hl_graph *graph, hl_device *device, bool deterministic,
                             bool *out_changed)
 {
-    hl_id *map = NULL;
+    hl_id *map = NULL, *out = NULL;
     int64_t n_map = graph->n_values, n_nodes = graph->n_nodes;
     *out_changed = false;
     hl_status status = HL_OK;
     HL_GOTO(hl_rewrite_map(graph, &map));
+    HL_GOTO(alloc_outputs(graph, &out));
     for (int64_t i = 0; i < n_nodes; i++) {
         hl_node node = graph->nodes[i];
         const hl_op_info *op = hl_op_get(node.op);
         const hl_kernel *kernel;
         hl_kernel_req req;
-        hl_id out[MOST_LOWERED_OUTS];
         if (!op->lower) continue;
         HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, deterministic, &kernel, &req));
         if (kernel) continue;
-        graph->segment = node.segment;
-        graph->scope = node.scope;
+        hl_graph_stand_by(graph, &node);
         HL_GOTO(op->lower(graph, (hl_node_id)i, out));
         for (int32_t j = 0; j < node.n_out; j++) map[node.out + j] = out[j];
         *out_changed = true;
@@ -36,13 +44,14 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
     }
 cleanup:
     hl_free(map);
+    hl_free(out);
     return status;
 }
 
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic)
 {
     bool changed = true;
-    for (int round = 0; changed && round < MOST_ROUNDS; round++)
+    for (int round = 0; changed && round < MAX_ROUNDS; round++)
         HL_TRY(lower_once(graph, device, deterministic, &changed));
     return HL_OK;
 }

@@ -141,7 +141,7 @@ static void share_concat(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
     const hl_shape *shape = hl_graph_shape(m->graph, node->out);
-    if (hl_shape_span(shape, 0, (int)hl_axis_attrs(node)->axis) != 1) return;
+    if (hl_shape_span(shape, 0, (int)hl_node_axes(node).at[0]) != 1) return;
     int32_t step = m->schedule->step_of_node[id];
     int64_t offset = 0;
     bool all = true;
@@ -205,28 +205,74 @@ static bool is_read_once(const memory_state *m, const hl_node *node, hl_id root)
     return n == 1;
 }
 
+/* Operand j of a step as memory that its first result may take over: the root, or HL_NONE. */
+static hl_id find_dying(const memory_state *m, int32_t step, int32_t j)
+{
+    const hl_step *s = &m->schedule->steps[step];
+    const hl_node *node = &m->graph->nodes[s->node];
+    hl_id root = find_root(m, node->in[j]);
+    const hl_value *value = hl_graph_value(m->graph, root);
+    size_t bytes = hl_value_bytes(m->graph, node->out);
+    if (!(s->req.in_place >> j & 1) || value->kind != HL_VALUE_ACT) return HL_NONE;
+    if (hl_value_bytes(m->graph, root) != bytes || hl_value_bytes(m->graph, node->in[j]) != bytes)
+        return HL_NONE;
+    if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) return HL_NONE;
+    return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
+}
+
+/* Bytes from the beginning of its root. */
+static int64_t find_offset(const memory_state *m, hl_id value)
+{
+    int64_t offset = 0;
+    for (; m->out->places[value].root != value; value = m->out->places[value].root)
+        offset += m->out->places[value].offset;
+    return offset;
+}
+
+/* Does nobody but this node read the value, and does its maker read constants alone? Filling needs
+ * no alignment. */
+static bool is_own_fill(const memory_state *m, hl_id root)
+{
+    const hl_node *maker = &m->graph->nodes[m->graph->values[root].node];
+    for (int32_t j = 0; j < maker->n_in; j++)
+        if (hl_graph_value(m->graph, maker->in[j])->kind != HL_VALUE_CONST) return false;
+    return hl_uses_count(&m->uses, root) == 1;
+}
+
+/* May an operand be made where the result lies, inside another value? That one lives from then on,
+ * which should take less memory over time than it saves. */
+static bool can_move(const memory_state *m, hl_id root, hl_id out, hl_id whole)
+{
+    bool is_aligned = find_offset(m, out) % (int64_t)m->device->alignment == 0;
+    if (!is_aligned && !is_own_fill(m, root)) return false;
+    const hl_life *life = &m->lives[root], *own = &m->lives[whole];
+    double bytes = (double)hl_value_bytes(m->graph, root);
+    double rest = (double)hl_value_bytes(m->graph, whole) - bytes;
+    return rest * (own->first - life->first) < bytes * (life->last - own->first + 1);
+}
+
+/* The result takes over an operand's memory; one that is made inside another value has the operand
+ * made there instead. */
 static void share_in_place(memory_state *m, int32_t step)
 {
     const hl_step *s = &m->schedule->steps[step];
     const hl_node *node = &m->graph->nodes[s->node];
     hl_id out = node->n_out ? node->out : HL_NONE;
-    if (out == HL_NONE || m->out->places[out].root != out || m->pinned[out]) return;
+    if (out == HL_NONE || hl_op_get(node->op)->flags & HL_OP_GUARDED) return;
     if (s->req.rows && !(s->req.row_out & 1)) return;
+    hl_id whole = find_root(m, out);
+    if (whole == out && m->pinned[out]) return;
     for (int32_t j = 0; j < node->n_in && j < 64; j++) {
-        if (!(s->req.in_place >> j & 1)) continue;
-        hl_id root = find_root(m, node->in[j]);
-        const hl_value *value = hl_graph_value(m->graph, root);
-        if (value->kind != HL_VALUE_ACT ||
-            hl_value_bytes(m->graph, root) != hl_value_bytes(m->graph, out))
-            continue;
-        if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) continue;
-        if (m->graph->nodes[value->node].segment != node->segment) continue;
-        join(m, out, root, 0);
-        m->kept[root] |= m->kept[out];
-        extend(m, root, m->lives[out].first);
-        extend(m, root, m->lives[out].last);
-        touches *t = &m->touches[root], *more = &m->touches[out];
-        t->last_step = more->last_step;
+        hl_id root = find_dying(m, step, j);
+        if (root == HL_NONE) continue;
+        if (whole != out && !can_move(m, root, out, whole)) continue;
+        hl_id into = whole == out ? root : whole, from = whole == out ? out : root;
+        join(m, from, whole == out ? root : out, 0);
+        m->kept[into] |= m->kept[from];
+        extend(m, into, m->lives[from].first);
+        extend(m, into, m->lives[from].last);
+        touches *t = &m->touches[into], *more = &m->touches[from];
+        if (more->last_step > t->last_step) t->last_step = more->last_step;
         if (t->chain != more->chain) t->chain = HL_NONE;
         t->whole |= more->whole;
         return;
@@ -342,7 +388,7 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
         m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
     share_views_and_updates(&m);
     for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (graph->nodes[i].op == HL_OP_CONCAT) share_concat(&m, (hl_node_id)i);
+        if (hl_op_get(graph->nodes[i].op)->flags & HL_OP_JOINS) share_concat(&m, (hl_node_id)i);
     find_lives(&m);
     for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
     for (int32_t s = 0; s < schedule->n_steps; s++) {

@@ -35,10 +35,13 @@ static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
     hl_attrs attrs = {
         .matmul_pack = {hl_matmul_attrs(node)->trans_b, hl_graph_dtype(s->graph, node->in[1])}};
     hl_node_id maker = hl_graph_producer(s->graph, matrix);
+    hl_node place = *node;
+    place.fence = maker != HL_NONE ? s->graph->nodes[maker].fence : 0;
     if (maker != HL_NONE)
-        s->graph->segment = s->graph->nodes[maker].segment;
+        place.segment = s->graph->nodes[maker].segment;
     else if (hl_rewrite_is_fixed(hl_graph_value(s->graph, matrix), s->changed))
-        s->graph->segment = HL_SEGMENT_BEGIN;
+        place.segment = HL_SEGMENT_BEGIN;
+    hl_graph_stand_by(s->graph, &place);
     if (*known == HL_NONE)
         HL_TRY(hl_graph_add(s->graph, HL_OP_MATMUL_PACK, &matrix, 1, &attrs, known));
     *out_pack = *known;
@@ -61,10 +64,8 @@ static hl_status pack_matmul(pack_state *s, hl_node_id id)
     hl_shape a = *hl_graph_shape(graph, node.in[0]), out = *hl_graph_shape(graph, node.out);
     int64_t k = a.dim[a.rank - 1], n = out.dim[out.rank - 1];
     hl_id in[3], packed;
-    graph->scope = node.scope;
-    graph->segment = node.segment;
     HL_TRY(pack_matrix(s, id, &in[1]));
-    graph->segment = node.segment;
+    hl_graph_stand_by(graph, &node);
     hl_shape a2 = hl_shape_2d(hl_shape_span(&a, 0, a.rank - 1), k);
     HL_TRY(hl_build_reshape(graph, node.in[0], &a2, &in[0]));
     if (node.n_in == 3) in[2] = node.in[2];

@@ -36,6 +36,7 @@ typedef struct sched_state {
     hl_schedule *out;
     hl_uses uses;
     int32_t *n_waits; /* by node: operands and readers that are not placed yet */
+    int32_t *n_fills; /* by node: how many of these are operands that wait to be wanted */
     sched_wait *waits;
     int64_t n_wait, cap_wait;
     int32_t *first_of_reader, *first_of_update; /* by node: into waits */
@@ -43,7 +44,7 @@ typedef struct sched_state {
     int32_t *chain_of;
     int32_t *chain_next; /* by step in order of placing: next step of its chain */
     int32_t *chain_head, *chain_tail;
-    bool *placed;                          /* by node */
+    bool *placed, *is_fill;                /* by node */
     hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
                                               n_nodes */
 } sched_state;
@@ -189,12 +190,44 @@ cleanup:
     return status;
 }
 
+/* What reads constants alone could run at any time, and lies in memory from then on: it waits until
+ * all else that one of its readers needs is there. */
+static bool waits_to_be_wanted(const sched_state *s, hl_node_id id)
+{
+    const hl_graph *graph = s->graph;
+    const hl_node *node = &graph->nodes[id];
+    for (int32_t j = 0; j < node->n_in; j++)
+        if (hl_graph_value(graph, node->in[j])->kind != HL_VALUE_CONST) return false;
+    int32_t first = s->uses.start[node->out], end = s->uses.start[node->out + node->n_out];
+    for (int32_t u = first; u < end; u++)
+        if (graph->nodes[s->uses.list[u]].segment != node->segment) return false;
+    return first < end;
+}
+
+/* After operands and readers are counted. */
+static void want_fills(sched_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    if (!s->n_fills[id] || s->n_waits[id] != s->n_fills[id]) return;
+    for (int32_t j = 0; j < node->n_in; j++) {
+        hl_node_id p = hl_graph_producer(s->graph, node->in[j]);
+        if (p != HL_NONE && s->is_fill[p]) s->n_waits[p] = 0;
+    }
+}
+
 static void count_waits(sched_state *s)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++)
-        for (int32_t j = 0; j < s->graph->nodes[i].n_in; j++)
-            s->n_waits[i] +=
-                hl_graph_value(s->graph, s->graph->nodes[i].in[j])->kind == HL_VALUE_ACT;
+        s->is_fill[i] = waits_to_be_wanted(s, (hl_node_id)i);
+    for (int64_t i = 0; i < s->graph->n_nodes; i++) {
+        const hl_node *node = &s->graph->nodes[i];
+        s->n_waits[i] += s->is_fill[i];
+        for (int32_t j = 0; j < node->n_in; j++) {
+            hl_node_id p = hl_graph_producer(s->graph, node->in[j]);
+            s->n_waits[i] += p != HL_NONE;
+            s->n_fills[i] += p != HL_NONE && s->is_fill[p];
+        }
+    }
 }
 
 static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain);
@@ -207,11 +240,15 @@ static void release_users(sched_state *s, hl_node_id id)
     for (int32_t o = 0; o < node->n_out; o++)
         for (int32_t u = s->uses.start[node->out + o]; u < s->uses.start[node->out + o + 1]; u++) {
             hl_node_id user = s->uses.list[u];
+            s->n_fills[user] -= s->is_fill[id];
             if (--s->n_waits[user] == 0 && is_view(s->graph, user))
                 place_node(s, user, HL_NONE, HL_NONE);
+            want_fills(s, user);
         }
-    for (int32_t w = s->first_of_reader[id]; w != HL_NONE; w = s->waits[w].next_of_reader)
+    for (int32_t w = s->first_of_reader[id]; w != HL_NONE; w = s->waits[w].next_of_reader) {
         s->n_waits[s->waits[w].update]--;
+        want_fills(s, s->waits[w].update);
+    }
 }
 
 static void place_node(sched_state *s, hl_node_id node, int32_t region, int32_t chain)
@@ -486,9 +523,10 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
     HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->step_of_node));
-    HL_TRY(hl_alloc_zero(n * (10 * sizeof(int32_t) + sizeof(bool)), out_memory));
+    HL_TRY(hl_alloc_zero(n * (11 * sizeof(int32_t) + 2 * sizeof(bool)), out_memory));
     s->n_waits = *out_memory;
-    s->region_of = s->n_waits + n;
+    s->n_fills = s->n_waits + n;
+    s->region_of = s->n_fills + n;
     s->chain_of = s->region_of + n;
     s->chain_next = s->chain_of + n;
     s->chain_head = s->chain_next + n;
@@ -498,6 +536,7 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     s->open_before = s->first_of_update + n;
     s->open_behind = s->open_before + n;
     s->placed = (bool *)(s->open_behind + n);
+    s->is_fill = s->placed + n;
     for (size_t i = 0; i < n; i++) {
         s->region_of[i] = s->chain_of[i] = s->first_of_reader[i] = s->first_of_update[i] = HL_NONE;
         s->open_before[i] = (hl_node_id)(i ? i - 1 : n - 1);
@@ -518,6 +557,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     HL_GOTO(choose_kernels(&s, deterministic));
     count_waits(&s);
     HL_GOTO(add_update_waits(&s));
+    for (int64_t i = 0; i < graph->n_nodes; i++) want_fills(&s, (hl_node_id)i);
     for (int64_t i = 0; i < graph->n_nodes; i++)
         if (is_view(graph, (hl_node_id)i) && !s.n_waits[i] && !s.placed[i])
             place_node(&s, (hl_node_id)i, HL_NONE, HL_NONE);

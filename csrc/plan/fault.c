@@ -1,18 +1,5 @@
 #include "plan/fault.h"
 
-/* How many things the node's index chooses from. */
-static int64_t count_choices(const hl_graph *graph, const hl_node *node)
-{
-    bool is_grad = node->op == HL_OP_CROSS_ENTROPY_GRAD;
-    const hl_shape *shape = &graph->values[node->in[is_grad]].type.shape;
-    int64_t axis = 0;
-    if (is_grad || node->op == HL_OP_CROSS_ENTROPY)
-        axis = 1;
-    else if (node->op != HL_OP_BATCH_GATHER)
-        axis = hl_axis_attrs(node)->axis;
-    return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
-}
-
 /* The node that met an index out of range; NULL: its plan is closed. */
 static const hl_node *find_node(const hl_session *session, int64_t error_code,
                                 const hl_graph **out_graph)
@@ -47,6 +34,6 @@ hl_status hl_session_check_fault(hl_session *session)
                          "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
                          "at position %lld",
                          node->scope ? node->scope : "", node->scope ? ": " : "",
-                         hl_op_get(node->op)->name, (long long)count_choices(graph, node),
+                         hl_op_get(node->op)->name, (long long)hl_node_extent(graph, node),
                          (long long)control->error_value, (long long)control->error_row);
 }

@@ -253,7 +253,7 @@ static hl_status make_instructions(hl_plan *plan)
         instr->elided = plan->memory.elided[s];
         instr->opens =
             node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_GUARDED;
-        plan->trains |= node->op == HL_OP_CONTROL_BEGIN;
+        plan->trains |= instr->opens;
         first += node->n_in + node->n_out;
     }
     return prepare_instructions(plan);

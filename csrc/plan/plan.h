@@ -166,7 +166,7 @@ typedef struct hl_launch_time {
     hl_dtype dtype;  /* of a product's operands; HL_DTYPE_COUNT: no product */
     bool tf32;       /* which may be rounded */
     double ns;
-    double flops; /* of products, pointwise programs and their sums; of other nodes 0 */
+    double flops; /* of products, pointwise work and reductions; of other nodes 0 */
     double bytes; /* that must be read and written, each once */
 } hl_launch_time;
 typedef struct hl_profile {

@@ -22,7 +22,6 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "plan/bind.h"
-#include "plan/report.h"
 #include "plan/run.h"
 
 enum {
@@ -206,65 +205,15 @@ static hl_status copy_outputs(profiler *p, int32_t step, bool in)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static bool is_control(const hl_plan *plan, hl_id id)
+static void count_work(const hl_graph *graph, const hl_node *node, hl_launch_time *time)
 {
-    const hl_value *root = hl_graph_value(plan->graph, plan->memory.places[id].root);
-    return root->kind == HL_VALUE_STATE &&
-           !strcmp(plan->graph->stores[root->store].name, "control");
-}
-
-/* Bytes of an operand that a node cannot do without: rows that are picked, a value given twice, and
- * of the control block, of which some numbers are read, none. */
-static double count_input(const hl_plan *plan, const hl_node *node, int32_t input)
-{
-    const hl_graph *graph = plan->graph;
-    bool picks = node->op == HL_OP_BATCH_GATHER || node->op == HL_OP_GATHER ||
-                 node->op == HL_OP_INDEX_SELECT || node->op == HL_OP_SLICE;
-    hl_id id = node->in[input];
-    for (int32_t i = 0; i < input; i++)
-        if (node->in[i] == id) return 0;
-    if (is_control(plan, id) || node->op == HL_OP_CONTROL_BEGIN) return 0;
-    const hl_type *type = &graph->values[id].type;
-    int64_t n = hl_shape_numel(&type->shape),
-            most = hl_shape_numel(hl_graph_shape(graph, node->out));
-    return (double)(picks && input == 0 && most < n ? most : n) *
-           (double)hl_dtype_bytes(type->dtype);
-}
-
-static double count_bytes(const hl_plan *plan, const hl_node *node)
-{
-    double bytes = 0;
-    for (int32_t i = 0; i < node->n_in; i++) bytes += count_input(plan, node, i);
-    for (int32_t o = 0; o < node->n_out; o++)
-        if (!is_control(plan, node->out + o))
-            bytes += (double)hl_value_bytes(plan->graph, node->out + o);
-    return bytes;
-}
-
-static double count_program(const hl_program *program)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < program->n_code; i++)
-        n += hl_pw_operands((hl_pw_op)program->code[i].op) > 0;
-    for (int32_t o = 0; o < program->n_out; o++) n += program->out[o].reduce != HL_PW_FULL;
-    return (double)n * (double)hl_shape_numel(&program->shape);
-}
-
-static void count_work(const hl_plan *plan, const hl_node *node, hl_launch_time *time)
-{
-    const hl_graph *graph = plan->graph;
-    bool is_large;
-    double product = hl_plan_count_product(graph, node, &is_large);
-    time->bytes += count_bytes(plan, node);
-    time->flops += product;
-    if (product > 0) {
-        time->dtype = hl_graph_dtype(graph, node->in[0]);
-        time->tf32 = node->op != HL_OP_MATMUL_PACKED && hl_matmul_attrs(node)->tf32;
-    } else if (node->program) {
-        time->flops += count_program(node->program);
-    } else if (hl_op_get(node->op)->flags & HL_OP_POINTWISE) {
-        time->flops += (double)hl_shape_numel(hl_graph_shape(graph, node->out));
-    }
+    hl_cost cost = hl_node_cost(graph, node);
+    time->bytes += cost.bytes;
+    time->flops += cost.flops;
+    if (!hl_op_is_product(node->op)) return;
+    const hl_attr_info *tf32 = hl_schema_find(hl_op_get(node->op)->schema, "tf32");
+    time->dtype = hl_graph_dtype(graph, node->in[0]);
+    time->tf32 = tf32 && hl_attrs_int(&node->attrs, tf32);
 }
 
 static int64_t count_runs(const hl_plan *plan, hl_segment segment)
@@ -287,7 +236,7 @@ static void describe(const hl_plan *plan, int32_t step, hl_launch_time *out)
     if (instr->kernel->describe)
         instr->kernel->describe(&instr->state, out->settled, sizeof out->settled);
     for (int32_t s = step; s < step + out->n_nodes; s++)
-        count_work(plan, &plan->graph->nodes[plan->instrs[s].node], out);
+        count_work(plan->graph, &plan->graph->nodes[plan->instrs[s].node], out);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */

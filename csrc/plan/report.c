@@ -10,27 +10,14 @@
 
 enum { LARGE = 128 };
 
-double hl_plan_count_product(const hl_graph *graph, const hl_node *node, bool *out_is_large)
-{
-    *out_is_large = false;
-    if (!(hl_op_get(node->op)->flags & HL_OP_LOW)) return 0;
-    const hl_shape *a = hl_graph_shape(graph, node->in[0]);
-    const hl_shape *out = hl_graph_shape(graph, node->out);
-    bool trans_a = node->op != HL_OP_MATMUL_PACKED && hl_matmul_attrs(node)->trans_a;
-    int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
-    *out_is_large =
-        k >= LARGE && out->dim[out->rank - 2] >= LARGE && out->dim[out->rank - 1] >= LARGE;
-    return 2 * (double)k * (double)hl_shape_numel(out);
-}
-
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
 static void count_flops(const hl_graph *graph, hl_plan_info *info)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
-        bool is_large;
-        double flops = hl_plan_count_product(graph, &graph->nodes[i], &is_large);
-        info->flops += flops;
-        if (is_large) info->large_flops += flops;
+        hl_cost cost = hl_node_cost(graph, &graph->nodes[i]);
+        if (!hl_op_is_product(graph->nodes[i].op)) continue;
+        info->flops += cost.flops;
+        if (cost.side >= LARGE) info->large_flops += cost.flops;
     }
 }
 

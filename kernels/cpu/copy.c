@@ -5,7 +5,7 @@
  * strides of their own. Dims that are walked in step are merged; runs are copied whole, and where
  * the run lies in another dim the two are transposed in tiles, so that both sides are touched a
  * cache line at a time. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 16 };
@@ -476,7 +476,7 @@ static void run_pad(const hl_kernel_state *state, void *const *args, int64_t beg
     const unsigned char *x = args[0];
     unsigned char *out = args[1];
     uint64_t value = 0;
-    HL_ISA_NAME(hl_pw_store)(PW_F64, pad->dtype, &value, &pad->value, 1);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_F64, pad->dtype, &value, &pad->value, 1);
     int rank = pad->padded.rank;
     if (rank == 0) {
         copy_one(out, x, bytes);

@@ -4,7 +4,7 @@
  * may meet in one place (scatter, index_add) work is cut by destination: a block of rows reads the
  * whole index and does what falls to it, in the index' order, so that the result is the same for
  * any cut and no write is atomic. Rows that are fetched from anywhere are prefetched. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };
@@ -64,7 +64,7 @@ static void add_row(hl_dtype dtype, void *dst, const void *src, int64_t n)
         return;
     }
     bool is_float = hl_dtype_is_float(dtype);
-    pw_kind kind = is_float ? PW_F64 : PW_I64;
+    hl_pw_kind kind = is_float ? HL_PW_F64 : HL_PW_I64;
     size_t bytes = hl_dtype_bytes(dtype);
     for (int64_t i = 0; i < n; i += N_CHUNK) {
         union {
@@ -108,11 +108,11 @@ static void convert_row(const index_state *s, unsigned char *dst, const unsigned
         return;
     }
     if (s->out_dtype == HL_DTYPE_F32) {
-        HL_ISA_NAME(hl_pw_load)(PW_F32, dst, s->dtype, src, s->I);
+        HL_ISA_NAME(hl_pw_load)(HL_PW_F32, dst, s->dtype, src, s->I);
         return;
     }
     bool is_exact = !hl_dtype_is_float(s->dtype) && !hl_dtype_is_float(s->out_dtype);
-    pw_kind kind = is_exact ? PW_I64 : PW_F64;
+    hl_pw_kind kind = is_exact ? HL_PW_I64 : HL_PW_F64;
     size_t out_bytes = hl_dtype_bytes(s->out_dtype);
     for (int64_t i = 0; i < s->I; i += N_CHUNK) {
         double value[N_CHUNK];

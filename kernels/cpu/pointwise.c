@@ -21,11 +21,12 @@ typedef struct pw_run {
 
 /* ---- operands that are laid out ---- */
 
-static void fill_value(pw_kind kind, unsigned char *dst, hl_dtype dtype, const void *src, int64_t n)
+static void fill_value(hl_pw_kind kind, unsigned char *dst, hl_dtype dtype, const void *src,
+                       int64_t n)
 {
     double value; /* room for any kind */
     HL_ISA_NAME(hl_pw_load)(kind, &value, dtype, src, 1);
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         float number;
         memcpy(&number, &value, sizeof number);
         hl_v all = hl_v_set1(number);
@@ -288,11 +289,11 @@ static void run_block(const hl_kernel_state *state, void *const *args, int64_t b
         }                                                                                          \
     }
 
-static void merge_partials(pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
+static void merge_partials(hl_pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         MERGE(float)
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         MERGE(double)
     } else {
         MERGE(int64_t)
@@ -307,7 +308,7 @@ static void finish_sums(const hl_kernel_state *state, void *const *args, const h
         bool is_all = out->reduce == HL_PW_SUM_ALL;
         if (!is_all && out->reduce != HL_PW_SUM_ROWS) continue;
         /* The sum of everything is kept in eight bytes whatever the program computes in. */
-        pw_kind kind = is_all && plan->kind == PW_F32 ? PW_F64 : plan->kind;
+        hl_pw_kind kind = is_all && plan->kind == HL_PW_F32 ? HL_PW_F64 : plan->kind;
         unsigned char *partials = (unsigned char *)launch->scratch + out->partial;
         merge_partials(kind, partials, plan->n_partials, out->n);
         HL_ISA_NAME(hl_pw_store)(kind, out->dtype, args[plan->n_in + j], partials, out->n);
@@ -365,21 +366,18 @@ static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_
                                               .prepare = prepare_pointwise,                        \
                                               .block = run_block,                                  \
                                               .finish = finish_sums};
-/* clang-format off */
-#define POINTWISE_OPS(X)                                                                           \
-    X(NEG) X(ABS) X(SIGN) X(EXP) X(EXPM1) X(LOG) X(LOG1P) X(SQRT) X(RSQRT) X(RECIPROCAL) X(SIN)    \
-    X(COS) X(TANH) X(SIGMOID) X(SOFTPLUS) X(ERF) X(RELU) X(FLOOR) X(CEIL) X(ROUND) X(ISFINITE)     \
-    X(NOT) X(CAST) X(ADD) X(SUB) X(MUL) X(DIV) X(POW) X(MOD) X(MAXIMUM) X(MINIMUM) X(EQ) X(NE)     \
-    X(LT) X(LE) X(GT) X(GE) X(AND) X(OR) X(WHERE) X(DROPOUT_MASK) X(UNIFORM) X(SUM)                \
-    X(POINTWISE_FUSED)
-/* clang-format on */
-#define SUM_OPS(X) X(SUM) X(POINTWISE_FUSED)
-POINTWISE_OPS(KERNEL)
-SUM_OPS(SUM_KERNEL)
+#define HL_PW(id, ...)      KERNEL(id)
+#define HL_PW_CAST(id, ...) KERNEL(id)
+#define HL_PW_DRAW(id, ...) KERNEL(id)
+#include "ir/pointwise.def"
+KERNEL(SUM)
+KERNEL(POINTWISE_FUSED)
+SUM_KERNEL(SUM)
+SUM_KERNEL(POINTWISE_FUSED)
 
-#define ENTRY(OP)     &kernel_##OP,
-#define SUM_ENTRY(OP) &kernel_sum_##OP,
-/* clang-format off */
 const hl_kernel *const HL_ISA_NAME(hl_cpu_pointwise_kernels)[] = {
-    POINTWISE_OPS(ENTRY) SUM_OPS(SUM_ENTRY) NULL};
-/* clang-format on */
+#define HL_PW(id, ...)      &kernel_##id,
+#define HL_PW_CAST(id, ...) &kernel_##id,
+#define HL_PW_DRAW(id, ...) &kernel_##id,
+#include "ir/pointwise.def"
+    &kernel_SUM, &kernel_POINTWISE_FUSED, &kernel_sum_SUM, &kernel_sum_POINTWISE_FUSED, NULL};

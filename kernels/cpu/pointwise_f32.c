@@ -1,6 +1,7 @@
 /* Micro-ops on a chunk of fp32: one flat vector loop each, and the cheap ones as links of a chain.
+ * All are made from the rows of ir/pointwise.def.
  *
- * The functions below take one vector to one vector and are inlined into a driver per arity; a
+ * A row's expression takes one vector to one vector and is inlined into a driver per arity; a
  * call per chunk is the whole cost of interpretation. A scalar operand is held in a register
  * instead of a buffer. Cheap micro-ops cost less than the loads and stores around them: in a chain
  * they pass eight vectors on as arguments of a call in tail position, a jump, so that only a
@@ -9,10 +10,8 @@
  * Rejected: all loops in one function under a switch (the compiler then keeps addresses and even
  * vectors of every loop on the stack, at three times the cost), loops for pairs of micro-ops (many
  * functions, and every other result still goes through memory). */
-#include <math.h>
-
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/simd/math.h"
 
@@ -70,95 +69,37 @@ HL_SIMD void run_ternary(ternary_fn fn, float *dst, const float *a, const float 
 
 /* ---- one vector ---- */
 
-HL_SIMD hl_v truth(hl_vm mask)
-{
-    return hl_v_keep(mask, hl_v_set1(1));
-}
-HL_SIMD hl_v pw_sign(hl_v a)
-{
-    return truth(hl_v_gt(a, hl_v_zero())) - truth(hl_v_lt(a, hl_v_zero()));
-}
-HL_SIMD hl_v pw_rsqrt(hl_v a)
-{
-    return 1 / hl_v_sqrt(a);
-}
-HL_SIMD hl_v pw_reciprocal(hl_v a)
-{
-    return 1 / a;
-}
-HL_SIMD hl_v pw_softplus(hl_v a)
-{
-    hl_v tail = hl_v_log1p(hl_v_exp(-hl_v_abs(a)));
-    return hl_v_max(hl_v_zero(), a) + tail;
-}
-HL_SIMD hl_v pw_relu(hl_v a)
-{
-    return hl_v_max(hl_v_zero(), a);
-}
-HL_SIMD hl_v pw_ceil(hl_v a)
-{
-    return -hl_v_floor(-a);
-}
-HL_SIMD hl_v pw_isfinite(hl_v a)
-{
-    return truth(hl_v_lt(hl_v_abs(a), hl_v_set1(INFINITY)));
-}
-HL_SIMD hl_v pw_not(hl_v a)
-{
-    return truth(hl_v_eq(a, hl_v_zero()));
-}
-HL_SIMD hl_v pw_truncate(hl_v a)
+#define VECTOR_1(id, expression)                                                                   \
+    HL_SIMD hl_v compute_##id(hl_v a)                                                              \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define VECTOR_2(id, expression)                                                                   \
+    HL_SIMD hl_v compute_##id(hl_v a, hl_v b)                                                      \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define VECTOR_3(id, expression)                                                                   \
+    HL_SIMD hl_v compute_##id(hl_v a, hl_v b, hl_v c)                                              \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define F(name)                                                       hl_v_##name
+#define HL_PW(id, name, n, result, flags, vjp, cost, expression, doc) VECTOR_##n(id, expression)
+#include "ir/pointwise.def"
+#undef F
+
+HL_SIMD hl_v truncate(hl_v a)
 {
     return hl_v_copysign(hl_v_floor(hl_v_abs(a)), a);
 }
-HL_SIMD hl_v pw_is_true(hl_v a)
+HL_SIMD hl_v is_true(hl_v a)
 {
-    return truth(hl_v_ne(a, hl_v_zero()));
+    return hl_v_truth(hl_v_ne(a, hl_v_zero()));
 }
-HL_SIMD hl_v pw_copy(hl_v a)
+HL_SIMD hl_v copy(hl_v a)
 {
     return a;
-}
-HL_SIMD hl_v pw_mod(hl_v a, hl_v b)
-{
-    hl_v r;
-    for (int i = 0; i < HL_VL; i++) {
-        float x = fmodf(a[i], b[i]);
-        r[i] = x != 0 && (x < 0) != (b[i] < 0) ? x + b[i] : x;
-    }
-    return r;
-}
-HL_SIMD hl_v pw_maximum(hl_v a, hl_v b)
-{
-    return hl_v_select(hl_v_is_nan(a), a, hl_v_max(a, b));
-}
-HL_SIMD hl_v pw_minimum(hl_v a, hl_v b)
-{
-    return hl_v_select(hl_v_is_nan(a), a, hl_v_min(a, b));
-}
-#define COMPARE(name)                                                                              \
-    HL_SIMD hl_v pw_##name(hl_v a, hl_v b)                                                         \
-    {                                                                                              \
-        return truth(hl_v_##name(a, b));                                                           \
-    }
-COMPARE(eq)
-COMPARE(ne)
-COMPARE(lt)
-COMPARE(le)
-COMPARE(gt)
-COMPARE(ge)
-#undef COMPARE
-HL_SIMD hl_v pw_and(hl_v a, hl_v b)
-{
-    return truth(hl_vm_and(hl_v_ne(a, hl_v_zero()), hl_v_ne(b, hl_v_zero())));
-}
-HL_SIMD hl_v pw_or(hl_v a, hl_v b)
-{
-    return truth(hl_vm_or(hl_v_ne(a, hl_v_zero()), hl_v_ne(b, hl_v_zero())));
-}
-HL_SIMD hl_v pw_where(hl_v a, hl_v b, hl_v c)
-{
-    return hl_v_select(hl_v_ne(a, hl_v_zero()), b, c);
 }
 
 /* ---- steps that are no plain vector loop ---- */
@@ -170,15 +111,15 @@ static void run_cast(const pw_step *step, void *const *at, int64_t n, const pw_r
     float *dst = at[step->dst];
     const float *a = at[step->a];
     if (dtype == HL_DTYPE_F32 || dtype == HL_DTYPE_F64) {
-        run_unary(pw_copy, dst, a, n);
+        run_unary(copy, dst, a, n);
     } else if (dtype == HL_DTYPE_BOOL) {
-        run_unary(pw_is_true, dst, a, n);
+        run_unary(is_true, dst, a, n);
     } else if (dtype == HL_DTYPE_BF16) {
         for (int64_t i = 0; i < n; i++) dst[i] = hl_bf16_to_f32(hl_f32_to_bf16(a[i]));
     } else if (dtype == HL_DTYPE_F16) {
         for (int64_t i = 0; i < n; i++) dst[i] = hl_from_f16(hl_to_f16(a[i]));
     } else {
-        run_unary(pw_truncate, dst, a, n);
+        run_unary(truncate, dst, a, n);
     }
 }
 
@@ -193,7 +134,7 @@ static void run_random(const pw_step *step, void *const *at, int64_t n, const pw
     for (int64_t i = 0; i < n; i += HL_VL) {
         hl_vi word = __builtin_convertvector(*(const hl_vh_any *)(bits + i), hl_vi);
         hl_v value;
-        if (step->op == HL_PW_DROPOUT) {
+        if (step->op == HL_PW_DROPOUT_MASK) {
             value = hl_v_keep(hl_vi_gt(word, limit), scale);
         } else {
             value = (hl_vi_to_float(word) + 0.5f) * 0x1p-16f;
@@ -223,51 +164,26 @@ static void run_spread(const pw_step *step, void *const *at, int64_t n, const pw
 
 /* ---- dispatch ---- */
 
-/* clang-format off */
-#define UNARY_STEPS(X)                                                                             \
-    X(NEG, hl_v_neg) X(ABS, hl_v_abs) X(SIGN, pw_sign) X(EXP, hl_v_exp) X(EXPM1, hl_v_expm1)       \
-    X(LOG, hl_v_log) X(LOG1P, hl_v_log1p) X(SQRT, hl_v_sqrt) X(RSQRT, pw_rsqrt)                    \
-    X(RECIPROCAL, pw_reciprocal) X(SIN, hl_v_sin) X(COS, hl_v_cos) X(TANH, hl_v_tanh)              \
-    X(SIGMOID, hl_v_sigmoid) X(SOFTPLUS, pw_softplus) X(ERF, hl_v_erf) X(RELU, pw_relu)            \
-    X(FLOOR, hl_v_floor) X(CEIL, pw_ceil) X(ROUND, hl_v_round) X(ISFINITE, pw_isfinite)            \
-    X(NOT, pw_not)
-#define BINARY_STEPS(X)                                                                            \
-    X(ADD, hl_v_add) X(SUB, hl_v_sub) X(MUL, hl_v_mul) X(DIV, hl_v_div) X(POW, hl_v_pow)           \
-    X(MOD, pw_mod) X(MAXIMUM, pw_maximum) X(MINIMUM, pw_minimum) X(EQ, pw_eq) X(NE, pw_ne)         \
-    X(LT, pw_lt) X(LE, pw_le) X(GT, pw_gt) X(GE, pw_ge) X(AND, pw_and) X(OR, pw_or)
-#define TERNARY_STEPS(X) X(WHERE, pw_where) X(FMA, hl_v_fma)
-/* clang-format on */
+#define RUN(id, call)                                                                              \
+    static void run_##id(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
+    {                                                                                              \
+        (void)random;                                                                              \
+        call;                                                                                      \
+    }
+#define RUN_1(id) RUN(id, run_unary(compute_##id, at[step->dst], at[step->a], n))
+#define RUN_2(id)                                                                                  \
+    RUN(id, run_binary(compute_##id, at[step->dst], at[step->a], at[step->b], step->scalar, n))
+#define RUN_3(id)                                                                                  \
+    RUN(id, run_ternary(compute_##id, at[step->dst], at[step->a], at[step->b], at[step->c],        \
+                        step->scalar, n))
+#define HL_PW(id, name, n, ...) RUN_##n(id)
+#include "ir/pointwise.def"
 
-#define UNARY(OP, fn)                                                                              \
-    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
-    {                                                                                              \
-        (void)random;                                                                              \
-        run_unary(fn, at[step->dst], at[step->a], n);                                              \
-    }
-#define BINARY(OP, fn)                                                                             \
-    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
-    {                                                                                              \
-        (void)random;                                                                              \
-        run_binary(fn, at[step->dst], at[step->a], at[step->b], step->scalar, n);                  \
-    }
-#define TERNARY(OP, fn)                                                                            \
-    static void run_##OP(const pw_step *step, void *const *at, int64_t n, const pw_random *random) \
-    {                                                                                              \
-        (void)random;                                                                              \
-        run_ternary(fn, at[step->dst], at[step->a], at[step->b], at[step->c], step->scalar, n);    \
-    }
-UNARY_STEPS(UNARY)
-BINARY_STEPS(BINARY)
-TERNARY_STEPS(TERNARY)
-#undef UNARY
-#undef BINARY
-#undef TERNARY
-
-#define ENTRY(OP, fn) [HL_PW_##OP] = run_##OP,
-static const pw_run_fn RUN[PW_SPREAD + 1] = {
-    UNARY_STEPS(ENTRY) BINARY_STEPS(ENTRY) TERNARY_STEPS(ENTRY)[HL_PW_CAST] = run_cast,
-    [HL_PW_DROPOUT] = run_random,
-    [HL_PW_UNIFORM] = run_random,
+static const pw_run_fn run_of[PW_SPREAD + 1] = {
+#define HL_PW(id, ...)      [HL_PW_##id] = run_##id,
+#define HL_PW_CAST(id, ...) [HL_PW_##id] = run_cast,
+#define HL_PW_DRAW(id, ...) [HL_PW_##id] = run_random,
+#include "ir/pointwise.def"
     [HL_PW_NUMBER] = run_number,
     [PW_SPREAD] = run_spread,
 };
@@ -275,7 +191,7 @@ static const pw_run_fn RUN[PW_SPREAD + 1] = {
 void HL_ISA_NAME(hl_pw_run_f32)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random)
 {
-    RUN[step->op](step, at, n, random);
+    run_of[step->op](step, at, n, random);
 }
 
 /* ---- chains ---- */
@@ -309,27 +225,23 @@ static void link_return(GROUP)
 }
 
 #define UNARY(v, j) v = fn(v);
-#define UNARY_LINK(OP, op_fn)                                                                      \
-    static void link_##OP(GROUP)                                                                   \
+#define LINK_1(id)                                                                                 \
+    static void link_##id(GROUP)                                                                   \
     {                                                                                              \
-        const unary_fn fn = op_fn;                                                                 \
+        const unary_fn fn = compute_##id;                                                          \
         EACH(UNARY)                                                                                \
         NEXT;                                                                                      \
     }
-UNARY_LINK(NEG, hl_v_neg)
-UNARY_LINK(ABS, hl_v_abs)
-UNARY_LINK(RELU, pw_relu)
-UNARY_LINK(SQRT, hl_v_sqrt)
 
 /* The operand in the registers is the first or the second one. */
 #define FIRST_OF_LOAD(v, j)  v = fn(v, hl_v_load(y + j * HL_VL));
 #define FIRST_OF_ONE(v, j)   v = fn(v, one);
 #define SECOND_OF_LOAD(v, j) v = fn(hl_v_load(y + j * HL_VL), v);
 #define SECOND_OF_ONE(v, j)  v = fn(one, v);
-#define BINARY_LINK(OP, op_fn, place)                                                              \
-    static void link_##OP##_##place(GROUP)                                                         \
+#define BINARY_LINK(id, place)                                                                     \
+    static void link_##id##_##place(GROUP)                                                         \
     {                                                                                              \
-        const binary_fn fn = op_fn;                                                                \
+        const binary_fn fn = compute_##id;                                                         \
         const float *y = at[link->other[0]];                                                       \
         if (link->scalar) {                                                                        \
             hl_v one = hl_v_set1(*y);                                                              \
@@ -340,31 +252,30 @@ UNARY_LINK(SQRT, hl_v_sqrt)
         }                                                                                          \
         NEXT;                                                                                      \
     }
-/* clang-format off */
-#define BINARY_LINKS(X)                                                                            \
-    X(ADD, hl_v_add) X(SUB, hl_v_sub) X(MUL, hl_v_mul) X(DIV, hl_v_div) X(MAXIMUM, pw_maximum)     \
-    X(MINIMUM, pw_minimum) X(LT, pw_lt) X(LE, pw_le) X(GT, pw_gt) X(GE, pw_ge)
-/* clang-format on */
-#define BOTH_PLACES(OP, fn) BINARY_LINK(OP, fn, FIRST) BINARY_LINK(OP, fn, SECOND)
-BINARY_LINKS(BOTH_PLACES)
+#define LINK_2(id) BINARY_LINK(id, FIRST) BINARY_LINK(id, SECOND)
 
 HL_SIMD hl_v load_other(const float *at, int scalar, int64_t i)
 {
     return scalar ? hl_v_set1(*at) : hl_v_load(at + i);
 }
-#define FIRST_OF(v, j)  v = pw_where(v, OTHER(0, j), OTHER(1, j));
-#define SECOND_OF(v, j) v = pw_where(OTHER(0, j), v, OTHER(1, j));
-#define THIRD_OF(v, j)  v = pw_where(OTHER(0, j), OTHER(1, j), v);
+#define FIRST_OF(v, j)  v = fn(v, OTHER(0, j), OTHER(1, j));
+#define SECOND_OF(v, j) v = fn(OTHER(0, j), v, OTHER(1, j));
+#define THIRD_OF(v, j)  v = fn(OTHER(0, j), OTHER(1, j), v);
 #define OTHER(k, j)     load_other(at[link->other[k]], link->scalar >> k & 1, i + j * HL_VL)
-#define WHERE_LINK(place)                                                                          \
-    static void link_WHERE_##place(GROUP)                                                          \
+#define TERNARY_LINK(id, place)                                                                    \
+    static void link_##id##_##place(GROUP)                                                         \
     {                                                                                              \
+        const ternary_fn fn = compute_##id;                                                        \
         EACH(place##_OF)                                                                           \
         NEXT;                                                                                      \
     }
-WHERE_LINK(FIRST)
-WHERE_LINK(SECOND)
-WHERE_LINK(THIRD)
+#define LINK_3(id) TERNARY_LINK(id, FIRST) TERNARY_LINK(id, SECOND) TERNARY_LINK(id, THIRD)
+
+#define LINK_CHEAP(id, n) LINK_##n(id)
+#define LINK_SERIES(id, n)
+#define LINK_LANES(id, n)
+#define HL_PW(id, name, n, result, flags, vjp, cost, ...) LINK_##cost(id, n)
+#include "ir/pointwise.def"
 
 pw_link_fn HL_ISA_NAME(hl_pw_link_end)(pw_link_end end)
 {
@@ -373,13 +284,17 @@ pw_link_fn HL_ISA_NAME(hl_pw_link_end)(pw_link_end end)
     return link_of[end];
 }
 
-#define UNARY_ENTRY(OP)      [HL_PW_##OP] = {link_##OP},
-#define BINARY_ENTRY(OP, fn) [HL_PW_##OP] = {link_##OP##_FIRST, link_##OP##_SECOND},
+#define LINKS_1(id)        link_##id
+#define LINKS_2(id)        link_##id##_FIRST, link_##id##_SECOND
+#define LINKS_3(id)        link_##id##_FIRST, link_##id##_SECOND, link_##id##_THIRD
+#define ENTRY_CHEAP(id, n) [HL_PW_##id] = {LINKS_##n(id)},
+#define ENTRY_SERIES(id, n)
+#define ENTRY_LANES(id, n)
 pw_link_fn HL_ISA_NAME(hl_pw_link_find)(int op, int position)
 {
     static const pw_link_fn link_of[HL_PW_COUNT][3] = {
-        BINARY_LINKS(BINARY_ENTRY) UNARY_ENTRY(NEG) UNARY_ENTRY(ABS) UNARY_ENTRY(RELU) UNARY_ENTRY(
-            SQRT)[HL_PW_WHERE] = {link_WHERE_FIRST, link_WHERE_SECOND, link_WHERE_THIRD},
+#define HL_PW(id, name, n, result, flags, vjp, cost, ...) ENTRY_##cost(id, n)
+#include "ir/pointwise.def"
     };
     return op < HL_PW_COUNT ? link_of[op][position] : NULL;
 }

@@ -54,31 +54,6 @@ static bool has_leading_dims(const hl_shape *shape, const hl_shape *operand, int
     return has_all;
 }
 
-/* ---- kind ---- */
-
-static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_program *program,
-                           const pw_plan *plan, int64_t total)
-{
-    bool is_integer = true, is_double = false;
-    for (int i = 0; i < program->n_in; i++) {
-        if (plan->view[i].is_control) continue;
-        const hl_type *type = hl_node_in_type(graph, node, i);
-        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
-        bool is_whole = plan->view[i].n_dims > 0 || total == 1;
-        is_double = is_double || (type->dtype == HL_DTYPE_F64 && is_whole);
-    }
-    for (int j = 0; j < program->n_out; j++) {
-        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
-        is_integer = is_integer && !hl_dtype_is_float(dtype);
-        is_double = is_double || dtype == HL_DTYPE_F64;
-    }
-    for (int s = 0; s < program->n_code; s++) {
-        const hl_pw_instr *instr = &program->code[s];
-        is_integer = is_integer && !hl_pw_is_real(instr) && instr->op != HL_PW_FMA;
-    }
-    return is_double ? PW_F64 : is_integer ? PW_I64 : PW_F32;
-}
-
 /* ---- cutting ---- */
 
 /* The most leading dims that may be cut into rows: every operand must have all of them or none, so
@@ -230,7 +205,7 @@ static void add_code(pw_plan *plan, const hl_program *program)
         }
         if (instr->op == HL_PW_LOAD) span = plan->view[instr->in].span;
         if (instr->op == HL_PW_CAST) step.dtype = (uint8_t)instr->number;
-        if (instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM) {
+        if (hl_pw_is_random(instr->op)) {
             step.threshold = hl_dropout_threshold(instr->number);
             step.number = hl_dropout_scale(instr->number);
             plan->has_random = true;
@@ -253,9 +228,9 @@ static void add_code(pw_plan *plan, const hl_program *program)
     }
 }
 
-static hl_dtype native_dtype(pw_kind kind)
+static hl_dtype native_dtype(hl_pw_kind kind)
 {
-    return kind == PW_F32 ? HL_DTYPE_F32 : kind == PW_F64 ? HL_DTYPE_F64 : HL_DTYPE_I64;
+    return kind == HL_PW_F32 ? HL_DTYPE_F32 : kind == HL_PW_F64 ? HL_DTYPE_F64 : HL_DTYPE_I64;
 }
 
 /* Values that need no buffer: loads without conversion, and results computed where they belong. */
@@ -414,7 +389,7 @@ static void add_chain(pw_plan *plan, const uint8_t *steps, int count, int *n_lin
 /* How many of the steps, from the first one on, make a chain. */
 static int measure_chain(const pw_plan *plan, const uint8_t *steps, int count)
 {
-    if (plan->kind != PW_F32 || find_position(&plan->step[steps[0]], -1) < 0) return 1;
+    if (plan->kind != HL_PW_F32 || find_position(&plan->step[steps[0]], -1) < 0) return 1;
     int n = 1;
     while (n < count && find_position(&plan->step[steps[n]], steps[n - 1]) >= 0) n++;
     return n;
@@ -449,27 +424,20 @@ static void make_items(pw_plan *plan)
 /* Rough ns per element on one core, from measured throughput of the AVX2 and AVX-512 kernels. */
 static double estimate_cost(const pw_plan *plan)
 {
+    static const double ns[] = {
+        [HL_PW_COST_CHEAP] = 0.07, [HL_PW_COST_SERIES] = 0.6, [HL_PW_COST_LANES] = 8};
     double cost = 0;
     for (int s = 0; s < plan->n_steps; s++) {
+        uint8_t op = plan->step[s].op;
         if (plan->step[s].span != PW_EACH) continue;
-        switch (plan->step[s].op) {
-        case HL_PW_LOAD: cost += 0.1; break;
-        case HL_PW_DROPOUT:
-        case HL_PW_UNIFORM: cost += 0.5; break;
-        case HL_PW_EXP:
-        case HL_PW_EXPM1:
-        case HL_PW_LOG:
-        case HL_PW_LOG1P:
-        case HL_PW_SIN:
-        case HL_PW_COS:
-        case HL_PW_TANH:
-        case HL_PW_SIGMOID:
-        case HL_PW_SOFTPLUS:
-        case HL_PW_ERF:
-        case HL_PW_POW: cost += 0.6; break;
-        case HL_PW_MOD: cost += 8; break;
-        default: cost += plan->kind == PW_F32 ? 0.07 : 0.5; break;
-        }
+        if (op == HL_PW_LOAD)
+            cost += 0.1;
+        else if (hl_pw_is_random(op))
+            cost += 0.5;
+        else if (op < HL_PW_COUNT && hl_pw_cost_of(op) != HL_PW_COST_CHEAP)
+            cost += ns[hl_pw_cost_of(op)];
+        else
+            cost += plan->kind == HL_PW_F32 ? ns[HL_PW_COST_CHEAP] : 0.5;
     }
     return cost + 0.1 * plan->n_out;
 }
@@ -559,8 +527,7 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     plan->control = -1;
     for (int s = 0; s < program.n_code; s++) {
         const hl_pw_instr *instr = &program.code[s];
-        bool is_random = instr->op == HL_PW_DROPOUT || instr->op == HL_PW_UNIFORM;
-        if (is_random) plan->view[instr->in].is_control = true;
+        if (hl_pw_is_random(instr->op)) plan->view[instr->in].is_control = true;
     }
     int64_t total = hl_shape_numel(&program.shape);
     for (int i = 0; i < plan->n_in; i++) {
@@ -568,8 +535,8 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
         view_operand(&program.shape, hl_node_in_type(graph, node, i), &plan->view[i]);
     }
     read_outputs(graph, node, &program, plan);
-    plan->kind = choose_kind(graph, node, &program, plan, total);
-    plan->element_bytes = plan->kind == PW_F32 ? 4 : 8;
+    plan->kind = hl_program_kind(&program, graph, node);
+    plan->element_bytes = plan->kind == HL_PW_F32 ? 4 : 8;
     int k = total > 0 ? choose_row_dims(graph, node, &program, plan) : 0;
     plan->rows = hl_shape_span(&program.shape, 0, k);
     plan->cols = total / plan->rows;

@@ -4,51 +4,48 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 
-/* ---- float64 and int64 micro-ops ---- */
+/* ---- the functions of expressions (ir/pointwise.def), in float64 ---- */
 
-#define EACH(expression)                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        T x = a[i * step_a], y = b[i * step_b];                                                    \
-        (void)x, (void)y;                                                                          \
-        dst[i] = (T)(expression);                                                                  \
-    }                                                                                              \
-    break
+#define REAL_1(name, expression)                                                                   \
+    HL_SIMD double real_##name(double x)                                                           \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define REAL_2(name, expression)                                                                   \
+    HL_SIMD double real_##name(double x, double y)                                                 \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+REAL_1(neg, -x)
+REAL_1(abs, fabs(x))
+REAL_1(sqrt, sqrt(x))
+REAL_1(rsqrt, 1 / sqrt(x))
+REAL_1(exp, exp(x))
+REAL_1(expm1, expm1(x))
+REAL_1(log, log(x))
+REAL_1(log1p, log1p(x))
+REAL_1(sin, sin(x))
+REAL_1(cos, cos(x))
+REAL_1(tanh, tanh(x))
+REAL_1(sigmoid, 1 / (1 + exp(-x)))
+REAL_1(erf, erf(x))
+REAL_1(floor, floor(x))
+REAL_1(round, rint(x))
+REAL_2(add, x + y)
+REAL_2(sub, x - y)
+REAL_2(mul, (x * y))
+REAL_2(pow, pow(x, y))
 
-/* The micro-ops that mean the same for both types; T is the type. */
-#define COMMON_CASES                                                                               \
-    case HL_PW_NUMBER:                                                                             \
-        for (int64_t i = 0; i < n; i++) dst[i] = (T)step->number;                                  \
-        break;                                                                                     \
-    case PW_SPREAD: {                                                                              \
-        T value = *a;                                                                              \
-        for (int64_t i = 0; i < n; i++) dst[i] = value;                                            \
-        break;                                                                                     \
-    }                                                                                              \
-    case HL_PW_SIGN: EACH((x > 0) - (x < 0));                                                      \
-    case HL_PW_RELU: EACH(x < 0 ? 0 : x);                                                          \
-    case HL_PW_NOT: EACH(x == 0);                                                                  \
-    case HL_PW_MAXIMUM: EACH(x != x || x > y ? x : y);                                             \
-    case HL_PW_MINIMUM: EACH(x != x || x < y ? x : y);                                             \
-    case HL_PW_EQ: EACH(x == y);                                                                   \
-    case HL_PW_NE: EACH(x != y);                                                                   \
-    case HL_PW_LT: EACH(x < y);                                                                    \
-    case HL_PW_LE: EACH(x <= y);                                                                   \
-    case HL_PW_GT: EACH(x > y);                                                                    \
-    case HL_PW_GE: EACH(x >= y);                                                                   \
-    case HL_PW_AND: EACH(x != 0 && y != 0);                                                        \
-    case HL_PW_OR: EACH(x != 0 || y != 0);                                                         \
-    case HL_PW_WHERE: EACH(x != 0 ? y : c[i * step_c])
-
-static double remainder_f64(double x, double y)
+HL_SIMD double real_mod(double x, double y)
 {
     double r = fmod(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-static double cast_f64(double x, hl_dtype dtype)
+HL_SIMD double real_cast(double x, hl_dtype dtype)
 {
     switch (dtype) {
     case HL_DTYPE_F64: return x;
@@ -60,74 +57,35 @@ static double cast_f64(double x, hl_dtype dtype)
     }
 }
 
-static void run_random_f64(const pw_step *step, double *dst, int64_t n, const pw_random *random)
-{
-    uint16_t bits[PW_CHUNK + HL_RANDOM_SLACK];
-    HL_ISA_NAME(hl_cpu_random_bits)
-    (step->key, random->step, random->first_sample, random->per_sample, random->begin, n, bits);
-    for (int64_t i = 0; i < n; i++) {
-        double kept = bits[i] < step->threshold ? 0 : step->number;
-        dst[i] = step->op == HL_PW_DROPOUT ? kept : (bits[i] + 0.5) / 65536;
+/* ---- the same in int64: sums and products wrap ---- */
+
+#define WHOLE_1(name, expression)                                                                  \
+    HL_SIMD int64_t whole_##name(int64_t x)                                                        \
+    {                                                                                              \
+        return (int64_t)(expression);                                                              \
     }
-}
-
-static double softplus_f64(double x)
-{
-    return (x > 0 ? x : x != x ? x : 0) + log1p(exp(-fabs(x)));
-}
-
-#define T double
-void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
-                                const pw_random *random)
-{
-    T *dst = at[step->dst];
-    const T *a = at[step->a], *b = at[step->b], *c = at[step->c];
-    int64_t step_a = !(step->scalar & 1), step_b = !(step->scalar & 2);
-    int64_t step_c = !(step->scalar & 4);
-    switch (step->op) {
-        COMMON_CASES;
-    case HL_PW_NEG: EACH(-x);
-    case HL_PW_ABS: EACH(fabs(x));
-    case HL_PW_EXP: EACH(exp(x));
-    case HL_PW_EXPM1: EACH(expm1(x));
-    case HL_PW_LOG: EACH(log(x));
-    case HL_PW_LOG1P: EACH(log1p(x));
-    case HL_PW_SQRT: EACH(sqrt(x));
-    case HL_PW_RSQRT: EACH(1 / sqrt(x));
-    case HL_PW_RECIPROCAL: EACH(1 / x);
-    case HL_PW_SIN: EACH(sin(x));
-    case HL_PW_COS: EACH(cos(x));
-    case HL_PW_TANH: EACH(tanh(x));
-    case HL_PW_SIGMOID: EACH(1 / (1 + exp(-x)));
-    case HL_PW_SOFTPLUS: EACH(softplus_f64(x));
-    case HL_PW_ERF: EACH(erf(x));
-    case HL_PW_FLOOR: EACH(floor(x));
-    case HL_PW_CEIL: EACH(ceil(x));
-    case HL_PW_ROUND: EACH(rint(x));
-    case HL_PW_ISFINITE: EACH(isfinite(x) != 0);
-    case HL_PW_CAST: EACH(cast_f64(x, (hl_dtype)step->dtype));
-    case HL_PW_ADD: EACH(x + y);
-    case HL_PW_SUB: EACH(x - y);
-    case HL_PW_MUL: EACH(x * y);
-    case HL_PW_DIV: EACH(x / y);
-    case HL_PW_POW: EACH(pow(x, y));
-    case HL_PW_MOD: EACH(remainder_f64(x, y));
-    case HL_PW_FMA: EACH(fma(x, y, c[i * step_c]));
-    case HL_PW_DROPOUT:
-    case HL_PW_UNIFORM: run_random_f64(step, dst, n, random); break;
-    default: break;
+#define WHOLE_2(name, expression)                                                                  \
+    HL_SIMD int64_t whole_##name(int64_t x, int64_t y)                                             \
+    {                                                                                              \
+        return (int64_t)(expression);                                                              \
     }
-}
-#undef T
+WHOLE_1(neg, 0 - (uint64_t)x)
+WHOLE_1(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
+WHOLE_1(floor, x)
+WHOLE_1(round, x)
+WHOLE_2(add, (uint64_t)x + (uint64_t)y)
+WHOLE_2(sub, (uint64_t)x - (uint64_t)y)
+WHOLE_2(mul, ((uint64_t)x * (uint64_t)y))
 
-static int64_t remainder_i64(int64_t x, int64_t y)
+/* By 0, where there is no remainder, it is 0 as in NumPy. */
+HL_SIMD int64_t whole_mod(int64_t x, int64_t y)
 {
     if (y == 0 || y == -1) return 0;
     int64_t r = x % y;
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-static int64_t cast_i64(int64_t x, hl_dtype dtype)
+HL_SIMD int64_t whole_cast(int64_t x, hl_dtype dtype)
 {
     switch (dtype) {
     case HL_DTYPE_I32: return (int32_t)x;
@@ -139,32 +97,137 @@ static int64_t cast_i64(int64_t x, hl_dtype dtype)
     }
 }
 
-#define T int64_t
-void HL_ISA_NAME(hl_pw_run_i64)(const pw_step *step, void *const *at, int64_t n,
+/* ---- what reads alike for both ---- */
+
+#define MASK(T, kind, name, operator)                                                              \
+    HL_SIMD bool kind##_##name(T x, T y)                                                           \
+    {                                                                                              \
+        return x operator y;                                                                       \
+    }
+#define COMMON(T, kind)                                                                            \
+    MASK(T, kind, eq, ==)                                                                          \
+    MASK(T, kind, ne, !=)                                                                          \
+    MASK(T, kind, lt, <)                                                                           \
+    MASK(T, kind, le, <=)                                                                          \
+    MASK(T, kind, gt, >)                                                                           \
+    MASK(T, kind, ge, >=)                                                                          \
+    MASK(bool, kind, both, &&)                                                                     \
+    MASK(bool, kind, either, ||)                                                                   \
+    HL_SIMD T kind##_set1(T x)                                                                     \
+    {                                                                                              \
+        return x;                                                                                  \
+    }                                                                                              \
+    HL_SIMD T kind##_truth(bool mask)                                                              \
+    {                                                                                              \
+        return mask;                                                                               \
+    }                                                                                              \
+    HL_SIMD T kind##_select(bool mask, T x, T y)                                                   \
+    {                                                                                              \
+        return mask ? x : y;                                                                       \
+    }                                                                                              \
+    HL_SIMD T kind##_keep(bool mask, T x)                                                          \
+    {                                                                                              \
+        return mask ? x : 0;                                                                       \
+    }                                                                                              \
+    HL_SIMD T kind##_max(T x, T y)                                                                 \
+    {                                                                                              \
+        return x > y ? x : y;                                                                      \
+    }                                                                                              \
+    HL_SIMD T kind##_min(T x, T y)                                                                 \
+    {                                                                                              \
+        return x < y ? x : y;                                                                      \
+    }                                                                                              \
+    HL_SIMD T kind##_relu(T x)                                                                     \
+    {                                                                                              \
+        return x < 0 ? 0 : x;                                                                      \
+    }
+COMMON(double, real)
+COMMON(int64_t, whole)
+
+/* ---- micro-ops ---- */
+
+static void run_random_f64(const pw_step *step, double *dst, int64_t n, const pw_random *random)
+{
+    uint16_t bits[PW_CHUNK + HL_RANDOM_SLACK];
+    HL_ISA_NAME(hl_cpu_random_bits)
+    (step->key, random->step, random->first_sample, random->per_sample, random->begin, n, bits);
+    for (int64_t i = 0; i < n; i++) {
+        double kept = bits[i] < step->threshold ? 0 : step->number;
+        dst[i] = step->op == HL_PW_DROPOUT_MASK ? kept : (bits[i] + 0.5) / 65536;
+    }
+}
+
+/* T is the type, step_* 0 for an operand that is one number. */
+#define STEP(id, expression)                                                                       \
+    case HL_PW_##id:                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T a = at_a[i * step_a], b = at_b[i * step_b], c = at_c[i * step_c];                    \
+            (void)a, (void)b, (void)c;                                                             \
+            dst[i] = (T)(expression);                                                              \
+        }                                                                                          \
+        break;
+
+#define READ_STEP                                                                                  \
+    T *dst = at[step->dst];                                                                        \
+    const T *at_a = at[step->a], *at_b = at[step->b], *at_c = at[step->c];                         \
+    int64_t step_a = !(step->scalar & 1), step_b = !(step->scalar & 2);                            \
+    int64_t step_c = !(step->scalar & 4);                                                          \
+    hl_dtype dtype = (hl_dtype)step->dtype
+
+#define FILL_CASES                                                                                 \
+    case HL_PW_NUMBER:                                                                             \
+        for (int64_t i = 0; i < n; i++) dst[i] = (T)step->number;                                  \
+        break;                                                                                     \
+    case PW_SPREAD: {                                                                              \
+        T value = *at_a;                                                                           \
+        for (int64_t i = 0; i < n; i++) dst[i] = value;                                            \
+        break;                                                                                     \
+    }
+
+#define T       double
+#define F(name) real_##name
+void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random)
 {
-    T *dst = at[step->dst];
-    const T *a = at[step->a], *b = at[step->b], *c = at[step->c];
-    int64_t step_a = !(step->scalar & 1), step_b = !(step->scalar & 2);
-    int64_t step_c = !(step->scalar & 4);
-    (void)random;
+    READ_STEP;
     switch (step->op) {
-        COMMON_CASES;
-    case HL_PW_NEG: EACH(0 - (uint64_t)x);
-    case HL_PW_ABS: EACH(x < 0 ? 0 - (uint64_t)x : (uint64_t)x);
-    case HL_PW_FLOOR:
-    case HL_PW_CEIL:
-    case HL_PW_ROUND: EACH(x);
-    case HL_PW_ISFINITE: EACH(1);
-    case HL_PW_CAST: EACH(cast_i64(x, (hl_dtype)step->dtype));
-    case HL_PW_ADD: EACH((uint64_t)x + (uint64_t)y);
-    case HL_PW_SUB: EACH((uint64_t)x - (uint64_t)y);
-    case HL_PW_MUL: EACH((uint64_t)x * (uint64_t)y);
-    case HL_PW_MOD: EACH(remainder_i64(x, y));
+        FILL_CASES
+#define HL_PW(id, name, operands, result, flags, vjp, cost, expression, doc) STEP(id, expression)
+#define HL_PW_CAST(id, name, attrs, vjp, cost, expression, doc)              STEP(id, expression)
+#define HL_PW_DRAW(id, ...)                                                                        \
+    case HL_PW_##id: run_random_f64(step, dst, n, random); break;
+#include "ir/pointwise.def"
     default: break;
     }
 }
 #undef T
+#undef F
+
+/* No program of integers has a FLOAT op. */
+#define WHOLE_ANY(id, expression)    STEP(id, expression)
+#define WHOLE_NUMBER(id, expression) STEP(id, expression)
+#define WHOLE_CHOSEN(id, expression) STEP(id, expression)
+#define WHOLE_BOOL(id, expression)   STEP(id, expression)
+#define WHOLE_FLOAT(id, expression)
+
+#define T       int64_t
+#define F(name) whole_##name
+void HL_ISA_NAME(hl_pw_run_i64)(const pw_step *step, void *const *at, int64_t n,
+                                const pw_random *random)
+{
+    READ_STEP;
+    (void)random;
+    switch (step->op) {
+        FILL_CASES
+#define HL_PW(id, name, operands, result, flags, vjp, cost, expression, doc)                       \
+    WHOLE_##result(id, expression)
+#define HL_PW_CAST(id, name, attrs, vjp, cost, expression, doc) STEP(id, expression)
+#include "ir/pointwise.def"
+    default: break;
+    }
+}
+#undef T
+#undef F
 
 /* ---- conversions ---- */
 
@@ -227,11 +290,11 @@ static void load_i64(int64_t *to, hl_dtype dtype, const void *src, int64_t n)
 }
 #undef T
 
-void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_load)(hl_pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         load_f32(dst, dtype, src, n);
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         load_f64(dst, dtype, src, n);
     } else {
         load_i64(dst, dtype, src, n);
@@ -285,11 +348,12 @@ static void store_i64(hl_dtype dtype, void *dst, const int64_t *from, int64_t n)
     }
 }
 
-void HL_ISA_NAME(hl_pw_store)(pw_kind kind, hl_dtype dtype, void *dst, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_store)(hl_pw_kind kind, hl_dtype dtype, void *dst, const void *src,
+                              int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         store_f32(dtype, dst, src, n);
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         store_f64(dtype, dst, src, n);
     } else {
         store_i64(dtype, dst, src, n);
@@ -341,12 +405,12 @@ static float sum_row(const float *src, int64_t n)
         ((T *)acc)[r] = sum;                                                                       \
     }
 
-void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_rows)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols)
 {
-    if (kind == PW_F64) {
+    if (kind == HL_PW_F64) {
         SUM_ROWS(double)
-    } else if (kind == PW_I64) {
+    } else if (kind == HL_PW_I64) {
         SUM_ROWS(int64_t)
     } else {
         for (int64_t c = 0; c < n_cols; c += HL_VL) {
@@ -356,12 +420,12 @@ void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64
     }
 }
 
-void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_cols)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols, bool adds)
 {
-    if (kind == PW_F64) {
+    if (kind == HL_PW_F64) {
         SUM_COLS(double)
-    } else if (kind == PW_I64) {
+    } else if (kind == HL_PW_I64) {
         SUM_COLS(int64_t)
     } else {
         for (int64_t r = 0; r < n_rows; r++) {
@@ -371,11 +435,11 @@ void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64
     }
 }
 
-void HL_ISA_NAME(hl_pw_sum_all)(pw_kind kind, void *acc, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_sum_all)(hl_pw_kind kind, void *acc, const void *src, int64_t n)
 {
-    if (kind == PW_I64) {
+    if (kind == HL_PW_I64) {
         for (int64_t i = 0; i < n; i++) *(int64_t *)acc += ((const int64_t *)src)[i];
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         for (int64_t i = 0; i < n; i++) *(double *)acc += ((const double *)src)[i];
     } else {
         *(double *)acc += (double)sum_row(src, n);

@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/together.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -142,7 +142,7 @@ static void say_number(source_text *text, const hl_cuda_pointwise *work, double 
 {
     uint64_t bits;
     memcpy(&bits, &number, sizeof bits);
-    if (work->kind == HL_CUDA_PW_I64)
+    if (work->kind == HL_PW_I64)
         say(text, "%lldLL", (long long)number);
     else
         say(text, "(V)hl_bits_double(0x%llXull)", (unsigned long long)bits);
@@ -157,7 +157,7 @@ static void say_step(source_text *text, const hl_cuda_pointwise *work, int s)
     case HL_PW_LOAD: say(text, "x%d[k]", s); break;
     case HL_PW_NUMBER: say_number(text, work, step->number); break;
     case HL_PW_UNIFORM: say(text, "hl_uniform<V>(x%d[k])", s); break;
-    case HL_PW_DROPOUT:
+    case HL_PW_DROPOUT_MASK:
         say(text, "x%d[k] < %u ? (V)0 : ", s, step->threshold);
         say_number(text, work, step->number);
         break;
@@ -334,7 +334,7 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
     int n_programs = 0;
     int64_t member[HL_CUDA_PARTS][2]; /* where the members of a program begin, and their bytes */
     bool draws[HL_CUDA_PARTS];
-    say(&text, "#include \"kernels/cuda/together.h\"\n\n");
+    say(&text, "#include \"kernels/cuda/parts.h\"\n\n");
     for (int i = 0; i < n; i++) {
         int k = say_once(&text, &works[i], n_programs, member);
         out_program[i] = (uint8_t)k;

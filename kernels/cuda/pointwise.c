@@ -22,35 +22,12 @@ static const struct {
     const char *kernel, *merge;
     hl_dtype dtype;
 } kinds[] = {
-    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_f32", "hl_cuda_pointwise_merge_f32", HL_DTYPE_F32},
-    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_f64", "hl_cuda_pointwise_merge_f64", HL_DTYPE_F64},
-    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_i64", "hl_cuda_pointwise_merge_i64", HL_DTYPE_I64},
+    [HL_PW_F32] = {"hl_cuda_pointwise_f32", "hl_cuda_pointwise_merge_f32", HL_DTYPE_F32},
+    [HL_PW_F64] = {"hl_cuda_pointwise_f64", "hl_cuda_pointwise_merge_f64", HL_DTYPE_F64},
+    [HL_PW_I64] = {"hl_cuda_pointwise_i64", "hl_cuda_pointwise_merge_i64", HL_DTYPE_I64},
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
-
-/* float64 is slow on most GPUs: only where elements are float64, not for the sake of a number. */
-static hl_cuda_pw_kind choose_kind(const hl_graph *graph, const hl_node *node,
-                                   const hl_program *program)
-{
-    bool is_integer = true;
-    int64_t n = hl_shape_numel(&program->shape);
-    for (int j = 0; j < node->n_out; j++) {
-        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
-        if (dtype == HL_DTYPE_F64) return HL_CUDA_PW_F64;
-        is_integer = is_integer && !hl_dtype_is_float(dtype);
-    }
-    for (int s = 0; s < program->n_code; s++) {
-        const hl_pw_instr *instr = &program->code[s];
-        is_integer = is_integer && !hl_pw_is_real(instr);
-        if (instr->op != HL_PW_LOAD) continue;
-        const hl_type *type = hl_node_in_type(graph, node, instr->in);
-        bool is_number = hl_shape_numel(&type->shape) == 1 && n != 1;
-        if (type->dtype == HL_DTYPE_F64 && !is_number) return HL_CUDA_PW_F64;
-        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
-    }
-    return is_integer ? HL_CUDA_PW_I64 : HL_CUDA_PW_F32;
-}
 
 static hl_cuda_step make_step(const hl_pw_instr *instr)
 {
@@ -220,7 +197,7 @@ hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_p
     hl_cuda_pointwise *work = out_work;
     hl_cuda_program *p = &work->program;
     write_program(graph, node, &program, p);
-    work->kind = choose_kind(graph, node, &program);
+    work->kind = hl_program_kind(&program, graph, node);
     int64_t n = hl_shape_numel(&program.shape), cols = 0;
     bool keeps = false, crosses = false;
     for (int s = 0; s < p->n_sums; s++) {
@@ -390,59 +367,20 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define PROGRAM(op_, text)                                                                         \
-    &(const hl_kernel)                                                                             \
-    {                                                                                              \
-        .op = HL_OP_##op_, .name = "cuda." text, .query = query_program,                           \
-        .prepare = prepare_program, .prepare_together = hl_cuda_prepare_together,                  \
-        .is_together = hl_cuda_is_together, .launch = hl_cuda_calls_launch,                        \
-        .release = hl_cuda_calls_release                                                           \
-    }
+#define PROGRAM(id, text)                                                                          \
+    &(const hl_kernel){.op = HL_OP_##id,                                                           \
+                       .name = "cuda." text,                                                       \
+                       .query = query_program,                                                     \
+                       .prepare = prepare_program,                                                 \
+                       .prepare_together = hl_cuda_prepare_together,                               \
+                       .is_together = hl_cuda_is_together,                                         \
+                       .launch = hl_cuda_calls_launch,                                             \
+                       .release = hl_cuda_calls_release},
 
 const hl_kernel *const hl_cuda_pointwise_kernels[] = {
-    PROGRAM(NEG, "neg"),
-    PROGRAM(ABS, "abs"),
-    PROGRAM(SIGN, "sign"),
-    PROGRAM(EXP, "exp"),
-    PROGRAM(EXPM1, "expm1"),
-    PROGRAM(LOG, "log"),
-    PROGRAM(LOG1P, "log1p"),
-    PROGRAM(SQRT, "sqrt"),
-    PROGRAM(RSQRT, "rsqrt"),
-    PROGRAM(RECIPROCAL, "reciprocal"),
-    PROGRAM(SIN, "sin"),
-    PROGRAM(COS, "cos"),
-    PROGRAM(TANH, "tanh"),
-    PROGRAM(SIGMOID, "sigmoid"),
-    PROGRAM(SOFTPLUS, "softplus"),
-    PROGRAM(ERF, "erf"),
-    PROGRAM(RELU, "relu"),
-    PROGRAM(FLOOR, "floor"),
-    PROGRAM(CEIL, "ceil"),
-    PROGRAM(ROUND, "round"),
-    PROGRAM(ISFINITE, "isfinite"),
-    PROGRAM(NOT, "logical_not"),
-    PROGRAM(CAST, "cast"),
-    PROGRAM(ADD, "add"),
-    PROGRAM(SUB, "sub"),
-    PROGRAM(MUL, "mul"),
-    PROGRAM(DIV, "div"),
-    PROGRAM(POW, "pow"),
-    PROGRAM(MOD, "remainder"),
-    PROGRAM(MAXIMUM, "maximum"),
-    PROGRAM(MINIMUM, "minimum"),
-    PROGRAM(EQ, "eq"),
-    PROGRAM(NE, "ne"),
-    PROGRAM(LT, "lt"),
-    PROGRAM(LE, "le"),
-    PROGRAM(GT, "gt"),
-    PROGRAM(GE, "ge"),
-    PROGRAM(AND, "logical_and"),
-    PROGRAM(OR, "logical_or"),
-    PROGRAM(WHERE, "where"),
-    PROGRAM(DROPOUT_MASK, "dropout_mask"),
-    PROGRAM(UNIFORM, "uniform"),
-    PROGRAM(SUM, "sum.program"),
-    PROGRAM(POINTWISE_FUSED, "pointwise"),
-    NULL,
+#define HL_PW(id, name, ...)      PROGRAM(id, name)
+#define HL_PW_CAST(id, name, ...) PROGRAM(id, name)
+#define HL_PW_DRAW(id, name, ...) PROGRAM(id, name)
+#include "ir/pointwise.def"
+    PROGRAM(SUM, "sum.program") PROGRAM(POINTWISE_FUSED, "pointwise") NULL,
 };

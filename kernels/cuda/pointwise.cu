@@ -5,11 +5,10 @@
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
  * step at once, so the interpreter's switch never diverges.
  *
- * Launch: as walk.h says, of several programs as together.h does; shared memory n_regs * threads *
- * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
- * than one element or a result is float64, else float32. */
+ * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
+ * the type's size. The type is hl_program_kind's. */
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/program.h"
-#include "kernels/cuda/together.h"
 
 /* Steps without operands, for element i; p is what the step reads. */
 template <class V>
@@ -28,21 +27,29 @@ HL_DEVICE V run_leaf(const hl_cuda_program *program, const hl_cuda_step *step, c
     return bits[0] < step->threshold ? (V)0 : (V)step->number;
 }
 
+/* No program of integers has a FLOAT op. */
 template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 {
-#define CALL_0(op)    return a;
-#define CALL_1(op)    return hl_pw_##op(a);
-#define CALL_2(op)    return hl_pw_##op(a, b);
-#define CALL_3(op)    return hl_pw_##op(a, b, c);
-#define hl_pw_CAST(x) hl_pw_CAST(x, dtype)
-#define X(op, n_operands)                                                                          \
-    case HL_PW_##op: CALL_##n_operands(op)
+#define STEP_1(id)        hl_pw_##id<V>(a)
+#define STEP_2(id)        hl_pw_##id<V>(a, b)
+#define STEP_3(id)        hl_pw_##id<V>(a, b, c)
+#define STEP_ANY(call)    return call;
+#define STEP_NUMBER(call) return call;
+#define STEP_CHOSEN(call) return call;
+#define STEP_BOOL(call)   return call;
+#define STEP_FLOAT(call)                                                                           \
+    if constexpr (hl_pw_math<V>::IS_REAL)                                                          \
+        return call;                                                                               \
+    else                                                                                           \
+        return a;
     switch (op) {
-        HL_PW_OPS(X)
+#define HL_PW(id, name, n, result, ...)                                                            \
+    case HL_PW_##id: STEP_##result(STEP_##n(id))
+#define HL_PW_CAST(id, ...)                                                                        \
+    case HL_PW_##id: return hl_pw_##id<V>(a, dtype);
+#include "ir/pointwise.def"
     default: return a;
     }
-#undef X
-#undef hl_pw_CAST
 }
 
 /* R is shared memory as HL_SHARED_DYNAMIC has it; the program's operands begin at `first` of O. */

@@ -6,18 +6,15 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/program.h"
 
-/* What registers hold. */
-typedef enum hl_cuda_pw_kind { HL_CUDA_PW_F32, HL_CUDA_PW_F64, HL_CUDA_PW_I64 } hl_cuda_pw_kind;
-
 typedef struct hl_cuda_pointwise {
     hl_cuda_program program;
-    hl_cuda_pw_kind kind;
+    hl_pw_kind kind;
     hl_cuda_walk walk;
 } hl_cuda_pointwise;
 
 static inline bool hl_cuda_is_random(const hl_cuda_step *step)
 {
-    return step->op == HL_PW_DROPOUT || step->op == HL_PW_UNIFORM;
+    return hl_pw_is_random((hl_pw_op)step->op);
 }
 
 /* The program that a node is, without a place for partial sums. */
@@ -33,7 +30,7 @@ int hl_cuda_pointwise_keys(const hl_cuda_program *program, uint32_t *out_keys);
 enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES]);
-/* The same of n programs without sums, in one kernel (together.h). Those that are the same but for
+/* The same of n programs without sums, in one kernel (parts.h). Those that are the same but for
  * sizes and keys are there once: out_program says which one each is. Parameters: hl_cuda_parts,
  * hl_cuda_parts_operands, hl_cuda_parts_keys. */
 hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,

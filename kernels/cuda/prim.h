@@ -37,6 +37,8 @@ struct alignas(16) hl_word4 {
 /* A kernel: one name in the fatbin, at most max_threads threads a block. */
 #define HL_KERNEL(name, max_threads, ...)                                                          \
     extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
+/* A parameter that is only read: it stays where the launch put it, however it is indexed. */
+#define HL_CONSTANT           const __grid_constant__
 #define HL_DEVICE             __device__ __forceinline__
 #define HL_MEMBER             __device__ __forceinline__ /* of a struct */
 #define HL_UNROLL             _Pragma("unroll")

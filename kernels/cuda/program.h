@@ -10,12 +10,12 @@
 typedef struct hl_cuda_step {
     uint8_t op, dst, a, b, c, in; /* as in hl_pw_instr; operands that the op lacks repeat a */
     int32_t dtype;                /* CAST */
-    uint32_t threshold, key[2];   /* DROPOUT, UNIFORM */
-    double number;                /* NUMBER; DROPOUT: the scale */
+    uint32_t threshold, key[2];   /* of random steps */
+    double number;                /* NUMBER; DROPOUT_MASK: the scale */
 } hl_cuda_step;
 
 typedef struct hl_cuda_program {
-    int64_t sample_size; /* of DROPOUT and UNIFORM: elements a sample; n and more: one sample */
+    int64_t sample_size; /* of random steps: elements a sample; n and more: one sample */
     int32_t n_in, n_out, n_code, n_regs, n_sums;
     hl_cuda_step code[HL_PROGRAM_CODE];
     struct {

@@ -1,6 +1,6 @@
-/* Launchers of several pointwise programs at once (together.h), where a plan has them in a row:
+/* Launchers of several pointwise programs at once (parts.h), where a plan has them in a row:
  * casts of weights, and whatever else is small and has nothing to do with its neighbours. */
-#include "kernels/cuda/together.h"
+#include "kernels/cuda/parts.h"
 
 #include <string.h>
 
@@ -17,9 +17,9 @@ static const struct {
     const char *kernel;
     size_t bytes; /* of a register */
 } kinds[] = {
-    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
-    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
-    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
+    [HL_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
+    [HL_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
+    [HL_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
 };
 
 /* But for keys; a cast's dtype is its number too. */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/control_kernels.h"
+#include "kernels/host/control_kernels.h"
 #include "kernels/ref/ref.h"
 
 /* state <- value, in the state's dtype */

@@ -1,7 +1,8 @@
 /* Pointwise and random ops, and fused programs: one evaluator of micro-ops, one scalar at a time.
+ * Micro-ops are the expressions of ir/pointwise.def over the functions real_* and whole_* below.
  *
- * A program whose operands and results are all integers or bools, and which has no micro-op of a
- * real-valued result, is evaluated in int64 and so is exact; any other in double. */
+ * A program of integers alone (hl_program_kind) is evaluated in int64 and so is exact; any other in
+ * double. */
 #include <math.h>
 #include <string.h>
 
@@ -26,19 +27,6 @@ typedef struct point {
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-static bool is_integer_program(const pointwise *work)
-{
-    const hl_program *program = &work->program;
-    for (int i = 0; i < program->n_code; i++) {
-        const hl_pw_instr *code = &program->code[i];
-        if (hl_pw_is_real(code)) return false;
-        if (code->op == HL_PW_LOAD && hl_dtype_is_float(work->in[code->in].dtype)) return false;
-    }
-    for (int j = 0; j < program->n_out; j++)
-        if (hl_dtype_is_float(work->out[j].dtype)) return false;
-    return true;
-}
-
 static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_node_id node,
                                    hl_kernel_state *out_state)
 {
@@ -55,7 +43,7 @@ static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_
         HL_GOTO(hl_program_from_node(graph, node, &work->program));
     for (int32_t i = 0; i < n->n_in; i++) work->in[i] = graph->values[n->in[i]].type;
     for (int32_t j = 0; j < n->n_out; j++) work->out[j] = graph->values[n->out + j].type;
-    work->is_integer = is_integer_program(work);
+    work->is_integer = hl_program_kind(&work->program, graph, n) == HL_PW_I64;
     out_state->impl = work;
     memory = NULL;
     status = HL_OK;
@@ -88,36 +76,174 @@ static uint16_t draw_bits(const point *at, const hl_pw_instr *code)
                          (uint64_t)(control->micro_row + row), (uint64_t)element);
 }
 
-/* ---- the micro-ops in double ----------------------------------------------------------------- */
+/* ---- the functions of expressions, in double ------------------------------------------------- */
 
-static double sigmoid(double x)
+#define REAL_1(name, expression)                                                                   \
+    static double real_##name(double x)                                                            \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define REAL_2(name, expression)                                                                   \
+    static double real_##name(double x, double y)                                                  \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define REAL_MASK(name, expression)                                                                \
+    static bool real_##name(double x, double y)                                                    \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+REAL_1(set1, x)
+REAL_1(neg, -x)
+REAL_1(abs, fabs(x))
+REAL_1(sqrt, sqrt(x))
+REAL_1(rsqrt, 1 / sqrt(x))
+REAL_1(exp, exp(x))
+REAL_1(expm1, expm1(x))
+REAL_1(log, log(x))
+REAL_1(log1p, log1p(x))
+REAL_1(sin, sin(x))
+REAL_1(cos, cos(x))
+REAL_1(tanh, tanh(x))
+REAL_1(sigmoid, x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)))
+REAL_1(erf, erf(x))
+REAL_1(relu, x > 0 || isnan(x) ? x : 0)
+REAL_1(floor, floor(x))
+REAL_1(round, rint(x))
+REAL_2(add, x + y)
+REAL_2(sub, x - y)
+REAL_2(mul, (x * y))
+REAL_2(pow, pow(x, y))
+REAL_2(max, x > y ? x : y)
+REAL_2(min, x < y ? x : y)
+REAL_MASK(eq, x == y)
+REAL_MASK(ne, x != y)
+REAL_MASK(lt, x < y)
+REAL_MASK(le, x <= y)
+REAL_MASK(gt, x > y)
+REAL_MASK(ge, x >= y)
+
+/* The remainder of floored division, exactly: fmod has x's sign, the result y's. */
+static double real_mod(double x, double y)
 {
-    if (x >= 0) return 1 / (1 + exp(-x));
-    return exp(x) / (1 + exp(x));
+    double r = fmod(x, y);
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-/* The remainder of floored division, exactly: fmod has a's sign, the result b's. */
-static double remainder_floored(double a, double b)
+static double real_select(bool mask, double x, double y)
 {
-    double r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    return mask ? x : y;
 }
 
-static double cast_number(double x, hl_dtype dtype)
+static double real_cast(double x, hl_dtype dtype)
 {
     double memory; /* of any dtype */
     hl_ref_store(&memory, dtype, 0, x);
     return hl_ref_load(&memory, dtype, 0);
 }
 
-static double compute_leaf(const point *at, const hl_pw_instr *code)
+static bool real_both(bool m, bool n)
 {
+    return m && n;
+}
+static bool real_either(bool m, bool n)
+{
+    return m || n;
+}
+static double real_truth(bool mask)
+{
+    return mask;
+}
+
+/* ---- the same in int64: sums and products wrap ----------------------------------------------- */
+
+#define WHOLE_1(name, expression)                                                                  \
+    static int64_t whole_##name(int64_t x)                                                         \
+    {                                                                                              \
+        return (int64_t)(expression);                                                              \
+    }
+#define WHOLE_2(name, expression)                                                                  \
+    static int64_t whole_##name(int64_t x, int64_t y)                                              \
+    {                                                                                              \
+        return (int64_t)(expression);                                                              \
+    }
+#define WHOLE_MASK(name, expression)                                                               \
+    static bool whole_##name(int64_t x, int64_t y)                                                 \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+WHOLE_1(set1, x)
+WHOLE_1(neg, 0 - (uint64_t)x)
+WHOLE_1(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
+WHOLE_1(relu, x > 0 ? x : 0)
+WHOLE_1(floor, x)
+WHOLE_1(round, x)
+WHOLE_2(add, (uint64_t)x + (uint64_t)y)
+WHOLE_2(sub, (uint64_t)x - (uint64_t)y)
+WHOLE_2(mul, ((uint64_t)x * (uint64_t)y))
+WHOLE_2(max, x > y ? x : y)
+WHOLE_2(min, x < y ? x : y)
+WHOLE_MASK(eq, x == y)
+WHOLE_MASK(ne, x != y)
+WHOLE_MASK(lt, x < y)
+WHOLE_MASK(le, x <= y)
+WHOLE_MASK(gt, x > y)
+WHOLE_MASK(ge, x >= y)
+
+/* By 0, where there is no remainder, it is 0 as in NumPy. */
+static int64_t whole_mod(int64_t x, int64_t y)
+{
+    if (y == 0 || y == -1) return 0;
+    int64_t r = x % y;
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+static int64_t whole_select(bool mask, int64_t x, int64_t y)
+{
+    return mask ? x : y;
+}
+
+static int64_t whole_cast(int64_t x, hl_dtype dtype)
+{
+    int64_t memory; /* of any integer dtype */
+    hl_ref_store_int(&memory, dtype, 0, x);
+    return hl_ref_load_int(&memory, dtype, 0);
+}
+
+static bool whole_both(bool m, bool n)
+{
+    return m && n;
+}
+static bool whole_either(bool m, bool n)
+{
+    return m || n;
+}
+static int64_t whole_truth(bool mask)
+{
+    return mask;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static double compute_double(const point *at, const hl_pw_instr *code)
+{
+    double a = at->reg[code->a], b = at->reg[code->b], c = at->reg[code->c];
     switch (code->op) {
+#define F(name) real_##name
+#define HL_PW(id, name, n, result, flags, vjp, cost, expression, doc)                              \
+    case HL_PW_##id: return expression;
+#define HL_PW_CAST(id, name, attrs, vjp, cost, expression, doc)                                    \
+    case HL_PW_##id: {                                                                             \
+        hl_dtype dtype = (hl_dtype)code->number;                                                   \
+        return expression;                                                                         \
+    }
+#include "ir/pointwise.def"
+#undef F
     case HL_PW_LOAD: {
         const hl_type *type = &at->work->in[code->in];
         return hl_ref_load(at->args[code->in], type->dtype, find_element(at, &type->shape));
     }
-    case HL_PW_DROPOUT:
+    case HL_PW_DROPOUT_MASK:
         return draw_bits(at, code) < hl_dropout_threshold(code->number)
                    ? 0
                    : hl_dropout_scale(code->number);
@@ -126,138 +252,33 @@ static double compute_leaf(const point *at, const hl_pw_instr *code)
     }
 }
 
-static double compute_unary(const hl_pw_instr *code, double x)
-{
-    switch (code->op) {
-    case HL_PW_NEG: return -x;
-    case HL_PW_ABS: return fabs(x);
-    case HL_PW_SIGN: return (x > 0) - (x < 0);
-    case HL_PW_EXP: return exp(x);
-    case HL_PW_EXPM1: return expm1(x);
-    case HL_PW_LOG: return log(x);
-    case HL_PW_LOG1P: return log1p(x);
-    case HL_PW_SQRT: return sqrt(x);
-    case HL_PW_RSQRT: return 1 / sqrt(x);
-    case HL_PW_RECIPROCAL: return 1 / x;
-    case HL_PW_SIN: return sin(x);
-    case HL_PW_COS: return cos(x);
-    case HL_PW_TANH: return tanh(x);
-    case HL_PW_SIGMOID: return sigmoid(x);
-    case HL_PW_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
-    case HL_PW_ERF: return erf(x);
-    case HL_PW_RELU: return x > 0 || isnan(x) ? x : 0;
-    case HL_PW_FLOOR: return floor(x);
-    case HL_PW_CEIL: return ceil(x);
-    case HL_PW_ROUND: return rint(x);
-    case HL_PW_ISFINITE: return isfinite(x) != 0;
-    case HL_PW_NOT: return x == 0;
-    default: return cast_number(x, (hl_dtype)code->number);
-    }
-}
-
-static double compute_binary(const hl_pw_instr *code, double a, double b)
-{
-    switch (code->op) {
-    case HL_PW_ADD: return a + b;
-    case HL_PW_SUB: return a - b;
-    case HL_PW_MUL: return a * b;
-    case HL_PW_DIV: return a / b;
-    case HL_PW_POW: return pow(a, b);
-    case HL_PW_MOD: return remainder_floored(a, b);
-    case HL_PW_MAXIMUM: return isnan(a) || a > b ? a : b;
-    case HL_PW_MINIMUM: return isnan(a) || a < b ? a : b;
-    case HL_PW_EQ: return a == b;
-    case HL_PW_NE: return a != b;
-    case HL_PW_LT: return a < b;
-    case HL_PW_LE: return a <= b;
-    case HL_PW_GT: return a > b;
-    case HL_PW_GE: return a >= b;
-    case HL_PW_AND: return a != 0 && b != 0;
-    default: return a != 0 || b != 0; /* OR */
-    }
-}
-
-static double compute_double(const point *at, const hl_pw_instr *code)
-{
-    const double *reg = at->reg;
-    switch (hl_pw_operands((hl_pw_op)code->op)) {
-    case 0: return compute_leaf(at, code);
-    case 1: return compute_unary(code, reg[code->a]);
-    case 2: return compute_binary(code, reg[code->a], reg[code->b]);
-    default:
-        if (code->op == HL_PW_FMA) return fma(reg[code->a], reg[code->b], reg[code->c]);
-        return reg[code->a] != 0 ? reg[code->b] : reg[code->c];
-    }
-}
-
-/* ---- the micro-ops in int64: sums and products wrap ------------------------------------------ */
-
-static int64_t add_wrapped(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
-static int64_t negate_wrapped(int64_t a)
-{
-    return (int64_t)(0 - (uint64_t)a);
-}
-
-static int64_t multiply_wrapped(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
-
-/* By 0, where there is no remainder, it is 0 as in NumPy. */
-static int64_t remainder_integer(int64_t a, int64_t b)
-{
-    if (b == 0 || b == -1) return 0;
-    int64_t r = a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-
-static int64_t cast_integer(int64_t x, hl_dtype dtype)
-{
-    int64_t memory; /* of any integer dtype */
-    hl_ref_store_int(&memory, dtype, 0, x);
-    return hl_ref_load_int(&memory, dtype, 0);
-}
+/* No program of integers has a FLOAT op. */
+#define WHOLE_ANY(id, expression)                                                                  \
+    case HL_PW_##id: return expression;
+#define WHOLE_NUMBER(id, expression) WHOLE_ANY(id, expression)
+#define WHOLE_CHOSEN(id, expression) WHOLE_ANY(id, expression)
+#define WHOLE_BOOL(id, expression)   WHOLE_ANY(id, expression)
+#define WHOLE_FLOAT(id, expression)
 
 static int64_t compute_integer(const point *at, const hl_pw_instr *code)
 {
     const int64_t *reg = at->integer_reg;
     int64_t a = reg[code->a], b = reg[code->b], c = reg[code->c];
     switch (code->op) {
+#define F(name)                                                       whole_##name
+#define HL_PW(id, name, n, result, flags, vjp, cost, expression, doc) WHOLE_##result(id, expression)
+#define HL_PW_CAST(id, name, attrs, vjp, cost, expression, doc)                                    \
+    case HL_PW_##id: {                                                                             \
+        hl_dtype dtype = (hl_dtype)code->number;                                                   \
+        return expression;                                                                         \
+    }
+#include "ir/pointwise.def"
+#undef F
     case HL_PW_LOAD: {
         const hl_type *type = &at->work->in[code->in];
         return hl_ref_load_int(at->args[code->in], type->dtype, find_element(at, &type->shape));
     }
-    case HL_PW_NUMBER: return (int64_t)code->number;
-    case HL_PW_NEG: return negate_wrapped(a);
-    case HL_PW_ABS: return a < 0 ? negate_wrapped(a) : a;
-    case HL_PW_SIGN: return (a > 0) - (a < 0);
-    case HL_PW_RELU: return a > 0 ? a : 0;
-    case HL_PW_FLOOR:
-    case HL_PW_CEIL:
-    case HL_PW_ROUND: return a;
-    case HL_PW_ISFINITE: return 1;
-    case HL_PW_NOT: return a == 0;
-    case HL_PW_CAST: return cast_integer(a, (hl_dtype)code->number);
-    case HL_PW_ADD: return add_wrapped(a, b);
-    case HL_PW_SUB: return add_wrapped(a, negate_wrapped(b));
-    case HL_PW_MUL: return multiply_wrapped(a, b);
-    case HL_PW_MOD: return remainder_integer(a, b);
-    case HL_PW_MAXIMUM: return a > b ? a : b;
-    case HL_PW_MINIMUM: return a < b ? a : b;
-    case HL_PW_EQ: return a == b;
-    case HL_PW_NE: return a != b;
-    case HL_PW_LT: return a < b;
-    case HL_PW_LE: return a <= b;
-    case HL_PW_GT: return a > b;
-    case HL_PW_GE: return a >= b;
-    case HL_PW_AND: return a != 0 && b != 0;
-    case HL_PW_OR: return a != 0 || b != 0;
-    case HL_PW_FMA: return add_wrapped(multiply_wrapped(a, b), c);
-    default: return a != 0 ? b : c; /* WHERE */
+    default: return (int64_t)code->number;
     }
 }
 
@@ -299,7 +320,7 @@ static void evaluate_integer(point *at, void *const *out)
         int64_t place = find_output(program, j, at->index);
         int64_t value = at->integer_reg[program->out[j].reg];
         if (program->out[j].reduce != HL_PW_FULL)
-            value = add_wrapped(value, hl_ref_load_int(out[j], dtype, place));
+            value = whole_add(value, hl_ref_load_int(out[j], dtype, place));
         hl_ref_store_int(out[j], dtype, place, value);
     }
 }
@@ -373,53 +394,15 @@ static hl_status launch_gelu_grad(const hl_kernel_state *state, void *const *arg
      .name = "ref." op_name,                                                                       \
      .query = hl_ref_query_any,                                                                    \
      .prepare = prepare_pointwise,                                                                 \
-     .launch = launch_pointwise}
+     .launch = launch_pointwise},
 
 static const hl_kernel kernels[] = {
-    POINTWISE(NEG, "neg"),
-    POINTWISE(ABS, "abs"),
-    POINTWISE(SIGN, "sign"),
-    POINTWISE(EXP, "exp"),
-    POINTWISE(EXPM1, "expm1"),
-    POINTWISE(LOG, "log"),
-    POINTWISE(LOG1P, "log1p"),
-    POINTWISE(SQRT, "sqrt"),
-    POINTWISE(RSQRT, "rsqrt"),
-    POINTWISE(RECIPROCAL, "reciprocal"),
-    POINTWISE(SIN, "sin"),
-    POINTWISE(COS, "cos"),
-    POINTWISE(TANH, "tanh"),
-    POINTWISE(SIGMOID, "sigmoid"),
-    POINTWISE(SOFTPLUS, "softplus"),
-    POINTWISE(ERF, "erf"),
-    POINTWISE(RELU, "relu"),
-    HL_REF_KERNEL(GELU, "gelu", hl_ref_query_f64, launch_gelu),
+#define HL_PW(id, name, ...)      POINTWISE(id, name)
+#define HL_PW_CAST(id, name, ...) POINTWISE(id, name)
+#define HL_PW_DRAW(id, name, ...) POINTWISE(id, name)
+#include "ir/pointwise.def"
+    POINTWISE(POINTWISE_FUSED, "pointwise")
+        HL_REF_KERNEL(GELU, "gelu", hl_ref_query_f64, launch_gelu),
     HL_REF_KERNEL(GELU_GRAD, "gelu_grad", hl_ref_query_f64, launch_gelu_grad),
-    POINTWISE(FLOOR, "floor"),
-    POINTWISE(CEIL, "ceil"),
-    POINTWISE(ROUND, "round"),
-    POINTWISE(ISFINITE, "isfinite"),
-    POINTWISE(NOT, "logical_not"),
-    POINTWISE(CAST, "cast"),
-    POINTWISE(ADD, "add"),
-    POINTWISE(SUB, "sub"),
-    POINTWISE(MUL, "mul"),
-    POINTWISE(DIV, "div"),
-    POINTWISE(POW, "pow"),
-    POINTWISE(MOD, "remainder"),
-    POINTWISE(MAXIMUM, "maximum"),
-    POINTWISE(MINIMUM, "minimum"),
-    POINTWISE(EQ, "eq"),
-    POINTWISE(NE, "ne"),
-    POINTWISE(LT, "lt"),
-    POINTWISE(LE, "le"),
-    POINTWISE(GT, "gt"),
-    POINTWISE(GE, "ge"),
-    POINTWISE(AND, "logical_and"),
-    POINTWISE(OR, "logical_or"),
-    POINTWISE(WHERE, "where"),
-    POINTWISE(DROPOUT_MASK, "dropout_mask"),
-    POINTWISE(UNIFORM, "uniform"),
-    POINTWISE(POINTWISE_FUSED, "pointwise"),
 };
 const hl_ref_family hl_ref_pointwise = HL_REF_FAMILY(kernels);

@@ -315,10 +315,10 @@ static bool read_op(hl_py_state *state, PyObject *object, hl_op *out)
     return false;
 }
 
-static PyObject *make_outputs(hl_id first, int n_out)
+PyObject *hl_py_outputs(hl_id first, int32_t n_out)
 {
     PyObject *tuple = PyTuple_New(n_out);
-    for (int i = 0; tuple && i < n_out; i++) {
+    for (int32_t i = 0; tuple && i < n_out; i++) {
         PyObject *id = PyLong_FromLong(first + i);
         if (id)
             PyTuple_SetItem(tuple, i, id);
@@ -340,10 +340,13 @@ static PyObject *add_node(PyObject *self, PyObject *const *args, Py_ssize_t n_ar
         !hl_py_attrs_from_call(state, op, keywords, args + n_args, &attrs) ||
         !hl_py_values(self, args[1], hl_op_get(op)->name, &in, &n_in))
         return NULL;
-    hl_status status = hl_graph_add(graph_of(self), op, in, n_in, &attrs, &out);
+    hl_graph *graph = graph_of(self);
+    int64_t n_values = graph->n_values;
+    hl_status status = hl_graph_add(graph, op, in, n_in, &attrs, &out);
     hl_free(in);
     if (status != HL_OK) return hl_py_raise(state, status);
-    return make_outputs(out, hl_op_get(op)->n_out);
+    /* None was added where the op changes nothing: its operand stands for its one result. */
+    return hl_py_outputs(out, out < n_values ? 1 : (int32_t)(graph->n_values - n_values));
 }
 
 static PyObject *commit_value(PyObject *self, PyObject *const *args, Py_ssize_t n_args,

@@ -22,20 +22,12 @@ static PyObject *list_ids(const hl_id *ids, int32_t n)
     return tuple;
 }
 
-static PyObject *list_outputs(const hl_node *node)
-{
-    int64_t ids[HL_PROGRAM_OUTS];
-    int32_t n = node->n_out < HL_PROGRAM_OUTS ? node->n_out : HL_PROGRAM_OUTS;
-    for (int32_t i = 0; i < n; i++) ids[i] = node->out + i;
-    return hl_py_from_ints(ids, n);
-}
-
 static PyObject *describe_node(const hl_node *node)
 {
     PyObject *dict = PyDict_New();
     if (!dict || !hl_py_dict_put(dict, "op", hl_py_from_text(hl_op_get(node->op)->name)) ||
         !hl_py_dict_put(dict, "inputs", list_ids(node->in, node->n_in)) ||
-        !hl_py_dict_put(dict, "outputs", list_outputs(node)) ||
+        !hl_py_dict_put(dict, "outputs", hl_py_outputs(node->out, node->n_out)) ||
         !hl_py_dict_put(dict, "attrs", hl_py_attrs_to_dict(node->op, &node->attrs)) ||
         !hl_py_dict_put(dict, "scope", hl_py_from_text(node->scope)) ||
         !hl_py_dict_put(dict, "segment", hl_py_from_text(hl_py_segment_name(node->segment))))

@@ -100,6 +100,8 @@ bool hl_py_attrs_from_call(hl_py_state *state, hl_op op, PyObject *keys, PyObjec
 bool hl_py_attrs_from_dict(hl_py_state *state, hl_op op, PyObject *dict, hl_attrs *out);
 PyObject *hl_py_attrs_to_dict(hl_op op, const hl_attrs *attrs);
 
+/* The ids of a node's outputs. */
+PyObject *hl_py_outputs(hl_id first, int32_t n_out);
 PyObject *hl_py_graph_nodes(PyObject *self, PyObject *unused);
 PyObject *hl_py_graph_leaves(PyObject *self, PyObject *unused);
 PyObject *hl_py_graph_backward(PyObject *self, PyObject *const *args, Py_ssize_t n_args);

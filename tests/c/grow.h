@@ -1,4 +1,5 @@
-/* Random graphs for tests: products, sums, concats and pointwise ops on a few shapes, with commits. */
+/* Random graphs for tests: products, sums, concats, rows added and pointwise ops on a few shapes, with
+ * commits. */
 #ifndef TESTS_C_GROW_H
 #define TESTS_C_GROW_H
 
@@ -12,7 +13,27 @@ static inline hl_id pick(dice *d, const hl_id *pool, int n)
     return pool[roll(d, n)];
 }
 
-enum { ROWS = 24, COLS = 6, MOST_VALUES = 64 };
+enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
+
+/* Zeros or a value with rows of another added, now and then into what is already a sum. */
+static inline hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from, hl_id *out_id)
+{
+    hl_type full = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)};
+    hl_type index = {HL_DTYPE_I64, hl_shape_1d(N_INDEX)};
+    int64_t rows[N_INDEX];
+    hl_id in[3] = {to};
+    hl_attrs axis = {.axis = {0}};
+    for (int i = 0; i < N_INDEX; i++) rows[i] = roll(d, ROWS);
+    if (roll(d, 2)) HL_TRY(hl_build_full(graph, &full, 0, &in[0]));
+    HL_TRY(hl_graph_const(graph, index, rows, &in[1]));
+    HL_TRY(hl_build_slice(graph, from, 0, 1, 1 + N_INDEX, &in[2]));
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, out_id));
+    if (roll(d, 3)) return HL_OK;
+    if (roll(d, 2)) in[0] = *out_id;
+    hl_id again;
+    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, &again));
+    return hl_build_binary(graph, HL_OP_ADD, again, *out_id, out_id);
+}
 
 /* Ops on (ROWS, COLS) values, column vectors and row vectors, with commits and outputs. */
 static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
@@ -33,7 +54,7 @@ static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
         hl_id a = pick(d, full, n_full), out;
         hl_attrs axis = {.axis = {0}};
         int64_t start;
-        switch (roll(d, 7)) {
+        switch (roll(d, 8)) {
         case 0:
             HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
             n_full++;
@@ -61,6 +82,10 @@ static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
                                 &out));
             start = roll(d, ROWS);
             HL_TRY(hl_build_slice(graph, out, 0, start, start + ROWS, &full[n_full]));
+            n_full++;
+            break;
+        case 6:
+            HL_TRY(add_rows(graph, d, a, pick(d, full, n_full), &full[n_full]));
             n_full++;
             break;
         default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;

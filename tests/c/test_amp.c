@@ -51,13 +51,13 @@ static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
         uint32_t flags = hl_op_get(node->op)->flags;
         check_case("node %d %s", (int)i, hl_op_get(node->op)->name);
         if (node->op == HL_OP_CAST) check_cast(graph, i);
-        if (flags & HL_OP_LOW) {
+        if (hl_op_is_product(node->op)) {
             hl_dtype result = hl_graph_dtype(graph, node->out);
             CHECK_INT(hl_graph_dtype(graph, node->in[0]), low);
             CHECK_INT(hl_graph_dtype(graph, node->in[1]), low);
             CHECK(result == HL_DTYPE_F32 || (keeps_low && result == low));
             if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
-        } else if (node->op != HL_OP_CAST && !(flags & HL_OP_FOLLOWS)) {
+        } else if (node->op != HL_OP_CAST && hl_op_role_out(node->op, 0) != 'f') {
             for (int32_t j = 0; j < node->n_in; j++)
                 CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));
         }
@@ -120,6 +120,41 @@ static void test_one_cast(void)
     CHECK_OK(hl_graph_verify(graph));
     for (int64_t i = 0; i < graph->n_nodes; i++) n_casts += graph->nodes[i].op == HL_OP_CAST;
     CHECK_INT(n_casts, 2);
+    hl_graph_destroy(graph);
+}
+
+/* A parameter, a value of its segment and products of both in two segments: an update between the
+ * two may change the parameter, so that each segment rounds it anew; the value never changes, so
+ * that it is rounded once. */
+static void test_a_leaf_is_rounded_in_each_segment(void)
+{
+    hl_graph *graph;
+    hl_id x, w, made, a, b;
+    int32_t store;
+    int64_t n_casts = 0;
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_store(graph, "param", HL_DTYPE_F32, 16, &store));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_PARAM, square, store, 0, "w", &w));
+    graph->segment = HL_SEGMENT_MICRO;
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &made));
+    CHECK_OK(hl_build_matmul(graph, made, w, false, false, &a));
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_build_matmul(graph, made, w, false, true, &b));
+    CHECK_OK(hl_graph_output(graph, a));
+    CHECK_OK(hl_graph_output(graph, b));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, false));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        n_casts += node->op == HL_OP_CAST;
+        if (node->op != HL_OP_MATMUL) continue;
+        const hl_node *left = maker_of(graph, node->in[0]), *right = maker_of(graph, node->in[1]);
+        CHECK(left && left->op == HL_OP_CAST && left->segment == HL_SEGMENT_MICRO);
+        CHECK(right && right->op == HL_OP_CAST && right->segment == node->segment);
+    }
+    CHECK_INT(n_casts, 3);
     hl_graph_destroy(graph);
 }
 
@@ -363,11 +398,59 @@ static void test_own_products(void)
     test_overflow();
 }
 
+/* A product with a second result is one node still: what reads either reads the same. */
+static void test_product_of_two_results(void)
+{
+    hl_graph *graph;
+    hl_id x, w, both;
+    int64_t n_products = 0;
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    hl_attrs attrs = {.matmul = {.end = HL_MATMUL_SUM_A}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, (hl_id[]){x, w}, 2, &attrs, &both));
+    for (int j = 0; j < 2; j++) CHECK_OK(hl_graph_output(graph, both + j));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        n_products += graph->nodes[i].op == HL_OP_MATMUL_FUSED;
+    CHECK_INT(n_products, 1);
+    CHECK_INT(graph->outputs[1], graph->outputs[0] + 1);
+    hl_graph_destroy(graph);
+}
+
+/* What follows its operands does so whatever their number. */
+static void test_many_operands_follow(void)
+{
+    enum { N = 100 };
+    hl_graph *graph;
+    hl_id x, w, part[N], all, out;
+    hl_attrs axis = {.axis = {0}};
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_input(graph, "w", square, &w));
+    for (int i = 0; i < N; i++) CHECK_OK(hl_build_matmul(graph, x, w, false, false, &part[i]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, part, N, &axis, &all));
+    CHECK_OK(hl_build_matmul(graph, all, w, false, false, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == HL_OP_CONCAT)
+            CHECK_INT(hl_graph_dtype(graph, graph->nodes[i].out), HL_DTYPE_BF16);
+    hl_graph_destroy(graph);
+}
+
 int main(void)
 {
+    test_product_of_two_results();
+    test_many_operands_follow();
     test_pass();
     test_off();
     test_one_cast();
+    test_a_leaf_is_rounded_in_each_segment();
     test_kept_is_wide();
     test_norms();
     test_training();

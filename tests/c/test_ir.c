@@ -217,9 +217,63 @@ static void test_print_and_clone(void)
     CHECK_OK(hl_graph_verify(copy));
     CHECK_OK(hl_graph_print(copy, &text_copy));
     CHECK(strcmp(text, text_copy) == 0);
+    CHECK_OK(hl_graph_output(copy, m.weight)); /* the copy's lists are its own */
     hl_free(text);
     hl_free(text_copy);
     hl_graph_destroy(copy);
+}
+
+/* What a graph is set to goes with it. */
+static void test_clone_keeps_settings(void)
+{
+    hl_graph *graph, *copy;
+    hl_id x, scalar;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    CHECK_OK(hl_graph_scalar(graph, "lr", &scalar));
+    CHECK_OK(hl_graph_scope(graph, "body"));
+    graph->segment = HL_SEGMENT_APPLY;
+    graph->fence = 3;
+    graph->float_dtype = HL_DTYPE_F64;
+    graph->benchmark = true;
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK(copy->scope != graph->scope && strcmp(copy->scope, "body") == 0);
+    hl_graph_destroy(graph);
+    CHECK_INT(copy->segment, HL_SEGMENT_APPLY);
+    CHECK_INT(copy->fence, 3);
+    CHECK_INT(copy->float_dtype, HL_DTYPE_F64);
+    CHECK(copy->benchmark);
+    CHECK_INT(copy->n_inputs, 1);
+    CHECK_INT(copy->n_scalars, 1);
+    CHECK_OK(hl_build_unary(copy, HL_OP_NEG, x, &x));
+    CHECK_INT(copy->nodes[0].fence, 3);
+    hl_graph_destroy(copy);
+}
+
+/* A node stands behind the fences of its operands, of its own segment. */
+static void test_fences(void)
+{
+    hl_graph *graph;
+    hl_id x, a, b, c;
+    char *text;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(2), &x));
+    graph->fence = 2;
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &a));
+    graph->fence = 0;
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, a, &b));
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, b, &c));
+    CHECK_INT(graph->nodes[1].fence, 2);
+    CHECK_INT(graph->nodes[2].fence, 0);
+    CHECK_OK(hl_graph_output(graph, c));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_print(graph, &text));
+    CHECK(strstr(text, "exp(%0 x) -> float32 (2,)  | fence 2\n") != NULL);
+    graph->nodes[1].fence = 1;
+    CHECK_ERROR(hl_graph_verify(graph), HL_ERROR_INTERNAL, "must not be behind a later fence");
+    hl_free(text);
+    hl_graph_destroy(graph);
 }
 
 /* ---- building: what is refused, what adds nothing -------------------------------------------- */
@@ -396,6 +450,51 @@ static void test_programs(void)
     hl_graph_destroy(graph);
 }
 
+static hl_pw_kind kind_of(hl_graph *graph, hl_id value)
+{
+    hl_program program;
+    hl_node_id node = graph->values[value].node;
+    CHECK_OK(hl_program_from_node(graph, node, &program));
+    return hl_program_kind(&program, graph, &graph->nodes[node]);
+}
+
+static hl_pw_kind kind_of_binary(hl_graph *graph, hl_op op, hl_id a, hl_id b)
+{
+    hl_id out;
+    CHECK_OK(hl_graph_add(graph, op, IDS(a, b), NULL, &out));
+    return kind_of(graph, out);
+}
+
+/* What the code loads, does and gives decides; a number that it holds does not. */
+static void test_program_kinds(void)
+{
+    hl_graph *graph;
+    hl_id x, i, wide, one, one_wide, number, half, wide_number, cast;
+    const hl_type scalar = {HL_DTYPE_F32, hl_shape_scalar()};
+    const hl_type wide_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(5), &x));
+    CHECK_OK(hl_graph_input(graph, "i", (hl_type){HL_DTYPE_I64, SHAPE(5)}, &i));
+    CHECK_OK(hl_graph_input(graph, "wide", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &wide));
+    CHECK_OK(hl_graph_input(graph, "one", scalar, &one));
+    CHECK_OK(hl_graph_input(graph, "one_wide", wide_scalar, &one_wide));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
+    CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.i = {HL_DTYPE_F64}), &cast));
+    CHECK_INT(kind_of(graph, cast), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, half), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, one), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_DIV, i, i), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_wide), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, wide_number), HL_PW_F32);
+    hl_graph_destroy(graph);
+}
+
 /* ---- order and the verifier ------------------------------------------------------------------ */
 
 static void test_reorder(void)
@@ -542,10 +641,13 @@ int main(void)
     test_table();
     test_autodiff();
     test_print_and_clone();
+    test_clone_keeps_settings();
+    test_fences();
     test_errors();
     test_identities();
     test_leaves();
     test_programs();
+    test_program_kinds();
     test_reorder();
     test_verify();
     test_usable_after_fault();

@@ -59,7 +59,7 @@ static int collect_spans(const hl_plan *plan, span *spans)
 
 static void check_memory(const hl_plan *plan)
 {
-    static span spans[4 * MOST_VALUES];
+    static span spans[8 * MOST_VALUES];
     int n = collect_spans(plan, spans);
     for (int i = 0; i < n; i++) {
         CHECK(spans[i].begin >= 0 && spans[i].end <= plan->memory.arena_bytes);
@@ -247,6 +247,47 @@ static void test_in_place_beside_readers(void)
         for (int i = 0; i < 2; i++) CHECK_OK(hl_graph_output(graph, out[i]));
         hl_plan *plan = make_plan(session, graph, true, true);
         check_schedule(plan);
+        check_memory(plan);
+        check_in_place(plan);
+        close_session(plan, session, device);
+    }
+}
+
+/* What a kernel overwrites is made inside the concat that its result is a part of, and the memory
+ * is taken from then on: regions before the result may not use it for something else. Not where the
+ * other part is so large that this would cost more than it saves. */
+static void test_an_operand_is_made_inside_a_concat(void)
+{
+    enum { N = 8 };
+    for (int is_large = 0; is_large < 2; is_large++) {
+        check_case("an operand of a part, large %d", is_large);
+        hl_id stack, early, late, parts[2], whole;
+        hl_graph *graph;
+        hl_device *device;
+        hl_attrs axis = {.axis = {0}};
+        hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+        hl_type type = {HL_DTYPE_F32, {3, {N, ROWS, COLS}}};
+        hl_shape full = hl_shape_2d(ROWS, COLS), large = hl_shape_2d(N * ROWS, COLS);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "stack", type, &stack));
+        CHECK_OK(hl_build_sum(graph, stack, (int64_t[]){0}, 1, false, &early));
+        CHECK_OK(hl_build_slice(graph, early, 0, 0, 1, &late));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(hl_build_expand(graph, late, &full, &late));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, late, &late));
+            CHECK_OK(hl_build_sum(graph, late, (int64_t[]){0}, 1, true, &late));
+        }
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, early, late, &parts[0]));
+        parts[1] = late;
+        if (is_large) {
+            CHECK_OK(hl_build_expand(graph, late, &large, &parts[1]));
+            CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, parts[1], &parts[1]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &whole));
+        CHECK_OK(hl_graph_output(graph, whole));
+        hl_plan *plan = make_plan(session, graph, false, true);
+        CHECK((plan->memory.places[early].root == whole) == !is_large);
+        CHECK(is_large || offset_of(plan, early) == offset_of(plan, parts[0]));
         check_memory(plan);
         check_in_place(plan);
         close_session(plan, session, device);
@@ -638,6 +679,7 @@ int main(void)
     test_invariants_on_random_graphs();
     test_in_place_beside_readers();
     test_an_elided_concat_costs_nothing();
+    test_an_operand_is_made_inside_a_concat();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();

@@ -259,7 +259,7 @@ static void check_draws(int64_t samples, int64_t size, const char *stream)
     check_case("draws of %lldx%lld", (long long)samples, (long long)size);
     program_begin(&p, 2, dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE);
-    uint8_t mask = draw(&p, HL_PW_DROPOUT, stream);
+    uint8_t mask = draw(&p, HL_PW_DROPOUT_MASK, stream);
     uint8_t noise = draw(&p, HL_PW_UNIFORM, "noise");
     put(&p, apply(&p, HL_PW_MUL, x, mask, 0), HL_PW_FULL, HL_DTYPE_F32);
     put(&p, noise, HL_PW_FULL, HL_DTYPE_F32);
@@ -289,6 +289,21 @@ static void test_numbers(void)
             HL_DTYPE_F32);
     put(&p, apply(&p, HL_PW_MINIMUM, x, number(&p, numbers[6]), 0), HL_PW_FULL, HL_DTYPE_F32);
     check_program(&p);
+}
+
+/* What registers hold is by one rule for all devices. */
+static void test_kinds(void)
+{
+    const int64_t dim[] = {40};
+    for (int rank = 0; rank < 2; rank++) {
+        program_case p;
+        check_case("beside a number, rank %d", rank);
+        program_compare_beside_number(&p, rank, dim);
+        check_program(&p);
+        check_case("integers divided, rank %d", rank);
+        program_divide_integers(&p, rank, dim);
+        check_program(&p);
+    }
 }
 
 /* ---- compiling ------------------------------------------------------------------------------- */
@@ -553,6 +568,7 @@ int main(void)
     test_types();
     test_draws();
     test_numbers();
+    test_kinds();
     test_once();
     test_disk();
     test_versions();

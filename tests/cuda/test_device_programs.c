@@ -4,7 +4,7 @@
  * what is compiled once, what a failure leaves. */
 #include <stdlib.h>
 
-#include "kernels/cuda/together.h"
+#include "kernels/cuda/parts.h"
 #include "tests/c/check.h"
 #include "tests/c/program_case.h"
 #include "tests/cuda/emu/emu.h"
@@ -120,10 +120,10 @@ static void build_mixed(void)
 {
     cast(HL_DTYPE_F32, HL_DTYPE_F16, 700);
     multiply(HL_DTYPE_F32, 37, 20);
-    draw(HL_PW_DROPOUT, "first", 9, 24);
+    draw(HL_PW_DROPOUT_MASK, "first", 9, 24);
     multiply(HL_DTYPE_BF16, 5, 600);
     add_both(1, 3, HL_DTYPE_BF16);
-    draw(HL_PW_DROPOUT, "second", 30, 24);
+    draw(HL_PW_DROPOUT_MASK, "second", 30, 24);
     cast(HL_DTYPE_U8, HL_DTYPE_F32, 1111);
     draw_times(HL_PW_UNIFORM, "third", 4, 19, 2);
     hl_id x = input(HL_DTYPE_F32, hl_shape_2d(3, 50));
@@ -388,8 +388,8 @@ static void build_two_broadcasts(void)
 }
 static void build_two_draws(void)
 {
-    draw(HL_PW_DROPOUT, "a", 3000, 300);
-    draw(HL_PW_DROPOUT, "b", 3000, 300);
+    draw(HL_PW_DROPOUT_MASK, "a", 3000, 300);
+    draw(HL_PW_DROPOUT_MASK, "b", 3000, 300);
 }
 static void build_two_kinds(void)
 {
@@ -412,7 +412,7 @@ static void build_draws(int n)
     static char names[HL_CUDA_PARTS][12];
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof *names, "%d", i);
-        draw(HL_PW_DROPOUT, names[i], 2, 3);
+        draw(HL_PW_DROPOUT_MASK, names[i], 2, 3);
     }
 }
 static void build_most_draws(void)
@@ -422,7 +422,7 @@ static void build_most_draws(void)
 static void build_too_many_draws(void)
 {
     for (int i = 0; i < HL_CUDA_PARTS_DRAWS / 2; i++)
-        draw_times(HL_PW_DROPOUT, "twice", 2, 3, i ? 2 : 3);
+        draw_times(HL_PW_DROPOUT_MASK, "twice", 2, 3, i ? 2 : 3);
 }
 /* Each has five operands. */
 static void build_operands(int n)

@@ -48,11 +48,25 @@ def test_arrows_point_one_way() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_no_circles_of_includes() -> None:
+    faults = rules.check_circles(dict(files(CORE, *C)), rules.KNOWN_CIRCLES)
+    assert not faults, "\n".join(faults)
+
+
 def test_os_calls_have_one_home() -> None:
     faults = [
         f"{path}: {fault}"
         for path, text in files(CORE, *C)
         for fault in rules.check_os_calls(path, text)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_ops_are_facts_of_the_table() -> None:
+    faults = [
+        f"{path}: {fault}"
+        for path, text in files(CORE, *C)
+        for fault in rules.check_op_names(path, text)
     ]
     assert not faults, "\n".join(faults)
 

@@ -4,6 +4,8 @@ Models are traced, differentiated, planned and run; what is looked at is shapes,
 bytes and words.
 """
 
+import re
+
 import hotloop as hl
 import numpy as np
 import pytest
@@ -38,7 +40,9 @@ def plan(graph: _core.Graph, **options) -> _core.Plan:
     return _core.Plan(_core.Session(_core.Device("null")), graph, **options)
 
 
-def step_of(model: nn.Module, rows: int, width: int, n_classes: int, **spec):
+def step_of(
+    model: nn.Module, rows: int, width: int, n_classes: int, dtype: str = "float32", **spec
+):
     """The training step of a classifier."""
     layout = Layout(model)
     graph = _core.Graph()
@@ -46,7 +50,7 @@ def step_of(model: nn.Module, rows: int, width: int, n_classes: int, **spec):
     trace = Trace(graph, layout.leaf_for, training=True)
     model.train(True)
     with trace:
-        x = trace.input("x", "float32", (rows, width))
+        x = trace.input("x", dtype, (rows, width))
         y = trace.input("y", "int64", (rows,))
         loss = nn.functional.cross_entropy(model(x), y)
         from hotloop.graph.loss_parts import loss_terms
@@ -183,6 +187,35 @@ def test_memory_is_known_before_a_step() -> None:
     assert arenas == sorted(arenas)
     assert arenas[0] < arenas[-1]
     assert len(set(stores)) == 1
+
+
+class Words(nn.Module):
+    """The sum of what two tables hold; the second begins at an odd element of all parameters."""
+
+    def __init__(self, n: int, width: int):
+        super().__init__()
+        self.first, self.head = nn.Embedding(n, width), nn.Linear(width, 5)
+        self.second = nn.Embedding(n, width)
+
+    def forward(self, x):
+        return self.head(self.first(x).sum(1) + self.second(x).sum(1))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_an_embeddings_gradient_is_made_in_place(k: int) -> None:
+    """Its zeros are filled where the gradient lies, when it is made, and rows are added there: no
+    other memory of its size, and none beside the forward pass."""
+    n, width = 5000, 32
+    graph = step_of(Words(n, width), 64, 4, 5, dtype="int64", accumulate=k > 1)[0]
+    made = _core.Plan(_core.Session(_core.Device("cpu")), graph, k=k)
+    text = str(made).partition("\nmicro\n")[2]
+    assert text.index(".cross_entropy_grad") < text.index(".expand")
+    lines = [line for line in text.splitlines() if ".index_add" in line]
+    assert len(lines) == 2
+    for line in lines:
+        before, after = re.findall(rf"\({n}, {width}\)@(\d+)", line)
+        assert before == after
+    assert made.info()["arena_bytes"] < 2.5 * n * width * 4
 
 
 def test_plans_share_a_sessions_arena() -> None:

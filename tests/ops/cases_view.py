@@ -65,7 +65,7 @@ def view_cases():
             {"dims": dims},
             grad=(0,),
         )
-    for dtype in ("int64", "int32", "uint8", "bool"):
+    for dtype in ("int64", "int32", "int16", "uint8", "bool"):
         yield Case(
             "permute",
             dtype,
@@ -154,6 +154,8 @@ def join_cases():
         ((3, 65, 5), 1, 31, 64, 1),
         ((1003, 3), 0, 1, 1003, 7),
         ((4, 0), 1, 0, 5, 1),
+        ((9, 17), 0, -2, 2**63 - 1, 1),
+        ((9, 17), 1, 2, 3, 2**63 - 1),
     ):
 
         def cut(x, a=axis, s=slice(start, stop, step)):

@@ -16,7 +16,46 @@
 #ifndef HL_KERNELS_CPU_SIMD_MATH_H
 #define HL_KERNELS_CPU_SIMD_MATH_H
 
+#include <math.h>
+
 #include "kernels/cpu/simd/simd.h"
+
+/* ---- what expressions of ir/pointwise.def know beside simd.h's functions and the ones below ----
+ */
+
+/* 1 or 0 */
+HL_SIMD hl_v hl_v_truth(hl_vm mask)
+{
+    return hl_v_keep(mask, hl_v_set1(1));
+}
+HL_SIMD hl_vm hl_v_both(hl_vm a, hl_vm b)
+{
+    return hl_vm_and(a, b);
+}
+HL_SIMD hl_vm hl_v_either(hl_vm a, hl_vm b)
+{
+    return hl_vm_or(a, b);
+}
+HL_SIMD hl_v hl_v_relu(hl_v a)
+{
+    return hl_v_max(hl_v_zero(), a);
+}
+HL_SIMD hl_v hl_v_rsqrt(hl_v a)
+{
+    return 1 / hl_v_sqrt(a);
+}
+/* The remainder of floored division: it has the sign of b. */
+HL_SIMD hl_v hl_v_mod(hl_v a, hl_v b)
+{
+    hl_v r;
+    for (int i = 0; i < HL_VL; i++) {
+        float x = fmodf(a[i], b[i]);
+        r[i] = x != 0 && (x < 0) != (b[i] < 0) ? x + b[i] : x;
+    }
+    return r;
+}
+
+/* ---- functions ---- */
 
 /* c[0] + x c[1] + ... + x^(n-1) c[n-1]; n is a constant at every call, so this unrolls. */
 HL_SIMD hl_v hl_v_poly(hl_v x, const float *c, int n)

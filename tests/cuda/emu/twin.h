@@ -170,6 +170,7 @@ struct registrar {
     extern "C" void name(__VA_ARGS__);                                                             \
     static hl_emu::registrar hl_registrar_##name(#name, max_threads, name);                        \
     extern "C" void name(__VA_ARGS__)
+#define HL_CONSTANT const
 #define HL_DEVICE static inline __attribute__((unused))
 #define HL_MEMBER inline
 #define HL_UNROLL

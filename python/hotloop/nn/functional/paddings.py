@@ -55,7 +55,9 @@ def pad(
         _check_source(x, full, mode)
     if not any(full):
         return x
-    return add_node("pad", x, before=full[::2], after=full[1::2], value=float(value or 0.0), mode=MODES[mode])
+    return add_node(
+        "pad", x, before=full[::2], after=full[1::2], value=float(value or 0.0), mode=MODES[mode]
+    )
 
 
 def _check_source(x: Tensor, full: list[int], mode: str) -> None:

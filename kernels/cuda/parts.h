@@ -4,8 +4,8 @@
  *
  * No program of them has sums: those need partials, scratch and launches of their own, and their
  * time is not the launch's alone. */
-#ifndef HL_CUDA_TOGETHER_H
-#define HL_CUDA_TOGETHER_H
+#ifndef HL_CUDA_PARTS_H
+#define HL_CUDA_PARTS_H
 
 #include "kernels/cuda/walk.h"
 

@@ -1,7 +1,7 @@
 /* The kernels of CONTROL_BEGIN, CONTROL_MICRO and CONTROL_APPLY for every device whose memory the
  * host can read: they carry operands to the transitions of ir/control.h. */
-#ifndef HL_BACKEND_CONTROL_KERNELS_H
-#define HL_BACKEND_CONTROL_KERNELS_H
+#ifndef HL_KERNELS_HOST_CONTROL_KERNELS_H
+#define HL_KERNELS_HOST_CONTROL_KERNELS_H
 
 #include "backend/backend.h"
 #include "base/alloc.h"

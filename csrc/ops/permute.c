@@ -1,0 +1,85 @@
+/* How physical layouts pass through ops: attributes that name dims name their new places. */
+#include "ops/ops.h"
+
+/* Where a dim of the old order stands in the new one. */
+static void invert(const hl_ints *dims, int64_t *out_place)
+{
+    for (int32_t i = 0; i < dims->n; i++) out_place[dims->at[i]] = i;
+}
+
+bool hl_node_permute(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                     hl_attrs *attrs, hl_ints *out_dims)
+{
+    const hl_op_info *op = hl_op_get(node->op);
+    if (op->permute) return op->permute(graph, node, dims, attrs, out_dims);
+    if (!(op->flags & HL_OP_POINTWISE) || op->flags & HL_OP_SOURCE) return false;
+    return hl_permute_same(graph, node, dims, attrs, out_dims);
+}
+
+bool hl_permute_same(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                     hl_attrs *attrs, hl_ints *out_dims)
+{
+    (void)attrs;
+    *out_dims = *dims;
+    return hl_graph_shape(graph, node->out)->rank == dims->n;
+}
+
+/* The attribute axis, or axes, in ascending order again. */
+static void move_axes(const hl_node *node, const hl_ints *dims, hl_attrs *attrs)
+{
+    hl_schema schema = hl_op_get(node->op)->schema;
+    const hl_attr_info *list = hl_schema_find(schema, "axes"),
+                       *one = hl_schema_find(schema, "axis");
+    int64_t place[HL_MAX_RANK];
+    bool chosen[HL_MAX_RANK] = {false};
+    invert(dims, place);
+    if (one) hl_attrs_int_set(attrs, one, place[hl_attrs_int(attrs, one)]);
+    if (!list) return;
+    hl_ints *axes = hl_attrs_ints(attrs, list);
+    for (int32_t i = 0; i < axes->n; i++) chosen[place[axes->at[i]]] = true;
+    axes->n = 0;
+    for (int32_t d = 0; d < dims->n; d++)
+        if (chosen[d]) axes->at[axes->n++] = d;
+}
+
+bool hl_permute_axes(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                     hl_attrs *attrs, hl_ints *out_dims)
+{
+    move_axes(node, dims, attrs);
+    return hl_permute_same(graph, node, dims, attrs, out_dims);
+}
+
+bool hl_permute_pads(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                     hl_attrs *attrs, hl_ints *out_dims)
+{
+    const hl_attrs_pad *pad = hl_pad_attrs(node);
+    for (int32_t d = 0; d < dims->n; d++) {
+        attrs->pad.before.at[d] = pad->before.at[dims->at[d]];
+        attrs->pad.after.at[d] = pad->after.at[dims->at[d]];
+    }
+    return hl_permute_same(graph, node, dims, attrs, out_dims);
+}
+
+/* What is left of the dims, in their new order and numbered without those that are gone. */
+bool hl_permute_reduce(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
+                       hl_attrs *attrs, hl_ints *out_dims)
+{
+    hl_ints axes = hl_node_axes(node);
+    int64_t number[HL_MAX_RANK];
+    int32_t rank = hl_graph_shape(graph, node->in[0])->rank, n = 0;
+    if (dims->n != rank) return false;
+    move_axes(node, dims, attrs);
+    if (hl_graph_shape(graph, node->out)->rank == rank) { /* keepdim */
+        *out_dims = *dims;
+        return true;
+    }
+    for (int32_t d = 0, i = 0; d < rank; d++) {
+        bool gone = i < axes.n && axes.at[i] == d;
+        i += gone;
+        number[d] = gone ? HL_NONE : n++;
+    }
+    out_dims->n = 0;
+    for (int32_t d = 0; d < rank; d++)
+        if (number[dims->at[d]] != HL_NONE) out_dims->at[out_dims->n++] = number[dims->at[d]];
+    return true;
+}

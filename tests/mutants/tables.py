@@ -1,0 +1,5 @@
+"""The list of mutants, by what they change."""
+
+from mutants import training
+
+MUTANTS = [*training.MUTANTS]
