@@ -11,8 +11,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamp
 TORCH ?= torch==2.13.0
 PLATFORM ?= manylinux_2_34_$(shell uname -m)
-# Extra arguments for pytest: make test ARGS="-k softmax -x"
+# Extra arguments for pytest: make test ARGS="-k softmax -x"; ARGS="-n0 --pdb": in one process.
 ARGS ?=
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal
 # Instruction sets of the C tests under sanitizers: all, or one, the best that this machine has.
 SETS ?= all
 
@@ -99,7 +100,7 @@ demo: build
 	@$(BIN)/hotloop demo
 
 test: build fake test-c
-	$(BIN)/python -m pytest tests $(ARGS)
+	$(PYTEST) tests $(ARGS)
 
 test-c: build
 	$(MAKE) -C tests/c run
@@ -116,11 +117,11 @@ cuda-check: export HL_WERROR := 1
 cuda-check: build fake
 	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
+		$(PYTEST) tests/ops tests/train/test_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
-		$(BIN)/python -m pytest $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
 		tests/ops/test_values.py
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
@@ -146,7 +147,7 @@ gpu-bundle: $(STAMP)-venv
 	$(BIN)/python tests/gpu/bundle.py $(ARGS)
 
 test-long: build fake $(STAMP)-torch $(STAMP)-extras
-	$(BIN)/python -m pytest tests --long -m "long or parity or extra" $(ARGS)
+	$(PYTEST) tests --long -m "long or parity or extra" $(ARGS)
 
 proof: build fake $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)
@@ -208,7 +209,7 @@ sanitize-python: fake
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 		UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/python -m pytest tests --ignore=tests/lint $(ARGS)
+		$(PYTEST) tests --ignore=tests/lint $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV) *.egg-info python/*.egg-info .pytest_cache .mypy_cache .ruff_cache

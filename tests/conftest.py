@@ -5,6 +5,7 @@ one. Files of tests/parity carry the mark `parity`. Tests of a GPU, real or emul
 HOTLOOP_TEST_GPU is set. What a machine may lack, and how a test says so, is in needs.py.
 """
 
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -38,6 +39,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long_items = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long_items)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_collection_finish() -> None:
+    """What is there now lives to the end: tests that collect garbage need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

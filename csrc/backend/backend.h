@@ -53,13 +53,19 @@ typedef struct hl_kernel_req {
                       1 */
     uint64_t row_in;  /* bit i: input i is read row by row; others, and all from the 64th on, are
                          read whole */
-    uint64_t row_out; /* bit j: output j is written row by row; others are written by finish */
+    uint64_t row_out; /* bit j: output j is written row by row; others, and all from the 64th on,
+                         are whole behind the last block and finish */
     double row_cost; /* rough ns of one core per row: decides how many blocks are worth a barrier */
 } hl_kernel_req;
 
 static inline bool hl_kernel_reads_rows(const hl_kernel_req *req, int32_t input)
 {
     return input < 64 && req->row_in >> input & 1;
+}
+
+static inline bool hl_kernel_writes_rows(const hl_kernel_req *req, int32_t output)
+{
+    return output < 64 && req->row_out >> output & 1;
 }
 
 typedef struct hl_kernel_state {

@@ -34,6 +34,7 @@ typedef enum hl_pw_op {
 typedef enum hl_pw_result {
     HL_PW_RESULT_ANY,
     HL_PW_RESULT_NUMBER,
+    HL_PW_RESULT_FIRST,
     HL_PW_RESULT_CHOSEN,
     HL_PW_RESULT_FLOAT,
     HL_PW_RESULT_BOOL

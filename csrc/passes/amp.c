@@ -108,7 +108,7 @@ static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id valu
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
         if (is_low(s, user) && reads_as(user, value, 'r')) return true;
-        if (is_follower(user) && is_any_wanted(s, user)) return true;
+        if (is_follower(user) && reads_as(user, value, 'f') && is_any_wanted(s, user)) return true;
     }
     return false;
 }
@@ -296,14 +296,16 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
     return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
 }
 
-/* A follower among 16-bit values works on them and gives one. Beside a random operand, or a
- * number that 16 bits don't hold, it works on float32 and its result is rounded: the same bytes,
- * and the scale of a dropout mask is exact. */
+/* A follower among 16-bit values works on them and gives one; operands whose type it does not
+ * follow are taken as they are. Beside a random operand, or a number that 16 bits don't hold, it
+ * works on float32 and its result is rounded: the same bytes, and the scale of a dropout mask is
+ * exact. */
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
     hl_id out;
     bool any_low = false, all_low = true;
     for (int32_t i = 0; i < node->n_in; i++) {
+        if (hl_op_role_in(node->op, i) != 'f') continue;
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
         any_low |= kind == OPERAND_LOW;
@@ -314,8 +316,12 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     if (!any_low || (gives_float && !is_any_wanted(s, node))) return HL_OK;
     if (all_low || is_copy || !gives_float) {
         if (!all_low && !gives_float) return HL_OK;
-        for (int32_t i = 0; i < node->n_in; i++)
-            HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        for (int32_t i = 0; i < node->n_in; i++) {
+            s->in[i] = node->in[i];
+            bool narrows = hl_op_role_in(node->op, i) == 'f' ||
+                           kind_of(s, node->in[i], node->segment) == OPERAND_LOW;
+            if (narrows) HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        }
         hl_graph_stand_by(s->graph, node);
         HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &node->attrs, &out));
         return replace_outputs(s, node, out);

@@ -12,6 +12,7 @@
 #ifndef HL_KERNELS_CPU_GEMM_TILE_H
 #define HL_KERNELS_CPU_GEMM_TILE_H
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd/simd.h"
 
 #if HL_ISA_AVX512 || defined(__aarch64__)

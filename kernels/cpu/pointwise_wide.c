@@ -206,6 +206,7 @@ void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
 /* No program of integers has a FLOAT op. */
 #define WHOLE_ANY(id, expression)    STEP(id, expression)
 #define WHOLE_NUMBER(id, expression) STEP(id, expression)
+#define WHOLE_FIRST(id, expression)  STEP(id, expression)
 #define WHOLE_CHOSEN(id, expression) STEP(id, expression)
 #define WHOLE_BOOL(id, expression)   STEP(id, expression)
 #define WHOLE_FLOAT(id, expression)

@@ -1,8 +1,9 @@
 /* Launchers of copy.cu.
  *
  * PERMUTE, EXPAND, SLICE and FLIP are one thing: the result's elements in order, read at strides of
- * their own; CONCAT and SLICE_GRAD are the same the other way round. What is left after merging is
- * a transposition of matrices, or a strided copy in the widest words of which all runs are made. */
+ * their own; so is each output of SPLIT; CONCAT and SLICE_GRAD are the same the other way round.
+ * What is left after merging is a transposition of matrices, or a strided copy in the widest words
+ * of which all runs are made. */
 #include "kernels/cuda/copy.h"
 
 #include <stdio.h>
@@ -61,26 +62,26 @@ static variant name_variant(const char *way, size_t bytes)
     return name;
 }
 
-static void call_words(hl_cuda_calls *calls, const char *way, int32_t input, const strided *s,
-                       size_t bytes)
+static void call_words(hl_cuda_calls *calls, const char *way, int32_t input, int32_t output,
+                       const strided *s, size_t bytes)
 {
     HL_CUDA_CALL(calls, copy, name_variant(way, bytes).text,
                  hl_cuda_shape_elements(calls->device, s->at.n),
-                 .at = {hl_cuda_in(calls, input), hl_cuda_out(calls, 0)}, .first = s->first,
+                 .at = {hl_cuda_in(calls, input), hl_cuda_out(calls, output)}, .first = s->first,
                  .layout = s->at);
 }
 
-static void call_strided(hl_cuda_calls *calls, const char *way, int32_t input, const strided *s,
-                         size_t bytes)
+static void call_strided(hl_cuda_calls *calls, const char *way, int32_t input, int32_t output,
+                         const strided *s, size_t bytes)
 {
     if (s->at.n == 0) return;
     strided wide = *s;
     size_t wide_bytes = widen(&wide, bytes);
     if (wide_bytes > bytes) {
-        call_words(calls, way, input, &wide, wide_bytes);
+        call_words(calls, way, input, output, &wide, wide_bytes);
         hl_cuda_call_aligned(calls, wide_bytes);
     }
-    call_words(calls, way, input, s, bytes);
+    call_words(calls, way, input, output, s, bytes);
 }
 
 /* (B,M,N) read as (B,N,M)? */
@@ -105,7 +106,7 @@ static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N
                  .at = {hl_cuda_in(calls, 0), hl_cuda_out(calls, 0)}, .B = B, .M = M, .N = N);
 }
 
-/* ---- reading at strides: permute, expand, slice, flip ---- */
+/* ---- reading at strides: permute, expand, slice, flip, split ---- */
 
 static strided walk_operand(const hl_graph *graph, const hl_node *node)
 {
@@ -152,7 +153,24 @@ static hl_status prepare_read(hl_device *device, const hl_graph *graph, hl_node_
     if (find_transpose(&s, &B, &M, &N))
         call_transpose(&calls, B, M, N, bytes);
     else
-        call_strided(&calls, "from", 0, &s, bytes);
+        call_strided(&calls, "from", 0, 0, &s, bytes);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_split(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    int64_t axis = hl_split_attrs(node)->axis, begin = 0, stride[HL_MAX_RANK];
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_strides(&x->shape, stride);
+    for (int32_t j = 0; j < node->n_out; j++) {
+        const hl_shape *out = &hl_node_out_type(graph, node, j)->shape;
+        strided s = make_strided(out, begin * stride[axis], stride);
+        call_strided(&calls, "from", 0, j, &s, hl_dtype_bytes(x->dtype));
+        begin += out->dim[axis];
+    }
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -169,7 +187,7 @@ static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_nod
     for (int32_t i = 0; i < node->n_in; i++) {
         const hl_shape *x = &hl_node_in_type(graph, node, i)->shape;
         strided s = make_strided(x, begin * stride[axis], stride);
-        call_strided(&calls, "to", i, &s, hl_dtype_bytes(out->dtype));
+        call_strided(&calls, "to", i, 0, &s, hl_dtype_bytes(out->dtype));
         begin += x->dim[axis];
     }
     return hl_cuda_calls_end(&calls, out_state);
@@ -189,7 +207,7 @@ static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl
     strided s = make_strided(dy, first, stride);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_call_zero(&calls, hl_cuda_out(&calls, 0), hl_type_bytes(dx));
-    call_strided(&calls, "to", 0, &s, hl_dtype_bytes(dx->dtype));
+    call_strided(&calls, "to", 0, 0, &s, hl_dtype_bytes(dx->dtype));
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -285,9 +303,10 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(FLIP, "flip", query_copy, prepare_read),
     HL_CUDA_KERNEL(CONCAT, "concat", query_copy, prepare_concat),
     HL_CUDA_KERNEL(SLICE_GRAD, "slice_grad", query_copy, prepare_slice_grad),
+    HL_CUDA_KERNEL(SPLIT, "split", query_copy, prepare_split),
     HL_CUDA_KERNEL(PAD, "pad", query_copy, prepare_pad),
     HL_CUDA_KERNEL(PAD_GRAD, "pad_grad", query_pad_grad, prepare_pad_grad),
 };
-const hl_kernel *const hl_cuda_copy_kernels[] = {&kernels[0], &kernels[1], &kernels[2], &kernels[3],
-                                                 &kernels[4], &kernels[5], &kernels[6], &kernels[7],
-                                                 &kernels[8], &kernels[9], NULL};
+const hl_kernel *const hl_cuda_copy_kernels[] = {
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],  &kernels[5],
+    &kernels[6], &kernels[7], &kernels[8], &kernels[9], &kernels[10], NULL};

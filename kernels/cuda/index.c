@@ -438,6 +438,38 @@ static hl_status prepare_atomic(hl_device *device, const hl_graph *graph, hl_nod
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+/* ---- adding to a slice ---- */
+
+static hl_status query_slice_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)id, (void)out_why_not;
+    out_req->deterministic = true;
+    out_req->in_place = 1;
+    return HL_OK;
+}
+
+static hl_status prepare_slice_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_attrs_slice_add *slice = hl_slice_add_attrs(node);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    const hl_shape *src = &hl_node_in_type(graph, node, 1)->shape;
+    int64_t stride[HL_MAX_RANK];
+    hl_cuda_strides(&x->shape, stride);
+    int64_t first = slice->start * stride[slice->axis];
+    stride[slice->axis] *= slice->step;
+    hl_cuda_layout layout = hl_cuda_layout_make(src, stride);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_copy(&calls, hl_cuda_out(&calls, 0), hl_cuda_in(&calls, 0), hl_type_bytes(x));
+    if (layout.n > 0)
+        HL_CUDA_CALL(&calls, slice_add, find_suffix(x->dtype),
+                     hl_cuda_shape_elements(device, layout.n), .at.src = hl_cuda_in(&calls, 1),
+                     .at.out = hl_cuda_out(&calls, 0), .first = first, .layout = layout);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
 static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(GATHER, "gather", query_read, prepare_gather),
     HL_CUDA_KERNEL(SCATTER, "scatter", query_scatter, prepare_scatter),
@@ -446,9 +478,10 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.atomic", query_atomic, prepare_atomic),
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
     HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
+    HL_CUDA_KERNEL(SLICE_ADD, "slice_add", query_slice_add, prepare_slice_add),
     HL_CUDA_KERNEL_TOGETHER(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
                             prepare_batch),
 };
-const hl_kernel *const hl_cuda_index_kernels[] = {&kernels[0], &kernels[1], &kernels[2],
-                                                  &kernels[3], &kernels[4], &kernels[5],
-                                                  &kernels[6], &kernels[7], NULL};
+const hl_kernel *const hl_cuda_index_kernels[] = {
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],
+    &kernels[5], &kernels[6], &kernels[7], &kernels[8], NULL};

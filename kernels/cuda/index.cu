@@ -324,6 +324,28 @@ HL_CUDA_ENTRY(index_add_atomic, THREADS, p)
     }
 }
 
+template <class Adder, class T> HL_DEVICE void add_slice(const hl_cuda_slice_add_params &p)
+{
+    const T *src = (const T *)p.at.src;
+    T *out = (T *)p.at.out;
+    HL_FOR_GRID(i, p.layout.n)
+    {
+        T *to = out + p.first + hl_layout_offset(p.layout, i);
+        Adder sum;
+        sum.start(*to);
+        sum.add(src[i]);
+        sum.store(to);
+    }
+}
+#define SLICE_ADD_KERNEL(Adder, T, suffix)                                                         \
+    HL_CUDA_ENTRY_OF(slice_add, suffix, THREADS, p)                                                \
+    {                                                                                              \
+        add_slice<Adder, T>(p);                                                                    \
+    }
+#define SLICE_ADD_FLOAT(T, suffix) SLICE_ADD_KERNEL(float_adder<T>, T, suffix)
+HL_FLOAT_TYPES(SLICE_ADD_FLOAT)
+SLICE_ADD_KERNEL(double_adder, double, f64)
+
 /* ---- a batch: rows of resident data, converted where its type is another ---- */
 
 HL_DEVICE void convert_rows(const void *src, const index_array &index, void *out,

@@ -181,6 +181,17 @@ typedef struct hl_cuda_index_add_atomic_params {
     int64_t O, I, n;
 } hl_cuda_index_add_atomic_params;
 
+/* out, which holds x, += src, of which element i stands for element first + layout(i): no two meet.
+ */
+typedef struct hl_cuda_slice_add_params {
+    struct {
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(void) out;
+    } at;
+    int64_t first;
+    hl_cuda_layout layout;
+} hl_cuda_slice_add_params;
+
 /* ---- a batch: a part for each array, one launch for all ---- */
 
 enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, rows, what comes of it */ };

@@ -143,6 +143,10 @@ HL_DEVICE uint32_t hl_mul_high(uint32_t a, uint32_t b)
 {
     return __umulhi(a, b);
 }
+HL_DEVICE uint64_t hl_mul_high(uint64_t a, uint64_t b)
+{
+    return __umul64hi(a, b);
+}
 HL_DEVICE int hl_count_bits(uint32_t x)
 {
     return __popc(x);

@@ -135,6 +135,11 @@ static double real_select(bool mask, double x, double y)
     return mask ? x : y;
 }
 
+static double real_keep(bool mask, double x)
+{
+    return mask ? x : 0;
+}
+
 static double real_cast(double x, hl_dtype dtype)
 {
     double memory; /* of any dtype */
@@ -203,6 +208,11 @@ static int64_t whole_select(bool mask, int64_t x, int64_t y)
     return mask ? x : y;
 }
 
+static int64_t whole_keep(bool mask, int64_t x)
+{
+    return mask ? x : 0;
+}
+
 static int64_t whole_cast(int64_t x, hl_dtype dtype)
 {
     int64_t memory; /* of any integer dtype */
@@ -256,6 +266,7 @@ static double compute_double(const point *at, const hl_pw_instr *code)
 #define WHOLE_ANY(id, expression)                                                                  \
     case HL_PW_##id: return expression;
 #define WHOLE_NUMBER(id, expression) WHOLE_ANY(id, expression)
+#define WHOLE_FIRST(id, expression)  WHOLE_ANY(id, expression)
 #define WHOLE_CHOSEN(id, expression) WHOLE_ANY(id, expression)
 #define WHOLE_BOOL(id, expression)   WHOLE_ANY(id, expression)
 #define WHOLE_FLOAT(id, expression)

@@ -15,6 +15,21 @@ static inline hl_id pick(dice *d, const hl_id *pool, int n)
 
 enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
 
+/* Thirds in another order, one of them changed: their bytes begin where operands may. */
+static inline hl_status turn_thirds(hl_graph *graph, dice *d, hl_id x, hl_id *out_id)
+{
+    hl_attrs split = {.split = {0, ROWS / 3}}, axis = {.axis = {0}};
+    hl_id third, parts[3];
+    HL_TRY(hl_graph_add(graph, HL_OP_SPLIT, &x, 1, &split, &third));
+    int first = roll(d, 3), changed = roll(d, 3);
+    for (int i = 0; i < 3; i++) {
+        parts[i] = third + (first + i) % 3;
+        if (i == changed) HL_TRY(hl_build_unary(graph, HL_OP_SOFTMAX, parts[i], &parts[i]));
+        if (roll(d, 2)) HL_TRY(hl_build_unary(graph, HL_OP_TANH, parts[i], &parts[i]));
+    }
+    return hl_graph_add(graph, HL_OP_CONCAT, parts, 3, &axis, out_id);
+}
+
 /* Zeros or a value with rows of another added, now and then into what is already a sum. */
 static inline hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from, hl_id *out_id)
 {
@@ -54,7 +69,7 @@ static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
         hl_id a = pick(d, full, n_full), out;
         hl_attrs axis = {.axis = {0}};
         int64_t start;
-        switch (roll(d, 8)) {
+        switch (roll(d, 9)) {
         case 0:
             HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
             n_full++;
@@ -86,6 +101,10 @@ static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
             break;
         case 6:
             HL_TRY(add_rows(graph, d, a, pick(d, full, n_full), &full[n_full]));
+            n_full++;
+            break;
+        case 7:
+            HL_TRY(turn_thirds(graph, d, a, &full[n_full]));
             n_full++;
             break;
         default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;

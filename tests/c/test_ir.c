@@ -250,6 +250,45 @@ static void test_clone_keeps_settings(void)
     hl_graph_destroy(copy);
 }
 
+/* A node has as many outputs as it makes, and each is known by its place. */
+static void test_many_outputs(void)
+{
+    enum { N = 1000 };
+    hl_graph *graph, *copy;
+    hl_id x, first, out;
+    char *text;
+    hl_attrs one = {.split = {.axis = -2, .size = 1}}, all = {.split = {.axis = 0, .size = N}};
+    hl_attrs none = {.split = {.axis = 0, .size = 0}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(N, 3), &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &one, &first));
+    for (int j = 0; j < N; j++) {
+        const hl_value *value = hl_graph_value(graph, first + j);
+        CHECK_INT(value->output, j);
+        CHECK_INT(value->type.shape.dim[0], 1);
+    }
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, first + N - 1, first, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK_OK(hl_graph_verify(copy));
+    CHECK_OK(hl_graph_print(copy, &text));
+    CHECK(strstr(text, " = split(%0 x) axis=0 size=1 -> float32 (1, 3), float32 (1, 3), ") != NULL);
+    copy->nodes[0].attrs.split.size = 2;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "as many as the op makes, got 500");
+    copy->nodes[0].attrs.split.size = 0;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "size must be at least 1, got 0");
+    int64_t n_values = graph->n_values;
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &none, &out), HL_ERROR_SHAPE,
+                "split of float32 (1000, 3): size must be at least 1, got 0");
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &all, &out));
+    CHECK_INT(out, x);
+    CHECK_INT(graph->n_values, n_values);
+    hl_free(text);
+    hl_graph_destroy(copy);
+    hl_graph_destroy(graph);
+}
+
 /* A node stands behind the fences of its operands, of its own segment. */
 static void test_fences(void)
 {
@@ -642,6 +681,7 @@ int main(void)
     test_autodiff();
     test_print_and_clone();
     test_clone_keeps_settings();
+    test_many_outputs();
     test_fences();
     test_errors();
     test_identities();

@@ -101,7 +101,9 @@ static hl_status build_trial(const op_node *c, trial *t)
         HL_TRY(hl_graph_input(t->graph, "x", type, &in[k]));
     }
     HL_TRY(hl_graph_add(t->graph, c->op, in, c->n_in, &c->attrs, &first));
-    for (int j = 0; j < hl_op_get(c->op)->n_out; j++)
+    hl_node_id made = hl_graph_producer(t->graph, first);
+    int32_t n_out = made == HL_NONE ? 1 : t->graph->nodes[made].n_out;
+    for (int32_t j = 0; j < n_out; j++)
         HL_TRY(add_weighted_sum(t->graph, first + j, &loss));
     HL_TRY(hl_pass_autodiff(t->graph, loss, HL_NONE, in, c->n_in, grads));
     return hl_graph_verify(t->graph);

@@ -196,7 +196,7 @@ def test_one_hot_is_a_warning() -> None:
 
 
 def test_classes_of_a_model_renumber_the_ids() -> None:
-    """Data of some classes, seen by a model of more; a class that it has not is named by its row."""
+    """Data of some classes, seen by a model of more; what that has not is named by its row."""
     names = np.array(["dog", "ant", "dog", "cat"])
     data = DataModule.from_arrays(table(4), names, val=[1], shuffle=False, batch_size=4)
     known = data.with_classes(["cow", "cat", "dog", "ant"])
@@ -361,9 +361,10 @@ def test_datasets() -> None:
         assert data.split("test") is None
     assert DataModule(X).target_kind == "none"
     subset = SimpleNamespace(dataset=SimpleNamespace(tensors=(X, y)), indices=[7, 1])
-    nested = SimpleNamespace(dataset=subset, indices=[1])
-    seen = next(DataModule(subset, nested, shuffle=False).train_batches())
-    assert seen["x"][:, 0].tolist() == [7, 1]
+    nested = SimpleNamespace(dataset=subset, indices=[0])
+    data = DataModule(subset, nested, shuffle=False)
+    assert next(data.train_batches())["x"][:, 0].tolist() == [7, 1]
+    assert next(data.val_batches())["x"][:, 0].tolist() == [7]
     assert as_datamodule(subset).split("train").rows.tolist() == [7, 1]
 
 

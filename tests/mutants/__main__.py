@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mutants.runner import find_faults, run_mutants  # noqa: E402
-from mutants.tables import MUTANTS  # noqa: E402
+from mutants.runner import find_faults, run_mutants
+from mutants.tables import MUTANTS
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
-"""The list of mutants, by what they change."""
+"""The list of mutants: a table per part of the project."""
 
-from mutants import training
+from mutants import data, training
 
-MUTANTS = [*training.MUTANTS]
+MUTANTS = [*training.MUTANTS, *data.MUTANTS]

@@ -224,6 +224,19 @@ def binary_cases():
     yield Case("mul", "bool", (bits(33), bits(33)), np.logical_and)
 
 
+def relu_grad_cases():
+    """dy where y > 0, else 0, whatever dy is there: a NaN in y stops the gradient."""
+
+    def f(dy, y):
+        return np.where(y > 0, dy, 0.0)
+
+    for name in ("n17", "n1003", "row", "number", "empty"):
+        a, b = SHAPES[name]
+        yield Case("relu_grad", name, (normal(*a), normal(*b)), f)
+    yield Case("relu_grad", "special", pairs(SPECIAL), f)
+    yield Case("relu_grad", "grid", (normal(5, 3, 7), apart(5, 3, 7)), f, grad=(0,))
+
+
 def integer_cases():
     """Integers that float32 can't hold: compared with a number, and divided in float64."""
 
@@ -359,6 +372,6 @@ def chain_cases():
 
 CASES = [
     *(*unary_cases(), *gelu_cases(), *binary_cases(), *where_cases()),
-    *(*cast_cases(), *integer_cases(), *chain_cases()),
+    *(*relu_grad_cases(), *cast_cases(), *integer_cases(), *chain_cases()),
 ]
 assert SIZES

@@ -27,9 +27,7 @@ def test_stored_trajectories_are_torchs() -> None:
 
 def test_clip_by_norm_is_torchs() -> None:
     gradients = np.random.default_rng(1).standard_normal((20, optimizer_cases.SIZE))
-    data = hl.DataModule.from_arrays(
-        gradients.astype(np.float32), batch_size=1, shuffle=False
-    )
+    data = hl.DataModule.from_arrays(gradients.astype(np.float32), batch_size=1, shuffle=False)
     config = quiet(precision="64-true", optimizer="sgd", lr=0.1, gradient_clip_val=2.0)
     step = hl.stepper(Point(), config.replace(max_epochs=1), data)
     p = torch.nn.Parameter(torch.from_numpy(Point().state_dict()["p"]).double())

@@ -421,6 +421,25 @@ def test_the_best_epoch_has_its_own_statistics(ema) -> None:
     np.testing.assert_array_equal(flat, seen[best - 1].astype(np.float32))
 
 
+@pytest.mark.parametrize("momentum", [0.1, 0.4, None])
+def test_running_statistics(momentum) -> None:
+    """Exponential averages, or plain ones, of each batch's mean and unbiased variance."""
+    Xc, yc = classes(70)
+    data = hl.DataModule.from_arrays(Xc, yc, batch_size=32)
+    model = nn.Sequential(nn.BatchNorm1d(6, momentum=momentum), nn.Linear(6, 3))
+    hl.train(model, data, exact(max_epochs=2))
+    mean, variance = np.zeros(6), np.ones(6)
+    batches = [x for x, _ in epochs_of(data, 2)]
+    for i, x in enumerate(batches):
+        share = 1 / (i + 1) if momentum is None else momentum
+        mean = (1 - share) * mean + share * x.mean(0)
+        variance = (1 - share) * variance + share * x.var(0, ddof=1)
+    after = weights(model)
+    np.testing.assert_allclose(after["0.running_mean"], mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(after["0.running_var"], variance, rtol=1e-6)
+    assert after["0.num_batches_tracked"] == len(batches) == 6
+
+
 def test_without_restore_best_the_last_weights_stay() -> None:
     data = overfitting()
     model = mlp()
