@@ -10,6 +10,7 @@
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_nvrtc.h"
 #include "tests/cuda/fake_table.h"
+#include "tests/cuda/upload.h"
 
 enum { MOST_VALUES = 160, GUARD = 256, WHOLE = 0xFF };
 
@@ -244,6 +245,7 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
         CHECK_OK(kernel->prepare_together(way->device, graph, ids, n, &state));
     else
         CHECK_OK(kernel->prepare(way->device, graph, ids[0], &state));
+    CHECK_OK(upload_state(way->device, &state));
     hl_launch where = {.node = ids[0]};
     int64_t n_before = hl_fake_calls("cuLaunchKernel");
     if (way->captured) CHECK_OK(ops->capture_begin(way->device, NULL));
@@ -255,7 +257,7 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
     }
     CHECK_OK(ops->synchronize(way->device, NULL));
     if (capture) ops->capture_destroy(way->device, capture);
-    kernel->release(&state);
+    release_state(way->device, &state);
 }
 
 /* The bytes of every value that a node made. */

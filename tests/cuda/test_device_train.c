@@ -165,6 +165,7 @@ static void test_fault(void)
     open_net(&t, hl_fake_backend(), 6, 1, true);
     hl_feed_options options = *hl_feed_settings(t.feed);
     options.fill = fill_wrong, options.context = &calls;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
     hl_feed_destroy(t.feed);
     CHECK_OK(hl_feed_create(&options, &t.feed));
     CHECK_OK(hl_plan_feed(t.plan, t.feed));

@@ -155,7 +155,7 @@ static void clear_control()
 {
     memset(&control, 0, sizeof control);
 }
-#define NODE ((int32_t)3)
+#define FAULT hl_control_fault(5, 3)
 
 /* Random indices below n; a wrong one at `bad` unless it is -1. */
 template <class I> static void fill_index(const buffer<I> &index, int64_t n, int64_t bad)
@@ -169,7 +169,7 @@ static void check_fault(int64_t bad, int64_t n)
         check("no fault", control.error_code == 0);
         return;
     }
-    check("fault", control.error_code == 4 && control.error_row == bad &&
+    check("fault", control.error_code == FAULT && control.error_row == bad &&
                        control.error_value == (bad % 2 ? -1 : n));
 }
 
@@ -184,7 +184,7 @@ template <class W> static void test_select(int64_t O, int64_t A, int64_t I, int6
     fill_index(index, A, bad);
     run_orders({&out}, [&] {
         launch(bytes_of<W>("hl_cuda_index_select"), 2, 64, (const W *)x.get(),
-               (const void *)index.p, (int32_t)HL_DTYPE_I32, A, &control, NODE, out.get(), O, I, n);
+               (const void *)index.p, (int32_t)HL_DTYPE_I32, A, &control, FAULT, out.get(), O, I, n);
     });
     check_fault(bad, A);
     const W zero = {};
@@ -233,11 +233,11 @@ template <class W> static void test_gather_scatter(const along &a, int64_t bad)
     clear_control();
     run_orders({&got, &out}, [&] {
         launch(bytes_of<W>("hl_cuda_gather"), 2, 32, (const W *)x.get(), (const void *)index.p,
-               (int32_t)HL_DTYPE_I64, n_axis, &control, NODE, got.get(), place.at,
+               (int32_t)HL_DTYPE_I64, n_axis, &control, FAULT, got.get(), place.at,
                place.axis_stride);
         launch("hl_cuda_fill_4", 2, 32, (uint32_t *)winner.p, 0xFFFFFFFFu, winner.n);
         launch("hl_cuda_scatter_claim", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_I64, n_axis,
-               &control, NODE, winner.get(), place.at, place.axis_stride);
+               &control, FAULT, winner.get(), place.at, place.axis_stride);
         launch(bytes_of<W>("hl_cuda_scatter"), 2, 32, (const W *)x.get(), (const W *)src.get(),
                (const int32_t *)winner.get(), out.get(), x.n, place.from);
     });
@@ -267,7 +267,7 @@ static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t 
     run_orders({&out}, [&] {
         launch("hl_cuda_fill_4", 1, 32, (uint32_t *)winner.p, 0xFFFFFFFFu, winner.n);
         launch("hl_cuda_index_claim", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_U8, A,
-               &control, NODE, winner.get(), n);
+               &control, FAULT, winner.get(), n);
         launch(bytes_of<W>("hl_cuda_index_copy"), 2, 32, (const W *)x.get(), (const W *)src.get(),
                (const int32_t *)winner.get(), out.get(), O, A, I, n);
     });
@@ -338,7 +338,7 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     fill_index(index, A, bad);
     run_orders({&out}, [&] {
         launch("hl_cuda_index_keys", 2, 64, (const void *)index.p, (int32_t)HL_DTYPE_I64, A,
-               &control, NODE, keys.get(), values.get(), n);
+               &control, FAULT, keys.get(), values.get(), n);
         launch_sort(keys, values, A, 2);
         memcpy(out.p, x.p, x.n_bytes);
         launch(std::string("hl_cuda_add_runs_") + type, 3, 64, (const uint32_t *)keys.get(),
@@ -357,7 +357,7 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     if (!std::is_same<T, float>::value) return;
     memcpy(out.p, x.p, x.n_bytes);
     launch("hl_cuda_index_add_atomic", 3, 64, (const void *)index.p, (int32_t)HL_DTYPE_I64, A,
-           &control, NODE, (const float *)src.p, (float *)out.p, O, I, n);
+           &control, FAULT, (const float *)src.p, (float *)out.p, O, I, n);
     check("sums by atomics", !memcmp(want.data(), out.p, out.n_bytes));
 }
 
@@ -396,7 +396,7 @@ static void test_scatter_add(const along &a, int64_t bad)
     clear_control();
     run_orders({&out}, [&] {
         launch("hl_cuda_scatter_keys", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_I16, n_axis,
-               &control, NODE, keys.get(), values.get(), place.at, place.axis_stride, place.from,
+               &control, FAULT, keys.get(), values.get(), place.at, place.axis_stride, place.from,
                x.n);
         launch_sort(keys, values, x.n, 2);
         memcpy(out.p, x.p, x.n_bytes);
@@ -432,10 +432,11 @@ static void test_batch(hl_dtype from, hl_dtype to, int64_t bad, int64_t row_byte
     fill_index(index, ROWS, bad);
     hl_cuda_batch_operands operands = {{x.p, index.p, out.p, whole.p, index.p, copies.p}};
     hl_cuda_batch batch = {};
-    batch.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, NODE};
-    batch.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, NODE};
+    batch.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, 1};
+    batch.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, 1};
     run_orders({&out, &copies}, [&] {
-        launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, operands, batch, 2, &control);
+        launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, operands, batch, 2, &control,
+                    FAULT - 1);
     });
     check_fault(bad, ROWS);
     for (int64_t i = 0; i < out.n; i++)

@@ -141,10 +141,10 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     run_orders({&loss, &weight, &dx}, [&] {
         launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
                (int32_t)target_dtype, class_weight, loss.get(), weight.get(), N, C,
-               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
+               (float)l.smoothing, ignored, &control, (int64_t)7, k.by_block);
         launch("hl_cuda_cross_entropy_grad" + name, k.blocks, k.threads, dloss.get(), step, x.get(),
                (void *)target.p, (int32_t)target_dtype, class_weight, dx.get(), N, C,
-               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
+               (float)l.smoothing, ignored, &control, (int64_t)7, k.by_block);
     });
     check("no fault", control.error_code == 0);
     double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
@@ -186,15 +186,15 @@ static void test_loss_fault()
     for (int64_t i = 0; i < N; i++) target[i] = i == 4 ? 5 : 1;
     launch("hl_cuda_cross_entropy_f32", 2, 64, x.get(), (void *)target.p, (int32_t)HL_DTYPE_I32,
            (const float *)nullptr, loss.get(), weight.get(), N, C, 0.1f, (int64_t)-100, &control,
-           (int32_t)7, 0);
-    check("code", control.error_code == 8);
+           hl_control_fault(2, 7), 0);
+    check("code", control.error_code == hl_control_fault(2, 7));
     check("row", control.error_row == 4);
     check("value", control.error_value == 5);
     check("loss and weight are 0", loss[4] == 0 && weight[4] == 0 && loss[3] > 0);
     launch("hl_cuda_cross_entropy_grad_f32", 2, 64, dloss.get(), (int64_t)1, x.get(),
            (void *)target.p, (int32_t)HL_DTYPE_I32, (const float *)nullptr, dx.get(), N, C, 0.1f,
-           (int64_t)-100, &control, (int32_t)9, 0);
-    check("the first one stays", control.error_code == 8);
+           (int64_t)-100, &control, hl_control_fault(1, 9), 0);
+    check("the first one stays", control.error_code == hl_control_fault(2, 7));
     for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
 }
 

@@ -103,14 +103,7 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
             return _make("tests/c", jobs, "all", *words), _make("tests/c", "run", *words)
         as_it_is = ["-o", str(built / "libhotloop.a")]
         return _make("tests/c", jobs, "all", *words, *as_it_is), [str(built / check.names[0])]
-    if check.kind == "cuda":
-        return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
-    programs = [str(tree / "build/cuda-host/release" / name) for name in check.names]
-    host = ("-f", "host.mk")
-    return (
-        _make("tests/cuda", *host, jobs, *programs),
-        _make("tests/cuda", *host, "run-host", names),
-    )
+    return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
 
 
 class _Processes:
