@@ -40,7 +40,7 @@ _BUILD_SECONDS = 1800
 _SHOWN_LINES = 15
 _FAILED_TESTS = 1  # pytest's status; others mean that it could not run them
 # What is reused of build/, where it is there.
-_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release", "build/cuda-host")
+_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release")
 
 
 class Outcome(NamedTuple):
