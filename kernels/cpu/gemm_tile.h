@@ -12,7 +12,7 @@
 #ifndef HL_KERNELS_CPU_GEMM_TILE_H
 #define HL_KERNELS_CPU_GEMM_TILE_H
 
-#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/gemm.h"
 
 #if HL_ISA_AVX512 || defined(__aarch64__)
 #define REGISTERS_32 1

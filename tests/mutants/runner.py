@@ -40,7 +40,7 @@ _BUILD_SECONDS = 1800
 _SHOWN_LINES = 15
 _FAILED_TESTS = 1  # pytest's status; others mean that it could not run them
 # What is reused of build/, where it is there.
-_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release", "build/cuda-host")
+_BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release")
 
 
 class Outcome(NamedTuple):
@@ -97,16 +97,13 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         test = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *check.names]
         return build if builds_module else [], test
-    if check.kind == "c":
-        return _make("tests/c", jobs, "all", names), _make("tests/c", "run", names)
-    if check.kind == "cuda":
-        return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
-    programs = [str(tree / "build/cuda-host/release" / name) for name in check.names]
-    host = ("-f", "host.mk")
-    return (
-        _make("tests/cuda", *host, jobs, *programs),
-        _make("tests/cuda", *host, "run-host", names),
-    )
+    if check.kind in ("c", "header"):
+        built, words = tree / "build/c-tests/release", [names, "SETS=one"]
+        if check.kind == "c":
+            return _make("tests/c", jobs, "all", *words), _make("tests/c", "run", *words)
+        as_it_is = ["-o", str(built / "libhotloop.a")]
+        return _make("tests/c", jobs, "all", *words, *as_it_is), [str(built / check.names[0])]
+    return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
 
 
 class _Processes:
@@ -180,10 +177,11 @@ def _copy_sources(tree: Path) -> None:
 
 
 def _grouped(mutants: list[Mutant]) -> Iterator[Check]:
-    """All checks of a kind as one."""
+    """All checks of a kind as one; the core is there before a program is compiled without it."""
     kinds: dict[str, dict[str, None]] = {}
     for mutant in mutants:
-        kinds.setdefault(mutant.check.kind, {}).update(dict.fromkeys(mutant.check.names))
+        kind = "c" if mutant.check.kind == "header" else mutant.check.kind
+        kinds.setdefault(kind, {}).update(dict.fromkeys(mutant.check.names))
     for kind, names in kinds.items():
         yield Check(kind, tuple(names))
 
