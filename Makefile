@@ -20,8 +20,8 @@ SETS ?= all
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo build fake test test-c test-long proof bench wheel wheel-cpu style format types sanitize \
-	sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
+.PHONY: help demo build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
+	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -30,6 +30,7 @@ help:
 	@echo "make demo        train a real model on real data, in seconds"
 	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
 	@echo "make test-long   learning runs and comparisons (installs $(TORCH), pandas, polars, matplotlib)"
+	@echo "make mutants     changes that tests must notice (ARGS=words of their names)"
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
@@ -150,6 +151,10 @@ gpu-bundle: $(STAMP)-venv
 
 test-long: build fake $(STAMP)-torch $(STAMP)-extras
 	$(PYTEST) tests --long -m "long or parity or extra" $(ARGS)
+
+# Changes that tests must notice, each in a copy of the tree (ARGS: words of their names).
+mutants: build
+	$(BIN)/python tests/mutants $(ARGS)
 
 proof: build fake $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)

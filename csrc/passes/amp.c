@@ -37,7 +37,8 @@ typedef struct amp_state {
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
-    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it */
+    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it; or one of
+                         several that a node makes, and nothing reads it */
     hl_id *in;        /* room for the operands of any node */
 } amp_state;
 
@@ -94,21 +95,24 @@ static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_v
 
 /* ---- which values a product reads again ------------------------------------------------------ */
 
-/* Does a product read any of the node's results again? */
-static bool is_any_wanted(const amp_state *s, const hl_node *node)
+/* Does a product read all of the node's results again, which are rounded together? */
+static bool are_wanted(const amp_state *s, const hl_node *node)
 {
     for (int32_t j = 0; j < node->n_out; j++)
-        if (s->wanted[node->out + j]) return true;
-    return false;
+        if (!s->wanted[node->out + j]) return false;
+    return true;
 }
 
 static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
+    /* One of several results, and nobody's. */
+    const hl_value *v = hl_graph_value(s->graph, value);
+    if (!hl_uses_count(uses, value)) return s->graph->nodes[v->node].n_out > 1;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
         if (is_low(s, user) && reads_as(user, value, 'r')) return true;
-        if (is_follower(user) && reads_as(user, value, 'f') && is_any_wanted(s, user)) return true;
+        if (is_follower(user) && reads_as(user, value, 'f') && are_wanted(s, user)) return true;
     }
     return false;
 }
@@ -313,7 +317,7 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_low || (gives_float && !is_any_wanted(s, node))) return HL_OK;
+    if (!any_low || (gives_float && !are_wanted(s, node))) return HL_OK;
     if (all_low || is_copy || !gives_float) {
         if (!all_low && !gives_float) return HL_OK;
         for (int32_t i = 0; i < node->n_in; i++) {

@@ -20,15 +20,6 @@ typedef struct strided_state {
     bool is_row_wise;
 } strided_state;
 
-static void find_strides(const hl_shape *shape, int64_t *out_stride)
-{
-    int64_t step = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        out_stride[d] = step;
-        step *= shape->dim[d];
-    }
-}
-
 static int64_t clip_start(int64_t start, int64_t n)
 {
     if (start < 0) start += n;
@@ -41,20 +32,17 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
     int64_t own[HL_MAX_RANK] = {0}, first = 0;
-    find_strides(x, own);
+    hl_shape_strides(x, own);
     if (node->op == HL_OP_PERMUTE) {
         for (int d = 0; d < out->rank; d++) out_stride[d] = own[hl_permute_attrs(node)->dims.at[d]];
         return 0;
     }
     if (node->op == HL_OP_EXPAND) {
-        int lead = out->rank - x->rank;
-        for (int d = 0; d < out->rank; d++) {
-            out_stride[d] = d < lead || x->dim[d - lead] == 1 ? 0 : own[d - lead];
-        }
+        hl_shape_broadcast_strides(out, x, out_stride);
         return 0;
     }
     if (node->op == HL_OP_RESHAPE || node->op == HL_OP_DETACH) {
-        find_strides(out, out_stride);
+        hl_shape_strides(out, out_stride);
         return 0;
     }
     memcpy(out_stride, own, sizeof own);
@@ -79,18 +67,7 @@ static strided_state make_strided(const hl_graph *graph, const hl_node *node)
     strided_state state = {.bytes = hl_dtype_bytes(x->dtype)};
     int64_t stride[HL_MAX_RANK] = {0};
     state.first = walk_operand(graph, node, stride);
-    for (int d = 0; d < out->shape.rank; d++) {
-        int64_t dim = out->shape.dim[d];
-        int last = state.n_dims - 1;
-        if (dim == 1) continue;
-        if (last >= 0 && state.stride[last] == stride[d] * dim) {
-            state.dim[last] *= dim;
-            state.stride[last] = stride[d];
-        } else {
-            state.dim[state.n_dims] = dim;
-            state.stride[state.n_dims++] = stride[d];
-        }
-    }
+    state.n_dims = hl_shape_merge(&out->shape, stride, state.dim, state.stride);
     if (state.n_dims == 0) state.dim[state.n_dims++] = 1;
     state.is_row_wise = state.dim[0] * state.stride[0] == hl_shape_numel(&x->shape);
     return state;

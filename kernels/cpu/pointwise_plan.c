@@ -8,28 +8,12 @@ enum {
 
 /* ---- operands ---- */
 
-/* Drops dims of size 1 and merges neighbours that are walked in step. */
 static void view_operand(const hl_shape *shape, const hl_type *type, pw_view *out_view)
 {
-    int64_t stride[HL_MAX_RANK], step = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        int own = d - (shape->rank - type->shape.rank);
-        bool is_held = own < 0 || type->shape.dim[own] == 1;
-        stride[d] = is_held ? 0 : step;
-        if (!is_held) step *= type->shape.dim[own];
-    }
+    int64_t stride[HL_MAX_RANK];
     pw_view view = {.dtype = type->dtype};
-    for (int d = 0; d < shape->rank; d++) {
-        if (shape->dim[d] == 1) continue;
-        int last = view.n_dims - 1;
-        if (last >= 0 && view.stride[last] == stride[d] * shape->dim[d]) {
-            view.dim[last] *= shape->dim[d];
-            view.stride[last] = stride[d];
-        } else {
-            view.dim[view.n_dims] = shape->dim[d];
-            view.stride[view.n_dims++] = stride[d];
-        }
-    }
+    hl_shape_broadcast_strides(shape, &type->shape, stride);
+    view.n_dims = hl_shape_merge(shape, stride, view.dim, view.stride);
     if (view.n_dims == 1 && view.stride[0] == 0) view.n_dims = 0;
     view.is_flat = view.n_dims == 1;
     view.period = 1;

@@ -29,7 +29,7 @@ hl_cuda_calls hl_cuda_calls_begin(hl_device *device, const hl_graph *graph, hl_n
 
 static void free_lists(hl_cuda_calls *calls)
 {
-    if (calls->upload) calls->device->ops->memory_free(calls->device, calls->upload);
+    hl_free(calls->upload);
     hl_free(calls->call);
     hl_free(calls->params);
 }
@@ -44,6 +44,8 @@ hl_status hl_cuda_calls_end(hl_cuda_calls *calls, hl_kernel_state *out_state)
     }
     memcpy(impl, calls, sizeof *calls);
     out_state->impl = impl;
+    out_state->upload = calls->upload;
+    out_state->upload_bytes = calls->upload_bytes;
     return HL_OK;
 }
 
@@ -111,14 +113,11 @@ void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes)
 
 hl_cuda_word hl_cuda_upload(hl_cuda_calls *calls, const void *data, size_t bytes)
 {
-    const hl_device_ops *ops = calls->device->ops;
-    if (calls->status == HL_OK)
-        calls->status = ops->memory_alloc(calls->device, bytes, &calls->upload);
-    if (calls->status == HL_OK)
-        calls->status =
-            ops->copy(calls->device, calls->upload, data, bytes, HL_COPY_HOST_TO_DEVICE, NULL);
-    /* Plans launch on streams of their own, which would not wait for the copy. */
-    if (calls->status == HL_OK) calls->status = ops->synchronize(calls->device, NULL);
+    if (calls->status == HL_OK) calls->status = hl_alloc(bytes, &calls->upload);
+    if (calls->status == HL_OK) {
+        memcpy(calls->upload, data, bytes);
+        calls->upload_bytes = bytes;
+    }
     return hl_cuda_word_make(HL_CUDA_WORD_UPLOAD, 0);
 }
 
@@ -134,43 +133,45 @@ static size_t place_of(hl_cuda_word word)
 }
 
 /* What the launch knows of a word. */
-static uint64_t find_word(const hl_cuda_calls *calls, hl_cuda_word word, void *const *args,
+static uint64_t find_word(const hl_kernel_state *state, hl_cuda_word word, void *const *args,
                           const hl_launch *launch)
 {
     switch (kind_of(word)) {
     case HL_CUDA_WORD_NONE: return 0;
     case HL_CUDA_WORD_ARG: return (uintptr_t)args[place_of(word)];
     case HL_CUDA_WORD_SCRATCH: return (uintptr_t)launch->scratch + place_of(word);
-    case HL_CUDA_WORD_UPLOAD: return (uintptr_t)calls->upload;
+    case HL_CUDA_WORD_UPLOAD: return (uintptr_t)state->uploaded;
     case HL_CUDA_WORD_CONTROL: return (uintptr_t)launch->control;
-    case HL_CUDA_WORD_NODE: return (uint64_t)launch->node;
+    case HL_CUDA_WORD_FAULT: return (uint64_t)hl_control_fault(launch->plan, launch->node);
     }
     return 0;
 }
 
-static hl_status run_kernel(const hl_cuda_calls *calls, const hl_cuda_call *call, void *const *args,
-                            const hl_launch *launch, hl_stream *stream)
+static hl_status run_kernel(const hl_kernel_state *state, const hl_cuda_call *call,
+                            void *const *args, const hl_launch *launch, hl_stream *stream)
 {
+    const hl_cuda_calls *calls = state->impl;
     union {
         uint64_t word[PARAM_BYTES / sizeof(uint64_t)];
         hl_cuda_word known[PARAM_BYTES / sizeof(hl_cuda_word)];
     } params;
     memcpy(&params, calls->params + call->first_byte, call->bytes);
     for (int32_t w = 0; w < call->n_words; w++)
-        params.word[w] = find_word(calls, params.known[w], args, launch);
+        params.word[w] = find_word(state, params.known[w], args, launch);
     return hl_cuda_launch(calls->device, call->kernel, &call->shape, stream,
                           (void *[]){&params, NULL});
 }
 
-static hl_status run_call(const hl_cuda_calls *calls, const hl_cuda_call *call, void *const *args,
-                          const hl_launch *launch, hl_stream *stream)
+static hl_status run_call(const hl_kernel_state *state, const hl_cuda_call *call,
+                          void *const *args, const hl_launch *launch, hl_stream *stream)
 {
+    const hl_cuda_calls *calls = state->impl;
     const hl_device_ops *ops = calls->device->ops;
-    if (call->kind == CALL_KERNEL) return run_kernel(calls, call, args, launch, stream);
-    void *to = (void *)(uintptr_t)find_word(calls, call->to, args, launch);
+    if (call->kind == CALL_KERNEL) return run_kernel(state, call, args, launch, stream);
+    void *to = (void *)(uintptr_t)find_word(state, call->to, args, launch);
     if (call->bytes == 0) return HL_OK;
     if (call->kind == CALL_ZERO) return ops->fill_zero(calls->device, to, call->bytes, stream);
-    const void *from = (const void *)(uintptr_t)find_word(calls, call->from, args, launch);
+    const void *from = (const void *)(uintptr_t)find_word(state, call->from, args, launch);
     if (to == from) return HL_OK;
     return ops->copy(calls->device, to, from, call->bytes, HL_COPY_DEVICE_TO_DEVICE, stream);
 }
@@ -193,7 +194,7 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
     for (int64_t i = 0; i < calls->n_calls; i++) {
         const hl_cuda_call *call = &calls->call[i];
         if (call->alignment && !is_aligned(calls, call, args)) continue;
-        HL_TRY(run_call(calls, call, args, launch, stream));
+        HL_TRY(run_call(state, call, args, launch, stream));
         if (call->alignment) i++;
     }
     return HL_OK;

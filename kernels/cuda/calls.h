@@ -29,7 +29,8 @@ typedef struct hl_cuda_calls {
     int32_t n_in;
     hl_cuda_call *call;
     unsigned char *params; /* of all calls */
-    void *upload;          /* device memory, or NULL */
+    void *upload;          /* what the plan copies into device memory, or NULL */
+    size_t upload_bytes;
     int64_t n_calls, n_bytes, cap_calls, cap_bytes;
 } hl_cuda_calls;
 
@@ -66,7 +67,7 @@ typedef enum hl_cuda_word_kind {
     HL_CUDA_WORD_SCRATCH, /* so many bytes into scratch */
     HL_CUDA_WORD_UPLOAD,
     HL_CUDA_WORD_CONTROL, /* hl_launch's control block */
-    HL_CUDA_WORD_NODE     /* hl_launch's node */
+    HL_CUDA_WORD_FAULT    /* the error word of hl_launch's node */
 } hl_cuda_word_kind;
 
 static inline hl_cuda_word hl_cuda_word_make(hl_cuda_word_kind kind, size_t at)
@@ -94,11 +95,11 @@ static inline hl_cuda_word hl_cuda_control_block(void)
 {
     return hl_cuda_word_make(HL_CUDA_WORD_CONTROL, 0);
 }
-static inline hl_cuda_word hl_cuda_node_number(void)
+static inline hl_cuda_word hl_cuda_fault_word(void)
 {
-    return hl_cuda_word_make(HL_CUDA_WORD_NODE, 0);
+    return hl_cuda_word_make(HL_CUDA_WORD_FAULT, 0);
 }
-/* A copy of this in device memory, for as long as the list lives; one a list. */
+/* A copy of this in device memory, which the plan makes (hl_kernel_state); one a list. */
 hl_cuda_word hl_cuda_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
 
 /* ---- calls ----------------------------------------------------------------------------------- */

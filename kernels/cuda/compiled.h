@@ -33,11 +33,23 @@ typedef struct hl_cuda_compiled_parts_params {
     uint64_t number[HL_CUDA_PARTS_NUMBERS];
 } hl_cuda_compiled_parts_params;
 
-/* A divisor of two or more is three words: a multiplier, itself, a shift. With index bits below
- * 2^31 or 2^63, b of them, 2^(l - 1) < d <= 2^l and the multiplier ceil(2^(b + l) / d), i / d is
- * (i * multiplier >> (b + 1)) >> (l - 1) exactly (Granlund and Montgomery 1994): no division, as by
- * a constant. */
+/* A divisor d > 1 is three words: a multiplier, d itself, a shift. For i below 2^b, b = 31 or 63,
+ * 2^(l - 1) < d <= 2^l and the multiplier ceil(2^(b + l) / d), i / d is (i * multiplier >> (b + 1))
+ * >> (l - 1) exactly (Granlund and Montgomery 1994): no division, as by a constant. */
 enum { HL_CUDA_DIVISOR_WORDS = 3 };
+
+#ifndef __CUDACC__
+/* b: 31 or 63. */
+static inline void hl_cuda_divisor_make(int64_t d, int b, uint64_t *out_words)
+{
+    int log = 1;
+    while ((int64_t)1 << log < d) log++;
+    unsigned __int128 power = (unsigned __int128)1 << (b + log);
+    out_words[0] = (uint64_t)((power + (uint64_t)d - 1) / (uint64_t)d);
+    out_words[1] = (uint64_t)d;
+    out_words[2] = (uint64_t)(log - 1);
+}
+#endif
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 /* i / divisor, and what is left. */

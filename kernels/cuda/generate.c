@@ -201,15 +201,12 @@ static bool is_long(const hl_cuda_pointwise *work)
     return work->walk.n > INT32_MAX;
 }
 
-/* d > 1, as hl_divide_by wants it. */
+/* Of an extent above one. */
 static int add_divisor(program_text *t, int64_t d)
 {
-    int bits = is_long(t->work) ? 63 : 31, log = 1;
-    while ((int64_t)1 << log < d) log++;
-    unsigned __int128 power = (unsigned __int128)1 << (bits + log);
-    int first = add_number(t, (uint64_t)((power + (uint64_t)d - 1) / (uint64_t)d));
-    add_number(t, (uint64_t)d);
-    add_number(t, (uint64_t)(log - 1));
+    int first = t->numbers->n;
+    hl_cuda_divisor_make(d, is_long(t->work) ? 63 : 31, t->numbers->word + first);
+    t->numbers->n += HL_CUDA_DIVISOR_WORDS;
     return first;
 }
 

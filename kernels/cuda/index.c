@@ -52,7 +52,7 @@ static variant name_variant(size_t bytes)
 /* Input 1, and what a fault in it is told by. */
 static hl_cuda_index_at find_index(const hl_cuda_calls *calls)
 {
-    return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(), hl_cuda_node_number()};
+    return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(), hl_cuda_fault_word()};
 }
 static hl_cuda_index_axis find_axis(const indexed *s)
 {
@@ -139,7 +139,8 @@ static hl_status prepare_index_select(hl_device *device, const hl_graph *graph, 
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
+/* Of a launch whose node is `first`. */
+static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_node_id first)
 {
     const hl_node *node = &graph->nodes[id];
     indexed s = make_indexed(graph, node);
@@ -151,17 +152,19 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
                                 .src_dtype = (int32_t)s.dtype,
                                 .index_dtype = (int32_t)s.index_dtype,
                                 .out_dtype = (int32_t)dtype,
-                                .node = (int32_t)id};
+                                .node_step = id - first};
 }
 
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                int32_t n, hl_kernel_state *out_state)
 {
-    hl_cuda_batch_gather_params params = {.at.control = hl_cuda_control_block(), .n_parts = n};
+    hl_cuda_batch_gather_params params = {.at.control = hl_cuda_control_block(),
+                                          .at.fault = hl_cuda_fault_word(),
+                                          .n_parts = n};
     int64_t most = 0;
     for (int32_t u = 0; u < n; u++) {
         hl_cuda_batch_part *part = &params.part[u];
-        *part = make_part(graph, ids[u]);
+        *part = make_part(graph, ids[u], ids[0]);
         int64_t words =
             part->row_bytes ? part->n * (part->row_bytes + WORD - 1) / WORD : part->n * part->I;
         if (words > most) most = words;

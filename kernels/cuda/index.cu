@@ -23,21 +23,22 @@ enum { THREADS = HL_CUDA_ELEMENT_THREADS };
 
 struct index_array {
     const void *p;
-    int32_t dtype, node;
+    int32_t dtype;
+    int64_t fault;
     hl_control *control;
     int64_t n; /* an index is below it */
 };
 
 HL_DEVICE index_array make_index(const hl_cuda_index_at &at, const hl_cuda_index_axis &axis)
 {
-    return {at.p, axis.dtype, (int32_t)at.node, at.control, axis.n};
+    return {at.p, axis.dtype, at.fault, at.control, axis.n};
 }
 
 HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 {
     int64_t k = hl_read_int(index.p, index.dtype, i);
     if (k >= 0 && k < index.n) return k;
-    hl_fault_set(index.control, index.node, i, k);
+    hl_fault_set(index.control, index.fault, i, k);
     return -1;
 }
 
@@ -400,7 +401,8 @@ HL_CUDA_ENTRY(batch_gather, THREADS, p)
     for (int u = hl_block_y(); u < p.n_parts; u += hl_blocks_y()) {
         const hl_cuda_batch_part part = p.part[u];
         void *const *operand = p.at.operand + HL_CUDA_BATCH_ARGS * u;
-        index_array index = {operand[1], part.index_dtype, part.node, p.at.control, part.n_axis};
+        index_array index = {operand[1], part.index_dtype, p.at.fault + part.node_step,
+                             p.at.control, part.n_axis};
         if (part.row_bytes)
             copy_part(operand[0], index, operand[2], part);
         else

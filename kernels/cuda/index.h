@@ -7,11 +7,11 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/params.h"
 
-/* An array of indices, each of them below n; what an index outside becomes a fault of. */
+/* An array of indices, each of them below n; the error word of an index outside. */
 typedef struct hl_cuda_index_at {
     HL_CUDA_AT(const void) p;
     HL_CUDA_AT(hl_control) control;
-    HL_CUDA_NUMBER node;
+    HL_CUDA_NUMBER fault;
 } hl_cuda_index_at;
 typedef struct hl_cuda_index_axis {
     int64_t n;
@@ -199,12 +199,14 @@ enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, rows, what com
 typedef struct hl_cuda_batch_part {
     int64_t n_axis, I, n; /* rows there are, elements of a row, rows that are taken */
     int64_t row_bytes;    /* of rows that are taken as they are; 0: they are converted */
-    int32_t src_dtype, index_dtype, out_dtype, node;
+    int32_t src_dtype, index_dtype, out_dtype;
+    int32_t node_step; /* from the launch's node to this part's */
 } hl_cuda_batch_part;
 
 typedef struct hl_cuda_batch_gather_params {
     struct {
         HL_CUDA_AT(hl_control) control;
+        HL_CUDA_NUMBER fault;
         /* Part u's from HL_CUDA_BATCH_ARGS * u on. */
         HL_CUDA_AT(void) operand[HL_CUDA_BATCH_PARTS * HL_CUDA_BATCH_ARGS];
     } at;

@@ -42,7 +42,7 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_loss_at in = {hl_cuda_in(&calls, logits), hl_cuda_in(&calls, target),
                           hl_cuda_in(&calls, target + 1), hl_cuda_control_block(),
-                          hl_cuda_node_number()};
+                          hl_cuda_fault_word()};
     const char *suffix = hl_cuda_suffix(type->dtype);
     if (logits == 0)
         HL_CUDA_CALL(&calls, cross_entropy, suffix, shape, .at.in = in,

@@ -16,7 +16,7 @@ HL_DEVICE int64_t take_target(const hl_cuda_loss_at &in, const hl_cuda_loss_rule
     int64_t t = hl_read_int(in.target, rule.target_dtype, n);
     if (t == rule.ignored) return -1;
     if (t >= 0 && t < rule.C) return t;
-    if (team.rank == 0) hl_fault_set(in.control, (int32_t)in.node, n, t);
+    if (team.rank == 0) hl_fault_set(in.control, in.fault, n, t);
     return -1;
 }
 

@@ -12,7 +12,7 @@ typedef struct hl_cuda_loss_at {
     HL_CUDA_AT(const void) target;
     HL_CUDA_AT(const void) class_weight;
     HL_CUDA_AT(hl_control) control;
-    HL_CUDA_NUMBER node;
+    HL_CUDA_NUMBER fault;
 } hl_cuda_loss_at;
 typedef struct hl_cuda_loss_rule {
     int64_t N, C, ignored;

@@ -2,7 +2,7 @@
  *
  * The kernels hl_cuda_<kind>_<variant> of a kind take one struct by value, hl_cuda_<kind>_params,
  * which the family's header declares beside the family's constants. Its first member, `at`, is of
- * 8-byte words alone: what is known at the launch, which are addresses and the node's number. What
+ * 8-byte words alone: what is known at the launch, which are addresses and the error word. What
  * follows is known when the call is written down. On the device a word is what its declaration
  * says; on the host it is a hl_cuda_word, which says what the launch puts there (calls.h).
  *

@@ -25,7 +25,7 @@ HL_DEVICE void fill(T *y, const hl_control *control, const hl_cuda_draws &draws,
                                          (uint64_t)(control->micro_row + row), (uint64_t)block);
         int64_t first = PER_COUNTER * block, left = per_sample - first;
         T *to = y + row * per_sample + first;
-        int64_t n = left < PER_COUNTER ? left : PER_COUNTER;
+        int64_t n = left < PER_COUNTER ? left : (int64_t)PER_COUNTER;
         HL_UNROLL
         for (int j = 0; j < PER_COUNTER; j++)
             if (j < n) hl_write(to, j, fn(hl_philox_bits16(words, j)));

@@ -63,6 +63,67 @@ static void test_shape(void)
     CHECK_ERROR(hl_shape_axis(&scalar, 0, "sum", &axis), HL_ERROR_SHAPE, "got 0 for ()");
 }
 
+/* Element i of the shape in its order, by strides of `rank` dims. */
+static int64_t find_element(int rank, const int64_t *dim, const int64_t *stride, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        at += i % dim[d] * stride[d];
+        i /= dim[d];
+    }
+    return at;
+}
+
+/* Merged, it has n dims and the same elements in the same order. */
+static void check_merge(hl_shape shape, const int64_t *stride, int n)
+{
+    int64_t merged_dim[HL_MAX_RANK], merged[HL_MAX_RANK];
+    int rank = hl_shape_merge(&shape, stride, merged_dim, merged);
+    CHECK_INT(rank, n);
+    for (int64_t i = 0; i < hl_shape_numel(&shape); i++)
+        CHECK_INT(find_element(rank, merged_dim, merged, i),
+                  find_element(shape.rank, shape.dim, stride, i));
+    for (int d = 0; d < rank; d++) CHECK(merged_dim[d] != 1);
+    for (int d = 1; d < rank; d++) CHECK(merged[d - 1] != merged[d] * merged_dim[d]);
+}
+
+static void test_merge(void)
+{
+    int64_t stride[HL_MAX_RANK];
+    hl_shape shape = SHAPE(2, 3, 1, 4), one = SHAPE(1, 1), rows = SHAPE(3, 1, 4), last = SHAPE(4),
+             middle = SHAPE(3, 1, 1), outer = SHAPE(2, 3, 1, 1), ends = SHAPE(2, 1, 1, 4);
+    hl_shape_strides(&shape, stride);
+    CHECK(stride[0] == 12 && stride[1] == 4 && stride[3] == 1);
+    check_merge(shape, stride, 1);
+    hl_shape_strides(&one, stride);
+    check_merge(one, stride, 0);
+    check_merge(hl_shape_scalar(), stride, 0);
+    struct {
+        hl_shape operand;
+        int n;
+    } broadcasts[] = {{shape, 1}, {rows, 2}, {last, 2}, {middle, 3},
+                      {outer, 2}, {ends, 3}, {one, 1}};
+    for (size_t b = 0; b < sizeof broadcasts / sizeof broadcasts[0]; b++) {
+        hl_shape_broadcast_strides(&shape, &broadcasts[b].operand, stride);
+        check_merge(shape, stride, broadcasts[b].n);
+    }
+    hl_shape_broadcast_strides(&shape, &middle, stride);
+    CHECK(stride[0] == 0 && stride[1] == 1 && stride[2] == 0 && stride[3] == 0);
+    /* Transposed, in steps, backwards, and with a dim that repeats within. */
+    check_merge(SHAPE(4, 3), (int64_t[]){1, 4}, 2);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){24, 8, 2}, 1);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){-12, -4, -1}, 1);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){12, 4, -1}, 2);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){4, 0, 1}, 3);
+    /* The stride of a dim of one element says nothing. */
+    check_merge(SHAPE(2, 1, 4), (int64_t[]){4, 99, 1}, 1);
+    /* Nothing lies in an empty shape, and its dims stay what they are. */
+    int64_t dim[HL_MAX_RANK], merged[HL_MAX_RANK];
+    hl_shape empty = SHAPE(3, 0);
+    CHECK_INT(hl_shape_merge(&empty, (int64_t[]){0, 1}, dim, merged), 1);
+    CHECK_INT(dim[0], 0);
+}
+
 /* ---- the op table ---------------------------------------------------------------------------- */
 
 static void test_table(void)
@@ -520,7 +581,7 @@ static void test_program_kinds(void)
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
     CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
-    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.i = {HL_DTYPE_F64}), &cast));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.dtype = {HL_DTYPE_F64}), &cast));
     CHECK_INT(kind_of(graph, cast), HL_PW_F64);
     CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
     CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
@@ -677,6 +738,7 @@ int main(void)
 {
     test_dtype();
     test_shape();
+    test_merge();
     test_table();
     test_autodiff();
     test_print_and_clone();

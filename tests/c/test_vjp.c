@@ -51,6 +51,7 @@ static const op_node cases[] = {
     {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.axes = {.axes = {3, {0, 2, 3}}}}},
     {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.axes = {.axes = {1, {1}}}}},
     {HL_OP_MOMENTS, 1, {A(3, 4)}, {.axes = {.axes = {1, {1}}}}},
+    {HL_OP_SPLIT, 1, {A(2, 7)}, {.split = {.axis = 1, .size = 3}}},
     {HL_OP_BATCH_NORM, 3, {A(5, 3), A(3), A(3)}, {.batch_norm = {.eps = 1e-3}}},
     {HL_OP_BATCH_NORM, 3, {A(3, 2, 2, 2), A(2), A(2)}, {.batch_norm = {.eps = 1e-3}}},
     {HL_OP_LAYER_NORM, 1, {A(2, 5)}, {.layer_norm = {.n_axes = 1, .eps = 1e-3}}},
@@ -103,8 +104,7 @@ static hl_status build_trial(const op_node *c, trial *t)
     HL_TRY(hl_graph_add(t->graph, c->op, in, c->n_in, &c->attrs, &first));
     hl_node_id made = hl_graph_producer(t->graph, first);
     int32_t n_out = made == HL_NONE ? 1 : t->graph->nodes[made].n_out;
-    for (int32_t j = 0; j < n_out; j++)
-        HL_TRY(add_weighted_sum(t->graph, first + j, &loss));
+    for (int32_t j = 0; j < n_out; j++) HL_TRY(add_weighted_sum(t->graph, first + j, &loss));
     HL_TRY(hl_pass_autodiff(t->graph, loss, HL_NONE, in, c->n_in, grads));
     return hl_graph_verify(t->graph);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Check", "Mutant", "c", "cuda", "host", "python"]
+__all__ = ["Check", "Mutant", "c", "cuda", "header", "host", "python"]
 
 
 class Check(NamedTuple):
@@ -20,8 +20,13 @@ def python(*ids: str) -> Check:
 
 
 def c(*programs: str) -> Check:
-    """Programs of tests/c, in every instruction set that they are compiled for."""
+    """Programs of tests/c, in one instruction set where they are compiled for several."""
     return Check("c", programs)
+
+
+def header(program: str) -> Check:
+    """A program of tests/c whose subject stands in a header: it alone is compiled anew."""
+    return Check("header", (program,))
 
 
 def cuda(*programs: str) -> Check:

@@ -97,8 +97,12 @@ def _commands(check: Check, tree: Path, *, builds_module: bool) -> tuple[list[st
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         test = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *check.names]
         return build if builds_module else [], test
-    if check.kind == "c":
-        return _make("tests/c", jobs, "all", names), _make("tests/c", "run", names)
+    if check.kind in ("c", "header"):
+        built, words = tree / "build/c-tests/release", [names, "SETS=one"]
+        if check.kind == "c":
+            return _make("tests/c", jobs, "all", *words), _make("tests/c", "run", *words)
+        as_it_is = ["-o", str(built / "libhotloop.a")]
+        return _make("tests/c", jobs, "all", *words, *as_it_is), [str(built / check.names[0])]
     return _make("tests/cuda", jobs, "all", names), _make("tests/cuda", "run", names)
 
 
@@ -173,10 +177,11 @@ def _copy_sources(tree: Path) -> None:
 
 
 def _grouped(mutants: list[Mutant]) -> Iterator[Check]:
-    """All checks of a kind as one."""
+    """All checks of a kind as one; the core is there before a program is compiled without it."""
     kinds: dict[str, dict[str, None]] = {}
     for mutant in mutants:
-        kinds.setdefault(mutant.check.kind, {}).update(dict.fromkeys(mutant.check.names))
+        kind = "c" if mutant.check.kind == "header" else mutant.check.kind
+        kinds.setdefault(kind, {}).update(dict.fromkeys(mutant.check.names))
     for kind, names in kinds.items():
         yield Check(kind, tuple(names))
 

@@ -14,6 +14,7 @@ from mutants.tables import MUTANTS
 ROOT = runner.ROOT
 PROGRAMS = {
     "c": ("tests/c/{}.c", "test_"),
+    "header": ("tests/c/{}.c", "test_"),
     "cuda": ("tests/cuda/{}.cpp", "test_"),
     "host": ("tests/cuda/{}.c", "test_d"),
 }
