@@ -432,7 +432,7 @@ static PyObject *get_unfinished(PyObject *self, void *unused)
 {
     (void)unused;
     if (!enter(self, "unfinished")) return NULL;
-    bool is_unfinished = plan_of(self)->plan->in_step;
+    bool is_unfinished = hl_plan_is_unfinished(plan_of(self)->plan);
     leave(self);
     return PyBool_FromLong(is_unfinished);
 }
