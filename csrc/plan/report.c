@@ -26,8 +26,8 @@ static void count_launches(const hl_plan *plan, hl_plan_info *info)
     for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
         const hl_instr *instr = &plan->instrs[s];
         info->n_kernels += !instr->elided && !instr->joined;
-        info->n_to_choose += s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune &&
-                             !instr->elided;
+        info->n_to_choose +=
+            s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune && !instr->elided;
     }
 }
 
@@ -38,7 +38,8 @@ static int64_t count_store_bytes(const hl_plan *plan)
     for (int64_t i = 0; i < plan->graph->n_stores; i++) {
         const hl_store *store = &plan->graph->stores[i];
         if (strcmp(store->name, "control") != 0)
-            bytes += store->n * (int64_t)hl_dtype_bytes(hl_session_dtype(plan->device, store->dtype));
+            bytes +=
+                store->n * (int64_t)hl_dtype_bytes(hl_session_dtype(plan->device, store->dtype));
     }
     return bytes;
 }
