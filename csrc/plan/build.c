@@ -334,7 +334,7 @@ static hl_status explain_memory(const hl_plan *plan, hl_status status)
 {
     hl_plan_info info;
     if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
-    hl_plan_info_predict(plan, &info);
+    hl_plan_info_bytes(plan, &info);
     return hl_status_context(
         status,
         "plan: predicted are %lld bytes (%lld of activations and scratch, %lld of batches, %lld of "
