@@ -130,8 +130,8 @@ static void check_way(uint64_t seed, int k, int way)
 static void test_same_bits(void)
 {
     /* Threads are the loaders' alone, and the same for every net. */
-    const uint64_t n_nets = CHECK_UNDER_TSAN ? 6 : N_NETS;
-    for (uint64_t seed = 0; seed < n_nets; seed++)
+    const int n_nets = CHECK_UNDER_TSAN ? 6 : check_share(N_NETS);
+    for (uint64_t seed = 0; seed < (uint64_t)n_nets; seed++)
         for (int k = 1; k <= 3; k += 2) {
             check_case("net %d, k %d", (int)seed, k);
             open_net(hl_ref_backend(), seed, k, false, COPIED);
