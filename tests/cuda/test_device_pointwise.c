@@ -402,13 +402,15 @@ static const char *find_line(const char *words)
     return found;
 }
 
-/* A program over (dim), split behind the first: x whole, y with the dims of the mask, by a number,
- * with so many sums; power: of the number instead. */
+/* A program over (dim), split behind the first: x whole, less y with the dims of the mask, times a
+ * number; or to its power, summed up too, or with a mask. */
+typedef enum once_kind { TIMES, POWER, SUMMED, DRAWN } once_kind;
 typedef struct once_case {
     int64_t dim[3];
     unsigned mask;
     double number;
-    bool power, sums, draws;
+    once_kind kind;
+    int compiles;
 } once_case;
 
 static int64_t count_once(const once_case *o)
@@ -417,10 +419,10 @@ static int64_t count_once(const once_case *o)
     program_begin(&p, 3, o->dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE), y = load(&p, HL_DTYPE_F32, o->mask);
     x = apply(&p, HL_PW_SUB, x, y, 0);
-    x = apply(&p, o->power ? HL_PW_POW : HL_PW_MUL, x, number(&p, o->number), 0);
-    if (o->draws) x = apply(&p, HL_PW_MUL, x, draw(&p, HL_PW_DROPOUT_MASK, "mask"), 0);
+    x = apply(&p, o->kind == POWER ? HL_PW_POW : HL_PW_MUL, x, number(&p, o->number), 0);
+    if (o->kind == DRAWN) x = apply(&p, HL_PW_MUL, x, draw(&p, HL_PW_DROPOUT_MASK, "mask"), 0);
     put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
-    if (o->sums) put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
+    if (o->kind == SUMMED) put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
     int64_t n = count_compiles(compiling, &p);
     case_forget(&p.c);
     return n;
@@ -430,33 +432,30 @@ static int64_t count_once(const once_case *o)
  * structure is another kernel. */
 static void test_structures(void)
 {
-    static const struct {
-        once_case of;
-        int compiles;
-    } rows[] = {
-        {{{6, 5, 8}, 4, 0.5}, 1},
-        {{{6, 5, 8}, 4, 0.25}, 0}, /* another number */
-        {{{60, 5, 8}, 4, 0.5}, 0}, /* another batch */
-        {{{7, 3, 12}, 4, 3}, 0},   /* another layer */
-        {{{6, 5, 10}, 4, 0.5}, 1}, /* rows that are no whole vectors */
-        {{{9, 7, 6}, 4, 0.5}, 0},
-        {{{6, 5, 8}, 2, 0.5}, 1}, /* other dims of it */
-        {{{9, 2, 4}, 2, 0.5}, 0},
-        {{{6, 5, 8}, 5, 0.5}, 1}, /* by three dims and two strides */
-        {{{3, 9, 16}, 5, 0.5}, 0},
-        {{{1, 9, 16}, 5, 0.5}, 0}, /* a batch of one: as the first ones */
-        {{{6, 5, 8}, 4, 2, .power = true}, 1},
-        {{{9, 6, 4}, 4, 2, .power = true}, 0},
-        {{{6, 5, 8}, 4, 3, .power = true}, 1}, /* another exponent */
-        {{{6, 5, 8}, 4, 0.5, .sums = true}, 1},
-        {{{70, 9, 4}, 4, 0.75, .sums = true}, 0},
-        {{{6, 5, 8}, 4, 0.5, .draws = true}, 1},
-        {{{9, 7, 4}, 4, 0.5, .draws = true}, 0},
-        {{{9, 3, 5}, 4, 0.5, .draws = true}, 1}, /* samples that are no whole vectors */
+    static const once_case rows[] = {
+        {{6, 5, 8}, 4, 0.5, TIMES, 1},
+        {{6, 5, 8}, 4, 0.25, TIMES, 0}, /* another number */
+        {{60, 5, 8}, 4, 0.5, TIMES, 0}, /* another batch */
+        {{7, 3, 12}, 4, 3, TIMES, 0},   /* another layer */
+        {{6, 5, 10}, 4, 0.5, TIMES, 1}, /* rows that are no whole vectors */
+        {{9, 7, 6}, 4, 0.5, TIMES, 0},
+        {{6, 5, 8}, 2, 0.5, TIMES, 1}, /* other dims of it */
+        {{9, 2, 4}, 2, 0.5, TIMES, 0},
+        {{6, 5, 8}, 5, 0.5, TIMES, 1}, /* by three dims and two strides */
+        {{3, 9, 16}, 5, 0.5, TIMES, 0},
+        {{1, 9, 16}, 5, 0.5, TIMES, 0}, /* a batch of one: as the first ones */
+        {{6, 5, 8}, 4, 2, POWER, 1},
+        {{9, 6, 4}, 4, 2, POWER, 0},
+        {{6, 5, 8}, 4, 3, POWER, 1}, /* another exponent */
+        {{6, 5, 8}, 4, 0.5, SUMMED, 1},
+        {{70, 9, 4}, 4, 0.75, SUMMED, 0},
+        {{6, 5, 8}, 4, 0.5, DRAWN, 1},
+        {{9, 7, 4}, 4, 0.5, DRAWN, 0},
+        {{9, 3, 5}, 4, 0.5, DRAWN, 1}, /* samples that are no whole vectors */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_case("structure %d", (int)i);
-        CHECK_INT(count_once(&rows[i].of), rows[i].compiles);
+        CHECK_INT(count_once(&rows[i]), rows[i].compiles);
     }
 }
 
@@ -569,6 +568,7 @@ static void test_versions(void)
     program_case p;
     check_case("versions");
     make_product(&p, 6, 28, 1.25);
+    empty_folder();
     hl_fake_nvrtc_pretend(0, 80); /* older than the GPU */
     CHECK_INT(compile_anew(&p), 1);
     CHECK(strcmp(hl_fake_nvrtc_arch(), "compute_80") == 0);
