@@ -127,15 +127,25 @@ static void write_instr(text_buffer *text, const hl_pw_instr *instr)
 
 static void write_program(text_buffer *text, const hl_program *program)
 {
-    static const char *const reduce_names[] = {"", " summed over rows", " summed over cols",
-                                               " summed"};
+    static const char *const sums[] = {
+        "",
+        " summed over outer",
+        " summed over middle",
+        " summed over rows",
+        " summed over cols",
+        " summed over outer and inner",
+        " summed over middle and inner",
+        " summed",
+    };
     char shape[HL_SHAPE_TEXT];
-    write_text(text, "      over %s, rows are %d dims\n", hl_shape_format(&program->shape, shape),
-               program->split);
+    write_text(text, "      over %s, rows are %d dims", hl_shape_format(&program->shape, shape),
+               program->split[1]);
+    if (program->split[0] > 0) write_text(text, ", %d of them outer", program->split[0]);
+    write_text(text, "\n");
     for (int32_t i = 0; i < program->n_code; i++) write_instr(text, &program->code[i]);
     for (int32_t j = 0; j < program->n_out; j++)
         write_text(text, "      out%d = r%d%s\n", j, program->out[j].reg,
-                   reduce_names[program->out[j].reduce & 3]);
+                   sums[program->out[j].sums & HL_PW_SUM_ALL]);
 }
 
 static void write_node(text_buffer *text, const hl_graph *graph, const hl_node *node)

@@ -10,7 +10,7 @@ typedef struct pw_row {
     uint8_t n_operands, result, cost;
 } pw_row;
 
-static const pw_row rows[HL_PW_COUNT] = {
+static const pw_row table[HL_PW_COUNT] = {
     [HL_PW_LOAD] = {.name = "LOAD"},
     [HL_PW_NUMBER] = {.name = "NUMBER"},
 #define HL_PW_DRAW(id, ...) [HL_PW_##id] = {.name = #id},
@@ -22,22 +22,22 @@ static const pw_row rows[HL_PW_COUNT] = {
 
 int hl_pw_operands(hl_pw_op op)
 {
-    return rows[op].n_operands;
+    return table[op].n_operands;
 }
 
 const char *hl_pw_name(hl_pw_op op)
 {
-    return rows[op].name;
+    return table[op].name;
 }
 
 hl_pw_cost hl_pw_cost_of(hl_pw_op op)
 {
-    return (hl_pw_cost)rows[op].cost;
+    return (hl_pw_cost)table[op].cost;
 }
 
 hl_pw_result hl_pw_result_of(hl_pw_op op)
 {
-    return (hl_pw_result)rows[op].result;
+    return (hl_pw_result)table[op].result;
 }
 
 bool hl_pw_is_real(const hl_pw_instr *instr)
@@ -46,7 +46,7 @@ bool hl_pw_is_real(const hl_pw_instr *instr)
         return !(instr->number >= -0x1p53 && instr->number <= 0x1p53) ||
                instr->number != (double)(int64_t)instr->number;
     if (instr->op == HL_PW_CAST) return hl_dtype_is_float((hl_dtype)instr->number);
-    return hl_pw_is_random(instr->op) || rows[instr->op].result == HL_PW_RESULT_FLOAT;
+    return hl_pw_is_random(instr->op) || table[instr->op].result == HL_PW_RESULT_FLOAT;
 }
 
 hl_pw_op hl_pw_of_op(hl_op op)
@@ -75,6 +75,87 @@ hl_pw_instr hl_pw_instr_make(const hl_node *node)
         instr.key = hl_rng_key_make((uint64_t)attrs->seed, attrs->stream);
     }
     return instr;
+}
+
+/* ---- groups of dims ---- */
+
+static bool is_summed(const hl_ints *axes, int32_t dim)
+{
+    for (int32_t i = 0; i < axes->n; i++)
+        if (axes->at[i] == dim) return true;
+    return false;
+}
+
+bool hl_program_splits_add(const hl_shape *shape, const hl_ints *axes, int32_t *splits,
+                           int32_t *n_splits)
+{
+    int32_t joined[HL_MAX_RANK], n = 0, next = 0, last = HL_NONE;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        bool known = next < *n_splits && splits[next] == d;
+        bool meets =
+            shape->dim[d] != 1 && last != HL_NONE && is_summed(axes, d) != is_summed(axes, last);
+        next += known;
+        if (known || meets) joined[n++] = d;
+        if (shape->dim[d] != 1) last = d;
+    }
+    if (n > HL_PROGRAM_SPLITS) return false;
+    for (int32_t i = 0; i < n; i++) splits[i] = joined[i];
+    *n_splits = n;
+    return true;
+}
+
+void hl_program_splits_set(hl_program *program, const int32_t *splits, int32_t n_splits)
+{
+    program->split[0] = n_splits == 2 ? splits[0] : 0;
+    program->split[1] = n_splits > 0 ? splits[n_splits - 1] : program->shape.rank;
+}
+
+hl_pw_sums hl_program_sums(const hl_program *program, const hl_ints *axes)
+{
+    const hl_shape *shape = &program->shape;
+    int sums = HL_PW_FULL, is_kept = HL_PW_FULL;
+    for (int32_t d = 0; d < shape->rank; d++) {
+        int group = d < program->split[0]   ? HL_PW_SUM_OUTER
+                    : d < program->split[1] ? HL_PW_SUM_MIDDLE
+                                            : HL_PW_SUM_INNER;
+        if (shape->dim[d] == 1) continue;
+        if (is_summed(axes, d))
+            sums |= group;
+        else
+            is_kept |= group;
+    }
+    /* A group without dims of its own goes with the middle one, or with all. */
+    if (!is_kept) return HL_PW_SUM_ALL;
+    if (sums & HL_PW_SUM_MIDDLE && !(is_kept & HL_PW_SUM_OUTER)) sums |= HL_PW_SUM_OUTER;
+    return (hl_pw_sums)sums;
+}
+
+hl_program_groups hl_program_groups_make(const hl_program *program)
+{
+    const hl_shape *shape = &program->shape;
+    const int32_t *split = program->split;
+    hl_program_groups groups = {.outer = hl_shape_span(shape, 0, split[0]),
+                                .middle = hl_shape_span(shape, split[0], split[1]),
+                                .inner = hl_shape_span(shape, split[1], shape->rank),
+                                .outer_dims = split[0],
+                                .row_dims = split[1]};
+    bool is_two = groups.outer == 1 || groups.middle == 1 || groups.inner == 1;
+    int rows = HL_PW_SUM_MIDDLE, cols = HL_PW_SUM_INNER;
+    if (groups.outer != 1 && groups.middle == 1) {
+        groups.middle = groups.outer;
+        rows = HL_PW_SUM_OUTER;
+    } else if (groups.outer != 1 && groups.inner == 1) {
+        groups.inner = groups.middle, groups.middle = groups.outer;
+        groups.row_dims = groups.outer_dims;
+        rows = HL_PW_SUM_OUTER, cols = HL_PW_SUM_MIDDLE;
+    }
+    if (is_two) groups.outer = 1, groups.outer_dims = 0;
+    for (int32_t j = 0; j < program->n_out; j++) {
+        int sums = program->out[j].sums;
+        if (is_two) sums = (sums & rows ? HL_PW_SUM_ROWS : 0) | (sums & cols ? HL_PW_SUM_COLS : 0);
+        groups.sums[j] = (uint8_t)sums;
+    }
+    return groups;
 }
 
 /* ---- the program of one node ---- */
@@ -113,23 +194,14 @@ static void write_pointwise(const hl_graph *graph, const hl_node *node, hl_progr
     program->out[0].reg = append_instr(program, instr);
 }
 
-/* False when the axes are neither a leading nor a trailing group. */
 static bool write_sum(const hl_graph *graph, const hl_node *node, hl_program *program)
 {
     const hl_ints *axes = &hl_reduce_attrs(node)->axes;
-    int32_t n = axes->n, rank = program->shape.rank;
-    uint8_t reduce = HL_PW_SUM_ALL;
-    if (n < rank && n > 0 && axes->at[n - 1] == n - 1) {
-        reduce = HL_PW_SUM_ROWS;
-        program->split = n;
-    } else if (n < rank && n > 0 && axes->at[0] == rank - n) {
-        reduce = HL_PW_SUM_COLS;
-        program->split = rank - n;
-    } else if (n < rank) {
-        return false;
-    }
+    int32_t splits[HL_PROGRAM_SPLITS], n_splits = 0;
+    if (!hl_program_splits_add(&program->shape, axes, splits, &n_splits)) return false;
+    hl_program_splits_set(program, splits, n_splits);
     program->out[0].reg = load_operand(graph, node, 0, program, NULL);
-    program->out[0].reduce = reduce;
+    program->out[0].sums = (uint8_t)hl_program_sums(program, axes);
     return true;
 }
 
@@ -140,7 +212,7 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program 
     bool is_pointwise = hl_pw_of_op(node->op) != HL_PW_COUNT;
     memset(out_program, 0, sizeof *out_program);
     out_program->shape = *hl_graph_shape(graph, is_pointwise ? node->out : node->in[0]);
-    out_program->split = out_program->shape.rank;
+    hl_program_splits_set(out_program, NULL, 0);
     out_program->n_in = node->n_in;
     out_program->n_out = 1;
     if (is_pointwise) {
@@ -149,8 +221,8 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program 
     }
     if (node->op == HL_OP_SUM && write_sum(graph, node, out_program)) return HL_OK;
     return hl_status_set(HL_ERROR_CONFIG,
-                         "%s: a program must be pointwise or a sum at one end of the shape, got "
-                         "neither",
+                         "%s: a program must be pointwise or a sum over two groups of dims at "
+                         "most, got neither",
                          info->name);
 }
 
@@ -212,13 +284,26 @@ static hl_status check_code(const hl_program *program)
 static int64_t count_output(const hl_program *program, int32_t j)
 {
     const hl_shape *shape = &program->shape;
-    switch (program->out[j].reduce) {
-    case HL_PW_FULL: return hl_shape_numel(shape);
-    case HL_PW_SUM_ROWS: return hl_shape_span(shape, program->split, shape->rank);
-    case HL_PW_SUM_COLS: return hl_shape_span(shape, 0, program->split);
-    case HL_PW_SUM_ALL: return 1;
-    default: return -1;
+    const int32_t bounds[] = {0, program->split[0], program->split[1], shape->rank};
+    int64_t n = 1;
+    for (int g = 0; g < 3; g++)
+        if (!(program->out[j].sums >> g & 1)) n *= hl_shape_span(shape, bounds[g], bounds[g + 1]);
+    return n;
+}
+
+static hl_status check_sums(const hl_program *program, const hl_type *out_types)
+{
+    hl_program_groups groups = hl_program_groups_make(program);
+    for (int32_t j = 0; j < program->n_out; j++) {
+        if (program->out[j].sums > HL_PW_SUM_ALL)
+            return fail_program("a sum must be over three groups at most", program->out[j].sums);
+        if (groups.outer != 1 && groups.sums[j] == HL_PW_SUM_OUTER)
+            return fail_program("of three groups the outer one must not be summed alone", j);
+        if (hl_shape_numel(&out_types[j].shape) != count_output(program, j))
+            return fail_program("an output must have the elements that the code makes",
+                                hl_shape_numel(&out_types[j].shape));
     }
+    return HL_OK;
 }
 
 static hl_status check_loads(const hl_program *program, const hl_graph *graph, const hl_id *in)
@@ -245,13 +330,10 @@ hl_status hl_program_check(const hl_program *program, const hl_graph *graph, con
     if (program->n_regs < 0 || program->n_regs > HL_PROGRAM_REGS)
         return fail_program("registers must be at most 48", program->n_regs);
     HL_TRY(hl_shape_check(&program->shape, "pointwise"));
-    if (program->split < 0 || program->split > program->shape.rank)
-        return fail_program("split must lie within the shape", program->split);
+    if (program->split[0] < 0 || program->split[0] > program->split[1] ||
+        program->split[1] > program->shape.rank)
+        return fail_program("splits must lie within the shape, in order", program->split[1]);
     HL_TRY(check_code(program));
     HL_TRY(check_loads(program, graph, in));
-    for (int32_t j = 0; j < n_out; j++)
-        if (hl_shape_numel(&out_types[j].shape) != count_output(program, j))
-            return fail_program("an output must have the elements that the code makes",
-                                hl_shape_numel(&out_types[j].shape));
-    return HL_OK;
+    return check_sums(program, out_types);
 }

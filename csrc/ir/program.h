@@ -2,11 +2,13 @@
  *
  * A program is straight-line code over registers, one value a register, on an iteration shape.
  * Input i is read by NumPy broadcasting to that shape. Each output is one register, stored in full
- * or summed over part of the shape: the shape is seen as [rows, cols] with `split` leading dims in
- * rows. One program is one pass over memory: this is the only fusion mechanism for elementwise
- * work, on every device. The CPU interprets it block by block; CUDA compiles it. Every op with
- * HL_OP_POINTWISE that is not lowered has a micro-op of the same meaning here; the same table
- * serves fused nodes and single pointwise nodes (hl_program_from_node).
+ * or summed over part of the shape: two splits divide the dims into three groups, outer, middle and
+ * inner, and an output names those that it is summed over. So a bias gradient of (N,C,H,W), which
+ * keeps C, and a mean over time of (B,T,C) end the program that makes their operand. One program is
+ * one pass over memory: this is the only fusion mechanism for elementwise work, on every device.
+ * The CPU interprets it block by block; CUDA compiles it. Every op with HL_OP_POINTWISE that is not
+ * lowered has a micro-op of the same meaning here; the same table serves fused nodes and single
+ * pointwise nodes (hl_program_from_node).
  *
  * A register is written before it is read, and once; a load stands for one input. Sums are of the
  * registers' values; a store rounds to the output's dtype. DROPOUT_MASK and UNIFORM are random: the
@@ -60,21 +62,28 @@ typedef struct hl_pw_instr {
     hl_rng_key key;       /* of random steps */
 } hl_pw_instr;
 
-typedef enum hl_pw_reduce {
-    HL_PW_FULL,     /* shape */
-    HL_PW_SUM_ROWS, /* sum over the rows: result has the cols' dims */
-    HL_PW_SUM_COLS, /* sum over the cols: result has the rows' dims */
-    HL_PW_SUM_ALL
-} hl_pw_reduce;
+/* Groups of dims that an output is summed over, as a mask. Where no sum needs three groups the
+ * outer one is empty: then there are rows (outer and middle) and columns (inner). */
+typedef enum hl_pw_sums {
+    HL_PW_FULL = 0, /* every element is stored */
+    HL_PW_SUM_OUTER = 1,
+    HL_PW_SUM_MIDDLE = 2,
+    HL_PW_SUM_INNER = 4,
+    HL_PW_SUM_ROWS = HL_PW_SUM_OUTER | HL_PW_SUM_MIDDLE,
+    HL_PW_SUM_COLS = HL_PW_SUM_INNER,
+    HL_PW_SUM_ALL = HL_PW_SUM_ROWS | HL_PW_SUM_COLS
+} hl_pw_sums;
+
+enum { HL_PROGRAM_SPLITS = 2 };
 
 struct hl_program {
-    hl_shape shape; /* of the iteration */
-    int32_t split;  /* dims in rows */
+    hl_shape shape;                   /* of the iteration */
+    int32_t split[HL_PROGRAM_SPLITS]; /* dims before the middle group, dims before the inner one */
     int32_t n_in, n_out, n_code, n_regs;
     hl_pw_instr code[HL_PROGRAM_CODE];
     struct {
         uint8_t reg;
-        uint8_t reduce; /* hl_pw_reduce */
+        uint8_t sums; /* hl_pw_sums; OUTER alone: not in three groups */
     } out[HL_PROGRAM_OUTS];
 };
 
@@ -105,9 +114,28 @@ bool hl_pw_is_real(const hl_pw_instr *instr);
 hl_pw_op hl_pw_of_op(hl_op op);
 /* The step of a pointwise node: what its attributes say. Registers and `in` are the caller's. */
 hl_pw_instr hl_pw_instr_make(const hl_node *node);
-/* The program of one pointwise node, or of a sum over a leading group of axes, a trailing one or
- * all, by which unfused nodes run on the same engine. Input i is operand i; constants of one
- * element are numbers in the code. HL_ERROR_CONFIG for any other node. */
+/* Adds to the sorted splits those at which a sum over the axes divides the shape: where summed dims
+ * and others meet, dims of one element apart. False, and nothing added, where that makes more than
+ * HL_PROGRAM_SPLITS. */
+bool hl_program_splits_add(const hl_shape *shape, const hl_ints *axes, int32_t *splits,
+                           int32_t *n_splits);
+/* The program's groups by the splits that its sums need, and the mask of a sum over these axes. */
+void hl_program_splits_set(hl_program *program, const int32_t *splits, int32_t n_splits);
+hl_pw_sums hl_program_sums(const hl_program *program, const hl_ints *axes);
+
+/* Elements of the groups, as an engine sees them: groups of one element are joined to the others,
+ * so that there is an outer group only where all three have several (or none), and a sum is FULL,
+ * ROWS, COLS or ALL where there is not. */
+typedef struct hl_program_groups {
+    int64_t outer, middle, inner;
+    int32_t outer_dims, row_dims; /* dims before the middle group, and before the inner one */
+    uint8_t sums[HL_PROGRAM_OUTS];
+} hl_program_groups;
+hl_program_groups hl_program_groups_make(const hl_program *program);
+
+/* The program of one pointwise node, or of a sum with at most two splits, by which unfused nodes
+ * run on the same engine. Input i is operand i; constants of one element are numbers in the code.
+ * HL_ERROR_CONFIG for any other node. */
 hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_program *out_program);
 /* What the registers of a node's program hold, on every device, by what the code says alone:
  * operands that it does not load are numbers in it. I64 where all it loads and gives is integers

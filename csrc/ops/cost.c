@@ -88,7 +88,7 @@ hl_cost hl_cost_program(const hl_graph *graph, const hl_node *node)
     int32_t n = 0;
     for (int32_t i = 0; i < program->n_code; i++)
         n += hl_pw_operands((hl_pw_op)program->code[i].op) > 0;
-    for (int32_t o = 0; o < program->n_out; o++) n += program->out[o].reduce != HL_PW_FULL;
+    for (int32_t o = 0; o < program->n_out; o++) n += program->out[o].sums != HL_PW_FULL;
     cost.flops = (double)n * (double)hl_shape_numel(&program->shape);
     return cost;
 }

@@ -1,5 +1,6 @@
 /* Fusion: clusters of pointwise nodes (and the sums that end them) become one POINTWISE_FUSED node
- * each.
+ * each. A sum may be over any axes that two splits of the shape tell from the others: leading or
+ * trailing ones, those in the middle, or all but those.
  *
  * Clusters (clusters.h) grow along edges: producer and consumer join when they iterate over the
  * same shape, the program stays within its limits, and no cycle comes of it. Sums over the same
@@ -47,36 +48,21 @@ static bool is_float_or_bool(hl_dtype dtype)
     return hl_dtype_is_float(dtype) || dtype == HL_DTYPE_BOOL;
 }
 
-/* Axes of a SUM as a split of the shape: a leading group, a trailing group or all. */
-static bool find_sum_split(const hl_graph *graph, const hl_node *node, int32_t *out_split,
-                           hl_pw_reduce *out_reduce)
+/* Adds those of a SUM; false where there are too many. */
+static bool add_splits(const hl_graph *graph, const hl_node *node, int32_t *splits,
+                       int32_t *n_splits)
 {
-    const hl_shape *shape = hl_graph_shape(graph, node->in[0]);
-    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
-    int32_t n = axes->n;
-    if (n == shape->rank) {
-        *out_split = HL_NONE;
-        *out_reduce = HL_PW_SUM_ALL;
-        return true;
-    }
-    bool leading = true, trailing = true;
-    for (int32_t i = 0; i < n; i++) {
-        leading &= axes->at[i] == i;
-        trailing &= axes->at[i] == shape->rank - n + i;
-    }
-    *out_split = leading ? n : shape->rank - n;
-    *out_reduce = leading ? HL_PW_SUM_ROWS : HL_PW_SUM_COLS;
-    return n > 0 && (leading || trailing);
+    return hl_program_splits_add(hl_graph_shape(graph, node->in[0]), &hl_reduce_attrs(node)->axes,
+                                 splits, n_splits);
 }
 
 static bool is_fusible(const hl_graph *graph, const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
-    int32_t split;
-    hl_pw_reduce reduce;
+    int32_t splits[HL_PROGRAM_SPLITS], n_splits = 0;
     if (op->flags & HL_OP_SOURCE) return false;
     if (hl_pw_of_op(node->op) == HL_PW_COUNT &&
-        !(node->op == HL_OP_SUM && find_sum_split(graph, node, &split, &reduce)))
+        !(node->op == HL_OP_SUM && add_splits(graph, node, splits, &n_splits)))
         return false;
     if (!is_float_or_bool(hl_graph_dtype(graph, node->out))) return false;
     for (int32_t j = 0; j < node->n_in; j++)
@@ -132,22 +118,55 @@ static hl_node_id cluster_of(const fuse_state *s, hl_node_id node)
     return s->fusible[node] ? s->clusters.leader[node] : (hl_node_id)HL_NONE;
 }
 
-/* A cluster's split from its sums; false when they disagree. */
-static bool merge_split(const fuse_state *s, hl_node_id leader, int32_t *split)
+/* The splits that the sums of some clusters need together. */
+typedef struct sum_splits {
+    int32_t at[HL_PROGRAM_SPLITS], n;
+    bool needs_two; /* a sum that has two of its own */
+} sum_splits;
+
+static bool add_cluster_splits(const fuse_state *s, hl_node_id leader, sum_splits *splits)
 {
     hl_node_id m = leader;
     do {
         const hl_node *node = &s->graph->nodes[m];
-        int32_t own;
-        hl_pw_reduce reduce;
-        if (node->op == HL_OP_SUM && find_sum_split(s->graph, node, &own, &reduce) &&
-            own != HL_NONE) {
-            if (*split != HL_NONE && *split != own) return false;
-            *split = own;
+        int32_t own[HL_PROGRAM_SPLITS], n_own = 0;
+        if (node->op == HL_OP_SUM) {
+            if (!add_splits(s->graph, node, splits->at, &splits->n)) return false;
+            add_splits(s->graph, node, own, &n_own);
+            splits->needs_two = splits->needs_two || n_own == 2;
         }
         m = s->clusters.next[m];
     } while (m != leader);
     return true;
+}
+
+/* Does a sum of the cluster keep what is behind the first of two splits, and nothing else? Devices
+ * that go through the rows of each outer group have no use for that. */
+static bool sums_outer_alone(const fuse_state *s, hl_node_id leader, const sum_splits *splits)
+{
+    hl_node_id m = leader;
+    do {
+        const hl_node *node = &s->graph->nodes[m];
+        hl_program program = {0};
+        if (node->op == HL_OP_SUM) {
+            program.shape = *hl_graph_shape(s->graph, node->in[0]);
+            hl_program_splits_set(&program, splits->at, splits->n);
+            if (hl_program_sums(&program, &hl_reduce_attrs(node)->axes) == HL_PW_SUM_OUTER)
+                return true;
+        }
+        m = s->clusters.next[m];
+    } while (m != leader);
+    return false;
+}
+
+/* Can one program do the sums of both clusters? Sums over rows and columns of two different
+ * matrices are better apart: a program has two splits where one of its sums has. */
+static bool agree_on_splits(const fuse_state *s, hl_node_id a, hl_node_id b)
+{
+    sum_splits splits = {.n = 0};
+    if (!add_cluster_splits(s, a, &splits) || !add_cluster_splits(s, b, &splits)) return false;
+    if (splits.n < 2) return true;
+    return splits.needs_two && !sums_outer_alone(s, a, &splits) && !sums_outer_alone(s, b, &splits);
 }
 
 /* Would the union of two clusters fit a program: distinct operands from outside, numbers among
@@ -187,11 +206,10 @@ static bool stand_together(const hl_graph *graph, hl_node_id a, hl_node_id b)
 static void try_join(fuse_state *s, hl_node_id from, hl_node_id to)
 {
     hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
-    int32_t split = HL_NONE;
     if (a == HL_NONE || b == HL_NONE || a == b) return;
     if (!stand_together(s->graph, a, b)) return;
     if (!hl_shape_equal(iteration_shape(s->graph, a), iteration_shape(s->graph, b))) return;
-    if (!merge_split(s, a, &split) || !merge_split(s, b, &split)) return;
+    if (!agree_on_splits(s, a, b)) return;
     if (is_small_enough(s, a, b)) hl_clusters_join(&s->clusters, a, b);
 }
 
@@ -469,19 +487,18 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
     e->fuse = s;
     e->cluster = cluster;
     e->program.shape = *iteration_shape(s->graph, cluster);
-    int32_t split = HL_NONE;
-    merge_split(s, cluster, &split);
-    e->program.split = split == HL_NONE ? e->program.shape.rank : split;
+    sum_splits splits = {.n = 0};
+    add_cluster_splits(s, cluster, &splits);
+    hl_program_splits_set(&e->program, splits.at, splits.n);
     hl_node_id members[MOST_REGISTERS];
     int n_members = list_members(s, cluster, members);
     for (int i = 0; i < n_members; i++) {
         const hl_node *node = &s->graph->nodes[members[i]];
         if (loaded && !is_read_outside(s, node->out, loaded)) continue;
         uint8_t reg;
-        int32_t own;
-        hl_pw_reduce reduce = HL_PW_FULL;
+        hl_pw_sums sums = HL_PW_FULL;
         if (node->op == HL_OP_SUM) {
-            find_sum_split(s->graph, node, &own, &reduce);
+            sums = hl_program_sums(&e->program, &hl_reduce_attrs(node)->axes);
             HL_TRY(emit_value(e, node->in[0], &reg));
         } else {
             HL_TRY(emit_value(e, node->out, &reg));
@@ -489,12 +506,20 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
         if (!loaded) continue;
         HL_TRY(check_room(e, e->program.n_out, HL_PROGRAM_OUTS));
         e->program.out[e->program.n_out].reg = reg;
-        e->program.out[e->program.n_out].reduce = (uint8_t)reduce;
+        e->program.out[e->program.n_out].sums = (uint8_t)sums;
         out_types[e->program.n_out] = s->graph->values[node->out].type;
         out_values[e->program.n_out++] = node->out;
     }
     e->program.n_in = e->n_in;
     return HL_OK;
+}
+
+/* A sum over middle axes that found nobody to join: devices have kernels for it. */
+static bool is_lone_sum(const emit_state *e)
+{
+    const hl_node *node = &e->fuse->graph->nodes[e->cluster];
+    bool is_alone = e->fuse->clusters.n_members[e->cluster] == 1 && e->program.n_code == 1;
+    return node->op == HL_OP_SUM && is_alone && e->program.split[0] > 0;
 }
 
 /* The cluster's nodes stay single: as if they had never been fusible. */
@@ -524,7 +549,7 @@ static hl_status rewrite_clusters(fuse_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
-        if (status != HL_OK && e->full) {
+        if ((status != HL_OK && e->full) || (status == HL_OK && is_lone_sum(e))) {
             dissolve(s, (hl_node_id)i);
             continue;
         }

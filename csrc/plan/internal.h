@@ -13,7 +13,7 @@
  * runner    windows of micro-batches, of one plan or several
  * report    what a plan is made of, as numbers and as text
  * profile   how long each launch takes
- * plan      from a graph to a plan */
+ * build     from a graph to a plan */
 #ifndef HL_PLAN_INTERNAL_H
 #define HL_PLAN_INTERNAL_H
 

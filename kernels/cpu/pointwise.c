@@ -1,11 +1,11 @@
-/* The pointwise engine: runs pointwise programs (fused nodes, single pointwise nodes, sums over
- * leading or trailing dims) chunk by chunk, so that everything between a program's loads and its
- * stores stays in the first-level cache.
+/* The pointwise engine: runs pointwise programs (fused nodes, single pointwise nodes, sums) chunk
+ * by chunk, so that everything between a program's loads and its stores stays in the first-level
+ * cache.
  *
  * What does not change is computed once: numbers once per block of rows, values that repeat with
  * the row (normalisation scales, biases) once per block or per piece of a long row. Elements do
- * not depend on how they are cut. Sums over rows are one partial per `grain` rows, in the order
- * of the rows, merged by finish in a fixed tree; sums over columns stay inside a row. */
+ * not depend on how they are cut. Sums over the outer dims are one partial per `grain` rows, in the
+ * order of the rows, merged by finish in a fixed tree; other sums stay inside a row. */
 #include "kernels/cpu/pointwise_plan.h"
 #include "kernels/cpu/random.h"
 
@@ -16,7 +16,7 @@ typedef struct pw_run {
     pw_run_fn run;
     void *at[PW_VALUES]; /* addresses of the values for the current chunk */
     pw_random random;
-    double row_sum[HL_PROGRAM_OUTS]; /* SUM_COLS over the pieces of a long row (int64 in I64) */
+    double row_sum[HL_PROGRAM_OUTS]; /* over the pieces of a long row (int64 in I64) */
 } pw_run;
 
 /* ---- operands that are laid out ---- */
@@ -126,29 +126,101 @@ static void run_steps(pw_run *run, pw_span span, int64_t start, int64_t n)
     }
 }
 
-static void store_row_sums(pw_run *run, int j, int64_t start, int64_t n)
+/* ---- sums of a chunk: whole rows of (O,M,I), or a piece of one ---- */
+
+/* Where output j has its element `at`. */
+static unsigned char *find_output(const pw_run *run, int j, int64_t at)
 {
     const pw_plan *plan = run->plan;
-    const pw_output *out = &plan->out[j];
     unsigned char *dst = run->args[plan->n_in + j];
-    dst += (size_t)(start / plan->unit) * hl_dtype_bytes(out->dtype);
-    if (plan->unit > PW_CHUNK) {
-        bool is_first = start % plan->unit == 0, is_last = (start + n) % plan->unit == 0;
-        void *sum = &run->row_sum[j];
-        HL_ISA_NAME(hl_pw_sum_cols)(plan->kind, sum, run->at[out->value], 1, n, !is_first);
-        if (is_last) HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sum, 1);
-        return;
-    }
-    double sums[PW_CHUNK];
-    int64_t n_rows = n / plan->unit;
-    HL_ISA_NAME(hl_pw_sum_cols)
-    (plan->kind, sums, run->at[out->value], n_rows, plan->unit, false);
-    HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sums, n_rows);
+    return dst + (size_t)at * hl_dtype_bytes(plan->out[j].dtype);
 }
 
 static unsigned char *find_partial(const pw_run *run, const pw_output *out, int64_t partial)
 {
     return run->scratch + out->partial + (size_t)partial * out->partial_bytes;
+}
+
+/* Over neighbours, length of them; those of a long row come in pieces, one behind the other. */
+static void store_row_sums(pw_run *run, int j, int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    const pw_output *out = &plan->out[j];
+    const void *value = run->at[out->value];
+    unsigned char *dst = find_output(run, j, start / out->length);
+    if (out->length > plan->chunk) {
+        bool is_first = start % out->length == 0, is_last = (start + n) % out->length == 0;
+        void *sum = &run->row_sum[j];
+        HL_ISA_NAME(hl_pw_sum_cols)(plan->kind, sum, value, 1, n, !is_first);
+        if (is_last) HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sum, 1);
+        return;
+    }
+    double sums[PW_CHUNK];
+    int64_t n_rows = n / out->length;
+    HL_ISA_NAME(hl_pw_sum_cols)(plan->kind, sums, value, n_rows, out->length, false);
+    HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sums, n_rows);
+}
+
+/* Over the rows, to a row of I. */
+static void add_rows(const pw_run *run, const pw_output *out, unsigned char *sums, int64_t start,
+                     int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    bool is_piece = plan->I > plan->chunk;
+    size_t first = is_piece ? (size_t)(start % plan->I) * plan->element_bytes : 0;
+    HL_ISA_NAME(hl_pw_sum_rows)
+    (plan->kind, sums + first, run->at[out->value], is_piece ? 1 : n / plan->I,
+     is_piece ? n : plan->I);
+}
+
+#define ADD_SCATTERED(T)                                                                           \
+    for (int64_t r = 0; r < n_rows; r++) {                                                         \
+        ((T *)(void *)sums)[m] += ((T *)row_sums)[r];                                              \
+        if (++m == plan->M) m = 0;                                                                 \
+    }
+
+/* Over O and I: the sum of each row goes to its m. */
+static void add_row_sums(const pw_run *run, const pw_output *out, unsigned char *sums,
+                         int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    bool is_piece = plan->I > plan->chunk;
+    int64_t n_rows = is_piece ? 1 : n / plan->I, m = start / plan->I % plan->M;
+    double room[PW_CHUNK];
+    void *row_sums = room;
+    HL_ISA_NAME(hl_pw_sum_cols)
+    (plan->kind, row_sums, run->at[out->value], n_rows, is_piece ? n : plan->I, false);
+    if (plan->kind == HL_PW_F32) {
+        ADD_SCATTERED(float)
+    } else if (plan->kind == HL_PW_F64) {
+        ADD_SCATTERED(double)
+    } else {
+        ADD_SCATTERED(int64_t)
+    }
+}
+
+/* Over M, to a row of I for each o: kept until its last m. */
+static void store_middle_sums(const pw_run *run, int j, int64_t start, int64_t n)
+{
+    const pw_plan *plan = run->plan;
+    const pw_output *out = &plan->out[j];
+    size_t bytes = plan->element_bytes;
+    const unsigned char *value = run->at[out->value];
+    int64_t unit = plan->M * plan->I;
+    for (int64_t stop = start + n, taken; start < stop; start += taken) {
+        int64_t at = start % unit, m = at / plan->I, i = at % plan->I;
+        int64_t cols = hl_cpu_min(stop - start, plan->I - i);
+        int64_t rows = cols < plan->I ? 1 : hl_cpu_min(stop - start, unit - at) / plan->I;
+        unsigned char *sums = run->thread_scratch + out->running + (size_t)i * bytes;
+        if (m == 0) memset(sums, 0, (size_t)cols * bytes);
+        HL_ISA_NAME(hl_pw_sum_rows)(plan->kind, sums, value, rows, cols);
+        if (m + rows == plan->M) {
+            unsigned char *dst = find_output(run, j, start / unit * plan->I + i);
+            HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sums, cols);
+        }
+        taken = rows * cols;
+        value += (size_t)taken * bytes;
+    }
 }
 
 /* start: flat index of the chunk; partial: the grain that it belongs to. */
@@ -159,20 +231,18 @@ static void run_chunk(pw_run *run, int64_t start, int64_t n, int64_t partial)
     for (int j = 0; j < plan->n_out; j++) {
         const pw_output *out = &plan->out[j];
         const void *value = run->at[out->value];
-        if (out->reduce == HL_PW_SUM_COLS) {
-            store_row_sums(run, j, start, n);
-        } else if (out->reduce == HL_PW_SUM_ROWS) {
-            bool is_piece = plan->unit > PW_CHUNK;
-            size_t first = is_piece ? (size_t)(start % plan->unit) * plan->element_bytes : 0;
-            HL_ISA_NAME(hl_pw_sum_rows)
-            (plan->kind, find_partial(run, out, partial) + first, value,
-             is_piece ? 1 : n / plan->unit, is_piece ? n : plan->unit);
-        } else if (out->reduce == HL_PW_SUM_ALL) {
-            HL_ISA_NAME(hl_pw_sum_all)(plan->kind, find_partial(run, out, partial), value, n);
-        } else if (!out->is_placed) {
-            unsigned char *dst = run->args[plan->n_in + j];
-            dst += (size_t)start * hl_dtype_bytes(out->dtype);
-            if (dst != value) HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, value, n);
+        unsigned char *sums = find_partial(run, out, partial), *dst;
+        switch (out->sums) {
+        case HL_PW_FULL:
+            dst = find_output(run, j, start);
+            if (!out->is_placed && dst != value)
+                HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, value, n);
+            break;
+        case HL_PW_SUM_ALL: HL_ISA_NAME(hl_pw_sum_all)(plan->kind, sums, value, n); break;
+        case HL_PW_SUM_ROWS: add_rows(run, out, sums, start, n); break;
+        case HL_PW_SUM_OUTER | HL_PW_SUM_INNER: add_row_sums(run, out, sums, start, n); break;
+        case HL_PW_SUM_MIDDLE: store_middle_sums(run, j, start, n); break;
+        default: store_row_sums(run, j, start, n); break; /* INNER, or MIDDLE and INNER */
         }
     }
 }
@@ -196,10 +266,16 @@ static void run_short_units(pw_run *run, int64_t begin, int64_t end, int64_t par
     }
 }
 
+/* The elements of the piece that begins at `piece` in a unit. */
+static int64_t measure_piece(const pw_plan *plan, int64_t piece)
+{
+    return hl_cpu_min(plan->chunk, plan->whole - piece % plan->whole);
+}
+
 /* One piece of every unit in [begin, end). */
 static void run_piece(pw_run *run, int64_t begin, int64_t end, int64_t piece, int64_t grain)
 {
-    int64_t unit = run->plan->unit, n = hl_cpu_min(run->plan->chunk, unit - piece);
+    int64_t unit = run->plan->unit, n = measure_piece(run->plan, piece);
     run_steps(run, PW_COLS, piece, n);
     for (int64_t start = begin; start < end; start += unit) {
         run_chunk(run, start + piece, n, start / grain);
@@ -209,15 +285,10 @@ static void run_piece(pw_run *run, int64_t begin, int64_t end, int64_t piece, in
 static void run_long_units(pw_run *run, int64_t begin, int64_t end, int64_t grain)
 {
     const pw_plan *plan = run->plan;
-    if (!plan->is_row_major) {
-        for (int64_t piece = 0; piece < plan->unit; piece += plan->chunk) {
-            run_piece(run, begin, end, piece, grain);
-        }
-        return;
-    }
-    for (int64_t start = begin; start < end; start += plan->unit) {
-        for (int64_t piece = 0; piece < plan->unit; piece += plan->chunk) {
-            run_piece(run, start, start + plan->unit, piece, grain);
+    int64_t step = plan->is_row_major ? plan->unit : end - begin;
+    for (int64_t start = begin; start < end; start += step) {
+        for (int64_t piece = 0; piece < plan->unit; piece += measure_piece(plan, piece)) {
+            run_piece(run, start, start + step, piece, grain);
         }
     }
 }
@@ -248,7 +319,8 @@ static void finish_empty(const pw_run *run)
     for (int j = 0; j < plan->n_out; j++) {
         const pw_output *out = &plan->out[j];
         size_t bytes = (size_t)out->n * hl_dtype_bytes(out->dtype);
-        if (out->reduce == HL_PW_SUM_COLS && bytes > 0) memset(run->args[plan->n_in + j], 0, bytes);
+        bool is_kept = out->sums != HL_PW_FULL && !(out->sums & HL_PW_SUM_OUTER);
+        if (is_kept && bytes > 0) memset(run->args[plan->n_in + j], 0, bytes);
     }
 }
 
@@ -305,9 +377,9 @@ static void finish_sums(const hl_kernel_state *state, void *const *args, const h
     const pw_plan *plan = state->impl;
     for (int j = 0; j < plan->n_out; j++) {
         const pw_output *out = &plan->out[j];
-        bool is_all = out->reduce == HL_PW_SUM_ALL;
-        if (!is_all && out->reduce != HL_PW_SUM_ROWS) continue;
+        if (!(out->sums & HL_PW_SUM_OUTER)) continue;
         /* The sum of everything is kept in eight bytes whatever the program computes in. */
+        bool is_all = out->sums == HL_PW_SUM_ALL;
         hl_pw_kind kind = is_all && plan->kind == HL_PW_F32 ? HL_PW_F64 : plan->kind;
         unsigned char *partials = (unsigned char *)launch->scratch + out->partial;
         merge_partials(kind, partials, plan->n_partials, out->n);

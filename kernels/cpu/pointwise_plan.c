@@ -3,7 +3,8 @@
 
 enum {
     BUFFER_ALIGN = 64,
-    PARTIAL_ELEMENTS = 1 << 22 /* that the partial sums of one output may take */
+    PARTIAL_ELEMENTS = 1 << 22, /* that the partial sums of one output may take */
+    GRAIN_ELEMENTS = 1 << 13    /* least of one partial, in three groups */
 };
 
 /* ---- operands ---- */
@@ -40,26 +41,34 @@ static bool has_leading_dims(const hl_shape *shape, const hl_shape *operand, int
 
 /* ---- cutting ---- */
 
+/* True when no row of the work is a row of the operand, however few dims are cut. */
+static bool lacks_first_dim(const hl_shape *shape, const hl_shape *operand)
+{
+    int d = 0;
+    while (d < shape->rank - 1 && shape->dim[d] == 1) d++;
+    int own = d - (shape->rank - operand->rank);
+    return own < 0 || operand->dim[own] == 1;
+}
+
 /* The most leading dims that may be cut into rows: every operand must have all of them or none, so
- * that a row of the work is a row of each, and sums over columns must stay inside a row. */
+ * that a row of the work is a row of each, and sums over columns must stay inside a row. Where the
+ * rows of the outer groups are few those of the middle one are rows as well, whatever an operand
+ * has that is no row of either. */
 static int choose_row_dims(const hl_graph *graph, const hl_node *node, const hl_program *program,
-                           const pw_plan *plan)
+                           const hl_program_groups *groups, const pw_plan *plan)
 {
     const hl_shape *shape = &program->shape;
     int limit = shape->rank > 1 ? shape->rank - 1 : shape->rank;
     if (hl_shape_span(shape, 0, limit) == 1) limit = shape->rank;
-    for (int j = 0; j < program->n_out; j++) {
-        int reduce = plan->out[j].reduce;
-        if (reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_COLS) {
-            limit = (int)hl_cpu_min(limit, program->split);
-        }
-    }
+    if (plan->has_row_sums)
+        limit = (int)hl_cpu_min(limit, plan->by_outer ? groups->outer_dims : groups->row_dims);
     for (int k = limit; k > 0; k--) {
         bool agrees = true, has_none;
         for (int i = 0; i < program->n_in && agrees; i++) {
             if (plan->view[i].is_control) continue;
             const hl_shape *operand = &hl_node_in_type(graph, node, i)->shape;
-            agrees = has_leading_dims(shape, operand, k, &has_none) || has_none;
+            agrees = has_leading_dims(shape, operand, k, &has_none) || has_none ||
+                     (plan->O != 1 && lacks_first_dim(shape, operand));
         }
         if (agrees) return k;
     }
@@ -86,7 +95,7 @@ static int64_t choose_units(int64_t unit)
 
 static void choose_unit(pw_plan *plan, int64_t total)
 {
-    plan->unit = 1;
+    plan->unit = plan->whole = 1;
     plan->chunk = PW_CHUNK;
     if (total == 0) return;
     for (int i = 0; i < plan->n_in; i++) {
@@ -96,18 +105,22 @@ static void choose_unit(pw_plan *plan, int64_t total)
             plan->unit = hl_cpu_max(plan->unit, view->period);
         }
     }
-    if (plan->has_row_sums) plan->unit = plan->sum_cols;
+    if (plan->has_row_sums) plan->unit = plan->by_outer ? plan->M * plan->I : plan->I;
     for (int i = 0; i < plan->n_in; i++) {
         pw_view *view = &plan->view[i];
         if (view->is_control) continue;
         bool is_cols = plan->unit > 1 && view->period < total && plan->unit % view->period == 0;
         view->span = view->n_dims == 0 ? PW_ONE : is_cols ? PW_COLS : PW_EACH;
     }
+    plan->whole = plan->unit;
     if (plan->unit <= PW_CHUNK) {
         plan->chunk = choose_units(plan->unit) * plan->unit;
+    } else if (plan->by_outer && plan->I <= PW_CHUNK) {
+        plan->chunk = hl_cpu_min(choose_units(plan->I), plan->M) * plan->I;
     } else {
-        int64_t n_pieces = hl_cpu_ceil_div(plan->unit, PW_CHUNK);
-        plan->chunk = hl_round_up(hl_cpu_ceil_div(plan->unit, n_pieces), 16);
+        if (plan->by_outer) plan->whole = plan->I;
+        int64_t n_pieces = hl_cpu_ceil_div(plan->whole, PW_CHUNK);
+        plan->chunk = hl_round_up(hl_cpu_ceil_div(plan->whole, n_pieces), 16);
     }
 }
 
@@ -235,7 +248,7 @@ static void place_values(pw_plan *plan)
     for (int j = 0; j < plan->n_out; j++) {
         pw_value *value = &plan->value[plan->out[j].value];
         /* A load may write beyond its last element, which a buffer has room for. */
-        bool fits = plan->out[j].reduce == HL_PW_FULL && plan->out[j].dtype == native &&
+        bool fits = plan->out[j].sums == HL_PW_FULL && plan->out[j].dtype == native &&
                     plan->step[plan->out[j].value].op != HL_PW_LOAD;
         if (!fits || value->span != PW_EACH || value->place != PW_BUFFER) continue;
         value->place = PW_OUTPUT;
@@ -263,7 +276,7 @@ static bool is_read_before_output(const pw_plan *plan, int i)
 static uint64_t find_in_place(const hl_node *node, const pw_plan *plan)
 {
     uint64_t mask = 0;
-    if (plan->n_out == 0 || plan->out[0].reduce != HL_PW_FULL) return 0;
+    if (plan->n_out == 0 || plan->out[0].sums != HL_PW_FULL) return 0;
     for (int i = 0; i < plan->n_in; i++) {
         bool fits = true;
         for (int other = 0; other < plan->n_in && fits; other++) {
@@ -301,6 +314,11 @@ static size_t assign_buffers(pw_plan *plan)
             used += buffer_bytes;
         }
         if (value->last_use == s) free_list[n_free++] = value->offset;
+    }
+    for (int j = 0; j < plan->n_out; j++) {
+        if (plan->out[j].sums != HL_PW_SUM_MIDDLE) continue;
+        plan->out[j].running = used;
+        used += (size_t)hl_round_up(plan->I * (int64_t)plan->element_bytes, BUFFER_ALIGN);
     }
     return used;
 }
@@ -426,23 +444,39 @@ static double estimate_cost(const pw_plan *plan)
     return cost + 0.1 * plan->n_out;
 }
 
+/* Rows of one partial. In three groups a row may be long: then a few make one, as many as outweigh
+ * the sums themselves. */
+static int64_t choose_grain(const pw_plan *plan)
+{
+    int64_t grain = hl_cpu_grain(plan->rows), widest = hl_cpu_max(plan->I, 1);
+    if (plan->O == 1) {
+        while (grain < plan->rows && plan->rows / grain * widest > PARTIAL_ELEMENTS) grain *= 2;
+        return grain;
+    }
+    for (int j = 0; j < plan->n_out; j++)
+        if (plan->out[j].sums & HL_PW_SUM_OUTER) widest = hl_cpu_max(widest, plan->out[j].n);
+    int64_t least = hl_cpu_max(GRAIN_ELEMENTS, 16 * widest);
+    grain = 1;
+    while (grain < plan->rows &&
+           (grain * HL_CPU_PARTIALS < plan->rows || grain * plan->cols < least))
+        grain *= 2;
+    return grain;
+}
+
 static void set_partials(pw_plan *plan)
 {
     size_t used = 0;
     plan->req.grain = hl_cpu_line_grain(4 * hl_cpu_min(hl_cpu_max(plan->cols, 1), 16));
     plan->n_partials = 1;
     if (plan->has_partials) {
-        int64_t grain = hl_cpu_grain(plan->rows), widest = hl_cpu_max(plan->sum_cols, 1);
-        while (grain < plan->rows && plan->rows / grain * widest > PARTIAL_ELEMENTS) grain *= 2;
-        plan->req.grain = grain;
-        plan->n_partials = hl_cpu_ceil_div(plan->rows, grain);
+        plan->req.grain = choose_grain(plan);
+        plan->n_partials = hl_cpu_ceil_div(plan->rows, plan->req.grain);
     }
     for (int j = 0; j < plan->n_out; j++) {
         pw_output *out = &plan->out[j];
-        bool is_rows = out->reduce == HL_PW_SUM_ROWS;
-        if (!is_rows && out->reduce != HL_PW_SUM_ALL) continue;
+        if (!(out->sums & HL_PW_SUM_OUTER)) continue;
         out->partial = used;
-        out->partial_bytes = is_rows ? (size_t)plan->sum_cols * plan->element_bytes : 8;
+        out->partial_bytes = out->sums == HL_PW_SUM_ALL ? 8 : (size_t)out->n * plan->element_bytes;
         size_t bytes = out->partial_bytes * (size_t)plan->n_partials;
         used += (size_t)hl_round_up((int64_t)bytes, HL_ALIGN);
     }
@@ -460,9 +494,7 @@ static void set_row_masks(const hl_graph *graph, const hl_node *node, const hl_p
         if (has_all) plan->req.row_in |= (uint64_t)1 << i;
     }
     for (int j = 0; j < plan->n_out; j++) {
-        int reduce = plan->out[j].reduce;
-        bool is_row = reduce == HL_PW_FULL || reduce == HL_PW_SUM_COLS;
-        if (is_row) plan->req.row_out |= (uint64_t)1 << j;
+        if (!(plan->out[j].sums & HL_PW_SUM_OUTER)) plan->req.row_out |= (uint64_t)1 << j;
     }
 }
 
@@ -478,24 +510,34 @@ static hl_status read_program(const hl_graph *graph, hl_node_id id, hl_program *
     return hl_reason_set(out_why_not, "needs a pointwise program, got %s", hl_status_message());
 }
 
-static void read_outputs(const hl_graph *graph, const hl_node *node, const hl_program *program,
-                         pw_plan *plan)
+/* What a sum of groups comes to, where one of rows and columns has a single element. */
+static hl_pw_sums simplify_sums(const pw_plan *plan, hl_pw_sums sums)
 {
-    int64_t n_rows = hl_shape_span(&program->shape, 0, program->split);
-    plan->sum_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
+    if (plan->O != 1) return sums;
+    if (sums == HL_PW_SUM_COLS && plan->I == 1) return HL_PW_FULL;
+    if (sums == HL_PW_SUM_ROWS && plan->M == 1) return HL_PW_FULL;
+    if (sums == HL_PW_SUM_ROWS && plan->I == 1) return HL_PW_SUM_ALL;
+    return sums;
+}
+
+static void read_outputs(const hl_graph *graph, const hl_node *node, const hl_program *program,
+                         const hl_program_groups *groups, pw_plan *plan)
+{
+    plan->O = groups->outer, plan->M = groups->middle, plan->I = groups->inner;
     for (int j = 0; j < program->n_out; j++) {
         const hl_type *type = hl_node_out_type(graph, node, j);
-        int reduce = program->out[j].reduce;
-        if (reduce == HL_PW_SUM_COLS && plan->sum_cols == 1) reduce = HL_PW_FULL;
-        if (reduce == HL_PW_SUM_ROWS && n_rows == 1) reduce = HL_PW_FULL;
-        if (reduce == HL_PW_SUM_ROWS && plan->sum_cols == 1) reduce = HL_PW_SUM_ALL;
-        plan->out[j] = (pw_output){.reduce = (uint8_t)reduce, .dtype = type->dtype};
-        plan->out[j].n = hl_shape_numel(&type->shape);
-        bool is_partial = reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_ALL;
-        plan->has_partials = plan->has_partials || is_partial;
-        bool needs_unit = reduce == HL_PW_SUM_ROWS || reduce == HL_PW_SUM_COLS;
-        plan->has_row_sums = plan->has_row_sums || needs_unit;
-        plan->is_row_major = plan->is_row_major || reduce == HL_PW_SUM_COLS;
+        hl_pw_sums sums = simplify_sums(plan, (hl_pw_sums)groups->sums[j]);
+        bool keeps_outer = plan->O != 1 && !(sums & HL_PW_SUM_OUTER);
+        pw_output *out = &plan->out[j];
+        *out = (pw_output){.sums = (uint8_t)sums, .dtype = type->dtype, .length = plan->I};
+        out->n = hl_shape_numel(&type->shape);
+        if (sums == HL_PW_FULL) continue;
+        plan->has_partials = plan->has_partials || sums & HL_PW_SUM_OUTER;
+        plan->has_row_sums = plan->has_row_sums || sums != HL_PW_SUM_ALL;
+        plan->is_row_major = plan->is_row_major || !(sums & HL_PW_SUM_OUTER);
+        plan->by_outer = plan->by_outer || (keeps_outer && sums & HL_PW_SUM_MIDDLE);
+        if (keeps_outer && sums == (HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER))
+            out->length = plan->M * plan->I;
     }
 }
 
@@ -518,10 +560,11 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
         if (plan->view[i].is_control) continue;
         view_operand(&program.shape, hl_node_in_type(graph, node, i), &plan->view[i]);
     }
-    read_outputs(graph, node, &program, plan);
+    hl_program_groups groups = hl_program_groups_make(&program);
+    read_outputs(graph, node, &program, &groups, plan);
     plan->kind = hl_program_kind(&program, graph, node);
     plan->element_bytes = plan->kind == HL_PW_F32 ? 4 : 8;
-    int k = total > 0 ? choose_row_dims(graph, node, &program, plan) : 0;
+    int k = total > 0 ? choose_row_dims(graph, node, &program, &groups, plan) : 0;
     plan->rows = hl_shape_span(&program.shape, 0, k);
     plan->cols = total / plan->rows;
     plan->per_sample =

@@ -5,7 +5,11 @@
  * `unit` is the length after which row vectors repeat (1 when there are none). A short unit: a
  * chunk is as many whole units as fit, so a row vector is laid out once per block of work. A long
  * unit: a chunk is a piece of one unit, and all rows of a block take a piece before the next one
- * begins, for the same reason. */
+ * begins, for the same reason.
+ *
+ * Sums see the iteration as (O,M,I), O = 1 where there are no three groups of dims. A chunk is
+ * whole rows of I elements or a piece of one row. Where a sum's result has a part for each o, the
+ * unit is (M,I), so that no chunk is of two of them unless it has them whole. */
 #ifndef HL_KERNELS_CPU_POINTWISE_PLAN_H
 #define HL_KERNELS_CPU_POINTWISE_PLAN_H
 
@@ -43,12 +47,14 @@ typedef struct pw_value {
 
 typedef struct pw_output {
     uint8_t value;
-    uint8_t reduce; /* hl_pw_reduce */
+    uint8_t sums;   /* as hl_program_groups has them, FULL where nothing is to be added */
     bool is_placed; /* the value is computed in the output itself */
     hl_dtype dtype;
     int64_t n;            /* elements of the output */
-    size_t partial;       /* SUM_ROWS, SUM_ALL: offset of its partial sums in the scratch */
+    int64_t length;       /* of neighbours that a sum takes together: I, or (M,I) */
+    size_t partial;       /* of a sum over O: offset of its partial sums in the scratch */
     size_t partial_bytes; /* of one */
+    size_t running;       /* SUM_MIDDLE: offset of the I sums under way in the thread's scratch */
 } pw_output;
 
 /* What runs for a chunk: a step alone, or a chain of consecutive ones of the same span. */
@@ -63,10 +69,12 @@ typedef struct pw_plan {
     int64_t rows, cols;   /* as the plan is cut; total = rows * cols */
     int64_t unit;
     int64_t chunk;      /* elements of a chunk: units, or a piece of one */
+    int64_t whole;      /* a piece is within so many elements: a unit, or a row of it */
     int64_t n_partials; /* of grain rows each */
-    int64_t sum_cols;   /* columns seen by SUM_ROWS and SUM_COLS */
+    int64_t O, M, I;
     int64_t per_sample;
     bool is_row_major; /* a long unit's pieces follow each other within a row */
+    bool by_outer;     /* a sum's result has a part for each o */
     bool has_random, has_partials, has_row_sums;
     int32_t control; /* input of the control block */
     int32_t n_in, n_out, n_steps;

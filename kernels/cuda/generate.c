@@ -387,18 +387,18 @@ static void say_take(program_text *t)
         if (hl_cuda_is_random(&p->code[s])) say_draw(t, s);
     }
     for (int j = 0; j < p->n_out; j++)
-        if (p->out[j].reduce == HL_PW_FULL) say(text, "        V y%d[W];\n", j);
+        if (p->out[j].reduce == HL_CUDA_SUM_NONE) say(text, "        V y%d[W];\n", j);
     say(text, "        HL_UNROLL\n        for (int k = 0; k < W; k++) {\n");
     for (int s = 0; s < p->n_code; s++) say_step(t, s);
     for (int j = 0, n_sums = 0; j < p->n_out; j++) {
-        if (p->out[j].reduce == HL_PW_FULL)
+        if (p->out[j].reduce == HL_CUDA_SUM_NONE)
             say(text, "            y%d[k] = r%d;\n", j, p->out[j].reg);
         else
             say(text, "            sum[%d][k] = r%d;\n", n_sums++, p->out[j].reg);
     }
     say(text, "        }\n");
     for (int j = 0; j < p->n_out; j++)
-        if (p->out[j].reduce == HL_PW_FULL)
+        if (p->out[j].reduce == HL_CUDA_SUM_NONE)
             say(text, "        hl_store_pack<%s, W>(operand[%d], i, y%d);\n",
                 name_dtype(p->out[j].dtype), p->n_in + j, j);
     say(text, "    }\n");
@@ -417,7 +417,7 @@ static void say_alignment(program_text *t)
             name_dtype(p->in[in].dtype), in);
     }
     for (int j = 0; j < p->n_out; j++)
-        if (p->out[j].reduce == HL_PW_FULL)
+        if (p->out[j].reduce == HL_CUDA_SUM_NONE)
             say(text, " &&\n            hl_pack<%s, WIDTH>::is_aligned(operand[%d])",
                 name_dtype(p->out[j].dtype), p->n_in + j);
     say(text, ";\n    }\n");

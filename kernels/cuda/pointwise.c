@@ -11,11 +11,6 @@
 
 _Static_assert((int)HL_CUDA_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS, "all operands fit");
 _Static_assert((int)HL_CUDA_WALK_SUMS == (int)HL_PROGRAM_OUTS, "all sums fit");
-_Static_assert((int)HL_CUDA_SUM_ROWS == (int)HL_PW_SUM_ROWS &&
-                   (int)HL_CUDA_SUM_COLS == (int)HL_PW_SUM_COLS &&
-                   (int)HL_CUDA_SUM_ALL == (int)HL_PW_SUM_ALL,
-               "one numbering");
-
 enum { THREADS = HL_CUDA_WALK_THREADS };
 
 static const struct {
@@ -53,19 +48,22 @@ static int64_t measure_sample(const hl_shape *shape)
     return size > 0 ? size : 1;
 }
 
-/* Sums along a side of one element are sums of everything, which need no rows and columns. */
-static int32_t simplify_reduce(const hl_program *program, int j)
+/* What the walk sums. Along a side of one element it is everything, which needs no rows and
+ * columns. Sums over the middle group are by batch; others of three groups are of rows, where they
+ * keep the inner one, or of columns. */
+static int32_t find_reduce(const hl_program_groups *groups, int j)
 {
-    int64_t n_rows = hl_shape_span(&program->shape, 0, program->split);
-    int64_t n_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
-    int reduce = program->out[j].reduce;
-    if (reduce == HL_PW_SUM_ROWS && n_cols == 1) return HL_PW_SUM_ALL;
-    if (reduce == HL_PW_SUM_COLS && n_rows == 1) return HL_PW_SUM_ALL;
-    return reduce;
+    int sums = groups->sums[j];
+    bool is_three = groups->outer != 1;
+    if (sums == HL_PW_FULL) return HL_CUDA_SUM_NONE;
+    if (sums == HL_PW_SUM_ALL) return HL_CUDA_SUM_ALL;
+    if (!is_three && sums == HL_PW_SUM_ROWS && groups->inner == 1) return HL_CUDA_SUM_ALL;
+    if (!is_three && sums == HL_PW_SUM_COLS && groups->middle == 1) return HL_CUDA_SUM_ALL;
+    return sums & HL_PW_SUM_INNER ? HL_CUDA_SUM_COLS : HL_CUDA_SUM_ROWS;
 }
 
 static void write_program(const hl_graph *graph, const hl_node *node, const hl_program *program,
-                          hl_cuda_program *out_program)
+                          const hl_program_groups *groups, hl_cuda_program *out_program)
 {
     hl_cuda_program *p = out_program;
     memset(p, 0, sizeof *p);
@@ -85,18 +83,25 @@ static void write_program(const hl_graph *graph, const hl_node *node, const hl_p
     for (int j = 0; j < program->n_out; j++) {
         p->out[j].dtype = (int32_t)hl_node_out_type(graph, node, j)->dtype;
         p->out[j].reg = program->out[j].reg;
-        p->out[j].reduce = simplify_reduce(program, j);
-        if (p->out[j].reduce != HL_PW_FULL) p->sum_out[p->n_sums++] = j;
+        p->out[j].reduce = find_reduce(groups, j);
+        if (p->out[j].reduce != HL_CUDA_SUM_NONE) p->sum_out[p->n_sums++] = j;
     }
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Rows that a thread may take where that leaves no partials to merge, and where it does; and rows
- * of tiles, above which a thread takes more. In what is small tiles are narrow, down to a thread's
+/* Rows that a thread may take where that leaves no partials to merge (more of them where there are
+ * batches to keep a GPU busy, up to so many), and where it does; and rows of tiles, above which a
+ * thread takes more. In what is small tiles are narrow, down to a thread's
  * columns, for the sake of fewer rows a thread: then memory is read in pieces, but launches, and
  * rows one behind the other, cost more than that. */
-enum { ALONE_STEPS = 16, LEAST_STEPS = 4, MOST_ROW_TILES = 512, NARROW_ELEMENTS = 1 << 17 };
+enum {
+    ALONE_STEPS = 16,
+    ALONE_BATCHES = 8,
+    LEAST_STEPS = 4,
+    MOST_ROW_TILES = 512,
+    NARROW_ELEMENTS = 1 << 17
+};
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
@@ -114,7 +119,7 @@ static int32_t cover(int64_t n, int32_t most)
 /* As many lanes as leave a thread few rows, if then there is nothing to merge. */
 static void narrow_tiles(hl_cuda_walk *walk)
 {
-    int64_t n_rows = walk->n / walk->cols;
+    int64_t n_rows = walk->height;
     int32_t lanes = walk->lanes;
     if (walk->n > NARROW_ELEMENTS || n_rows > (int64_t)THREADS * ALONE_STEPS) return;
     while (lanes > 1 && n_rows > (int64_t)LEAST_STEPS * (THREADS / lanes)) lanes /= 2;
@@ -123,31 +128,31 @@ static void narrow_tiles(hl_cuda_walk *walk)
     walk->strips = THREADS / lanes / walk->rows;
 }
 
-/* n elements in rows of `cols`; 0: in rows as they suit a block. keeps: sums run over rows;
- * crosses: or along them, which wide tiles do at once. */
-static hl_cuda_walk make_walk(int64_t n, int64_t cols, int32_t width, bool keeps, bool crosses)
+/* n elements in rows of `cols`; 0: in rows as they suit a block. batches: as many have sums over
+ * rows of their own. keeps: sums run over rows; crosses: or along them, which wide tiles do at
+ * once. */
+static hl_cuda_walk make_walk(int64_t n, int64_t cols, int64_t batches, int32_t width, bool keeps,
+                              bool crosses)
 {
-    hl_cuda_walk walk = {.n = n, .width = width, .steps = 1};
-    if (cols == 0) {
-        walk.cols = (int64_t)THREADS * width;
-        walk.lanes = 32, walk.strips = THREADS / 32, walk.rows = 1;
-    } else {
-        walk.cols = cols;
-        walk.lanes = cover(divide_up(cols, width), 32);
-        walk.rows = cover(n / cols, THREADS / walk.lanes);
-        walk.strips = THREADS / walk.lanes / walk.rows;
-    }
+    hl_cuda_walk walk = {.n = n, .batches = batches, .width = width, .steps = 1};
+    walk.cols = cols > 0 ? cols : (int64_t)THREADS * width;
+    walk.height = divide_up(divide_up(n, walk.cols), batches);
+    walk.lanes = cols > 0 ? cover(divide_up(cols, width), 32) : 32;
+    walk.rows = cols > 0 ? cover(walk.height, THREADS / walk.lanes) : 1;
+    walk.strips = THREADS / walk.lanes / walk.rows;
     for (int s = 0; s < HL_CUDA_WALK_SUMS; s++) walk.partial[s] = -1;
     if (n == 0) return walk;
     if (keeps && !crosses && cols > 0) narrow_tiles(&walk);
-    int64_t n_rows = divide_up(divide_up(n, walk.cols), walk.rows); /* of threads */
-    if (keeps && n_rows <= ALONE_STEPS) {
+    int64_t n_rows = divide_up(walk.height, walk.rows); /* of threads */
+    int64_t alone = ALONE_STEPS * (batches < ALONE_BATCHES ? batches : ALONE_BATCHES);
+    if (keeps && n_rows <= alone) {
         walk.steps = (int32_t)n_rows;
     } else if (keeps) {
         walk.steps = LEAST_STEPS;
         while (divide_up(n_rows, walk.steps) > MOST_ROW_TILES) walk.steps *= 2;
     }
-    int64_t n_across = divide_up(walk.cols, (int64_t)walk.lanes * walk.strips * walk.width);
+    int64_t n_strips = divide_up(walk.cols, (int64_t)walk.lanes * walk.width) * batches;
+    int64_t n_across = divide_up(n_strips, walk.strips);
     walk.n_col_tiles = (int32_t)n_across;
     walk.n_tiles = (int32_t)(n_across * divide_up(n_rows, walk.steps));
     return walk;
@@ -160,7 +165,7 @@ static int64_t count_partials(const hl_cuda_walk *walk, int32_t reduce, int64_t 
     int64_t n_each = reduce == HL_CUDA_SUM_ROWS   ? walk->n_tiles / walk->n_col_tiles
                      : reduce == HL_CUDA_SUM_COLS ? n_strips
                                                   : walk->n_tiles;
-    int64_t n_results = reduce == HL_CUDA_SUM_ROWS   ? walk->cols
+    int64_t n_results = reduce == HL_CUDA_SUM_ROWS   ? walk->batches * walk->cols
                         : reduce == HL_CUDA_SUM_COLS ? divide_up(walk->n, walk->cols)
                                                      : 1;
     *out_total = n_each * n_results;
@@ -179,7 +184,7 @@ static int32_t choose_width(const hl_cuda_program *p, int64_t cols)
     }
     for (int j = 0; j < p->n_out; j++) {
         size_t bytes = hl_dtype_bytes((hl_dtype)p->out[j].dtype);
-        if (p->out[j].reduce == HL_PW_FULL && bytes > widest) widest = bytes;
+        if (p->out[j].reduce == HL_CUDA_SUM_NONE && bytes > widest) widest = bytes;
     }
     int32_t width = (int32_t)(16 / widest);
     while (cols % width) width /= 2;
@@ -196,18 +201,19 @@ hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_p
         HL_TRY(hl_program_from_node(graph, id, &program));
     hl_cuda_pointwise *work = out_work;
     hl_cuda_program *p = &work->program;
-    write_program(graph, node, &program, p);
+    work->groups = hl_program_groups_make(&program);
+    write_program(graph, node, &program, &work->groups, p);
     work->kind = hl_program_kind(&program, graph, node);
-    int64_t n = hl_shape_numel(&program.shape), cols = 0;
+    int64_t n = hl_shape_numel(&program.shape), cols = 0, batches = 1;
     bool keeps = false, crosses = false;
-    for (int s = 0; s < p->n_sums; s++) {
+    for (int s = 0; s < p->n_sums && n > 0; s++) {
         int32_t reduce = p->out[p->sum_out[s]].reduce;
-        keeps = keeps || reduce != HL_PW_SUM_COLS;
-        crosses = crosses || reduce == HL_PW_SUM_COLS;
-        if (n > 0 && reduce != HL_PW_SUM_ALL)
-            cols = hl_shape_span(&program.shape, program.split, program.shape.rank);
+        keeps = keeps || reduce != HL_CUDA_SUM_COLS;
+        crosses = crosses || reduce == HL_CUDA_SUM_COLS;
+        if (reduce != HL_CUDA_SUM_ALL) cols = work->groups.inner;
+        if (work->groups.sums[p->sum_out[s]] == HL_PW_SUM_MIDDLE) batches = work->groups.outer;
     }
-    work->walk = make_walk(n, cols, choose_width(p, cols), keeps, crosses);
+    work->walk = make_walk(n, cols, batches, choose_width(p, cols), keeps, crosses);
     return HL_OK;
 }
 
@@ -221,6 +227,39 @@ static size_t take_scratch(size_t *used, int64_t n, size_t element_bytes)
     return at;
 }
 
+/* What is left of a sum when the walk is through: partials to be summed over their rows, of cols
+ * elements, or along them, or all. */
+typedef struct merge_stage {
+    int32_t how;
+    int64_t cols;
+} merge_stage;
+
+enum { MERGE_STAGES = 2 };
+
+/* Returns how many there are; *out_total: partials. */
+static int list_stages(const hl_cuda_pointwise *work, int s, merge_stage *out_stages,
+                       int64_t *out_total)
+{
+    const hl_program_groups *groups = &work->groups;
+    int j = work->program.sum_out[s], n = 0;
+    int32_t how = work->program.out[j].reduce;
+    int64_t n_each = count_partials(&work->walk, how, out_total);
+    bool is_three = groups->outer != 1, by_outer = is_three && !(groups->sums[j] & HL_PW_SUM_OUTER);
+    if (how == HL_CUDA_SUM_ALL) {
+        if (n_each > 1) out_stages[n++] = (merge_stage){how, 0};
+    } else if (how == HL_CUDA_SUM_ROWS) {
+        int64_t cols = by_outer ? groups->outer * groups->inner : groups->inner;
+        if (*out_total > cols) out_stages[n++] = (merge_stage){how, cols};
+    } else {
+        bool sums_middle = is_three && groups->sums[j] & HL_PW_SUM_MIDDLE;
+        int64_t cols = sums_middle ? groups->middle * n_each : n_each;
+        if (cols > 1) out_stages[n++] = (merge_stage){how, cols};
+        if (is_three && !by_outer)
+            out_stages[n++] = (merge_stage){HL_CUDA_SUM_ROWS, groups->middle};
+    }
+    return n;
+}
+
 /* Adds the calls that merge the partials of sum s; where calls is NULL, it only counts the scratch
  * that they need. */
 static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, hl_cuda_calls *calls)
@@ -228,23 +267,28 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
     size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
     size_t from = (size_t)work->walk.partial[s] * bytes, to = 0;
     int j = work->program.sum_out[s];
-    int32_t how = work->program.out[j].reduce;
-    int64_t total, n = count_partials(&work->walk, how, &total);
-    for (; n > 1; from = to) {
-        int64_t cols = how == HL_CUDA_SUM_ROWS ? total / n : how == HL_CUDA_SUM_COLS ? n : 0;
-        bool crosses = how == HL_CUDA_SUM_COLS;
-        hl_cuda_walk walk = make_walk(total, cols, 1, !crosses, crosses);
-        n = count_partials(&walk, how, &total);
-        if (n > 1) to = take_scratch(used, total, bytes);
-        if (!calls) continue;
-        bool is_last = n == 1;
-        HL_CUDA_CALL(calls, pointwise_merge, kinds[work->kind].variant,
-                     hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS),
-                     .at.from = hl_cuda_scratch(from),
-                     .at.to = is_last ? hl_cuda_out(calls, j) : hl_cuda_scratch(to), .walk = walk,
-                     .to_dtype =
-                         is_last ? work->program.out[j].dtype : (int32_t)kinds[work->kind].dtype,
-                     .how = how);
+    merge_stage stages[MERGE_STAGES];
+    int64_t total;
+    int n_stages = list_stages(work, s, stages, &total);
+    for (int k = 0; k < n_stages; k++) {
+        int32_t how = stages[k].how;
+        int64_t cols = stages[k].cols, n = 0;
+        for (; n != 1; from = to) {
+            bool crosses = how == HL_CUDA_SUM_COLS;
+            hl_cuda_walk walk = make_walk(total, cols, 1, 1, !crosses, crosses);
+            n = count_partials(&walk, how, &total);
+            bool is_last = n == 1 && k + 1 == n_stages;
+            if (crosses) cols = n;
+            if (!is_last) to = take_scratch(used, total, bytes);
+            if (!calls) continue;
+            HL_CUDA_CALL(
+                calls, pointwise_merge, kinds[work->kind].variant,
+                hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS),
+                .at.from = hl_cuda_scratch(from),
+                .at.to = is_last ? hl_cuda_out(calls, j) : hl_cuda_scratch(to), .walk = walk,
+                .to_dtype = is_last ? work->program.out[j].dtype : (int32_t)kinds[work->kind].dtype,
+                .how = how);
+        }
     }
 }
 
@@ -255,8 +299,8 @@ static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
     size_t used = 0, bytes = hl_dtype_bytes(kinds[work->kind].dtype);
     for (int s = 0; s < work->program.n_sums && work->walk.n > 0; s++) {
         int64_t total;
-        int32_t reduce = work->program.out[work->program.sum_out[s]].reduce;
-        if (count_partials(&work->walk, reduce, &total) == 1) continue;
+        merge_stage stages[MERGE_STAGES];
+        if (list_stages(work, s, stages, &total) == 0) continue;
         work->walk.partial[s] = (int64_t)(take_scratch(&used, total, bytes) / bytes);
     }
     size_t counted = used;
@@ -273,7 +317,7 @@ static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
 static uint64_t find_in_place(const hl_cuda_program *p)
 {
     uint64_t mask = 0;
-    for (int s = 0; s < p->n_code && p->out[0].reduce == HL_PW_FULL; s++) {
+    for (int s = 0; s < p->n_code && p->out[0].reduce == HL_CUDA_SUM_NONE; s++) {
         int in = p->code[s].in;
         if (p->code[s].op == HL_PW_LOAD && p->in[in].is_whole &&
             hl_dtype_bytes((hl_dtype)p->in[in].dtype) == hl_dtype_bytes((hl_dtype)p->out[0].dtype))
@@ -290,6 +334,10 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
     size_t first;
     if (hl_cuda_pointwise_make(graph, id, &work) != HL_OK)
         return hl_reason_set(out_why_not, "%s", hl_status_message());
+    bool by_batch = work.groups.outer != 1 && work.groups.sums[0] == HL_PW_SUM_MIDDLE;
+    if (graph->nodes[id].op == HL_OP_SUM && by_batch)
+        return hl_reason_set(out_why_not, "needs what makes its operand, got a sum over middle "
+                                          "axes alone");
     out_req->deterministic = true;
     out_req->scratch_bytes = place_partials(&work, &first);
     out_req->in_place = find_in_place(&work.program);

@@ -9,6 +9,7 @@
 
 typedef struct hl_cuda_pointwise {
     hl_cuda_program program;
+    hl_program_groups groups;
     hl_pw_kind kind;
     hl_cuda_walk walk;
 } hl_cuda_pointwise;

@@ -25,7 +25,7 @@ typedef struct hl_cuda_program {
         hl_cuda_layout at;       /* the iteration's dims, this input's strides */
     } in[HL_PROGRAM_INS];
     struct {
-        int32_t dtype, reg, reduce;
+        int32_t dtype, reg, reduce; /* HL_CUDA_SUM_* */
     } out[HL_PROGRAM_OUTS];
     int32_t sum_out[HL_PROGRAM_OUTS]; /* the output of sum s */
 } hl_cuda_program;

@@ -9,6 +9,9 @@
  * tree: the same bits on any grid. Without sums over rows or columns the shape does not matter, and
  * a row is what a block takes at once.
  *
+ * Where rows are summed batch by batch (over the middle one of three groups of dims), there are
+ * `batches` of `height` rows, and the strips of a tile are of as many batches as it has room for.
+ *
  * A program P is what is done to an element:
  *     typedef V; enum WIDTH, SUMS    what registers hold; most elements at a time, most sums
  *     enum UNROLL                    1: loops over these stay loops; else as many as there are
@@ -30,11 +33,13 @@
 enum { HL_CUDA_WALK_THREADS = 128, HL_CUDA_WALK_WIDTH = 8, HL_CUDA_WALK_SUMS = 12 };
 /* Of a program, at most: inputs in order, then outputs. */
 enum { HL_CUDA_OPERANDS = 36 };
-/* As hl_pw_reduce has them. */
-enum { HL_CUDA_SUM_ROWS = 1, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
+/* What the walk sums an output over; the launcher has the rest merged (hl_pw_sums). ROWS: those of
+ * a batch. */
+enum { HL_CUDA_SUM_NONE, HL_CUDA_SUM_ROWS, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
 
 typedef struct hl_cuda_walk {
-    int64_t n, cols; /* elements; those of a row */
+    int64_t n, cols;         /* elements; those of a row */
+    int64_t batches, height; /* rows of a batch, or all */
     /* Sum s: where its partials begin in scratch, in elements; -1: it has only one, the result. */
     int64_t partial[HL_CUDA_WALK_SUMS];
     int32_t width, lanes, strips, rows; /* powers of 2; lanes * strips * rows threads */
@@ -153,13 +158,16 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
     for (int64_t tile = hl_block_x(); tile < walk.n_tiles; tile += hl_blocks_x()) {
         int32_t tile_row = (int32_t)tile / walk.n_col_tiles;
         int64_t strip_at = (int64_t)((int32_t)tile % walk.n_col_tiles) * walk.strips + strip;
+        int64_t batch = walk.batches > 1 ? strip_at / n_strips : 0;
+        strip_at -= batch * n_strips;
         int64_t c = strip_at * strip_cols + (int64_t)lane * walk.width;
+        int64_t n_cols = batch < walk.batches ? walk.cols - c : 0; /* from c on */
         V sum[P::SUMS + 1][P::WIDTH];
         walker.clear(sum);
         for (int step = 0; step < walk.steps; step++) {
-            int64_t r = ((int64_t)tile_row * walk.steps + step) * walk.rows + row;
-            int64_t i = r * walk.cols + c;
-            int64_t left = c < walk.cols ? walk.n - i : 0;
+            int64_t at = ((int64_t)tile_row * walk.steps + step) * walk.rows + row;
+            int64_t r = batch * walk.height + at, i = r * walk.cols + c;
+            int64_t left = n_cols > 0 && at < walk.height ? walk.n - i : 0;
             V value[P::SUMS + 1][P::WIDTH];
             walker.clear(value);
             if (is_aligned && left >= P::WIDTH)
@@ -183,7 +191,8 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
         for (int s = 0; s < P::SUMS; s++) {
             if (s >= program.n_sums()) break;
             if (program.reduce(s) == HL_CUDA_SUM_ROWS)
-                walker.fold_rows(room, s, tile_row * walk.cols + c, walk.cols - c, sum[s]);
+                walker.fold_rows(room, s, (tile_row * walk.batches + batch) * walk.cols + c, n_cols,
+                                 sum[s]);
             if (program.reduce(s) == HL_CUDA_SUM_ALL) walker.fold_all(room, s, tile, sum[s]);
         }
     }

@@ -295,16 +295,21 @@ static int64_t compute_integer(const point *at, const hl_pw_instr *code)
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-/* Where output j keeps this point's value: in full, or in the sum over the point's rows or cols. */
+/* Where output j keeps this point's value: its place among the groups that are not summed. */
 static int64_t find_output(const hl_program *program, int j, int64_t index)
 {
-    int64_t n_cols = hl_shape_span(&program->shape, program->split, program->shape.rank);
-    switch (program->out[j].reduce) {
-    case HL_PW_SUM_ROWS: return index % n_cols;
-    case HL_PW_SUM_COLS: return index / n_cols;
-    case HL_PW_SUM_ALL: return 0;
-    default: return index;
+    const hl_shape *shape = &program->shape;
+    const int32_t bounds[] = {0, program->split[0], program->split[1], shape->rank};
+    int64_t place = 0, step = 1;
+    for (int g = 2; g >= 0; g--) {
+        int64_t n = hl_shape_span(shape, bounds[g], bounds[g + 1]);
+        if (!(program->out[j].sums >> g & 1)) {
+            place += index % n * step;
+            step *= n;
+        }
+        index /= n;
     }
+    return place;
 }
 
 static void evaluate_double(point *at, void *const *out)
@@ -316,7 +321,7 @@ static void evaluate_double(point *at, void *const *out)
         hl_dtype dtype = at->work->out[j].dtype;
         int64_t place = find_output(program, j, at->index);
         double value = at->reg[program->out[j].reg];
-        if (program->out[j].reduce != HL_PW_FULL) value += hl_ref_load(out[j], dtype, place);
+        if (program->out[j].sums != HL_PW_FULL) value += hl_ref_load(out[j], dtype, place);
         hl_ref_store(out[j], dtype, place, value);
     }
 }
@@ -330,7 +335,7 @@ static void evaluate_integer(point *at, void *const *out)
         hl_dtype dtype = at->work->out[j].dtype;
         int64_t place = find_output(program, j, at->index);
         int64_t value = at->integer_reg[program->out[j].reg];
-        if (program->out[j].reduce != HL_PW_FULL)
+        if (program->out[j].sums != HL_PW_FULL)
             value = whole_add(value, hl_ref_load_int(out[j], dtype, place));
         hl_ref_store_int(out[j], dtype, place, value);
     }
@@ -346,7 +351,7 @@ static hl_status launch_pointwise(const hl_kernel_state *state, void *const *arg
     for (int j = 0; j < program->n_out; j++) {
         size_t bytes =
             (size_t)hl_shape_numel(&work->out[j].shape) * hl_dtype_bytes(work->out[j].dtype);
-        if (program->out[j].reduce != HL_PW_FULL && bytes > 0) memset(out[j], 0, bytes);
+        if (program->out[j].sums != HL_PW_FULL && bytes > 0) memset(out[j], 0, bytes);
     }
     point at = {.work = work, .args = args};
     int64_t n = hl_shape_numel(&program->shape);

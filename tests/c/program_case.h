@@ -10,11 +10,12 @@ typedef struct program_case {
     op_case c; /* its program is this one: the struct stays where it is */
 } program_case;
 
+/* `split` dims are rows. */
 static inline void program_begin(program_case *p, int rank, const int64_t *dim, int split)
 {
     memset(p, 0, sizeof *p);
     p->program.shape = hl_shape_make(rank, dim);
-    p->program.split = split;
+    p->program.split[1] = split;
     p->c.op = HL_OP_POINTWISE_FUSED;
     p->c.program = &p->program;
     p->c.tolerance = 1e-5;
@@ -55,17 +56,17 @@ static inline uint8_t program_add_control(program_case *p)
     return (uint8_t)in;
 }
 
-static inline void program_put(program_case *p, uint8_t reg, hl_pw_reduce reduce, hl_dtype dtype)
+static inline void program_put(program_case *p, uint8_t reg, hl_pw_sums sums, hl_dtype dtype)
 {
-    int j = p->c.n_out++, split = p->program.split;
+    int j = p->c.n_out++;
     const hl_shape *shape = &p->program.shape;
-    hl_type type = {dtype, *shape};
-    if (reduce == HL_PW_SUM_ROWS)
-        type.shape = hl_shape_make(shape->rank - split, shape->dim + split);
-    if (reduce == HL_PW_SUM_COLS) type.shape = hl_shape_make(split, shape->dim);
-    if (reduce == HL_PW_SUM_ALL) type.shape = hl_shape_scalar();
+    hl_type type = {dtype, hl_shape_scalar()};
+    for (int d = 0; d < shape->rank; d++) {
+        int group = d < p->program.split[0] ? 0 : d < p->program.split[1] ? 1 : 2;
+        if (!(sums >> group & 1)) type.shape.dim[type.shape.rank++] = shape->dim[d];
+    }
     p->c.out[j] = type;
-    p->program.out[j].reg = reg, p->program.out[j].reduce = (uint8_t)reduce;
+    p->program.out[j].reg = reg, p->program.out[j].sums = (uint8_t)sums;
     p->program.n_out = p->c.n_out;
 }
 

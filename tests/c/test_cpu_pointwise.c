@@ -32,8 +32,9 @@ static uint8_t draw_random(program_case *p, hl_pw_op op, double probability)
 static const int64_t shapes[][4] = {{1, 1, 1, 1},  {1, 1, 1, 7},   {1, 1, 3, 5},    {1, 1, 40, 10},
                                     {1, 1, 9, 16}, {1, 1, 5, 513}, {1, 1, 3, 2000}, {1, 2, 3, 4},
                                     {3, 5, 7, 11}, {1, 4, 33, 99}, {1, 1, 1, 5000}, {1, 1, 700, 3},
-                                    {1, 1, 0, 4},  {1, 1, 4, 0},   {1, 70, 1, 9},   {1, 1, 100, 1}};
-static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 3, 4, 3, 1, 2, 2, 2, 3, 2};
+                                    {1, 1, 0, 4},  {1, 1, 4, 0},   {1, 70, 1, 9},   {1, 1, 100, 1},
+                                    {1, 9, 7, 40}, {1, 3, 5, 600}, {1, 2, 3, 1500}, {1, 80, 5, 3}};
+static const int ranks[] = {0, 1, 2, 2, 2, 2, 2, 3, 4, 3, 1, 2, 2, 2, 3, 2, 3, 3, 3, 3};
 enum { N_SHAPES = sizeof ranks / sizeof ranks[0] };
 
 static void start_shape(program_case *b, int s, int split)
@@ -166,6 +167,42 @@ static void test_kinds(void)
     }
 }
 
+/* Sums over every set of (O,M,I) beside each other and alone, where a chunk is many rows of I, some
+ * of one o, or a piece of one; by operands that are constant along each of the dims. */
+static void test_groups(void)
+{
+    static const int64_t sizes[][3] = {{3, 5, 7},   {70, 4, 9},  {2, 300, 10}, {5, 3, 1100},
+                                       {4, 2, 700}, {3, 40, 33}, {40, 64, 49}, {2, 2, 2},
+                                       {0, 3, 4},   {3, 0, 4},   {3, 4, 0},    {2, 3, 5000}};
+    static const hl_pw_sums sets[][5] = {
+        {HL_PW_SUM_OUTER | HL_PW_SUM_INNER},
+        {HL_PW_SUM_MIDDLE},
+        {HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER},
+        {HL_PW_SUM_OUTER | HL_PW_SUM_INNER, HL_PW_SUM_ROWS, HL_PW_SUM_COLS, HL_PW_SUM_ALL},
+        {HL_PW_SUM_MIDDLE, HL_PW_SUM_OUTER | HL_PW_SUM_INNER, HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER,
+         HL_PW_SUM_ROWS, HL_PW_SUM_COLS}};
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_I32, HL_DTYPE_BF16};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes * 5 * 4; i++) {
+        const int64_t *size = sizes[i / 20];
+        hl_dtype dtype = dtypes[i % 4];
+        bool is_real = hl_dtype_is_float(dtype);
+        program_case b;
+        program_begin(&b, 3, size, 2);
+        b.program.split[0] = 1;
+        uint8_t x = load(&b, dtype, 7, -4, 4);
+        for (unsigned mask = 1; mask < 8; mask *= 2)
+            x = emit(&b, HL_PW_ADD, x, load(&b, dtype, mask, -4, 4), 0, 0);
+        uint8_t y = emit(&b, HL_PW_MUL, x, x, 0, 0);
+        for (int k = 0; k < 5 && sets[i / 4 % 5][k] != HL_PW_FULL; k++)
+            program_put(&b, k % 2 ? x : y, sets[i / 4 % 5][k], is_real ? dtype : HL_DTYPE_I64);
+        if (i % 3 == 0) program_put(&b, y, HL_PW_FULL, is_real ? dtype : HL_DTYPE_I64);
+        check_case("groups %lld %lld %lld, set %u, dtype %d", (long long)size[0],
+                   (long long)size[1], (long long)size[2], i / 4 % 5, (int)dtype);
+        b.c.tolerance = dtype == HL_DTYPE_BF16 ? 0.008 : dtype == HL_DTYPE_F32 ? 2e-5 : 1e-12;
+        case_check(&b.c);
+    }
+}
+
 static void test_random(void)
 {
     for (int s = 0; s < N_SHAPES; s++) {
@@ -189,6 +226,14 @@ static int pick(int n)
     return (int)((dice_draw() + 1) / 2 * n);
 }
 
+/* Over any groups but the outer one of three alone. */
+static hl_pw_sums pick_sums(const hl_program *program)
+{
+    hl_pw_sums sums = (hl_pw_sums)pick(8);
+    bool is_two = hl_program_groups_make(program).outer == 1;
+    return is_two || sums != HL_PW_SUM_OUTER ? sums : HL_PW_SUM_ROWS;
+}
+
 /* Straight-line code over operands of any form and dtype, with every kind of output. */
 static void check_random_program(int number)
 {
@@ -201,6 +246,7 @@ static void check_random_program(int number)
     int s = number % N_SHAPES;
     dice_state = 0x9E3779B97F4A7C15ull * (uint64_t)(number + 1); /* whatever ran before */
     start_shape(&b, s, pick(ranks[s] + 1));
+    if (number % 2) b.program.split[0] = pick(b.program.split[1] + 1);
     int n_loads = 1 + pick(5);
     for (int i = 0; i < n_loads; i++) load(&b, dtypes[pick(6)], (unsigned)pick(16), -2, 2);
     if (number % 3 == 0) draw_random(&b, HL_PW_DROPOUT_MASK, 0.3);
@@ -215,7 +261,7 @@ static void check_random_program(int number)
     int n_outs = 1 + pick(4);
     for (int j = 0; j < n_outs; j++) {
         int reg = b.program.n_regs - 1 - pick((b.program.n_regs + 1) / 2);
-        program_put(&b, reg, (hl_pw_reduce)pick(4), HL_DTYPE_F32);
+        program_put(&b, reg, pick_sums(&b.program), HL_DTYPE_F32);
     }
     /* fp32 rounding through up to 50 operations and sums of up to 5000 elements. */
     b.c.tolerance = 2e-3;
@@ -232,6 +278,7 @@ int main(void)
     test_dtypes();
     test_integers();
     test_kinds();
+    test_groups();
     test_random();
     for (int i = 0; i < 600; i++) check_random_program(i);
     case_close();

@@ -497,10 +497,41 @@ static void test_leaves(void)
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
+/* Dims of one element belong to either side; three splits are too many, as is a sum that keeps the
+ * outer one of three groups and nothing else. */
+static void test_splits(hl_graph *graph)
+{
+    hl_id x, y, kept, z;
+    hl_program program;
+    CHECK_OK(hl_graph_input(graph, "splits", FLOAT(4, 1, 3, 1, 2, 5), &x));
+    CHECK_OK(hl_build_sum(graph, x, (int64_t[]){0, 3, 4, 5}, 4, false, &y));
+    CHECK_OK(hl_program_from_node(graph, graph->values[y].node, &program));
+    CHECK_INT(program.split[0], 2);
+    CHECK_INT(program.split[1], 4);
+    CHECK_INT(program.out[0].sums, HL_PW_SUM_OUTER | HL_PW_SUM_INNER);
+    CHECK_OK(hl_program_check(&program, graph, &x, 1, &graph->values[y].type, 1));
+    CHECK_OK(hl_build_sum(graph, x, (int64_t[]){1, 3}, 2, false, &kept));
+    CHECK_OK(hl_program_from_node(graph, graph->values[kept].node, &program));
+    CHECK_INT(program.out[0].sums, HL_PW_FULL);
+    CHECK_OK(hl_program_check(&program, graph, &x, 1, &graph->values[kept].type, 1));
+    CHECK_OK(hl_build_sum(graph, x, (int64_t[]){0, 4}, 2, false, &z));
+    CHECK_ERROR(hl_program_from_node(graph, graph->values[z].node, &program), HL_ERROR_CONFIG,
+                "two groups of dims at most");
+    CHECK_OK(hl_build_sum(graph, x, (int64_t[]){0}, 1, false, &y));
+    CHECK_OK(hl_program_from_node(graph, graph->values[y].node, &program));
+    program.split[0] = 1, program.split[1] = 3;
+    program.out[0].sums = HL_PW_SUM_OUTER;
+    CHECK_ERROR(hl_program_check(&program, graph, &x, 1, &graph->values[y].type, 1),
+                HL_ERROR_INTERNAL, "must not be summed alone");
+    program.split[0] = 4;
+    CHECK_ERROR(hl_program_check(&program, graph, &x, 1, &graph->values[y].type, 1),
+                HL_ERROR_INTERNAL, "in order");
+}
+
 static void test_programs(void)
 {
     hl_graph *graph;
-    hl_id x, control, sums[4], one, out;
+    hl_id x, control, sums[5], one, out;
     hl_program program;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", FLOAT(2, 3, 4), &x));
@@ -523,20 +554,18 @@ static void test_programs(void)
                                   graph->nodes[value->node].n_in, &value->type, 1));
     }
     check_case("%s", "");
-    static const int64_t axes[4][3] = {{0, 1}, {2}, {0, 1, 2}, {1}};
-    static const int n_axes[] = {2, 1, 3, 1};
-    static const int reduce[] = {HL_PW_SUM_ROWS, HL_PW_SUM_COLS, HL_PW_SUM_ALL};
-    for (int i = 0; i < 4; i++) {
+    static const int64_t axes[][3] = {{0, 1}, {2}, {0, 1, 2}, {1}, {0, 2}};
+    static const int n_axes[] = {2, 1, 3, 1, 2};
+    static const int want[] = {HL_PW_SUM_ROWS, HL_PW_SUM_COLS, HL_PW_SUM_ALL, HL_PW_SUM_MIDDLE,
+                               HL_PW_SUM_OUTER | HL_PW_SUM_INNER};
+    for (int i = 0; i < 5; i++) {
         CHECK_OK(hl_build_sum(graph, x, axes[i], n_axes[i], i == 1, &sums[i]));
         hl_node_id node = graph->values[sums[i]].node;
-        if (i == 3) {
-            CHECK_ERROR(hl_program_from_node(graph, node, &program), HL_ERROR_CONFIG, "at one end");
-            continue;
-        }
         CHECK_OK(hl_program_from_node(graph, node, &program));
-        CHECK_INT(program.out[0].reduce, reduce[i]);
+        CHECK_INT(program.out[0].sums, want[i]);
         CHECK_OK(hl_program_check(&program, graph, &x, 1, &graph->values[sums[i]].type, 1));
     }
+    test_splits(graph);
     CHECK_OK(hl_build_number_like(graph, x, 0.5, &one));
     CHECK_OK(hl_build_binary(graph, HL_OP_MUL, x, one, &out));
     CHECK_OK(hl_program_from_node(graph, graph->values[out].node, &program));

@@ -116,7 +116,7 @@ static void test_cast(void)
 static void test_fused(void)
 {
     double x[6] = {1, 2, 3, 4, 5, 6}, b[3] = {10, 20, 30}, full[6], rows[3], cols[2], all[1];
-    hl_program program = {.shape = {2, {2, 3}}, .split = 1, .n_in = 2, .n_out = 4};
+    hl_program program = {.shape = {2, {2, 3}}, .split = {0, 1}, .n_in = 2, .n_out = 4};
     program.n_code = 5;
     program.n_regs = 5;
     program.code[0] = (hl_pw_instr){.op = HL_PW_LOAD, .dst = 0, .in = 0};
@@ -125,10 +125,10 @@ static void test_fused(void)
     program.code[3] = (hl_pw_instr){.op = HL_PW_MUL, .dst = 3, .a = 0, .b = 2};
     program.code[4] = (hl_pw_instr){.op = HL_PW_ADD, .dst = 4, .a = 3, .b = 1};
     for (int j = 0; j < 4; j++) program.out[j].reg = 4;
-    program.out[0].reduce = HL_PW_FULL;
-    program.out[1].reduce = HL_PW_SUM_ROWS;
-    program.out[2].reduce = HL_PW_SUM_COLS;
-    program.out[3].reduce = HL_PW_SUM_ALL;
+    program.out[0].sums = HL_PW_FULL;
+    program.out[1].sums = HL_PW_SUM_ROWS;
+    program.out[2].sums = HL_PW_SUM_COLS;
+    program.out[3].sums = HL_PW_SUM_ALL;
     check_case("fused");
     CHECK_OK(run_program(HL_OP_POINTWISE_FUSED, &program, NULL, IN(F64(x, 2, 3), F64(b, 3)),
                          OUT(F64(full, 2, 3), F64(rows, 3), F64(cols, 2), NUMBER(all))));

@@ -38,6 +38,7 @@ static hl_cuda_walk walk_flat(int64_t n, int width)
     walk.n = n, walk.width = width, walk.steps = walk.rows = 1;
     walk.lanes = 32, walk.strips = HL_CUDA_WALK_THREADS / 32;
     walk.cols = (int64_t)HL_CUDA_WALK_THREADS * width;
+    walk.batches = 1, walk.height = (n + walk.cols - 1) / walk.cols;
     walk.n_col_tiles = 1, walk.n_tiles = (n + walk.cols - 1) / walk.cols;
     return walk;
 }

@@ -29,8 +29,6 @@ KERNEL_LAYERS = {"base", "ir", "backend"}
 KNOWN_CIRCLES = {
     ("csrc/ir/graph", "csrc/ir/op"),
     ("csrc/ir/graph", "csrc/ir/program"),
-    ("csrc/plan/internal", "csrc/plan/queue"),
-    ("csrc/plan/plan", "csrc/plan/internal"),
 }
 
 OS_HEADERS = re.compile(

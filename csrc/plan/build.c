@@ -1,4 +1,4 @@
-/* Plan: a graph through the passes to instructions, which is all that a prediction is; then its
+/* Build: a graph through the passes to instructions, which is all that a prediction is; then its
  * place in a session. */
 #include <string.h>
 
