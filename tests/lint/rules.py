@@ -29,6 +29,7 @@ KERNEL_LAYERS = {"base", "ir", "backend"}
 KNOWN_CIRCLES = {
     ("csrc/ir/graph", "csrc/ir/op"),
     ("csrc/ir/graph", "csrc/ir/program"),
+    ("kernels/cpu/gemm", "kernels/cpu/gemm_tile"),
 }
 
 OS_HEADERS = re.compile(
