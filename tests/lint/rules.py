@@ -160,7 +160,7 @@ PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
     "clusters": {"SUM"},
     "epilogue": {
-        "RESHAPE", "MATMUL", "MATMUL_FUSED", "GT", "WHERE", "GELU", "GELU_GRAD", "RELU", "SUM",
+        "RESHAPE", "MATMUL", "MATMUL_FUSED", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM",
         "CAST"
     },
     "feed": {"CAST"},
