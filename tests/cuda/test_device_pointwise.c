@@ -374,7 +374,7 @@ static void make_product(program_case *p, int64_t rows, int64_t cols, double by)
 static hl_status prepare_case(hl_device *device, program_case *p)
 {
     case_graph g;
-    hl_kernel_state state = {NULL, NULL};
+    hl_kernel_state state = {.impl = NULL};
     hl_kernel_req req;
     case_build(&p->c, false, &g);
     HL_TRY(hl_kernel_select(device, &g.graph, 0, false, &state.kernel, &req));
@@ -465,7 +465,7 @@ static void test_long(void)
     hl_graph *graph;
     hl_id in[2], out;
     hl_kernel_req req;
-    hl_kernel_state state = {NULL, NULL};
+    hl_kernel_state state = {.impl = NULL};
     check_case("more than 2^31 elements");
     for (int64_t rows = 70000; rows < 72000; rows += 1000) {
         int64_t before = hl_fake_nvrtc_compiles();

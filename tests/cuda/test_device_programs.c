@@ -238,7 +238,7 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
 {
     uint64_t ignored;
     const hl_kernel *kernel = select_kernel(way->device, ids[0], &ignored);
-    hl_kernel_state state = {kernel, NULL};
+    hl_kernel_state state = {.kernel = kernel};
     hl_capture *capture = NULL;
     const hl_device_ops *ops = way->device->ops;
     if (way->is_together)
@@ -488,7 +488,7 @@ static hl_status prepare_all(void *context)
     hl_node_id ids[HL_CUDA_PARTS] = {0};
     uint64_t ignored;
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
-    hl_kernel_state state = {select_kernel(device, 0, &ignored), NULL};
+    hl_kernel_state state = {.kernel = select_kernel(device, 0, &ignored)};
     HL_TRY(state.kernel->prepare_together(device, graph, ids, (int32_t)graph->n_nodes, &state));
     state.kernel->release(&state);
     return HL_OK;
