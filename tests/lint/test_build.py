@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,47 @@ def test_sanitizer_and_coverage_keep_assertions(build) -> None:
         compile_flags, link_flags = build.choose_flags(env)
         assert "-DNDEBUG" not in compile_flags
         assert len(link_flags) == 3
+
+
+def run_make(root: Path, **variables: str) -> set[str]:
+    """Makes the C tests of a tree; names of the objects that were compiled."""
+    made = root / "build/c-tests/release"
+    before = {path: path.stat().st_mtime_ns for path in made.glob("*.o")}
+    words = [f"{name}={value}" for name, value in variables.items()]
+    command = ["make", "-s", "-C", str(root / "tests/c"), f"PYTHON={sys.executable}", *words]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HL_", "MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        [*command, "all"], env=env | {"HL_CUDA": "0"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {p.stem for p in made.glob("*.o") if before.get(p) != p.stat().st_mtime_ns}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_header_compiles_the_c_tests_that_include_it(build, tmp_path) -> None:
+    program = "int main(void) { return 0; }\n"
+    for path, text in {
+        "setup.py": SETUP.read_text(),
+        "tests/c/Makefile": (SETUP.parent / "tests/c/Makefile").read_text(),
+        "tests/c/shared.h": '#include "base/one.h"\n',
+        "tests/c/test_one.c": '#include "tests/c/shared.h"\n' + program,
+        "tests/c/test_two.c": program,
+        "kernels/cpu/scale.h": "\n",
+        "tests/c/test_scale.c": '#include "kernels/cpu/scale.h"\n' + program,
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    sets = {f"test_scale-{name}" for name in build.instruction_sets(build.Toolchain({}).machine)}
+    assert run_make(tmp_path) == {"test_one", "test_two"} | sets
+    assert run_make(tmp_path) == set()
+    with (tmp_path / "csrc/base/one.h").open("a") as header:
+        header.write("int hl_unused(void);\n")
+    assert run_make(tmp_path) == {"test_one"}
+    with (tmp_path / "kernels/cpu/scale.h").open("a") as header:
+        header.write("int hl_unused(void);\n")
+    (best,) = run_make(tmp_path, SETS="one")
+    assert best in sets, "the best of this machine alone"
+    assert run_make(tmp_path) == sets - {best}
 
 
 def make_nvcc(folder: Path, status: int) -> str:
