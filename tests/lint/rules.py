@@ -152,6 +152,8 @@ def check_circles(texts: dict[str, str], known: Collection[tuple[str, str]] = ()
         if circle:
             faults.append(f"a circle of includes: {' -> '.join(circle)}")
     return faults
+
+
 # What a pass builds, or looks for because it builds its replacement.
 PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
