@@ -376,4 +376,3 @@ def predict(
 
     No memory of the device is taken.
     """
-

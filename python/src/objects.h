@@ -1,14 +1,14 @@
 /* The exposed types, and who keeps whom.
  *
  * A plan keeps its session, its feed and the arrays of its sources, a runner its plans and their
- * session; a session keeps its device, and so does a resident array. A feed knows the plan it is bound to, without keeping it. So whatever
- * order Python drops them in, the core's rule holds: plans go before sessions, sessions before
- * devices. Plans and sessions can be closed, which gives their memory back while something (a
- * traceback) still holds them; a session only after its plans and runners.
- * Only a plan can be part of a reference cycle (through an array's attributes), and a runner by its
- * plans, so only these have a tp_clear: cleared, they are closed for good and say so. Session and
- * device have none on purpose: the collector clears in any order, and a plan that is cleared still
- * needs both.
+ * session; a session keeps its device, and so does a resident array. A feed knows the plan it is
+ * bound to, without keeping it. So whatever order Python drops them in, the core's rule holds:
+ * plans go before sessions, sessions before devices. Plans and sessions can be closed, which gives
+ * their memory back while something (a traceback) still holds them; a session only after its plans
+ * and runners. Only a plan can be part of a reference cycle (through an array's attributes), and a
+ * runner by its plans, so only these have a tp_clear: cleared, they are closed for good and say so.
+ * Session and device have none on purpose: the collector clears in any order, and a plan that is
+ * cleared still needs both.
  *
  * The GIL is released while a plan is made or runs, so a session has a flag of its own: whoever
  * uses the core's session takes it first, a second one gets BusyError. Graphs and feeds without a

@@ -98,8 +98,11 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
 static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static const hl_py_signature signature = {
-        .function = "Plan", .names = {HL_PY_NAME_session, HL_PY_NAME_graph, OPTION_NAMES},
-        .n_positional = 2, .n_required = 2, .n_params = N_OPTIONS};
+        .function = "Plan",
+        .names = {HL_PY_NAME_session, HL_PY_NAME_graph, OPTION_NAMES},
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = N_OPTIONS};
     hl_py_state *state = PyType_GetModuleState(type);
     PyObject *given[N_OPTIONS];
     hl_plan_options options;
@@ -441,12 +444,12 @@ static PyObject *describe_info(const hl_plan_info *info)
 {
     return Py_BuildValue(
         "{sLsLsLsLsLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info->arena_bytes, "slot_bytes",
-        (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes,
-        "const_bytes", (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes,
-        "n_nodes", (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions,
-        "n_chains", (long long)info->n_chains, "n_regions", (long long)info->n_regions,
-        "n_kernels", (long long)info->n_kernels, "n_to_choose", (long long)info->n_to_choose,
-        "flops", info->flops, "large_flops", info->large_flops);
+        (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes, "const_bytes",
+        (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes, "n_nodes",
+        (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions, "n_chains",
+        (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
+        (long long)info->n_kernels, "n_to_choose", (long long)info->n_to_choose, "flops",
+        info->flops, "large_flops", info->large_flops);
 }
 
 static PyObject *get_info(PyObject *self, PyObject *unused)
@@ -483,8 +486,11 @@ PyObject *hl_py_predict(PyObject *module, PyObject *const *args, Py_ssize_t n_ar
                         PyObject *keywords)
 {
     static const hl_py_signature signature = {
-        .function = "predict", .names = {HL_PY_NAME_device, HL_PY_NAME_graph, OPTION_NAMES},
-        .n_positional = 2, .n_required = 2, .n_params = N_OPTIONS};
+        .function = "predict",
+        .names = {HL_PY_NAME_device, HL_PY_NAME_graph, OPTION_NAMES},
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = N_OPTIONS};
     hl_py_state *state = hl_py_state_of_module(module);
     PyObject *given[N_OPTIONS];
     hl_plan_options options;

@@ -29,6 +29,7 @@ KERNEL_LAYERS = {"base", "ir", "backend"}
 KNOWN_CIRCLES = {
     ("csrc/ir/graph", "csrc/ir/op"),
     ("csrc/ir/graph", "csrc/ir/program"),
+    ("kernels/cpu/gemm", "kernels/cpu/gemm_tile"),
 }
 
 OS_HEADERS = re.compile(
@@ -159,7 +160,7 @@ PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
     "clusters": {"SUM"},
     "epilogue": {
-        "RESHAPE", "MATMUL", "MATMUL_FUSED", "GT", "WHERE", "GELU", "GELU_GRAD", "RELU", "SUM",
+        "RESHAPE", "MATMUL", "MATMUL_FUSED", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM",
         "CAST"
     },
     "feed": {"CAST"},
