@@ -205,6 +205,9 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
     }
     if (req.grain < 1) req.grain = 1;
     *out_in_place = req.in_place;
+    /* What is read whole is overwritten when all is read. */
+    bool is_cut = in_place < 0 || hl_kernel_reads_rows(&req, in_place);
+    if (!is_cut) grains = req.rows / req.grain + 1;
     hl_kernel_state state = {.kernel = kernel};
     CHECK_OK(kernel->prepare(device, &g.graph, 0, &state));
     unsigned char *args[2 * CASE_MAX] = {NULL};

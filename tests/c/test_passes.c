@@ -313,6 +313,7 @@ static void check_parts(parts_case *c, int n_concats, int n_adds, int n_grads)
 {
     CHECK_OK(hl_pass_autodiff(c->graph, c->loss, HL_NONE, &c->x, 1, &c->grad));
     CHECK_OK(hl_graph_output(c->graph, c->grad));
+    CHECK(hl_type_equal(&c->graph->values[c->grad].type, &c->graph->values[c->x].type));
     CHECK_OK(hl_rewrite_sort(c->graph));
     CHECK_OK(hl_graph_verify(c->graph));
     CHECK_INT(count_op(c->graph, HL_OP_CONCAT), n_concats);
@@ -348,6 +349,11 @@ static void test_gradients_of_parts(void)
     read_part(&c, 1, 0, N_STEPS, 2);
     read_part(&c, 1, 1, N_STEPS, 2);
     check_parts(&c, 0, 1, 1);
+    check_case("strided, and the rest");
+    c = begin_parts();
+    read_part(&c, 1, 0, 6, 2);
+    read_part(&c, 1, 6, N_STEPS, 1);
+    check_parts(&c, 0, 1, 1);
     check_case("overlapping");
     c = begin_parts();
     for (int t = 0; t < N_STEPS - 1; t++) read_part(&c, 1, t, t + 2, 1);
@@ -355,7 +361,7 @@ static void test_gradients_of_parts(void)
     check_case("two axes");
     c = begin_parts();
     read_part(&c, 0, 0, 1, 1);
-    read_part(&c, 1, 0, N_STEPS - 1, 1);
+    read_part(&c, 1, 1, N_STEPS, 1);
     check_parts(&c, 0, 1, 1);
 }
 

@@ -351,6 +351,56 @@ static void test_parts_of_what_changes(void)
     }
 }
 
+/* A value of which a caller reads a part is not overwritten, be it in the last region. */
+static void test_nothing_overwrites_an_output(void)
+{
+    check_case("%s", "");
+    part_case c = begin_part(HL_VALUE_ACT, 16, 2);
+    hl_id sum, out;
+    CHECK_OK(hl_graph_output(c.graph, c.part));
+    CHECK_OK(hl_build_sum(c.graph, c.part, NULL, 0, false, &sum));
+    CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.x, sum, &out));
+    CHECK_OK(hl_graph_output(c.graph, out));
+    hl_plan *plan = make_plan(c.session, c.graph, false, true);
+    CHECK_INT(plan->memory.places[c.part].root, c.x);
+    CHECK_INT(plan->memory.places[out].root, out);
+    check_memory(plan);
+    close_session(plan, c.session, c.device);
+}
+
+/* Rows of a part are other rows of the whole: who works on them, in blocks, may not have the whole
+ * overwritten in the same blocks. */
+static void test_parts_in_blocks(void)
+{
+    check_case("%s", "");
+    hl_id in, x, part, sum, read, out;
+    hl_graph *graph;
+    hl_device *device;
+    hl_session *session = open_session(hl_cpu_backend(), 2, &device);
+    hl_type type = {HL_DTYPE_F32, {3, {64, 6, 16}}};
+    hl_shape halves = {3, {64, 3, 16}};
+    hl_attrs at = {.slice_add = {.axis = 1, .start = 0, .step = 1}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &in));
+    CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, in, &x));
+    CHECK_OK(hl_build_slice(graph, x, 0, 32, 64, &part));
+    CHECK_OK(hl_build_sum(graph, part, NULL, 0, false, &sum));
+    CHECK_OK(hl_build_reshape(graph, part, &halves, &read));
+    CHECK_OK(hl_build_binary(graph, HL_OP_MUL, read, sum, &read));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SLICE_ADD, (hl_id[]){x, read}, 2, &at, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    hl_plan *plan = make_plan(session, graph, false, true);
+    const hl_schedule *schedule = &plan->schedule;
+    int32_t reader = schedule->step_of_node[graph->values[read].node];
+    int32_t writer = schedule->step_of_node[graph->values[out].node];
+    CHECK_INT(schedule->steps[reader].chain, schedule->steps[writer].chain);
+    CHECK_INT(plan->memory.places[part].root, x);
+    CHECK_INT(plan->memory.places[out].root, out);
+    check_memory(plan);
+    check_in_place(plan);
+    close_session(plan, session, device);
+}
+
 /* A large value is not kept for a small part of it, but for most of it. */
 static void test_parts_are_worth_their_whole(void)
 {
@@ -801,6 +851,8 @@ int main(void)
     test_parts_lie_in_their_whole();
     test_parts_that_are_outputs();
     test_parts_of_what_changes();
+    test_nothing_overwrites_an_output();
+    test_parts_in_blocks();
     test_parts_are_worth_their_whole();
     test_same_value_however_planned();
     test_training_however_planned();
