@@ -510,7 +510,7 @@ class Run:
         plan = self.runtime.predict(graph, k=self._k, n_slots=self._ring(groups)["n_slots"])
         needed = self._data_bytes() + (self._best_bytes() if self.config.restore_best else 0)
         needed += sum(plan[f"{part}_bytes"] for part in ("arena", "slot", "const", "store"))
-        return needed <= memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
+        return bool(needed <= memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE)
 
     def _data_bytes(self) -> int:
         """Of the arrays that training and validation gather from."""
