@@ -96,7 +96,7 @@ hl_status hl_plan_bind(hl_plan *plan)
         plan->instrs[s].scratch = scratch == HL_NONE ? NULL : (char *)session->arena + scratch;
     }
     plan->thread_scratch = (char *)session->arena + plan->memory.thread_scratch;
-    plan->control = hl_session_find(session, "control")->data;
+    plan->control = session->control;
     plan->generation = session->generation;
     return HL_OK;
 }

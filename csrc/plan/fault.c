@@ -14,7 +14,7 @@ static const hl_node *find_node(const hl_session *session, int64_t error_code,
 static hl_status forget_fault(hl_session *session)
 {
     if (session->queue) return hl_queue_clear_fault(session->queue);
-    ((hl_control *)hl_session_find(session, "control")->data)->error_code = 0;
+    session->control->error_code = 0;
     return HL_OK;
 }
 

@@ -227,7 +227,7 @@ static hl_status begin_step(run_call *call, bool *out_end)
     call->state->micro = 0;
     enter_step(call, false);
     /* Of a step that was given up, by another plan perhaps. */
-    if (!call->session->queue) call->entered->control->error_code = 0;
+    if (!call->session->queue) call->session->control->error_code = 0;
     return HL_OK;
 }
 
@@ -267,7 +267,7 @@ static void give_up_step(hl_session *session, hl_run_state *state)
     if (session->queue) /* a device that fails here fails the next run too */
         (void)hl_queue_give_up(session->queue, in_window);
     else if (in_window)
-        ((hl_control *)hl_session_find(session, "control")->data)->window_ok = 1;
+        session->control->window_ok = 1;
     if (session->unfinished == state) session->unfinished = NULL;
     state->in_step = false;
 }

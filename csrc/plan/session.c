@@ -114,6 +114,7 @@ hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype d
     HL_GOTO(session->device->ops->synchronize(session->device, session->compute));
     if (!strcmp(name, "control")) {
         HL_GOTO(init_control(session, entry.data));
+        session->control = entry.data;
         if (session->queue) hl_queue_set_control(session->queue, entry.data);
     }
     session->stores[session->n_stores++] = entry;
@@ -233,8 +234,7 @@ cleanup:
 static hl_status move_control(hl_session *session, hl_control *control, bool in)
 {
     HL_TRY(hl_session_add_store(session, "control", HL_DTYPE_U8, sizeof *control));
-    if (in && session->queue)
-        hl_queue_set_control(session->queue, hl_session_find(session, "control")->data);
+    if (in && session->queue) hl_queue_set_control(session->queue, session->control);
     return move_range(session, "control", 0, sizeof *control, HL_DTYPE_U8, (char *)control, in);
 }
 
@@ -256,9 +256,7 @@ hl_status hl_session_control_write(hl_session *session, const hl_control *contro
 
 const hl_control *hl_session_control(const hl_session *session)
 {
-    if (session->queue) return hl_queue_snapshot(session->queue);
-    const hl_session_store_entry *entry = hl_session_find(session, "control");
-    return entry ? entry->data : NULL;
+    return session->queue ? hl_queue_snapshot(session->queue) : session->control;
 }
 
 hl_status hl_session_snapshot(hl_session *session, hl_control *out_control)

@@ -21,6 +21,7 @@ struct hl_session {
     hl_queue *queue;           /* the same */
     hl_session_store_entry *stores;
     int64_t n_stores, cap_stores;
+    hl_control *control; /* the store of that name: device memory; NULL: not made yet */
     hl_plan *plans;  /* those that exist, the latest first */
     int32_t n_plans; /* ever made: their numbers */
     void *arena;
