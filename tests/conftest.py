@@ -5,6 +5,7 @@ one. Files of tests/parity carry the mark `parity`. Tests of a GPU, real or emul
 HOTLOOP_TEST_GPU is set. What a machine may lack, and how a test says so, is in needs.py.
 """
 
+import contextlib
 import gc
 import hashlib
 import os
@@ -20,6 +21,15 @@ FAKE = TESTS.parent / "build/cuda-tests/release/libcuda_fake.so"
 # A test that says nothing of a device is of the CPU, in a machine with a GPU too.
 if not os.environ.get("HOTLOOP_TEST_GPU"):
     os.environ.setdefault("HOTLOOP_CUDA_PATH", os.devnull)
+
+# How fast the machine is says nothing of what is tested.
+with contextlib.suppress(ImportError):
+    import hypothesis
+
+    hypothesis.settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -71,7 +71,8 @@ static inline bool hl_kernel_writes_rows(const hl_kernel_req *req, int32_t outpu
 typedef struct hl_kernel_state {
     const hl_kernel *kernel;
     void *impl; /* the kernel's own, from hl_alloc */
-    /* Set by prepare (asynchronous devices): host memory of impl's that launches read on the device.
+    /* Set by prepare (asynchronous devices): host memory of impl's that launches read on the
+     * device.
      */
     const void *upload;
     size_t upload_bytes;

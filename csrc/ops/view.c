@@ -301,7 +301,8 @@ hl_status hl_vjp_expand(hl_graph *graph, hl_node_id id, const hl_id *dout, const
 
 /* Operands of one size, but for a smaller last one, all of which want a gradient, are a split's
  * outputs. */
-static bool is_split(const hl_graph *graph, const hl_node *node, const bool *need, int64_t *out_size)
+static bool is_split(const hl_graph *graph, const hl_node *node, const bool *need,
+                     int64_t *out_size)
 {
     int64_t axis = hl_axis_attrs(node)->axis;
     *out_size = hl_graph_shape(graph, node->in[0])->dim[axis];

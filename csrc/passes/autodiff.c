@@ -3,11 +3,10 @@
  * First, forward: which values depend on a wrt in a differentiable way. Then, backward from the
  * loss: each node whose outputs have a gradient adds its operands' shares. A value used several
  * times has its shares added in the reverse order of use, so the sum is the same in every run.
- * Shares that are 0 but for a part of the value, as of slices, wait until another share comes or the
- * sum is asked for, and are added together: a loop over the parts of a value costs what the value
- * does, not as many times that as there are parts.
- * Gradient nodes carry the scope of the node they are the gradient of, so that a message or a
- * profile names the module. */
+ * Shares that are 0 but for a part of the value, as of slices, wait until another share comes or
+ * the sum is asked for, and are added together: a loop over the parts of a value costs what the
+ * value does, not as many times that as there are parts. Gradient nodes carry the scope of the node
+ * they are the gradient of, so that a message or a profile names the module. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -30,12 +29,12 @@ typedef struct diff_state {
     hl_graph *graph;
     int64_t n_values; /* of the forward part */
     int64_t n_nodes;
-    bool *depends; /* on a wrt, by value */
-    hl_id *grads;  /* by value */
+    bool *depends;    /* on a wrt, by value */
+    hl_id *grads;     /* by value */
     diff_wait *waits; /* by value: what is not in its gradient yet */
     diff_part *parts;
     int64_t n_parts, cap_parts;
-    bool *need;    /* by operand of the node at hand */
+    bool *need; /* by operand of the node at hand */
     hl_id *din;
 } diff_state;
 

@@ -3,8 +3,8 @@
  *
  * A fill (one number all over) that an op writes over, or joins with other parts, is the exception:
  * it can be made in the result's memory in its own segment alone, and filling costs less than
- * copying what was filled elsewhere. Such a fill stands beside its reader, and each that writes over
- * one has its own. */
+ * copying what was filled elsewhere. Such a fill stands beside its reader, and each that writes
+ * over one has its own. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"

@@ -434,7 +434,8 @@ static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
         if (hl_kernel_reads_rows(&step->req, j))
             bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
     for (int32_t j = 0; j < node->n_out; j++)
-        if (hl_kernel_writes_rows(&step->req, j)) bytes += (int64_t)hl_value_bytes(graph, node->out + j);
+        if (hl_kernel_writes_rows(&step->req, j))
+            bytes += (int64_t)hl_value_bytes(graph, node->out + j);
     return bytes;
 }
 

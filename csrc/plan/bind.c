@@ -52,7 +52,8 @@ hl_status hl_plan_find_address(const hl_plan *plan, hl_id id, int32_t slot, void
     return HL_OK;
 }
 
-/* A field begins where a vector may. Loaders of the plan's feed may be at it while nothing moved. */
+/* A field begins where a vector may. Loaders of the plan's feed may be at it while nothing moved.
+ */
 static void bind_fields(hl_plan *plan)
 {
     const hl_session *session = plan->session;

@@ -13,7 +13,7 @@
  * runner    windows of micro-batches, of one plan or several
  * report    what a plan is made of, as numbers and as text
  * profile   how long each launch takes
- * plan      from a graph to a plan */
+ * build     from a graph to a plan */
 #ifndef HL_PLAN_INTERNAL_H
 #define HL_PLAN_INTERNAL_H
 
@@ -68,12 +68,12 @@ struct hl_plan {
     void **source_at;     /* where kernels read them */
     int32_t *fed;         /* by input: the source whose rows fill it; NULL: the plan is not fed */
     int32_t n_slots;
-    int64_t slot_bytes; /* of one slot */
+    int64_t slot_bytes;   /* of one slot */
     const void *slots_at; /* the session's, of which these are parts: */
-    void **fields;      /* addresses of the slots' fields, */
-    void **staged;      /* and of their staging halves: asynchronous devices */
-    int32_t slot;       /* of the last batch */
-    hl_dtype low;       /* of products */
+    void **fields;        /* addresses of the slots' fields, */
+    void **staged;        /* and of their staging halves: asynchronous devices */
+    int32_t slot;         /* of the last batch */
+    hl_dtype low;         /* of products */
     hl_feed *feed;
     int32_t k;
     bool continues; /* BEGIN goes on with a window that another plan opened */
@@ -85,10 +85,10 @@ struct hl_plan {
     /* Asynchronous devices: */
     char *consts; /* device memory: constants, and what kernels uploaded */
     int64_t const_bytes;
-    int64_t *const_offset; /* by value */
-    void **source_copies;  /* of sources that were given in host memory */
-    bool captures;         /* launches are kept and replayed */
-    int32_t burst;         /* so many steps are launched at once */
+    int64_t *const_offset;  /* by value */
+    void **source_copies;   /* of sources that were given in host memory */
+    bool captures;          /* launches are kept and replayed */
+    int32_t burst;          /* so many steps are launched at once */
     hl_captured **captured; /* the queue's, by slot and what is launched on it */
 };
 

@@ -70,11 +70,11 @@ typedef struct hl_plan_info {
     int64_t const_bytes;   /* constants; asynchronous devices */
     int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    int64_t n_kernels;    /* launches of a step with k = 1: instructions, less those that another
-                             one's launch or the layout saves */
-    int64_t n_to_choose;  /* instructions that choose by measuring, before the first step */
-    double flops;         /* of matrix products, one step with k = 1 */
-    double large_flops;   /* of those whose rows, columns and sums are all long (128 or more) */
+    int64_t n_kernels;   /* launches of a step with k = 1: instructions, less those that another
+                            one's launch or the layout saves */
+    int64_t n_to_choose; /* instructions that choose by measuring, before the first step */
+    double flops;        /* of matrix products, one step with k = 1 */
+    double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
 /* The plan that hl_plan_create would make in a new session of the device, without memory of the
  * device's: only the host's is taken, and given back. Takes the graph, on failure too. out_text:
@@ -133,7 +133,8 @@ hl_status hl_plan_set_k(hl_plan *plan, int32_t k);
 
 /* A run over several plans of a session: an epoch of full batches and a smaller last one, or of
  * batches of several lengths. A step is a window of micro-batches, and those of one window may be
- * of different plans: the first plan opens it, each does its micro-batches, the last one applies. */
+ * of different plans: the first plan opens it, each does its micro-batches, the last one applies.
+ */
 typedef struct hl_runner hl_runner;
 typedef struct hl_batches {
     hl_plan *plan;

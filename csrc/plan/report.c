@@ -26,8 +26,8 @@ static void count_launches(const hl_plan *plan, hl_plan_info *info)
     for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
         const hl_instr *instr = &plan->instrs[s];
         info->n_kernels += !instr->elided && !instr->joined;
-        info->n_to_choose += s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune &&
-                             !instr->elided;
+        info->n_to_choose +=
+            s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune && !instr->elided;
     }
 }
 
@@ -38,12 +38,13 @@ static int64_t count_store_bytes(const hl_plan *plan)
     for (int64_t i = 0; i < plan->graph->n_stores; i++) {
         const hl_store *store = &plan->graph->stores[i];
         if (strcmp(store->name, "control") != 0)
-            bytes += store->n * (int64_t)hl_dtype_bytes(hl_session_dtype(plan->device, store->dtype));
+            bytes +=
+                store->n * (int64_t)hl_dtype_bytes(hl_session_dtype(plan->device, store->dtype));
     }
     return bytes;
 }
 
-void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
+void hl_plan_info_bytes(const hl_plan *plan, hl_plan_info *out_info)
 {
     bool stages = hl_device_is_asynchronous(plan->device);
     *out_info = (hl_plan_info){
@@ -52,13 +53,18 @@ void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
         .staging_bytes = stages ? plan->slot_bytes * plan->n_slots : 0,
         .const_bytes = plan->const_bytes,
         .store_bytes = count_store_bytes(plan),
-        .n_nodes = plan->graph->n_nodes,
-        .n_instructions = plan->schedule.n_steps,
-        .n_chains = plan->schedule.n_chains,
-        .n_regions = plan->schedule.n_regions,
     };
+}
+
+void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
+{
+    hl_plan_info_bytes(plan, out_info);
+    out_info->n_nodes = plan->graph->n_nodes;
+    out_info->n_instructions = plan->schedule.n_steps;
+    out_info->n_chains = plan->schedule.n_chains;
+    out_info->n_regions = plan->schedule.n_regions;
     count_flops(plan->graph, out_info);
-    if (plan->instrs) count_launches(plan, out_info);
+    count_launches(plan, out_info);
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)

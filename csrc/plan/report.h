@@ -4,6 +4,8 @@
 
 #include "plan/session.h"
 
+/* Bytes alone, of a plan whose making came as far as its memory map. */
+void hl_plan_info_bytes(const hl_plan *plan, hl_plan_info *out_info);
 /* hl_plan_info_read, less what the plan's session says: for plans that have none yet. */
 void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info);
 

@@ -146,10 +146,9 @@ static hl_status take_batch(run_call *call, bool *out_end)
         if (call->runner) call->runner->done++;
         return HL_OK;
     }
-    return hl_status_set(HL_ERROR_CONFIG,
-                         "run: a feed must have the batches of the order, got %lld of %lld",
-                         (long long)call->runner->done,
-                         (long long)call->runner->order[call->runner->at].n);
+    return hl_status_set(
+        HL_ERROR_CONFIG, "run: a feed must have the batches of the order, got %lld of %lld",
+        (long long)call->runner->done, (long long)call->runner->order[call->runner->at].n);
 }
 
 /* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */

@@ -43,7 +43,8 @@ hl_session_store_entry *hl_session_find(const hl_session *session, const char *n
 hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype);
 /* hl_session_store for who has entered. */
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
-/* Grows the arena and the slots; contents of what grows are lost, and its slots must be nobody's. */
+/* Grows the arena and the slots; contents of what grows are lost, and its slots must be nobody's.
+ */
 hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes, int64_t slot_bytes);
 /* The control block as far as it is known without waiting; NULL: there is none. */
 const hl_control *hl_session_control(const hl_session *session);

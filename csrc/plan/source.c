@@ -154,9 +154,8 @@ static hl_status clear_slots(hl_plan *plan)
     bool is_filled = true;
     for (int32_t i = 0; i < plan->graph->n_inputs; i++) is_filled &= hl_plan_is_fed(plan, i);
     if (is_filled || !plan->slot_bytes) return HL_OK;
-    return plan->device->ops->fill_zero(plan->device, session->slots,
-                                        (size_t)(plan->slot_bytes * plan->n_slots),
-                                        session->compute);
+    return plan->device->ops->fill_zero(
+        plan->device, session->slots, (size_t)(plan->slot_bytes * plan->n_slots), session->compute);
 }
 
 hl_status hl_plan_take_slots(hl_plan *plan)

@@ -2,9 +2,9 @@
  *
  * The transitions of the control block are the shared ones (ir/control.h): a few scalars,
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
-#include "kernels/host/control_kernels.h"
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/pointwise_chunk.h"
+#include "kernels/host/control_kernels.h"
 
 enum { N_CHUNK = 256 };
 

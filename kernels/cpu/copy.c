@@ -606,5 +606,5 @@ KERNEL(pad, PAD, pad, "pad")
 KERNEL(pad_grad, PAD_GRAD, pad, "pad_grad")
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_copy_kernels)[] = {
-    &reshape, &detach,     &permute, &expand,   &slice, &flip,
-    &concat,  &slice_grad, &split,   &pad,      &pad_grad, NULL};
+    &reshape, &detach,     &permute, &expand, &slice,    &flip,
+    &concat,  &slice_grad, &split,   &pad,    &pad_grad, NULL};

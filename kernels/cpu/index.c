@@ -1,5 +1,5 @@
-/* Indexed access: gather, scatter, rows by index, the batch's gather from resident data, and a slice
- * that is added to.
+/* Indexed access: gather, scatter, rows by index, the batch's gather from resident data, and a
+ * slice that is added to.
  *
  * An index out of range sets the error word, reads as 0 and writes nothing. Where several indices
  * may meet in one place (scatter, index_add) work is cut by destination: a block of rows reads the

@@ -162,8 +162,8 @@ static hl_status run_kernel(const hl_kernel_state *state, const hl_cuda_call *ca
                           (void *[]){&params, NULL});
 }
 
-static hl_status run_call(const hl_kernel_state *state, const hl_cuda_call *call,
-                          void *const *args, const hl_launch *launch, hl_stream *stream)
+static hl_status run_call(const hl_kernel_state *state, const hl_cuda_call *call, void *const *args,
+                          const hl_launch *launch, hl_stream *stream)
 {
     const hl_cuda_calls *calls = state->impl;
     const hl_device_ops *ops = calls->device->ops;

@@ -67,18 +67,10 @@ HL_DEVICE uint64_t hl_divide_by(const uint64_t *divisor, uint64_t i, uint64_t *o
 }
 
 /* A number as registers hold it. */
-template <class V> HL_DEVICE V hl_number(uint64_t word);
-template <> HL_DEVICE float hl_number<float>(uint64_t word)
+template <class V> HL_DEVICE V hl_number(uint64_t word)
 {
-    return hl_bits_float((uint32_t)word);
-}
-template <> HL_DEVICE double hl_number<double>(uint64_t word)
-{
-    return hl_bits_double(word);
-}
-template <> HL_DEVICE int64_t hl_number<int64_t>(uint64_t word)
-{
-    return (int64_t)word;
+    if constexpr (!hl_pw_math<V>::IS_REAL) return (V)word;
+    return sizeof(V) == sizeof(float) ? (V)hl_bits_float((uint32_t)word) : (V)hl_bits_double(word);
 }
 #endif
 

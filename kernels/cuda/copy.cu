@@ -1,10 +1,10 @@
 /* Copies: elements move as words of 1, 2, 4 or 8 bytes, whatever their dtype, and runs of them as
  * words of 16.
  *
- * PERMUTE, EXPAND, SLICE, FLIP and SPLIT (one launch per output) read at strides; CONCAT (one launch
- * per input) and SLICE_GRAD (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition
- * of matrices and goes through tiles in shared memory, so that both sides are read and written in
- * rows.
+ * PERMUTE, EXPAND, SLICE, FLIP and SPLIT (a launch for each output) read at strides; CONCAT (a
+ * launch for each input) and SLICE_GRAD (after zeroing) write at strides. A permutation that swaps
+ * two groups of dims is a transposition of matrices and goes through tiles in shared memory, so
+ * that both sides are read and written in rows.
  *
  * Launch: any grid, any threads; transpose: HL_CUDA_TRANSPOSE_THREADS. */
 #include "kernels/cuda/copy.h"

@@ -158,9 +158,8 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_nod
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                int32_t n, hl_kernel_state *out_state)
 {
-    hl_cuda_batch_gather_params params = {.at.control = hl_cuda_control_block(),
-                                          .at.fault = hl_cuda_fault_word(),
-                                          .n_parts = n};
+    hl_cuda_batch_gather_params params = {
+        .at.control = hl_cuda_control_block(), .at.fault = hl_cuda_fault_word(), .n_parts = n};
     int64_t most = 0;
     for (int32_t u = 0; u < n; u++) {
         hl_cuda_batch_part *part = &params.part[u];

@@ -105,7 +105,8 @@ static hl_status launch_scatter_add(const hl_kernel_state *state, void *const *a
     return scatter_elements(state->impl, args, launch, add_elements);
 }
 
-/* ---- by rows along an axis: index_select, index_add, index_copy, slice_add ----------------------- */
+/* ---- by rows along an axis: index_select, index_add, index_copy, slice_add
+ * ----------------------- */
 
 /* x is seen as (n_outer, n_axis, n_inner); a row is n_inner elements. */
 typedef struct axis_view {

@@ -206,6 +206,11 @@ class Session:
         stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, scaling, n_ring.
         nan_mode is "stop" or "skip"; factor and scalars are lists by scalar number.
         """
+    def snapshot(self) -> dict[str, Any]:
+        """The control block as it was last polled, without waiting.
+
+        On an asynchronous device as it was some steps back; all 0 before the first run.
+        """
     def control_set(self, **fields: Any) -> None:
         """Sets fields, all or none; a factor list may be shorter.
 
@@ -283,7 +288,10 @@ class Plan:
     def feed(self, feed: Feed | None, /) -> None:
         """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
     def input(self, index: int, array: npt.NDArray[Any], /) -> None:
-        """Copies an array into an input, converting; no floats into integers."""
+        """Copies an array into an input, converting; no floats into integers.
+
+        It is there until another plan of the session runs or gets an input.
+        """
     def output(self, index: int, dtype: str | None = None, /) -> npt.NDArray[Any]:
         """A copy of an output after a run.
 
@@ -297,8 +305,6 @@ class Plan:
     def stop(self) -> None:
         """Makes a run in another thread, else the next one, return "asked" at a barrier."""
     def abandon(self) -> None: ...
-    def window(self, join: bool, hold: bool, /) -> None:
-        """A window shared by two plans: hold leaves it open (no apply), join takes it over."""
     @property
     def unfinished(self) -> bool:
         """Whether a step was left in the middle (by a deadline or a stop)."""
@@ -306,12 +312,13 @@ class Plan:
     def k(self) -> int: ...
     @k.setter
     def k(self, value: int) -> None: ...
-    def heard(self) -> dict[str, Any]:
-        """The control block as Session.control gives it, without waiting.
+    def info(self) -> dict[str, Any]:
+        """Bytes of the device and counts, in integers by name, and flops of a step.
 
-        On an asynchronous device as it was some steps back; all 0 before the first run.
+        arena_bytes, slot_bytes, staging_bytes (of the host), const_bytes, store_bytes (the
+        session's), n_nodes, n_instructions, n_chains, n_regions, n_kernels (launches), n_to_choose
+        (instructions that choose by measuring, before the first step), flops, large_flops.
         """
-    def info(self) -> dict[str, Any]: ...
     def profile(self) -> tuple[float, list[dict[str, Any]]]:
         """Times a step on the last run's batch: its seconds, and its launches in their order.
 
@@ -327,4 +334,45 @@ class Plan:
 def write_file(path: str, parts: Sequence[Any], /) -> None:
     """Atomic file writer: the buffers one after another; CheckpointError leaves the old file as it
     was.
+    """
+
+@final
+class Runner:
+    """A run over plans of one session: an epoch of full batches and a smaller last one, say.
+
+    order: (plan, n) in turn, n of the plan's batches each. k consecutive batches of the order, of
+    whichever plans, are a step; an epoch's last step may have fewer. All plans train or none does.
+    """
+
+    def __new__(cls, order: Sequence[tuple[Plan, int]], k: int = 1) -> Self: ...
+    def run(self, n_steps: int = 1, seconds: float = 0.05, /) -> tuple[str, int, int]:
+        """As Plan.run, and the batches of the steps that were run; "feed_end": of the order."""
+    def seek(self, epoch: int, batch: int = 0, /) -> None:
+        """Goes to a batch of an epoch, with all feeds; forgets a step left in the middle."""
+    def stop(self) -> None:
+        """Makes a run in another thread, else the next one, return "asked" at a barrier."""
+    def abandon(self) -> None: ...
+    @property
+    def unfinished(self) -> bool:
+        """Whether a step was left in the middle (by a deadline or a stop)."""
+    def close(self) -> None:
+        """Lets its plans go."""
+
+def predict(
+    device: Device,
+    graph: Graph,
+    *,
+    n_slots: int = 1,
+    k: int = 1,
+    fuse: bool = True,
+    chain: bool = True,
+    low: str = "float32",
+    capture: bool = True,
+    fed: bool = False,
+    deterministic: bool = False,
+    benchmark: bool = False,
+) -> dict[str, Any]:
+    """Plan.info() of the plan that a new session would make, and "text", str() of it.
+
+    No memory of the device is taken.
     """

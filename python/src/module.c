@@ -238,6 +238,10 @@ static PyMethodDef functions[] = {
     {"gather_rows", HL_PY_METH_FAST(hl_py_gather_rows),
      "gather_rows($module, array, rows, dtype, /)\n--\n\narray[rows] as dtype, by the kernel that "
      "training uses, without the GIL."},
+    {"predict", HL_PY_METH_KEYWORDS(hl_py_predict),
+     "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, low='float32', "
+     "capture=True, fed=False, deterministic=False, benchmark=False)\n--\n\nPlan.info() of the "
+     "plan that a new session would make, and its text, without memory of the device."},
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),
      "write_file($module, path, parts, /)\n--\n\nAtomic file writer: the buffers one after "
      "another; CheckpointError leaves the old file as it was."},
@@ -309,7 +313,8 @@ static int execute(PyObject *module)
                    add_type(module, &hl_py_session_spec, &state->session_type) &&
                    add_type(module, &hl_py_feed_spec, &state->feed_type) &&
                    add_type(module, &hl_py_plan_spec, &state->plan_type) &&
-                   add_type(module, &hl_py_resident_spec, &state->resident_type)
+                   add_type(module, &hl_py_resident_spec, &state->resident_type) &&
+                   add_type(module, &hl_py_runner_spec, &state->runner_type)
                ? 0
                : -1;
 }
@@ -325,6 +330,7 @@ static int traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->feed_type);
     Py_VISIT(state->plan_type);
     Py_VISIT(state->resident_type);
+    Py_VISIT(state->runner_type);
     return 0;
 }
 
@@ -340,6 +346,7 @@ static int clear_module(PyObject *module)
     Py_CLEAR(state->feed_type);
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->resident_type);
+    Py_CLEAR(state->runner_type);
     return 0;
 }
 

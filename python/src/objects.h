@@ -1,13 +1,14 @@
 /* The exposed types, and who keeps whom.
  *
- * A plan keeps its session, its feed and the arrays of its sources; a session keeps its device, and
- * so does a resident array. A feed knows the plan it is bound to, without keeping it. So whatever
- * order Python drops them in, the core's rule holds: plans go before sessions, sessions before
- * devices. Plans and sessions can be closed, which gives their memory back while something (a
- * traceback) still holds them; a session only after its plans.
- * Only a plan can be part of a reference cycle (through an array's attributes), so only a plan has
- * a tp_clear: cleared, it is closed for good and says so. Session and device have none on purpose:
- * the collector clears in any order, and a plan that is cleared still needs both.
+ * A plan keeps its session, its feed and the arrays of its sources, a runner its plans and their
+ * session; a session keeps its device, and so does a resident array. A feed knows the plan it is
+ * bound to, without keeping it. So whatever order Python drops them in, the core's rule holds:
+ * plans go before sessions, sessions before devices. Plans and sessions can be closed, which gives
+ * their memory back while something (a traceback) still holds them; a session only after its plans
+ * and runners. Only a plan can be part of a reference cycle (through an array's attributes), and a
+ * runner by its plans, so only these have a tp_clear: cleared, they are closed for good and say so.
+ * Session and device have none on purpose: the collector clears in any order, and a plan that is
+ * cleared still needs both.
  *
  * The GIL is released while a plan is made or runs, so a session has a flag of its own: whoever
  * uses the core's session takes it first, a second one gets BusyError. Graphs and feeds without a
@@ -62,12 +63,23 @@ struct hl_py_plan {
     volatile int stop; /* asked for by stop(), taken back by the run that heard it */
 };
 
+typedef struct hl_py_runner {
+    PyObject_HEAD hl_runner *runner; /* NULL: closed */
+    hl_py_session *session;
+    PyObject *plans; /* list: of the order */
+    volatile int stop;
+} hl_py_runner;
+
+/* False with an exception when the plan was closed. */
+bool hl_py_plan_check_open(PyObject *plan, const char *what);
+/* When a call that may take so many seconds returns; 0: whenever. */
+int64_t hl_py_deadline(double seconds);
+const char *hl_py_end_name(hl_run_end end);
+
 /* BusyError and false while another thread uses the session; ConfigError when it is closed. `what`
  * names the call. */
 bool hl_py_session_enter(hl_py_session *session, const char *what);
 void hl_py_session_leave(hl_py_session *session);
-/* The control block, ring excluded, as a dict. */
-PyObject *hl_py_control_describe(const hl_control *control, bool is_f64);
 
 /* An object of our own type, checked. */
 static inline bool hl_py_check_type(PyObject *object, PyTypeObject *type, const char *what,

@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/os.h"
 #include "numpy_api.h"
 #include "objects.h"
-#include "plan/internal.h"
 
 enum { SLOTS_MAX = 64 };
 
@@ -72,6 +70,12 @@ static bool read_low(hl_py_state *state, PyObject *object, hl_plan_options *out)
     return out->tf32 || hl_py_dtype(state, object, "low", &out->low);
 }
 
+/* Behind the first two parameters of what takes options. */
+#define OPTION_NAMES                                                                               \
+    HL_PY_NAME_n_slots, HL_PY_NAME_k, HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low,           \
+        HL_PY_NAME_capture, HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark
+enum { N_OPTIONS = 11 };
+
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
 {
     int64_t n_slots = 1, k = 1;
@@ -95,14 +99,12 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static const hl_py_signature signature = {
         .function = "Plan",
+        .names = {HL_PY_NAME_session, HL_PY_NAME_graph, OPTION_NAMES},
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 11,
-        .names = {HL_PY_NAME_session, HL_PY_NAME_graph, HL_PY_NAME_n_slots, HL_PY_NAME_k,
-                  HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low, HL_PY_NAME_capture,
-                  HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark}};
+        .n_params = N_OPTIONS};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[11];
+    PyObject *given[N_OPTIONS];
     hl_plan_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !hl_py_check_type(given[0], state->session_type, "session", "Session") ||
@@ -157,13 +159,18 @@ static void free_plan(PyObject *self)
     hl_py_free(self);
 }
 
+bool hl_py_plan_check_open(PyObject *plan, const char *what)
+{
+    if (plan_of(plan)->plan) return true;
+    hl_py_fail(hl_py_state_of(plan), HL_ERROR_INTERNAL,
+               "%s: the plan must be open, got a closed one", what);
+    return false;
+}
+
 /* Takes the session for one call; false with an exception. */
 static bool enter(PyObject *self, const char *what)
 {
-    if (plan_of(self)->plan) return hl_py_session_enter(plan_of(self)->session, what);
-    hl_py_fail(hl_py_state_of(self), HL_ERROR_INTERNAL,
-               "%s: the plan must be open, got a closed one", what);
-    return false;
+    return hl_py_plan_check_open(self, what) && hl_py_session_enter(plan_of(self)->session, what);
 }
 
 static void leave(PyObject *self)
@@ -350,24 +357,6 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t n_
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
-/* 0: none, for an infinite time. */
-static int64_t find_deadline(double seconds)
-{
-    int64_t now = hl_os_time_ns();
-    if (seconds <= 0) return now;
-    if (seconds >= 1e9) return 0;
-    return now + (int64_t)(seconds * 1e9);
-}
-
-static const char *name_end(hl_run_end end)
-{
-    static const char *const names[] = {
-        [HL_RUN_DONE] = "done",       [HL_RUN_DEADLINE] = "deadline", [HL_RUN_ASKED] = "asked",
-        [HL_RUN_STOPPED] = "stopped", [HL_RUN_FEED_END] = "feed_end",
-    };
-    return names[end];
-}
-
 static PyObject *run_plan(PyObject *self, int64_t n_steps, double seconds)
 {
     hl_py_plan *plan = plan_of(self);
@@ -377,14 +366,14 @@ static PyObject *run_plan(PyObject *self, int64_t n_steps, double seconds)
     if (!enter(self, "run")) return NULL;
     if (!plan->stop) {
         Py_BEGIN_ALLOW_THREADS status =
-            hl_plan_run(plan->plan, n_steps, find_deadline(seconds), &plan->stop, &end, &n_run);
+            hl_plan_run(plan->plan, n_steps, hl_py_deadline(seconds), &plan->stop, &end, &n_run);
         Py_END_ALLOW_THREADS
     }
     if (end == HL_RUN_ASKED) plan->stop = 0;
     leave(self);
     if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     if (PyErr_CheckSignals() < 0) return NULL;
-    return Py_BuildValue("(sL)", name_end(end), (long long)n_run);
+    return Py_BuildValue("(sL)", hl_py_end_name(end), (long long)n_run);
 }
 
 static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -415,17 +404,6 @@ static PyObject *abandon(PyObject *self, PyObject *unused)
     hl_status status = hl_plan_abandon(plan_of(self)->plan);
     leave(self);
     return hl_py_none_or_raise(hl_py_state_of(self), status);
-}
-
-static PyObject *set_window(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
-{
-    bool join, hold;
-    if (!hl_py_args_count("Plan.window", n_args, 2, 2) || !hl_py_bool(args[0], "join", &join) ||
-        !hl_py_bool(args[1], "hold", &hold) || !enter(self, "window"))
-        return NULL;
-    hl_plan_window(plan_of(self)->plan, join, hold);
-    leave(self);
-    return Py_NewRef(Py_None);
 }
 
 static PyObject *get_unfinished(PyObject *self, void *unused)
@@ -462,6 +440,18 @@ static int set_k(PyObject *self, PyObject *object, void *unused)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
+static PyObject *describe_info(const hl_plan_info *info)
+{
+    return Py_BuildValue(
+        "{sLsLsLsLsLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info->arena_bytes, "slot_bytes",
+        (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes, "const_bytes",
+        (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes, "n_nodes",
+        (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions, "n_chains",
+        (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
+        (long long)info->n_kernels, "n_to_choose", (long long)info->n_to_choose, "flops",
+        info->flops, "large_flops", info->large_flops);
+}
+
 static PyObject *get_info(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -469,12 +459,48 @@ static PyObject *get_info(PyObject *self, PyObject *unused)
     if (!enter(self, "info")) return NULL;
     hl_plan_info_read(plan_of(self)->plan, &info);
     leave(self);
-    return Py_BuildValue(
-        "{sLsLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info.arena_bytes, "slot_bytes",
-        (long long)info.slot_bytes, "store_bytes", (long long)info.store_bytes, "n_nodes",
-        (long long)info.n_nodes, "n_instructions", (long long)info.n_instructions, "n_chains",
-        (long long)info.n_chains, "n_regions", (long long)info.n_regions, "n_to_choose",
-        (long long)info.n_to_choose, "flops", info.flops, "large_flops", info.large_flops);
+    return describe_info(&info);
+}
+
+static PyObject *predict(hl_py_state *state, hl_device *device, const hl_graph *source,
+                         const hl_plan_options *options)
+{
+    hl_graph *graph;
+    hl_plan_info info;
+    char *text = NULL;
+    hl_status status = hl_graph_clone(source, &graph);
+    if (status == HL_OK) {
+        Py_BEGIN_ALLOW_THREADS status = hl_plan_predict(device, graph, options, &info, &text);
+        Py_END_ALLOW_THREADS
+    } else {
+        hl_graph_destroy(graph);
+    }
+    if (status != HL_OK) return hl_py_raise(state, status);
+    PyObject *dict = describe_info(&info);
+    if (dict && !hl_py_dict_put(dict, "text", hl_py_from_text(text))) Py_CLEAR(dict);
+    hl_free(text);
+    return dict;
+}
+
+PyObject *hl_py_predict(PyObject *module, PyObject *const *args, Py_ssize_t n_args,
+                        PyObject *keywords)
+{
+    static const hl_py_signature signature = {
+        .function = "predict",
+        .names = {HL_PY_NAME_device, HL_PY_NAME_graph, OPTION_NAMES},
+        .n_positional = 2,
+        .n_required = 2,
+        .n_params = N_OPTIONS};
+    hl_py_state *state = hl_py_state_of_module(module);
+    PyObject *given[N_OPTIONS];
+    hl_plan_options options;
+    if (!hl_py_args_parse(state, &signature, args, n_args, keywords, given) ||
+        !hl_py_check_type(given[0], state->device_type, "device", "Device") ||
+        !hl_py_check_type(given[1], state->graph_type, "graph", "Graph") ||
+        !read_options(state, given, &options))
+        return NULL;
+    return predict(state, ((hl_py_device *)given[0])->device, ((hl_py_graph *)given[1])->graph,
+                   &options);
 }
 
 static PyObject *describe_launch(const hl_launch_time *launch)
@@ -512,18 +538,6 @@ static PyObject *profile(PyObject *self, PyObject *unused)
     hl_profile_deinit(&times);
     leave(self);
     return status == HL_OK ? made : hl_py_raise(hl_py_state_of(self), status);
-}
-
-static PyObject *get_heard(PyObject *self, PyObject *unused)
-{
-    (void)unused;
-    hl_control control;
-    if (!enter(self, "heard")) return NULL;
-    hl_status status = hl_plan_heard(plan_of(self)->plan, &control);
-    bool is_f64 = plan_of(self)->session->device->device->float_type == HL_DTYPE_F64;
-    leave(self);
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
-    return hl_py_control_describe(&control, is_f64);
 }
 
 static PyObject *close_plan(PyObject *self, PyObject *unused)
@@ -569,11 +583,6 @@ static PyMethodDef methods[] = {
      "stop($self, /)\n--\n\nMakes a run in another thread return \"asked\" at its next barrier."},
     {"abandon", abandon, METH_NOARGS,
      "abandon($self, /)\n--\n\nForgets a step that was left in the middle."},
-    {"window", HL_PY_METH_FAST(set_window),
-     "window($self, join, hold, /)\n--\n\nA window shared by two plans: hold leaves it open (no "
-     "apply), join takes it over."},
-    {"heard", get_heard, METH_NOARGS,
-     "heard($self, /)\n--\n\nThe control block as last heard of, without waiting."},
     {"info", get_info, METH_NOARGS, "info($self, /)\n--\n\nBytes, counts and flops."},
     {"profile", profile, METH_NOARGS,
      "profile($self, /)\n--\n\n(seconds of a step, its launches as dicts), on the batch of the "

@@ -286,7 +286,7 @@ static PyObject *list_numbers(const hl_control *control, bool scalars, bool is_f
     return list;
 }
 
-PyObject *hl_py_control_describe(const hl_control *control, bool is_f64)
+static PyObject *describe_control(const hl_control *control, bool is_f64)
 {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < N_CONTROL_FIELDS; i++)
@@ -315,7 +315,19 @@ static PyObject *get_control(PyObject *self, PyObject *unused)
     hl_control control;
     if (!read_control(self, "control", &control)) return NULL;
     bool is_f64 = session_of(self)->device->device->float_type == HL_DTYPE_F64;
-    return hl_py_control_describe(&control, is_f64);
+    return describe_control(&control, is_f64);
+}
+
+static PyObject *get_snapshot(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_control control;
+    if (!hl_py_session_enter(session_of(self), "snapshot")) return NULL;
+    hl_status status = hl_session_snapshot(session_of(self)->session, &control);
+    bool is_f64 = session_of(self)->device->device->float_type == HL_DTYPE_F64;
+    hl_py_session_leave(session_of(self));
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    return describe_control(&control, is_f64);
 }
 
 static bool set_factor(hl_py_state *state, PyObject *object, hl_control *control)
@@ -427,6 +439,8 @@ static PyMethodDef methods[] = {
     {"copy", HL_PY_METH_FAST(copy_store),
      "copy($self, dst, src, /)\n--\n\ndst <- src, stores of one dtype and size."},
     {"control", get_control, METH_NOARGS, "control($self, /)\n--\n\nThe control block now."},
+    {"snapshot", get_snapshot, METH_NOARGS,
+     "snapshot($self, /)\n--\n\nThe control block as last polled, without waiting."},
     {"control_set", HL_PY_METH_KEYWORDS(set_control),
      "control_set($self, **fields)\n--\n\nSets fields of the control block."},
     {"control_log", get_control_log, METH_O,

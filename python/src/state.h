@@ -38,6 +38,7 @@
     X(n)                                                                                           \
     X(n_slots)                                                                                     \
     X(n_threads)                                                                                   \
+    X(order)                                                                                       \
     X(probe)                                                                                       \
     X(rows)                                                                                        \
     X(seed)                                                                                        \
@@ -58,7 +59,8 @@ typedef struct hl_py_gather hl_py_gather; /* gather.c */
 typedef struct hl_py_state {
     PyObject *names[HL_PY_NAME_COUNT];
     PyObject *errors[HL_STATUS_COUNT]; /* by code; NULL until first raised */
-    PyTypeObject *graph_type, *device_type, *session_type, *feed_type, *plan_type, *resident_type;
+    PyTypeObject *graph_type, *device_type, *session_type, *feed_type, *plan_type, *resident_type,
+        *runner_type;
     hl_registry registry;
     hl_py_gather *gather; /* NULL until first used */
 } hl_py_state;
@@ -73,7 +75,7 @@ static inline hl_py_state *hl_py_state_of_module(PyObject *module)
 }
 
 extern PyType_Spec hl_py_graph_spec, hl_py_device_spec, hl_py_session_spec, hl_py_feed_spec,
-    hl_py_plan_spec, hl_py_resident_spec;
+    hl_py_plan_spec, hl_py_resident_spec, hl_py_runner_spec;
 
 /* Functions of the module that stand in files of their own: METH_FASTCALL, and with keywords. */
 #define HL_PY_FAST(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
@@ -87,6 +89,7 @@ HL_PY_FAST(hl_py_check_finite);
 HL_PY_FAST(hl_py_check_range);
 HL_PY_FAST(hl_py_gather_rows);
 HL_PY_FAST(hl_py_write_file);
+HL_PY_FAST_KEYWORDS(hl_py_predict);
 HL_PY_FAST_KEYWORDS(hl_py_survey);
 PyObject *hl_py_op_table(PyObject *module, PyObject *unused);
 void hl_py_gather_destroy(hl_py_gather *gather);

@@ -161,7 +161,7 @@ def test_closing_gives_memory_back() -> None:
     plan.close()
     session.close()
     session.close()
-    for call in (plan.run, plan.info, plan.heard, lambda: str(plan)):
+    for call in (plan.run, plan.info, plan.abandon, lambda: str(plan)):
         with pytest.raises(errors.HotloopError, match="the plan must be open, got a closed one"):
             call()
     for call in (session.stores, session.control, lambda: _core.Plan(session, make_graph())):
@@ -170,13 +170,13 @@ def test_closing_gives_memory_back() -> None:
     assert _core.alloc_stats()["n_live"] <= before, "but for what describes the plan's operands"
 
 
-def test_heard(session: _core.Session) -> None:
+def test_snapshot(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph())
-    assert plan.heard()["attempted"] == 0
+    assert session.snapshot()["attempted"] == 0
     plan.source(0, np.zeros((10, 3), np.float32))
     session.control_set(attempted=7, loss_scale=4.0)
     plan.run()
-    assert plan.heard() == session.control()
+    assert session.snapshot() == session.control()
 
 
 def session_float(session: _core.Session) -> np.dtype[Any]:
@@ -282,7 +282,6 @@ def test_refuses(session: _core.Session) -> None:
         (errors.ConfigError, lambda: plan.run(1, float("nan"))),
         (TypeError, lambda: plan.run("1")),
         (TypeError, lambda: plan.run(n_steps=1)),
-        (TypeError, lambda: plan.window(1, 0)),
         (errors.ConfigError, lambda: setattr(plan, "k", 0)),
         (AttributeError, lambda: delattr(plan, "k")),
         (AttributeError, lambda: setattr(plan, "other", 0)),
@@ -300,17 +299,38 @@ def test_info_and_text(session: _core.Session) -> None:
     assert set(info) == {
         "arena_bytes",
         "slot_bytes",
+        "staging_bytes",
+        "const_bytes",
         "store_bytes",
         "n_nodes",
         "n_instructions",
         "n_chains",
         "n_regions",
+        "n_kernels",
         "n_to_choose",
         "large_flops",
         "flops",
     }
-    assert info["n_instructions"] > 0
+    assert info["n_instructions"] >= info["n_kernels"] > 0
     assert "batch_gather" in str(plan)
+
+
+@pytest.mark.parametrize("n_slots", [1, 5])
+def test_a_prediction_is_what_a_plan_is(n_slots: int) -> None:
+    device = _core.Device("cpu")
+    before = _core.alloc_stats()
+    _core.alloc_peak_reset()
+    predicted = _core.predict(device, make_graph(), n_slots=n_slots, fuse=False)
+    stats = _core.alloc_stats()
+    assert stats["n_live"] <= before["n_live"]
+    plan = _core.Plan(_core.Session(device), make_graph(), n_slots=n_slots, fuse=False)
+    assert predicted.pop("text") == str(plan)
+    assert predicted == plan.info()
+    for wrong in (lambda: _core.predict(device, 3), lambda: _core.predict(3, make_graph())):
+        with pytest.raises(TypeError, match="must be a"):
+            wrong()
+    with pytest.raises(errors.ConfigError, match="n_slots"):
+        _core.predict(device, make_graph(), n_slots=0)
 
 
 def test_options_give_the_same_numbers() -> None:
@@ -324,6 +344,92 @@ def test_options_give_the_same_numbers() -> None:
         plan.run(2, 10.0)
         results.append(plan.output(0).tobytes())
     assert len(set(results)) == 1
+
+
+# ---------------------------------------------------------------------------- several plans
+
+
+def make_runner(session: _core.Session, k: int = 1) -> tuple[_core.Runner, list[_core.Plan]]:
+    """Two batches of four rows, then one of two: a seen batch adds up row numbers of its size."""
+    data = np.arange(30, dtype=np.float32).reshape(10, 3)
+    plans = []
+    for batch, first, count in ((4, 0, 8), (2, 8, 2)):
+        graph = _core.Graph()
+        store = f"seen{batch}"
+        graph.store(store, "int64", batch)
+        rows = graph.input("rows", "int64", (batch,))
+        source = graph.source("data", "float32", (10, 3))
+        graph.output(graph.add("batch_gather", [source, rows], dtype="float32")[0])
+        graph.accumulate(graph.state(store, "int64", (batch,), store, 0), rows)
+        plan = _core.Plan(session, graph)
+        plan.source(0, data)
+        plan.feed(_core.Feed(10, batch, first=first, count=count))
+        plans.append(plan)
+    return _core.Runner([(plans[0], 2), (plans[1], 1)], k), plans
+
+
+def test_runner(session: _core.Session) -> None:
+    runner, plans = make_runner(session)
+    runner.seek(0)
+    assert runner.run(2, 10.0) == ("done", 2, 2)
+    assert runner.run(5, 10.0) == ("feed_end", 1, 1)
+    assert runner.run(5, 10.0) == ("feed_end", 0, 0)
+    assert session.read("seen4", "int64").tolist() == [4, 6, 8, 10]
+    assert session.read("seen2", "int64").tolist() == [8, 9]
+    assert plans[1].output(0)[0, 0] == 24.0
+    with pytest.raises(errors.ConfigError, match="before another plan"):
+        plans[0].output(0)
+    runner.seek(1, 2)
+    assert runner.run(5, 10.0) == ("feed_end", 1, 1)
+    assert session.read("seen2", "int64").tolist() == [16, 18]
+    runner.seek(2, 3)
+    assert runner.run(1, 10.0) == ("feed_end", 0, 0)
+    assert not runner.unfinished
+    runner.stop()
+    assert runner.run(1, 10.0) == ("asked", 0, 0)
+    two, _ = make_runner(session, 2)
+    two.seek(0)
+    assert two.run(5, 10.0) == ("feed_end", 2, 3)
+
+
+def test_runner_is_closed_before_its_session(session: _core.Session) -> None:
+    runner, plans = make_runner(session)
+    for plan in plans:
+        plan.close()
+    with pytest.raises(errors.BusyError, match="plans must be closed first"):
+        session.close()
+    for call in (runner.run, lambda: runner.seek(0), runner.abandon, lambda: runner.unfinished):
+        with pytest.raises(errors.HotloopError, match="the plan must be open"):
+            call()
+    runner.close()
+    runner.close()
+    with pytest.raises(errors.HotloopError, match="the runner must be open"):
+        runner.run()
+    session.close()
+
+
+def test_runner_refuses(session: _core.Session) -> None:
+    _, plans = make_runner(session)
+    other = _core.Plan(_core.Session(_core.Device("cpu")), make_graph())
+    wrong: list[tuple[type[Exception], str, Any]] = [
+        (errors.ConfigError, "must have an entry", []),
+        (errors.ConfigError, r"\(plan, n\)", [(plans[0],)]),
+        (TypeError, "must be a Plan", [(session, 1)]),
+        (errors.ConfigError, "n", [(plans[0], -1)]),
+        (errors.ConfigError, "of one model", [(plans[0], 1), (other, 1)]),
+        (TypeError, "order", 3),
+    ]
+    for kind, text, order in wrong:
+        with pytest.raises(kind, match=text):
+            _core.Runner(order)
+    with pytest.raises(errors.ConfigError, match="k"):
+        _core.Runner([(plans[0], 1)], 0)
+    runner = _core.Runner([(plans[0], 3)])
+    for bad in (4, -1):
+        with pytest.raises(errors.ConfigError):
+            runner.seek(0, bad)
+    with pytest.raises(errors.ConfigError, match="a feed must have the batches"):
+        runner.run(9, 10.0)
 
 
 # ---------------------------------------------------------------------------- running
@@ -383,6 +489,7 @@ def test_stop_and_busy() -> None:
     feed = _core.Feed(10, 4)
     other.feed(feed)
     other.source(0, np.zeros((10, 3), np.float32))
+    runner = _core.Runner([(other, 1)])
     plan.stop()
     assert plan.run() == ("asked", 0)
     thread, result = run_in_thread(lambda: plan.run(10**9, float("inf")))
@@ -392,7 +499,12 @@ def test_stop_and_busy() -> None:
         other.run,
         lambda: plan.output(0),
         lambda: plan.input(0, np.zeros((300, 300))),
-        lambda: plan.window(False, False),
+        session.snapshot,
+        runner.run,
+        lambda: runner.seek(0),
+        lambda: runner.unfinished,
+        runner.abandon,
+        runner.close,
         plan.abandon,
         plan.info,
         lambda: str(plan),

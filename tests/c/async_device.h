@@ -83,7 +83,7 @@ typedef struct async_device {
     size_t staging_bytes[ASYNC_STAGING];
     int64_t n_syncs, n_live, n_replays;
     hl_stream *streams[ASYNC_STREAMS]; /* the last one stays NULL */
-    hl_stream own; /* what NULL stands for */
+    hl_stream own;                     /* what NULL stands for */
     bool in_capture;
 } async_device;
 

@@ -1,5 +1,5 @@
-/* Random graphs for tests: products, sums, concats, rows added and pointwise ops on a few shapes, with
- * commits. */
+/* Random graphs for tests: products, sums, concats, rows added and pointwise ops on a few shapes,
+ * with commits. */
 #ifndef TESTS_C_GROW_H
 #define TESTS_C_GROW_H
 

@@ -1,6 +1,6 @@
 /* The control block's transitions (ir/control.h), each against what its contract says: every device
- * runs these functions, so that what is wrong in them is wrong everywhere alike, and a comparison of
- * two devices sees nothing. */
+ * runs these functions, so that what is wrong in them is wrong everywhere alike, and a comparison
+ * of two devices sees nothing. */
 #include "ir/control.h"
 #include "tests/c/check.h"
 

@@ -249,6 +249,30 @@ static void test_hoist_takes_the_fill_along(void)
     end_hoist(&c);
 }
 
+/* Zeros that are joined with other parts are filled where the result lies, if parts lie in it one
+ * behind the other; else, or where somebody else reads them too, they are made once. */
+static void test_hoist_leaves_what_is_joined(void)
+{
+    for (int variant = 0; variant < 3; variant++) {
+        check_case("variant %d", variant);
+        hl_graph *graph;
+        hl_id x, joined, zeros;
+        hl_type type = {HL_DTYPE_F32, hl_shape_2d(3, 4)};
+        hl_attrs axis = {.axis = {variant == 1}};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", type, &x));
+        CHECK_OK(hl_build_full(graph, &type, 0, &zeros));
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){x, zeros}, 2, &axis, &joined));
+        CHECK_OK(hl_graph_output(graph, joined));
+        if (variant == 2) CHECK_OK(hl_graph_output(graph, zeros));
+        CHECK_OK(hl_pass_hoist(graph));
+        CHECK_OK(hl_graph_verify(graph));
+        hl_segment segment = graph->nodes[hl_graph_producer(graph, zeros)].segment;
+        CHECK_INT(segment, variant ? HL_SEGMENT_BEGIN : HL_SEGMENT_MICRO);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* ---- parts ---------------------------------------------------------------------------------- */
 
 enum { N_STEPS = 12 };
@@ -498,6 +522,7 @@ int main(void)
     test_hoist_leaves_what_is_overwritten();
     test_each_writer_has_its_own_fill();
     test_hoist_takes_the_fill_along();
+    test_hoist_leaves_what_is_joined();
     test_clusters();
     test_placing();
     test_placing_beyond_63_bits();

@@ -524,7 +524,7 @@ static hl_status create_step(void *device)
     hl_session *session = NULL;
     hl_plan *plan = NULL;
     hl_plan_options options = {
-        .low = HL_DTYPE_BF16, .n_slots = 2, .k = 2, .fuse = true, .chain = true};
+        .low = HL_DTYPE_BF16, .n_slots = 2, .k = 2, .fuse = true, .chain = true, .benchmark = true};
     net n = net_roll(4, 2);
     n.batch_norm = n.dropout = true;
     hl_status status;

@@ -287,7 +287,9 @@ static void test_many_shapes(void)
         for (int order = 0; order < 3; order++) {
             check_case("%s, order %d", backends[b]->name, order);
             for (int i = 0; i < N_SHAPES; i++)
-                rows[i] = 4 + 3 * (order == 0 ? i : order == 1 ? N_SHAPES - 1 - i : i * 5 % N_SHAPES);
+                rows[i] = 4 + 3 * (order == 0   ? i
+                                   : order == 1 ? N_SHAPES - 1 - i
+                                                : i * 5 % N_SHAPES);
             int64_t largest = 4 + 3 * (N_SHAPES - 1);
             int64_t peak = measure_peak(backends[b], rows, N_SHAPES, &consts, &host);
             int64_t alone = measure_peak(backends[b], &largest, 1, &own_consts, &own_host);

@@ -130,8 +130,8 @@ static void check_way(uint64_t seed, int k, int way)
 static void test_same_bits(void)
 {
     /* Threads are the loaders' alone, and the same for every net. */
-    const int n_nets = CHECK_UNDER_TSAN ? 6 : check_share(N_NETS);
-    for (uint64_t seed = 0; seed < (uint64_t)n_nets; seed++)
+    const int stride = CHECK_UNDER_TSAN ? 5 : check_stride();
+    for (uint64_t seed = 0; seed < N_NETS; seed += (uint64_t)stride)
         for (int k = 1; k <= 3; k += 2) {
             check_case("net %d, k %d", (int)seed, k);
             open_net(hl_ref_backend(), seed, k, false, COPIED);
@@ -359,7 +359,7 @@ static void test_device_calls_fail(void)
     t.net = net_roll(6, 1);
     async_eager = 0;
     for (int sticky = 0; sticky < 2; sticky++)
-        for (int64_t k = 1;; k++) {
+        for (int64_t k = 1;; k += check_stride()) {
             hl_alloc_stats before, after;
             check_case("device call %d fails, sticky %d, slots %d", (int)k, sticky, trainer_slots);
             hl_alloc_stats_read(&before);

@@ -1,5 +1,6 @@
 /* Runs over several plans of a session: windows of micro-batches of any of them, in any order, give
- * the same bits on every kind of device, cut at any place; and memory that is the largest plan's. */
+ * the same bits on every kind of device, cut at any place; and memory that is the largest plan's.
+ */
 #include "tests/c/async_device.h"
 #include "tests/c/train.h"
 
@@ -66,8 +67,7 @@ static void close_session(void)
 static void read_store(outcome *out, const char *name, int64_t n)
 {
     if (n)
-        CHECK_OK(
-            hl_session_read(s.base.session, name, 0, n, HL_DTYPE_F64, out->numbers + out->n));
+        CHECK_OK(hl_session_read(s.base.session, name, 0, n, HL_DTYPE_F64, out->numbers + out->n));
     out->n += n;
 }
 

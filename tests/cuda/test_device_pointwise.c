@@ -55,11 +55,11 @@ static uint8_t number(program_case *p, double value)
 }
 
 /* Terms are at most 4, and sums of them count their roundings. */
-static void put(program_case *p, uint8_t reg, hl_pw_reduce reduce, hl_dtype dtype)
+static void put(program_case *p, uint8_t reg, hl_pw_sums sums, hl_dtype dtype)
 {
-    program_put(p, reg, reduce, dtype);
+    program_put(p, reg, sums, dtype);
     double n = (double)hl_shape_numel(&p->program.shape) + 16;
-    if (reduce != HL_PW_FULL) p->c.tolerance = fmax(p->c.tolerance, n * 0x1p-22);
+    if (sums != HL_PW_FULL) p->c.tolerance = fmax(p->c.tolerance, n * 0x1p-22);
     if (dtype == HL_DTYPE_BF16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-7);
     if (dtype == HL_DTYPE_F16) p->c.tolerance = fmax(p->c.tolerance, 0x1p-10);
 }
@@ -147,7 +147,18 @@ static void test_forms(void)
     check_forms(40, 30, 10, HL_DTYPE_F32);
 }
 
-/* All kinds of sums and an output in full, of a product of two operands. */
+/* Sets of outputs: a bit for each of hl_pw_sums. */
+enum {
+    FULL = 1 << HL_PW_FULL,
+    ROWS = 1 << HL_PW_SUM_ROWS,
+    COLS = 1 << HL_PW_SUM_COLS,
+    ALL = 1 << HL_PW_SUM_ALL,
+    MIDDLE = 1 << HL_PW_SUM_MIDDLE,
+    ENDS = 1 << (HL_PW_SUM_OUTER | HL_PW_SUM_INNER),
+    INSIDE = 1 << (HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER)
+};
+
+/* These kinds of sums, of a product of two operands. */
 static void check_sums(int64_t rows, int64_t cols, hl_dtype dtype, unsigned kinds)
 {
     program_case p;
@@ -157,8 +168,8 @@ static void check_sums(int64_t rows, int64_t cols, hl_dtype dtype, unsigned kind
     program_begin(&p, 2, dim, 1);
     uint8_t x = load(&p, dtype, WHOLE), y = load(&p, dtype, 2);
     uint8_t product = apply(&p, HL_PW_MUL, x, y, 0);
-    for (int reduce = HL_PW_FULL; reduce <= HL_PW_SUM_ALL; reduce++)
-        if (kinds >> reduce & 1) put(&p, product, (hl_pw_reduce)reduce, dtype);
+    for (int sums = HL_PW_FULL; sums <= HL_PW_SUM_ALL; sums++)
+        if (kinds >> sums & 1) put(&p, product, (hl_pw_sums)sums, dtype);
     check_program(&p);
 }
 
@@ -168,15 +179,16 @@ static void test_sums(void)
                                        {200, 10}, {1, 3000}, {3000, 1},  {9000, 6},  {2, 40000},
                                        {33, 260}, {0, 4},    {40000, 1}, {600, 1000}};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        check_sums(sizes[s][0], sizes[s][1], HL_DTYPE_F32, 0xF);
-    for (unsigned kind = 1; kind <= 3; kind++) {
-        check_sums(150, 72, HL_DTYPE_F32, 1u << kind);
-        check_sums(37, 48, HL_DTYPE_I32, 1u << kind | 1);
-        check_sums(45, 20, HL_DTYPE_F64, 1u << kind);
-        check_sums(29, 64, HL_DTYPE_BF16, 1u << kind | 1);
+        check_sums(sizes[s][0], sizes[s][1], HL_DTYPE_F32, FULL | ROWS | COLS | ALL);
+    static const unsigned kinds[] = {ROWS, COLS, ALL};
+    for (int k = 0; k < 3; k++) {
+        check_sums(150, 72, HL_DTYPE_F32, kinds[k]);
+        check_sums(37, 48, HL_DTYPE_I32, kinds[k] | FULL);
+        check_sums(45, 20, HL_DTYPE_F64, kinds[k]);
+        check_sums(29, 64, HL_DTYPE_BF16, kinds[k] | FULL);
     }
-    check_sums(200000, 1, HL_DTYPE_F32, 1u << HL_PW_SUM_ALL);
-    check_sums(4, 0, HL_DTYPE_F32, 0xE);
+    check_sums(200000, 1, HL_DTYPE_F32, ALL);
+    check_sums(4, 0, HL_DTYPE_F32, ROWS | COLS | ALL);
 }
 
 /* Sums over the rows of what is small are one launch, whatever its shape; else they are merged by
@@ -203,7 +215,46 @@ static void test_sum_launches(void)
         CHECK_INT(hl_fake_calls("cuLaunchKernel") - before, 2 * (2 * sizes[s].launches - 1));
         for (int j = 0; j < p.c.n_out; j++) free(bytes[j]);
         case_forget(&p.c);
-        check_sums(dim[0], dim[1], HL_DTYPE_F32, 1u << HL_PW_SUM_ROWS | 1);
+        check_sums(dim[0], dim[1], HL_DTYPE_F32, ROWS | FULL);
+    }
+}
+
+/* Sums over groups of (O,M,I): what is summed along each of the dims, where a warp has one row or
+ * several of them, a block one o or several, and where partials are merged in one stage or two. */
+static void check_groups(const int64_t *dim, hl_dtype dtype, unsigned kinds)
+{
+    program_case p;
+    check_case("sums %x of %lldx%lldx%lld of %s", kinds, (long long)dim[0], (long long)dim[1],
+               (long long)dim[2], hl_dtype_name(dtype));
+    program_begin(&p, 3, dim, 2);
+    p.program.split[0] = 1;
+    uint8_t x = load(&p, dtype, WHOLE);
+    for (unsigned mask = 1; mask < 8; mask *= 2)
+        x = apply(&p, HL_PW_ADD, x, load(&p, dtype, mask), 0);
+    for (int sums = HL_PW_FULL; sums <= HL_PW_SUM_ALL; sums++)
+        if (kinds >> sums & 1) put(&p, x, (hl_pw_sums)sums, dtype);
+    p.c.tolerance *= 4;
+    check_program(&p);
+}
+
+static void test_groups(void)
+{
+    static const int64_t sizes[][3] = {{3, 5, 8},   {40, 3, 7},   {9, 40, 33}, {4, 700, 5},
+                                       {3, 4, 900}, {300, 64, 2}, {5, 2, 132}, {2, 3000, 36},
+                                       {0, 3, 4},   {3, 4, 0}};
+    static const unsigned kinds[] = {ENDS,
+                                     MIDDLE,
+                                     INSIDE,
+                                     FULL | ENDS | ROWS | COLS | ALL,
+                                     FULL | MIDDLE | ENDS | INSIDE,
+                                     MIDDLE | ROWS | COLS | ALL};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            check_groups(sizes[s], HL_DTYPE_F32, kinds[k]);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        check_groups(sizes[2], HL_DTYPE_F64, kinds[k]);
+        check_groups(sizes[2], HL_DTYPE_I32, kinds[k]);
+        check_groups(sizes[6], HL_DTYPE_BF16, kinds[k]);
     }
 }
 
@@ -351,13 +402,15 @@ static const char *find_line(const char *words)
     return found;
 }
 
-/* A program over (dim), split behind the first: x whole, y with the dims of the mask, by a number,
- * with so many sums; power: of the number instead. */
+/* A program over (dim), split behind the first: x whole, less y with the dims of the mask, times a
+ * number; or to its power, summed up too, or with a mask. */
+typedef enum once_kind { TIMES, POWER, SUMMED, DRAWN } once_kind;
 typedef struct once_case {
     int64_t dim[3];
     unsigned mask;
     double number;
-    bool power, sums, draws;
+    once_kind kind;
+    int compiles;
 } once_case;
 
 static int64_t count_once(const once_case *o)
@@ -366,10 +419,10 @@ static int64_t count_once(const once_case *o)
     program_begin(&p, 3, o->dim, 1);
     uint8_t x = load(&p, HL_DTYPE_F32, WHOLE), y = load(&p, HL_DTYPE_F32, o->mask);
     x = apply(&p, HL_PW_SUB, x, y, 0);
-    x = apply(&p, o->power ? HL_PW_POW : HL_PW_MUL, x, number(&p, o->number), 0);
-    if (o->draws) x = apply(&p, HL_PW_MUL, x, draw(&p, HL_PW_DROPOUT_MASK, "mask"), 0);
+    x = apply(&p, o->kind == POWER ? HL_PW_POW : HL_PW_MUL, x, number(&p, o->number), 0);
+    if (o->kind == DRAWN) x = apply(&p, HL_PW_MUL, x, draw(&p, HL_PW_DROPOUT_MASK, "mask"), 0);
     put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
-    if (o->sums) put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
+    if (o->kind == SUMMED) put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
     int64_t n = count_compiles(compiling, &p);
     case_forget(&p.c);
     return n;
@@ -379,33 +432,30 @@ static int64_t count_once(const once_case *o)
  * structure is another kernel. */
 static void test_structures(void)
 {
-    static const struct {
-        once_case of;
-        int compiles;
-    } rows[] = {
-        {{{6, 5, 8}, 4, 0.5}, 1},
-        {{{6, 5, 8}, 4, 0.25}, 0}, /* another number */
-        {{{60, 5, 8}, 4, 0.5}, 0}, /* another batch */
-        {{{7, 3, 12}, 4, 3}, 0},   /* another layer */
-        {{{6, 5, 10}, 4, 0.5}, 1}, /* rows that are no whole vectors */
-        {{{9, 7, 6}, 4, 0.5}, 0},
-        {{{6, 5, 8}, 2, 0.5}, 1}, /* other dims of it */
-        {{{9, 2, 4}, 2, 0.5}, 0},
-        {{{6, 5, 8}, 5, 0.5}, 1}, /* by three dims and two strides */
-        {{{3, 9, 16}, 5, 0.5}, 0},
-        {{{1, 9, 16}, 5, 0.5}, 0}, /* a batch of one: as the first ones */
-        {{{6, 5, 8}, 4, 2, .power = true}, 1},
-        {{{9, 6, 4}, 4, 2, .power = true}, 0},
-        {{{6, 5, 8}, 4, 3, .power = true}, 1}, /* another exponent */
-        {{{6, 5, 8}, 4, 0.5, .sums = true}, 1},
-        {{{70, 9, 4}, 4, 0.75, .sums = true}, 0},
-        {{{6, 5, 8}, 4, 0.5, .draws = true}, 1},
-        {{{9, 7, 4}, 4, 0.5, .draws = true}, 0},
-        {{{9, 3, 5}, 4, 0.5, .draws = true}, 1}, /* samples that are no whole vectors */
+    static const once_case rows[] = {
+        {{6, 5, 8}, 4, 0.5, TIMES, 1},
+        {{6, 5, 8}, 4, 0.25, TIMES, 0}, /* another number */
+        {{60, 5, 8}, 4, 0.5, TIMES, 0}, /* another batch */
+        {{7, 3, 12}, 4, 3, TIMES, 0},   /* another layer */
+        {{6, 5, 10}, 4, 0.5, TIMES, 1}, /* rows that are no whole vectors */
+        {{9, 7, 6}, 4, 0.5, TIMES, 0},
+        {{6, 5, 8}, 2, 0.5, TIMES, 1}, /* other dims of it */
+        {{9, 2, 4}, 2, 0.5, TIMES, 0},
+        {{6, 5, 8}, 5, 0.5, TIMES, 1}, /* by three dims and two strides */
+        {{3, 9, 16}, 5, 0.5, TIMES, 0},
+        {{1, 9, 16}, 5, 0.5, TIMES, 0}, /* a batch of one: as the first ones */
+        {{6, 5, 8}, 4, 2, POWER, 1},
+        {{9, 6, 4}, 4, 2, POWER, 0},
+        {{6, 5, 8}, 4, 3, POWER, 1}, /* another exponent */
+        {{6, 5, 8}, 4, 0.5, SUMMED, 1},
+        {{70, 9, 4}, 4, 0.75, SUMMED, 0},
+        {{6, 5, 8}, 4, 0.5, DRAWN, 1},
+        {{9, 7, 4}, 4, 0.5, DRAWN, 0},
+        {{9, 3, 5}, 4, 0.5, DRAWN, 1}, /* samples that are no whole vectors */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_case("structure %d", (int)i);
-        CHECK_INT(count_once(&rows[i].of), rows[i].compiles);
+        CHECK_INT(count_once(&rows[i]), rows[i].compiles);
     }
 }
 
@@ -518,6 +568,7 @@ static void test_versions(void)
     program_case p;
     check_case("versions");
     make_product(&p, 6, 28, 1.25);
+    empty_folder();
     hl_fake_nvrtc_pretend(0, 80); /* older than the GPU */
     CHECK_INT(compile_anew(&p), 1);
     CHECK(strcmp(hl_fake_nvrtc_arch(), "compute_80") == 0);
@@ -643,6 +694,7 @@ int main(void)
     test_forms();
     test_sums();
     test_sum_launches();
+    test_groups();
     test_types();
     test_draws();
     test_numbers();

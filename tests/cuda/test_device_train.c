@@ -3,6 +3,8 @@
  * gives the bits of one that is run call by call, fused or not, and both are close to the
  * reference. A stop and a wrong index are heard of without a wait inside an epoch; driver calls may
  * fail. */
+#include <stdlib.h>
+
 #include "tests/c/train.h"
 #include "tests/cuda/fake_device.h"
 #include "tests/cuda/fake_nvrtc.h"
@@ -208,7 +210,6 @@ enum { N_SIZED = 8 };
  * returns how many programs were compiled for it. */
 static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *out_param)
 {
-    static trainer t;
     net first = net_roll(seed, 1), n = first;
     hl_run_end end;
     int64_t steps;

@@ -355,8 +355,8 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     if (!std::is_same<T, float>::value) return;
     memcpy(out.p, x.p, x.n_bytes);
     LAUNCH_ONLY(index_add_atomic, 3, 64,
-                {{index.p, control, FAULT}, (const float *)src.p, (float *)out.p}, {A, HL_DTYPE_I64},
-                O, I, n);
+                {{index.p, control, FAULT}, (const float *)src.p, (float *)out.p},
+                {A, HL_DTYPE_I64}, O, I, n);
     check("sums by atomics", !memcmp(want.data(), out.p, out.n_bytes));
 }
 

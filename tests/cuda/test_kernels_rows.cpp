@@ -136,7 +136,8 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     start_case("cross_entropy %s %lldx%lld %u threads, smoothing %g, weight %d, target %d",
                suffix<T>(), (long long)N, (long long)C, k.threads, l.smoothing, l.has_weight,
                (int)target_dtype);
-    hl_cuda_loss_at in = {x.get(), target.p, l.has_weight ? w.get() : nullptr, control.get(), hl_control_fault(2, 7)};
+    hl_cuda_loss_at in = {x.get(), target.p, l.has_weight ? w.get() : nullptr, control.get(),
+                          hl_control_fault(2, 7)};
     hl_cuda_loss_rule rule = {N, C, ignored, (float)l.smoothing, (int32_t)target_dtype, k.by_block};
     std::string name = suffix<T>();
     run_orders({&loss, &weight, &dx}, [&] {

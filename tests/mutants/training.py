@@ -361,22 +361,22 @@ _RUN = [
     Mutant(
         "samples-of-one-micro-batch-in-a-step",
         _FIT,
-        "self._run_steps(plan, whole, size * k)",
-        "self._run_steps(plan, whole, size)",
+        "self._count_rows(done + batches)",
+        "self._count_rows(done + ran)",
         python(_JUDGED + "test_samples_and_seconds"),
     ),
     Mutant(
-        "last-window-is-as-long-as-others",
-        _FIT,
-        "                plan.k = rest\n",
-        "                plan.k = k\n",
+        "another-plan-of-a-window-opens-it-anew",
+        "csrc/plan/runner.c",
+        "        enter_step(call, true);\n",
+        "        enter_step(call, false);\n",
         python(_TESTS + "accumulation.py::test_equals_full_batch"),
     ),
     Mutant(
-        "window-is-closed-before-the-tail",
-        _FIT,
-        "self._open_window = bool(rest) and i < last",
-        "self._open_window = False",
+        "window-is-a-micro-batch-too-long",
+        "csrc/plan/runner.c",
+        "bool is_end = ++state->micro == call->k;",
+        "bool is_end = ++state->micro > call->k;",
         python(_TESTS + "accumulation.py::test_equals_full_batch"),
     ),
     Mutant(
@@ -428,8 +428,8 @@ _STATE = [
     Mutant(
         "step-says-attempted-for-applied",
         _STEPPING,
-        '"step": heard["applied"],',
-        '"step": heard["attempted"],',
+        '"step": done["applied"],',
+        '"step": done["attempted"],',
         python(_GOES_ON),
     ),
     Mutant(

@@ -1,7 +1,8 @@
 """``plan``: what a training step or a prediction will do, before anything runs.
 
-The plans shown are those that ``train`` and ``predict`` make, made in the same way; nothing is
-run, so nothing but the model's initial values is drawn.
+The plans shown are those that ``train`` and ``predict`` make, predicted in the same way. Nothing is
+run and no memory of the device is taken, but to find a precision by measuring (``"auto"`` on a
+device that multiplies 16-bit numbers).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from hotloop.training.progress import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from hotloop import _core
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
 
@@ -26,18 +26,18 @@ class PlanReport:
     Attributes
     ----------
     info : dict
-        Bytes of arena, slots and stores; numbers of nodes, instructions, chains and regions; the
-        floating-point operations of a step.
+        Bytes of arena, slots, constants and stores; numbers of nodes, instructions, kernels, chains
+        and regions; the floating-point operations of a step.
     device : str
         Where it would run.
     text : str
         Regions, chains, kernels, shapes and offsets.
     """
 
-    def __init__(self, made: _core.Plan, device: str) -> None:
-        self.info: dict[str, Any] = made.info()
+    def __init__(self, info: dict[str, Any], text: str, device: str) -> None:
+        self.info = info
         self.device = device
-        self.text = str(made)
+        self.text = text
 
     def __str__(self) -> str:
         info = self.info
@@ -91,9 +91,8 @@ def plan(
     with exclusive(model, "plan"):
         run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
         try:
-            run.prepare()
-            made, _, _ = run.train_plans[0]
-            return PlanReport(made, run.device.name)
+            predicted = run.predict()
+            return PlanReport(predicted, predicted.pop("text"), run.device.name)
         finally:
             run.close()
 
@@ -127,4 +126,5 @@ def plan_file(path: str | os.PathLike[str], batch: int = 256) -> PlanReport:
     from hotloop.training.saving import load
 
     loaded = load(path)
-    return PlanReport(loaded.recorded(batch).plan, loaded.device.name)
+    recorded = loaded.recorded(batch).plan
+    return PlanReport(recorded.info(), str(recorded), loaded.device.name)

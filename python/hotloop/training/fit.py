@@ -247,6 +247,7 @@ class Run:
         self._bad_rounds = 0
         self._val_sums = Sums("val")
         self.train_plans: list[tuple[_core.Plan, int, int]] = []
+        self._runner: _core.Runner | None = None
         self._traced: list[Traced] = []
         self._predicted = 0
         self._parts = 1  # of a batch: more where memory ran out
@@ -255,8 +256,8 @@ class Run:
     def stop(self, reason: str = "interrupted") -> None:
         """Ends training after the current step; may be called from any thread."""
         self._stop_reason = self._stop_reason or reason
-        for plan, _, _ in self.train_plans:
-            plan.stop()
+        if self._runner is not None:
+            self._runner.stop()
 
     def close(self) -> None:
         """Gives back the device's memory."""
@@ -275,6 +276,39 @@ class Run:
         OutOfMemoryError
             With the sentence of the plan that did not fit.
         """
+        self._check_data()
+        self.device.memory_peak_reset()
+        with self._explaining_memory():
+            while not self._fits():
+                pass
+
+    def predict(self) -> dict[str, Any]:
+        """The plan of full batches as ``prepare`` would make it, without the device's memory.
+
+        What it would refuse is refused. A precision that is found by measuring is measured.
+
+        Returns
+        -------
+        dict
+            ``Plan.info()``, and "text".
+        """
+        self._check_data()
+        groups = self._make_steps()
+        graph = self._trace_training(groups)[0]
+        split = self._validation_split
+        if self.data.split(split) is not None:
+            rows = self._groups(split, training=False)[0][0]
+            graph_of_split = self.steps.eval_graph(self._split(split), rows, self._val_sums)
+            self._traced.append(Traced(graph_of_split, self._split(split), rows))
+        self._check_monitors()
+        self._check_labels()
+        for traced in self._traced:
+            check_lookups(self.runtime, *traced, alone=True)
+        ring = self._ring(groups)
+        return self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+
+    def _check_data(self) -> None:
+        """Checks the data and chooses the device."""
         config, data = self.config, self.data
         _core.alloc_peak_reset()
         data.check("train")
@@ -285,10 +319,6 @@ class Run:
             config.accelerator, config.precision, config.devices
         )
         check_gpu_options(config, self.device)
-        self.device.memory_peak_reset()
-        with self._explaining_memory():
-            while not self._fits():
-                pass
 
     def _fits(self) -> bool:
         """Plans everything; False where memory ran out and smaller micro-batches may do."""
@@ -309,6 +339,7 @@ class Run:
             return False
         self.close()
         self.train_plans, self._traced, self._val_sums = [], [], Sums("val")
+        self._runner = None
         self._parts, self._micro_rows = parts, size // parts
         return True
 
@@ -334,7 +365,8 @@ class Run:
                 f"{text}; use a smaller batch_size than {self.data.batch_size}"
             ) from error
 
-    def _plan_all(self) -> None:
+    def _make_steps(self) -> list[tuple[int, int]]:
+        """Everything before the first trace; the groups of training's batches."""
         config, data = self.config, self.data
         resolve_lazy(self.model, data.example_inputs())
         self.runtime = Runtime(
@@ -343,8 +375,13 @@ class Run:
         self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
         groups = self._groups("train", training=True)
         self._counts = count_steps(self.steps.config, sum(count for _, count in groups))
+        return groups
+
+    def _plan_all(self) -> None:
+        config = self.config
+        groups = self._make_steps()
         total = self._counts.total
-        self._plan_training(groups, total)
+        self._plan_training(groups, self._trace_training(groups))
         self._plan_validation()
         self._check_monitors()
         self._check_labels()
@@ -428,23 +465,28 @@ class Run:
             raise ConfigError(f"{split}: the batch size leaves no batch; use a smaller batch_size")
         return groups
 
-    def _plan_training(self, groups: list[tuple[int, int]], total: int) -> None:
-        split = self._split("train")
-        k = self._k
+    def _trace_training(self, groups: list[tuple[int, int]]) -> list[_core.Graph]:
+        """The steps' graphs; then the precision and the home of the data are chosen."""
+        split, total = self._split("train"), self._counts.total
         graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
         self._traced.append(Traced(graphs[0], split, groups[0][0]))
         self._choose_precision()
-        first = self._place_data(graphs[0], groups[0][0])
+        if self.runtime.has_own_memory:
+            self.runtime.is_fed = not self._has_room(graphs[0], groups)
+        return graphs
+
+    def _ring(self, groups: list[tuple[int, int]]) -> dict[str, int]:
+        return self.runtime.ring(self.data.num_workers, groups[0][0], self._k)
+
+    def _plan_training(self, groups: list[tuple[int, int]], graphs: list[_core.Graph]) -> None:
+        split = self._split("train")
         shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
-        ring = self.runtime.ring(self.data.num_workers, groups[0][0], k)
-        self._feeds = self.data.feeds("train", groups, training=shuffled, **ring)
+        self._feeds = self.data.feeds("train", groups, training=shuffled, **self._ring(groups))
         for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
-            if first is not None:
-                plan, first = first, None
-                self.runtime.give_data(plan, split, feed)
-            else:
-                plan = self.runtime.plan(graph, split, feed, k=k)
+            plan = self.runtime.plan(graph, split, feed, k=self._k)
             self.train_plans.append((plan, size, count))
+        order = [(plan, count) for plan, _, count in self.train_plans]
+        self._runner = self.runtime.runner(order, self._k)
         if self.steps.doubt:
             show(f"hotloop: warning: {self.steps.doubt}")
         for name in self.steps.no_grad:
@@ -457,30 +499,19 @@ class Run:
         self.runtime.low = choice.low
         self.config = self.config.replace(precision=choice.precision)
 
-    def _place_data(self, graph: _core.Graph, rows: int) -> _core.Plan | None:
-        """Where the data lies for a GPU: in its memory, if that has room beside the plan.
-
-        Returns
-        -------
-        Plan or None
-            The one that was asked, where it is of use: of full batches, without its data.
-        """
-        if not self.runtime.has_own_memory or self.config.device_cache is False:
-            return None
-        # The largest plan of the run makes nearly all that the run will hold.
-        self.runtime.is_fed = False
-        k = self._k
-        ring = self.runtime.ring(self.data.num_workers, rows, k)
-        plan = self.runtime.plan(graph, k=k, n_slots=ring["n_slots"])
+    def _has_room(self, graph: _core.Graph, groups: list[tuple[int, int]]) -> bool:
+        """Whether the data goes into a GPU's memory: there is room beside the plan."""
         memory = self.device.memory()
         assert memory is not None  # has_own_memory
+        if isinstance(self.config.device_cache, bool):
+            return self.config.device_cache
+        # The largest plan of the run makes nearly all that the run will hold.
+        self.runtime.is_fed = False
+        plan = self.runtime.predict(graph, k=self._k, n_slots=self._ring(groups)["n_slots"])
         needed = self._data_bytes() + (self._best_bytes() if self.config.restore_best else 0)
-        room = memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
-        if needed <= room or self.config.device_cache is True:
-            return plan
-        self.runtime.is_fed = True
-        self.runtime.drop(plan)
-        return None
+        needed += sum(plan[f"{part}_bytes"] for part in ("arena", "slot", "const", "store"))
+        room: int = memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
+        return int(needed) <= room
 
     def _data_bytes(self) -> int:
         """Of the arrays that training and validation gather from."""
@@ -493,8 +524,12 @@ class Run:
         stores = self.runtime.layout.stores().values()
         return sum(n * np.dtype(dtype).itemsize for dtype, n in stores)
 
+    @property
+    def _validation_split(self) -> str:
+        return "val" if self.config.overfit_batches is None else "train"
+
     def _plan_validation(self) -> None:
-        name = "val" if self.config.overfit_batches is None else "train"
+        name = self._validation_split
         self._val_plans: EvalPlans = []
         if self.data.split(name) is not None:
             groups = self._groups(name, training=False)
@@ -506,7 +541,7 @@ class Run:
         config = self.config
         stopping = config.early_stopping
         known = self.steps.value_names(self.steps.train_sums)
-        if self._val_plans:
+        if self._val_sums.names:
             names = self.steps.value_names(self._val_sums, functions=True)
             known += [f"val_{name}" for name in names]
         own = stopping.monitor if stopping else None
@@ -615,10 +650,11 @@ class Run:
         if self.epoch == 0:
             plans = [plan for plan, _, _ in self.train_plans]
             self._progress.choose(sum(plan.info()["n_to_choose"] for plan in plans))
-        for feed in self._feeds:
-            feed.seek(self.epoch)
+        runner = self._runner
+        assert runner is not None  # prepare has made it
+        runner.seek(self.epoch)
         with self._explaining_memory():
-            complete = self._run_batches()
+            complete = self._run_batches(runner)
         trained = time.perf_counter() - began
         self._timings["train"] += trained
         out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
@@ -651,64 +687,46 @@ class Run:
         log = self.runtime.session.control_log(0)
         return float(log[-1][3]) if log else 0.0
 
-    def _run_batches(self) -> bool:
-        """All windows of the epoch; False when training ends in between."""
-        k = self._k
-        last = len(self.train_plans) - 1
-        for i, (plan, size, count) in enumerate(self.train_plans):
-            whole, rest = divmod(count, k)
-            joins = i > 0 and self._open_window
-            if joins:
-                plan.k = 1
-                plan.window(True, False)
-                if not self._run_steps(plan, 1, size):
-                    return False
-                continue
-            plan.window(False, False)
-            plan.k = k
-            if whole and not self._run_steps(plan, whole, size * k):
-                return False
-            self._open_window = bool(rest) and i < last
-            if rest:
-                plan.k = rest
-                plan.window(False, self._open_window)
-                if not self._run_steps(plan, 1, size * rest):
-                    return False
-        return True
-
-    _open_window = False
-
-    def _run_steps(self, plan: _core.Plan, n: int, samples: int) -> bool:
-        done = 0
-        while done < n:
+    def _run_batches(self, runner: _core.Runner) -> bool:
+        """All steps of the epoch; False when training ends in between."""
+        done, n_batches = 0, sum(count for _, _, count in self.train_plans)
+        while done < n_batches:
             if self._is_over():
                 return False
-            how, ran = plan.run(min(n - done, self._steps_left()), _SLICE_SECONDS)
+            how, ran, batches = runner.run(self._steps_left(), _SLICE_SECONDS)
             if self._interrupts.asked:
                 self._stop_reason = self._stop_reason or "interrupted"
             if self._is_over():
-                how, more = self._finish_step(plan, how)
-                ran += more
-            done += ran
+                how, more, more_batches = self._finish_step(runner, how)
+                ran, batches = ran + more, batches + more_batches
+            samples = self._count_rows(done + batches) - self._count_rows(done)
+            done += batches
             self._attempted += ran
-            self._samples += ran * samples
+            self._samples += samples
             if not self._progress.is_quiet and ran:
-                heard = plan.heard()
-                shown = {"loss": heard["loss"], "lr": heard["lr"]}
-                self._progress.advance(ran * samples, shown)
+                now = self.runtime.session.snapshot()
+                self._progress.advance(samples, {"loss": now["loss"], "lr": now["lr"]})
             if how == "stopped":
                 self._stop_reason = "nan"
                 return False
         return True
 
-    def _finish_step(self, plan: _core.Plan, how: str) -> tuple[str, int]:
-        """Ends the step that was begun, unless Ctrl-C is pressed again; as ``plan.run``."""
-        more = 0
-        while plan.unfinished and self._interrupts.count < 2:
-            how, ran = plan.run(1, _SLICE_SECONDS)
-            more += ran
-        plan.abandon()
-        return how, more
+    def _count_rows(self, n_batches: int) -> int:
+        """Samples in the first batches of an epoch."""
+        rows = 0
+        for _, size, count in self.train_plans:
+            rows += size * min(count, n_batches)
+            n_batches -= min(count, n_batches)
+        return rows
+
+    def _finish_step(self, runner: _core.Runner, how: str) -> tuple[str, int, int]:
+        """Ends the step that was begun, unless Ctrl-C is pressed again; as ``runner.run``."""
+        more = more_batches = 0
+        while runner.unfinished and self._interrupts.count < 2:
+            how, ran, batches = runner.run(1, _SLICE_SECONDS)
+            more, more_batches = more + ran, more_batches + batches
+        runner.abandon()
+        return how, more, more_batches
 
     def _is_over(self) -> bool:
         config = self.config
@@ -752,8 +770,7 @@ class Run:
             session.write("param", backup)
         values = self.steps.values(self._val_sums.read(session))
         if collect and not self._interrupts.asked:
-            name = "val" if self.config.overfit_batches is None else "train"
-            values.update(self.steps.function_values(name, outputs))
+            values.update(self.steps.function_values(self._validation_split, outputs))
         self._timings["validate"] += time.perf_counter() - began
         return {f"val_{name}": value for name, value in values.items()}
 

@@ -42,18 +42,22 @@ class _Lookup(NamedTuple):
     leaves: list[dict[str, Any]]
 
 
-def check_lookups(runtime: Runtime, graph: _core.Graph, split: Split, rows: int) -> None:
+def check_lookups(
+    runtime: Runtime, graph: _core.Graph, split: Split, rows: int, *, alone: bool = False
+) -> None:
     """Refuses ids in the split that the model's tables have no row for.
 
     Parameters
     ----------
     runtime : Runtime
-        With the model's values in its session.
+        With the model's values in its session, unless ``alone``.
     graph : Graph
         Traced for batches of ``rows`` of this split's fields.
     split : Split
     rows : int
         At most as many as the split has.
+    alone : bool
+        Whether the runtime's session is left as it is.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def check_lookups(runtime: Runtime, graph: _core.Graph, split: Split, rows: int)
         is_plain = len(fields) == 1 and _is_plain(lookup, fields[0])
         if is_plain and _core.check_range(fields[0].array, 0, lookup.limit) is None:
             continue
-        found = _first_bad(runtime, graph, lookup, split, rows)
+        found = _first_bad(runtime, graph, lookup, split, rows, alone=alone)
         if found is not None:
             raise DataError(_describe(runtime, lookup, fields, *found))
 
@@ -122,11 +126,17 @@ def _is_plain(lookup: _Lookup, field: Field) -> bool:
 
 
 def _first_bad(
-    runtime: Runtime, graph: _core.Graph, lookup: _Lookup, split: Split, rows: int
+    runtime: Runtime,
+    graph: _core.Graph,
+    lookup: _Lookup,
+    split: Split,
+    rows: int,
+    *,
+    alone: bool,
 ) -> tuple[int, int] | None:
     """Row number and value of the first index out of range."""
     host = runtime
-    if runtime.has_own_memory:  # the arrays are the host's, and may not fit elsewhere
+    if alone or runtime.has_own_memory:  # whose arrays are the host's, and may not fit elsewhere
         host = Runtime(runtime.model, _core.Device("cpu"), seed=runtime.seed)
         host.upload()
     plan = host.plan(_part_of(graph, lookup, host.session.stores()))

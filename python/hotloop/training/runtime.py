@@ -202,12 +202,16 @@ class Runtime:
         self._benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
         self._plans: list[_core.Plan] = []
+        self._runners: list[_core.Runner] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
 
     def close(self) -> None:
         """Gives back all memory, whoever still holds the runtime (a traceback, a callback)."""
+        for runner in self._runners:
+            runner.close()
         for plan in self._plans:
             plan.close()
+        self._runners.clear()
         self._plans.clear()
         self._residents.clear()
         self.session.close()
@@ -324,20 +328,33 @@ class Runtime:
         n_slots: int = 1,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
+        slots = n_slots if feed is None else feed.n_slots
         made = _core.Plan(
-            self.session,
-            graph,
-            n_slots=n_slots if feed is None else feed.n_slots,
-            k=k,
-            low=low or self.low,
-            capture=self._captures,
-            fed=self.is_fed,
-            deterministic=self.deterministic,
-            benchmark=self._benchmarks,
+            self.session, graph, n_slots=slots, k=k, **self._plan_options(low or self.low)
         )
         self._plans.append(made)
         if split is not None:
             self.give_data(made, split, feed)
+        return made
+
+    def _plan_options(self, low: str) -> dict[str, Any]:
+        return {
+            "low": low,
+            "capture": self._captures,
+            "fed": self.is_fed,
+            "deterministic": self.deterministic,
+            "benchmark": self._benchmarks,
+        }
+
+    def predict(self, graph: _core.Graph, *, k: int = 1, n_slots: int = 1) -> dict[str, Any]:
+        """``info()`` and "text" of what ``plan`` would make, with no memory of the device."""
+        options = self._plan_options(self.low)
+        return _core.predict(self.device, graph, n_slots=n_slots, k=k, **options)
+
+    def runner(self, order: Sequence[tuple[_core.Plan, int]], k: int) -> _core.Runner:
+        """A run over so many batches of each of these plans; a step is k of them."""
+        made = _core.Runner(order, k)
+        self._runners.append(made)
         return made
 
     def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:

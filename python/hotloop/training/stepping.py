@@ -158,15 +158,15 @@ class Stepper:
                 buffer[...] = named[name]
             feed.seek(0)
             how = "deadline"
-            while how == "deadline":  # to the end of the feed, where a wrong index is heard of
+            while how == "deadline":  # to the end of the feed, where a wrong index is reported
                 how, _ = plan.run(2, 0.05)
-            heard = plan.heard()  # of this step: at its end the run has waited
+            done = self._runtime.session.snapshot()  # of this step: at its end the run has waited
         return {
-            "loss": heard["loss"],
-            "grad_norm": heard["grad_norm"],
-            "lr": heard["lr"],
-            "step": heard["applied"],
-            "applied": bool(heard["apply"]),
+            "loss": done["loss"],
+            "grad_norm": done["grad_norm"],
+            "lr": done["lr"],
+            "step": done["applied"],
+            "applied": bool(done["apply"]),
         }
 
     def evaluate(self, split: str = "val") -> dict[str, float]:

@@ -1,4 +1,4 @@
-/* Plan: a graph through the passes to instructions, which is all that a prediction is; then its
+/* Build: a graph through the passes to instructions, which is all that a prediction is; then its
  * place in a session. */
 #include <string.h>
 
@@ -92,8 +92,7 @@ static hl_status place_constants(hl_plan *plan)
         plan->const_bytes += hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), HL_ALIGN);
     }
     for (int32_t s = 0; s < plan->schedule.n_steps; s++)
-        plan->const_bytes +=
-            hl_round_up((int64_t)plan->instrs[s].state.upload_bytes, HL_ALIGN);
+        plan->const_bytes += hl_round_up((int64_t)plan->instrs[s].state.upload_bytes, HL_ALIGN);
     return HL_OK;
 }
 
@@ -181,8 +180,7 @@ static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *no
         if (writes_into(plan, nodes[i], instr->node) || writes_into(plan, instr->node, nodes[i]))
             return false;
     nodes[n] = instr->node;
-    return !kernel->is_together ||
-           kernel->is_together(plan->device, plan->graph, nodes, n + 1);
+    return !kernel->is_together || kernel->is_together(plan->device, plan->graph, nodes, n + 1);
 }
 
 /* How many steps from this one on are one launch; their nodes. */
@@ -336,7 +334,7 @@ static hl_status explain_memory(const hl_plan *plan, hl_status status)
 {
     hl_plan_info info;
     if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
-    hl_plan_info_predict(plan, &info);
+    hl_plan_info_bytes(plan, &info);
     return hl_status_context(
         status,
         "plan: predicted are %lld bytes (%lld of activations and scratch, %lld of batches, %lld of "

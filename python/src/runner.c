@@ -1,0 +1,263 @@
+/* Runner: an epoch over several plans of a session, over hl_runner. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "objects.h"
+
+static hl_py_runner *runner_of(PyObject *self)
+{
+    return (hl_py_runner *)self;
+}
+
+/* 0: none, for an infinite time. */
+int64_t hl_py_deadline(double seconds)
+{
+    int64_t now = hl_os_time_ns();
+    if (seconds <= 0) return now;
+    if (seconds >= 1e9) return 0;
+    return now + (int64_t)(seconds * 1e9);
+}
+
+const char *hl_py_end_name(hl_run_end end)
+{
+    static const char *const names[] = {
+        [HL_RUN_DONE] = "done",       [HL_RUN_DEADLINE] = "deadline", [HL_RUN_ASKED] = "asked",
+        [HL_RUN_STOPPED] = "stopped", [HL_RUN_FEED_END] = "feed_end",
+    };
+    return names[end];
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* The plan of an entry (plan, n), open and of the runner's session, and n. */
+static bool read_entry(hl_py_runner *self, PyObject *entry, hl_batches *out)
+{
+    hl_py_state *state = hl_py_state_of((PyObject *)self);
+    PyObject *pair = hl_py_sequence(entry, "order");
+    if (!pair) return false;
+    bool good = PyTuple_Size(pair) == 2;
+    if (!good) hl_py_fail(state, HL_ERROR_CONFIG, "order: entries must be (plan, n)");
+    PyObject *plan = good ? PyTuple_GetItem(pair, 0) : NULL;
+    good = good && hl_py_check_type(plan, state->plan_type, "order", "Plan") &&
+           hl_py_int(state, PyTuple_GetItem(pair, 1), "n", 0, INT64_MAX, &out->n);
+    if (good && !self->session)
+        self->session = (hl_py_session *)Py_XNewRef((PyObject *)((hl_py_plan *)plan)->session);
+    good = good && hl_py_plan_check_open(plan, "order") && PyList_Append(self->plans, plan) == 0;
+    if (good) out->plan = ((hl_py_plan *)plan)->plan;
+    Py_DECREF(pair);
+    return good;
+}
+
+static bool create_runner(hl_py_runner *self, PyObject *entries, int32_t k)
+{
+    hl_py_state *state = hl_py_state_of((PyObject *)self);
+    Py_ssize_t n = PyTuple_Size(entries);
+    hl_batches *order;
+    hl_status status = hl_alloc((size_t)(n + 1) * sizeof *order, (void **)&order);
+    if (status != HL_OK) return hl_py_raise(state, status) != NULL;
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < n; i++)
+        good = read_entry(self, PyTuple_GetItem(entries, i), &order[i]);
+    if (good) status = hl_runner_create(order, n, k, &self->runner);
+    hl_free(order);
+    if (good && status != HL_OK) hl_py_raise(state, status);
+    if (self->runner) self->session->n_plans++;
+    return self->runner != NULL;
+}
+
+static PyObject *make_runner(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const hl_py_signature signature = {.function = "Runner",
+                                              .n_positional = 2,
+                                              .n_required = 1,
+                                              .n_params = 2,
+                                              .names = {HL_PY_NAME_order, HL_PY_NAME_k}};
+    hl_py_state *state = PyType_GetModuleState(type);
+    PyObject *given[2];
+    int64_t k = 1;
+    if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
+        (given[1] && !hl_py_int(state, given[1], "k", 1, INT32_MAX, &k)))
+        return NULL;
+    PyObject *entries = hl_py_sequence(given[0], "order");
+    if (!entries) return NULL;
+    hl_py_runner *self = (hl_py_runner *)PyType_GenericAlloc(type, 0);
+    if (self) self->plans = PyList_New(0);
+    if (self && !(self->plans && create_runner(self, entries, (int32_t)k))) Py_CLEAR(self);
+    Py_DECREF(entries);
+    return (PyObject *)self;
+}
+
+static int traverse_runner(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(runner_of(self)->plans);
+    Py_VISIT(runner_of(self)->session);
+    return hl_py_traverse_type(self, visit, arg);
+}
+
+static int clear_runner(PyObject *self)
+{
+    hl_py_runner *runner = runner_of(self);
+    if (runner->runner) runner->session->n_plans--;
+    hl_runner_destroy(runner->runner);
+    runner->runner = NULL;
+    Py_CLEAR(runner->plans);
+    Py_CLEAR(runner->session);
+    return 0;
+}
+
+static void free_runner(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    clear_runner(self);
+    hl_py_free(self);
+}
+
+/* Takes the session for one call, with every plan open; false with an exception. */
+static bool enter(PyObject *self, const char *what)
+{
+    hl_py_runner *runner = runner_of(self);
+    if (!runner->runner) {
+        hl_py_fail(hl_py_state_of(self), HL_ERROR_INTERNAL,
+                   "%s: the runner must be open, got a closed one", what);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyList_Size(runner->plans); i++)
+        if (!hl_py_plan_check_open(PyList_GetItem(runner->plans, i), what)) return false;
+    return hl_py_session_enter(runner->session, what);
+}
+
+static void leave(PyObject *self)
+{
+    hl_py_session_leave(runner_of(self)->session);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static PyObject *run_steps(PyObject *self, int64_t n_steps, double seconds)
+{
+    hl_py_runner *runner = runner_of(self);
+    hl_status status = HL_OK;
+    hl_run_end end = HL_RUN_ASKED;
+    int64_t n_run = 0, n_batches = 0;
+    if (!enter(self, "run")) return NULL;
+    if (!runner->stop) {
+        Py_BEGIN_ALLOW_THREADS status =
+            hl_runner_run(runner->runner, n_steps, hl_py_deadline(seconds), &runner->stop, &end,
+                          &n_run, &n_batches);
+        Py_END_ALLOW_THREADS
+    }
+    if (end == HL_RUN_ASKED) runner->stop = 0;
+    leave(self);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    if (PyErr_CheckSignals() < 0) return NULL;
+    return Py_BuildValue("(sLL)", hl_py_end_name(end), (long long)n_run, (long long)n_batches);
+}
+
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int64_t n_steps = 1;
+    double seconds = 0.05;
+    if (!hl_py_args_count("Runner.run", n_args, 0, 2) ||
+        (n_args > 0 && !hl_py_int(state, args[0], "n_steps", 0, INT64_MAX, &n_steps)) ||
+        (n_args > 1 && !hl_py_double(args[1], "seconds", &seconds)))
+        return NULL;
+    if (isnan(seconds))
+        return hl_py_fail(state, HL_ERROR_CONFIG, "seconds: must be a number, got nan");
+    return run_steps(self, n_steps, seconds);
+}
+
+static PyObject *seek(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int64_t batch = 0;
+    uint64_t epoch;
+    if (!hl_py_args_count("Runner.seek", n_args, 1, 2) ||
+        !hl_py_seed(state, args[0], "epoch", &epoch) ||
+        (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)) ||
+        !enter(self, "seek"))
+        return NULL;
+    hl_status status = hl_runner_seek(runner_of(self)->runner, epoch, batch);
+    leave(self);
+    return hl_py_none_or_raise(state, status);
+}
+
+static PyObject *stop(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    runner_of(self)->stop = 1;
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *abandon(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (!enter(self, "abandon")) return NULL;
+    hl_status status = hl_runner_abandon(runner_of(self)->runner);
+    leave(self);
+    return hl_py_none_or_raise(hl_py_state_of(self), status);
+}
+
+static PyObject *close_runner(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (!runner_of(self)->runner) return Py_NewRef(Py_None);
+    hl_py_session *session = (hl_py_session *)Py_NewRef((PyObject *)runner_of(self)->session);
+    bool good = hl_py_session_enter(session, "close");
+    if (good) {
+        clear_runner(self);
+        hl_py_session_leave(session);
+    }
+    Py_DECREF(session);
+    return good ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *get_unfinished(PyObject *self, void *unused)
+{
+    (void)unused;
+    if (!enter(self, "unfinished")) return NULL;
+    bool is_unfinished = hl_runner_is_unfinished(runner_of(self)->runner);
+    leave(self);
+    return PyBool_FromLong(is_unfinished);
+}
+
+static PyMethodDef methods[] = {
+    {"run", HL_PY_METH_FAST(run),
+     "run($self, n_steps=1, seconds=0.05, /)\n--\n\n(\"done\" | \"deadline\" | \"asked\" | "
+     "\"stopped\" | \"feed_end\", steps run, their batches). Releases the GIL."},
+    {"seek", HL_PY_METH_FAST(seek),
+     "seek($self, epoch, batch=0, /)\n--\n\nGoes to a batch of an epoch, with all feeds."},
+    {"stop", stop, METH_NOARGS,
+     "stop($self, /)\n--\n\nMakes a run in another thread return \"asked\" at its next barrier."},
+    {"abandon", abandon, METH_NOARGS,
+     "abandon($self, /)\n--\n\nForgets a step that was left in the middle."},
+    {"close", close_runner, METH_NOARGS, "close($self, /)\n--\n\nLets its plans go."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef members[] = {
+    {"unfinished", get_unfinished, NULL,
+     "Whether a step was left in the middle (by a deadline or a stop).", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Runner(order, k=1)\n--\n\n"
+                "A run over plans of one session: order is a sequence of (plan, n), n of the "
+                "plan's batches; k of them, of whichever plans, are a step."},
+    {Py_tp_new, make_runner},
+    {Py_tp_dealloc, free_runner},
+    {Py_tp_traverse, traverse_runner},
+    {Py_tp_clear, clear_runner},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, members},
+    {0, NULL},
+};
+
+PyType_Spec hl_py_runner_spec = {
+    .name = "hotloop._core.Runner",
+    .basicsize = sizeof(hl_py_runner),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = slots,
+};
