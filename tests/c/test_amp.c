@@ -185,6 +185,49 @@ static void test_kept_is_wide(void)
     }
 }
 
+/* Between two products a number that 16 bits hold is multiplied in 16 bits; by one that they don't
+ * hold, as the scale of a dropout mask may be, float32 is multiplied and the result rounded. */
+static void test_numbers_are_exact(void)
+{
+    static const struct {
+        double number;
+        bool bf16, f16; /* holds it */
+    } cases[] = {{0.5, true, true},
+                 {1.25, true, true},
+                 {1 + 0x1p-8, false, true},
+                 {1 + 0x1p-11, false, false},
+                 {0.1, false, false},
+                 {0x1p20, true, false}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        hl_graph *graph;
+        hl_id x, w, a, b;
+        hl_dtype low = i % 2 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
+        bool holds = i % 2 ? cases[i / 2].f16 : cases[i / 2].bf16;
+        hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+        check_case("%g in %s", cases[i / 2].number, hl_dtype_name(low));
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", square, &x));
+        CHECK_OK(hl_graph_input(graph, "w", square, &w));
+        CHECK_OK(hl_build_matmul(graph, x, w, false, false, &a));
+        CHECK_OK(hl_build_binary_number(graph, HL_OP_MUL, a, cases[i / 2].number, &a));
+        CHECK_OK(hl_build_matmul(graph, a, w, false, false, &b));
+        CHECK_OK(hl_graph_output(graph, b));
+        CHECK_OK(hl_pass_amp(graph, low, true));
+        CHECK_OK(hl_graph_verify(graph));
+        int64_t n_mul = 0;
+        for (int64_t n = 0; n < graph->n_nodes; n++) {
+            const hl_node *node = &graph->nodes[n];
+            if (node->op != HL_OP_MUL) continue;
+            n_mul++;
+            for (int32_t j = 0; j < node->n_in; j++)
+                CHECK_INT(hl_graph_dtype(graph, node->in[j]), holds ? low : HL_DTYPE_F32);
+        }
+        CHECK_INT(n_mul, 1);
+        hl_graph_destroy(graph);
+    }
+    check_case("%s", "");
+}
+
 /* ---- norms ----------------------------------------------------------------------------------- */
 
 enum { TO_PRODUCT = 1, TO_VIEW = 2, TO_SUM = 4, TO_RELU = 8, TO_OUTPUT = 16, N_READERS = 32 };
@@ -493,6 +536,7 @@ int main(void)
     test_one_cast();
     test_a_leaf_is_rounded_in_each_segment();
     test_kept_is_wide();
+    test_numbers_are_exact();
     test_norms();
     test_training();
     test_scale_is_exact();

@@ -83,6 +83,46 @@ def test_sample_weights(k: int) -> None:
     check_same(one, run(X[:85], Y[:85], 32, k, weight=weight), 1e-7)
 
 
+class Three(nn.Module):
+    """Losses with a denominator of data, with a fixed one, and without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 3)
+
+    def training_step(self, batch):
+        out = self.line(batch["x"]["a"])
+        F = nn.functional
+        weight = hl.tensor([0.2, 1.0, 3.0])
+        return {
+            "classes": F.cross_entropy(out, batch["y"], weight),
+            "values": F.mse_loss(out, batch["x"]["t"]) * 0.5,
+            "size": out.square().mean() * 0.1,
+        }
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_each_loss_is_divided_by_its_own(k: int) -> None:
+    """By hand: windows of 48 and 28 rows, or of 16 and 12."""
+    T = np.random.default_rng(2).standard_normal((76, 3)).astype(np.float32)
+    data = hl.DataModule.from_arrays({"a": X[:76], "t": T}, Y[:76], batch_size=16, shuffle=False)
+    model = Three()
+    W, b = weights(model)["line.weight"], weights(model)["line.bias"]
+    hl.train(model, data, exact(max_epochs=2, accumulate_grad_batches=k))
+    class_weight = np.array([0.2, 1.0, 3.0], np.float32).astype(np.float64)
+    for begin in [*range(0, 76, 16 * k)] * 2:
+        rows = slice(begin, min(begin + 16 * k, 76))
+        x, y, t = X[rows].astype(np.float64), Y[rows], T[rows].astype(np.float64)
+        out = x @ W.T + b
+        p = np.exp(out) / np.exp(out).sum(1, keepdims=True)
+        share = class_weight[y] / class_weight[y].sum()
+        dout = share[:, None] * (p - np.eye(3)[y])
+        dout += 0.5 * 2 * (out - t) / out.size + 0.1 * 2 * out / out.size
+        W, b = W - 0.05 * dout.T @ x, b - 0.05 * dout.sum(0)
+    np.testing.assert_allclose(weights(model)["line.weight"], W, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(weights(model)["line.bias"], b, rtol=1e-6, atol=1e-7)
+
+
 def test_float32() -> None:
     """On the CPU the weights agree to fp32's rounding of 32 rows' sums over 6 steps."""
     check_same(
