@@ -43,7 +43,7 @@ enum { HL_CUDA_DIVISOR_WORDS = 3 };
 static inline void hl_cuda_divisor_make(int64_t d, int b, uint64_t *out_words)
 {
     int log = 1;
-    while ((int64_t)1 << log < d) log++;
+    while ((uint64_t)1 << log < (uint64_t)d) log++;
     unsigned __int128 power = (unsigned __int128)1 << (b + log);
     out_words[0] = (uint64_t)((power + (uint64_t)d - 1) / (uint64_t)d);
     out_words[1] = (uint64_t)d;

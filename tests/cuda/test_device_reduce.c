@@ -268,7 +268,7 @@ static void test_norms(void)
 
 static void test_refusals(void)
 {
-    static const groups apart = {SHAPE(3, 2, 3, 4), 2, {0, 2}};
+    static const groups apart = {SHAPE(4, 2, 3, 4, 5), 2, {0, 2}};
     static const groups long_row = {SHAPE(1, 5000), 1, {0}};
     static const struct {
         hl_op op;

@@ -298,8 +298,8 @@ _RUN = [
     Mutant(
         "epochs-have-one-order",
         _FIT,
-        "            feed.seek(self.epoch)\n",
-        "            feed.seek(0)\n",
+        "        runner.seek(self.epoch)\n",
+        "        runner.seek(0)\n",
         python(_FEATURES + "test_plain_sgd"),
     ),
     Mutant(
