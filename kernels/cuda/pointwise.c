@@ -316,7 +316,7 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
         return hl_reason_set(out_why_not, "%s", hl_status_message());
     out_req->deterministic = true;
     out_req->scratch_bytes = place_partials(&work, &first);
-    out_req->in_place = find_in_place(&work.program);
+    out_req->in_place[0] = find_in_place(&work.program);
     return HL_OK;
 }
 

@@ -216,7 +216,7 @@ static inline hl_status node_run(node_case *c)
     HL_TRY(c->kernel->prepare(c->device, c->graph, c->node, &state));
     hl_status status = node_run_once(c, &state, true, false);
     if (status == HL_OK) status = node_repeat(c, &state, true);
-    if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place);
+    if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place[0]);
     c->kernel->release(&state);
     return status;
 }
