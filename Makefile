@@ -11,14 +11,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamp
 TORCH ?= torch==2.13.0
 PLATFORM ?= manylinux_2_34_$(shell uname -m)
-# Extra arguments for pytest: make test ARGS="-k softmax -x"
+# Extra arguments for pytest: make test ARGS="-k softmax -x"; ARGS="-n0 --pdb": in one process.
 ARGS ?=
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal
+# Instruction sets of the C tests under sanitizers: all, or one, the best that this machine has.
+SETS ?= all
 
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo build test test-c test-long proof bench wheel wheel-cpu style format types sanitize \
-	sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
+.PHONY: help demo build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
+	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -27,6 +30,7 @@ help:
 	@echo "make demo        train a real model on real data, in seconds"
 	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
 	@echo "make test-long   learning runs and comparisons (installs $(TORCH), pandas, polars, matplotlib)"
+	@echo "make mutants     changes that tests must notice (ARGS=words of their names)"
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
@@ -86,38 +90,39 @@ $(STAMP)-cuda: | $(STAMP)-venv
 build: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
 
+# The emulated driver, cuBLASLt and NVRTC as libraries, which tests in Python load.
+FAKES := $(CURDIR)/build/cuda-tests/release
+fake: $(STAMP)-install
+	@$(MAKE) -s -C tests/cuda fake
+
 # ---------------------------------------------------------------------------- run and test
 
 demo: build
 	@$(BIN)/hotloop demo
 
-test: build test-c
-	$(BIN)/python -m pytest tests $(ARGS)
+test: build fake test-c
+	$(PYTEST) tests $(ARGS)
 
 test-c: build
 	$(MAKE) -C tests/c run
-	$(MAKE) -C tests/cuda -f host.mk run-host
-	$(MAKE) -C tests/cuda -j2 run
+	$(MAKE) -C tests/cuda run
 
 cuda: $(STAMP)-cuda
 
-# Kernels compile for the oldest and a new architecture without a warning, our declarations are
-# NVIDIA's, and the host side runs over the emulated driver with the kernels' fatbins embedded: every
-# op, with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
-FAKES := $(CURDIR)/build/cuda-host
+# What `make test` leaves out of the CUDA backend, where nvcc is and no GPU: our declarations are
+# NVIDIA's, and Python runs over the emulated driver with the kernels' fatbins embedded: every op,
+# with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
-cuda-check: $(STAMP)-install
-	@$(BIN)/python setup.py -q build_ext --inplace
-	$(MAKE) -C tests/cuda -f host.mk check-driver run-host fake
-	$(BIN)/python -m pytest tests/api/test_devices.py $(ARGS)
+cuda-check: build fake
+	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(BIN)/python -m pytest tests/ops tests/train/test_gpu.py $(ARGS)
+		$(PYTEST) tests/ops tests/train/test_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
-		$(BIN)/python -m pytest $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
 		tests/ops/test_values.py
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
@@ -128,10 +133,11 @@ $(OLDEST)/.stamp: | $(STAMP)-venv
 		nvidia-cuda-runtime-cu12==12.8.* nvidia-cuda-nvcc-cu12==12.8.*
 	@touch $@
 
-# What is generated at run time compiles by it, too: the emulated driver has NVRTC asked.
-cuda-oldest: $(OLDEST)/.stamp build
+# For HL_CUDA_ARCHS, or every GPU. What is generated at run time compiles by it, too: the emulated
+# driver has NVRTC asked.
+cuda-oldest: ARCHS = $(filter-out all,$(subst ;, ,$(HL_CUDA_ARCHS)))
+cuda-oldest: $(OLDEST)/.stamp build fake
 	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
-	@$(MAKE) -s -C tests/cuda -f host.mk fake
 	HL_FAKE=arch=75 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_CUBLASLT_PATH=none \
 		HOTLOOP_NVRTC_PATH=$(CURDIR)/$(OLDEST)/nvidia/cuda_nvrtc/lib \
 		$(BIN)/python tests/cuda/check_generated.py
@@ -143,10 +149,14 @@ gpu-check:
 gpu-bundle: $(STAMP)-venv
 	$(BIN)/python tests/gpu/bundle.py $(ARGS)
 
-test-long: build $(STAMP)-torch $(STAMP)-extras
-	$(BIN)/python -m pytest tests --long -m "long or parity or extra" $(ARGS)
+test-long: build fake $(STAMP)-torch $(STAMP)-extras
+	$(PYTEST) tests --long -m "long or parity or extra" $(ARGS)
 
-proof: build $(STAMP)-torch $(STAMP)-extras
+# Changes that tests must notice, each in a copy of the tree (ARGS: words of their names).
+mutants: build
+	$(BIN)/python tests/mutants $(ARGS)
+
+proof: build fake $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)
 
 bench: build $(STAMP)-torch $(STAMP)-blas
@@ -195,19 +205,18 @@ sanitize: sanitize-c sanitize-python
 
 # An unreported leak in the interpreter is not ours; the C tests do look for leaks.
 sanitize-c: build
-	HL_SANITIZE=address,undefined $(MAKE) -C tests/c run
-	HL_SANITIZE=address,undefined $(MAKE) -C tests/cuda -f host.mk run-host
-	$(MAKE) -C tests/cuda -j2 asan
-	HL_SANITIZE=thread $(MAKE) -C tests/c run
+	$(MAKE) -C tests/c asan SETS=$(SETS)
+	$(MAKE) -C tests/cuda asan
+	$(MAKE) -C tests/c tsan SETS=$(SETS)
 
-sanitize-python: $(STAMP)-install
+sanitize-python: fake
 	@rm -rf build/sanitize
 	@HL_SANITIZE=address,undefined $(BIN)/python setup.py -q build --build-lib build/sanitize
 	PYTHONPATH=build/sanitize PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 		UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/python -m pytest tests --ignore=tests/lint $(ARGS)
+		$(PYTEST) tests --ignore=tests/lint $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV) *.egg-info python/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -29,6 +29,7 @@ from benchmarks.__main__ import describe_machine  # noqa: E402
 STAGES = {
     "C under sanitizers, full counts": ["make", "sanitize-c"],
     "Python under sanitizers": ["make", "sanitize-python"],
+    "mutants": [sys.executable, "tests/mutants"],
     "kernels by the oldest compiler": ["make", "cuda-oldest"],
     "wheels": ["make", "wheel", "wheel-cpu"],
     "all tests, long ones too": [sys.executable, "-m", "pytest", "tests", "--long"],

@@ -57,26 +57,39 @@ double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *
 double bench_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c,
                   const float *bias, int transposed, int pack, int64_t reps)
 {
-    int64_t row = transposed ? 1 : n, col = transposed ? k : 1, panels = hl_gemm_panels(n);
-    float *packed = aligned_alloc(64, (hl_gemm_pack_bytes(k, n) + 63) / 64 * 64);
-    hl_gemm g = {.n = n,
-                 .k = k,
-                 .a = a,
-                 .a_row = k,
-                 .a_col = 1,
-                 .b = packed,
-                 .c = c,
-                 .ldc = n,
-                 .alpha = 1,
-                 .bias = bias,
-                 .relu = bias != NULL};
-    float *scratch = aligned_alloc(64, hl_gemm_scratch_bytes(&g) + 64);
-    hl_gemm_pack(k, n, b, row, col, 0, panels, packed);
-    hl_gemm_rows(&g, 0, m, scratch);
+    const hl_gemm_type *type = &hl_gemm_f32;
+    int64_t panels = hl_gemm_panels(n);
+    hl_gemm_word *packed = aligned_alloc(64, hl_gemm_pack_bytes(type, 1, k, n) / 64 * 64 + 64);
+    hl_gemm_b from = {.type = type,
+                      .dtype = HL_DTYPE_F32,
+                      .at = b,
+                      .n_segments = 1,
+                      .k = k,
+                      .n = n,
+                      .k_stride = transposed ? 1 : n,
+                      .n_stride = transposed ? k : 1};
+    hl_gemm g = {
+        .type = type,
+        .n = n,
+        .k = k,
+        .a = a,
+        .a_row = k,
+        .a_col = 1,
+        .n_segments = 1,
+        .b = packed,
+        .b_rows = hl_gemm_count_rows(type, 1, k),
+        .c = c,
+        .ldc = n,
+        .first = true,
+        .last = true,
+        .epilogue = {.alpha = 1, .bias = bias, .activation = bias ? HL_GEMM_RELU : HL_GEMM_NONE}};
+    void *scratch = aligned_alloc(64, hl_gemm_scratch_bytes(&g) / 64 * 64 + 64);
+    hl_gemm_pack(&from, 0, panels, packed);
+    hl_gemm_run(&g, 0, m, 0, n, scratch);
     double start = read_clock();
     for (int64_t i = 0; i < reps; i++) {
-        if (pack) hl_gemm_pack(k, n, b, row, col, 0, panels, packed);
-        hl_gemm_rows(&g, 0, m, scratch);
+        if (pack) hl_gemm_pack(&from, 0, panels, packed);
+        hl_gemm_run(&g, 0, m, 0, n, scratch);
     }
     double seconds = (read_clock() - start) / (double)reps;
     free(packed), free(scratch);
@@ -92,8 +105,8 @@ double bench_tn(int64_t m, int64_t n, int64_t k, const float *a, const float *b,
     hl_gemm_tn_plan plan;
     hl_gemm_tn_plan_make(m, n, k, 4, &plan); /* four tasks for the one thread */
     float *partials = aligned_alloc(64, (plan.partial_bytes + 127) / 64 * 64);
-    float *scratch = aligned_alloc(64, (plan.scratch_bytes + 127) / 64 * 64);
-    hl_gemm_tn g = {m, n, k, a, m, b, n, c, n, 1, false};
+    void *scratch = aligned_alloc(64, (plan.scratch_bytes + 127) / 64 * 64);
+    hl_gemm_tn g = {&hl_gemm_f32, m, n, k, a, m, b, n, c, n, 1, false};
     double start = 0;
     for (int64_t i = -1; i < reps; i++) {
         if (i == 0) start = read_clock();

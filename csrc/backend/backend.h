@@ -4,8 +4,8 @@
  * A backend is three const tables: what it is (hl_backend), what a device of it does
  * (hl_device_ops), and per op an ordered list of kernels, fast ones first, a plain one last. A plan
  * asks each kernel in turn: `query` says no with a reason, or yes with what it needs; `prepare`
- * makes its state (may search and measure); then the kernel runs many times and never allocates,
- * synchronises or fails for reasons of shape.
+ * makes its state, in host memory alone, since it is asked for predictions too; then the kernel
+ * runs many times and never allocates, synchronises or fails for reasons of shape.
  *
  * Work that is cut. A device with a `parallel` function runs kernels in blocks: the kernel says how
  * many rows its work has and runs any range of them; the plan owns the loop. Operands marked
@@ -60,8 +60,8 @@ typedef struct hl_kernel_req {
                       1 */
     uint64_t row_in;  /* bit i: input i is read row by row; others, and all from the 64th on, are
                          read whole */
-    uint64_t row_out; /* bit j: output j is written row by row; others are whole behind the last
-                         phase */
+    uint64_t row_out; /* bit j: output j is written row by row; others, and all from the 64th on,
+                         are whole behind the last phase */
     double row_cost; /* rough ns of one core per row: decides how many blocks are worth a barrier */
     int32_t n_phases; /* 0: one */
     /* Of each phase behind the first. */
@@ -79,9 +79,19 @@ static inline bool hl_kernel_reads_rows(const hl_kernel_req *req, int32_t input)
     return input < 64 && req->row_in >> input & 1;
 }
 
+static inline bool hl_kernel_writes_rows(const hl_kernel_req *req, int32_t output)
+{
+    return output < 64 && req->row_out >> output & 1;
+}
+
 typedef struct hl_kernel_state {
     const hl_kernel *kernel;
     void *impl; /* the kernel's own, from hl_alloc */
+    /* Set by prepare (asynchronous devices): host memory of impl's that launches read on the device.
+     */
+    const void *upload;
+    size_t upload_bytes;
+    const void *uploaded; /* set by the plan, before the first launch: its copy there */
 } hl_kernel_state;
 
 typedef struct hl_launch {
@@ -90,7 +100,8 @@ typedef struct hl_launch {
     int thread;
     int32_t phase;
     hl_control *control; /* error word; the plan's control block, host or device address */
-    hl_node_id node;     /* for the error word */
+    int32_t plan;        /* its number in the session, and */
+    hl_node_id node;     /* the node: for the error word */
     hl_segment segment;  /* which guard applies */
 } hl_launch;
 
@@ -150,8 +161,9 @@ static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t
 {
     int64_t none = 0;
     if (!launch->control) return;
-    if (__atomic_compare_exchange_n(&launch->control->error_code, &none, 1 + (int64_t)launch->node,
-                                    false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (__atomic_compare_exchange_n(&launch->control->error_code, &none,
+                                    hl_control_fault(launch->plan, launch->node), false,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         launch->control->error_row = row;
         launch->control->error_value = value;
     }

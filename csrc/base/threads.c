@@ -1,5 +1,8 @@
 /* The compute pool.
  *
+ * `owner` says whose run the workers serve: everything below it belongs to that caller. It holds
+ * the process as well, since a fork may copy a pool whose owner stays behind.
+ *
  * `remaining` counts down from n_blocks; who takes it from r > 0 to r - 1 owns block n_blocks - r.
  * That alone makes the job valid for the taker: it cannot end before his block has run, for the
  * caller waits until `pending` blocks are reported, so a thread that comes late, or looks at an old
@@ -11,8 +14,10 @@
  * the other side changes what is looked at, then reads the announcement. All four accesses are
  * sequentially consistent, so one of the two sees the other.
  *
- * Rejected: a mutex and a condition (2 to 10 us a run), a barrier of all threads (waits for the
- * thread that the system just took away), work stealing (the blocks are even, and few). */
+ * Rejected: callers in a queue (a hand-over takes as long as a run of a small model, and a caller
+ * who waits leaves a core to nobody), a mutex and a condition (2 to 10 us a run), a barrier of all
+ * threads (waits for the thread that the system just took away), work stealing (the blocks are
+ * even, and few). */
 #include "base/threads.h"
 
 #include <stdatomic.h>
@@ -31,6 +36,8 @@ typedef struct pool_worker {
 } pool_worker;
 
 struct hl_pool {
+    _Alignas(HL_ALIGN) _Atomic int64_t owner; /* 1 + the owner's fork count; 0: nobody's run */
+
     /* One line: a worker that takes its first block gets the job with it. */
     _Alignas(HL_ALIGN) _Atomic int64_t remaining;
     int64_t n_blocks;
@@ -207,27 +214,48 @@ int hl_pool_threads(const hl_pool *pool)
     return pool->n_threads;
 }
 
-void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context)
+/* An owner of another process than this one has been left behind by a fork. */
+static bool take_workers(hl_pool *pool)
 {
-    if (n_blocks <= 1 || pool->n_threads == 1) {
-        for (int64_t block = 0; block < n_blocks; block++) fn(context, block, 0);
-        return;
-    }
+    int64_t mine = 1 + hl_os_fork_count();
+    int64_t owner = atomic_load_explicit(&pool->owner, memory_order_relaxed);
+    return owner != mine &&
+           atomic_compare_exchange_strong_explicit(&pool->owner, &owner, mine, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+/* Blocks [first, n_blocks), by the owner and the workers. */
+static void share_blocks(hl_pool *pool, int64_t first, int64_t n_blocks, hl_pool_fn fn,
+                         void *context)
+{
     if (pool->fork_count != hl_os_fork_count()) revive_pool(pool);
     if (atomic_load_explicit(&pool->is_parked, memory_order_relaxed))
         atomic_store(&pool->is_parked, false);
     pool->fn = fn;
     pool->context = context;
     pool->n_blocks = n_blocks;
-    atomic_store_explicit(&pool->pending, n_blocks, memory_order_relaxed);
-    atomic_store(&pool->remaining, n_blocks);
-    if (atomic_load(&pool->n_sleeping) > 0) wake_workers(pool, n_blocks - 1);
+    atomic_store_explicit(&pool->pending, n_blocks - first, memory_order_relaxed);
+    atomic_store(&pool->remaining, n_blocks - first);
+    if (atomic_load(&pool->n_sleeping) > 0) wake_workers(pool, n_blocks - first - 1);
     run_blocks(pool, 0);
     while (!spin_until(pool, has_ended)) {
         atomic_store(&pool->caller_sleeps, 1);
         if (!has_ended(pool)) hl_os_futex_wait(&pool->caller_sleeps, 1, -1);
     }
     atomic_store_explicit(&pool->caller_sleeps, 0, memory_order_relaxed);
+}
+
+void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context)
+{
+    int64_t first = 0;
+    for (; first < n_blocks; first++) {
+        bool shares = pool->n_threads > 1 && n_blocks - first > 1 && take_workers(pool);
+        if (shares) break;
+        fn(context, first, 0);
+    }
+    if (first == n_blocks) return;
+    share_blocks(pool, first, n_blocks, fn, context);
+    atomic_store_explicit(&pool->owner, 0, memory_order_release);
 }
 
 void hl_pool_park(hl_pool *pool)

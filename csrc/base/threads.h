@@ -1,5 +1,9 @@
 /* The compute pool: one per CPU device, the caller is one of its threads.
  *
+ * Callers may be many, each of a model of its own: the workers serve one of them at a time, run by
+ * run. Who finds them taken begins with its blocks alone, and gives the workers what is left as
+ * soon as they are free; so nobody waits for another's run, and nobody is left without progress.
+ *
  * hl_pool_run hands out blocks by an atomic counter, so which thread runs a block is open and how
  * the work is cut is not: kernels must not depend on the thread. Workers spin at most 50 us after
  * work and then sleep on a futex; no OpenMP, so that fork and other libraries' pools are safe.
@@ -22,7 +26,7 @@ hl_status hl_pool_create(int n_threads, HL_GIVE hl_pool **out_pool);
 void hl_pool_destroy(HL_TAKE hl_pool *pool);
 int hl_pool_threads(const hl_pool *pool);
 /* Runs fn(context, b, thread) for b in [0, n_blocks), thread in [0, hl_pool_threads); returns when
- * all are done. One caller at a time, and fn must not call it; the caller takes part as thread 0.
+ * all are done. From any thread, but not from fn; the caller takes part as its run's thread 0.
  * n_blocks 1 or one thread: no synchronisation at all. */
 void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context);
 /* Puts every worker to sleep, returns when they are: call before a foreign library starts threads

@@ -32,9 +32,8 @@ struct hl_feed {
     int64_t n_batches;
     uint64_t epoch;
     hl_permutation order; /* of the epoch */
-    void *const *fields;  /* NULL: not bound */
-    int32_t n_fields;
-    hl_feed_fill fill; /* the options' or, while bound, the plan's; NULL: row numbers alone */
+    hl_feed_binding to;   /* fields NULL: not bound */
+    hl_feed_fill fill;    /* the options' or the binding's; NULL: row numbers alone */
     void *context;
     int64_t *rows;  /* (n_slots, batch) */
     int64_t next;   /* batch that hl_feed_next gives */
@@ -88,10 +87,10 @@ static hl_status fill_batch(hl_feed *feed, int64_t batch)
     const hl_feed_options *options = &feed->options;
     int64_t slot = batch % options->n_slots, n = options->batch;
     int64_t *rows = feed->rows + slot * n;
-    void *const *fields = feed->fields ? feed->fields + slot * feed->n_fields : NULL;
+    void *const *fields = feed->to.fields ? feed->to.fields + slot * feed->to.n_fields : NULL;
     take_rows(feed, batch, rows);
     if (feed->fill) return feed->fill(feed->context, rows, n, fields);
-    if (feed->n_fields > 0) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    if (fields) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
     return HL_OK;
 }
 
@@ -272,25 +271,25 @@ hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
     if (batch < 0 || batch > feed->n_batches)
         return hl_status_set(HL_ERROR_CONFIG, "feed: batch must be in 0..%lld, got %lld",
                              (long long)feed->n_batches, (long long)batch);
+    if (feed->to.enter) HL_TRY(feed->to.enter(feed->to.context));
     stop_loaders(feed);
     if (epoch != feed->epoch) hl_sampler_order_init(&feed->options.sampler, epoch, &feed->order);
     feed->epoch = epoch;
     feed->ahead_first = feed->ahead_end = 0;
     feed->next = batch;
-    return has_loaders(feed) && feed->fields ? start_loaders(feed) : HL_OK;
+    hl_status status = has_loaders(feed) && feed->to.fields ? start_loaders(feed) : HL_OK;
+    if (feed->to.leave) feed->to.leave(feed->to.context);
+    return status;
 }
 
-hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields, hl_feed_fill fill,
-                       void *context)
+void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding)
 {
     stop_loaders(feed);
-    if (!feed->options.fill) {
-        feed->fill = fill;
-        feed->context = context;
-    }
-    feed->fields = n_fields > 0 ? fields : NULL;
-    feed->n_fields = feed->fields ? n_fields : 0;
-    return HL_OK;
+    feed->to = binding ? *binding : (hl_feed_binding){0};
+    if (feed->to.n_fields < 1) feed->to.fields = NULL;
+    if (feed->options.fill) return;
+    feed->fill = feed->to.fill;
+    feed->context = feed->to.context;
 }
 
 hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_rows, bool *out_end)
@@ -299,7 +298,7 @@ hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_row
     if (out_rows) *out_rows = NULL;
     *out_end = hl_feed_is_over(feed);
     if (*out_end) return HL_OK;
-    if (feed->fill && !feed->fields)
+    if (feed->fill && !feed->to.fields)
         return hl_status_set(HL_ERROR_INTERNAL, "feed: its slots must be bound before it is read");
     if (has_loaders(feed))
         HL_TRY(take_loaded(feed));

@@ -46,7 +46,7 @@ typedef struct hl_feed_options {
                              what is left of count is not served (the tail has a feed of its own) */
     int32_t n_threads;    /* loader threads for fill; 0: fill runs in hl_feed_next */
     int32_t n_slots;
-    hl_feed_fill fill; /* NULL: that of hl_feed_bind */
+    hl_feed_fill fill; /* NULL: that of the binding */
     void *context;
 } hl_feed_options;
 
@@ -62,13 +62,25 @@ int64_t hl_feed_batches(const hl_feed *feed);
 int32_t hl_feed_slot(const hl_feed *feed);
 /* Has the epoch given its last batch? */
 bool hl_feed_is_over(const hl_feed *feed);
-/* Starts an epoch at a batch number; joins and restarts loader threads where there are any. */
+/* Starts an epoch at a batch number; joins and restarts loader threads where there are any. Fails
+ * where the binding's `enter` does, and has changed nothing then. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
-/* Addresses of the ring: fields of slot s are fields[s * n_fields ...]. Set once by the plan;
- * NULL takes them away. fill, for a feed that has none of its own; NULL: field 0 gets the row
- * numbers, and no loader threads run. Batches that were filled ahead are filled again. */
-hl_status hl_feed_bind(hl_feed *feed, void *const *fields, int32_t n_fields, hl_feed_fill fill,
-                       void *context);
+
+/* Who takes the batches, as a plan does. */
+typedef struct hl_feed_binding {
+    void *const *fields; /* of slot s: fields[s * n_fields ...]; borrowed */
+    int32_t n_fields;
+    hl_feed_fill fill; /* for a feed that has none of its own; NULL: field 0 gets the row numbers,
+                          and no loader threads run */
+    /* (optional, both) Around a seek, after which any slot may be filled again: enter keeps other
+     * threads out and returns when no batch that the feed gave lies in a slot unread. */
+    hl_status (*enter)(void *context);
+    void (*leave)(void *context);
+    void *context; /* of all three */
+} hl_feed_binding;
+/* Copies the binding; loader threads end, and batches that were filled ahead are filled again. NULL
+ * takes the slots away. */
+void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding);
 /* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
  * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers, valid as long
  * as the slot. */

@@ -55,7 +55,7 @@ typedef struct hl_control {
     double loss_scale;  /* 1 when precision is not fp16; at least 1 */
     int64_t good_steps; /* since the scale last changed */
     int64_t scaling;    /* 1: loss_scale moves with overflows */
-    int64_t error_code; /* 0, or 1 + the node whose index was out of range (first one wins) */
+    int64_t error_code; /* 0, or hl_control_fault of the first index out of range */
     int64_t error_row;
     int64_t error_value;
     double factor[HL_CONTROL_SCALARS]; /* host-set multiplier per scalar (plateau) */
@@ -67,6 +67,21 @@ typedef struct hl_control {
     int64_t n_ring; /* entries ever written; entry i is at i % HL_CONTROL_RING */
     hl_control_log ring[HL_CONTROL_RING];
 } hl_control;
+
+/* The error word: which node of which of the session's plans met an index out of range. One word,
+ * so that the first of several threads and plans wins as a whole. */
+HL_CONTROL_FN int64_t hl_control_fault(int32_t plan, int32_t node)
+{
+    return ((int64_t)plan << 32) + 1 + node;
+}
+HL_CONTROL_FN int32_t hl_control_fault_plan(int64_t error_code)
+{
+    return (int32_t)((error_code - 1) >> 32);
+}
+HL_CONTROL_FN int32_t hl_control_fault_node(int64_t error_code)
+{
+    return (int32_t)((error_code - 1) & INT32_MAX);
+}
 
 /* Micro commits (statistics, accumulators) are held back by a stop or a bad loss. */
 HL_CONTROL_FN bool hl_control_blocks_micro(const hl_control *control)

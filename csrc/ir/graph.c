@@ -554,7 +554,10 @@ static bool is_identity(const hl_graph *graph, const hl_node *node, const hl_typ
     switch (node->op) {
     case HL_OP_RESHAPE:
     case HL_OP_EXPAND:
-    case HL_OP_CAST: return true;
+    case HL_OP_CAST:
+    case HL_OP_SLICE:
+    case HL_OP_SLICE_GRAD: return true;
+    case HL_OP_SPLIT: return node->n_out == 1;
     case HL_OP_FLIP:
     case HL_OP_SUM:
     case HL_OP_PROD: return hl_node_axes(node).n == 0;

@@ -164,9 +164,9 @@ hl_status hl_graph_control(hl_graph *graph, hl_id *out_id);
 
 /* Adds a node: checks arity, infers, gives the first output's id. in and attrs are copied, and
  * *out_first may be one of in; attrs NULL = defaults. Any error names scope, op and the operands'
- * types. What would change nothing (reshape and expand to the same shape, cast to the same dtype,
- * the identical permutation, a sum, product or flip of no axes) adds no node and gives the operand
- * itself. */
+ * types. What would change nothing (reshape, expand, slice to the same shape, cast to the same
+ * dtype, the identical permutation, a sum, product or flip of no axes, a split into one) adds no
+ * node and gives the operand itself. */
 hl_status hl_graph_add(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                        const hl_attrs *attrs, hl_id *out_first);
 /* Adds a fused node with a program and given output types (checked against it). */

@@ -154,6 +154,30 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id id, hl_program 
                          info->name);
 }
 
+/* ---- its kind ---- */
+
+hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node)
+{
+    bool is_integer = true;
+    int64_t n = hl_shape_numel(&program->shape);
+    for (int32_t j = 0; j < program->n_out; j++) {
+        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
+        if (dtype == HL_DTYPE_F64) return HL_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(dtype);
+    }
+    for (int32_t s = 0; s < program->n_code; s++) {
+        const hl_pw_instr *instr = &program->code[s];
+        is_integer = is_integer && !hl_pw_is_real(instr);
+        if (instr->op == HL_PW_CAST && instr->number == HL_DTYPE_F64) return HL_PW_F64;
+        if (instr->op != HL_PW_LOAD) continue;
+        const hl_type *type = hl_node_in_type(graph, node, instr->in);
+        bool is_one = hl_shape_numel(&type->shape) == 1 && n != 1;
+        if (type->dtype == HL_DTYPE_F64 && !is_one) return HL_PW_F64;
+        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
+    }
+    return is_integer ? HL_PW_I64 : HL_PW_F32;
+}
+
 /* ---- the check ---- */
 
 static hl_status fail_program(const char *rule, int64_t got)

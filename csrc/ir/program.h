@@ -34,10 +34,14 @@ typedef enum hl_pw_op {
 typedef enum hl_pw_result {
     HL_PW_RESULT_ANY,
     HL_PW_RESULT_NUMBER,
+    HL_PW_RESULT_FIRST,
     HL_PW_RESULT_CHOSEN,
     HL_PW_RESULT_FLOAT,
     HL_PW_RESULT_BOOL
 } hl_pw_result;
+
+/* What registers hold. */
+typedef enum hl_pw_kind { HL_PW_F32, HL_PW_F64, HL_PW_I64 } hl_pw_kind;
 
 /* What a micro-op costs the CPU's vector units. */
 typedef enum hl_pw_cost {
@@ -95,8 +99,7 @@ static inline bool hl_pw_is_random(hl_pw_op op)
 {
     return op == HL_PW_DROPOUT_MASK || op == HL_PW_UNIFORM;
 }
-/* True when the step gives a real number whatever its operands are. A program without such a step,
- * of integers and bools alone, is computed in int64. */
+/* True when the step gives a real number whatever its operands are. */
 bool hl_pw_is_real(const hl_pw_instr *instr);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
@@ -106,6 +109,11 @@ hl_pw_instr hl_pw_instr_make(const hl_node *node);
  * all, by which unfused nodes run on the same engine. Input i is operand i; constants of one
  * element are numbers in the code. HL_ERROR_CONFIG for any other node. */
 hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_program *out_program);
+/* What the registers of a node's program hold, on every device, by what the code says alone:
+ * operands that it does not load are numbers in it. I64 where all it loads and gives is integers
+ * and bools and no step is real: then all is exact. F64 where it gives, casts to or loads float64;
+ * an operand of one element among many is no reason, since float64 is slow. F32 else. */
+hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node);
 /* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of it: numbers
  * of elements count, so a sum may keep dims of 1. */
 hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,

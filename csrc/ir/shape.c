@@ -1,4 +1,4 @@
-/* Shapes: size arithmetic, broadcasting, text. */
+/* Shapes: size arithmetic, broadcasting, strides, text. */
 #include "ir/shape.h"
 
 #include <stdio.h>
@@ -96,6 +96,42 @@ hl_status hl_shape_axis(const hl_shape *shape, int64_t axis, const char *what, i
     }
     *out_axis = (int)(axis < 0 ? axis + shape->rank : axis);
     return HL_OK;
+}
+
+void hl_shape_strides(const hl_shape *shape, int64_t *out_stride)
+{
+    int64_t step = 1;
+    for (int d = shape->rank - 1; d >= 0; d--) {
+        out_stride[d] = step;
+        step *= shape->dim[d];
+    }
+}
+
+void hl_shape_broadcast_strides(const hl_shape *shape, const hl_shape *operand, int64_t *out_stride)
+{
+    int64_t own[HL_MAX_RANK];
+    int lead = shape->rank - operand->rank;
+    hl_shape_strides(operand, own);
+    for (int d = 0; d < shape->rank; d++)
+        out_stride[d] = d < lead || operand->dim[d - lead] == 1 ? 0 : own[d - lead];
+}
+
+int32_t hl_shape_merge(const hl_shape *shape, const int64_t *stride, int64_t *out_dim,
+                       int64_t *out_stride)
+{
+    int32_t n = 0;
+    for (int d = 0; d < shape->rank; d++) {
+        int64_t dim = shape->dim[d];
+        if (dim == 1) continue;
+        if (n > 0 && out_stride[n - 1] == stride[d] * dim) {
+            out_dim[n - 1] *= dim;
+            out_stride[n - 1] = stride[d];
+        } else {
+            out_dim[n] = dim;
+            out_stride[n++] = stride[d];
+        }
+    }
+    return n;
 }
 
 const char *hl_shape_format(const hl_shape *shape, char *text)

@@ -30,6 +30,17 @@ hl_status hl_shape_broadcast(const hl_shape *a, const hl_shape *b, const char *w
                              hl_shape *out_shape);
 /* -rank <= axis < rank to 0 <= axis < rank. */
 hl_status hl_shape_axis(const hl_shape *shape, int64_t axis, const char *what, int *out_axis);
+/* Row-major strides of the shape's own dims, in elements. */
+void hl_shape_strides(const hl_shape *shape, int64_t *out_stride);
+/* Strides in the operand of the dims of the shape that it is broadcast to: 0 where it repeats. */
+void hl_shape_broadcast_strides(const hl_shape *shape, const hl_shape *operand,
+                                int64_t *out_stride);
+/* The shape's elements in their order, at these strides, in as few dims as say the same: dims of
+ * one element are left out, and neighbours are one dim where a step of the outer one is all of the
+ * inner one, or where both repeat. Strides may be 0 or negative. Returns the number of dims that it
+ * wrote, 0 for one element. */
+int32_t hl_shape_merge(const hl_shape *shape, const int64_t *stride, int64_t *out_dim,
+                       int64_t *out_stride);
 /* "(2, 3)", "(2,)", "()"; text has room for HL_SHAPE_TEXT bytes. Returns text. */
 enum { HL_SHAPE_TEXT = 192 };
 const char *hl_shape_format(const hl_shape *shape, char *text);

@@ -93,6 +93,8 @@ HL_INFER(expand);
 HL_INFER(concat);
 HL_INFER(slice);
 HL_INFER(slice_grad);
+HL_INFER(slice_add);
+HL_INFER(split);
 HL_INFER(pad);
 HL_INFER(pad_grad);
 HL_INFER(flip);
@@ -101,6 +103,8 @@ HL_VJP(permute);
 HL_VJP(expand);
 HL_VJP(concat);
 HL_VJP(slice);
+HL_VJP(split);
+HL_LOWER(split);
 HL_VJP(pad);
 HL_VJP(flip);
 

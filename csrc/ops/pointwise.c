@@ -24,7 +24,7 @@ hl_status hl_infer_pointwise(const hl_graph *graph, hl_node *node, hl_type *out_
     hl_type type = *hl_node_in_type(graph, node, first);
     for (int32_t i = first + 1; i < node->n_in; i++) {
         const hl_type *operand = hl_node_in_type(graph, node, i);
-        type.dtype = hl_dtype_promote(type.dtype, operand->dtype);
+        if (result != HL_PW_RESULT_FIRST) type.dtype = hl_dtype_promote(type.dtype, operand->dtype);
         HL_TRY(hl_shape_broadcast(&type.shape, &operand->shape, NULL, &type.shape));
     }
     if (first > 0)

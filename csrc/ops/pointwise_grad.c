@@ -150,9 +150,7 @@ HL_UNARY_VJP(erf)
 HL_UNARY_VJP(relu)
 {
     (void)x;
-    hl_id positive;
-    HL_TRY(hl_build_binary_number(graph, HL_OP_GT, y, 0, &positive));
-    return hl_build_keep_if(graph, positive, d, out_dx);
+    return hl_build_binary(graph, HL_OP_RELU_GRAD, d, y, out_dx);
 }
 
 HL_UNARY_VJP(cast)
@@ -209,6 +207,17 @@ hl_status hl_vjp_div(hl_graph *graph, hl_node_id id, const hl_id *dout, const bo
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, da, y, &db));
     HL_TRY(hl_build_grad_for(graph, db, in[1], &db));
     return hl_build_unary(graph, HL_OP_NEG, db, &din[1]);
+}
+
+/* Linear in a; b only chooses. */
+hl_status hl_vjp_relu_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                           hl_id *din)
+{
+    const hl_id *in = graph->nodes[id].in;
+    hl_id d;
+    if (!need[0]) return HL_OK;
+    HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, dout[0], in[1], &d));
+    return hl_build_grad_for(graph, d, in[0], &din[0]);
 }
 
 /* d * b * a^(b - 1), and 0 where b is 0 (a^-1 may be infinite there). */

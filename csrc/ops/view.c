@@ -1,7 +1,9 @@
 /* Views and copies: the same elements in another shape or order. */
+#include "base/alloc.h"
 #include "ops/build.h"
 #include "ops/need.h"
 #include "ops/ops.h"
+#include "ops/parts.h"
 
 /* ---- types ---- */
 
@@ -133,7 +135,20 @@ hl_status hl_infer_slice(const hl_graph *graph, hl_node *node, hl_type *out_type
     if (slice->stop < slice->start) slice->stop = slice->start;
     int64_t span = slice->stop - slice->start;
     *size = span / slice->step + (span % slice->step != 0);
+    if (*size <= 1) slice->step = 1; /* it may have been beyond any memory */
     return HL_OK;
+}
+
+/* n elements at start, start + step, ... lie among `size` ones. */
+static hl_status check_run(int64_t start, int64_t step, int64_t n, int64_t size)
+{
+    int64_t reach;
+    bool fits = start >= 0 && step >= 1 && size >= 0 &&
+                (n == 0 || (!__builtin_mul_overflow(n - 1, step, &reach) &&
+                            !__builtin_add_overflow(reach, start, &reach) && reach < size));
+    if (fits) return HL_OK;
+    return hl_status_set(HL_ERROR_SHAPE, "the slice must lie in %lld, got %lld from %lld on",
+                         (long long)size, (long long)n, (long long)start);
 }
 
 hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -141,15 +156,47 @@ hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out
     hl_attrs_slice_grad *slice = &node->attrs.slice_grad;
     out_types[0] = *hl_node_in_type(graph, node, 0);
     HL_TRY(hl_need_axis(&out_types[0].shape, &slice->axis));
-    int64_t n = out_types[0].shape.dim[slice->axis], reach;
-    bool fits =
-        slice->start >= 0 && slice->step >= 1 && slice->size >= 0 &&
-        (n == 0 || (!__builtin_mul_overflow(n - 1, slice->step, &reach) &&
-                    !__builtin_add_overflow(reach, slice->start, &reach) && reach < slice->size));
-    if (!fits)
-        return hl_status_set(HL_ERROR_SHAPE, "the slice must lie in %lld, got %lld from %lld on",
-                             (long long)slice->size, (long long)n, (long long)slice->start);
-    out_types[0].shape.dim[slice->axis] = slice->size;
+    int64_t *n = &out_types[0].shape.dim[slice->axis];
+    HL_TRY(check_run(slice->start, slice->step, *n, slice->size));
+    if (*n <= 1) slice->step = 1;
+    *n = slice->size;
+    return HL_OK;
+}
+
+hl_status hl_infer_slice_add(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    hl_attrs_slice_add *slice = &node->attrs.slice_add;
+    const hl_type *src = hl_node_in_type(graph, node, 1);
+    hl_type want = *hl_node_in_type(graph, node, 0);
+    out_types[0] = want;
+    HL_TRY(hl_need_float(&want, "x"));
+    HL_TRY(hl_need_axis(&want.shape, &slice->axis));
+    HL_TRY(hl_need_rank_exactly(src, want.shape.rank, "the source"));
+    int64_t n = src->shape.dim[slice->axis], size = want.shape.dim[slice->axis];
+    HL_TRY(check_run(slice->start, slice->step, n, size));
+    if (n <= 1) slice->step = 1;
+    want.shape.dim[slice->axis] = n;
+    return hl_need_type(src, &want, "the source");
+}
+
+hl_status hl_infer_split(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    hl_attrs_split *split = &node->attrs.split;
+    hl_type x = *hl_node_in_type(graph, node, 0);
+    HL_TRY(hl_need_axis(&x.shape, &split->axis));
+    if (split->size < 1)
+        return hl_status_set(HL_ERROR_SHAPE, "size must be at least 1, got %lld",
+                             (long long)split->size);
+    int64_t dim = x.shape.dim[split->axis], n = dim ? (dim - 1) / split->size + 1 : 1;
+    if (n > INT32_MAX)
+        return hl_status_set(HL_ERROR_SHAPE, "pieces must be fewer than 2**31, got %lld",
+                             (long long)n);
+    node->n_out = (int32_t)n;
+    for (int64_t j = 0; out_types && j < n; j++) {
+        int64_t rest = dim - j * split->size;
+        out_types[j] = x;
+        out_types[j].shape.dim[split->axis] = rest < split->size ? rest : split->size;
+    }
     return HL_OK;
 }
 
@@ -252,18 +299,56 @@ hl_status hl_vjp_expand(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     return hl_build_sum_to(graph, dout[0], &shape, &din[0]);
 }
 
+/* Operands of one size, but for a smaller last one, all of which want a gradient, are a split's
+ * outputs. */
+static bool is_split(const hl_graph *graph, const hl_node *node, const bool *need, int64_t *out_size)
+{
+    int64_t axis = hl_axis_attrs(node)->axis;
+    *out_size = hl_graph_shape(graph, node->in[0])->dim[axis];
+    for (int32_t i = 0; i < node->n_in; i++) {
+        int64_t size = hl_graph_shape(graph, node->in[i])->dim[axis];
+        bool fits = size == *out_size || (i == node->n_in - 1 && size < *out_size);
+        if (!need[i] || !fits || size < 1) return false;
+    }
+    return true;
+}
+
 hl_status hl_vjp_concat(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
                         hl_id *din)
 {
     hl_node node = graph->nodes[id];
-    int axis = (int)node.attrs.axis.axis;
-    int64_t start = 0;
+    int axis = (int)hl_axis_attrs(&node)->axis;
+    int64_t start = 0, size;
+    if (is_split(graph, &node, need, &size)) {
+        hl_attrs attrs = {.split = {axis, size}};
+        HL_TRY(hl_graph_add(graph, HL_OP_SPLIT, dout, 1, &attrs, &din[0]));
+        for (int32_t i = 1; i < node.n_in; i++) din[i] = din[0] + i;
+        return HL_OK;
+    }
     for (int32_t i = 0; i < node.n_in; i++) {
         int64_t stop = start + hl_graph_shape(graph, node.in[i])->dim[axis];
         if (need[i]) HL_TRY(hl_build_slice(graph, dout[0], axis, start, stop, &din[i]));
         start = stop;
     }
     return HL_OK;
+}
+
+hl_status hl_vjp_split(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                       hl_id *din)
+{
+    (void)need;
+    const hl_node node = graph->nodes[id];
+    const hl_attrs_split *split = hl_split_attrs(&node);
+    int64_t size = hl_graph_shape(graph, node.in[0])->dim[split->axis];
+    hl_part *parts;
+    int32_t n = 0;
+    HL_TRY(hl_alloc((size_t)node.n_out * sizeof *parts, (void **)&parts));
+    for (int32_t j = 0; j < node.n_out; j++)
+        if (dout[j] != HL_NONE)
+            parts[n++] = (hl_part){dout[j], HL_NONE, (int)split->axis, j * split->size, 1, size};
+    hl_status status = hl_build_add_parts(graph, parts, n, &din[0]);
+    hl_free(parts);
+    return status;
 }
 
 hl_status hl_vjp_slice(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
@@ -299,4 +384,18 @@ hl_status hl_vjp_flip(hl_graph *graph, hl_node_id id, const hl_id *dout, const b
     (void)need;
     hl_attrs attrs = graph->nodes[id].attrs;
     return hl_graph_add(graph, HL_OP_FLIP, dout, 1, &attrs, &din[0]);
+}
+
+/* ---- lowering ---- */
+
+hl_status hl_lower_split(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    hl_node node = graph->nodes[id];
+    const hl_attrs_split *split = hl_split_attrs(&node);
+    for (int32_t j = 0; j < node.n_out; j++) {
+        int64_t start = j * split->size;
+        HL_TRY(hl_build_slice(graph, node.in[0], (int)split->axis, start, start + split->size,
+                              &out_values[j]));
+    }
+    return HL_OK;
 }

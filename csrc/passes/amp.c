@@ -37,7 +37,8 @@ typedef struct amp_state {
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
-    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it */
+    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it; or one of
+                         several that a node makes, and nothing reads it */
     hl_id *in;        /* room for the operands of any node */
 } amp_state;
 
@@ -94,21 +95,24 @@ static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_v
 
 /* ---- which values a product reads again ------------------------------------------------------ */
 
-/* Does a product read any of the node's results again? */
-static bool is_any_wanted(const amp_state *s, const hl_node *node)
+/* Does a product read all of the node's results again, which are rounded together? */
+static bool are_wanted(const amp_state *s, const hl_node *node)
 {
     for (int32_t j = 0; j < node->n_out; j++)
-        if (s->wanted[node->out + j]) return true;
-    return false;
+        if (!s->wanted[node->out + j]) return false;
+    return true;
 }
 
 static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
+    /* One of several results, and nobody's. */
+    const hl_value *v = hl_graph_value(s->graph, value);
+    if (!hl_uses_count(uses, value)) return s->graph->nodes[v->node].n_out > 1;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
         if (is_low(s, user) && reads_as(user, value, 'r')) return true;
-        if (is_follower(user) && is_any_wanted(s, user)) return true;
+        if (is_follower(user) && reads_as(user, value, 'f') && are_wanted(s, user)) return true;
     }
     return false;
 }
@@ -296,14 +300,16 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
     return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
 }
 
-/* A follower among 16-bit values works on them and gives one. Beside a random operand, or a
- * number that 16 bits don't hold, it works on float32 and its result is rounded: the same bytes,
- * and the scale of a dropout mask is exact. */
+/* A follower among 16-bit values works on them and gives one; operands whose type it does not
+ * follow are taken as they are. Beside a random operand, or a number that 16 bits don't hold, it
+ * works on float32 and its result is rounded: the same bytes, and the scale of a dropout mask is
+ * exact. */
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
     hl_id out;
     bool any_low = false, all_low = true;
     for (int32_t i = 0; i < node->n_in; i++) {
+        if (hl_op_role_in(node->op, i) != 'f') continue;
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
         any_low |= kind == OPERAND_LOW;
@@ -311,11 +317,15 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_low || (gives_float && !is_any_wanted(s, node))) return HL_OK;
+    if (!any_low || (gives_float && !are_wanted(s, node))) return HL_OK;
     if (all_low || is_copy || !gives_float) {
         if (!all_low && !gives_float) return HL_OK;
-        for (int32_t i = 0; i < node->n_in; i++)
-            HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        for (int32_t i = 0; i < node->n_in; i++) {
+            s->in[i] = node->in[i];
+            bool narrows = hl_op_role_in(node->op, i) == 'f' ||
+                           kind_of(s, node->in[i], node->segment) == OPERAND_LOW;
+            if (narrows) HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+        }
         hl_graph_stand_by(s->graph, node);
         HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &node->attrs, &out));
         return replace_outputs(s, node, out);

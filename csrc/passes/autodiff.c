@@ -3,6 +3,9 @@
  * First, forward: which values depend on a wrt in a differentiable way. Then, backward from the
  * loss: each node whose outputs have a gradient adds its operands' shares. A value used several
  * times has its shares added in the reverse order of use, so the sum is the same in every run.
+ * Shares that are 0 but for a part of the value, as of slices, wait until another share comes or the
+ * sum is asked for, and are added together: a loop over the parts of a value costs what the value
+ * does, not as many times that as there are parts.
  * Gradient nodes carry the scope of the node they are the gradient of, so that a message or a
  * profile names the module. */
 #include "passes/passes.h"
@@ -10,6 +13,18 @@
 #include "base/alloc.h"
 #include "ir/op.h"
 #include "ops/build.h"
+#include "ops/parts.h"
+
+/* A share that waits, and the one that came next. */
+typedef struct diff_part {
+    hl_part part;
+    int64_t next; /* HL_NONE: the last */
+} diff_part;
+
+/* Of one value: the shares that wait, in the order in which they came. */
+typedef struct diff_wait {
+    int64_t first, last, n;
+} diff_wait;
 
 typedef struct diff_state {
     hl_graph *graph;
@@ -17,6 +32,9 @@ typedef struct diff_state {
     int64_t n_nodes;
     bool *depends; /* on a wrt, by value */
     hl_id *grads;  /* by value */
+    diff_wait *waits; /* by value: what is not in its gradient yet */
+    diff_part *parts;
+    int64_t n_parts, cap_parts;
     bool *need;    /* by operand of the node at hand */
     hl_id *din;
 } diff_state;
@@ -25,6 +43,8 @@ static void free_state(diff_state *state)
 {
     hl_free(state->depends);
     hl_free(state->grads);
+    hl_free(state->waits);
+    hl_free(state->parts);
     hl_free(state->need);
     hl_free(state->din);
 }
@@ -51,6 +71,8 @@ static hl_status init_state(diff_state *state)
     state->depends = memory;
     HL_TRY(alloc_array(state->n_values, sizeof(hl_id), &memory));
     state->grads = memory;
+    HL_TRY(alloc_array(state->n_values, sizeof(diff_wait), &memory));
+    state->waits = memory;
     HL_TRY(alloc_array(most_in, sizeof(bool), &memory));
     state->need = memory;
     HL_TRY(alloc_array(most_in, sizeof(hl_id), &memory));
@@ -97,6 +119,44 @@ static void mark_dependent(diff_state *state)
     }
 }
 
+/* ---- sums of shares -------------------------------------------------------------------------- */
+
+static hl_status add_waiting(diff_state *state, hl_id value)
+{
+    diff_wait *wait = &state->waits[value];
+    hl_part *parts;
+    int64_t n = 0;
+    if (!wait->n) return HL_OK;
+    HL_TRY(hl_alloc((size_t)wait->n * sizeof *parts, (void **)&parts));
+    for (int64_t i = wait->first; n < wait->n; i = state->parts[i].next)
+        parts[n++] = state->parts[i].part;
+    *wait = (diff_wait){0};
+    hl_status status = hl_build_add_parts(state->graph, parts, n, &state->grads[value]);
+    hl_free(parts);
+    return status;
+}
+
+static hl_status add_share(diff_state *state, hl_id value, hl_id share)
+{
+    diff_wait *wait = &state->waits[value];
+    diff_part added = {.next = HL_NONE};
+    if (!hl_part_find(state->graph, share, &added.part)) {
+        HL_TRY(add_waiting(state, value));
+        return hl_build_accumulate(state->graph, share, &state->grads[value]);
+    }
+    HL_TRY(hl_alloc_grow((void **)&state->parts, &state->cap_parts, state->n_parts + 1,
+                         sizeof *state->parts));
+    state->parts[state->n_parts] = added;
+    if (wait->n++)
+        state->parts[wait->last].next = state->n_parts;
+    else
+        wait->first = state->n_parts;
+    wait->last = state->n_parts++;
+    return HL_OK;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
 /* Adds what the node's rule gave to its operands' gradients. */
 static hl_status collect_grads(diff_state *state, const hl_node *node)
 {
@@ -112,7 +172,7 @@ static hl_status collect_grads(diff_state *state, const hl_node *node)
                                  hl_op_get(node->op)->name, k, hl_type_format(&want, want_text),
                                  hl_type_format(&got, got_text));
         }
-        HL_TRY(hl_build_accumulate(graph, grad, &state->grads[operand]));
+        HL_TRY(add_share(state, operand, grad));
     }
     return HL_OK;
 }
@@ -124,8 +184,11 @@ static hl_status diff_node(diff_state *state, hl_node_id id)
     const hl_op_info *info = hl_op_get(node.op);
     const hl_id *dout = &state->grads[node.out];
     bool reached = false, needed = false;
-    for (int32_t j = 0; j < node.n_out; j++)
+    graph->scope = node.scope;
+    for (int32_t j = 0; j < node.n_out; j++) {
+        HL_TRY(add_waiting(state, node.out + j));
         reached |= dout[j] != HL_NONE && state->depends[node.out + j];
+    }
     if (!reached || !info->vjp) return HL_OK;
     for (int32_t k = 0; k < node.n_in; k++) {
         state->need[k] = state->depends[node.in[k]];
@@ -133,7 +196,6 @@ static hl_status diff_node(diff_state *state, hl_node_id id)
         needed |= state->need[k];
     }
     if (!needed) return HL_OK;
-    graph->scope = node.scope;
     HL_TRY(info->vjp(graph, id, dout, state->need, state->din));
     return collect_grads(state, &node);
 }
@@ -153,7 +215,11 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
     if (seed == HL_NONE) HL_GOTO(hl_build_number_like(graph, loss, 1, &seed));
     state.grads[loss] = seed;
     for (int64_t i = state.n_nodes - 1; i >= 0; i--) HL_GOTO(diff_node(&state, (hl_node_id)i));
-    for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = state.grads[wrt[i]];
+    graph->scope = scope;
+    for (int64_t i = 0; i < n_wrt; i++) {
+        HL_GOTO(add_waiting(&state, wrt[i]));
+        out_grads[i] = state.grads[wrt[i]];
+    }
 cleanup:
     graph->scope = scope;
     free_state(&state);

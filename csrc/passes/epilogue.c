@@ -148,29 +148,17 @@ static hl_node_id find_back_product(const end_state *s, hl_id gradient, hl_node_
 
 /* ---- relu, forward and backward -------------------------------------------------------------- */
 
-static bool is_zero(const hl_graph *graph, hl_id value)
-{
-    double number;
-    return hl_graph_number_read(graph, value, &number) && number == 0;
-}
-
-/* WHERE(y > 0, product, 0): the gradients of relu's result y that products give. */
-static int find_relu_backs(const end_state *s, hl_id y, hl_node_id *out_backs)
+/* Gradients of an activation that products give: nodes of this op, of a product and of x. */
+static int find_backs(const end_state *s, hl_op op, hl_id x, hl_node_id *out_backs)
 {
     const hl_graph *graph = s->graph;
     int n = 0;
-    for (int32_t u = s->uses.start[y]; u < s->uses.start[y + 1]; u++) {
-        const hl_node *test = &graph->nodes[s->uses.list[u]];
-        if (test->op != HL_OP_GT || test->in[0] != y || !is_zero(graph, test->in[1])) continue;
-        for (int32_t v = s->uses.start[test->out]; v < s->uses.start[test->out + 1]; v++) {
-            hl_node_id id = s->uses.list[v];
-            const hl_node *where = &graph->nodes[id];
-            if (where->op != HL_OP_WHERE || where->in[0] != test->out ||
-                !is_zero(graph, where->in[2]))
-                continue;
-            if (find_back_product(s, where->in[1], id) == HL_NONE || n == MOST_BACKS) continue;
-            out_backs[n++] = id;
-        }
+    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
+        hl_node_id id = s->uses.list[u];
+        const hl_node *node = &graph->nodes[id];
+        if (node->op != op || node->in[1] != x || node->in[0] == x) continue;
+        if (find_back_product(s, node->in[0], id) == HL_NONE || n == MOST_BACKS) continue;
+        out_backs[n++] = id;
     }
     return n;
 }
@@ -185,12 +173,12 @@ static hl_status fuse_with_mask(end_state *s, hl_node_id product, hl_id y, const
     HL_TRY(add_fused(s, product, HL_MATMUL_RELU_MASK, HL_NONE, &forward));
     HL_TRY(try_value(s, y, forward, out_taken, &front));
     for (int i = 0; i < n_backs && *out_taken; i++) {
-        hl_node where = s->graph->nodes[backs[i]];
-        hl_node_id behind = find_back_product(s, where.in[1], backs[i]);
+        hl_node grad = s->graph->nodes[backs[i]];
+        hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
         hl_id back;
         bool taken;
         HL_TRY(add_fused(s, behind, HL_MATMUL_MASKED, forward + 1, &back));
-        HL_TRY(try_value(s, where.out, back, &taken, &swap));
+        HL_TRY(try_value(s, grad.out, back, &taken, &swap));
         n_taken += taken;
     }
     if (!*out_taken || n_taken) return HL_OK;
@@ -205,7 +193,7 @@ static hl_status fuse_relu(end_state *s, hl_node_id relu)
     end_swap swap;
     bool taken = false;
     if (product == HL_NONE) return HL_OK;
-    int n_backs = find_relu_backs(s, y, backs);
+    int n_backs = find_backs(s, HL_OP_RELU_GRAD, y, backs);
     if (n_backs) HL_TRY(fuse_with_mask(s, product, y, backs, n_backs, &taken));
     if (taken) return HL_OK;
     HL_TRY(add_fused(s, product, HL_MATMUL_RELU, HL_NONE, &fused));
@@ -213,21 +201,6 @@ static hl_status fuse_relu(end_state *s, hl_node_id relu)
 }
 
 /* ---- gelu, forward and backward -------------------------------------------------------------- */
-
-/* Gradients of gelu at x that products give. */
-static int find_gelu_backs(const end_state *s, hl_id x, hl_node_id *out_backs)
-{
-    const hl_graph *graph = s->graph;
-    int n = 0;
-    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
-        hl_node_id id = s->uses.list[u];
-        const hl_node *node = &graph->nodes[id];
-        if (node->op != HL_OP_GELU_GRAD || node->in[1] != x || node->in[0] == x) continue;
-        if (find_back_product(s, node->in[0], id) == HL_NONE || n == MOST_BACKS) continue;
-        out_backs[n++] = id;
-    }
-    return n;
-}
 
 /* Both sides or none, again. All who read x read the product's other output. */
 static hl_status fuse_with_operand(end_state *s, hl_node_id product, hl_node_id gelu,
@@ -263,7 +236,7 @@ static hl_status fuse_gelu(end_state *s, hl_node_id gelu)
     end_swap swap;
     bool taken;
     if (product == HL_NONE || s->uses.kept[x]) return HL_OK;
-    int n_backs = find_gelu_backs(s, x, backs);
+    int n_backs = find_backs(s, HL_OP_GELU_GRAD, x, backs);
     if (n_backs) return fuse_with_operand(s, product, gelu, backs, n_backs);
     if (find_only_user(s, x) != gelu) return HL_OK;
     HL_TRY(add_fused(s, product, HL_MATMUL_GELU, HL_NONE, &fused));

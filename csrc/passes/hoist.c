@@ -1,13 +1,15 @@
 /* Hoisting: loop-invariant code motion. What depends on parameters and constants alone moves from
  * MICRO, which repeats, to BEGIN.
  *
- * A fill (one number all over) that an op writes over is the exception: a kernel works in place on
- * a value of its own segment alone, and filling memory costs less than copying what was filled
- * elsewhere. Such a fill stands in its writer's segment, and each writer has one of its own. */
+ * A fill (one number all over) that an op writes over, or joins with other parts, is the exception:
+ * it can be made in the result's memory in its own segment alone, and filling costs less than
+ * copying what was filled elsewhere. Such a fill stands beside its reader, and each that writes over
+ * one has its own. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
 #include "ops/build.h"
+#include "ops/parts.h"
 #include "passes/rewrite.h"
 
 /* ---- fills that are written over ------------------------------------------------------------- */
@@ -22,17 +24,22 @@ static hl_id find_filling(const hl_graph *graph, hl_id id)
     return hl_graph_number_read(graph, filling, &number) ? filling : HL_NONE;
 }
 
-/* The fill that this node alone reads, and writes over; HL_NONE: there is none. */
-static hl_node_id find_own_fill(const hl_graph *graph, const hl_uses *uses, hl_node_id id)
+/* Does the node write over this operand, or have it made inside its result? */
+static bool takes_memory(const hl_graph *graph, const hl_node *node, hl_id operand)
 {
-    const hl_node *node = &graph->nodes[id];
-    if (!(hl_op_get(node->op)->flags & HL_OP_WRITES_FIRST)) return HL_NONE;
-    hl_id base = node->in[0];
-    if (find_filling(graph, base) == HL_NONE || hl_graph_viewed(graph, base) != base ||
-        uses->kept[base] || hl_uses_count(uses, base) != 1)
-        return HL_NONE;
-    hl_node_id fill = hl_graph_producer(graph, base);
-    return graph->nodes[fill].segment == node->segment ? fill : (hl_node_id)HL_NONE;
+    if (hl_op_get(node->op)->flags & HL_OP_WRITES_FIRST) return node->in[0] == operand;
+    return hl_part_joined(graph, node);
+}
+
+/* Is the operand a fill that is this node's own: nobody else reads it, and it stands beside it? */
+static bool is_own_fill(const hl_graph *graph, const hl_uses *uses, const hl_node *node,
+                        hl_id operand)
+{
+    if (find_filling(graph, operand) == HL_NONE || hl_graph_viewed(graph, operand) != operand ||
+        uses->kept[operand] || hl_uses_count(uses, operand) != 1)
+        return false;
+    return takes_memory(graph, node, operand) &&
+           graph->nodes[hl_graph_producer(graph, operand)].segment == node->segment;
 }
 
 static hl_status give_fill(hl_graph *graph, hl_node_id id, hl_id filling)
@@ -58,7 +65,7 @@ static hl_status give_fills(hl_graph *graph)
         const hl_node *node = &graph->nodes[i];
         if (!(hl_op_get(node->op)->flags & HL_OP_WRITES_FIRST)) continue;
         hl_id filling = find_filling(graph, node->in[0]);
-        if (filling == HL_NONE || find_own_fill(graph, &uses, (hl_node_id)i) != HL_NONE) continue;
+        if (filling == HL_NONE || is_own_fill(graph, &uses, node, node->in[0])) continue;
         HL_GOTO(give_fill(graph, (hl_node_id)i, filling));
     }
     HL_GOTO(hl_rewrite_sort(graph));
@@ -82,23 +89,26 @@ static void move_to_begin(hl_node *node)
     node->fence = 0;
 }
 
-/* Moves a node if all that it reads allows it, and the fill that it writes over with it. */
+/* Moves a node if all that it reads allows it, and its own fills with it. */
 static void hoist_node(hl_graph *graph, const hl_uses *uses, const bool *changed, hl_node_id id)
 {
     hl_node *node = &graph->nodes[id];
-    hl_node_id fill = find_own_fill(graph, uses, id);
-    for (int32_t j = fill != HL_NONE; j < node->n_in; j++)
-        if (!is_invariant(graph, changed, node->in[j])) return;
+    for (int32_t j = 0; j < node->n_in; j++)
+        if (!is_own_fill(graph, uses, node, node->in[j]) &&
+            !is_invariant(graph, changed, node->in[j]))
+            return;
+    for (int32_t j = 0; j < node->n_in; j++)
+        if (is_own_fill(graph, uses, node, node->in[j]))
+            move_to_begin(&graph->nodes[hl_graph_producer(graph, node->in[j])]);
     move_to_begin(node);
-    if (fill != HL_NONE) move_to_begin(&graph->nodes[fill]);
 }
 
-/* Is the node a fill that its only reader writes over? */
-static bool is_own_fill(const hl_graph *graph, const hl_uses *uses, hl_node_id id)
+/* Does it go where its only reader goes? */
+static bool goes_with_reader(const hl_graph *graph, const hl_uses *uses, hl_node_id id)
 {
     hl_id value = graph->nodes[id].out;
     return hl_uses_count(uses, value) == 1 &&
-           find_own_fill(graph, uses, uses->list[uses->start[value]]) == id;
+           is_own_fill(graph, uses, &graph->nodes[uses->list[uses->start[value]]], value);
 }
 
 hl_status hl_pass_hoist(hl_graph *graph)
@@ -113,7 +123,7 @@ hl_status hl_pass_hoist(hl_graph *graph)
         const hl_node *node = &graph->nodes[i];
         uint32_t flags = hl_op_get(node->op)->flags;
         if (node->segment != HL_SEGMENT_MICRO || flags & (HL_OP_GUARDED | HL_OP_RANDOM)) continue;
-        if (!is_own_fill(graph, &uses, (hl_node_id)i))
+        if (!goes_with_reader(graph, &uses, (hl_node_id)i))
             hoist_node(graph, &uses, changed, (hl_node_id)i);
     }
     HL_GOTO(hl_rewrite_sort(graph));

@@ -1,4 +1,5 @@
-/* Lowering: ops for which the device has no kernel become those it has, by the table's rules. */
+/* Lowering: ops for which the device has no kernel become those it has, by the table's rules. So
+ * does a node that makes many values, most of which nobody reads. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -15,6 +16,15 @@ static hl_status alloc_outputs(const hl_graph *graph, HL_GIVE hl_id **out_ids)
     return hl_alloc((size_t)most * sizeof **out_ids, (void **)out_ids);
 }
 
+/* Of values that it makes as many of as it likes, are at least half for nobody? */
+static bool is_mostly_unread(const hl_uses *uses, const hl_node *node)
+{
+    int32_t n_read = 0;
+    for (int32_t j = 0; j < node->n_out; j++)
+        n_read += uses->kept[node->out + j] || hl_uses_count(uses, node->out + j) > 0;
+    return hl_op_get(node->op)->n_out < 0 && n_read <= node->n_out - n_read;
+}
+
 /* One sweep; the ops that a lowering made are seen by the next. */
 static hl_status lower_once(hl_graph *graph, hl_device *device, bool deterministic,
                             bool *out_changed)
@@ -22,7 +32,9 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
     hl_id *map = NULL, *out = NULL;
     int64_t n_map = graph->n_values, n_nodes = graph->n_nodes;
     *out_changed = false;
+    hl_uses uses = {0};
     hl_status status = HL_OK;
+    HL_GOTO(hl_uses_init(graph, &uses));
     HL_GOTO(hl_rewrite_map(graph, &map));
     HL_GOTO(alloc_outputs(graph, &out));
     for (int64_t i = 0; i < n_nodes; i++) {
@@ -32,7 +44,7 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
         hl_kernel_req req;
         if (!op->lower) continue;
         HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, deterministic, &kernel, &req));
-        if (kernel) continue;
+        if (kernel && !is_mostly_unread(&uses, &node)) continue;
         hl_graph_stand_by(graph, &node);
         HL_GOTO(op->lower(graph, (hl_node_id)i, out));
         for (int32_t j = 0; j < node.n_out; j++) map[node.out + j] = out[j];
@@ -43,6 +55,7 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
         HL_GOTO(hl_rewrite_sort(graph));
     }
 cleanup:
+    hl_uses_deinit(&uses);
     hl_free(map);
     hl_free(out);
     return status;

@@ -2,7 +2,8 @@
  *
  * Time is counted in regions. A value lives from the region that makes it to the last one that
  * reads it; what BEGIN makes for MICRO lives through all of MICRO, which repeats. Views share their
- * operand's bytes; operands of a concat along the leading axis are made inside its result; a kernel
+ * operand's bytes; operands of a concat along the leading axis are made inside its result; parts of
+ * a value, cut along its leading axis, are read where it lies, if it is there long enough; a kernel
  * that may work in place takes over an operand that dies with it, if nobody but earlier steps of
  * its own chain reads that operand in the region. What is left is placed by decreasing size at the
  * lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020). The
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "ops/parts.h"
 #include "passes/passes.h"
 #include "passes/placing.h"
 #include "passes/rewrite.h"
@@ -135,13 +137,11 @@ static bool is_movable(const memory_state *m, hl_id root)
     return segment != HL_SEGMENT_BEGIN;
 }
 
-/* Operands of a concat of whole blocks (every dim before the axis is 1) are made where the result
- * wants them. */
-static void share_concat(memory_state *m, hl_node_id id)
+/* Operands that lie one behind the other in the result are made there. */
+static void share_joined(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
-    const hl_shape *shape = hl_graph_shape(m->graph, node->out);
-    if (hl_shape_span(shape, 0, (int)hl_node_axes(node).at[0]) != 1) return;
+    if (!hl_part_joined(m->graph, node)) return;
     int32_t step = m->schedule->step_of_node[id];
     int64_t offset = 0;
     bool all = true;
@@ -162,6 +162,138 @@ static void share_concat(memory_state *m, hl_node_id id)
     if (all && step != HL_NONE) m->out->elided[step] = true;
 }
 
+/* ---- parts that are read --------------------------------------------------------------------- */
+
+/* Bytes from the beginning of its root. */
+static int64_t find_offset(const memory_state *m, hl_id value)
+{
+    int64_t offset = 0;
+    for (; m->out->places[value].root != value; value = m->out->places[value].root)
+        offset += m->out->places[value].offset;
+    return offset;
+}
+
+/* By store: the first region in which an update writes it, INT32_MAX: none does. */
+static hl_status find_first_writes(const memory_state *m, HL_GIVE int32_t **out_regions)
+{
+    const hl_graph *graph = m->graph;
+    HL_TRY(hl_alloc((size_t)graph->n_stores * sizeof **out_regions, (void **)out_regions));
+    for (int64_t s = 0; s < graph->n_stores; s++) (*out_regions)[s] = INT32_MAX;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        int32_t region = region_of_node(m, (hl_node_id)i);
+        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED) || region == HL_NONE) continue;
+        for (int32_t j = 0; j < node->n_out; j++) {
+            int32_t *first =
+                &(*out_regions)[hl_graph_value(graph, find_root(m, node->out + j))->store];
+            if (region < *first) *first = region;
+        }
+    }
+    return HL_OK;
+}
+
+/* May the value be read in place of a part of it as long as the part lives? Made values may; of
+ * leaves, stores until an update writes them, and inputs while micro-batches run. Where the part
+ * would begin must be a place for an operand. */
+static bool shows_part(const memory_state *m, const int32_t *first_writes, hl_id whole, hl_id part,
+                       int64_t first)
+{
+    hl_id root = find_root(m, whole);
+    const hl_value *value = hl_graph_value(m->graph, root);
+    int64_t bytes = (int64_t)hl_dtype_bytes(hl_graph_dtype(m->graph, part));
+    int64_t offset = find_offset(m, whole) + first * bytes;
+    int64_t align = (int64_t)m->device->alignment;
+    int32_t last = m->lives[part].last;
+    if (find_root(m, part) != part || m->pinned[part]) return false;
+    switch (value->kind) {
+    case HL_VALUE_ACT: return offset % align == 0;
+    case HL_VALUE_INPUT:
+        return offset % align == 0 && align <= HL_ALIGN && !m->kept[part] &&
+               last < m->schedule->segment_first[HL_SEGMENT_APPLY];
+    case HL_VALUE_PARAM:
+    case HL_VALUE_STATE:
+        return (value->offset * bytes + offset) % align == 0 && !m->kept[part] &&
+               last < first_writes[value->store];
+    default: return false;
+    }
+}
+
+/* Of all parts of one root: bytes, bytes times the regions in which they live, and the last of
+ * these. */
+typedef struct part_gain {
+    double bytes, lived;
+    int32_t last;
+} part_gain;
+
+/* Calls for each node that may go without its work. */
+static bool are_parts(const memory_state *m, const int32_t *first_writes, hl_node_id id)
+{
+    const hl_node *node = &m->graph->nodes[id];
+    int64_t first;
+    if (m->schedule->step_of_node[id] == HL_NONE) return false;
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (!hl_part_read(m->graph, node, j, &first) ||
+            !shows_part(m, first_writes, node->in[0], node->out + j, first))
+            return false;
+    return true;
+}
+
+static void count_gain(const memory_state *m, const hl_node *node, part_gain *gains)
+{
+    part_gain *gain = &gains[find_root(m, node->in[0])];
+    for (int32_t j = 0; j < node->n_out; j++) {
+        const hl_life *life = &m->lives[node->out + j];
+        double bytes = (double)hl_value_bytes(m->graph, node->out + j);
+        gain->bytes += bytes;
+        gain->lived += bytes * (life->last - life->first);
+        if (life->last > gain->last) gain->last = life->last;
+    }
+}
+
+/* Is it worth keeping a value as long as its parts are read? Where these are most of it, copies
+ * would take as much memory beside it when they are made; else if it takes less over time. */
+static bool is_worth_keeping(const memory_state *m, hl_id root, const part_gain *gain)
+{
+    if (hl_graph_value(m->graph, root)->kind != HL_VALUE_ACT) return true;
+    double bytes = (double)hl_value_bytes(m->graph, root);
+    return gain->bytes * 2 >= bytes || bytes * (gain->last - m->lives[root].last) <= gain->lived;
+}
+
+/* Parts of a value are read where it lies. */
+static hl_status share_parts(memory_state *m)
+{
+    const hl_graph *graph = m->graph;
+    int32_t *first_writes = NULL;
+    part_gain *gains = NULL;
+    bool any = false;
+    hl_status status = HL_OK;
+    HL_GOTO(find_first_writes(m, &first_writes));
+    HL_GOTO(hl_alloc_zero((size_t)graph->n_values * sizeof *gains, (void **)&gains));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (are_parts(m, first_writes, (hl_node_id)i)) count_gain(m, &graph->nodes[i], gains);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (!are_parts(m, first_writes, (hl_node_id)i)) continue;
+        hl_id root = find_root(m, node->in[0]);
+        if (!is_worth_keeping(m, root, &gains[root])) continue;
+        for (int32_t j = 0; j < node->n_out; j++) {
+            int64_t first;
+            hl_part_read(graph, node, j, &first);
+            size_t bytes = hl_dtype_bytes(hl_graph_dtype(graph, node->out + j));
+            join(m, node->out + j, node->in[0], first * (int64_t)bytes);
+            m->kept[root] |= m->kept[node->out + j];
+        }
+        m->out->elided[m->schedule->step_of_node[i]] = any = true;
+    }
+    if (any) find_lives(m);
+cleanup:
+    hl_free(first_writes);
+    hl_free(gains);
+    return status;
+}
+
+/* ---- in place -------------------------------------------------------------------------------- */
+
 static void touch(memory_state *m, hl_id root, int32_t step, bool whole)
 {
     touches *t = &m->touches[root];
@@ -179,9 +311,13 @@ static void touch_region(memory_state *m, int32_t first_step)
     for (int32_t s = first_step; s < m->schedule->n_steps && m->region_of_step[s] == region; s++) {
         const hl_step *step = &m->schedule->steps[s];
         const hl_node *node = &m->graph->nodes[step->node];
-        for (int32_t j = 0; j < node->n_in; j++)
-            touch(m, find_root(m, node->in[j]), s,
-                  step->req.rows && !hl_kernel_reads_rows(&step->req, j));
+        for (int32_t j = 0; j < node->n_in; j++) {
+            /* Rows of a part are other rows of the whole. */
+            hl_id root = find_root(m, node->in[j]);
+            bool by_rows = hl_kernel_reads_rows(&step->req, j) &&
+                           hl_value_bytes(m->graph, node->in[j]) == hl_value_bytes(m->graph, root);
+            touch(m, root, s, step->req.rows && !by_rows);
+        }
         for (int32_t j = 0; j < node->n_out; j++) touch(m, find_root(m, node->out + j), s, false);
     }
 }
@@ -218,15 +354,6 @@ static hl_id find_dying(const memory_state *m, int32_t step, int32_t i, int32_t 
         return HL_NONE;
     if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) return HL_NONE;
     return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
-}
-
-/* Bytes from the beginning of its root. */
-static int64_t find_offset(const memory_state *m, hl_id value)
-{
-    int64_t offset = 0;
-    for (; m->out->places[value].root != value; value = m->out->places[value].root)
-        offset += m->out->places[value].offset;
-    return offset;
 }
 
 /* Does nobody but this node read the value, and does its maker read constants alone? Filling needs
@@ -398,10 +525,10 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
     for (int32_t s = 0; s < schedule->n_steps; s++)
         m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
     share_views_and_updates(&m);
-    for (int64_t i = 0; i < graph->n_nodes; i++)
-        if (hl_op_get(graph->nodes[i].op)->flags & HL_OP_JOINS) share_concat(&m, (hl_node_id)i);
+    for (int64_t i = 0; i < graph->n_nodes; i++) share_joined(&m, (hl_node_id)i);
     find_lives(&m);
     for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
+    HL_GOTO(share_parts(&m));
     for (int32_t s = 0; s < schedule->n_steps; s++) {
         if (!s || m.region_of_step[s] != m.region_of_step[s - 1]) touch_region(&m, s);
         share_in_place(&m, s);

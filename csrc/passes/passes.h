@@ -42,7 +42,7 @@ hl_status hl_pass_double(hl_graph *graph);
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
- * it has, by the table's lower functions. */
+ * it has, by the table's lower functions; so do splits of which at most half is read. */
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone

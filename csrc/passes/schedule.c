@@ -279,7 +279,7 @@ static bool is_row_wise_output(const sched_state *s, hl_id value)
 {
     const hl_value *v = hl_graph_value(s->graph, value);
     const hl_step *step = &s->out->steps[s->out->step_of_node[v->node]];
-    return step->req.rows > 0 && step->req.row_out >> v->output & 1;
+    return step->req.rows > 0 && hl_kernel_writes_rows(&step->req, v->output);
 }
 
 enum { JOIN_NO = -2, JOIN_NEW = -1 };
@@ -434,7 +434,7 @@ static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
         if (hl_kernel_reads_rows(&step->req, j))
             bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
     for (int32_t j = 0; j < node->n_out; j++)
-        if (step->req.row_out >> j & 1) bytes += (int64_t)hl_value_bytes(graph, node->out + j);
+        if (hl_kernel_writes_rows(&step->req, j)) bytes += (int64_t)hl_value_bytes(graph, node->out + j);
     return bytes;
 }
 

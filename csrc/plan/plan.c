@@ -1,11 +1,12 @@
-/* Plan: a graph through the passes, and every operand to an address. */
-#include "plan/internal.h"
-
-#include <stdio.h>
+/* Plan: a graph through the passes to instructions, which is all that a prediction is; then its
+ * place in a session. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "passes/passes.h"
+#include "plan/bind.h"
+#include "plan/report.h"
+#include "plan/source.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -40,80 +41,89 @@ static hl_status make_stores(hl_plan *plan)
     return hl_session_add_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
 }
 
-/* Bytes of all slots; a field begins where a vector may. */
-static hl_status count_slots(const hl_plan *plan, int64_t *out_bytes)
+/* Bytes of a slot; a field begins where a vector may. All slots' fit as well. */
+static hl_status count_slots(hl_plan *plan)
 {
-    int64_t bytes = 0;
+    int64_t bytes = 0, all;
     bool fits = true;
     for (int32_t f = 0; f < plan->graph->n_inputs; f++) {
         int64_t field = (int64_t)hl_value_bytes(plan->graph, plan->inputs[f]);
         fits = fits && field <= INT64_MAX - HL_ALIGN &&
                !__builtin_add_overflow(bytes, hl_round_up(field, HL_ALIGN), &bytes);
     }
-    *out_bytes = 0;
-    if (!fits || __builtin_mul_overflow(bytes, (int64_t)plan->n_slots, out_bytes))
+    if (!fits || __builtin_mul_overflow(bytes, (int64_t)plan->n_slots, &all))
         return hl_status_set(HL_ERROR_MEMORY,
                              "plan: out of memory: batches must fit in 63 bits, got %d slots",
                              plan->n_slots);
+    plan->slot_bytes = bytes;
     return HL_OK;
 }
 
-/* Input leaves in order of their number, and the ring of slots behind them. */
+/* Input leaves in order of their number, and the places of their addresses. */
 static hl_status make_slots(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
     size_t n_fields = (size_t)graph->n_inputs, n_slots = (size_t)plan->n_slots;
+    size_t n_sources = (size_t)graph->n_sources;
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(hl_id), (void **)&plan->inputs));
-    HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->sources));
-    HL_TRY(
-        hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *), (void **)&plan->source_at));
+    HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof *plan->given, (void **)&plan->given));
+    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->sources));
+    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->source_at));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
+    HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->staged));
+    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->source_copies));
     for (int64_t v = 0; v < graph->n_values; v++)
         if (graph->values[v].kind == HL_VALUE_INPUT)
             plan->inputs[graph->values[v].store] = (hl_id)v;
-    HL_TRY(count_slots(plan, &plan->slot_bytes));
-    if (plan->slot_bytes) {
-        hl_device *device = plan->session->device;
-        HL_TRY(device->ops->memory_alloc(device, (size_t)plan->slot_bytes, &plan->slots));
-        HL_TRY(device->ops->fill_zero(device, plan->slots, (size_t)plan->slot_bytes,
-                                      plan->session->compute));
+    return count_slots(plan);
+}
+
+/* Where the device cannot read the host's memory, constants and what kernels upload lie in one
+ * block of its own. */
+static hl_status place_constants(hl_plan *plan)
+{
+    const hl_graph *graph = plan->graph;
+    if (!hl_device_is_asynchronous(plan->device)) return HL_OK;
+    HL_TRY(hl_alloc_zero(((size_t)graph->n_values + 1) * sizeof(int64_t),
+                         (void **)&plan->const_offset));
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        if (graph->values[v].kind != HL_VALUE_CONST) continue;
+        plan->const_offset[v] = plan->const_bytes;
+        plan->const_bytes += hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), HL_ALIGN);
     }
-    char *at = plan->slots;
-    for (size_t s = 0; s < n_slots; s++)
-        for (size_t f = 0; f < n_fields; f++) {
-            plan->fields[s * n_fields + f] = at;
-            at += hl_round_up((int64_t)hl_value_bytes(graph, plan->inputs[f]), HL_ALIGN);
-        }
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++)
+        plan->const_bytes +=
+            hl_round_up((int64_t)plan->instrs[s].state.upload_bytes, HL_ALIGN);
     return HL_OK;
 }
 
-/* Constants where the device can read them, and the queue that it works off. */
-static hl_status make_queue(hl_plan *plan, bool capture)
+/* ---- device memory --------------------------------------------------------------------------- */
+
+static hl_status upload(const hl_plan *plan, int64_t offset, const void *data, size_t bytes)
+{
+    if (!bytes) return HL_OK;
+    return plan->device->ops->copy(plan->device, plan->consts + offset, data, bytes,
+                                   HL_COPY_HOST_TO_DEVICE, plan->session->compute);
+}
+
+static hl_status upload_constants(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
-    hl_session *session = plan->session;
-    hl_device *device = session->device;
-    int64_t bytes = 0;
-    if (!hl_device_is_asynchronous(device)) return HL_OK;
-    HL_TRY(hl_alloc_zero(((size_t)graph->n_values + 1) * sizeof(int64_t),
-                         (void **)&plan->const_offset));
-    HL_TRY(hl_alloc_zero(((size_t)graph->n_sources + 1) * sizeof(void *),
-                         (void **)&plan->source_copies));
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        if (graph->values[v].kind != HL_VALUE_CONST) continue;
-        plan->const_offset[v] = bytes;
-        bytes += hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), HL_ALIGN);
+    hl_device *device = plan->device;
+    int64_t at = plan->const_bytes;
+    if (!plan->const_bytes) return HL_OK;
+    HL_TRY(device->ops->memory_alloc(device, (size_t)plan->const_bytes, (void **)&plan->consts));
+    for (int64_t v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == HL_VALUE_CONST)
+            HL_TRY(upload(plan, plan->const_offset[v], graph->values[v].data,
+                          hl_value_bytes(graph, (hl_id)v)));
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+        hl_kernel_state *state = &plan->instrs[s].state;
+        at -= hl_round_up((int64_t)state->upload_bytes, HL_ALIGN);
+        HL_TRY(upload(plan, at, state->upload, state->upload_bytes));
+        state->uploaded = plan->consts + at;
     }
-    if (bytes) HL_TRY(device->ops->memory_alloc(device, (size_t)bytes, (void **)&plan->consts));
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        size_t value_bytes = hl_value_bytes(graph, (hl_id)v);
-        if (graph->values[v].kind != HL_VALUE_CONST || !value_bytes) continue;
-        HL_TRY(device->ops->copy(device, plan->consts + plan->const_offset[v],
-                                 graph->values[v].data, value_bytes, HL_COPY_HOST_TO_DEVICE,
-                                 session->compute));
-    }
-    HL_TRY(device->ops->synchronize(device, session->compute));
-    return hl_queue_create(plan, capture, &plan->queue);
+    return device->ops->synchronize(device, plan->session->compute);
 }
 
 /* ---- steps of one launch --------------------------------------------------------------------- */
@@ -172,7 +182,7 @@ static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *no
             return false;
     nodes[n] = instr->node;
     return !kernel->is_together ||
-           kernel->is_together(plan->session->device, plan->graph, nodes, n + 1);
+           kernel->is_together(plan->device, plan->graph, nodes, n + 1);
 }
 
 /* How many steps from this one on are one launch; their nodes. */
@@ -196,7 +206,7 @@ static bool takes_next(const hl_plan *plan, int32_t step)
 
 static hl_status prepare_instructions(hl_plan *plan)
 {
-    hl_device *device = plan->session->device;
+    hl_device *device = plan->device;
     int32_t n = 1;
     for (int32_t s = 0; s < plan->schedule.n_steps; s += n) {
         hl_instr *instr = &plan->instrs[s];
@@ -249,75 +259,128 @@ static hl_status make_instructions(hl_plan *plan)
     return prepare_instructions(plan);
 }
 
-/* Its place in the session, while nothing else runs there. */
-static hl_status settle_plan(hl_plan *plan)
-{
-    hl_session *session = plan->session;
-    HL_TRY(make_stores(plan));
-    plan->number = ++session->n_plans;
-    if (session->arena_bytes < plan->memory.arena_bytes) session->resident = 0;
-    return hl_session_reserve(session, plan->memory.arena_bytes);
-}
+/* ---- making ---------------------------------------------------------------------------------- */
 
-/* Memory that is not there, beside what the plan would have taken. */
-static hl_status explain_memory(const hl_plan *plan, hl_status status)
-{
-    int64_t store_bytes = 0;
-    if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
-    for (int64_t i = 0; i < plan->graph->n_stores; i++)
-        store_bytes +=
-            plan->graph->stores[i].n * (int64_t)hl_dtype_bytes(plan->graph->stores[i].dtype);
-    return hl_status_context(status,
-                             "plan: predicted are %lld bytes (%lld of activations and scratch, "
-                             "%lld of batches, %lld of parameters and state)",
-                             (long long)(plan->memory.arena_bytes + plan->slot_bytes + store_bytes),
-                             (long long)plan->memory.arena_bytes, (long long)plan->slot_bytes,
-                             (long long)store_bytes);
-}
-
-hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
-                         hl_plan **out_plan)
+/* All of a plan but its memory on the device. Takes the graph, on failure too. */
+static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+                            hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
-    hl_status status = HL_OK;
-    *out_plan = NULL;
+    hl_status status;
     HL_GOTO(hl_alloc_zero(sizeof *plan, (void **)&plan));
-    plan->session = session;
+    plan->device = device;
     plan->graph = graph;
     graph = NULL;
     plan->n_slots = options->n_slots > 0 ? options->n_slots : 1;
     plan->k = options->k > 0 ? options->k : 1;
     plan->low = options->low;
     plan->generation = -1;
-    HL_GOTO(run_passes(plan->graph, session->device, options, &plan->fed));
-    HL_GOTO(hl_pass_schedule(plan->graph, session->device, options->chain, options->deterministic,
+    plan->captures = options->capture && device->ops->capture_begin;
+    HL_GOTO(run_passes(plan->graph, device, options, &plan->fed));
+    HL_GOTO(hl_pass_schedule(plan->graph, device, options->chain, options->deterministic,
                              &plan->schedule));
-    HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, session->device, &plan->memory));
-    hl_schedule_cut(plan->graph, session->device, plan->memory.elided, &plan->schedule);
+    HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, device, &plan->memory));
+    hl_schedule_cut(plan->graph, device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
-    HL_GOTO(make_queue(plan, options->capture));
     HL_GOTO(make_instructions(plan));
+    HL_GOTO(place_constants(plan));
+cleanup:
+    hl_graph_destroy(graph);
+    *out_plan = plan; /* on failure too: what it knows explains the error */
+    return status;
+}
+
+hl_status hl_plan_predict(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+                          hl_plan_info *out_info, char **out_text)
+{
+    hl_plan *plan;
+    *out_info = (hl_plan_info){0};
+    if (out_text) *out_text = NULL;
+    hl_status status = build_plan(device, graph, options, &plan);
+    if (status == HL_OK) hl_plan_info_read(plan, out_info);
+    if (status == HL_OK && out_text) status = hl_plan_print(plan, out_text);
+    hl_plan_destroy(plan);
+    return status;
+}
+
+/* How many steps go at once. */
+static hl_status make_captures(hl_plan *plan)
+{
+    hl_plan_info info;
+    plan->burst = 1;
+    if (!plan->session->queue) return HL_OK;
+    hl_plan_info_predict(plan, &info);
+    if (plan->captures && plan->slot_bytes)
+        plan->burst = hl_queue_choose_burst(&info, plan->n_slots);
+    return hl_alloc_zero((size_t)hl_queue_count_captures(plan) * sizeof *plan->captured,
+                         (void **)&plan->captured);
+}
+
+/* Its place in the session, while nothing else runs there. */
+static hl_status settle_plan(hl_plan *plan, hl_session *session)
+{
+    if (session->n_plans == INT32_MAX)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: a session must have made fewer than 2^31");
+    plan->session = session;
+    plan->number = ++session->n_plans;
+    plan->next = session->plans;
+    session->plans = plan;
+    HL_TRY(make_captures(plan));
+    HL_TRY(make_stores(plan));
+    HL_TRY(upload_constants(plan));
+    return hl_plan_reserve(plan);
+}
+
+/* Memory that is not there, beside what the plan would have taken. */
+static hl_status explain_memory(const hl_plan *plan, hl_status status)
+{
+    hl_plan_info info;
+    if (status != HL_ERROR_MEMORY || !plan || !plan->memory.places) return status;
+    hl_plan_info_predict(plan, &info);
+    return hl_status_context(
+        status,
+        "plan: predicted are %lld bytes (%lld of activations and scratch, %lld of batches, %lld of "
+        "parameters and state)",
+        (long long)(info.arena_bytes + info.slot_bytes + info.const_bytes + info.store_bytes),
+        (long long)info.arena_bytes, (long long)info.slot_bytes, (long long)info.store_bytes);
+}
+
+hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
+                         hl_plan **out_plan)
+{
+    hl_plan *plan = NULL;
+    hl_status status;
+    *out_plan = NULL;
+    HL_GOTO(build_plan(session->device, graph, options, &plan));
     HL_GOTO(hl_session_enter(session, "plan"));
-    status = settle_plan(plan);
+    status = settle_plan(plan, session);
     hl_session_leave(session);
     if (status != HL_OK) goto cleanup;
     *out_plan = plan;
     plan = NULL;
 cleanup:
     explain_memory(plan, status);
-    hl_graph_destroy(graph);
     hl_plan_destroy(plan);
     return status;
 }
 
-void hl_plan_destroy(hl_plan *plan)
+/* Nothing of the session is the plan's any more. */
+static void leave_session(hl_plan *plan)
 {
-    if (!plan) return;
-    hl_device *device = plan->session->device;
-    if (plan->feed) (void)hl_feed_bind(plan->feed, NULL, 0, NULL, NULL); /* its loaders end */
-    hl_queue_destroy(plan->queue);
+    hl_session *session = plan->session;
+    hl_plan **link = &session->plans;
+    if (session->slots_of == plan) hl_plan_release_slots(session);
+    if (plan->feed) hl_feed_bind(plan->feed, NULL); /* its loaders end */
+    if (session->unfinished && session->unfinished->plan == plan) session->unfinished = NULL;
+    if (session->queue) hl_queue_leave(session->queue, plan);
+    while (*link && *link != plan) link = &(*link)->next;
+    if (*link) *link = plan->next;
     hl_plan_free_sources(plan);
-    if (plan->consts) device->ops->memory_free(device, plan->consts);
+    if (plan->consts) plan->device->ops->memory_free(plan->device, plan->consts);
+}
+
+static void release_instructions(hl_plan *plan)
+{
     for (int32_t s = 0; plan->instrs && s < plan->schedule.n_steps; s++) {
         hl_instr *instr = &plan->instrs[s];
         if (!instr->prepared) continue;
@@ -326,162 +389,27 @@ void hl_plan_destroy(hl_plan *plan)
         else
             hl_free(instr->state.impl);
     }
-    if (plan->slots) device->ops->memory_free(device, plan->slots);
+    hl_free(plan->instrs);
+}
+
+void hl_plan_destroy(hl_plan *plan)
+{
+    if (!plan) return;
+    if (plan->session) leave_session(plan);
+    release_instructions(plan);
+    hl_free(plan->captured);
     hl_free(plan->const_offset);
     hl_free(plan->source_copies);
-    hl_free(plan->instrs);
     hl_free(plan->args);
     hl_free(plan->inputs);
+    hl_free(plan->given);
     hl_free(plan->sources);
     hl_free(plan->source_at);
     hl_free(plan->fed);
     hl_free(plan->fields);
+    hl_free(plan->staged);
     hl_memory_deinit(&plan->memory);
     hl_schedule_deinit(&plan->schedule);
     hl_graph_destroy(plan->graph);
     hl_free(plan);
-}
-
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
-{
-    const hl_value *value = hl_graph_value(plan->graph, id);
-    hl_session_store_entry *entry;
-    *out_address = NULL;
-    switch (value->kind) {
-    case HL_VALUE_ACT:
-        *out_address = (char *)plan->session->arena + plan->memory.places[id].offset;
-        break;
-    case HL_VALUE_INPUT:
-        *out_address = plan->fields[slot * plan->graph->n_inputs + value->store];
-        break;
-    case HL_VALUE_CONST:
-        *out_address = plan->consts ? plan->consts + plan->const_offset[id] : (void *)value->data;
-        break;
-    case HL_VALUE_SOURCE:
-        *out_address = plan->source_at[value->store];
-        if (!*out_address && hl_shape_numel(&value->type.shape))
-            return hl_status_set(HL_ERROR_CONFIG,
-                                 "plan: source %d must be set before a run, got none",
-                                 value->store);
-        break;
-    default:
-        entry = hl_session_find(plan->session, plan->graph->stores[value->store].name);
-        if (!entry)
-            return hl_status_set(HL_ERROR_INTERNAL, "plan: store %s is gone",
-                                 plan->graph->stores[value->store].name);
-        *out_address = (char *)entry->data + (size_t)value->offset * hl_dtype_bytes(entry->dtype);
-    }
-    return HL_OK;
-}
-
-static hl_status find_address(const hl_plan *plan, hl_id id, int32_t slot, void **out_address)
-{
-    const hl_place *place = &plan->memory.places[id];
-    HL_TRY(find_leaf(plan, place->root, slot, out_address));
-    if (place->root != id) *out_address = (char *)*out_address + place->offset;
-    return HL_OK;
-}
-
-hl_status hl_plan_bind(hl_plan *plan)
-{
-    hl_session *session = plan->session;
-    const hl_schedule *schedule = &plan->schedule;
-    if (plan->generation == session->generation && session->arena_bytes >= plan->memory.arena_bytes)
-        return HL_OK;
-    HL_TRY(hl_session_reserve(session, plan->memory.arena_bytes));
-    for (int32_t slot = 0; slot < plan->n_slots; slot++)
-        for (int32_t s = 0; s < schedule->n_steps; s++) {
-            const hl_instr *instr = &plan->instrs[s];
-            const hl_node *node = &plan->graph->nodes[instr->node];
-            void **args = plan->args + slot * plan->n_args + instr->first_arg;
-            for (int32_t j = 0; j < node->n_in; j++)
-                HL_TRY(find_address(plan, node->in[j], slot, &args[j]));
-            for (int32_t j = 0; j < node->n_out; j++)
-                HL_TRY(find_address(plan, node->out + j, slot, &args[node->n_in + j]));
-        }
-    for (int32_t s = 0; s < schedule->n_steps; s++) {
-        int64_t scratch = plan->memory.scratch[s];
-        plan->instrs[s].scratch = scratch == HL_NONE ? NULL : (char *)session->arena + scratch;
-    }
-    plan->thread_scratch = (char *)session->arena + plan->memory.thread_scratch;
-    plan->control = hl_session_find(session, "control")->data;
-    plan->generation = session->generation;
-    return HL_OK;
-}
-
-/* ---- in and out ------------------------------------------------------------------------------ */
-
-hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
-                        const void *data)
-{
-    char got[HL_SHAPE_TEXT], want[HL_SHAPE_TEXT];
-    hl_device *device = plan->session->device;
-    if (index < 0 || index >= plan->graph->n_inputs)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d inputs, got number %d",
-                             plan->graph->n_inputs, index);
-    const hl_value *value = hl_graph_value(plan->graph, plan->inputs[index]);
-    if (!hl_shape_equal(shape, &value->type.shape))
-        return hl_status_set(
-            HL_ERROR_SHAPE, "input %s: must have shape %s, got %s", value->name ? value->name : "?",
-            hl_shape_format(&value->type.shape, want), hl_shape_format(shape, got));
-    int64_t n = hl_shape_numel(shape);
-    if (!n) return HL_OK;
-    if (dtype == value->type.dtype) {
-        HL_TRY(device->ops->copy(device, plan->fields[index], data,
-                                 hl_value_bytes(plan->graph, plan->inputs[index]),
-                                 HL_COPY_HOST_TO_DEVICE, plan->session->compute));
-        return device->ops->synchronize(device, plan->session->compute);
-    }
-    void *converted;
-    HL_TRY(hl_alloc(hl_value_bytes(plan->graph, plan->inputs[index]), &converted));
-    hl_convert(value->type.dtype, converted, dtype, data, n);
-    hl_status status = device->ops->copy(device, plan->fields[index], converted,
-                                         hl_value_bytes(plan->graph, plan->inputs[index]),
-                                         HL_COPY_HOST_TO_DEVICE, plan->session->compute);
-    if (status == HL_OK) status = device->ops->synchronize(device, plan->session->compute);
-    hl_free(converted);
-    return status;
-}
-
-hl_status hl_plan_output(hl_plan *plan, int32_t index, hl_dtype dtype, void *dst)
-{
-    hl_device *device = plan->session->device;
-    void *address, *copy = NULL;
-    if (index < 0 || index >= plan->graph->n_outputs)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %lld outputs, got number %d",
-                             (long long)plan->graph->n_outputs, index);
-    hl_id id = plan->graph->outputs[index];
-    int64_t n = hl_shape_numel(hl_graph_shape(plan->graph, id));
-    size_t bytes = hl_value_bytes(plan->graph, id);
-    if (!n) return HL_OK;
-    bool is_made = plan->graph->values[plan->memory.places[id].root].kind == HL_VALUE_ACT;
-    HL_TRY(hl_session_enter(plan->session, "output"));
-    hl_status status = HL_OK;
-    if (is_made && plan->session->resident != plan->number)
-        HL_GOTO(hl_status_set(HL_ERROR_CONFIG, "output: must be read after a run of its plan and "
-                                               "before another plan of the model, got neither"));
-    HL_GOTO(hl_plan_bind(plan));
-    HL_GOTO(find_address(plan, id, plan->slot, &address));
-    HL_GOTO(hl_alloc(bytes, &copy));
-    HL_GOTO(device->ops->copy(device, copy, address, bytes, HL_COPY_DEVICE_TO_HOST,
-                              plan->session->compute));
-    HL_GOTO(device->ops->synchronize(device, plan->session->compute));
-    hl_convert(dtype, dst, hl_graph_dtype(plan->graph, id), copy, n);
-cleanup:
-    hl_session_leave(plan->session);
-    hl_free(copy);
-    return status;
-}
-
-void hl_plan_window(hl_plan *plan, bool join, bool hold)
-{
-    plan->join = join;
-    plan->hold = hold;
-}
-
-void hl_plan_set_k(hl_plan *plan, int32_t k)
-{
-    plan->k = k > 0 ? k : 1;
 }

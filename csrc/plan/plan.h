@@ -5,7 +5,11 @@
  * because only one of them runs at a time. A plan is a graph bound to a device: kernels chosen,
  * every value at an address, cut into regions; it runs without allocation. The flat program is
  * regions of chains of instructions (passes/passes.h); between regions lies a barrier, and there
- * the run may return to the caller (deadline, stop) and go on later. */
+ * the run may return to the caller (deadline, stop) and go on later.
+ *
+ * Threads. Sessions are independent of one another, on one device too: threads may use one each. A
+ * session serves one caller at a time: what uses its memory returns HL_ERROR_BUSY while another
+ * thread is at it. Nobody may use what is being destroyed. */
 #ifndef HL_PLAN_PLAN_H
 #define HL_PLAN_PLAN_H
 
@@ -34,6 +38,9 @@ hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
  */
 hl_status hl_session_control_read(hl_session *session, hl_control *out_control);
 hl_status hl_session_control_write(hl_session *session, const hl_control *control);
+/* The control block, ring excluded, without waiting: on an asynchronous device as it was when a
+ * step some way back ended, all zero before the first run. */
+hl_status hl_session_snapshot(hl_session *session, hl_control *out_control);
 
 typedef struct hl_plan_options {
     int32_t n_slots; /* batch slots, at least 1 */
@@ -49,10 +56,33 @@ typedef struct hl_plan_options {
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
- * graph names. */
+ * graph names, and room for the plan in its arena and slots. */
 hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph,
                          const hl_plan_options *options, HL_GIVE hl_plan **out_plan);
 void hl_plan_destroy(HL_TAKE hl_plan *plan);
+
+/* What a plan is made of. Bytes are the device's, and what creating the plan takes: of stores that
+ * the session does not have yet, of arena and slots as far as it has less. */
+typedef struct hl_plan_info {
+    int64_t arena_bytes;   /* activations, scratch */
+    int64_t slot_bytes;    /* batches, all slots */
+    int64_t staging_bytes; /* page-locked host memory of an asynchronous device: as many */
+    int64_t const_bytes;   /* constants; asynchronous devices */
+    int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
+    int64_t n_nodes, n_instructions, n_chains, n_regions;
+    int64_t n_kernels;    /* launches of a step with k = 1: instructions, less those that another
+                             one's launch or the layout saves */
+    int64_t n_to_choose;  /* instructions that choose by measuring, before the first step */
+    double flops;         /* of matrix products, one step with k = 1 */
+    double large_flops;   /* of those whose rows, columns and sums are all long (128 or more) */
+} hl_plan_info;
+/* The plan that hl_plan_create would make in a new session of the device, without memory of the
+ * device's: only the host's is taken, and given back. Takes the graph, on failure too. out_text:
+ * hl_plan_print's, or NULL. */
+hl_status hl_plan_predict(hl_device *device, HL_TAKE hl_graph *graph,
+                          const hl_plan_options *options, hl_plan_info *out_info,
+                          HL_GIVE char **out_text);
+void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
 
 /* An array in a device's memory, for the sources of any plans there. Borrows the device. */
 typedef struct hl_resident hl_resident;
@@ -72,7 +102,8 @@ hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_residen
  * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0
  * is not int64 of its batch; the plan then keeps what it had. */
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed);
-/* Copies one INPUT into slot 0: type must match the leaf's. */
+/* Copies one INPUT into slot 0: type must match the leaf's. It is there until another plan of the
+ * session runs or is given an input; inputs that were not given are zeros. */
 hl_status hl_plan_input(hl_plan *plan, int32_t index, hl_dtype dtype, const hl_shape *shape,
                         const void *data);
 /* Copies output `index` of the last run out, converting to dtype. HL_ERROR_CONFIG when there was
@@ -84,37 +115,46 @@ typedef enum hl_run_end {
     HL_RUN_DEADLINE, /* time passed; call again to go on */
     HL_RUN_ASKED,    /* the stop flag is up; call again to go on */
     HL_RUN_STOPPED,  /* latched: the loss or the gradients were not finite */
-    HL_RUN_FEED_END  /* the feed has no further batch */
+    HL_RUN_FEED_END  /* there is no further batch */
 } hl_run_end;
 
 /* Runs up to n_steps steps. deadline_ns 0: none. stop: raised by another thread or a signal
  * handler, or NULL. HL_ERROR_BUSY when the session already runs. HL_ERROR_DATA names op, row and
  * value of an index out of range; such a step is not applied. HL_ERROR_CONFIG when a step was left
- * in the middle and another plan of the session has used the arena since: that step is lost. */
+ * in the middle and another plan of the session has run since: that step is lost; or when an input
+ * that was given by hand is. */
 hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
                       hl_run_end *out_end, int64_t *out_steps);
-/* The control block, ring excluded, without waiting: on an asynchronous device as it was when a
- * step some way back ended. All zero before the first run. */
-void hl_plan_heard(const hl_plan *plan, hl_control *out_control);
-/* Was a step left in the middle? */
+/* Was a step left in the middle? While the plan runs, only the thread that runs it may ask. */
 bool hl_plan_is_unfinished(const hl_plan *plan);
 /* Forgets a step that was left in the middle. */
-void hl_plan_abandon(hl_plan *plan);
-void hl_plan_set_k(hl_plan *plan, int32_t k);
-/* A window that two plans share (full batches, then the tail): the first holds it open, without
- * APPLY unless it stops; the second joins it, without the guarded updates of BEGIN. */
-void hl_plan_window(hl_plan *plan, bool join, bool hold);
+hl_status hl_plan_abandon(hl_plan *plan);
+hl_status hl_plan_set_k(hl_plan *plan, int32_t k);
 
-typedef struct hl_plan_info {
-    int64_t arena_bytes; /* activations, scratch */
-    int64_t slot_bytes;
-    int64_t store_bytes; /* of the session */
-    int64_t n_nodes, n_instructions, n_chains, n_regions;
-    int64_t n_to_choose; /* instructions that choose by measuring, before the first step */
-    double flops;        /* of matrix products, one step with k = 1 */
-    double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
-} hl_plan_info;
-void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
+/* A run over several plans of a session: an epoch of full batches and a smaller last one, or of
+ * batches of several lengths. A step is a window of micro-batches, and those of one window may be
+ * of different plans: the first plan opens it, each does its micro-batches, the last one applies. */
+typedef struct hl_runner hl_runner;
+typedef struct hl_batches {
+    hl_plan *plan;
+    int64_t n; /* the next ones of its feed, one after another */
+} hl_batches;
+/* The order of an epoch; copied. k: micro-batches of a step, of which an epoch's last may have
+ * fewer. Plans are borrowed; all are of one session, and all train or none does. Stands at the
+ * beginning. */
+hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
+                           HL_GIVE hl_runner **out_runner);
+/* NULL is allowed. */
+void hl_runner_destroy(HL_TAKE hl_runner *runner);
+/* Goes to a batch of an epoch, feeds included; forgets a step that was left in the middle. */
+hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch);
+/* As hl_plan_run; HL_RUN_FEED_END at the end of the order, HL_ERROR_CONFIG when a feed ends before
+ * it. out_batches: micro-batches of the steps that were run. */
+hl_status hl_runner_run(hl_runner *runner, int64_t n_steps, int64_t deadline_ns,
+                        const volatile int *stop, hl_run_end *out_end, int64_t *out_steps,
+                        int64_t *out_batches);
+bool hl_runner_is_unfinished(const hl_runner *runner);
+hl_status hl_runner_abandon(hl_runner *runner);
 
 /* A launch of a step, and what it takes when it runs alone. Texts are the plan's. */
 typedef struct hl_launch_time {

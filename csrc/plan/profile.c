@@ -21,7 +21,8 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
-#include "plan/internal.h"
+#include "plan/bind.h"
+#include "plan/run.h"
 
 enum {
     ROUNDS = 3,
@@ -320,12 +321,17 @@ static hl_status profile_plan(profiler *p)
     hl_plan *plan = p->plan;
     hl_session *session = plan->session;
     hl_status status;
-    if (!plan->begun || plan->in_step)
+    if (!plan->begun || session->slots_of != plan || session->unfinished)
         return hl_status_set(HL_ERROR_CONFIG,
-                             "profile: the plan must have run a step to its end, got %s",
-                             plan->in_step ? "one left in the middle" : "none");
+                             "profile: the plan must have run a step to its end, before another "
+                             "plan of the model, got %s",
+                             session->unfinished ? "one left in the middle"
+                             : plan->begun       ? "another plan since"
+                                                 : "none");
     HL_TRY(hl_plan_bind(plan));
-    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
+    if (session->queue) HL_TRY(hl_queue_enter(session->queue, plan));
+    if (session->queue) HL_TRY(hl_queue_drain(session->queue));
+    plan->continues = false;
     p->device = session->device;
     p->stream = session->compute;
     p->args = plan->args + plan->slot * plan->n_args;

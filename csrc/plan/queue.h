@@ -1,60 +1,77 @@
-/* Queue: running a plan on an asynchronous device, without waiting for it inside an epoch.
+/* Queue: running plans on an asynchronous device, without waiting for it inside an epoch. A session
+ * has one, through which its plans go one after another.
  *
  * Two streams of the session: batches are copied on one, computed on the other. A slot is staging
  * memory that the feed fills, device memory that kernels read, and two events: `copied` lets
  * compute begin and gives the staging half back to the feed, `freed` lets the next copy begin. So
- * the caller is ahead of the device by as many batches as there are slots, and no further.
+ * the caller is ahead of the device by as many batches as there are slots, and no further. Slots of
+ * different plans lie over one another: where another plan's begin, the caller waits for the copies
+ * of those before, and the next copy for the work that reads them.
  *
  * What segments launch is the same for a slot every time. Segments that follow one another on one
- * slot are put off until the last of them is known, and are one piece of work: a step of one
+ * slot are deferred until the last of them is known, and are one piece of work: a step of one
  * micro-batch is begin, micro and apply at once. It is captured at its first run and replayed from
  * then on; a plan whose addresses moved captures again. Rejected: one capture for all slots with
  * the slot's address read from memory, which costs every kernel an indirection.
  *
- * Steps that run the same segments in neighbouring slots are put off as well, until there are as
+ * Steps that run the same segments in neighbouring slots are deferred as well, until there are as
  * many as a burst holds: their batches are one copy, their launches one capture, and the host's
- * calls are a few for all of them. A plan with two slots has bursts of one. What a run of the plan
- * leaves over is launched step by step when it returns.
+ * calls are a few for all of them. A plan with two slots has bursts of one. What a run leaves over,
+ * or what stands before a step of another plan, is launched step by step.
  *
- * The control block stays on the device. At the end of each burst its head is copied into one of a
- * few mirrors; before a mirror is used again the caller waits for it and looks: so it hears of a
+ * The control block stays on the device. At the end of each burst its head is published: copied
+ * into one of a few mirrors; before a mirror is used again the caller polls it. So it learns of a
  * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
  * any more and a window with a wrong index, or any after it, is not applied. */
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
 
-#include "plan/plan.h"
+#include "plan/internal.h"
 
 typedef struct hl_queue hl_queue;
-
-static inline bool hl_device_is_asynchronous(const hl_device *device)
-{
-    return device->ops->stream_create != NULL;
-}
 
 /* Steps to a burst: half of the slots at most, which are under way while the others are filled, and
  * no more than a slow GPU does in 20 ms, since what was queued cannot be stopped. A power of two:
  * so is a ring as a rule, and then no burst is cut short by its end. */
 int32_t hl_queue_choose_burst(const hl_plan_info *info, int32_t n_slots);
-/* For a plan whose slots exist. */
-hl_status hl_queue_create(hl_plan *plan, bool capture, HL_GIVE hl_queue **out_queue);
+/* Captures that a plan may have: places in plan->captured. */
+int64_t hl_queue_count_captures(const hl_plan *plan);
+
+hl_status hl_queue_create(hl_device *device, hl_stream *compute, hl_stream *copy,
+                          HL_GIVE hl_queue **out_queue);
 /* Waits for what was queued. NULL is allowed. */
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
-/* The staging half of the slots, for the feed. */
-void *const *hl_queue_fields(const hl_queue *queue);
+/* Events for so many slots. */
+hl_status hl_queue_reserve(hl_queue *queue, int32_t n_slots);
+/* The halves of the slots, from now on. With nothing under way. */
+void hl_queue_set_slots(hl_queue *queue, void *slots, void *staging);
+/* Where the control block lies. The host has written it: what is known of it is old. */
+void hl_queue_set_control(hl_queue *queue, hl_control *control);
+
+/* What follows is of this plan; what was deferred of another one is queued first. */
+hl_status hl_queue_enter(hl_queue *queue, hl_plan *plan);
+/* Waits for what was queued; the plan's captures go. */
+void hl_queue_leave(hl_queue *queue, hl_plan *plan);
+/* Captures hold addresses that have moved. */
+void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan);
+/* The slots begin anew, in another order perhaps, once the work that was queued is through. */
+hl_status hl_queue_turn_slots(hl_queue *queue);
+/* Returns when no batch waits in staging memory: the feed may write any slot. */
+hl_status hl_queue_drain_copies(hl_queue *queue);
 /* The next batch of the plan's feed into the plan's slot. */
 hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
 /* The plan's segment on the plan's slot. */
-void hl_queue_add_segment(hl_queue *queue);
+void hl_queue_add_segment(hl_queue *queue, hl_segment segment);
 hl_status hl_queue_end_step(hl_queue *queue);
-/* What was put off, so far as steps are complete, is queued on the device. */
+/* What was deferred, so far as steps are complete, is queued on the device. */
 hl_status hl_queue_flush(hl_queue *queue);
-/* The control block, ring excluded, after the last step that was heard of. */
-const hl_control *hl_queue_heard(const hl_queue *queue);
+/* Waits until all is done and polled. */
+hl_status hl_queue_drain(hl_queue *queue);
+
+/* The control block, ring excluded, after the last step that was polled. */
+const hl_control *hl_queue_snapshot(const hl_queue *queue);
 /* Looks at the control block itself, if the host wrote it since. */
 hl_status hl_queue_refresh(hl_queue *queue);
-/* Waits until all is done and heard of. */
-hl_status hl_queue_settle(hl_queue *queue);
 /* Forgets the index out of range. */
 hl_status hl_queue_clear_fault(hl_queue *queue);
 /* Forgets the step that is not complete; in a window, permits the next one. */

@@ -1,16 +1,17 @@
 /* Report: what a plan is made of, as numbers and as text. */
+#include "plan/report.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "passes/passes.h"
-#include "plan/internal.h"
 
 enum { LARGE = 128 };
 
 /* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
-void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info)
+static void count_flops(const hl_graph *graph, hl_plan_info *info)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_cost cost = hl_node_cost(graph, &graph->nodes[i]);
@@ -20,22 +21,55 @@ void hl_plan_count_flops(const hl_graph *graph, hl_plan_info *info)
     }
 }
 
-void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
+static void count_launches(const hl_plan *plan, hl_plan_info *info)
 {
+    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+        const hl_instr *instr = &plan->instrs[s];
+        info->n_kernels += !instr->elided && !instr->joined;
+        info->n_to_choose += s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune &&
+                             !instr->elided;
+    }
+}
+
+/* Its stores as a session holds them, and the control block, which is made with any plan. */
+static int64_t count_store_bytes(const hl_plan *plan)
+{
+    int64_t bytes = sizeof(hl_control);
+    for (int64_t i = 0; i < plan->graph->n_stores; i++) {
+        const hl_store *store = &plan->graph->stores[i];
+        if (strcmp(store->name, "control") != 0)
+            bytes += store->n * (int64_t)hl_dtype_bytes(hl_session_dtype(plan->device, store->dtype));
+    }
+    return bytes;
+}
+
+void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
+{
+    bool stages = hl_device_is_asynchronous(plan->device);
     *out_info = (hl_plan_info){
         .arena_bytes = plan->memory.arena_bytes,
-        .slot_bytes = plan->slot_bytes,
+        .slot_bytes = plan->slot_bytes * plan->n_slots,
+        .staging_bytes = stages ? plan->slot_bytes * plan->n_slots : 0,
+        .const_bytes = plan->const_bytes,
+        .store_bytes = count_store_bytes(plan),
         .n_nodes = plan->graph->n_nodes,
         .n_instructions = plan->schedule.n_steps,
         .n_chains = plan->schedule.n_chains,
         .n_regions = plan->schedule.n_regions,
     };
-    hl_plan_count_flops(plan->graph, out_info);
-    for (int32_t s = plan->n_tuned; s < plan->schedule.n_steps && plan->graph->benchmark; s++)
-        out_info->n_to_choose += plan->instrs[s].kernel->tune && !plan->instrs[s].elided;
-    for (int64_t i = 0; i < plan->session->n_stores; i++)
+    count_flops(plan->graph, out_info);
+    if (plan->instrs) count_launches(plan, out_info);
+}
+
+void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
+{
+    const hl_session *session = plan->session;
+    hl_plan_info_predict(plan, out_info);
+    if (!session) return;
+    out_info->store_bytes = 0;
+    for (int64_t i = 0; i < session->n_stores; i++)
         out_info->store_bytes +=
-            plan->session->stores[i].n * (int64_t)hl_dtype_bytes(plan->session->stores[i].dtype);
+            session->stores[i].n * (int64_t)hl_dtype_bytes(session->stores[i].dtype);
 }
 
 typedef struct text {
@@ -119,7 +153,7 @@ hl_status hl_plan_print(const hl_plan *plan, char **out_text)
     hl_status status = HL_OK;
     *out_text = NULL;
     HL_GOTO(add_text(&t, "plan on %s: %d instructions, %d regions, arena %lld bytes\n",
-                     plan->session->device->name, schedule->n_steps, schedule->n_regions,
+                     plan->device->name, schedule->n_steps, schedule->n_regions,
                      (long long)plan->memory.arena_bytes));
     if (plan->low != HL_DTYPE_F32)
         HL_GOTO(add_text(&t, "products in %s, all else in float32\n", hl_dtype_name(plan->low)));

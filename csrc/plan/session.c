@@ -1,6 +1,7 @@
-/* Session: stores by name, one arena, one runner at a time. */
+/* Session: stores by name, one arena, one ring of slots, one runner at a time. */
 #include "plan/session.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,6 +16,7 @@ hl_status hl_session_create(hl_device *device, hl_session **out_session)
     if (device->ops->stream_create) {
         HL_GOTO(device->ops->stream_create(device, &session->compute));
         HL_GOTO(device->ops->stream_create(device, &session->copy));
+        HL_GOTO(hl_queue_create(device, session->compute, session->copy, &session->queue));
     }
     *out_session = session;
     session = NULL;
@@ -28,11 +30,14 @@ void hl_session_destroy(hl_session *session)
     if (!session) return;
     const hl_device_ops *ops = session->device->ops;
     if (session->compute) (void)ops->synchronize(session->device, session->compute);
+    hl_queue_destroy(session->queue);
     for (int64_t i = 0; i < session->n_stores; i++) {
         ops->memory_free(session->device, session->stores[i].data);
         hl_free(session->stores[i].name);
     }
     ops->memory_free(session->device, session->arena);
+    ops->memory_free(session->device, session->slots);
+    if (session->staging) ops->host_free(session->device, session->staging);
     if (session->compute) ops->stream_destroy(session->device, session->compute);
     if (session->copy) ops->stream_destroy(session->device, session->copy);
     hl_free(session->piece);
@@ -56,7 +61,7 @@ void hl_session_leave(hl_session *session)
     __atomic_store_n(&session->busy, 0, __ATOMIC_RELEASE);
 }
 
-hl_session_store_entry *hl_session_find(hl_session *session, const char *name)
+hl_session_store_entry *hl_session_find(const hl_session *session, const char *name)
 {
     for (int64_t i = 0; i < session->n_stores; i++)
         if (!strcmp(session->stores[i].name, name)) return &session->stores[i];
@@ -78,11 +83,16 @@ static hl_status init_control(hl_session *session, void *data)
     return device->ops->synchronize(device, session->compute);
 }
 
+hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype)
+{
+    bool is_wide = hl_dtype_is_float(dtype) && device->float_type == HL_DTYPE_F64;
+    return is_wide ? HL_DTYPE_F64 : dtype;
+}
+
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)
 {
     hl_session_store_entry *known = hl_session_find(session, name);
-    if (hl_dtype_is_float(dtype) && session->device->float_type == HL_DTYPE_F64)
-        dtype = HL_DTYPE_F64;
+    dtype = hl_session_dtype(session->device, dtype);
     if (known && known->dtype == dtype && known->n == n) return HL_OK;
     if (known)
         return hl_status_set(HL_ERROR_SHAPE, "store %s: holds %lld elements of %s, got %lld of %s",
@@ -102,7 +112,10 @@ hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype d
         HL_GOTO(
             session->device->ops->fill_zero(session->device, entry.data, bytes, session->compute));
     HL_GOTO(session->device->ops->synchronize(session->device, session->compute));
-    if (!strcmp(name, "control")) HL_GOTO(init_control(session, entry.data));
+    if (!strcmp(name, "control")) {
+        HL_GOTO(init_control(session, entry.data));
+        if (session->queue) hl_queue_set_control(session->queue, entry.data);
+    }
     session->stores[session->n_stores++] = entry;
     session->generation++;
     entry = (hl_session_store_entry){0};
@@ -170,13 +183,19 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
     return HL_OK;
 }
 
+static hl_status move_range(hl_session *session, const char *name, int64_t first, int64_t n,
+                            hl_dtype dtype, char *user, bool in)
+{
+    hl_session_store_entry *entry;
+    HL_TRY(find_range(session, name, first, n, &entry));
+    return transfer(session, entry, first, n, dtype, user, in);
+}
+
 hl_status hl_session_write(hl_session *session, const char *name, int64_t first, int64_t n,
                            hl_dtype dtype, const void *src)
 {
-    hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "write"));
-    hl_status status = find_range(session, name, first, n, &entry);
-    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, (char *)src, true);
+    hl_status status = move_range(session, name, first, n, dtype, (char *)src, true);
     hl_session_leave(session);
     return status;
 }
@@ -184,10 +203,8 @@ hl_status hl_session_write(hl_session *session, const char *name, int64_t first,
 hl_status hl_session_read(hl_session *session, const char *name, int64_t first, int64_t n,
                           hl_dtype dtype, void *dst)
 {
-    hl_session_store_entry *entry;
     HL_TRY(hl_session_enter(session, "read"));
-    hl_status status = find_range(session, name, first, n, &entry);
-    if (status == HL_OK) status = transfer(session, entry, first, n, dtype, dst, false);
+    hl_status status = move_range(session, name, first, n, dtype, dst, false);
     hl_session_leave(session);
     return status;
 }
@@ -213,32 +230,96 @@ cleanup:
     return status;
 }
 
+static hl_status move_control(hl_session *session, hl_control *control, bool in)
+{
+    HL_TRY(hl_session_add_store(session, "control", HL_DTYPE_U8, sizeof *control));
+    if (in && session->queue)
+        hl_queue_set_control(session->queue, hl_session_find(session, "control")->data);
+    return move_range(session, "control", 0, sizeof *control, HL_DTYPE_U8, (char *)control, in);
+}
+
 hl_status hl_session_control_read(hl_session *session, hl_control *out_control)
 {
-    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *out_control));
-    return hl_session_read(session, "control", 0, sizeof *out_control, HL_DTYPE_U8, out_control);
+    HL_TRY(hl_session_enter(session, "control"));
+    hl_status status = move_control(session, out_control, false);
+    hl_session_leave(session);
+    return status;
 }
 
 hl_status hl_session_control_write(hl_session *session, const hl_control *control)
 {
-    HL_TRY(hl_session_store(session, "control", HL_DTYPE_U8, sizeof *control));
-    session->n_control_writes++;
-    return hl_session_write(session, "control", 0, sizeof *control, HL_DTYPE_U8, control);
+    HL_TRY(hl_session_enter(session, "control"));
+    hl_status status = move_control(session, (hl_control *)control, true);
+    hl_session_leave(session);
+    return status;
 }
 
-hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes)
+const hl_control *hl_session_control(const hl_session *session)
 {
-    if (arena_bytes <= session->arena_bytes) return HL_OK;
-    hl_device *device = session->device;
-    void *arena;
-    /* The old one goes first: both at once could be more than there is. */
-    HL_TRY(device->ops->synchronize(device, session->compute));
-    device->ops->memory_free(device, session->arena);
+    if (session->queue) return hl_queue_snapshot(session->queue);
+    const hl_session_store_entry *entry = hl_session_find(session, "control");
+    return entry ? entry->data : NULL;
+}
+
+hl_status hl_session_snapshot(hl_session *session, hl_control *out_control)
+{
+    memset(out_control, 0, sizeof *out_control);
+    HL_TRY(hl_session_enter(session, "snapshot"));
+    const hl_control *control = hl_session_control(session);
+    if (control) memcpy(out_control, control, offsetof(hl_control, ring));
+    hl_session_leave(session);
+    return HL_OK;
+}
+
+/* ---- memory of the running plan -------------------------------------------------------------- */
+
+/* The old memory goes first: both at once could be more than there is. */
+static hl_status reserve_arena(hl_session *session, int64_t bytes)
+{
+    const hl_device_ops *ops = session->device->ops;
+    HL_TRY(ops->synchronize(session->device, session->compute));
+    ops->memory_free(session->device, session->arena);
     session->arena = NULL;
     session->arena_bytes = 0;
+    session->resident = 0;
+    session->unfinished = NULL;
     session->generation++;
-    HL_TRY(device->ops->memory_alloc(device, (size_t)arena_bytes, &arena));
-    session->arena = arena;
-    session->arena_bytes = arena_bytes;
+    HL_TRY(ops->memory_alloc(session->device, (size_t)bytes, &session->arena));
+    session->arena_bytes = bytes;
     return HL_OK;
+}
+
+static void free_slots(hl_session *session)
+{
+    const hl_device_ops *ops = session->device->ops;
+    ops->memory_free(session->device, session->slots);
+    if (session->staging) ops->host_free(session->device, session->staging);
+    session->slots = session->staging = NULL;
+    session->slot_bytes = 0;
+    session->generation++;
+}
+
+static hl_status reserve_slots(hl_session *session, int64_t bytes)
+{
+    const hl_device_ops *ops = session->device->ops;
+    HL_TRY(ops->synchronize(session->device, session->compute));
+    if (session->queue) HL_TRY(hl_queue_drain_copies(session->queue));
+    free_slots(session);
+    HL_TRY(ops->memory_alloc(session->device, (size_t)bytes, &session->slots));
+    if (session->queue) {
+        HL_TRY(ops->host_alloc(session->device, (size_t)bytes, &session->staging));
+        memset(session->staging, 0, (size_t)bytes);
+        hl_queue_set_slots(session->queue, session->slots, session->staging);
+    }
+    session->slot_bytes = bytes;
+    return HL_OK;
+}
+
+hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes, int64_t slot_bytes)
+{
+    if (arena_bytes > session->arena_bytes) HL_TRY(reserve_arena(session, arena_bytes));
+    if (slot_bytes <= session->slot_bytes) return HL_OK;
+    hl_status status = reserve_slots(session, slot_bytes);
+    if (session->slot_bytes < slot_bytes) free_slots(session);
+    return status;
 }

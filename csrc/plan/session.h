@@ -1,9 +1,12 @@
-/* Inside of a session, for csrc/plan alone. */
+/* Inside of a session, for csrc/plan and python/src alone.
+ *
+ * What its plans need only while they run is the session's, as large as the largest of them asks
+ * for: the arena, the slots and their staging halves, the queue and its captures. */
 #ifndef HL_PLAN_SESSION_H
 #define HL_PLAN_SESSION_H
 
 #include "ir/convert.h"
-#include "plan/plan.h"
+#include "plan/queue.h"
 
 typedef struct hl_session_store_entry {
     char *name;
@@ -15,25 +18,34 @@ typedef struct hl_session_store_entry {
 struct hl_session {
     hl_device *device;
     hl_stream *compute, *copy; /* of an asynchronous device; NULL elsewhere */
+    hl_queue *queue;           /* the same */
     hl_session_store_entry *stores;
     int64_t n_stores, cap_stores;
+    hl_plan *plans;  /* those that exist, the latest first */
+    int32_t n_plans; /* ever made: their numbers */
     void *arena;
     int64_t arena_bytes;
-    int64_t n_plans;    /* ever made: their numbers */
-    int64_t resident;   /* number of the plan whose values lie in the arena; 0: nobody's */
+    int32_t resident;         /* number of the plan whose values lie in the arena; 0: nobody's */
+    hl_run_state *unfinished; /* the run whose step was left in the middle; NULL: none, or lost */
+    void *slots, *staging;    /* device memory, and the halves that a feed fills before */
+    int64_t slot_bytes;
+    hl_plan *slots_of;  /* whose batches lie there; NULL: nobody's */
     void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it moved on */
-    int64_t n_control_writes; /* by the host: what was heard of the control block is old */
-    int busy;                 /* atomic */
+    int busy;           /* atomic */
 };
 
 /* The one that runs: HL_ERROR_BUSY when there is another. */
 hl_status hl_session_enter(hl_session *session, const char *what);
 void hl_session_leave(hl_session *session);
-hl_session_store_entry *hl_session_find(hl_session *session, const char *name);
+hl_session_store_entry *hl_session_find(const hl_session *session, const char *name);
+/* What a store of the graph's dtype is held in. */
+hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype);
 /* hl_session_store for who has entered. */
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
-/* Grows the arena; contents are lost. */
-hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes);
+/* Grows the arena and the slots; contents of what grows are lost, and its slots must be nobody's. */
+hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes, int64_t slot_bytes);
+/* The control block as far as it is known without waiting; NULL: there is none. */
+const hl_control *hl_session_control(const hl_session *session);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "plan/internal.h"
+#include "plan/source.h"
 
 /* ---- resident arrays ------------------------------------------------------------------------- */
 
@@ -99,11 +99,77 @@ static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *
     return HL_OK;
 }
 
-static hl_status bind_feed(hl_plan *plan)
+/* hl_feed_binding's: slots may be filled out of turn. */
+static hl_status enter_seek(void *context)
 {
-    void *const *fields = plan->queue ? hl_queue_fields(plan->queue) : plan->fields;
-    return hl_feed_bind(plan->feed, fields, plan->graph->n_inputs, plan->fed ? fill_slot : NULL,
-                        plan);
+    hl_session *session = ((hl_plan *)context)->session;
+    HL_TRY(hl_session_enter(session, "seek"));
+    hl_status status = session->queue ? hl_queue_drain_copies(session->queue) : HL_OK;
+    if (status != HL_OK) hl_session_leave(session);
+    return status;
+}
+
+static void leave_seek(void *context)
+{
+    hl_session_leave(((hl_plan *)context)->session);
+}
+
+/* To the slots, while they are the plan's; else the feed keeps its place alone. */
+static void bind_feed(hl_plan *plan)
+{
+    void *const *fields = plan->session->queue ? plan->staged : plan->fields;
+    hl_feed_binding binding = {.fields = plan->session->slots_of == plan ? fields : NULL,
+                               .n_fields = plan->graph->n_inputs,
+                               .fill = plan->fed ? fill_slot : NULL,
+                               .enter = enter_seek,
+                               .leave = leave_seek,
+                               .context = plan};
+    hl_feed_bind(plan->feed, &binding);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+void hl_plan_release_slots(hl_session *session)
+{
+    hl_plan *owner = session->slots_of;
+    if (!owner) return;
+    session->slots_of = NULL;
+    if (session->unfinished && session->unfinished->plan == owner) session->unfinished = NULL;
+    for (int32_t i = 0; i < owner->graph->n_inputs; i++)
+        if (owner->given[i] == HL_GIVEN) owner->given[i] = HL_GIVEN_LOST;
+    if (owner->feed) bind_feed(owner);
+}
+
+bool hl_plan_is_fed(const hl_plan *plan, int32_t input)
+{
+    if (!plan->feed) return false;
+    return input == 0 || (plan->fed && plan->fed[input] != HL_NONE) ||
+           hl_feed_settings(plan->feed)->fill;
+}
+
+/* Inputs that a feed does not fill begin as zeros. */
+static hl_status clear_slots(hl_plan *plan)
+{
+    hl_session *session = plan->session;
+    bool is_filled = true;
+    for (int32_t i = 0; i < plan->graph->n_inputs; i++) is_filled &= hl_plan_is_fed(plan, i);
+    if (is_filled || !plan->slot_bytes) return HL_OK;
+    return plan->device->ops->fill_zero(plan->device, session->slots,
+                                        (size_t)(plan->slot_bytes * plan->n_slots),
+                                        session->compute);
+}
+
+hl_status hl_plan_take_slots(hl_plan *plan)
+{
+    hl_session *session = plan->session;
+    if (session->slots_of == plan) return HL_OK;
+    hl_plan_release_slots(session);
+    if (session->queue) HL_TRY(hl_queue_drain_copies(session->queue));
+    HL_TRY(clear_slots(plan));
+    if (session->queue) HL_TRY(hl_queue_turn_slots(session->queue));
+    session->slots_of = plan;
+    if (plan->feed) bind_feed(plan);
+    return HL_OK;
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -120,7 +186,7 @@ static bool is_read(const hl_plan *plan, int32_t index)
 
 static void free_source(hl_plan *plan, int32_t index)
 {
-    hl_device *device = plan->session->device;
+    hl_device *device = plan->device;
     if (!plan->source_copies || !plan->source_copies[index]) return;
     device->ops->memory_free(device, plan->source_copies[index]);
     plan->source_copies[index] = NULL;
@@ -158,16 +224,35 @@ static hl_status check_source(const hl_plan *plan, int32_t index, int64_t rows)
                          (long long)rows);
 }
 
+static hl_status set_source(hl_plan *plan, int32_t index, const void *data)
+{
+    if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
+    /* Loaders that read the old one end. */
+    if (plan->fed && plan->feed) bind_feed(plan);
+    plan->sources[index] = data;
+    plan->source_at[index] = plan->session->queue ? NULL : (void *)data;
+    plan->generation = -1;
+    bool copies = plan->session->queue && is_read(plan, index);
+    return copies ? copy_source(plan, index, data) : HL_OK;
+}
+
 hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
     HL_TRY(check_source(plan, index, rows));
-    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
-    /* Loaders that read the old one end. */
-    if (plan->fed && plan->feed) HL_TRY(bind_feed(plan));
-    plan->sources[index] = data;
-    plan->source_at[index] = plan->queue ? NULL : (void *)data;
+    HL_TRY(hl_session_enter(plan->session, "source"));
+    hl_status status = set_source(plan, index, data);
+    hl_session_leave(plan->session);
+    return status;
+}
+
+static hl_status set_resident(hl_plan *plan, int32_t index, const hl_resident *resident)
+{
+    if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
+    free_source(plan, index);
+    plan->sources[index] = NULL;
+    plan->source_at[index] = resident->data;
     plan->generation = -1;
-    return plan->queue && is_read(plan, index) ? copy_source(plan, index, data) : HL_OK;
+    return HL_OK;
 }
 
 hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
@@ -175,19 +260,17 @@ hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_residen
 {
     HL_TRY(check_source(plan, index, rows));
     const hl_value *value = find_source(plan, index);
-    if (plan->fed || resident->device != plan->session->device ||
+    if (plan->fed || resident->device != plan->device ||
         resident->bytes != hl_type_bytes(&value->type))
         return hl_status_set(HL_ERROR_CONFIG,
                              "plan: source %s must be resident on the plan's device, and the plan "
                              "not fed, got %zu bytes for %zu",
                              value->name ? value->name : "?", resident->bytes,
                              hl_type_bytes(&value->type));
-    if (plan->queue) HL_TRY(hl_queue_settle(plan->queue));
-    free_source(plan, index);
-    plan->sources[index] = NULL;
-    plan->source_at[index] = resident->data;
-    plan->generation = -1;
-    return HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "source"));
+    hl_status status = set_resident(plan, index, resident);
+    hl_session_leave(plan->session);
+    return status;
 }
 
 /* ---- the feed -------------------------------------------------------------------------------- */
@@ -211,9 +294,20 @@ static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
                          got ? hl_type_format(got, got_text) : "a plan without inputs");
 }
 
+static hl_status set_feed(hl_plan *plan, hl_feed *feed)
+{
+    if (plan->session->queue) HL_TRY(hl_queue_drain_copies(plan->session->queue));
+    if (plan->feed) hl_feed_bind(plan->feed, NULL);
+    plan->feed = feed;
+    if (feed) bind_feed(plan);
+    return HL_OK;
+}
+
 hl_status hl_plan_feed(hl_plan *plan, hl_feed *feed)
 {
     if (feed) HL_TRY(check_feed(plan, feed));
-    plan->feed = feed;
-    return feed ? bind_feed(plan) : HL_OK;
+    HL_TRY(hl_session_enter(plan->session, "feed"));
+    hl_status status = set_feed(plan, feed);
+    hl_session_leave(plan->session);
+    return status;
 }

@@ -4,7 +4,7 @@
  * launched whole. Updates are cut by element; when the guard is down nothing is written. */
 #include "kernels/host/control_kernels.h"
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 
 enum { N_CHUNK = 256 };
 
@@ -79,7 +79,7 @@ static void update_f32(const update_state *update, float *target, const float *v
 static void update_any(const update_state *update, unsigned char *target,
                        const unsigned char *value, int64_t n, double decay)
 {
-    pw_kind kind = update->is_integer ? PW_I64 : PW_F64;
+    hl_pw_kind kind = update->is_integer ? HL_PW_I64 : HL_PW_F64;
     size_t bytes = hl_dtype_bytes(update->dtype), value_bytes = hl_dtype_bytes(update->value_dtype);
     for (int64_t i = 0; i < n; i += N_CHUNK) {
         union {

@@ -1,11 +1,11 @@
-/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, slice's gradient,
- * pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
+/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, split, slice's
+ * gradient, pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
  *
  * Permute, expand, slice and flip are one thing: the result's dims, in order, walk the operand by
  * strides of their own. Dims that are walked in step are merged; runs are copied whole, and where
  * the run lies in another dim the two are transposed in tiles, so that both sides are touched a
  * cache line at a time. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { TILE = 16 };
@@ -20,15 +20,6 @@ typedef struct strided_state {
     bool is_row_wise;
 } strided_state;
 
-static void find_strides(const hl_shape *shape, int64_t *out_stride)
-{
-    int64_t step = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        out_stride[d] = step;
-        step *= shape->dim[d];
-    }
-}
-
 static int64_t clip_start(int64_t start, int64_t n)
 {
     if (start < 0) start += n;
@@ -41,20 +32,17 @@ static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t 
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
     int64_t own[HL_MAX_RANK] = {0}, first = 0;
-    find_strides(x, own);
+    hl_shape_strides(x, own);
     if (node->op == HL_OP_PERMUTE) {
         for (int d = 0; d < out->rank; d++) out_stride[d] = own[hl_permute_attrs(node)->dims.at[d]];
         return 0;
     }
     if (node->op == HL_OP_EXPAND) {
-        int lead = out->rank - x->rank;
-        for (int d = 0; d < out->rank; d++) {
-            out_stride[d] = d < lead || x->dim[d - lead] == 1 ? 0 : own[d - lead];
-        }
+        hl_shape_broadcast_strides(out, x, out_stride);
         return 0;
     }
     if (node->op == HL_OP_RESHAPE || node->op == HL_OP_DETACH) {
-        find_strides(out, out_stride);
+        hl_shape_strides(out, out_stride);
         return 0;
     }
     memcpy(out_stride, own, sizeof own);
@@ -79,18 +67,7 @@ static strided_state make_strided(const hl_graph *graph, const hl_node *node)
     strided_state state = {.bytes = hl_dtype_bytes(x->dtype)};
     int64_t stride[HL_MAX_RANK] = {0};
     state.first = walk_operand(graph, node, stride);
-    for (int d = 0; d < out->shape.rank; d++) {
-        int64_t dim = out->shape.dim[d];
-        int last = state.n_dims - 1;
-        if (dim == 1) continue;
-        if (last >= 0 && state.stride[last] == stride[d] * dim) {
-            state.dim[last] *= dim;
-            state.stride[last] = stride[d];
-        } else {
-            state.dim[state.n_dims] = dim;
-            state.stride[state.n_dims++] = stride[d];
-        }
-    }
+    state.n_dims = hl_shape_merge(&out->shape, stride, state.dim, state.stride);
     if (state.n_dims == 0) state.dim[state.n_dims++] = 1;
     state.is_row_wise = state.dim[0] * state.stride[0] == hl_shape_numel(&x->shape);
     return state;
@@ -253,25 +230,32 @@ static hl_status prepare_strided(hl_device *device, const hl_graph *graph, hl_no
     return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
-/* ---- concat and slice's gradient: (O, N, I) with an axis N in pieces ---- */
+/* ---- concat, split and slice's gradient: (O, N, I) with an axis N in pieces ---- */
 
 typedef struct axis_state {
-    int64_t O, N;       /* N: along the result's axis */
+    int64_t O, N;       /* N: along the axis of the whole */
     size_t inner_bytes; /* of one step along the axis */
     int32_t n_in;
     int64_t start, step, n_kept; /* slice's gradient */
+    int64_t size;                /* split: steps of a piece */
     bool by_axis;                /* rows are steps along the axis, because O is 1 */
     int64_t *n_of;               /* concat: steps of each operand, behind this struct */
 } axis_state;
 
 static axis_state make_axis(const hl_graph *graph, const hl_node *node)
 {
-    const hl_type *out = hl_node_out_type(graph, node, 0);
+    bool is_split = node->op == HL_OP_SPLIT;
+    const hl_type *all =
+        is_split ? hl_node_in_type(graph, node, 0) : hl_node_out_type(graph, node, 0);
     int axis = (int)hl_node_axes(node).at[0];
-    axis_state state = {.n_in = node->n_in, .N = out->shape.dim[axis]};
-    state.O = hl_shape_span(&out->shape, 0, axis);
-    int64_t inner = hl_shape_span(&out->shape, axis + 1, out->shape.rank);
-    state.inner_bytes = (size_t)inner * hl_dtype_bytes(out->dtype);
+    axis_state state = {.n_in = node->n_in, .N = all->shape.dim[axis]};
+    state.O = hl_shape_span(&all->shape, 0, axis);
+    int64_t inner = hl_shape_span(&all->shape, axis + 1, all->shape.rank);
+    state.inner_bytes = (size_t)inner * hl_dtype_bytes(all->dtype);
+    if (is_split) {
+        state.size = hl_split_attrs(node)->size;
+        state.by_axis = state.O == 1;
+    }
     if (node->op == HL_OP_SLICE_GRAD) {
         state.start = clip_start(hl_slice_grad_attrs(node)->start, state.N);
         state.step = hl_slice_grad_attrs(node)->step;
@@ -296,6 +280,35 @@ static void run_concat(const hl_kernel_state *state, void *const *args, int64_t 
             dst += bytes;
         }
     }
+}
+
+/* Steps [begin, end) along the axis of one outer index, to the pieces that have them. */
+static void share_out(const axis_state *axis, const unsigned char *src, void *const *pieces,
+                      int64_t o, int64_t begin, int64_t end)
+{
+    size_t bytes = axis->inner_bytes;
+    while (begin < end && bytes > 0) {
+        int64_t piece = begin / axis->size, first = piece * axis->size;
+        int64_t n_piece = hl_cpu_min(axis->size, axis->N - first);
+        int64_t n = hl_cpu_min(end, first + n_piece) - begin;
+        unsigned char *dst = pieces[piece];
+        memcpy(dst + (size_t)(o * n_piece + begin - first) * bytes,
+               src + (size_t)(o * axis->N + begin) * bytes, (size_t)n * bytes);
+        begin += n;
+    }
+}
+
+static void run_split(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                      const hl_launch *launch)
+{
+    (void)launch;
+    const axis_state *axis = state->impl;
+    if (axis->by_axis) {
+        share_out(axis, args[0], args + 1, 0, begin, hl_cpu_min(end, axis->N));
+        return;
+    }
+    end = hl_cpu_min(end, axis->O);
+    for (int64_t o = begin; o < end; o++) share_out(axis, args[0], args + 1, o, 0, axis->N);
 }
 
 /* Steps [begin, end) along the axis of one outer index. */
@@ -347,6 +360,17 @@ static hl_status query_axis(hl_device *device, const hl_graph *graph, hl_node_id
     return HL_OK;
 }
 
+/* Rows are of the whole; where they are steps along the axis, pieces are not cut by them. */
+static hl_status query_split(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    HL_TRY(query_axis(device, graph, id, out_req, out_why_not));
+    axis_state state = make_axis(graph, &graph->nodes[id]);
+    out_req->row_in = out_req->rows > 1;
+    out_req->row_out = state.by_axis ? 0 : hl_cpu_bits(graph->nodes[id].n_out);
+    return HL_OK;
+}
+
 static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_state *out_state)
 {
@@ -358,7 +382,7 @@ static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_
     *state = make_axis(graph, node);
     state->n_of = (int64_t *)(void *)(state + 1);
     for (int32_t i = 0; i < node->n_in; i++) {
-        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[hl_axis_attrs(node)->axis];
+        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[hl_node_axes(node).at[0]];
     }
     return HL_OK;
 }
@@ -476,7 +500,7 @@ static void run_pad(const hl_kernel_state *state, void *const *args, int64_t beg
     const unsigned char *x = args[0];
     unsigned char *out = args[1];
     uint64_t value = 0;
-    HL_ISA_NAME(hl_pw_store)(PW_F64, pad->dtype, &value, &pad->value, 1);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_F64, pad->dtype, &value, &pad->value, 1);
     int rank = pad->padded.rank;
     if (rank == 0) {
         copy_one(out, x, bytes);
@@ -573,9 +597,14 @@ STRIDED(slice, SLICE, "slice")
 STRIDED(flip, FLIP, "flip")
 KERNEL(concat, CONCAT, axis, "concat")
 KERNEL(slice_grad, SLICE_GRAD, axis, "slice_grad")
+static const hl_kernel split = {.op = HL_OP_SPLIT,
+                                .name = HL_CPU_NAME("split"),
+                                .query = query_split,
+                                .prepare = prepare_axis,
+                                .block = run_split};
 KERNEL(pad, PAD, pad, "pad")
 KERNEL(pad_grad, PAD_GRAD, pad, "pad_grad")
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_copy_kernels)[] = {
     &reshape, &detach,     &permute, &expand,   &slice, &flip,
-    &concat,  &slice_grad, &pad,     &pad_grad, NULL};
+    &concat,  &slice_grad, &split,   &pad,      &pad_grad, NULL};

@@ -1,10 +1,11 @@
-/* Indexed access: gather, scatter, rows by index, and the batch's gather from resident data.
+/* Indexed access: gather, scatter, rows by index, the batch's gather from resident data, and a slice
+ * that is added to.
  *
  * An index out of range sets the error word, reads as 0 and writes nothing. Where several indices
  * may meet in one place (scatter, index_add) work is cut by destination: a block of rows reads the
  * whole index and does what falls to it, in the index' order, so that the result is the same for
  * any cut and no write is atomic. Rows that are fetched from anywhere are prefetched. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };
@@ -64,7 +65,7 @@ static void add_row(hl_dtype dtype, void *dst, const void *src, int64_t n)
         return;
     }
     bool is_float = hl_dtype_is_float(dtype);
-    pw_kind kind = is_float ? PW_F64 : PW_I64;
+    hl_pw_kind kind = is_float ? HL_PW_F64 : HL_PW_I64;
     size_t bytes = hl_dtype_bytes(dtype);
     for (int64_t i = 0; i < n; i += N_CHUNK) {
         union {
@@ -108,11 +109,11 @@ static void convert_row(const index_state *s, unsigned char *dst, const unsigned
         return;
     }
     if (s->out_dtype == HL_DTYPE_F32) {
-        HL_ISA_NAME(hl_pw_load)(PW_F32, dst, s->dtype, src, s->I);
+        HL_ISA_NAME(hl_pw_load)(HL_PW_F32, dst, s->dtype, src, s->I);
         return;
     }
     bool is_exact = !hl_dtype_is_float(s->dtype) && !hl_dtype_is_float(s->out_dtype);
-    pw_kind kind = is_exact ? PW_I64 : PW_F64;
+    hl_pw_kind kind = is_exact ? HL_PW_I64 : HL_PW_F64;
     size_t out_bytes = hl_dtype_bytes(s->out_dtype);
     for (int64_t i = 0; i < s->I; i += N_CHUNK) {
         double value[N_CHUNK];
@@ -215,6 +216,54 @@ static void run_write(const hl_kernel_state *state, void *const *args, int64_t b
         size_t at = (size_t)(o * s->N) * row_bytes, from = (size_t)(o * s->n_index) * row_bytes;
         copy_base(out + at, x + at, (size_t)s->N * row_bytes);
         write_rows(s, args[1], src + from, out + at, 0, s->N, o == 0, launch);
+    }
+}
+
+/* ---- a slice that is added to ---- */
+
+typedef struct slice_state {
+    hl_dtype dtype;
+    size_t bytes;               /* of an element */
+    int64_t O, N, I;            /* x as (O,N,I), N the sliced axis */
+    int64_t start, step, n_src; /* of the slice */
+} slice_state;
+
+/* To rows [low, high) along the axis of one (N,I) array. */
+static void add_slice(const slice_state *s, const unsigned char *src, unsigned char *out,
+                      int64_t low, int64_t high)
+{
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    int64_t k = hl_cpu_max(hl_cpu_ceil_div(low - s->start, s->step), 0);
+    int64_t end = hl_cpu_min(hl_cpu_max(hl_cpu_ceil_div(high - s->start, s->step), 0), s->n_src);
+    /* Neighbouring rows are one. */
+    int64_t n = s->step == 1 ? end - k : 1;
+    for (; k < end; k += n) {
+        add_row(s->dtype, out + (size_t)(s->start + k * s->step) * row_bytes,
+                src + (size_t)k * row_bytes, n * s->I);
+    }
+}
+
+static void run_slice_add(const hl_kernel_state *state, void *const *args, int64_t begin,
+                          int64_t end, const hl_launch *launch)
+{
+    (void)launch;
+    const slice_state *s = state->impl;
+    const unsigned char *x = args[0], *src = args[1];
+    unsigned char *out = args[2];
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    if (s->O == 1) {
+        end = hl_cpu_min(end, s->N);
+        if (begin >= end) return;
+        size_t at = (size_t)begin * row_bytes;
+        copy_base(out + at, x + at, (size_t)(end - begin) * row_bytes);
+        add_slice(s, src, out, begin, end);
+        return;
+    }
+    end = hl_cpu_min(end, s->O);
+    for (int64_t o = begin; o < end; o++) {
+        size_t at = (size_t)(o * s->N) * row_bytes, from = (size_t)(o * s->n_src) * row_bytes;
+        copy_base(out + at, x + at, (size_t)s->N * row_bytes);
+        add_slice(s, src + from, out + at, 0, s->N);
     }
 }
 
@@ -411,6 +460,39 @@ static hl_status query_scatter(hl_device *device, const hl_graph *graph, hl_node
     return HL_OK;
 }
 
+static slice_state make_slice(const hl_graph *graph, const hl_node *node)
+{
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    const hl_attrs_slice_add *slice = hl_slice_add_attrs(node);
+    int axis = (int)slice->axis;
+    return (slice_state){.dtype = x->dtype,
+                         .bytes = hl_dtype_bytes(x->dtype),
+                         .O = hl_shape_span(&x->shape, 0, axis),
+                         .N = x->shape.dim[axis],
+                         .I = hl_shape_span(&x->shape, axis + 1, x->shape.rank),
+                         .start = slice->start,
+                         .step = slice->step,
+                         .n_src = hl_node_in_type(graph, node, 1)->shape.dim[axis]};
+}
+
+static hl_status query_slice(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    slice_state s = make_slice(graph, &graph->nodes[id]);
+    require_rows(s.O == 1 ? s.N : s.O, s.O * s.N * s.I, s.O == 1 ? 1 : 3, s.bytes, out_req);
+    out_req->in_place = 1;
+    return HL_OK;
+}
+
+static hl_status prepare_slice(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    (void)device;
+    slice_state s = make_slice(graph, &graph->nodes[id]);
+    return hl_cpu_give_state(&s, sizeof s, out_state);
+}
+
 static hl_status prepare_index(hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_kernel_state *out_state)
 {
@@ -433,5 +515,12 @@ KERNEL(index_add, INDEX_ADD, "index_add", write)
 KERNEL(index_copy, INDEX_COPY, "index_copy", write)
 KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select)
 
+static const hl_kernel slice_add = {.op = HL_OP_SLICE_ADD,
+                                    .name = HL_CPU_NAME("slice_add"),
+                                    .query = query_slice,
+                                    .prepare = prepare_slice,
+                                    .block = run_slice_add};
+
 const hl_kernel *const HL_ISA_NAME(hl_cpu_index_kernels)[] = {
-    &gather, &scatter, &scatter_add, &index_select, &index_add, &index_copy, &batch_gather, NULL};
+    &gather,     &scatter,      &scatter_add, &index_select, &index_add,
+    &index_copy, &batch_gather, &slice_add,   NULL};

@@ -1,34 +1,57 @@
-/* What the matrix products of all types share: how a weight lies that is packed, which matrices of
- * two broadcast batches meet, and the product of nothing. */
+/* What the matrix products of all types share: nodes as arguments of the GEMM core, and which
+ * matrices of two broadcast batches meet. */
 #ifndef HL_KERNELS_CPU_MATMUL_H
 #define HL_KERNELS_CPU_MATMUL_H
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernel.h"
 
-/* C (M,N) of an empty sum: the bias or zero. */
-static inline void hl_matmul_fill_bias(float *c, const float *bias, int64_t n_rows, int64_t N,
-                                       bool relu)
+/* C (.,n) of A with these strides and k terms of one matrix B, which is packed alone. */
+static inline hl_gemm hl_matmul_make_gemm(const hl_gemm_type *type, int64_t n, int64_t k,
+                                          int64_t a_row, int64_t a_col)
 {
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t j = 0; j < N; j++) {
-            float value = bias ? bias[j] : 0;
-            c[r * N + j] = relu && value < 0 ? 0 : value;
-        }
+    return (hl_gemm){.type = type,
+                     .n = n,
+                     .k = k,
+                     .a_row = a_row,
+                     .a_col = a_col,
+                     .n_segments = 1,
+                     .b_rows = hl_gemm_count_rows(type, 1, k),
+                     .ldc = n,
+                     .first = true,
+                     .last = true,
+                     .epilogue.alpha = 1};
 }
 
-/* A weight b (K,N), or (N,K) with trans, that is to be packed. */
-typedef struct hl_matmul_pack {
-    int64_t K, N, row_stride, col_stride;
-    hl_dtype from;
-} hl_matmul_pack;
+/* C (m,n) of k terms, from operands without gaps. */
+static inline hl_gemm_tn hl_matmul_make_tn(const hl_gemm_type *type, int64_t m, int64_t n,
+                                           int64_t k)
+{
+    return (hl_gemm_tn){
+        .type = type, .m = m, .n = n, .k = k, .lda = m, .ldb = n, .ldc = n, .alpha = 1};
+}
 
-static inline hl_matmul_pack hl_matmul_pack_make(const hl_graph *graph, const hl_node *node)
+/* B (K,N), or (N,K) with trans, that is to be packed. */
+static inline hl_gemm_b hl_matmul_make_b(const hl_gemm_type *type, hl_dtype dtype, int64_t K,
+                                         int64_t N, bool trans)
+{
+    return (hl_gemm_b){.type = type,
+                       .dtype = dtype,
+                       .n_segments = 1,
+                       .k = K,
+                       .n = N,
+                       .k_stride = trans ? 1 : N,
+                       .n_stride = trans ? K : 1};
+}
+
+/* The weight of a MATMUL_PACK. */
+static inline hl_gemm_b hl_matmul_describe_weight(const hl_gemm_type *type, const hl_graph *graph,
+                                                  const hl_node *node)
 {
     const hl_type *b = hl_node_in_type(graph, node, 0);
     const int64_t *dim = b->shape.dim;
-    if (hl_matmul_pack_attrs(node)->trans)
-        return (hl_matmul_pack){dim[1], dim[0], 1, dim[1], b->dtype};
-    return (hl_matmul_pack){dim[0], dim[1], dim[1], 1, b->dtype};
+    bool trans = hl_matmul_pack_attrs(node)->trans;
+    return hl_matmul_make_b(type, b->dtype, dim[trans], dim[!trans], trans);
 }
 
 /* Elements between an operand's matrices along each dim of the batch; 0: broadcast. */

@@ -1,21 +1,16 @@
-/* Matrix products of bfloat16 on processors with AVX512_BF16, by gemm_bf16.h. Results are float32
- * (`wide`); what these kernels refuse is lowered to float32.
+/* Matrix products of bfloat16 on processors with AVX512_BF16, by the GEMM core (gemm.h). Results
+ * are float32 (`wide`); what these kernels refuse is lowered to float32.
  *
  * A set of its own, "avx512bf16": the float32 kernels of "avx512" and these before them, so that
  * HOTLOOP_CPU=avx512 gives the bits of any AVX-512 machine. */
-#include "kernels/cpu/gemm_bf16.h"
-
 #include "kernels/cpu/matmul.h"
 
 #if HL_ISA_AVX512
 
-#define ELEMENT         uint16_t
-#define WORD            hl_bf16_pair
-#define GEMM            hl_gemm_bf16
-#define GEMM_TN         hl_gemm_bf16_tn
-#define GEMM_CALL(name) hl_gemm_bf16_##name
-#define KERNEL(name)    "cpu." name ".avx512bf16"
-#define KERNELS         hl_cpu_matmul_bf16_kernels_avx512
+#define TYPE         (&hl_gemm_bf16)
+#define DTYPE        HL_DTYPE_BF16
+#define KERNEL(name) "cpu." name ".avx512bf16"
+#define KERNELS      hl_cpu_matmul_bf16_kernels_avx512
 
 static const double NS_PER_MAC = 0.0125;
 
@@ -40,27 +35,6 @@ static bool takes_pack(const hl_graph *graph, const hl_node *node, hl_reason *ou
     if (to == HL_DTYPE_BF16 && (from == HL_DTYPE_BF16 || from == HL_DTYPE_F32)) return true;
     hl_reason_set(out_why_not, "packs bfloat16, got %s", hl_dtype_name(to));
     return false;
-}
-
-static hl_gemm_bf16 make_gemm(int64_t n, int64_t k, int64_t a_row, int64_t a_col)
-{
-    return (hl_gemm_bf16){.n = n, .k = k, .a_row = a_row, .a_col = a_col, .ldc = n};
-}
-
-static hl_gemm_bf16_tn make_gemm_tn(int64_t m, int64_t n, int64_t k)
-{
-    return (hl_gemm_bf16_tn){.m = m, .n = n, .k = k};
-}
-
-static void pack_panels(const hl_matmul_pack *pack, const void *b, int64_t begin, int64_t end,
-                        void *packed)
-{
-    if (pack->from == HL_DTYPE_F32)
-        hl_gemm_bf16_pack_f32(pack->K, pack->N, b, pack->row_stride, pack->col_stride, begin, end,
-                              packed);
-    else
-        hl_gemm_bf16_pack(pack->K, pack->N, b, pack->row_stride, pack->col_stride, begin, end,
-                          packed);
 }
 
 #include "kernels/cpu/matmul_nodes.h"

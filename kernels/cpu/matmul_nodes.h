@@ -1,23 +1,22 @@
 /* The kernels of matrix products, written once for all types: nodes as calls of a GEMM core. A file
  * that includes this gives the core first:
  *
- * ELEMENT, WORD       of an operand as it lies, and of a packed one
- * GEMM, GEMM_TN       the core's arguments (gemm.h); GEMM_CALL(rows) its functions
+ * TYPE                the core's type (gemm.h)
+ * DTYPE               that of an operand
  * KERNEL(name)        a kernel's whole name
  * KERNELS             the array of kernels
  * NS_PER_MAC          a multiply-add on one core, ns, roughly
  * takes, takes_pack   whether a product's types, a packing's, are its own, and why not
- * make_gemm           its arguments: C (.,n) of A with these strides and k terms
- * make_gemm_tn        C (m,n) of k terms, from operands without gaps
- * pack_panels         panels [begin, end) of a weight
  *
  * MATMUL_PACK and MATMUL_PACKED are a weight's two halves: packed once a step, used by every block
- * of rows. A^T B of two matrices, the weight gradient, is cut into tiles of the result. Every other
- * product packs its B as it goes, a few panels at a time into the thread's scratch: by rows of the
- * result where there are few matrices, by matrix where there are many. */
+ * of rows. A^T B of two matrices, the weight gradient, is partitioned into tiles of the result.
+ * Every other product packs its B as it goes, a few panels at a time into the thread's scratch: by
+ * rows of the result where there are few matrices, by matrix where there are many. */
 
 /* Of moving a float, ns on one core, roughly. */
 static const double NS_PER_FLOAT = 0.2;
+
+static const int64_t ELEMENT_BYTES = DTYPE == HL_DTYPE_F32 ? 4 : 2;
 
 /* ---- pack ---- */
 
@@ -27,10 +26,10 @@ static hl_status query_pack(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     const hl_node *node = &graph->nodes[id];
     if (!takes_pack(graph, node, out_why_not)) return HL_ERROR_CONFIG;
-    hl_matmul_pack state = hl_matmul_pack_make(graph, node);
-    out_req->rows = hl_cpu_max(hl_gemm_panels(state.N), 1);
+    hl_gemm_b b = hl_matmul_describe_weight(TYPE, graph, node);
+    out_req->rows = hl_cpu_max(hl_gemm_panels(b.n), 1);
     out_req->grain = 1;
-    out_req->row_cost = NS_PER_FLOAT * (double)(state.K * HL_GEMM_PANEL);
+    out_req->row_cost = NS_PER_FLOAT * (double)(b.k * HL_GEMM_PANEL);
     out_req->deterministic = true;
     return HL_OK;
 }
@@ -39,23 +38,24 @@ static hl_status prepare_pack(hl_device *device, const hl_graph *graph, hl_node_
                               hl_kernel_state *out_state)
 {
     (void)device;
-    hl_matmul_pack state = hl_matmul_pack_make(graph, &graph->nodes[id]);
-    return hl_cpu_give_state(&state, sizeof state, out_state);
+    hl_gemm_b b = hl_matmul_describe_weight(TYPE, graph, &graph->nodes[id]);
+    return hl_cpu_give_state(&b, sizeof b, out_state);
 }
 
 static void run_pack(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                      const hl_launch *launch)
 {
     (void)launch;
-    const hl_matmul_pack *pack = state->impl;
-    end = hl_cpu_min(end, hl_gemm_panels(pack->N));
-    if (begin < end && pack->K != 0) pack_panels(pack, args[0], begin, end, args[1]);
+    hl_gemm_b b = *(const hl_gemm_b *)state->impl;
+    b.at = args[0];
+    end = hl_cpu_min(end, hl_gemm_panels(b.n));
+    if (begin < end && b.k != 0) hl_gemm_pack(&b, begin, end, args[1]);
 }
 
 /* ---- packed: a (M,K) @ packed b (K,n) + bias (n) ---- */
 
 typedef struct packed_state {
-    GEMM gemm;
+    hl_gemm gemm;
     int64_t M;
     bool has_bias;
 } packed_state;
@@ -65,8 +65,8 @@ static packed_state make_packed(const hl_graph *graph, const hl_node *node)
     const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
     int64_t N = hl_matmul_packed_attrs(node)->n, K = dim[1];
     packed_state state = {.M = dim[0], .has_bias = node->n_in > 2};
-    state.gemm = make_gemm(N, K, K, 1);
-    state.gemm.relu = hl_matmul_packed_attrs(node)->relu;
+    state.gemm = hl_matmul_make_gemm(TYPE, N, K, K, 1);
+    if (hl_matmul_packed_attrs(node)->relu) state.gemm.epilogue.activation = HL_GEMM_RELU;
     return state;
 }
 
@@ -77,7 +77,7 @@ static hl_status query_packed(hl_device *device, const hl_graph *graph, hl_node_
     const hl_node *node = &graph->nodes[id];
     if (!takes(graph, node, out_why_not)) return HL_ERROR_CONFIG;
     packed_state state = make_packed(graph, node);
-    out_req->thread_scratch_bytes = GEMM_CALL(scratch_bytes)(&state.gemm);
+    out_req->thread_scratch_bytes = hl_gemm_scratch_bytes(&state.gemm);
     out_req->rows = hl_cpu_max(state.M, 1);
     out_req->grain = 1;
     out_req->row_in = out_req->row_out = 1;
@@ -98,23 +98,21 @@ static void run_packed(const hl_kernel_state *state, void *const *args, int64_t 
                        const hl_launch *launch)
 {
     const packed_state *packed = state->impl;
-    GEMM gemm = packed->gemm;
+    hl_gemm gemm = packed->gemm;
     gemm.a = args[0], gemm.b = args[1];
-    gemm.bias = packed->has_bias ? args[2] : NULL;
+    gemm.epilogue.bias = packed->has_bias ? args[2] : NULL;
     gemm.c = args[packed->has_bias ? 3 : 2];
     end = hl_cpu_min(end, packed->M);
-    if (begin >= end || gemm.n == 0) return;
-    if (gemm.k == 0) {
-        hl_matmul_fill_bias(gemm.c + begin * gemm.n, gemm.bias, end - begin, gemm.n, gemm.relu);
-        return;
-    }
-    GEMM_CALL(rows)(&gemm, begin, end, launch->thread_scratch);
+    if (begin < end) hl_gemm_run(&gemm, begin, end, 0, gemm.n, launch->thread_scratch);
 }
 
 /* ---- A^T B: a (K,M), b (K,N), the weight gradient ---- */
 
+/* A partial sum read and added on one core, ns, roughly. */
+static const double NS_PER_SUM = 0.25;
+
 typedef struct tn_state {
-    GEMM_TN gemm;
+    hl_gemm_tn gemm;
     hl_gemm_tn_plan plan;
 } tn_state;
 
@@ -123,7 +121,7 @@ static tn_state make_tn(const hl_device *device, const hl_graph *graph, const hl
 {
     const int64_t *a = hl_node_in_type(graph, node, 0)->shape.dim;
     const int64_t *b = hl_node_in_type(graph, node, 1)->shape.dim;
-    tn_state state = {.gemm = make_gemm_tn(a[1], b[1], a[0])};
+    tn_state state = {.gemm = hl_matmul_make_tn(TYPE, a[1], b[1], a[0])};
     int64_t n_tasks = device->n_threads > 1 ? 3 * device->n_threads : 1;
     hl_gemm_tn_plan_make(a[1], b[1], a[0], n_tasks, &state.plan);
     return state;
@@ -149,6 +147,11 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
     out_req->grain = 1;
     out_req->row_cost = NS_PER_MAC * macs / (double)state.plan.n_tiles;
     out_req->deterministic = true;
+    if (!state.plan.n_merges) return HL_OK;
+    double sums = (double)state.plan.partial_bytes / sizeof(float);
+    out_req->n_phases = 2;
+    out_req->phase_rows = state.plan.n_merges;
+    out_req->phase_row_cost = NS_PER_SUM * sums / (double)state.plan.n_merges;
     return HL_OK;
 }
 
@@ -163,20 +166,14 @@ static void run_tn(const hl_kernel_state *state, void *const *args, int64_t begi
                    const hl_launch *launch)
 {
     const tn_state *tn = state->impl;
-    GEMM_TN gemm = tn->gemm;
+    hl_gemm_tn gemm = tn->gemm;
     gemm.a = args[0], gemm.b = args[1], gemm.c = args[2];
-    for (int64_t tile = begin; tile < end; tile++)
-        GEMM_CALL(tn_tile)(&gemm, &tn->plan, tile, launch->scratch, launch->thread_scratch);
-}
-
-/* Partial sums are float32, whatever the operands are. */
-static void finish_tn(const hl_kernel_state *state, void *const *args, const hl_launch *launch)
-{
-    const tn_state *tn = state->impl;
-    int64_t m = tn->gemm.m, n = tn->gemm.n;
-    hl_gemm_tn sums = {.m = m, .n = n, .k = tn->gemm.k, .c = args[2], .ldc = n, .alpha = 1};
-    for (int64_t merge = 0; merge < tn->plan.n_merges; merge++)
-        hl_gemm_tn_merge(&sums, &tn->plan, merge, launch->scratch);
+    for (int64_t i = begin; i < end; i++) {
+        if (launch->phase == 0)
+            hl_gemm_tn_tile(&gemm, &tn->plan, i, launch->scratch, launch->thread_scratch);
+        else
+            hl_gemm_tn_merge(&gemm, &tn->plan, i, launch->scratch);
+    }
 }
 
 /* ---- any other: a (...,M,K) @ b (...,K,N) + bias (N) ---- */
@@ -188,9 +185,9 @@ enum {
 };
 
 typedef struct batch_state {
-    GEMM gemm;
+    hl_gemm gemm;
     int64_t M, n_batch;
-    int64_t b_row, b_col;
+    hl_gemm_b b;
     hl_shape batch;
     int64_t a_stride[HL_MAX_RANK], b_stride[HL_MAX_RANK]; /* of batch dims, 0: broadcast */
     bool by_matrix, has_bias;
@@ -214,10 +211,11 @@ static batch_state make_batch(const hl_graph *graph, const hl_node *node)
         state.M *= state.n_batch, state.n_batch = 1;
         state.batch.rank = 0;
     }
-    state.gemm = make_gemm(N, K, trans_a ? 1 : K, trans_a ? M : 1);
-    state.b_row = trans_b ? 1 : N, state.b_col = trans_b ? K : 1;
+    state.gemm = hl_matmul_make_gemm(TYPE, N, K, trans_a ? 1 : K, trans_a ? M : 1);
+    state.b = hl_matmul_make_b(TYPE, DTYPE, K, N, trans_b);
     state.by_matrix = state.n_batch >= MANY_MATRICES;
-    int64_t fits = GROUP_BYTES / hl_cpu_max(K * HL_GEMM_PANEL * (int64_t)sizeof(ELEMENT), 1);
+    int64_t panel_bytes = (int64_t)hl_gemm_pack_bytes(TYPE, 1, K, HL_GEMM_PANEL);
+    int64_t fits = GROUP_BYTES / hl_cpu_max(panel_bytes, 1);
     state.n_panels = hl_cpu_min(hl_cpu_max(fits, 1), hl_gemm_panels(N));
     return state;
 }
@@ -234,7 +232,7 @@ static bool has_whole_batch(const batch_state *state, const int64_t *stride)
 static size_t count_pack_bytes(const batch_state *state)
 {
     int64_t n = state->n_panels * HL_GEMM_PANEL;
-    size_t bytes = GEMM_CALL(pack_bytes)(state->gemm.k, hl_cpu_min(n, state->gemm.n));
+    size_t bytes = hl_gemm_pack_bytes(TYPE, 1, state->gemm.k, hl_cpu_min(n, state->gemm.n));
     return (bytes + HL_ALIGN - 1) / HL_ALIGN * HL_ALIGN;
 }
 
@@ -250,8 +248,7 @@ static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_i
     bool b_rows = has_whole_batch(&state, state.b_stride) && state.by_matrix;
     if (!state.by_matrix && hl_matmul_attrs(node)->trans_a) a_rows = false;
     double macs = (double)(state.gemm.n * state.gemm.k) * (double)(state.by_matrix ? state.M : 1);
-    out_req->thread_scratch_bytes =
-        count_pack_bytes(&state) + GEMM_CALL(scratch_bytes)(&state.gemm);
+    out_req->thread_scratch_bytes = count_pack_bytes(&state) + hl_gemm_scratch_bytes(&state.gemm);
     out_req->rows = hl_cpu_max(rows, 1);
     out_req->grain = state.by_matrix ? 1 : GRAIN_ROWS;
     out_req->row_in = (uint64_t)a_rows | (uint64_t)b_rows << 1;
@@ -270,22 +267,22 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, hl_node
 }
 
 /* Rows [begin, end) of one matrix of the result, group of panels by group. */
-static void run_matrix(const batch_state *state, const GEMM *gemm, const ELEMENT *b, int64_t begin,
-                       int64_t end, unsigned char *scratch)
+static void run_matrix(const batch_state *state, const hl_gemm *gemm, const unsigned char *b,
+                       int64_t begin, int64_t end, unsigned char *scratch)
 {
     int64_t n_panels = hl_gemm_panels(gemm->n);
-    WORD *packed = (WORD *)(void *)scratch;
     void *gemm_scratch = scratch + count_pack_bytes(state);
     for (int64_t panel = 0; panel < n_panels; panel += state->n_panels) {
         int64_t col = panel * HL_GEMM_PANEL;
-        GEMM part = *gemm;
-        part.n = hl_cpu_min(state->n_panels * HL_GEMM_PANEL, gemm->n - col);
-        part.c += col, part.b = packed;
-        if (part.bias) part.bias += col;
-        GEMM_CALL(pack)
-        (part.k, part.n, b + col * state->b_col, state->b_row, state->b_col, 0,
-         hl_gemm_panels(part.n), packed);
-        GEMM_CALL(rows)(&part, begin, end, gemm_scratch);
+        hl_gemm part = *gemm;
+        hl_gemm_b part_b = state->b;
+        part.n = part_b.n = hl_cpu_min(state->n_panels * HL_GEMM_PANEL, gemm->n - col);
+        part.c += col, part.b = (hl_gemm_word *)(void *)scratch;
+        if (part.epilogue.bias) part.epilogue.bias += col;
+        part_b.at = b + col * part_b.n_stride * ELEMENT_BYTES;
+        if (part.k != 0)
+            hl_gemm_pack(&part_b, 0, hl_gemm_panels(part.n), (hl_gemm_word *)(void *)scratch);
+        hl_gemm_run(&part, begin, end, 0, part.n, gemm_scratch);
     }
 }
 
@@ -293,24 +290,20 @@ static void run_batch(const hl_kernel_state *state, void *const *args, int64_t b
                       const hl_launch *launch)
 {
     const batch_state *batch = state->impl;
-    GEMM gemm = batch->gemm;
+    hl_gemm gemm = batch->gemm;
     float *c = args[batch->has_bias ? 3 : 2];
-    gemm.bias = batch->has_bias ? args[2] : NULL;
+    gemm.epilogue.bias = batch->has_bias ? args[2] : NULL;
     int64_t scale = batch->by_matrix ? batch->M : 1;
     int64_t first = begin * scale, last = hl_cpu_min(end * scale, batch->n_batch * batch->M);
-    if (first >= last || gemm.n == 0) return;
-    if (gemm.k == 0) {
-        hl_matmul_fill_bias(c + first * gemm.n, gemm.bias, last - first, gemm.n, false);
-        return;
-    }
     while (first < last) {
         int64_t matrix = first / batch->M, row = first % batch->M;
         int64_t stop = hl_cpu_min(batch->M, row + last - first);
-        gemm.a = (const ELEMENT *)args[0] + hl_matmul_find(&batch->batch, batch->a_stride, matrix);
-        const ELEMENT *b =
-            (const ELEMENT *)args[1] + hl_matmul_find(&batch->batch, batch->b_stride, matrix);
+        int64_t a = hl_matmul_find(&batch->batch, batch->a_stride, matrix);
+        int64_t b = hl_matmul_find(&batch->batch, batch->b_stride, matrix);
+        gemm.a = (const unsigned char *)args[0] + a * ELEMENT_BYTES;
         gemm.c = c + matrix * batch->M * gemm.n;
-        run_matrix(batch, &gemm, b, row, stop, launch->thread_scratch);
+        run_matrix(batch, &gemm, (const unsigned char *)args[1] + b * ELEMENT_BYTES, row, stop,
+                   launch->thread_scratch);
         first += stop - row;
     }
 }
@@ -331,8 +324,7 @@ static const hl_kernel tiles = {.op = HL_OP_MATMUL,
                                 .name = KERNEL("matmul.tiles"),
                                 .query = query_tn,
                                 .prepare = prepare_tn,
-                                .block = run_tn,
-                                .finish = finish_tn};
+                                .block = run_tn};
 static const hl_kernel batched = {.op = HL_OP_MATMUL,
                                   .name = KERNEL("matmul.batched"),
                                   .query = query_batch,

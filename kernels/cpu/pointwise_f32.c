@@ -11,7 +11,7 @@
  * vectors of every loop on the stack, at three times the cost), loops for pairs of micro-ops (many
  * functions, and every other result still goes through memory). */
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/simd/math.h"
 

@@ -8,28 +8,12 @@ enum {
 
 /* ---- operands ---- */
 
-/* Drops dims of size 1 and merges neighbours that are walked in step. */
 static void view_operand(const hl_shape *shape, const hl_type *type, pw_view *out_view)
 {
-    int64_t stride[HL_MAX_RANK], step = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        int own = d - (shape->rank - type->shape.rank);
-        bool is_held = own < 0 || type->shape.dim[own] == 1;
-        stride[d] = is_held ? 0 : step;
-        if (!is_held) step *= type->shape.dim[own];
-    }
+    int64_t stride[HL_MAX_RANK];
     pw_view view = {.dtype = type->dtype};
-    for (int d = 0; d < shape->rank; d++) {
-        if (shape->dim[d] == 1) continue;
-        int last = view.n_dims - 1;
-        if (last >= 0 && view.stride[last] == stride[d] * shape->dim[d]) {
-            view.dim[last] *= shape->dim[d];
-            view.stride[last] = stride[d];
-        } else {
-            view.dim[view.n_dims] = shape->dim[d];
-            view.stride[view.n_dims++] = stride[d];
-        }
-    }
+    hl_shape_broadcast_strides(shape, &type->shape, stride);
+    view.n_dims = hl_shape_merge(shape, stride, view.dim, view.stride);
     if (view.n_dims == 1 && view.stride[0] == 0) view.n_dims = 0;
     view.is_flat = view.n_dims == 1;
     view.period = 1;
@@ -52,31 +36,6 @@ static bool has_leading_dims(const hl_shape *shape, const hl_shape *operand, int
     }
     *out_none = has_none;
     return has_all;
-}
-
-/* ---- kind ---- */
-
-static pw_kind choose_kind(const hl_graph *graph, const hl_node *node, const hl_program *program,
-                           const pw_plan *plan, int64_t total)
-{
-    bool is_integer = true, is_double = false;
-    for (int i = 0; i < program->n_in; i++) {
-        if (plan->view[i].is_control) continue;
-        const hl_type *type = hl_node_in_type(graph, node, i);
-        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
-        bool is_whole = plan->view[i].n_dims > 0 || total == 1;
-        is_double = is_double || (type->dtype == HL_DTYPE_F64 && is_whole);
-    }
-    for (int j = 0; j < program->n_out; j++) {
-        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
-        is_integer = is_integer && !hl_dtype_is_float(dtype);
-        is_double = is_double || dtype == HL_DTYPE_F64;
-    }
-    for (int s = 0; s < program->n_code; s++) {
-        const hl_pw_instr *instr = &program->code[s];
-        is_integer = is_integer && !hl_pw_is_real(instr);
-    }
-    return is_double ? PW_F64 : is_integer ? PW_I64 : PW_F32;
 }
 
 /* ---- cutting ---- */
@@ -253,9 +212,9 @@ static void add_code(pw_plan *plan, const hl_program *program)
     }
 }
 
-static hl_dtype native_dtype(pw_kind kind)
+static hl_dtype native_dtype(hl_pw_kind kind)
 {
-    return kind == PW_F32 ? HL_DTYPE_F32 : kind == PW_F64 ? HL_DTYPE_F64 : HL_DTYPE_I64;
+    return kind == HL_PW_F32 ? HL_DTYPE_F32 : kind == HL_PW_F64 ? HL_DTYPE_F64 : HL_DTYPE_I64;
 }
 
 /* Values that need no buffer: loads without conversion, and results computed where they belong. */
@@ -414,7 +373,7 @@ static void add_chain(pw_plan *plan, const uint8_t *steps, int count, int *n_lin
 /* How many of the steps, from the first one on, make a chain. */
 static int measure_chain(const pw_plan *plan, const uint8_t *steps, int count)
 {
-    if (plan->kind != PW_F32 || find_position(&plan->step[steps[0]], -1) < 0) return 1;
+    if (plan->kind != HL_PW_F32 || find_position(&plan->step[steps[0]], -1) < 0) return 1;
     int n = 1;
     while (n < count && find_position(&plan->step[steps[n]], steps[n - 1]) >= 0) n++;
     return n;
@@ -462,7 +421,7 @@ static double estimate_cost(const pw_plan *plan)
         else if (op < HL_PW_COUNT && hl_pw_cost_of(op) != HL_PW_COST_CHEAP)
             cost += ns[hl_pw_cost_of(op)];
         else
-            cost += plan->kind == PW_F32 ? ns[HL_PW_COST_CHEAP] : 0.5;
+            cost += plan->kind == HL_PW_F32 ? ns[HL_PW_COST_CHEAP] : 0.5;
     }
     return cost + 0.1 * plan->n_out;
 }
@@ -560,8 +519,8 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
         view_operand(&program.shape, hl_node_in_type(graph, node, i), &plan->view[i]);
     }
     read_outputs(graph, node, &program, plan);
-    plan->kind = choose_kind(graph, node, &program, plan, total);
-    plan->element_bytes = plan->kind == PW_F32 ? 4 : 8;
+    plan->kind = hl_program_kind(&program, graph, node);
+    plan->element_bytes = plan->kind == HL_PW_F32 ? 4 : 8;
     int k = total > 0 ? choose_row_dims(graph, node, &program, plan) : 0;
     plan->rows = hl_shape_span(&program.shape, 0, k);
     plan->cols = total / plan->rows;

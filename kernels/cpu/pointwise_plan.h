@@ -10,7 +10,7 @@
 #define HL_KERNELS_CPU_POINTWISE_PLAN_H
 
 #include "kernels/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 
 /* How often a value changes. */
 typedef enum pw_span {
@@ -58,7 +58,7 @@ typedef struct pw_item {
 } pw_item;
 
 typedef struct pw_plan {
-    pw_kind kind;
+    hl_pw_kind kind;
     size_t element_bytes; /* of a value */
     int64_t rows, cols;   /* as the plan is cut; total = rows * cols */
     int64_t unit;

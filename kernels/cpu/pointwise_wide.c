@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
 
 /* ---- the functions of expressions (ir/pointwise.def), in float64 ---- */
@@ -206,6 +206,7 @@ void HL_ISA_NAME(hl_pw_run_f64)(const pw_step *step, void *const *at, int64_t n,
 /* No program of integers has a FLOAT op. */
 #define WHOLE_ANY(id, expression)    STEP(id, expression)
 #define WHOLE_NUMBER(id, expression) STEP(id, expression)
+#define WHOLE_FIRST(id, expression)  STEP(id, expression)
 #define WHOLE_CHOSEN(id, expression) STEP(id, expression)
 #define WHOLE_BOOL(id, expression)   STEP(id, expression)
 #define WHOLE_FLOAT(id, expression)
@@ -290,11 +291,11 @@ static void load_i64(int64_t *to, hl_dtype dtype, const void *src, int64_t n)
 }
 #undef T
 
-void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_load)(hl_pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         load_f32(dst, dtype, src, n);
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         load_f64(dst, dtype, src, n);
     } else {
         load_i64(dst, dtype, src, n);
@@ -348,11 +349,12 @@ static void store_i64(hl_dtype dtype, void *dst, const int64_t *from, int64_t n)
     }
 }
 
-void HL_ISA_NAME(hl_pw_store)(pw_kind kind, hl_dtype dtype, void *dst, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_store)(hl_pw_kind kind, hl_dtype dtype, void *dst, const void *src,
+                              int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         store_f32(dtype, dst, src, n);
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         store_f64(dtype, dst, src, n);
     } else {
         store_i64(dtype, dst, src, n);
@@ -404,12 +406,12 @@ static float sum_row(const float *src, int64_t n)
         ((T *)acc)[r] = sum;                                                                       \
     }
 
-void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_rows)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols)
 {
-    if (kind == PW_F64) {
+    if (kind == HL_PW_F64) {
         SUM_ROWS(double)
-    } else if (kind == PW_I64) {
+    } else if (kind == HL_PW_I64) {
         SUM_ROWS(int64_t)
     } else {
         for (int64_t c = 0; c < n_cols; c += HL_VL) {
@@ -419,12 +421,12 @@ void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64
     }
 }
 
-void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_cols)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols, bool adds)
 {
-    if (kind == PW_F64) {
+    if (kind == HL_PW_F64) {
         SUM_COLS(double)
-    } else if (kind == PW_I64) {
+    } else if (kind == HL_PW_I64) {
         SUM_COLS(int64_t)
     } else {
         for (int64_t r = 0; r < n_rows; r++) {
@@ -434,11 +436,11 @@ void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64
     }
 }
 
-void HL_ISA_NAME(hl_pw_sum_all)(pw_kind kind, void *acc, const void *src, int64_t n)
+void HL_ISA_NAME(hl_pw_sum_all)(hl_pw_kind kind, void *acc, const void *src, int64_t n)
 {
-    if (kind == PW_I64) {
+    if (kind == HL_PW_I64) {
         for (int64_t i = 0; i < n; i++) *(int64_t *)acc += ((const int64_t *)src)[i];
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         for (int64_t i = 0; i < n; i++) *(double *)acc += ((const double *)src)[i];
     } else {
         *(double *)acc += (double)sum_row(src, n);

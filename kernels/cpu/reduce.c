@@ -5,7 +5,7 @@
  * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
  * norm's, are the exception: they are cut along N, each grain of rows giving mean and M2, merged by
  * Chan, Golub and LeVeque's formula (1979) in a fixed tree. */
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
 enum { N_CHUNK = 256, N_SUB_ROWS = 32 };
@@ -13,7 +13,7 @@ enum { N_CHUNK = 256, N_SUB_ROWS = 32 };
 typedef struct reduce_state {
     hl_op op;
     int64_t O, N, I;
-    pw_kind kind;
+    hl_pw_kind kind;
     hl_dtype dtype, out_dtype;
     bool is_reverse, by_column;
     int64_t grain, n_partials; /* moments over leading axes */
@@ -28,10 +28,11 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     hl_ints axes = hl_node_axes(node);
     if (!hl_shape_split(&x->shape, axes.at, axes.n, &state->O, &state->N, &state->I)) return false;
     state->is_reverse = node->op == HL_OP_CUMSUM && hl_scan_attrs(node)->reverse;
-    state->kind = !hl_dtype_is_float(x->dtype)                           ? PW_I64
-                  : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? PW_F64
-                                                                         : PW_F32;
-    if (!hl_dtype_is_float(x->dtype) && hl_dtype_is_float(state->out_dtype)) state->kind = PW_F64;
+    state->kind = !hl_dtype_is_float(x->dtype)                           ? HL_PW_I64
+                  : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? HL_PW_F64
+                                                                         : HL_PW_F32;
+    if (!hl_dtype_is_float(x->dtype) && hl_dtype_is_float(state->out_dtype))
+        state->kind = HL_PW_F64;
     /* Running sums over columns would interleave their rows, so they stay whole. */
     state->by_column = state->O == 1 && state->I > 1 && node->op != HL_OP_CUMSUM;
     state->n_partials = 1;
@@ -44,9 +45,9 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
 
 /* ---- columns [first, first + n), n <= N_CHUNK, of one (N,I) group ---- */
 
-static size_t element_of(pw_kind kind)
+static size_t element_of(hl_pw_kind kind)
 {
-    return kind == PW_F32 ? sizeof(float) : 8;
+    return kind == HL_PW_F32 ? sizeof(float) : 8;
 }
 
 /* Row k's elements as values of the kind: where they lie, or converted into `room`. */
@@ -54,7 +55,7 @@ static const void *read_part(const reduce_state *state, const unsigned char *x, 
                              int64_t n, void *room)
 {
     x += (size_t)at * hl_dtype_bytes(state->dtype);
-    if (state->kind == PW_F32 && state->dtype == HL_DTYPE_F32) return x;
+    if (state->kind == HL_PW_F32 && state->dtype == HL_DTYPE_F32) return x;
     HL_ISA_NAME(hl_pw_load)(state->kind, room, state->dtype, x, n);
     return room;
 }
@@ -77,11 +78,11 @@ static const void *read_part(const reduce_state *state, const unsigned char *x, 
     } while (0)
 
 /* acc[i] = fold of acc[i] and value[i]; integers wrap. */
-static void fold_part(hl_op op, pw_kind kind, void *acc, const void *value, int64_t n)
+static void fold_part(hl_op op, hl_pw_kind kind, void *acc, const void *value, int64_t n)
 {
-    if (kind == PW_F32) {
+    if (kind == HL_PW_F32) {
         FOLD(float, acc, value, n);
-    } else if (kind == PW_F64) {
+    } else if (kind == HL_PW_F64) {
         FOLD(double, acc, value, n);
     } else if (op == HL_OP_PROD) {
         FOLD(uint64_t, acc, value, n);
@@ -90,14 +91,14 @@ static void fold_part(hl_op op, pw_kind kind, void *acc, const void *value, int6
     }
 }
 
-static void start_fold(hl_op op, pw_kind kind, void *acc, int64_t n)
+static void start_fold(hl_op op, hl_pw_kind kind, void *acc, int64_t n)
 {
     double number = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? -INFINITY : INFINITY;
     int64_t integer = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? INT64_MIN : INT64_MAX;
     for (int64_t i = 0; i < n; i++) {
-        if (kind == PW_F32) {
+        if (kind == HL_PW_F32) {
             ((float *)acc)[i] = (float)number;
-        } else if (kind == PW_F64) {
+        } else if (kind == HL_PW_F64) {
             ((double *)acc)[i] = number;
         } else {
             ((int64_t *)acc)[i] = integer;
@@ -163,15 +164,15 @@ static void find_columns(const reduce_state *state, const unsigned char *x, int6
     int64_t place[N_CHUNK] = {0};
     for (int64_t k = 0; k < state->N; k++) {
         const void *value = read_part(state, x, k * state->I + first, n, &room);
-        if (state->kind == PW_F32) {
+        if (state->kind == HL_PW_F32) {
             FIND(float, single)
-        } else if (state->kind == PW_F64) {
+        } else if (state->kind == HL_PW_F64) {
             FIND(double, number)
         } else {
             FIND(int64_t, integer)
         }
     }
-    HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, place, n);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_I64, state->out_dtype, out, place, n);
 }
 
 #define FIND_ROW(T, member)                                                                        \
@@ -189,15 +190,15 @@ static void find_row(const reduce_state *state, const unsigned char *x, unsigned
     for (int64_t k = 0; k < state->N; k += N_CHUNK) {
         int64_t count = hl_cpu_min(N_CHUNK, state->N - k);
         const void *value = read_part(state, x, k, count, &room);
-        if (state->kind == PW_F32) {
+        if (state->kind == HL_PW_F32) {
             FIND_ROW(float, single)
-        } else if (state->kind == PW_F64) {
+        } else if (state->kind == HL_PW_F64) {
             FIND_ROW(double, number)
         } else {
             FIND_ROW(int64_t, integer)
         }
     }
-    HL_ISA_NAME(hl_pw_store)(PW_I64, state->out_dtype, out, &place, 1);
+    HL_ISA_NAME(hl_pw_store)(HL_PW_I64, state->out_dtype, out, &place, 1);
 }
 
 /* ---- running sums, in float64 or int64 ---- */
@@ -211,7 +212,7 @@ static void scan_columns(const reduce_state *state, const unsigned char *x, int6
         int64_t k = state->is_reverse ? state->N - 1 - step : step, at = k * state->I + first;
         const chunk *value = read_part(state, x, at, n, &room);
         for (int64_t i = 0; i < n; i++) {
-            if (state->kind == PW_I64) {
+            if (state->kind == HL_PW_I64) {
                 uint64_t total = (uint64_t)sum.integer[i] + (uint64_t)value->integer[i];
                 sum.integer[i] = (int64_t)total;
             } else {
@@ -235,7 +236,7 @@ static void scan_row(const reduce_state *state, const unsigned char *x, unsigned
         read_part(state, x, at, n, &value);
         for (int64_t step = 0; step < n; step++) {
             int64_t i = state->is_reverse ? n - 1 - step : step;
-            if (state->kind == PW_I64) {
+            if (state->kind == HL_PW_I64) {
                 sum_int += (uint64_t)value.integer[i];
                 value.integer[i] = (int64_t)sum_int;
             } else {
@@ -360,15 +361,14 @@ HL_SIMD void find_moments(const float *x, int64_t I, int64_t c, int64_t n, int64
     hl_row_store(out_m2 + c, m2, n);
 }
 
-static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
-                               int64_t end, const hl_launch *launch)
+static void find_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
+                                int64_t end, float *partials)
 {
-    const reduce_state *reduce = state->impl;
     int64_t I = reduce->I;
     end = hl_cpu_min(end, reduce->N);
     for (int64_t first = begin; first < end; first += reduce->grain) {
         int64_t last = hl_cpu_min(end, first + reduce->grain);
-        float *mean = (float *)launch->scratch + first / reduce->grain * 2 * I, *m2 = mean + I;
+        float *mean = partials + first / reduce->grain * 2 * I, *m2 = mean + I;
         for (int64_t c = 0; c < I; c += HL_VL) {
             int64_t n = hl_cpu_min(I - c, HL_VL);
             if (n == HL_VL) {
@@ -380,19 +380,19 @@ static void run_column_moments(const hl_kernel_state *state, void *const *args, 
     }
 }
 
-static void finish_column_moments(const hl_kernel_state *state, void *const *args,
-                                  const hl_launch *launch)
+/* Vectors [begin, end) of the columns, in a tree that the shape alone fixes. */
+static void merge_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
+                                 int64_t end, float *partials)
 {
-    const reduce_state *reduce = state->impl;
     int64_t I = reduce->I, N = reduce->N, grain = reduce->grain;
-    float *partials = launch->scratch;
+    int64_t first = begin * HL_VL, last = hl_cpu_min(I, end * HL_VL);
     for (int64_t step = 1; step < reduce->n_partials; step *= 2) {
         for (int64_t p = 0; p + step < reduce->n_partials; p += 2 * step) {
             float n_a = (float)(step * grain);
             float n_b = (float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);
             float *a = partials + p * 2 * I, *b = a + step * 2 * I;
-            for (int64_t c = 0; c < I; c += HL_VL) {
-                int64_t n = hl_cpu_min(I - c, HL_VL);
+            for (int64_t c = first; c < last; c += HL_VL) {
+                int64_t n = hl_cpu_min(last - c, HL_VL);
                 hl_v mean = hl_row_load(a + c, n), m2 = hl_row_load(a + I + c, n);
                 merge_moments(n_a, n_b, &mean, &m2, hl_row_load(b + c, n),
                               hl_row_load(b + I + c, n));
@@ -402,10 +402,19 @@ static void finish_column_moments(const hl_kernel_state *state, void *const *arg
         }
     }
     float *mean = args[1], *var = args[2];
-    for (int64_t c = 0; c < I; c++) {
+    for (int64_t c = first; c < last; c++) {
         mean[c] = N > 0 ? partials[c] : NAN;
         var[c] = N > 0 ? partials[I + c] / (float)N : NAN;
     }
+}
+
+static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
+                               int64_t end, const hl_launch *launch)
+{
+    if (launch->phase == 0)
+        find_column_moments(state->impl, args, begin, end, launch->scratch);
+    else
+        merge_column_moments(state->impl, args, begin, end, launch->scratch);
 }
 
 /* ---- kernels ---- */
@@ -460,7 +469,13 @@ static hl_status query_row_moments(hl_device *device, const hl_graph *graph, hl_
 static hl_status query_column_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
                                       hl_kernel_req *out_req, hl_reason *out_why_not)
 {
-    return query_moments(device, graph, id, out_req, out_why_not, true);
+    reduce_state state;
+    HL_TRY(query_moments(device, graph, id, out_req, out_why_not, true));
+    make_reduce(graph, &graph->nodes[id], &state);
+    out_req->n_phases = 2;
+    out_req->phase_rows = hl_cpu_max(hl_cpu_ceil_div(state.I, HL_VL), 1);
+    out_req->phase_row_cost = 5.0 * (double)state.n_partials;
+    return HL_OK;
 }
 
 static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -490,8 +505,7 @@ static const hl_kernel column_moments = {.op = HL_OP_MOMENTS,
                                          .name = HL_CPU_NAME("moments.columns"),
                                          .query = query_column_moments,
                                          .prepare = prepare_reduce,
-                                         .block = run_column_moments,
-                                         .finish = finish_column_moments};
+                                         .block = run_column_moments};
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_reduce_kernels)[] = {
     &prod, &max, &min, &argmax, &argmin, &cumsum, &row_moments, &column_moments, NULL};

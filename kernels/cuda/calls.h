@@ -2,38 +2,36 @@
  * with its parameters; where operands lie is left open until the launch.
  *
  * A family's prepare makes the list, and one launch serves every family. So a family's file holds
- * what is its own: which kernel, what shape of launch, which parameters in which order. The first
- * error is kept and hl_cuda_calls_end tells it, so that a list reads as a list:
+ * what is its own: which kernel, what shape of launch, which parameters. The first error is kept
+ * and hl_cuda_calls_end tells it, so that a list reads as a list:
  *
  *     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, node);
- *     hl_cuda_call_kernel(&calls, "hl_cuda_softmax_f32", shape);
- *     hl_cuda_pass_in(&calls, 0);
- *     hl_cuda_pass_out(&calls, 0);
- *     HL_CUDA_PASS(&calls, int64_t, rows);
+ *     HL_CUDA_CALL(&calls, softmax, "f32", shape, .at.x = hl_cuda_in(&calls, 0),
+ *                  .at.y = hl_cuda_out(&calls, 0), .R = rows, .C = columns);
  *     return hl_cuda_calls_end(&calls, out_state);
  *
  * A list is launched within a capture as well as alone: it neither allocates nor waits.
  *
- * Rejected: a launch function per family, which is the same loop over parameters forty times. */
+ * Rejected: a launch function per family, which is the same loop over addresses forty times. */
 #ifndef HL_KERNELS_CUDA_CALLS_H
 #define HL_KERNELS_CUDA_CALLS_H
 
 #include "base/alloc.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/params.h"
 
 typedef struct hl_cuda_call hl_cuda_call;
-typedef struct hl_cuda_param hl_cuda_param;
 
 /* On prepare's stack while a list is made; a kernel's state once it is ended. */
 typedef struct hl_cuda_calls {
     hl_device *device;
     hl_status status; /* the first error */
-    int32_t n_in, n_args;
+    int32_t n_in;
     hl_cuda_call *call;
-    hl_cuda_param *param;
-    unsigned char *value; /* bytes of parameters */
-    void *upload;         /* device memory, or NULL */
-    int64_t n_calls, n_params, n_bytes, cap_calls, cap_params, cap_bytes;
+    unsigned char *params; /* of all calls */
+    void *upload;          /* what the plan copies into device memory, or NULL */
+    size_t upload_bytes;
+    int64_t n_calls, n_bytes, cap_calls, cap_bytes;
 } hl_cuda_calls;
 
 hl_cuda_calls hl_cuda_calls_begin(hl_device *device, const hl_graph *graph, hl_node_id node);
@@ -60,52 +58,78 @@ void hl_cuda_calls_release(hl_kernel_state *state);
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
 
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* What a launch puts into a word of a kernel's parameters; none: NULL. */
+typedef enum hl_cuda_word_kind {
+    HL_CUDA_WORD_NONE,
+    HL_CUDA_WORD_ARG,     /* args[at] of hl_kernel's launch */
+    HL_CUDA_WORD_SCRATCH, /* so many bytes into scratch */
+    HL_CUDA_WORD_UPLOAD,
+    HL_CUDA_WORD_CONTROL, /* hl_launch's control block */
+    HL_CUDA_WORD_FAULT    /* the error word of hl_launch's node */
+} hl_cuda_word_kind;
+
+static inline hl_cuda_word hl_cuda_word_make(hl_cuda_word_kind kind, size_t at)
+{
+    return (hl_cuda_word){(uint64_t)kind << 56 | at};
+}
+static inline hl_cuda_word hl_cuda_arg(int number)
+{
+    return hl_cuda_word_make(HL_CUDA_WORD_ARG, (size_t)number);
+}
+/* NULL where the node has no such input. */
+static inline hl_cuda_word hl_cuda_in(const hl_cuda_calls *calls, int input)
+{
+    return input < calls->n_in ? hl_cuda_arg(input) : (hl_cuda_word){0};
+}
+static inline hl_cuda_word hl_cuda_out(const hl_cuda_calls *calls, int output)
+{
+    return hl_cuda_arg(calls->n_in + output);
+}
+static inline hl_cuda_word hl_cuda_scratch(size_t offset)
+{
+    return hl_cuda_word_make(HL_CUDA_WORD_SCRATCH, offset);
+}
+static inline hl_cuda_word hl_cuda_control_block(void)
+{
+    return hl_cuda_word_make(HL_CUDA_WORD_CONTROL, 0);
+}
+static inline hl_cuda_word hl_cuda_fault_word(void)
+{
+    return hl_cuda_word_make(HL_CUDA_WORD_FAULT, 0);
+}
+/* A copy of this in device memory, which the plan makes (hl_kernel_state); one a list. */
+hl_cuda_word hl_cuda_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
+
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Where a call finds memory: an operand's beginning, or so many bytes into scratch. */
-typedef struct hl_cuda_place {
-    enum { HL_CUDA_IN, HL_CUDA_OUT, HL_CUDA_SCRATCH } of;
-    size_t at; /* number of the operand; offset in scratch */
-} hl_cuda_place;
-
-/* A kernel by name; hl_cuda_pass_* that follow are its parameters in order. */
-void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *name, hl_cuda_shape shape);
-/* For n nodes of one op: a kernel with a row of blocks for each, as long as `most` elements, the
- * largest one's, ask for. Its first parameters are the operands of all, parts (by value) and n. */
-void hl_cuda_call_together(hl_cuda_calls *calls, const char *name, int32_t n, int64_t most,
-                           const void *parts, size_t bytes);
+/* The kernel of a kind by its parameters: members of hl_cuda_<kind>_params as an initializer has
+ * them, or a pointer to one. variant: what stands behind the kind in the kernel's name; NULL:
+ * nothing. */
+#define HL_CUDA_CALL(calls, kind, variant, shape, ...)                                             \
+    HL_CUDA_CALL_WITH(calls, kind, variant, shape, &(const hl_cuda_##kind##_params){__VA_ARGS__})
+#define HL_CUDA_CALL_WITH(calls, kind, variant, shape, ...)                                        \
+    hl_cuda_call_kernel(                                                                           \
+        calls, "hl_cuda_" #kind, variant, shape, (const hl_cuda_##kind##_params *){__VA_ARGS__},   \
+        sizeof(hl_cuda_##kind##_params), sizeof(((hl_cuda_##kind##_params *)0)->at))
+/* at_bytes: of the words at the beginning of the parameters. */
+void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *kind, const char *variant,
+                         hl_cuda_shape shape, const void *params, size_t bytes, size_t at_bytes);
 /* Nothing where both are the same memory (in place) or bytes is 0. */
-void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_place to, hl_cuda_place from, size_t bytes);
-void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_place at, size_t bytes);
+void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_word to, hl_cuda_word from, size_t bytes);
+void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_word at, size_t bytes);
 
 /* Where the last call's operands all lie at multiples of so many bytes it is made, else the next
  * one: for wide words, since a plan may put an operand at any element of a larger block. */
 void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes);
 
-/* ---- parameters ------------------------------------------------------------------------------ */
-
-/* By value, copied now. */
-void hl_cuda_pass(hl_cuda_calls *calls, const void *value, size_t bytes);
-#define HL_CUDA_PASS(calls, type, value) hl_cuda_pass(calls, &(const type){value}, sizeof(type))
-/* Pointers. An operand that the node has not is passed as NULL. */
-void hl_cuda_pass_place(hl_cuda_calls *calls, hl_cuda_place place);
-void hl_cuda_pass_in(hl_cuda_calls *calls, int input);
-void hl_cuda_pass_out(hl_cuda_calls *calls, int output);
-void hl_cuda_pass_scratch(hl_cuda_calls *calls, size_t offset);
-void hl_cuda_pass_null(hl_cuda_calls *calls);
-/* All operands, inputs then outputs, as one array of pointers by value (hl_cuda_operands). */
-void hl_cuda_pass_operands(hl_cuda_calls *calls);
-/* A copy of this in device memory, for as long as the list lives; one a list. */
-void hl_cuda_pass_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
-/* Of hl_launch: `hl_control *`, `int32_t node`, and 1 in segment apply, as int. */
-void hl_cuda_pass_control(hl_cuda_calls *calls);
-void hl_cuda_pass_node(hl_cuda_calls *calls);
-void hl_cuda_pass_is_apply(hl_cuda_calls *calls);
-
 /* ---- shapes of launches ---------------------------------------------------------------------- */
 
-/* A thread an element and more, 256 threads a block. */
+/* A thread an element and more, HL_CUDA_ELEMENT_THREADS a block. */
 hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n);
+/* A row of such blocks for each of n nodes, as long as `most` elements, the largest one's, want. */
+hl_cuda_shape hl_cuda_shape_nodes(const hl_device *device, int64_t most, int32_t n);
 /* Teams of fold.h on rows (R,C): some lanes, a warp or a block, by the row's length. Threads and
  * by_block come from C alone, so the bits do not depend on the GPU. */
 hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block);

@@ -1,15 +1,9 @@
 /* Launchers of control.cu: transitions of the control block, guarded updates. */
-#include <stdio.h>
+#include "kernels/cuda/control.h"
 
 #include "kernels/cuda/calls.h"
-#include "kernels/cuda/update.h"
 
 _Static_assert((int)HL_CUDA_UPDATES == (int)HL_KERNEL_TOGETHER, "all fit");
-
-static void pass_dtype(hl_cuda_calls *calls, hl_dtype dtype)
-{
-    HL_CUDA_PASS(calls, int32_t, (int32_t)dtype);
-}
 
 /* ---- transitions ----------------------------------------------------------------------------- */
 
@@ -31,20 +25,20 @@ static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_no
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *operand = hl_node_in_type(graph, node, 1);
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s", hl_op_get(node->op)->name);
+    int32_t dtype = (int32_t)operand->dtype;
+    hl_cuda_shape one = hl_cuda_shape_blocks(device, 1, HL_CUDA_CONTROL_THREADS);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_blocks(device, 1, 1));
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_in(&calls, 1);
-    if (node->op == HL_OP_CONTROL_BEGIN) {
-        HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[0]);
-        HL_CUDA_PASS(&calls, int64_t, operand->shape.dim[1]);
-        HL_CUDA_PASS(&calls, int, hl_dtype_attrs(node)->dtype == HL_DTYPE_F64);
-    } else {
-        pass_dtype(&calls, operand->dtype);
-    }
-    if (node->op == HL_OP_CONTROL_MICRO) HL_CUDA_PASS(&calls, int64_t, hl_rows_attrs(node)->rows);
+    hl_cuda_word control = hl_cuda_in(&calls, 0), in = hl_cuda_in(&calls, 1);
+    if (node->op == HL_OP_CONTROL_BEGIN)
+        HL_CUDA_CALL(&calls, control_begin, NULL, one, .at.control = control, .at.tables = in,
+                     .n_scalars = operand->shape.dim[0], .n_steps = operand->shape.dim[1],
+                     .is_f64 = hl_dtype_attrs(node)->dtype == HL_DTYPE_F64);
+    else if (node->op == HL_OP_CONTROL_MICRO)
+        HL_CUDA_CALL(&calls, control_micro, NULL, one, .at.control = control, .at.loss = in,
+                     .rows = hl_rows_attrs(node)->rows, .loss_dtype = dtype);
+    else
+        HL_CUDA_CALL(&calls, control_apply, NULL, one, .at.control = control, .at.sumsq = in,
+                     .sumsq_dtype = dtype);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -83,16 +77,17 @@ static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
 static hl_status prepare_updates(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                  int32_t n, hl_kernel_state *out_state)
 {
-    hl_cuda_updates updates = {0};
+    hl_cuda_update_states_params params = {
+        .n_updates = n, .is_apply = graph->nodes[ids[0]].segment == HL_SEGMENT_APPLY};
     int64_t most = 0;
-    for (int32_t u = 0; u < n; u++) {
-        updates.of[u] = make_update(graph, &graph->nodes[ids[u]]);
-        if (updates.of[u].n > most) most = updates.of[u].n;
-    }
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
-    hl_cuda_call_together(&calls, "hl_cuda_update_states", n, most, &updates, sizeof updates);
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_is_apply(&calls);
+    params.at.control = hl_cuda_in(&calls, 2);
+    for (int32_t u = 0; u < n; u++) {
+        params.of[u] = make_update(graph, &graph->nodes[ids[u]]);
+        if (params.of[u].n > most) most = params.of[u].n;
+    }
+    for (int32_t k = 0; k < n * HL_CUDA_UPDATE_ARGS; k++) params.at.operand[k] = hl_cuda_arg(k);
+    HL_CUDA_CALL_WITH(&calls, update_states, NULL, hl_cuda_shape_nodes(device, most, n), &params);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -4,22 +4,21 @@
  *
  * Launch: transitions one block of one thread; updates any grid, any threads, a row of blocks an
  * update and more. is_apply says which segment's guard holds. */
-#include "kernels/cuda/any.h"
-#include "kernels/cuda/update.h"
+#include "kernels/cuda/control.h"
 
-HL_KERNEL(hl_cuda_control_begin, 32, hl_control *control, const double *tables, int64_t n_scalars,
-          int64_t n_steps, int is_f64)
+#include "kernels/cuda/any.h"
+
+HL_CUDA_ENTRY(control_begin, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_begin(control, tables, n_scalars, n_steps, is_f64 != 0);
+    hl_control_begin(p.at.control, p.at.tables, p.n_scalars, p.n_steps, p.is_f64 != 0);
 }
-HL_KERNEL(hl_cuda_control_micro, 32, hl_control *control, const void *loss, int32_t loss_dtype,
-          int64_t rows)
+HL_CUDA_ENTRY(control_micro, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_micro(control, hl_read_any(loss, loss_dtype, 0), rows);
+    hl_control_micro(p.at.control, hl_read_any(p.at.loss, p.loss_dtype, 0), p.rows);
 }
-HL_KERNEL(hl_cuda_control_apply, 32, hl_control *control, const void *sumsq, int32_t sumsq_dtype)
+HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_apply(control, hl_read_any(sumsq, sumsq_dtype, 0));
+    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0));
 }
 
 /* ---- updates ---- */
@@ -99,37 +98,19 @@ HL_DEVICE void average(void *state, int32_t state_dtype, const void *value, int3
 }
 
 /* States that have nothing to do with each other, each by a row of the grid, under one guard. */
-HL_KERNEL(hl_cuda_update_states, 256, hl_cuda_update_operands operands, hl_cuda_updates updates,
-          int n_updates, const hl_control *control, int is_apply)
+HL_CUDA_ENTRY(update_states, HL_CUDA_ELEMENT_THREADS, p)
 {
-    if (hl_is_blocked(control, is_apply)) return;
-    for (int u = hl_block_y(); u < n_updates; u += hl_blocks_y()) {
-        void *state = operands.p[HL_CUDA_UPDATE_ARGS * u];
-        const void *value = operands.p[HL_CUDA_UPDATE_ARGS * u + 1];
-        hl_cuda_update what = updates.of[u];
+    if (hl_is_blocked(p.at.control, p.is_apply)) return;
+    for (int u = hl_block_y(); u < p.n_updates; u += hl_blocks_y()) {
+        void *state = p.at.operand[HL_CUDA_UPDATE_ARGS * u];
+        const void *value = p.at.operand[HL_CUDA_UPDATE_ARGS * u + 1];
+        hl_cuda_update what = p.of[u];
         if (what.kind == HL_CUDA_ASSIGN)
             assign_words(state, value, what.state_dtype, what.n);
         else if (what.kind == HL_CUDA_ACCUMULATE)
             accumulate(state, what.state_dtype, value, what.value_dtype, what.n);
         else
             average(state, what.state_dtype, value, what.value_dtype, what.n,
-                    find_decay(what.decay, what.ramp, control));
-    }
-}
-
-/* A conversion, nothing guarded: batches, casts of weights. */
-HL_KERNEL(hl_cuda_convert, 256, void *dst, int32_t dst_dtype, const void *src, int32_t src_dtype,
-          int64_t n)
-{
-    bool is_exact = !hl_is_float(dst_dtype) && !hl_is_float(src_dtype);
-    bool is_plain = src_dtype == HL_DTYPE_F32 && hl_is_float(dst_dtype);
-    HL_FOR_GRID(i, n)
-    {
-        if (is_plain)
-            hl_write_float(dst, dst_dtype, i, ((const float *)src)[i]);
-        else if (is_exact)
-            hl_write_int(dst, dst_dtype, i, hl_read_int(src, src_dtype, i));
-        else
-            hl_write_any(dst, dst_dtype, i, hl_read_any(src, src_dtype, i));
+                    find_decay(what.decay, what.ramp, p.at.control));
     }
 }

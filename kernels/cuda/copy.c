@@ -1,14 +1,16 @@
 /* Launchers of copy.cu.
  *
  * PERMUTE, EXPAND, SLICE and FLIP are one thing: the result's elements in order, read at strides of
- * their own; CONCAT and SLICE_GRAD are the same the other way round. What is left after merging is
- * a transposition of matrices, or a strided copy in the widest words of which all runs are made. */
+ * their own; so is each output of SPLIT; CONCAT and SLICE_GRAD are the same the other way round.
+ * What is left after merging is a transposition of matrices, or a strided copy in the widest words
+ * of which all runs are made. */
+#include "kernels/cuda/copy.h"
+
 #include <stdio.h>
 
 #include "kernels/cuda/calls.h"
-#include "kernels/cuda/layout.h"
 
-enum { WORD = 16 /* bytes, at most */, TILE = 32, TILE_THREADS = 256 };
+enum { WORD = HL_CUDA_WIDEST_WORD, TILE = HL_CUDA_TRANSPOSE_TILE };
 /* Matrices thinner than this would leave most of a tile empty. */
 enum { TRANSPOSE_LEAST = 8 };
 
@@ -48,29 +50,38 @@ static size_t widen(strided *s, size_t bytes)
     return (size_t)k * bytes;
 }
 
-static void call_words(hl_cuda_calls *calls, const char *kernel, int32_t input, const strided *s,
-                       size_t bytes)
+/* A kernel's variant: "from" or "to", and the bytes of its words; NULL: they alone. */
+typedef struct variant {
+    char text[24];
+} variant;
+
+static variant name_variant(const char *way, size_t bytes)
 {
-    char name[64];
-    snprintf(name, sizeof name, "%s_%zu", kernel, bytes);
-    hl_cuda_call_kernel(calls, name, hl_cuda_shape_elements(calls->device, s->at.n));
-    hl_cuda_pass_in(calls, input);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, s->first);
-    hl_cuda_pass(calls, &s->at, sizeof s->at);
+    variant name;
+    snprintf(name.text, sizeof name.text, "%s%s%zu", way ? way : "", way ? "_" : "", bytes);
+    return name;
 }
 
-static void call_strided(hl_cuda_calls *calls, const char *kernel, int32_t input, const strided *s,
-                         size_t bytes)
+static void call_words(hl_cuda_calls *calls, const char *way, int32_t input, int32_t output,
+                       const strided *s, size_t bytes)
+{
+    HL_CUDA_CALL(calls, copy, name_variant(way, bytes).text,
+                 hl_cuda_shape_elements(calls->device, s->at.n),
+                 .at = {hl_cuda_in(calls, input), hl_cuda_out(calls, output)}, .first = s->first,
+                 .layout = s->at);
+}
+
+static void call_strided(hl_cuda_calls *calls, const char *way, int32_t input, int32_t output,
+                         const strided *s, size_t bytes)
 {
     if (s->at.n == 0) return;
     strided wide = *s;
     size_t wide_bytes = widen(&wide, bytes);
     if (wide_bytes > bytes) {
-        call_words(calls, kernel, input, &wide, wide_bytes);
+        call_words(calls, way, input, output, &wide, wide_bytes);
         hl_cuda_call_aligned(calls, wide_bytes);
     }
-    call_words(calls, kernel, input, s, bytes);
+    call_words(calls, way, input, output, s, bytes);
 }
 
 /* (B,M,N) read as (B,N,M)? */
@@ -89,18 +100,13 @@ static bool find_transpose(const strided *s, int64_t *out_B, int64_t *out_M, int
 
 static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N, size_t bytes)
 {
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_transpose_%zu", bytes);
     int64_t n_tiles = B * ((M + TILE - 1) / TILE) * ((N + TILE - 1) / TILE);
-    hl_cuda_call_kernel(calls, name, hl_cuda_shape_blocks(calls->device, n_tiles, TILE_THREADS));
-    hl_cuda_pass_in(calls, 0);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, B);
-    HL_CUDA_PASS(calls, int64_t, M);
-    HL_CUDA_PASS(calls, int64_t, N);
+    HL_CUDA_CALL(calls, transpose, name_variant(NULL, bytes).text,
+                 hl_cuda_shape_blocks(calls->device, n_tiles, HL_CUDA_TRANSPOSE_THREADS),
+                 .at = {hl_cuda_in(calls, 0), hl_cuda_out(calls, 0)}, .B = B, .M = M, .N = N);
 }
 
-/* ---- reading at strides: permute, expand, slice, flip ---- */
+/* ---- reading at strides: permute, expand, slice, flip, split ---- */
 
 static strided walk_operand(const hl_graph *graph, const hl_node *node)
 {
@@ -147,7 +153,24 @@ static hl_status prepare_read(hl_device *device, const hl_graph *graph, hl_node_
     if (find_transpose(&s, &B, &M, &N))
         call_transpose(&calls, B, M, N, bytes);
     else
-        call_strided(&calls, "hl_cuda_copy_from", 0, &s, bytes);
+        call_strided(&calls, "from", 0, 0, &s, bytes);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_split(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    int64_t axis = hl_split_attrs(node)->axis, begin = 0, stride[HL_MAX_RANK];
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_strides(&x->shape, stride);
+    for (int32_t j = 0; j < node->n_out; j++) {
+        const hl_shape *out = &hl_node_out_type(graph, node, j)->shape;
+        strided s = make_strided(out, begin * stride[axis], stride);
+        call_strided(&calls, "from", 0, j, &s, hl_dtype_bytes(x->dtype));
+        begin += out->dim[axis];
+    }
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -164,7 +187,7 @@ static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_nod
     for (int32_t i = 0; i < node->n_in; i++) {
         const hl_shape *x = &hl_node_in_type(graph, node, i)->shape;
         strided s = make_strided(x, begin * stride[axis], stride);
-        call_strided(&calls, "hl_cuda_copy_to", i, &s, hl_dtype_bytes(out->dtype));
+        call_strided(&calls, "to", i, 0, &s, hl_dtype_bytes(out->dtype));
         begin += x->dim[axis];
     }
     return hl_cuda_calls_end(&calls, out_state);
@@ -183,8 +206,8 @@ static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl
     if (dy->dim[axis] > 1) stride[axis] *= slice->step;
     strided s = make_strided(dy, first, stride);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_zero(&calls, (hl_cuda_place){HL_CUDA_OUT, 0}, hl_type_bytes(dx));
-    call_strided(&calls, "hl_cuda_copy_to", 0, &s, hl_dtype_bytes(dx->dtype));
+    hl_cuda_call_zero(&calls, hl_cuda_out(&calls, 0), hl_type_bytes(dx));
+    call_strided(&calls, "to", 0, 0, &s, hl_dtype_bytes(dx->dtype));
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -203,7 +226,7 @@ static hl_status prepare_view(hl_device *device, const hl_graph *graph, hl_node_
                               hl_kernel_state *out_state)
 {
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_copy(&calls, (hl_cuda_place){HL_CUDA_OUT, 0}, (hl_cuda_place){HL_CUDA_IN, 0},
+    hl_cuda_call_copy(&calls, hl_cuda_out(&calls, 0), hl_cuda_in(&calls, 0),
                       hl_type_bytes(hl_node_out_type(graph, &graph->nodes[id], 0)));
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -211,12 +234,12 @@ static hl_status prepare_view(hl_device *device, const hl_graph *graph, hl_node_
 /* ---- pad ---- */
 
 /* Neighbouring dims that are not padded are one. */
-static hl_cuda_pad make_pad(const hl_shape *padded, const hl_shape *plain,
-                            const hl_attrs_pad *attrs)
+static hl_cuda_padding make_padding(const hl_shape *padded, const hl_shape *plain,
+                                    const hl_attrs_pad *attrs)
 {
-    hl_cuda_pad pad = {.n_padded = hl_shape_numel(padded),
-                       .n_plain = hl_shape_numel(plain),
-                       .mode = (int32_t)attrs->mode};
+    hl_cuda_padding pad = {.n_padded = hl_shape_numel(padded),
+                           .n_plain = hl_shape_numel(plain),
+                           .mode = (int32_t)attrs->mode};
     bool was_padded = true;
     for (int d = 0; d < padded->rank; d++) {
         int64_t before = attrs->before.at[d];
@@ -239,16 +262,12 @@ static hl_status prepare_pad(hl_device *device, const hl_graph *graph, hl_node_i
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *x = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
-    hl_cuda_pad pad = make_pad(&out->shape, &x->shape, hl_pad_attrs(node));
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_pad_%zu", hl_dtype_bytes(x->dtype));
+    hl_cuda_padding padding = make_padding(&out->shape, &x->shape, hl_pad_attrs(node));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_elements(device, pad.n_padded));
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_out(&calls, 0);
-    hl_cuda_pass(&calls, &pad, sizeof pad);
-    HL_CUDA_PASS(&calls, double, hl_pad_attrs(node)->value);
-    HL_CUDA_PASS(&calls, int32_t, (int32_t)x->dtype);
+    HL_CUDA_CALL(&calls, pad, name_variant(NULL, hl_dtype_bytes(x->dtype)).text,
+                 hl_cuda_shape_elements(device, padding.n_padded),
+                 .at = {hl_cuda_in(&calls, 0), hl_cuda_out(&calls, 0)}, .padding = padding,
+                 .value = hl_pad_attrs(node)->value, .dtype = (int32_t)x->dtype);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -266,13 +285,12 @@ static hl_status prepare_pad_grad(hl_device *device, const hl_graph *graph, hl_n
                                   hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
-    hl_cuda_pad pad = make_pad(&hl_node_in_type(graph, node, 0)->shape,
-                               &hl_node_out_type(graph, node, 0)->shape, hl_pad_attrs(node));
+    hl_cuda_padding padding =
+        make_padding(&hl_node_in_type(graph, node, 0)->shape,
+                     &hl_node_out_type(graph, node, 0)->shape, hl_pad_attrs(node));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, "hl_cuda_pad_grad", hl_cuda_shape_elements(device, pad.n_plain));
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_out(&calls, 0);
-    hl_cuda_pass(&calls, &pad, sizeof pad);
+    HL_CUDA_CALL(&calls, pad_grad, NULL, hl_cuda_shape_elements(device, padding.n_plain),
+                 .at = {hl_cuda_in(&calls, 0), hl_cuda_out(&calls, 0)}, .padding = padding);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -285,9 +303,10 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(FLIP, "flip", query_copy, prepare_read),
     HL_CUDA_KERNEL(CONCAT, "concat", query_copy, prepare_concat),
     HL_CUDA_KERNEL(SLICE_GRAD, "slice_grad", query_copy, prepare_slice_grad),
+    HL_CUDA_KERNEL(SPLIT, "split", query_copy, prepare_split),
     HL_CUDA_KERNEL(PAD, "pad", query_copy, prepare_pad),
     HL_CUDA_KERNEL(PAD_GRAD, "pad_grad", query_pad_grad, prepare_pad_grad),
 };
-const hl_kernel *const hl_cuda_copy_kernels[] = {&kernels[0], &kernels[1], &kernels[2], &kernels[3],
-                                                 &kernels[4], &kernels[5], &kernels[6], &kernels[7],
-                                                 &kernels[8], &kernels[9], NULL};
+const hl_kernel *const hl_cuda_copy_kernels[] = {
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],  &kernels[5],
+    &kernels[6], &kernels[7], &kernels[8], &kernels[9], &kernels[10], NULL};

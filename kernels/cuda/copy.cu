@@ -1,18 +1,22 @@
 /* Copies: elements move as words of 1, 2, 4 or 8 bytes, whatever their dtype, and runs of them as
  * words of 16.
  *
- * PERMUTE, EXPAND, SLICE and FLIP read at strides; CONCAT (one launch per input) and SLICE_GRAD
- * (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition
+ * PERMUTE, EXPAND, SLICE, FLIP and SPLIT (one launch per output) read at strides; CONCAT (one launch
+ * per input) and SLICE_GRAD (after zeroing) write at strides. A permutation that swaps two groups of dims is a transposition
  * of matrices and goes through tiles in shared memory, so that both sides are read and written in
  * rows.
  *
- * Launch: any grid, any threads; transpose: 256 threads. */
+ * Launch: any grid, any threads; transpose: HL_CUDA_TRANSPOSE_THREADS. */
+#include "kernels/cuda/copy.h"
+
 #include "kernels/cuda/any.h"
-#include "kernels/cuda/layout.h"
 
-enum { TILE = 32, TILE_THREADS = 256, PITCH = TILE + 1 /* a column of a tile in 32 banks */ };
+enum {
+    TILE = HL_CUDA_TRANSPOSE_TILE,
+    TILE_THREADS = HL_CUDA_TRANSPOSE_THREADS,
+    PITCH = TILE + 1 /* a column of a tile in 32 banks */
+};
 
-/* src (B,M,N) -> dst (B,N,M) */
 template <class W> HL_DEVICE void transpose(const W *src, W *dst, int64_t B, int64_t M, int64_t N)
 {
     HL_SHARED(W, tile, TILE * PITCH);
@@ -51,7 +55,7 @@ HL_DEVICE int64_t find_source(int mode, int64_t coordinate, int64_t n)
 }
 
 /* The element of the plain array that element i of the padded one repeats, or -1. */
-HL_DEVICE int64_t find_padded(const hl_cuda_pad &pad, int64_t i)
+HL_DEVICE int64_t find_padded(const hl_cuda_padding &pad, int64_t i)
 {
     bool is_short = hl_is_short(pad.n_padded);
     int64_t element = 0, scale = 1, coordinate;
@@ -66,13 +70,13 @@ HL_DEVICE int64_t find_padded(const hl_cuda_pad &pad, int64_t i)
 }
 
 /* Padded coordinates that may repeat coordinate c: its own, then all of both margins. */
-HL_DEVICE int64_t count_candidates(const hl_cuda_pad &pad, int d)
+HL_DEVICE int64_t count_candidates(const hl_cuda_padding &pad, int d)
 {
     int64_t margins = pad.mode == PAD_CONSTANT ? 0 : pad.padded[d] - pad.plain[d];
     return 1 + margins;
 }
 /* Candidate j, or -1 where it repeats another coordinate. */
-HL_DEVICE int64_t find_candidate(const hl_cuda_pad &pad, int d, int64_t c, int64_t j)
+HL_DEVICE int64_t find_candidate(const hl_cuda_padding &pad, int d, int64_t c, int64_t j)
 {
     int64_t p = c + pad.before[d];
     if (j > 0) p = j - 1 < pad.before[d] ? j - 1 : j - 1 + pad.plain[d];
@@ -81,7 +85,7 @@ HL_DEVICE int64_t find_candidate(const hl_cuda_pad &pad, int d, int64_t c, int64
 }
 
 /* The sum of all padded gradients of one plain element, in a fixed order. */
-HL_DEVICE float sum_padded(const hl_cuda_pad &pad, const float *dy, int64_t element)
+HL_DEVICE float sum_padded(const hl_cuda_padding &pad, const float *dy, int64_t element)
 {
     int64_t n = 1;
     for (int d = 0; d < pad.rank; d++) n *= count_candidates(pad, d);
@@ -103,43 +107,41 @@ HL_DEVICE float sum_padded(const hl_cuda_pad &pad, const float *dy, int64_t elem
     return sum;
 }
 
-HL_KERNEL(hl_cuda_pad_grad, 256, const float *dy, float *dx, hl_cuda_pad pad)
+HL_CUDA_ENTRY(pad_grad, HL_CUDA_ELEMENT_THREADS, p)
 {
-    HL_FOR_GRID(i, pad.n_plain) dx[i] = sum_padded(pad, dy, i);
+    HL_FOR_GRID(i, p.padding.n_plain) p.at.dx[i] = sum_padded(p.padding, p.at.dy, i);
 }
 
 #define COPY_KERNELS(W, bytes)                                                                     \
-    HL_KERNEL(hl_cuda_copy_from_##bytes, 256, const W *src, W *dst, int64_t first,                 \
-              hl_cuda_layout at)                                                                   \
+    HL_CUDA_ENTRY_OF(copy, from_##bytes, HL_CUDA_ELEMENT_THREADS, p)                               \
     {                                                                                              \
-        HL_FOR_GRID(i, at.n) dst[i] = src[first + hl_layout_offset(at, i)];                        \
+        const W *src = (const W *)p.at.src;                                                        \
+        W *dst = (W *)p.at.dst;                                                                    \
+        HL_FOR_GRID(i, p.layout.n) dst[i] = src[p.first + hl_layout_offset(p.layout, i)];          \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_copy_to_##bytes, 256, const W *src, W *dst, int64_t first,                   \
-              hl_cuda_layout at)                                                                   \
+    HL_CUDA_ENTRY_OF(copy, to_##bytes, HL_CUDA_ELEMENT_THREADS, p)                                 \
     {                                                                                              \
-        HL_FOR_GRID(i, at.n) dst[first + hl_layout_offset(at, i)] = src[i];                        \
+        const W *src = (const W *)p.at.src;                                                        \
+        W *dst = (W *)p.at.dst;                                                                    \
+        HL_FOR_GRID(i, p.layout.n) dst[p.first + hl_layout_offset(p.layout, i)] = src[i];          \
     }
 #define KERNELS(W, bytes)                                                                          \
-    HL_KERNEL(hl_cuda_transpose_##bytes, TILE_THREADS, const W *src, W *dst, int64_t B, int64_t M, \
-              int64_t N)                                                                           \
+    HL_CUDA_ENTRY_OF(transpose, bytes, TILE_THREADS, p)                                            \
     {                                                                                              \
-        transpose(src, dst, B, M, N);                                                              \
+        transpose((const W *)p.at.src, (W *)p.at.dst, p.B, p.M, p.N);                              \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_pad_##bytes, 256, const W *src, W *dst, hl_cuda_pad pad, double value,       \
-              int32_t dtype)                                                                       \
+    HL_CUDA_ENTRY_OF(pad, bytes, HL_CUDA_ELEMENT_THREADS, p)                                       \
     {                                                                                              \
-        HL_FOR_GRID(i, pad.n_padded)                                                               \
+        const W *src = (const W *)p.at.src;                                                        \
+        W *dst = (W *)p.at.dst;                                                                    \
+        HL_FOR_GRID(i, p.padding.n_padded)                                                         \
         {                                                                                          \
-            int64_t source = find_padded(pad, i);                                                  \
+            int64_t source = find_padded(p.padding, i);                                            \
             if (source < 0)                                                                        \
-                hl_write_any(dst, dtype, i, value);                                                \
+                hl_write_any(dst, p.dtype, i, p.value);                                            \
             else                                                                                   \
                 dst[i] = src[source];                                                              \
         }                                                                                          \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_fill_##bytes, 256, W *dst, W value, int64_t n)                               \
-    {                                                                                              \
-        HL_FOR_GRID(i, n) dst[i] = value;                                                          \
     }
 HL_WORD_TYPES(COPY_KERNELS)
 COPY_KERNELS(hl_word4, 16)

@@ -19,6 +19,9 @@ typedef struct hl_cublaslt {
     cublasLtHandle_t handle;
     int version;
     char why_not[HL_REASON_BYTES]; /* handle NULL: the sentence */
+    /* What the heuristics said of products (lt_heuristics.c), under the device's library lock. */
+    struct hl_lt_answer *answers;
+    int64_t n_answers, cap_answers, n_replaced;
 } hl_cublaslt;
 
 /* The device's, opened by the first who asks. HL_ERROR_CONFIG and the reason: there is none that

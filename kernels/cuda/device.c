@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/cuda/choices.h"
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/internal.h"
 
 /* ---- entering, errors ------------------------------------------------------------------------ */

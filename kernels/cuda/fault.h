@@ -7,10 +7,11 @@
 #include "ir/dtype.h"
 #include "kernels/cuda/prim.h"
 
-/* control may be NULL. Of several threads one wins. */
-HL_DEVICE void hl_fault_set(hl_control *control, int32_t node, int64_t row, int64_t value)
+/* fault: the launch's error word, hl_control_fault. control may be NULL. Of several threads one
+ * wins. */
+HL_DEVICE void hl_fault_set(hl_control *control, int64_t fault, int64_t row, int64_t value)
 {
-    if (!control || hl_atomic_cas(&control->error_code, 0, 1 + (int64_t)node) != 0) return;
+    if (!control || hl_atomic_cas(&control->error_code, 0, fault) != 0) return;
     control->error_row = row;
     control->error_value = value;
 }

@@ -2,16 +2,16 @@
  *
  * An axis is seen as the middle of (O,A,I): rows of I elements, A of them along the axis, O times.
  * Whole rows move in the widest words of which they are made. */
+#include "kernels/cuda/index.h"
+
 #include <stdio.h>
 
-#include "kernels/cuda/batch.h"
 #include "kernels/cuda/calls.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/copy.h"
 
 /* Positions and targets are int32 on the device. */
 static const int64_t MOST = INT32_MAX;
-enum { WORD = 16 /* bytes, at most */, SORT_TILE = 1024, SORT_DIGITS = 256, SORT_THREADS = 256 };
-enum { SCAN_THREADS = 1024 };
+enum { WORD = HL_CUDA_WIDEST_WORD };
 
 _Static_assert((int)HL_CUDA_BATCH_PARTS == (int)HL_KERNEL_TOGETHER, "all fit");
 
@@ -37,25 +37,26 @@ static indexed make_indexed(const hl_graph *graph, const hl_node *node)
                      .n = hl_shape_numel(&index->shape)};
 }
 
-/* A kernel of n threads of work, by its name and the bytes of its words (0: it has none). */
-static void call_elements(hl_cuda_calls *calls, const char *kernel, size_t bytes, int64_t n)
+/* A kernel's variant: the bytes of its words. */
+typedef struct variant {
+    char text[8];
+} variant;
+
+static variant name_variant(size_t bytes)
 {
-    char name[64];
-    if (bytes)
-        snprintf(name, sizeof name, "%s_%zu", kernel, bytes);
-    else
-        snprintf(name, sizeof name, "%s", kernel);
-    hl_cuda_call_kernel(calls, name, hl_cuda_shape_elements(calls->device, n));
+    variant name;
+    snprintf(name.text, sizeof name.text, "%d", (int)bytes);
+    return name;
 }
 
-/* INDEX_PARAMS */
-static void pass_index(hl_cuda_calls *calls, const indexed *s)
+/* Input 1, and what a fault in it is told by. */
+static hl_cuda_index_at find_index(const hl_cuda_calls *calls)
 {
-    hl_cuda_pass_in(calls, 1);
-    HL_CUDA_PASS(calls, int32_t, (int32_t)s->index_dtype);
-    HL_CUDA_PASS(calls, int64_t, s->A);
-    hl_cuda_pass_control(calls);
-    hl_cuda_pass_node(calls);
+    return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(), hl_cuda_fault_word()};
+}
+static hl_cuda_index_axis find_axis(const indexed *s)
+{
+    return (hl_cuda_index_axis){s->A, (int32_t)s->index_dtype};
 }
 
 static size_t round_scratch(int64_t n)
@@ -94,12 +95,9 @@ static hl_status prepare_gather(hl_device *device, const hl_graph *graph, hl_nod
     hl_cuda_layout at = make_along(&hl_node_in_type(graph, node, 1)->shape,
                                    &hl_node_in_type(graph, node, 0)->shape, s.axis, &step);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    call_elements(&calls, "hl_cuda_gather", s.bytes, s.n);
-    hl_cuda_pass_in(&calls, 0);
-    pass_index(&calls, &s);
-    hl_cuda_pass_out(&calls, 0);
-    hl_cuda_pass(&calls, &at, sizeof at);
-    HL_CUDA_PASS(&calls, int64_t, step);
+    HL_CUDA_CALL(&calls, gather, name_variant(s.bytes).text, hl_cuda_shape_elements(device, s.n),
+                 .at = {find_index(&calls), hl_cuda_in(&calls, 0), hl_cuda_out(&calls, 0)},
+                 .axis = find_axis(&s), .layout = at, .step = step);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -116,13 +114,10 @@ static bool widen(const indexed *s, indexed *out_wide)
 
 static void call_select_words(hl_cuda_calls *calls, const indexed *s)
 {
-    call_elements(calls, "hl_cuda_index_select", s->bytes, s->O * s->n * s->I);
-    hl_cuda_pass_in(calls, 0);
-    pass_index(calls, s);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, s->O);
-    HL_CUDA_PASS(calls, int64_t, s->I);
-    HL_CUDA_PASS(calls, int64_t, s->n);
+    HL_CUDA_CALL(calls, index_select, name_variant(s->bytes).text,
+                 hl_cuda_shape_elements(calls->device, s->O * s->n * s->I),
+                 .at = {find_index(calls), hl_cuda_in(calls, 0), hl_cuda_out(calls, 0)},
+                 .axis = find_axis(s), .O = s->O, .I = s->I, .n = s->n);
 }
 
 static void call_select(hl_cuda_calls *calls, const indexed *s)
@@ -144,7 +139,8 @@ static hl_status prepare_index_select(hl_device *device, const hl_graph *graph, 
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
+/* Of a launch whose node is `first`. */
+static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_node_id first)
 {
     const hl_node *node = &graph->nodes[id];
     indexed s = make_indexed(graph, node);
@@ -156,24 +152,26 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id)
                                 .src_dtype = (int32_t)s.dtype,
                                 .index_dtype = (int32_t)s.index_dtype,
                                 .out_dtype = (int32_t)dtype,
-                                .node = (int32_t)id};
+                                .node_step = id - first};
 }
 
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                int32_t n, hl_kernel_state *out_state)
 {
-    hl_cuda_batch batch = {0};
+    hl_cuda_batch_gather_params params = {.at.control = hl_cuda_control_block(),
+                                          .at.fault = hl_cuda_fault_word(),
+                                          .n_parts = n};
     int64_t most = 0;
     for (int32_t u = 0; u < n; u++) {
-        hl_cuda_batch_part *part = &batch.part[u];
-        *part = make_part(graph, ids[u]);
+        hl_cuda_batch_part *part = &params.part[u];
+        *part = make_part(graph, ids[u], ids[0]);
         int64_t words =
             part->row_bytes ? part->n * (part->row_bytes + WORD - 1) / WORD : part->n * part->I;
         if (words > most) most = words;
     }
+    for (int32_t k = 0; k < n * HL_CUDA_BATCH_ARGS; k++) params.at.operand[k] = hl_cuda_arg(k);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
-    hl_cuda_call_together(&calls, "hl_cuda_batch_gather", n, most, &batch, sizeof batch);
-    hl_cuda_pass_control(&calls);
+    HL_CUDA_CALL_WITH(&calls, batch_gather, NULL, hl_cuda_shape_nodes(device, most, n), &params);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -202,10 +200,8 @@ static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_byte
 
 static void call_no_winner(hl_cuda_calls *calls, int64_t n_targets)
 {
-    call_elements(calls, "hl_cuda_fill", 4, n_targets);
-    hl_cuda_pass_scratch(calls, 0);
-    HL_CUDA_PASS(calls, uint32_t, 0xFFFFFFFF);
-    HL_CUDA_PASS(calls, int64_t, n_targets);
+    HL_CUDA_CALL(calls, fill, NULL, hl_cuda_shape_elements(calls->device, n_targets),
+                 .at.dst = hl_cuda_scratch(0), .n = n_targets, .value = 0xFFFFFFFF);
 }
 
 static hl_status query_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -218,15 +214,11 @@ static hl_status query_index_copy(hl_device *device, const hl_graph *graph, hl_n
 
 static void call_copy_rows(hl_cuda_calls *calls, const indexed *s)
 {
-    call_elements(calls, "hl_cuda_index_copy", s->bytes, s->O * s->A * s->I);
-    hl_cuda_pass_in(calls, 0);
-    hl_cuda_pass_in(calls, 2);
-    hl_cuda_pass_scratch(calls, 0);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, s->O);
-    HL_CUDA_PASS(calls, int64_t, s->A);
-    HL_CUDA_PASS(calls, int64_t, s->I);
-    HL_CUDA_PASS(calls, int64_t, s->n);
+    HL_CUDA_CALL(calls, index_copy, name_variant(s->bytes).text,
+                 hl_cuda_shape_elements(calls->device, s->O * s->A * s->I),
+                 .at.x = hl_cuda_in(calls, 0), .at.src = hl_cuda_in(calls, 2),
+                 .at.winner = hl_cuda_scratch(0), .at.out = hl_cuda_out(calls, 0), .O = s->O,
+                 .A = s->A, .I = s->I, .n = s->n);
 }
 
 static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -235,10 +227,8 @@ static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl
     indexed s = make_indexed(graph, &graph->nodes[id]), wide;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_no_winner(&calls, s.A);
-    call_elements(&calls, "hl_cuda_index_claim", 0, s.n);
-    pass_index(&calls, &s);
-    hl_cuda_pass_scratch(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, s.n);
+    HL_CUDA_CALL(&calls, index_claim, NULL, hl_cuda_shape_elements(device, s.n),
+                 .at = {find_index(&calls), hl_cuda_scratch(0)}, .axis = find_axis(&s), .n = s.n);
     if (widen(&s, &wide)) {
         call_copy_rows(&calls, &wide);
         hl_cuda_call_aligned(&calls, wide.bytes);
@@ -276,18 +266,13 @@ static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_layout from = make_from(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_no_winner(&calls, n_targets);
-    call_elements(&calls, "hl_cuda_scatter_claim", 0, s.n);
-    pass_index(&calls, &s);
-    hl_cuda_pass_scratch(&calls, 0);
-    hl_cuda_pass(&calls, &at, sizeof at);
-    HL_CUDA_PASS(&calls, int64_t, step);
-    call_elements(&calls, "hl_cuda_scatter", s.bytes, n_targets);
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_scratch(&calls, 0);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, n_targets);
-    hl_cuda_pass(&calls, &from, sizeof from);
+    HL_CUDA_CALL(&calls, scatter_claim, NULL, hl_cuda_shape_elements(device, s.n),
+                 .at = {find_index(&calls), hl_cuda_scratch(0)}, .axis = find_axis(&s),
+                 .layout = at, .step = step);
+    HL_CUDA_CALL(&calls, scatter, name_variant(s.bytes).text,
+                 hl_cuda_shape_elements(device, n_targets), .at.x = hl_cuda_in(&calls, 0),
+                 .at.src = hl_cuda_in(&calls, 2), .at.winner = hl_cuda_scratch(0),
+                 .at.out = hl_cuda_out(&calls, 0), .n = n_targets, .from = from);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -301,12 +286,12 @@ typedef struct sort_room {
 
 static sort_room make_room(int64_t n)
 {
-    int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    int64_t n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
     size_t each = round_scratch(n);
     return (sort_room){.keys = {0, 2 * each},
                        .values = {each, 3 * each},
                        .counts = 4 * each,
-                       .bytes = 4 * each + round_scratch(SORT_DIGITS * n_tiles),
+                       .bytes = 4 * each + round_scratch(HL_CUDA_SORT_DIGITS * n_tiles),
                        .n = n,
                        .n_tiles = n_tiles};
 }
@@ -314,24 +299,18 @@ static sort_room make_room(int64_t n)
 /* One stable pass by the digit at `shift`, out of half `from`. */
 static void call_sort_pass(hl_cuda_calls *calls, const sort_room *room, int from, int shift)
 {
-    hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, room->n_tiles, SORT_THREADS);
-    hl_cuda_call_kernel(calls, "hl_cuda_sort_count", tiles);
-    hl_cuda_pass_scratch(calls, room->keys[from]);
-    HL_CUDA_PASS(calls, int64_t, room->n);
-    HL_CUDA_PASS(calls, int, shift);
-    hl_cuda_pass_scratch(calls, room->counts);
-    hl_cuda_call_kernel(calls, "hl_cuda_sort_scan",
-                        hl_cuda_shape_blocks(calls->device, 1, SCAN_THREADS));
-    hl_cuda_pass_scratch(calls, room->counts);
-    HL_CUDA_PASS(calls, int64_t, SORT_DIGITS * room->n_tiles);
-    hl_cuda_call_kernel(calls, "hl_cuda_sort_move", tiles);
-    hl_cuda_pass_scratch(calls, room->keys[from]);
-    hl_cuda_pass_scratch(calls, room->values[from]);
-    hl_cuda_pass_scratch(calls, room->keys[!from]);
-    hl_cuda_pass_scratch(calls, room->values[!from]);
-    HL_CUDA_PASS(calls, int64_t, room->n);
-    HL_CUDA_PASS(calls, int, shift);
-    hl_cuda_pass_scratch(calls, room->counts);
+    hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, room->n_tiles, HL_CUDA_SORT_THREADS);
+    hl_cuda_shape one = hl_cuda_shape_blocks(calls->device, 1, HL_CUDA_SCAN_THREADS);
+    hl_cuda_word keys = hl_cuda_scratch(room->keys[from]), counts = hl_cuda_scratch(room->counts);
+    HL_CUDA_CALL(calls, sort_count, NULL, tiles, .at = {keys, counts}, .n = room->n,
+                 .shift = shift);
+    HL_CUDA_CALL(calls, sort_scan, NULL, one, .at = {counts},
+                 .n = HL_CUDA_SORT_DIGITS * room->n_tiles);
+    HL_CUDA_CALL(calls, sort_move, NULL, tiles, .at.keys = keys,
+                 .at.values = hl_cuda_scratch(room->values[from]),
+                 .at.out_keys = hl_cuda_scratch(room->keys[!from]),
+                 .at.out_values = hl_cuda_scratch(room->values[!from]), .at.counts = counts,
+                 .n = room->n, .shift = shift);
 }
 
 /* Sorts by keys that are at most `most`; returns the half where they end. */
@@ -362,24 +341,17 @@ static void call_add(hl_cuda_calls *calls, const sort_room *room, hl_dtype dtype
                      int64_t A, int64_t I, int64_t n_rows)
 {
     int from = call_sort(calls, room, A);
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_add_runs_%s", find_suffix(dtype));
-    call_elements(calls, name, 0, room->n * O * I);
-    hl_cuda_pass_scratch(calls, room->keys[from]);
-    hl_cuda_pass_scratch(calls, room->values[from]);
-    hl_cuda_pass_in(calls, 2);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, room->n);
-    HL_CUDA_PASS(calls, int64_t, O);
-    HL_CUDA_PASS(calls, int64_t, A);
-    HL_CUDA_PASS(calls, int64_t, I);
-    HL_CUDA_PASS(calls, int64_t, n_rows);
+    HL_CUDA_CALL(
+        calls, add_runs, find_suffix(dtype), hl_cuda_shape_elements(calls->device, room->n * O * I),
+        .at.keys = hl_cuda_scratch(room->keys[from]),
+        .at.values = hl_cuda_scratch(room->values[from]), .at.src = hl_cuda_in(calls, 2),
+        .at.out = hl_cuda_out(calls, 0), .n = room->n, .O = O, .A = A, .I = I, .n_rows = n_rows);
 }
 
 /* out <- x */
 static void call_base(hl_cuda_calls *calls, const indexed *s)
 {
-    hl_cuda_call_copy(calls, (hl_cuda_place){HL_CUDA_OUT, 0}, (hl_cuda_place){HL_CUDA_IN, 0},
+    hl_cuda_call_copy(calls, hl_cuda_out(calls, 0), hl_cuda_in(calls, 0),
                       (size_t)(s->O * s->A * s->I) * s->bytes);
 }
 
@@ -398,11 +370,10 @@ static hl_status prepare_index_add(hl_device *device, const hl_graph *graph, hl_
     sort_room room = make_room(s.n);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
-    call_elements(&calls, "hl_cuda_index_keys", 0, s.n);
-    pass_index(&calls, &s);
-    hl_cuda_pass_scratch(&calls, room.keys[0]);
-    hl_cuda_pass_scratch(&calls, room.values[0]);
-    HL_CUDA_PASS(&calls, int64_t, s.n);
+    HL_CUDA_CALL(
+        &calls, index_keys, NULL, hl_cuda_shape_elements(device, s.n),
+        .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
+        .axis = find_axis(&s), .n = s.n);
     call_add(&calls, &room, s.dtype, s.O, s.A, s.I, s.n);
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -427,14 +398,10 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     hl_cuda_layout from = make_from(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
-    call_elements(&calls, "hl_cuda_scatter_keys", 0, s.n);
-    pass_index(&calls, &s);
-    hl_cuda_pass_scratch(&calls, room.keys[0]);
-    hl_cuda_pass_scratch(&calls, room.values[0]);
-    hl_cuda_pass(&calls, &at, sizeof at);
-    HL_CUDA_PASS(&calls, int64_t, step);
-    hl_cuda_pass(&calls, &from, sizeof from);
-    HL_CUDA_PASS(&calls, int64_t, n_targets);
+    HL_CUDA_CALL(
+        &calls, scatter_keys, NULL, hl_cuda_shape_elements(device, s.n),
+        .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
+        .axis = find_axis(&s), .layout = at, .step = step, .n_targets = n_targets, .from = from);
     call_add(&calls, &room, s.dtype, 1, n_targets, 1, s.n);
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -465,13 +432,41 @@ static hl_status prepare_atomic(hl_device *device, const hl_graph *graph, hl_nod
     indexed s = make_indexed(graph, &graph->nodes[id]);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
-    call_elements(&calls, "hl_cuda_index_add_atomic", 0, s.O * s.n * s.I);
-    pass_index(&calls, &s);
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, s.O);
-    HL_CUDA_PASS(&calls, int64_t, s.I);
-    HL_CUDA_PASS(&calls, int64_t, s.n);
+    HL_CUDA_CALL(&calls, index_add_atomic, NULL, hl_cuda_shape_elements(device, s.O * s.n * s.I),
+                 .at = {find_index(&calls), hl_cuda_in(&calls, 2), hl_cuda_out(&calls, 0)},
+                 .axis = find_axis(&s), .O = s.O, .I = s.I, .n = s.n);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
+/* ---- adding to a slice ---- */
+
+static hl_status query_slice_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)id, (void)out_why_not;
+    out_req->deterministic = true;
+    out_req->in_place = 1;
+    return HL_OK;
+}
+
+static hl_status prepare_slice_add(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_attrs_slice_add *slice = hl_slice_add_attrs(node);
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    const hl_shape *src = &hl_node_in_type(graph, node, 1)->shape;
+    int64_t stride[HL_MAX_RANK];
+    hl_cuda_strides(&x->shape, stride);
+    int64_t first = slice->start * stride[slice->axis];
+    stride[slice->axis] *= slice->step;
+    hl_cuda_layout layout = hl_cuda_layout_make(src, stride);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_call_copy(&calls, hl_cuda_out(&calls, 0), hl_cuda_in(&calls, 0), hl_type_bytes(x));
+    if (layout.n > 0)
+        HL_CUDA_CALL(&calls, slice_add, find_suffix(x->dtype),
+                     hl_cuda_shape_elements(device, layout.n), .at.src = hl_cuda_in(&calls, 1),
+                     .at.out = hl_cuda_out(&calls, 0), .first = first, .layout = layout);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -483,9 +478,10 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.atomic", query_atomic, prepare_atomic),
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
     HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
+    HL_CUDA_KERNEL(SLICE_ADD, "slice_add", query_slice_add, prepare_slice_add),
     HL_CUDA_KERNEL_TOGETHER(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
                             prepare_batch),
 };
-const hl_kernel *const hl_cuda_index_kernels[] = {&kernels[0], &kernels[1], &kernels[2],
-                                                  &kernels[3], &kernels[4], &kernels[5],
-                                                  &kernels[6], &kernels[7], NULL};
+const hl_kernel *const hl_cuda_index_kernels[] = {
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],
+    &kernels[5], &kernels[6], &kernels[7], &kernels[8], NULL};

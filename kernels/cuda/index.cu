@@ -13,50 +13,38 @@
  *
  * A batch is one launch, however many arrays it is gathered from.
  *
- * Launch: any grid, any threads, but sorting: 256 threads, and scanning: one block of 1024. Arrays
- * of 2^31 indices or targets and more are refused by query. `winner` is -1 before a claim. */
+ * Launch: any grid, any threads, but sorting: HL_CUDA_SORT_THREADS, and scanning: one block of
+ * HL_CUDA_SCAN_THREADS. Arrays of 2^31 indices or targets and more are refused by query. */
+#include "kernels/cuda/index.h"
+
 #include "kernels/cuda/any.h"
-#include "kernels/cuda/batch.h"
-#include "kernels/cuda/layout.h"
+
+enum { THREADS = HL_CUDA_ELEMENT_THREADS };
 
 struct index_array {
     const void *p;
-    int32_t dtype, node;
+    int32_t dtype;
+    int64_t fault;
     hl_control *control;
     int64_t n; /* an index is below it */
 };
+
+HL_DEVICE index_array make_index(const hl_cuda_index_at &at, const hl_cuda_index_axis &axis)
+{
+    return {at.p, axis.dtype, at.fault, at.control, axis.n};
+}
 
 HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 {
     int64_t k = hl_read_int(index.p, index.dtype, i);
     if (k >= 0 && k < index.n) return k;
-    hl_fault_set(index.control, index.node, i, k);
+    hl_fault_set(index.control, index.fault, i, k);
     return -1;
 }
 
-#define INDEX_PARAMS                                                                               \
-    const void *index, int32_t index_dtype, int64_t n_axis, hl_control *control, int32_t node
-#define INDEX_ARRAY                                                                                \
-    index_array                                                                                    \
-    {                                                                                              \
-        index, index_dtype, node, control, n_axis                                                  \
-    }
-
 /* ---- reading ---- */
 
-/* out[i] = x[.. index[i] ..]; `at` has the index's dims and x's strides, 0 along the axis. */
-template <class W>
-HL_DEVICE void gather(const W *x, const index_array &index, W *out, const hl_cuda_layout &at,
-                      int64_t axis_stride)
-{
-    HL_FOR_GRID(i, at.n)
-    {
-        int64_t k = take_index(index, i);
-        out[i] = k < 0 ? (W)0 : x[k * axis_stride + hl_layout_offset(at, i)];
-    }
-}
-
-/* x (O,n_axis,I) by index (n) -> out (O,n,I) */
+/* x (O,axis.n,I) by index (n) -> out (O,n,I) */
 template <class W>
 HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t O, int64_t I,
                            int64_t n)
@@ -75,88 +63,70 @@ HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t
 
 /* ---- the last of equal indices wins ---- */
 
-HL_KERNEL(hl_cuda_index_claim, 256, INDEX_PARAMS, int32_t *winner, int64_t n)
+HL_CUDA_ENTRY(fill, THREADS, p)
 {
-    index_array array = INDEX_ARRAY;
-    HL_FOR_GRID(i, n)
+    HL_FOR_GRID(i, p.n) p.at.dst[i] = p.value;
+}
+HL_CUDA_ENTRY(index_claim, THREADS, p)
+{
+    index_array index = make_index(p.at.index, p.axis);
+    HL_FOR_GRID(i, p.n)
     {
-        int64_t k = take_index(array, i);
-        if (k >= 0) hl_atomic_max(winner + k, (int32_t)i);
+        int64_t k = take_index(index, i);
+        if (k >= 0) hl_atomic_max(p.at.winner + k, (int32_t)i);
     }
 }
-/* Targets are elements of x: at has the index's dims and x's strides, 0 along the axis. */
-HL_KERNEL(hl_cuda_scatter_claim, 256, INDEX_PARAMS, int32_t *winner, hl_cuda_layout at,
-          int64_t axis_stride)
+HL_CUDA_ENTRY(scatter_claim, THREADS, p)
 {
-    index_array array = INDEX_ARRAY;
-    HL_FOR_GRID(i, at.n)
+    index_array index = make_index(p.at.index, p.axis);
+    HL_FOR_GRID(i, p.layout.n)
     {
-        int64_t k = take_index(array, i);
-        if (k >= 0) hl_atomic_max(winner + k * axis_stride + hl_layout_offset(at, i), (int32_t)i);
-    }
-}
-
-/* x, out (O,A,I), src (O,n,I) */
-template <class W>
-HL_DEVICE void copy_rows(const W *x, const W *src, const int32_t *winner, W *out, int64_t O,
-                         int64_t A, int64_t I, int64_t n)
-{
-    bool is_short = hl_is_short(O * A * I);
-    HL_FOR_GRID(i, O * A * I)
-    {
-        int64_t c, k, row = hl_divide(i, I, is_short, &c), o = hl_divide(row, A, is_short, &k);
-        int64_t w = winner[k];
-        out[i] = w < 0 ? x[i] : src[(o * n + w) * I + c];
-    }
-}
-/* from has the index's dims and src's strides. */
-template <class W>
-HL_DEVICE void scatter(const W *x, const W *src, const int32_t *winner, W *out, int64_t n,
-                       const hl_cuda_layout &from)
-{
-    HL_FOR_GRID(i, n)
-    {
-        int64_t w = winner[i];
-        out[i] = w < 0 ? x[i] : src[hl_layout_offset(from, w)];
+        int64_t k = take_index(index, i);
+        if (k < 0) continue;
+        hl_atomic_max(p.at.winner + k * p.step + hl_layout_offset(p.layout, i), (int32_t)i);
     }
 }
 
-/* ---- sorting: keys (targets; n_targets stands for none) with what each brings ---- */
+/* ---- sorting ---- */
 
-HL_KERNEL(hl_cuda_index_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *values, int64_t n)
+HL_CUDA_ENTRY(index_keys, THREADS, p)
 {
-    index_array array = INDEX_ARRAY;
-    HL_FOR_GRID(i, n)
+    index_array index = make_index(p.at.index, p.axis);
+    HL_FOR_GRID(i, p.n)
     {
-        int64_t k = take_index(array, i);
-        keys[i] = (uint32_t)(k < 0 ? n_axis : k);
-        values[i] = (int32_t)i;
+        int64_t k = take_index(index, i);
+        p.at.keys[i] = (uint32_t)(k < 0 ? p.axis.n : k);
+        p.at.values[i] = (int32_t)i;
     }
 }
-/* Targets are the n_targets elements of x, values the places of elements of src. */
-HL_KERNEL(hl_cuda_scatter_keys, 256, INDEX_PARAMS, uint32_t *keys, int32_t *values,
-          hl_cuda_layout at, int64_t axis_stride, hl_cuda_layout from, int64_t n_targets)
+HL_CUDA_ENTRY(scatter_keys, THREADS, p)
 {
-    index_array array = INDEX_ARRAY;
-    HL_FOR_GRID(i, at.n)
+    index_array index = make_index(p.at.index, p.axis);
+    HL_FOR_GRID(i, p.layout.n)
     {
-        int64_t k = take_index(array, i);
-        keys[i] = (uint32_t)(k < 0 ? n_targets : k * axis_stride + hl_layout_offset(at, i));
-        values[i] = (int32_t)hl_layout_offset(from, i);
+        int64_t k = take_index(index, i);
+        p.at.keys[i] = (uint32_t)(k < 0 ? p.n_targets : k * p.step + hl_layout_offset(p.layout, i));
+        p.at.values[i] = (int32_t)hl_layout_offset(p.from, i);
     }
 }
 
-enum { SORT_THREADS = 256, SORT_DIGITS = 256, SORT_TILE = 1024, SORT_WARPS = SORT_THREADS / 32 };
+enum {
+    SORT_TILE = HL_CUDA_SORT_TILE,
+    SORT_DIGITS = HL_CUDA_SORT_DIGITS,
+    SORT_THREADS = HL_CUDA_SORT_THREADS,
+    SORT_WARPS = SORT_THREADS / 32
+};
 
 HL_DEVICE uint32_t take_digit(uint32_t key, int shift)
 {
     return key >> shift & (SORT_DIGITS - 1);
 }
 
-/* counts (256, tiles): how often each digit stands in each tile of 1024 keys. */
-HL_KERNEL(hl_cuda_sort_count, SORT_THREADS, const uint32_t *keys, int64_t n, int shift,
-          uint32_t *counts)
+HL_CUDA_ENTRY(sort_count, SORT_THREADS, p)
 {
+    const uint32_t *keys = p.at.keys;
+    uint32_t *counts = p.at.counts;
+    int64_t n = p.n;
     HL_SHARED(uint32_t, count, SORT_DIGITS);
     int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
     for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
@@ -164,16 +134,17 @@ HL_KERNEL(hl_cuda_sort_count, SORT_THREADS, const uint32_t *keys, int64_t n, int
         hl_barrier();
         for (int64_t i = tile * SORT_TILE + hl_thread(); i < n && i < (tile + 1) * SORT_TILE;
              i += SORT_THREADS)
-            hl_atomic_add(&count[take_digit(keys[i], shift)], 1u);
+            hl_atomic_add(&count[take_digit(keys[i], p.shift)], 1u);
         hl_barrier();
         counts[hl_thread() * n_tiles + tile] = count[hl_thread()];
         hl_barrier();
     }
 }
 
-/* counts[i] <- the sum of all before it. One block of 1024 threads. */
-HL_KERNEL(hl_cuda_sort_scan, 1024, uint32_t *counts, int64_t n)
+HL_CUDA_ENTRY(sort_scan, HL_CUDA_SCAN_THREADS, p)
 {
+    uint32_t *counts = p.at.counts;
+    int64_t n = p.n;
     HL_SHARED(uint32_t, total, 32);
     int lane = hl_thread() % 32, warp = hl_thread() / 32;
     uint32_t carry = 0;
@@ -210,19 +181,19 @@ HL_DEVICE uint32_t find_peers(uint32_t digit, bool is_active)
 
 /* Moves a tile's pairs to where the scanned counts say, equal digits in their order: 256 at a time,
  * each thread's place is that of its digit, of the warps before, of the lanes before. */
-HL_KERNEL(hl_cuda_sort_move, SORT_THREADS, const uint32_t *keys, const int32_t *values,
-          uint32_t *out_keys, int32_t *out_values, int64_t n, int shift, const uint32_t *counts)
+HL_CUDA_ENTRY(sort_move, SORT_THREADS, p)
 {
+    int64_t n = p.n;
     HL_SHARED(uint32_t, next, SORT_DIGITS);
     HL_SHARED(uint32_t, place, SORT_WARPS * SORT_DIGITS);
     int t = hl_thread(), lane = t % 32, warp = t / 32;
     int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
     for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
-        next[t] = counts[t * n_tiles + tile];
+        next[t] = p.at.counts[t * n_tiles + tile];
         for (int64_t begin = tile * SORT_TILE; begin < (tile + 1) * SORT_TILE;
              begin += SORT_THREADS) {
             int64_t i = begin + t;
-            uint32_t key = i < n ? keys[i] : 0, digit = take_digit(key, shift);
+            uint32_t key = i < n ? p.at.keys[i] : 0, digit = take_digit(key, p.shift);
             for (int w = 0; w < SORT_WARPS; w++) place[w * SORT_DIGITS + t] = 0;
             hl_barrier();
             uint32_t peers = find_peers(digit, i < n);
@@ -240,8 +211,8 @@ HL_KERNEL(hl_cuda_sort_move, SORT_THREADS, const uint32_t *keys, const int32_t *
             hl_barrier();
             if (i < n) {
                 uint32_t to = place[warp * SORT_DIGITS + digit] + (uint32_t)rank;
-                out_keys[to] = key;
-                out_values[to] = values[i];
+                p.at.out_keys[to] = key;
+                p.at.out_values[to] = p.at.values[i];
             }
             hl_barrier();
         }
@@ -297,33 +268,34 @@ struct bool_adder {
     }
 };
 
-/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. A thread has
- * one column of the run that begins at its pair, if one does. */
-template <class Adder, class T>
-HL_DEVICE void add_runs(const uint32_t *keys, const int32_t *values, const T *src, T *out,
-                        int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows)
+/* A thread has one column of the run that begins at its pair, if one does. */
+template <class Adder, class T> HL_DEVICE void add_runs(const hl_cuda_add_runs_params &p)
 {
+    const uint32_t *keys = p.at.keys;
+    const int32_t *values = p.at.values;
+    const T *src = (const T *)p.at.src;
+    T *out = (T *)p.at.out;
+    int64_t n = p.n, O = p.O, A = p.A, I = p.I, n_rows = p.n_rows;
     bool is_short = hl_is_short(n * O * I);
     HL_FOR_GRID(u, n * O * I)
     {
-        int64_t column, c, p = hl_divide(u, O * I, is_short, &column);
-        uint32_t key = keys[p];
-        if (key >= A || (p > 0 && keys[p - 1] == key)) continue;
+        int64_t column, c, first = hl_divide(u, O * I, is_short, &column);
+        uint32_t key = keys[first];
+        if (key >= A || (first > 0 && keys[first - 1] == key)) continue;
         int64_t o = hl_divide(column, I, is_short, &c);
         T *to = out + (o * A + key) * I + c;
         Adder sum;
         sum.start(*to);
-        for (int64_t q = p; q < n && keys[q] == key; q++)
+        for (int64_t q = first; q < n && keys[q] == key; q++)
             sum.add(src[(o * n_rows + values[q]) * I + c]);
         sum.store(to);
     }
 }
 
 #define ADD_KERNEL(Adder, T, suffix)                                                               \
-    HL_KERNEL(hl_cuda_add_runs_##suffix, 256, const uint32_t *keys, const int32_t *values,         \
-              const T *src, T *out, int64_t n, int64_t O, int64_t A, int64_t I, int64_t n_rows)    \
+    HL_CUDA_ENTRY_OF(add_runs, suffix, THREADS, p)                                                 \
     {                                                                                              \
-        add_runs<Adder>(keys, values, src, out, n, O, A, I, n_rows);                               \
+        add_runs<Adder, T>(p);                                                                     \
     }
 #define ADD_FLOAT(T, suffix) ADD_KERNEL(float_adder<T>, T, suffix)
 #define ADD_INT(T, suffix)   ADD_KERNEL(adder_of<T>, T, suffix)
@@ -338,19 +310,41 @@ ADD_INT(int8_t, i8)
 ADD_INT(uint8_t, u8)
 ADD_KERNEL(bool_adder, uint8_t, bool)
 
-/* out (O,n_axis,I), which holds x, += rows of src (O,n,I): in any order. */
-HL_KERNEL(hl_cuda_index_add_atomic, 256, INDEX_PARAMS, const float *src, float *out, int64_t O,
-          int64_t I, int64_t n)
+/* In any order. */
+HL_CUDA_ENTRY(index_add_atomic, THREADS, p)
 {
-    index_array array = INDEX_ARRAY;
+    index_array index = make_index(p.at.index, p.axis);
+    int64_t O = p.O, I = p.I, n = p.n;
     bool is_short = hl_is_short(O * n * I);
     HL_FOR_GRID(i, O * n * I)
     {
         int64_t c, j, row = hl_divide(i, I, is_short, &c), o = hl_divide(row, n, is_short, &j);
-        int64_t k = take_index(array, j);
-        if (k >= 0) hl_atomic_add(out + (o * n_axis + k) * I + c, src[i]);
+        int64_t k = take_index(index, j);
+        if (k >= 0) hl_atomic_add(p.at.out + (o * p.axis.n + k) * I + c, p.at.src[i]);
     }
 }
+
+template <class Adder, class T> HL_DEVICE void add_slice(const hl_cuda_slice_add_params &p)
+{
+    const T *src = (const T *)p.at.src;
+    T *out = (T *)p.at.out;
+    HL_FOR_GRID(i, p.layout.n)
+    {
+        T *to = out + p.first + hl_layout_offset(p.layout, i);
+        Adder sum;
+        sum.start(*to);
+        sum.add(src[i]);
+        sum.store(to);
+    }
+}
+#define SLICE_ADD_KERNEL(Adder, T, suffix)                                                         \
+    HL_CUDA_ENTRY_OF(slice_add, suffix, THREADS, p)                                                \
+    {                                                                                              \
+        add_slice<Adder, T>(p);                                                                    \
+    }
+#define SLICE_ADD_FLOAT(T, suffix) SLICE_ADD_KERNEL(float_adder<T>, T, suffix)
+HL_FLOAT_TYPES(SLICE_ADD_FLOAT)
+SLICE_ADD_KERNEL(double_adder, double, f64)
 
 /* ---- a batch: rows of resident data, converted where its type is another ---- */
 
@@ -402,41 +396,61 @@ HL_DEVICE void copy_part(const void *src, const index_array &index, void *out,
 }
 
 /* Parts of a batch, each by a row of the grid. */
-HL_KERNEL(hl_cuda_batch_gather, 256, hl_cuda_batch_operands operands, hl_cuda_batch batch,
-          int n_parts, hl_control *control)
+HL_CUDA_ENTRY(batch_gather, THREADS, p)
 {
-    for (int u = hl_block_y(); u < n_parts; u += hl_blocks_y()) {
-        const hl_cuda_batch_part part = batch.part[u];
-        void *const *p = operands.p + HL_CUDA_BATCH_ARGS * u;
-        index_array index = {p[1], part.index_dtype, part.node, control, part.n_axis};
+    for (int u = hl_block_y(); u < p.n_parts; u += hl_blocks_y()) {
+        const hl_cuda_batch_part part = p.part[u];
+        void *const *operand = p.at.operand + HL_CUDA_BATCH_ARGS * u;
+        index_array index = {operand[1], part.index_dtype, p.at.fault + part.node_step,
+                             p.at.control, part.n_axis};
         if (part.row_bytes)
-            copy_part(p[0], index, p[2], part);
+            copy_part(operand[0], index, operand[2], part);
         else
-            convert_rows(p[0], index, p[2], part);
+            convert_rows(operand[0], index, operand[2], part);
     }
 }
 
 #define WORD_KERNELS(W, bytes)                                                                     \
-    HL_KERNEL(hl_cuda_gather_##bytes, 256, const W *x, INDEX_PARAMS, W *out, hl_cuda_layout at,    \
-              int64_t axis_stride)                                                                 \
+    HL_CUDA_ENTRY_OF(gather, bytes, THREADS, p)                                                    \
     {                                                                                              \
-        gather(x, INDEX_ARRAY, out, at, axis_stride);                                              \
+        index_array index = make_index(p.at.index, p.axis);                                        \
+        const W *x = (const W *)p.at.x;                                                            \
+        W *out = (W *)p.at.out;                                                                    \
+        HL_FOR_GRID(i, p.layout.n)                                                                 \
+        {                                                                                          \
+            int64_t k = take_index(index, i);                                                      \
+            out[i] = k < 0 ? (W)0 : x[k * p.step + hl_layout_offset(p.layout, i)];                 \
+        }                                                                                          \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_scatter_##bytes, 256, const W *x, const W *src, const int32_t *winner,       \
-              W *out, int64_t n, hl_cuda_layout from)                                              \
+    HL_CUDA_ENTRY_OF(scatter, bytes, THREADS, p)                                                   \
     {                                                                                              \
-        scatter(x, src, winner, out, n, from);                                                     \
+        const W *x = (const W *)p.at.x, *src = (const W *)p.at.src;                                \
+        W *out = (W *)p.at.out;                                                                    \
+        HL_FOR_GRID(i, p.n)                                                                        \
+        {                                                                                          \
+            int64_t w = p.at.winner[i];                                                            \
+            out[i] = w < 0 ? x[i] : src[hl_layout_offset(p.from, w)];                              \
+        }                                                                                          \
     }
 #define ROW_KERNELS(W, bytes)                                                                      \
-    HL_KERNEL(hl_cuda_index_select_##bytes, 256, const W *x, INDEX_PARAMS, W *out, int64_t O,      \
-              int64_t I, int64_t n)                                                                \
+    HL_CUDA_ENTRY_OF(index_select, bytes, THREADS, p)                                              \
     {                                                                                              \
-        select_rows(x, INDEX_ARRAY, out, O, I, n);                                                 \
+        select_rows((const W *)p.at.x, make_index(p.at.index, p.axis), (W *)p.at.out, p.O, p.I,    \
+                    p.n);                                                                          \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_index_copy_##bytes, 256, const W *x, const W *src, const int32_t *winner,    \
-              W *out, int64_t O, int64_t A, int64_t I, int64_t n)                                  \
+    HL_CUDA_ENTRY_OF(index_copy, bytes, THREADS, p)                                                \
     {                                                                                              \
-        copy_rows(x, src, winner, out, O, A, I, n);                                                \
+        const W *x = (const W *)p.at.x, *src = (const W *)p.at.src;                                \
+        W *out = (W *)p.at.out;                                                                    \
+        const int32_t *winner = p.at.winner;                                                       \
+        int64_t O = p.O, A = p.A, I = p.I, n = p.n;                                                \
+        bool is_short = hl_is_short(O * A * I);                                                    \
+        HL_FOR_GRID(i, O *A *I)                                                                    \
+        {                                                                                          \
+            int64_t c, k, row = hl_divide(i, I, is_short, &c);                                     \
+            int64_t o = hl_divide(row, A, is_short, &k), w = winner[k];                            \
+            out[i] = w < 0 ? x[i] : src[(o * n + w) * I + c];                                      \
+        }                                                                                          \
     }
 HL_WORD_TYPES(WORD_KERNELS)
 HL_WORD_TYPES(ROW_KERNELS)

@@ -3,8 +3,6 @@
 #ifndef HL_KERNELS_CUDA_INTERNAL_H
 #define HL_KERNELS_CUDA_INTERNAL_H
 
-#include "kernels/cuda/choices.h"
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvrtc.h"
 
@@ -53,8 +51,8 @@ typedef struct hl_cuda_device {
     /* Libraries, opened when the first kernel asks; under their own lock. */
     hl_mutex library_lock;
     char *library_roots; /* of hl_device_options, or NULL */
-    hl_cublaslt *cublaslt;
-    hl_cuda_choice *choices; /* under the same lock */
+    struct hl_cublaslt *cublaslt;
+    struct hl_cuda_choice *choices; /* under the same lock */
     int64_t n_choices, cap_choices;
 } hl_cuda_device;
 

@@ -15,17 +15,7 @@ void hl_cuda_strides(const hl_shape *shape, int64_t *out_stride)
 hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride)
 {
     hl_cuda_layout layout = {.n = hl_shape_numel(shape)};
-    for (int d = 0; d < shape->rank && layout.n > 0; d++) {
-        int last = layout.rank - 1;
-        if (shape->dim[d] == 1) continue;
-        if (last >= 0 && layout.stride[last] == stride[d] * shape->dim[d]) {
-            layout.dim[last] *= shape->dim[d];
-            layout.stride[last] = stride[d];
-        } else {
-            layout.dim[layout.rank] = shape->dim[d];
-            layout.stride[layout.rank++] = stride[d];
-        }
-    }
+    if (layout.n > 0) layout.rank = hl_shape_merge(shape, stride, layout.dim, layout.stride);
     return layout;
 }
 

@@ -14,13 +14,6 @@ typedef struct hl_cuda_layout {
     int32_t rank;
 } hl_cuda_layout;
 
-/* PAD: padded coordinate p of a dim stands for p - before. mode as in ops.def. */
-typedef struct hl_cuda_pad {
-    int64_t n_padded, n_plain;
-    int64_t padded[HL_CUDA_RANK], plain[HL_CUDA_RANK], before[HL_CUDA_RANK];
-    int32_t rank, mode;
-} hl_cuda_pad;
-
 #ifndef __cplusplus
 #include "ir/shape.h"
 

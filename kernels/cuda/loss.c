@@ -1,5 +1,5 @@
 /* Launchers of loss.cu. */
-#include <stdio.h>
+#include "kernels/cuda/loss.h"
 
 #include "kernels/cuda/calls.h"
 
@@ -29,31 +29,30 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
                               hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
-    int logits = find_logits(node), target = logits + 1, by_block;
+    int logits = find_logits(node), target = logits + 1;
     const hl_type *type = hl_node_in_type(graph, node, logits);
-    int64_t N = type->shape.dim[0], C = type->shape.dim[1];
-    hl_cuda_shape shape = hl_cuda_shape_teams(device, N, C, &by_block);
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
-             hl_cuda_suffix(type->dtype));
+    hl_cuda_loss_rule rule = {
+        .N = type->shape.dim[0],
+        .C = type->shape.dim[1],
+        .ignored = hl_cross_entropy_attrs(node)->ignore_index,
+        .smoothing = (float)hl_cross_entropy_attrs(node)->label_smoothing,
+        .target_dtype = (int32_t)hl_node_in_type(graph, node, target)->dtype,
+    };
+    hl_cuda_shape shape = hl_cuda_shape_teams(device, rule.N, rule.C, &rule.by_block);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, shape);
-    if (logits) {
-        hl_cuda_pass_in(&calls, 0);
-        HL_CUDA_PASS(&calls, int64_t, hl_node_in_type(graph, node, 0)->shape.dim[0] == N);
-    }
-    hl_cuda_pass_in(&calls, logits);
-    hl_cuda_pass_in(&calls, target);
-    HL_CUDA_PASS(&calls, int32_t, (int32_t)hl_node_in_type(graph, node, target)->dtype);
-    hl_cuda_pass_in(&calls, target + 1);
-    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
-    HL_CUDA_PASS(&calls, int64_t, N);
-    HL_CUDA_PASS(&calls, int64_t, C);
-    HL_CUDA_PASS(&calls, float, (float)hl_cross_entropy_attrs(node)->label_smoothing);
-    HL_CUDA_PASS(&calls, int64_t, hl_cross_entropy_attrs(node)->ignore_index);
-    hl_cuda_pass_control(&calls);
-    hl_cuda_pass_node(&calls);
-    HL_CUDA_PASS(&calls, int, by_block);
+    hl_cuda_loss_at in = {hl_cuda_in(&calls, logits), hl_cuda_in(&calls, target),
+                          hl_cuda_in(&calls, target + 1), hl_cuda_control_block(),
+                          hl_cuda_fault_word()};
+    const char *suffix = hl_cuda_suffix(type->dtype);
+    if (logits == 0)
+        HL_CUDA_CALL(&calls, cross_entropy, suffix, shape, .at.in = in,
+                     .at.loss = hl_cuda_out(&calls, 0), .at.weight = hl_cuda_out(&calls, 1),
+                     .rule = rule);
+    else
+        HL_CUDA_CALL(&calls, cross_entropy_grad, suffix, shape, .at.in = in,
+                     .at.dloss = hl_cuda_in(&calls, 0), .at.dlogits = hl_cuda_out(&calls, 0),
+                     .rule = rule,
+                     .dloss_step = hl_node_in_type(graph, node, 0)->shape.dim[0] == rule.N);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

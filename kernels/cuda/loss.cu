@@ -4,22 +4,19 @@
  *
  * A team holds its row in registers (fold.h), so memory is read once, smoothed or not.
  *
- * dloss_step: 1, or 0 where all rows have the same gradient.
- *
- * Launch: any grid; threads a multiple of 32, at most 256; teams by by_block (fold.h).
- * class_weight NULL: all are 1. */
+ * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/fault.h"
+#include "kernels/cuda/loss.h"
 #include "kernels/cuda/row.h"
 
 /* -1 for a row that gives 0. Uniform over the team. */
-HL_DEVICE int64_t take_target(const void *target, int32_t dtype, int64_t n, int64_t C,
-                              int64_t ignored, const hl_team &team, hl_control *control,
-                              int32_t node)
+HL_DEVICE int64_t take_target(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule, int64_t n,
+                              const hl_team &team)
 {
-    int64_t t = hl_read_int(target, dtype, n);
-    if (t == ignored) return -1;
-    if (t >= 0 && t < C) return t;
-    if (team.rank == 0) hl_fault_set(control, node, n, t);
+    int64_t t = hl_read_int(in.target, rule.target_dtype, n);
+    if (t == rule.ignored) return -1;
+    if (t >= 0 && t < rule.C) return t;
+    if (team.rank == 0) hl_fault_set(in.control, in.fault, n, t);
     return -1;
 }
 
@@ -29,15 +26,16 @@ template <class T> HL_DEVICE float weigh(const T *class_weight, int64_t c)
 }
 
 template <class T>
-HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtype,
-                        const T *class_weight, T *loss, T *weight, int64_t N, int64_t C,
-                        float smoothing, int64_t ignored, hl_control *control, int32_t node,
-                        int by_block)
+HL_DEVICE void run_loss(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule, T *loss,
+                        T *weight)
 {
-    hl_team team = hl_team_make(by_block);
-    for (int64_t n = team.first; n < N; n += team.step) {
+    const T *logits = (const T *)in.logits, *class_weight = (const T *)in.class_weight;
+    int64_t C = rule.C;
+    float smoothing = rule.smoothing;
+    hl_team team = hl_team_make(rule.by_block);
+    for (int64_t n = team.first; n < rule.N; n += team.step) {
         const T *x = logits + n * C;
-        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        int64_t t = take_target(in, rule, n, team);
         float value = 0, row_weight = 0;
         if (t >= 0) {
             auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
@@ -62,22 +60,23 @@ HL_DEVICE void run_loss(const T *logits, const void *target, int32_t target_dtyp
 
 /* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
 template <class T>
-HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits, const void *target,
-                            int32_t target_dtype, const T *class_weight, T *dlogits, int64_t N,
-                            int64_t C, float smoothing, int64_t ignored, hl_control *control,
-                            int32_t node, int by_block)
+HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule,
+                            const T *dloss, int64_t dloss_step, T *dlogits)
 {
-    hl_team team = hl_team_make(by_block);
+    const T *logits = (const T *)in.logits, *class_weight = (const T *)in.class_weight;
+    int64_t C = rule.C;
+    float smoothing = rule.smoothing;
+    hl_team team = hl_team_make(rule.by_block);
     float all_weights = (float)C, share = smoothing / (float)C;
     if (smoothing > 0 && class_weight) {
         float sum = 0;
         for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(class_weight, c);
         all_weights = hl_team_sum(team, sum);
     }
-    for (int64_t n = team.first; n < N; n += team.step) {
+    for (int64_t n = team.first; n < rule.N; n += team.step) {
         const T *x = logits + n * C;
         T *dx = dlogits + n * C;
-        int64_t t = take_target(target, target_dtype, n, C, ignored, team, control, node);
+        int64_t t = take_target(in, rule, n, team);
         if (t < 0) {
             for (int64_t c = team.rank; c < C; c += team.size) hl_write(dx, c, 0.0f);
             continue;
@@ -96,20 +95,12 @@ HL_DEVICE void run_gradient(const T *dloss, int64_t dloss_step, const T *logits,
 }
 
 #define KERNELS(T, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_cross_entropy_##suffix, 256, const T *logits, const void *target,            \
-              int32_t target_dtype, const T *class_weight, T *loss, T *weight, int64_t N,          \
-              int64_t C, float smoothing, int64_t ignored, hl_control *control, int32_t node,      \
-              int by_block)                                                                        \
+    HL_CUDA_ENTRY_OF(cross_entropy, suffix, HL_CUDA_TEAM_THREADS, p)                               \
     {                                                                                              \
-        run_loss(logits, target, target_dtype, class_weight, loss, weight, N, C, smoothing,        \
-                 ignored, control, node, by_block);                                                \
+        run_loss<T>(p.at.in, p.rule, (T *)p.at.loss, (T *)p.at.weight);                            \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_cross_entropy_grad_##suffix, 256, const T *dloss, int64_t dloss_step,        \
-              const T *logits, const void *target, int32_t target_dtype, const T *class_weight,    \
-              T *dlogits, int64_t N, int64_t C, float smoothing, int64_t ignored,                  \
-              hl_control *control, int32_t node, int by_block)                                     \
+    HL_CUDA_ENTRY_OF(cross_entropy_grad, suffix, HL_CUDA_TEAM_THREADS, p)                          \
     {                                                                                              \
-        run_gradient(dloss, dloss_step, logits, target, target_dtype, class_weight, dlogits, N, C, \
-                     smoothing, ignored, control, node, by_block);                                 \
+        run_gradient<T>(p.at.in, p.rule, (const T *)p.at.dloss, p.dloss_step, (T *)p.at.dlogits);  \
     }
 HL_FLOAT_TYPES(KERNELS)

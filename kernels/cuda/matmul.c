@@ -1,11 +1,10 @@
 /* Launchers of matmul.cu: any matrix product of one type of operands, as it stands. Transposed
  * operands are strides and broadcast batches are layouts, so nothing is copied. */
-#include <stdio.h>
-
-#include "kernels/cuda/calls.h"
 #include "kernels/cuda/matmul.h"
 
-enum { TILE = 64, OLDEST_BF16 = 80, MOST_BLOCKS = 0x7FFFFFFF };
+#include "kernels/cuda/calls.h"
+
+enum { TILE = HL_CUDA_MATMUL_TILE, OLDEST_BF16 = 80, MOST_BLOCKS = 0x7FFFFFFF };
 
 hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_reason *out_why_not)
@@ -68,7 +67,8 @@ hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node)
 static hl_cuda_shape shape_tiles(const hl_cuda_product *p, hl_dtype dtype)
 {
     int64_t n = p->a.n * ((p->M + TILE - 1) / TILE) * ((p->N + TILE - 1) / TILE);
-    unsigned threads = dtype == HL_DTYPE_F32 ? 256 : 128;
+    unsigned threads =
+        dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_LOW_THREADS;
     return (hl_cuda_shape){
         {(unsigned)(n < MOST_BLOCKS ? n : MOST_BLOCKS), 1, 1}, {threads, 1, 1}, 0};
 }
@@ -82,19 +82,12 @@ static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_nod
     hl_cuda_product p = hl_cuda_product_make(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (p.a.n * p.M * p.N == 0) return hl_cuda_calls_end(&calls, out_state);
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_matmul_%s", hl_cuda_suffix(dtype));
-    hl_cuda_call_kernel(&calls, name, shape_tiles(&p, dtype));
-    for (int i = 0; i < 3; i++) hl_cuda_pass_in(&calls, i);
-    HL_CUDA_PASS(&calls, int32_t, bias);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int32_t, hl_node_out_type(graph, node, 0)->dtype);
-    const int64_t numbers[] = {p.M, p.N, p.K, p.a_row, p.a_k, p.b_k, p.b_col};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        HL_CUDA_PASS(&calls, int64_t, numbers[i]);
-    hl_cuda_pass(&calls, &p.a, sizeof p.a);
-    hl_cuda_pass(&calls, &p.b, sizeof p.b);
-    HL_CUDA_PASS(&calls, int, hl_matmul_end_of(node) == HL_MATMUL_RELU);
+    HL_CUDA_CALL(&calls, matmul, hl_cuda_suffix(dtype), shape_tiles(&p, dtype),
+                 .at.a = hl_cuda_in(&calls, 0), .at.b = hl_cuda_in(&calls, 1),
+                 .at.bias = hl_cuda_in(&calls, 2), .at.c = hl_cuda_out(&calls, 0), .product = p,
+                 .bias_dtype = (int32_t)bias,
+                 .c_dtype = (int32_t)hl_node_out_type(graph, node, 0)->dtype,
+                 .relu = hl_matmul_end_of(node) == HL_MATMUL_RELU);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

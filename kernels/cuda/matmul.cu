@@ -8,27 +8,13 @@
  * bytes they come by asynchronous copies. The order of sums is fixed by the shape: same bits every
  * run.
  *
- * Launch: a block per 64 x 64 tile of the result, or fewer: a block goes on by the grid; 256
- * threads for f32, 128 for bf16 and f16. bf16 needs sm_80. */
+ * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80. */
 #define HL_PRIM_MMA
+#include "kernels/cuda/matmul.h"
+
 #include "kernels/cuda/any.h"
-#include "kernels/cuda/layout.h"
 
-enum { TILE = 64 };
-
-/* Strides in elements: of a's rows and K, of b's K and columns. */
-typedef struct matmul_shape {
-    int64_t M, N, K, a_row, a_k, b_k, b_col;
-} matmul_shape;
-
-/* What becomes of the sums: matrix z of c, and what is done on the way. */
-typedef struct matmul_end {
-    void *c;
-    const void *bias;
-    int64_t z;
-    int32_t c_dtype, bias_dtype;
-    int relu;
-} matmul_end;
+enum { TILE = HL_CUDA_MATMUL_TILE };
 
 HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
 {
@@ -39,21 +25,23 @@ HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
     }
 }
 
-HL_DEVICE void finish(const matmul_end &end, const matmul_shape &s, int64_t row, int64_t col,
+/* What becomes of a sum of matrix z. */
+HL_DEVICE void finish(const hl_cuda_matmul_params &p, int64_t z, int64_t row, int64_t col,
                       float value)
 {
-    if (end.bias) value += read_float(end.bias, end.bias_dtype, col);
-    if (end.relu && !(value > 0) && value == value) value = 0;
-    hl_write_float(end.c, end.c_dtype, (end.z * s.M + row) * s.N + col, value);
+    if (p.at.bias) value += read_float(p.at.bias, p.bias_dtype, col);
+    if (p.relu && !(value > 0) && value == value) value = 0;
+    hl_write_float(p.at.c, p.c_dtype, (z * p.product.M + row) * p.product.N + col, value);
 }
 
 /* ---- fp32 ---- */
 
-enum { F32_THREADS = 256, F32_K = 16, F32_PITCH = TILE + 4 };
+enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
 
-HL_DEVICE void multiply_f32(const float *a, const float *b, const matmul_shape &s,
-                            const matmul_end &end, int64_t row, int64_t col)
+HL_DEVICE void multiply_f32(const float *a, const float *b, const hl_cuda_matmul_params &p,
+                            int64_t z, int64_t row, int64_t col)
 {
+    const hl_cuda_product &s = p.product;
     HL_SHARED(float, ta, F32_K *F32_PITCH);
     HL_SHARED(float, tb, F32_K *F32_PITCH);
     int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
@@ -88,14 +76,14 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const matmul_shape &
         HL_UNROLL
         for (int j = 0; j < 4; j++)
             if (row + tr + i < s.M && col + tc + j < s.N)
-                finish(end, s, row + tr + i, col + tc + j, sum[i][j]);
+                finish(p, z, row + tr + i, col + tc + j, sum[i][j]);
     }
 }
 
 /* ---- 16 bits ---- */
 
 enum {
-    LOW_THREADS = 128,
+    LOW_THREADS = HL_CUDA_MATMUL_LOW_THREADS,
     LOW_K = 32,
     PITCH_A = LOW_K + 16,
     PITCH_B = TILE + 16,
@@ -128,9 +116,10 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
 }
 
 template <class T>
-HL_DEVICE void multiply_low(const T *a, const T *b, const matmul_shape &s, const matmul_end &end,
+HL_DEVICE void multiply_low(const T *a, const T *b, const hl_cuda_matmul_params &p, int64_t z,
                             int64_t row, int64_t col)
 {
+    const hl_cuda_product &s = p.product;
     /* Sums go where operands were: the less memory, the more blocks a multiprocessor has. */
     enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * LOW_K * PITCH_B };
     static_assert((ROOM_A + ROOM_B) * sizeof(T) >= TILE * PITCH_C * sizeof(float), "they fit");
@@ -175,23 +164,20 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const matmul_shape &s, const
     hl_barrier();
     for (int e = hl_thread(); e < TILE * TILE; e += LOW_THREADS) {
         int64_t i = row + e / TILE, j = col + e % TILE;
-        if (i < s.M && j < s.N) finish(end, s, i, j, tc[e / TILE * PITCH_C + e % TILE]);
+        if (i < s.M && j < s.N) finish(p, z, i, j, tc[e / TILE * PITCH_C + e % TILE]);
     }
     hl_barrier();
 }
 
 #define KERNEL(T, suffix, n_threads, multiply)                                                     \
-    HL_KERNEL(hl_cuda_matmul_##suffix, n_threads, const T *a, const T *b, const void *bias,        \
-              int32_t bias_dtype, void *c, int32_t c_dtype, int64_t M, int64_t N, int64_t K,       \
-              int64_t a_row, int64_t a_k, int64_t b_k, int64_t b_col, hl_cuda_layout a_batch,      \
-              hl_cuda_layout b_batch, int relu)                                                    \
+    HL_CUDA_ENTRY_OF(matmul, suffix, n_threads, p)                                                 \
     {                                                                                              \
-        matmul_shape s = {M, N, K, a_row, a_k, b_k, b_col};                                        \
-        int64_t across = (N + TILE - 1) / TILE, down = (M + TILE - 1) / TILE;                      \
-        for (int64_t i = hl_block_x(); i < a_batch.n * down * across; i += hl_blocks_x()) {        \
+        const T *a = (const T *)p.at.a, *b = (const T *)p.at.b;                                    \
+        const hl_cuda_product &s = p.product;                                                      \
+        int64_t across = (s.N + TILE - 1) / TILE, down = (s.M + TILE - 1) / TILE;                  \
+        for (int64_t i = hl_block_x(); i < s.a.n * down * across; i += hl_blocks_x()) {            \
             int64_t z = i / (down * across), tile = i % (down * across);                           \
-            matmul_end end = {c, bias, z, c_dtype, bias_dtype, relu};                              \
-            multiply(a + hl_layout_offset(a_batch, z), b + hl_layout_offset(b_batch, z), s, end,   \
+            multiply(a + hl_layout_offset(s.a, z), b + hl_layout_offset(s.b, z), p, z,             \
                      tile / across * TILE, tile % across * TILE);                                  \
         }                                                                                          \
     }

@@ -2,15 +2,37 @@
 #ifndef HL_KERNELS_CUDA_MATMUL_H
 #define HL_KERNELS_CUDA_MATMUL_H
 
-#include "backend/backend.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/params.h"
 
-/* A (...,M,K) @ B (...,K,N), strides in elements. A batch whose right side is one matrix is one
- * product of more rows. */
+/* A block makes a tile of the result, of so many rows and columns. */
+enum {
+    HL_CUDA_MATMUL_TILE = 64,
+    HL_CUDA_MATMUL_F32_THREADS = 256,
+    HL_CUDA_MATMUL_LOW_THREADS = 128
+};
+
+/* A (...,M,K) @ B (...,K,N), strides in elements: of a's rows and K, of b's K and columns. A batch
+ * whose right side is one matrix is one product of more rows. */
 typedef struct hl_cuda_product {
     int64_t M, N, K, a_row, a_k, b_k, b_col;
     hl_cuda_layout a, b; /* of matrices in the result's batch */
 } hl_cuda_product;
+
+/* bias may be NULL. */
+typedef struct hl_cuda_matmul_params {
+    struct {
+        HL_CUDA_AT(const void) a;
+        HL_CUDA_AT(const void) b;
+        HL_CUDA_AT(const void) bias;
+        HL_CUDA_AT(void) c;
+    } at;
+    hl_cuda_product product;
+    int32_t bias_dtype, c_dtype, relu;
+} hl_cuda_matmul_params;
+
+#ifndef __cplusplus
+#include "backend/backend.h"
 
 /* Of a MATMUL or a MATMUL_FUSED. */
 hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node);
@@ -20,5 +42,6 @@ hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, h
                                hl_reason *out_why_not);
 /* The plain kernels, last in the family's list. */
 extern const hl_kernel hl_cuda_matmul_plain, hl_cuda_matmul_fused_plain;
+#endif
 
 #endif

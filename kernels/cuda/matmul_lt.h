@@ -3,16 +3,8 @@
 #define HL_KERNELS_CUDA_MATMUL_LT_H
 
 #include "base/alloc.h"
-#include "kernels/cuda/lt_product.h"
+#include "kernels/cuda/lt_heuristics.h"
 #include "kernels/cuda/matmul.h"
-
-enum { HL_LT_ALGOS = 8 };
-/* Best first, as the heuristics see it. */
-typedef struct hl_lt_algos {
-    int n;
-    cublasLtMatmulAlgo_t algo[HL_LT_ALGOS];
-    size_t bytes[HL_LT_ALGOS]; /* of workspace */
-} hl_lt_algos;
 
 typedef struct hl_lt_state {
     hl_device *device;

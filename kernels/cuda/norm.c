@@ -1,4 +1,6 @@
 /* Launchers of norm.cu. */
+#include "kernels/cuda/norm.h"
+
 #include <stdio.h>
 
 #include "kernels/cuda/reduce.h"
@@ -6,34 +8,26 @@
 /* What is read, and what the first output is written in: the same or narrower. */
 typedef struct norm_dtypes {
     hl_dtype in, out;
+    char variant[16]; /* of kernels */
 } norm_dtypes;
 
 static norm_dtypes find_dtypes(const hl_graph *graph, const hl_node *node)
 {
-    return (norm_dtypes){hl_node_in_type(graph, node, 0)->dtype, hl_graph_dtype(graph, node->out)};
+    norm_dtypes dtypes = {.in = hl_node_in_type(graph, node, 0)->dtype,
+                          .out = hl_graph_dtype(graph, node->out)};
+    bool rounds = dtypes.in != dtypes.out;
+    snprintf(dtypes.variant, sizeof dtypes.variant, "%s%s%s", hl_cuda_suffix(dtypes.in),
+             rounds ? "_" : "", rounds ? hl_cuda_suffix(dtypes.out) : "");
+    return dtypes;
 }
 
 /* Elements of another size lie elsewhere. */
 static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t places)
 {
-    norm_dtypes dtypes = find_dtypes(graph, node);
-    return dtypes.in == dtypes.out ? places : 0;
-}
-
-static void call_named(hl_cuda_calls *calls, const char *what, norm_dtypes dtypes,
-                       hl_cuda_shape shape)
-{
-    char name[64];
-    bool rounds = dtypes.in != dtypes.out;
-    snprintf(name, sizeof name, "hl_cuda_%s_%s%s%s", what, hl_cuda_suffix(dtypes.in),
-             rounds ? "_" : "", rounds ? hl_cuda_suffix(dtypes.out) : "");
-    hl_cuda_call_kernel(calls, name, shape);
+    return hl_node_in_type(graph, node, 0)->dtype == hl_graph_dtype(graph, node->out) ? places : 0;
 }
 
 /* ---- batch norm ---- */
-
-/* Rows that a block holds in its registers; columns of a block (norm.cu). */
-enum { MOST_HELD = 1024, HELD_COLUMNS = 32, HELD_THREADS = 1024 };
 
 typedef struct batch_shape {
     int64_t A, C, S;
@@ -54,7 +48,7 @@ static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
         batch.groups = hl_cuda_groups_make(batch.C, batch.A * batch.S, 1);
         batch.planes = batch.A > 1 ? batch.A : 0;
     }
-    batch.is_held = batch.S == 1 && batch.A > 0 && batch.A <= MOST_HELD;
+    batch.is_held = batch.S == 1 && batch.A > 0 && batch.A <= HL_CUDA_NORM_HELD;
     return batch;
 }
 
@@ -73,52 +67,51 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     return HL_OK;
 }
 
-/* One launch for what the op gives: its inputs, its outputs, in order. */
-static void call_held(hl_cuda_calls *calls, const hl_node *node, norm_dtypes dtypes,
+/* One launch for all that the op gives. */
+static void call_held(hl_cuda_calls *calls, const hl_node *node, const norm_dtypes *dtypes,
                       const batch_shape *batch)
 {
-    int64_t n_blocks = (batch->C + HELD_COLUMNS - 1) / HELD_COLUMNS;
-    bool is_grad = node->op == HL_OP_BATCH_NORM_GRAD;
-    call_named(calls, is_grad ? "batch_norm_grad_columns" : "batch_norm_columns", dtypes,
-               hl_cuda_shape_blocks(calls->device, n_blocks, HELD_THREADS));
-    for (int i = 0; i < node->n_in; i++) hl_cuda_pass_in(calls, i);
-    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(calls, j);
-    HL_CUDA_PASS(calls, int64_t, batch->A);
-    HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, float, (float)hl_batch_norm_attrs(node)->eps);
+    int64_t n_blocks = (batch->C + HL_CUDA_NORM_COLUMNS - 1) / HL_CUDA_NORM_COLUMNS;
+    hl_cuda_shape shape = hl_cuda_shape_blocks(calls->device, n_blocks, HL_CUDA_NORM_THREADS);
+    float eps = (float)hl_batch_norm_attrs(node)->eps;
+    if (node->op == HL_OP_BATCH_NORM)
+        HL_CUDA_CALL(calls, batch_norm_columns, dtypes->variant, shape,
+                     .at.x = hl_cuda_in(calls, 0), .at.weight = hl_cuda_in(calls, 1),
+                     .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0),
+                     .at.mean = hl_cuda_out(calls, 1), .at.var = hl_cuda_out(calls, 2),
+                     .A = batch->A, .C = batch->C, .eps = eps);
+    else
+        HL_CUDA_CALL(calls, batch_norm_grad_columns, dtypes->variant, shape,
+                     .at.dy = hl_cuda_in(calls, 0), .at.x = hl_cuda_in(calls, 1),
+                     .at.weight = hl_cuda_in(calls, 2), .at.mean = hl_cuda_in(calls, 3),
+                     .at.var = hl_cuda_in(calls, 4), .at.dx = hl_cuda_out(calls, 0),
+                     .at.dweight = hl_cuda_out(calls, 1), .at.dbias = hl_cuda_out(calls, 2),
+                     .A = batch->A, .C = batch->C, .eps = eps);
 }
 
-static void call_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch, double eps)
+static void call_cut(hl_cuda_calls *calls, const norm_dtypes *dtypes, const batch_shape *batch,
+                     float eps)
 {
     int64_t n = batch->A * batch->C * batch->S;
-    hl_cuda_moments_call(calls, dtypes.in, &batch->groups, batch->planes, 1);
-    call_named(calls, "batch_norm", dtypes, hl_cuda_shape_elements(calls->device, n));
-    hl_cuda_pass_in(calls, 0);
-    hl_cuda_pass_out(calls, 1);
-    hl_cuda_pass_out(calls, 2);
-    hl_cuda_pass_in(calls, 1);
-    hl_cuda_pass_in(calls, 2);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, n);
-    HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, int64_t, batch->S);
-    HL_CUDA_PASS(calls, float, (float)eps);
+    hl_cuda_moments_call(calls, dtypes->in, &batch->groups, batch->planes, 1);
+    HL_CUDA_CALL(calls, batch_norm, dtypes->variant, hl_cuda_shape_elements(calls->device, n),
+                 .at.x = hl_cuda_in(calls, 0), .at.mean = hl_cuda_out(calls, 1),
+                 .at.var = hl_cuda_out(calls, 2), .at.weight = hl_cuda_in(calls, 1),
+                 .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0), .n = n,
+                 .C = batch->C, .S = batch->S, .eps = eps);
 }
 
-static void call_grad_cut(hl_cuda_calls *calls, norm_dtypes dtypes, const batch_shape *batch,
-                          double eps)
+static void call_grad_cut(hl_cuda_calls *calls, const norm_dtypes *dtypes, const batch_shape *batch,
+                          float eps)
 {
-    int64_t n = batch->A * batch->C * batch->S;
-    hl_cuda_norm_sums_call(calls, dtypes.in, &batch->groups, batch->S, (float)eps);
-    call_named(calls, "batch_norm_dx", dtypes, hl_cuda_shape_elements(calls->device, n));
-    for (int i = 0; i < 5; i++) hl_cuda_pass_in(calls, i);
-    hl_cuda_pass_out(calls, 1);
-    hl_cuda_pass_out(calls, 2);
-    hl_cuda_pass_out(calls, 0);
-    HL_CUDA_PASS(calls, int64_t, batch->A);
-    HL_CUDA_PASS(calls, int64_t, batch->C);
-    HL_CUDA_PASS(calls, int64_t, batch->S);
-    HL_CUDA_PASS(calls, float, (float)eps);
+    hl_cuda_shape shape = hl_cuda_shape_elements(calls->device, batch->A * batch->C * batch->S);
+    hl_cuda_norm_sums_call(calls, dtypes->in, &batch->groups, batch->S, eps);
+    HL_CUDA_CALL(calls, batch_norm_dx, dtypes->variant, shape, .at.dy = hl_cuda_in(calls, 0),
+                 .at.x = hl_cuda_in(calls, 1), .at.weight = hl_cuda_in(calls, 2),
+                 .at.mean = hl_cuda_in(calls, 3), .at.var = hl_cuda_in(calls, 4),
+                 .at.dweight = hl_cuda_out(calls, 1), .at.dbias = hl_cuda_out(calls, 2),
+                 .at.dx = hl_cuda_out(calls, 0), .A = batch->A, .C = batch->C, .S = batch->S,
+                 .eps = eps);
 }
 
 static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -129,11 +122,11 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     batch_shape batch = find_batch(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (batch.is_held)
-        call_held(&calls, node, dtypes, &batch);
+        call_held(&calls, node, &dtypes, &batch);
     else if (node->op == HL_OP_BATCH_NORM)
-        call_cut(&calls, dtypes, &batch, hl_batch_norm_attrs(node)->eps);
+        call_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     else
-        call_grad_cut(&calls, dtypes, &batch, hl_batch_norm_attrs(node)->eps);
+        call_grad_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -157,18 +150,22 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *type = hl_node_in_type(graph, node, 0);
-    bool is_grad = node->op == HL_OP_LAYER_NORM_GRAD;
     int rank = type->shape.rank, first = rank - (int)hl_layer_norm_attrs(node)->n_axes, by_block;
     int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
     hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
+    norm_dtypes dtypes = find_dtypes(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    call_named(&calls, hl_op_get(node->op)->name, find_dtypes(graph, node), shape);
-    for (int i = 0; i < (is_grad ? 5 : 3); i++) hl_cuda_pass_in(&calls, i);
-    for (int j = 0; j < node->n_out; j++) hl_cuda_pass_out(&calls, j);
-    HL_CUDA_PASS(&calls, int64_t, R);
-    HL_CUDA_PASS(&calls, int64_t, C);
-    if (!is_grad) HL_CUDA_PASS(&calls, float, (float)hl_layer_norm_attrs(node)->eps);
-    HL_CUDA_PASS(&calls, int, by_block);
+    if (node->op == HL_OP_LAYER_NORM)
+        HL_CUDA_CALL(&calls, layer_norm, dtypes.variant, shape, .at.x = hl_cuda_in(&calls, 0),
+                     .at.weight = hl_cuda_in(&calls, 1), .at.bias = hl_cuda_in(&calls, 2),
+                     .at.y = hl_cuda_out(&calls, 0), .at.mean = hl_cuda_out(&calls, 1),
+                     .at.rstd = hl_cuda_out(&calls, 2), .R = R, .C = C,
+                     .eps = (float)hl_layer_norm_attrs(node)->eps, .by_block = by_block);
+    else
+        HL_CUDA_CALL(&calls, layer_norm_grad, dtypes.variant, shape, .at.dy = hl_cuda_in(&calls, 0),
+                     .at.x = hl_cuda_in(&calls, 1), .at.mean = hl_cuda_in(&calls, 2),
+                     .at.rstd = hl_cuda_in(&calls, 3), .at.weight = hl_cuda_in(&calls, 4),
+                     .at.dx = hl_cuda_out(&calls, 0), .R = R, .C = C, .by_block = by_block);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -7,13 +7,18 @@
  *
  * What is given may be narrower than what is read (Y, T); statistics and sums are not.
  *
- * Launch: any grid; threads a multiple of 32; teams by by_block (fold.h). weight and bias may be
- * NULL. */
+ * Launch: any grid; threads a multiple of 32, HL_CUDA_NORM_THREADS where a block holds columns;
+ * teams by by_block (fold.h). */
+#include "kernels/cuda/norm.h"
+
 #include "kernels/cuda/fold.h"
 
-enum { THREADS = 1024 }; /* at most: 64 registers a thread */
-/* Of batch_norm_columns: a block's columns, its rows of threads, rows that a thread holds. */
-enum { COLUMNS = 32, ROWS = THREADS / COLUMNS, KEEP = 32 };
+enum {
+    THREADS = HL_CUDA_NORM_THREADS,
+    COLUMNS = HL_CUDA_NORM_COLUMNS,
+    ROWS = HL_CUDA_NORM_ROWS,
+    KEEP = HL_CUDA_NORM_KEEP
+};
 
 template <class T> HL_DEVICE float read_or(const T *p, int64_t c, float otherwise)
 {
@@ -101,7 +106,6 @@ HL_DEVICE float add_column(float value)
     return part[t % COLUMNS];
 }
 
-/* x (A,C), A at most ROWS * KEEP. Launch: THREADS threads. */
 template <class T, class Y>
 HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
                                       T *var, int64_t A, int64_t C, float eps)
@@ -157,7 +161,7 @@ HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, con
     }
 }
 
-/* All three gradients of x (A,C) in one launch of THREADS threads; a column's threads are a team
+/* All three gradients in one launch; a column's threads are a team
  * for hl_team_row, which reads rows beyond those it holds once more. */
 template <class T, class Y>
 HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
@@ -193,37 +197,39 @@ HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *w
 }
 
 #define KERNELS(T, Y, suffix)                                                                      \
-    HL_KERNEL(hl_cuda_layer_norm_##suffix, THREADS, const T *src, const T *weight, const T *bias,  \
-              Y *dst, T *mean, T *rstd, int64_t R, int64_t C, float eps, int by_block)             \
+    HL_CUDA_ENTRY_OF(layer_norm, suffix, THREADS, p)                                               \
     {                                                                                              \
-        run_layer_norm(src, weight, bias, dst, mean, rstd, R, C, eps, by_block);                   \
+        run_layer_norm((const T *)p.at.x, (const T *)p.at.weight, (const T *)p.at.bias,            \
+                       (Y *)p.at.y, (T *)p.at.mean, (T *)p.at.rstd, p.R, p.C, p.eps, p.by_block);  \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_layer_norm_grad_##suffix, THREADS, const T *dy, const T *src, const T *mean, \
-              const T *rstd, const T *weight, Y *dx, int64_t R, int64_t C, int by_block)           \
+    HL_CUDA_ENTRY_OF(layer_norm_grad, suffix, THREADS, p)                                          \
     {                                                                                              \
-        run_layer_norm_grad(dy, src, mean, rstd, weight, dx, R, C, by_block);                      \
+        run_layer_norm_grad((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.mean,           \
+                            (const T *)p.at.rstd, (const T *)p.at.weight, (Y *)p.at.dx, p.R, p.C,  \
+                            p.by_block);                                                           \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_batch_norm_##suffix, THREADS, const T *src, const T *mean, const T *var,     \
-              const T *weight, const T *bias, Y *dst, int64_t n, int64_t C, int64_t S, float eps)  \
+    HL_CUDA_ENTRY_OF(batch_norm, suffix, THREADS, p)                                               \
     {                                                                                              \
-        run_batch_norm(src, mean, var, weight, bias, dst, n, C, S, eps);                           \
+        run_batch_norm((const T *)p.at.x, (const T *)p.at.mean, (const T *)p.at.var,               \
+                       (const T *)p.at.weight, (const T *)p.at.bias, (Y *)p.at.y, p.n, p.C, p.S,   \
+                       p.eps);                                                                     \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_batch_norm_columns_##suffix, THREADS, const T *src, const T *weight,         \
-              const T *bias, Y *dst, T *mean, T *var, int64_t A, int64_t C, float eps)             \
+    HL_CUDA_ENTRY_OF(batch_norm_columns, suffix, THREADS, p)                                       \
     {                                                                                              \
-        run_batch_norm_columns(src, weight, bias, dst, mean, var, A, C, eps);                      \
+        run_batch_norm_columns((const T *)p.at.x, (const T *)p.at.weight, (const T *)p.at.bias,    \
+                               (Y *)p.at.y, (T *)p.at.mean, (T *)p.at.var, p.A, p.C, p.eps);       \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_batch_norm_dx_##suffix, THREADS, const T *dy, const T *src, const T *weight, \
-              const T *mean, const T *var, const T *dweight, const T *dbias, Y *dx, int64_t A,     \
-              int64_t C, int64_t S, float eps)                                                     \
+    HL_CUDA_ENTRY_OF(batch_norm_dx, suffix, THREADS, p)                                            \
     {                                                                                              \
-        run_batch_norm_dx(dy, src, weight, mean, var, dweight, dbias, dx, A, C, S, eps);           \
+        run_batch_norm_dx((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight,           \
+                          (const T *)p.at.mean, (const T *)p.at.var, (const T *)p.at.dweight,      \
+                          (const T *)p.at.dbias, (Y *)p.at.dx, p.A, p.C, p.S, p.eps);              \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_batch_norm_grad_columns_##suffix, THREADS, const T *dy, const T *src,        \
-              const T *weight, const T *mean, const T *var, Y *dx, T *dweight, T *dbias,           \
-              int64_t A, int64_t C, float eps)                                                     \
+    HL_CUDA_ENTRY_OF(batch_norm_grad_columns, suffix, THREADS, p)                                  \
     {                                                                                              \
-        run_batch_norm_grad_columns(dy, src, weight, mean, var, dx, dweight, dbias, A, C, eps);    \
+        run_batch_norm_grad_columns((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight, \
+                                    (const T *)p.at.mean, (const T *)p.at.var, (Y *)p.at.dx,       \
+                                    (T *)p.at.dweight, (T *)p.at.dbias, p.A, p.C, p.eps);          \
     }
 KERNELS(float, float, f32)
 KERNELS(hl_bf16, hl_bf16, bf16)

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "kernels/cuda/fatbin.h"
 #include "kernels/cuda/internal.h"
+#include "kernels/cuda/probe.h"
 
 /* Turing: the oldest that the kernels are compiled for. */
 enum { OLDEST_ARCH = 75 };
@@ -205,21 +206,15 @@ static hl_status load_kernels(const hl_cuda_build *build, hl_cuda_device *device
     }
 }
 
-/* The formula of probe.cu. */
-static uint32_t probe_value(uint32_t i, uint32_t seed)
-{
-    return (i ^ seed) * 2654435761u;
-}
-
-enum { PROBE_VALUES = 1000, PROBE_BLOCK = 128 };
+enum { PROBE_VALUES = 1000 };
 
 static hl_status launch_probe(hl_device *base, CUfunction kernel, void *dst, uint32_t seed)
 {
-    uint32_t n = PROBE_VALUES;
-    CUdeviceptr ptr = (uintptr_t)dst;
-    hl_cuda_shape shape = {.grid = {(PROBE_VALUES + PROBE_BLOCK - 1) / PROBE_BLOCK, 1, 1},
-                           .block = {PROBE_BLOCK, 1, 1}};
-    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&ptr, &n, &seed, NULL});
+    const unsigned threads = HL_CUDA_PROBE_THREADS;
+    hl_cuda_shape shape = {.grid = {(PROBE_VALUES + threads - 1) / threads, 1, 1},
+                           .block = {threads, 1, 1}};
+    hl_cuda_probe_params params = {.at.dst.bits = (uintptr_t)dst, .n = PROBE_VALUES, .seed = seed};
+    return hl_cuda_launch(base, kernel, &shape, NULL, (void *[]){&params, NULL});
 }
 
 static hl_status run_probe(hl_device *base)
@@ -238,9 +233,9 @@ static hl_status run_probe(hl_device *base)
     HL_GOTO(ops->copy(base, got, dst, bytes, HL_COPY_DEVICE_TO_HOST, NULL));
     HL_GOTO(ops->synchronize(base, NULL));
     for (uint32_t i = 0; i < PROBE_VALUES && status == HL_OK; i++)
-        if (got[i] != probe_value(i, seed))
+        if (got[i] != hl_cuda_probe_value(i, seed))
             status = hl_status_set(HL_ERROR_DEVICE, "cuda: value %u must be %#x, got %#x", i,
-                                   probe_value(i, seed), got[i]);
+                                   hl_cuda_probe_value(i, seed), got[i]);
 cleanup:
     ops->memory_free(base, dst);
     hl_free(got);

@@ -1,11 +1,9 @@
 /* Launchers of optim.cu: an optimizer is one launch over the whole flat buffer; the norm before it
  * is one over the gradient, in parts that depend on its size alone, and one that adds them up and
  * takes the control block on to apply where that follows. */
-#include <stdio.h>
+#include "kernels/cuda/optim.h"
 
 #include "kernels/cuda/calls.h"
-
-enum { THREADS = 256, ELEMENTS = 4 /* of a block's tile for each thread, as in optim.cu */ };
 
 /* in = param, states, grad, segments, grad_scale, lr, control. */
 static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -21,17 +19,38 @@ static hl_status query_optim(hl_device *device, const hl_graph *graph, hl_node_i
     return HL_OK;
 }
 
-/* What an optimizer's kernel takes of its attributes. */
-static void pass_attrs(hl_cuda_calls *calls, const hl_node *node)
+static void call_sgd(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                     const hl_cuda_optim_size *size, const hl_attrs_sgd *attrs)
 {
-    int n;
-    const hl_attr_info *attrs = hl_schema_attrs(hl_op_get(node->op)->schema, &n);
-    for (int i = 0; i < n; i++) {
-        if (attrs[i].kind == HL_ATTR_float)
-            HL_CUDA_PASS(calls, double, *hl_attrs_float(&node->attrs, &attrs[i]));
-        else
-            HL_CUDA_PASS(calls, int, (int)hl_attrs_int(&node->attrs, &attrs[i]));
-    }
+    HL_CUDA_CALL(calls, sgd, NULL, shape, .at = {*all, .buffer = hl_cuda_in(calls, 1)},
+                 .size = *size, .momentum = attrs->momentum, .dampening = attrs->dampening,
+                 .nesterov = attrs->nesterov);
+}
+
+static void call_adam(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                      const hl_cuda_optim_size *size, const hl_attrs_adam *attrs)
+{
+    HL_CUDA_CALL(calls, adam, NULL, shape,
+                 .at = {*all, .m = hl_cuda_in(calls, 1), .v = hl_cuda_in(calls, 2)}, .size = *size,
+                 .beta1 = attrs->beta1, .beta2 = attrs->beta2, .eps = attrs->eps,
+                 .decoupled = attrs->decoupled);
+}
+
+static void call_rmsprop(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                         const hl_cuda_optim_size *size, const hl_attrs_rmsprop *attrs)
+{
+    HL_CUDA_CALL(calls, rmsprop, NULL, shape,
+                 .at = {*all, .square = hl_cuda_in(calls, 1), .buffer = hl_cuda_in(calls, 2),
+                        .average = hl_cuda_in(calls, 3)},
+                 .size = *size, .alpha = attrs->alpha, .eps = attrs->eps,
+                 .momentum = attrs->momentum, .centered = attrs->centered);
+}
+
+static void call_lion(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_optim_at *all,
+                      const hl_cuda_optim_size *size, const hl_attrs_lion *attrs)
+{
+    HL_CUDA_CALL(calls, lion, NULL, shape, .at = {*all, .m = hl_cuda_in(calls, 1)}, .size = *size,
+                 .beta1 = attrs->beta1, .beta2 = attrs->beta2);
 }
 
 static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -39,19 +58,31 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
 {
     const hl_node *node = &graph->nodes[id];
     int segments = node->n_out + 1;
-    int64_t n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape);
-    int64_t tile = THREADS * ELEMENTS;
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s", hl_op_get(node->op)->name);
+    hl_cuda_optim_size size = {
+        .n = hl_shape_numel(&hl_node_in_type(graph, node, 0)->shape),
+        .n_segments = hl_node_in_type(graph, node, segments)->shape.dim[0],
+        .is_apply = node->segment == HL_SEGMENT_APPLY,
+    };
+    int64_t tile = HL_CUDA_OPTIM_THREADS * HL_CUDA_OPTIM_ELEMENTS;
+    hl_cuda_shape shape =
+        hl_cuda_shape_blocks(device, (size.n + tile - 1) / tile, HL_CUDA_OPTIM_THREADS);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_blocks(device, (n + tile - 1) / tile, THREADS));
-    for (int i = 0; i < segments; i++) hl_cuda_pass_in(&calls, i);
-    HL_CUDA_PASS(&calls, int64_t, n);
-    hl_cuda_pass_in(&calls, segments);
-    HL_CUDA_PASS(&calls, int64_t, hl_node_in_type(graph, node, segments)->shape.dim[0]);
-    for (int i = segments + 1; i < node->n_in; i++) hl_cuda_pass_in(&calls, i);
-    pass_attrs(&calls, node);
-    hl_cuda_pass_is_apply(&calls);
+    hl_cuda_optim_at all = {
+        .param = hl_cuda_in(&calls, 0),
+        .grad = hl_cuda_in(&calls, segments - 1),
+        .segments = hl_cuda_in(&calls, segments),
+        .grad_scale = hl_cuda_in(&calls, segments + 1),
+        .lr = hl_cuda_in(&calls, segments + 2),
+        .control = hl_cuda_in(&calls, segments + 3),
+    };
+    if (node->op == HL_OP_SGD)
+        call_sgd(&calls, shape, &all, &size, hl_sgd_attrs(node));
+    else if (node->op == HL_OP_ADAM)
+        call_adam(&calls, shape, &all, &size, hl_adam_attrs(node));
+    else if (node->op == HL_OP_RMSPROP)
+        call_rmsprop(&calls, shape, &all, &size, hl_rmsprop_attrs(node));
+    else
+        call_lion(&calls, shape, &all, &size, hl_lion_attrs(node));
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -59,7 +90,7 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
 
 /* Below the least part two blocks would take no less time than one. What one block of the most
  * threads reads in the time of a launch is not cut. */
-enum { LEAST_PART = 8192, MOST_PARTS = 1024, ALONE = 32768, ALONE_THREADS = 1024 };
+enum { LEAST_PART = 8192, MOST_PARTS = 1024, ALONE = 32768 };
 
 static int64_t count_parts(int64_t n, int64_t *out_part)
 {
@@ -92,30 +123,27 @@ static hl_status prepare_norm_and(hl_device *device, const hl_graph *graph, hl_n
     bool is_cut = n_parts > 1;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (is_cut) {
-        hl_cuda_shape shape = {{(unsigned)n_parts, 1, 1}, {THREADS, 1, 1}, 0};
-        hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm_parts", shape);
-        hl_cuda_pass_in(&calls, 0);
-        HL_CUDA_PASS(&calls, int64_t, n);
-        HL_CUDA_PASS(&calls, int64_t, part);
-        hl_cuda_pass_scratch(&calls, 0);
+        hl_cuda_shape parts = {{(unsigned)n_parts, 1, 1}, {HL_CUDA_OPTIM_THREADS, 1, 1}, 0};
+        HL_CUDA_CALL(&calls, gradient_norm_parts, NULL, parts, .at.grad = hl_cuda_in(&calls, 0),
+                     .at.sums = hl_cuda_scratch(0), .n = n, .part = part);
     }
-    hl_cuda_call_kernel(&calls, "hl_cuda_gradient_norm",
-                        hl_cuda_shape_blocks(device, 1, ALONE_THREADS));
-    hl_cuda_pass_place(&calls, (hl_cuda_place){is_cut ? HL_CUDA_SCRATCH : HL_CUDA_IN, 0});
-    HL_CUDA_PASS(&calls, int64_t, is_cut ? n_parts : n);
-    HL_CUDA_PASS(&calls, int, !is_cut);
-    hl_cuda_pass_in(&calls, 1);
-    hl_cuda_pass_in(&calls, 2);
-    HL_CUDA_PASS(&calls, float, (float)hl_gradient_norm_attrs(node)->clip);
-    hl_cuda_pass_out(&calls, 0);
-    hl_cuda_pass_out(&calls, 1);
-    for (int i = 0; i < 2; i++) { /* its inputs stand behind our outputs */
-        if (next)
-            hl_cuda_pass_out(&calls, node->n_out + i);
-        else
-            hl_cuda_pass_null(&calls);
+    hl_cuda_gradient_norm_params params = {
+        .at.x = is_cut ? hl_cuda_scratch(0) : hl_cuda_in(&calls, 0),
+        .at.factor = hl_cuda_in(&calls, 1),
+        .at.scale = hl_cuda_in(&calls, 2),
+        .at.out_square = hl_cuda_out(&calls, 0),
+        .at.out_factor = hl_cuda_out(&calls, 1),
+        .n = is_cut ? n_parts : n,
+        .clip = (float)hl_gradient_norm_attrs(node)->clip,
+        .is_square = !is_cut,
+    };
+    if (next) { /* its inputs stand behind our outputs */
+        params.at.control = hl_cuda_out(&calls, node->n_out);
+        params.at.next_square = hl_cuda_out(&calls, node->n_out + 1);
+        params.next_dtype = (int32_t)hl_node_in_type(graph, next, 1)->dtype;
     }
-    HL_CUDA_PASS(&calls, int32_t, next ? (int32_t)hl_node_in_type(graph, next, 1)->dtype : 0);
+    hl_cuda_shape one = hl_cuda_shape_blocks(device, 1, HL_CUDA_NORM_ALONE_THREADS);
+    HL_CUDA_CALL_WITH(&calls, gradient_norm, NULL, one, &params);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

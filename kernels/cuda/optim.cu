@@ -9,12 +9,13 @@
  * the powers of Adam's correction by two threads of a block, for double is slow on most GPUs. When
  * the guard is down nothing is touched.
  *
- * Launch: any grid; threads a multiple of 32, 256 at most. State buffers that the attributes do not
- * need may be NULL. */
+ * Launch: any grid; threads a multiple of 32. */
+#include "kernels/cuda/optim.h"
+
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
 
-enum { MOST_THREADS = 256, ELEMENTS = 4 /* of a tile, for each thread */ };
+enum { THREADS = HL_CUDA_OPTIM_THREADS };
 
 HL_DEVICE int lowest_bit(uint32_t bits)
 {
@@ -33,11 +34,14 @@ HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
 
 /* make(lr, decay) of a segment, lr in double, gives what is done to each element i of it. */
 template <class Make>
-HL_DEVICE void walk(int64_t n, const double *segments, int64_t n_segments, float lr, Make make)
+HL_DEVICE void walk(const hl_cuda_optim_at &all, const hl_cuda_optim_size &of, Make make)
 {
+    int64_t n = of.n, n_segments = of.n_segments;
+    const double *segments = all.segments;
+    float lr = *all.lr;
     /* By warp: which of its threads' segments meet the tile. */
-    HL_SHARED(uint32_t, found, MOST_THREADS / 32);
-    int64_t size = (int64_t)hl_threads() * ELEMENTS;
+    HL_SHARED(uint32_t, found, THREADS / 32);
+    int64_t size = (int64_t)hl_threads() * HL_CUDA_OPTIM_ELEMENTS;
     for (int64_t tile = hl_block_x() * size; tile < n; tile += hl_blocks_x() * size) {
         int64_t end = tile + size < n ? tile + size : n;
         for (int64_t first = 0; first < n_segments; first += hl_threads()) {
@@ -61,70 +65,73 @@ HL_DEVICE void walk(int64_t n, const double *segments, int64_t n_segments, float
 }
 
 /* The first step's buffer is the gradient itself: dampening begins with the second. */
-HL_KERNEL(hl_cuda_sgd, MOST_THREADS, float *param, float *buffer, const float *grad, int64_t n,
-          const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
-          const hl_control *control, double momentum, double dampening, int nesterov, int is_apply)
+HL_CUDA_ENTRY(sgd, THREADS, p)
 {
-    if (hl_is_blocked(control, is_apply)) return;
-    float scale = *grad_scale, beta = (float)momentum, take = (float)(1 - dampening);
-    bool has_momentum = momentum != 0, is_first = control->applied == 1;
-    walk(n, segments, n_segments, *lr, [=](double rate, double weight_decay) {
+    const hl_cuda_optim_at &all = p.at.all;
+    if (hl_is_blocked(all.control, p.size.is_apply)) return;
+    float *param = all.param, *buffer = p.at.buffer;
+    const float *grad = all.grad;
+    float scale = *all.grad_scale, beta = (float)p.momentum, take = (float)(1 - p.dampening);
+    bool has_momentum = p.momentum != 0, is_first = all.control->applied == 1;
+    bool nesterov = p.nesterov != 0;
+    walk(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
-            float p = param[i], g = grad[i] * scale + decay * p;
+            float w = param[i], g = grad[i] * scale + decay * w;
             if (has_momentum) {
                 float b = is_first ? g : beta * buffer[i] + take * g;
                 buffer[i] = b;
                 g = nesterov ? g + beta * b : b;
             }
-            param[i] = p - step * g;
+            param[i] = w - step * g;
         };
     });
 }
 
-HL_KERNEL(hl_cuda_adam, MOST_THREADS, float *param, float *m, float *v, const float *grad,
-          int64_t n, const double *segments, int64_t n_segments, const float *grad_scale,
-          const float *lr, const hl_control *control, double beta1, double beta2, double eps,
-          int decoupled, int is_apply)
+HL_CUDA_ENTRY(adam, THREADS, p)
 {
-    if (hl_is_blocked(control, is_apply)) return;
+    const hl_cuda_optim_at &all = p.at.all;
+    if (hl_is_blocked(all.control, p.size.is_apply)) return;
+    float *param = all.param, *m = p.at.m, *v = p.at.v;
+    const float *grad = all.grad;
+    bool decoupled = p.decoupled != 0;
     HL_SHARED(double, correction, 2);
     if (hl_thread() < 2) {
-        double left = 1 - pow(hl_thread() ? beta2 : beta1, (double)control->applied);
+        double left = 1 - pow(hl_thread() ? p.beta2 : p.beta1, (double)all.control->applied);
         correction[hl_thread()] = 1 / (hl_thread() ? sqrt(left) : left);
     }
     hl_barrier();
     double per_correction1 = correction[0];
     float per_root2 = (float)(double)correction[1];
-    float scale = *grad_scale, keep2 = (float)beta2, tiny = (float)eps;
-    float take1 = (float)(1 - beta1), take2 = (float)(1 - beta2);
-    walk(n, segments, n_segments, *lr, [=](double rate, double weight_decay) {
+    float scale = *all.grad_scale, keep2 = (float)p.beta2, tiny = (float)p.eps;
+    float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
+    walk(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)(rate * per_correction1);
         float keep = decoupled ? (float)(1 - rate * weight_decay) : 1.0f;
         float decay = decoupled ? 0.0f : (float)weight_decay;
         return [=](int64_t i) {
-            float p = param[i], g = grad[i] * scale + decay * p;
+            float w = param[i], g = grad[i] * scale + decay * w;
             float mean = m[i] + take1 * (g - m[i]), square = v[i] * keep2 + take2 * (g * g);
             m[i] = mean;
             v[i] = square;
-            param[i] = p * keep - step * (mean / (sqrtf(square) * per_root2 + tiny));
+            param[i] = w * keep - step * (mean / (sqrtf(square) * per_root2 + tiny));
         };
     });
 }
 
-HL_KERNEL(hl_cuda_rmsprop, MOST_THREADS, float *param, float *square, float *buffer, float *average,
-          const float *grad, int64_t n, const double *segments, int64_t n_segments,
-          const float *grad_scale, const float *lr, const hl_control *control, double alpha,
-          double eps, double momentum, int centered, int is_apply)
+HL_CUDA_ENTRY(rmsprop, THREADS, p)
 {
-    if (hl_is_blocked(control, is_apply)) return;
-    float scale = *grad_scale, keep = (float)alpha, take = (float)(1 - alpha), tiny = (float)eps;
-    float beta = (float)momentum;
-    bool has_momentum = momentum > 0;
-    walk(n, segments, n_segments, *lr, [=](double rate, double weight_decay) {
+    const hl_cuda_optim_at &all = p.at.all;
+    if (hl_is_blocked(all.control, p.size.is_apply)) return;
+    float *param = all.param, *square = p.at.square, *buffer = p.at.buffer, *average = p.at.average;
+    const float *grad = all.grad;
+    float scale = *all.grad_scale, keep = (float)p.alpha, take = (float)(1 - p.alpha);
+    float tiny = (float)p.eps, beta = (float)p.momentum;
+    bool has_momentum = p.momentum > 0, centered = p.centered != 0;
+    walk(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
-            float p = param[i], g = grad[i] * scale + decay * p;
+            float w = param[i], g = grad[i] * scale + decay * w;
             float variance = square[i] * keep + take * (g * g);
             square[i] = variance;
             if (centered) {
@@ -137,25 +144,26 @@ HL_KERNEL(hl_cuda_rmsprop, MOST_THREADS, float *param, float *square, float *buf
                 move = buffer[i] * beta + move;
                 buffer[i] = move;
             }
-            param[i] = p - step * move;
+            param[i] = w - step * move;
         };
     });
 }
 
-HL_KERNEL(hl_cuda_lion, MOST_THREADS, float *param, float *m, const float *grad, int64_t n,
-          const double *segments, int64_t n_segments, const float *grad_scale, const float *lr,
-          const hl_control *control, double beta1, double beta2, int is_apply)
+HL_CUDA_ENTRY(lion, THREADS, p)
 {
-    if (hl_is_blocked(control, is_apply)) return;
-    float scale = *grad_scale, keep1 = (float)beta1, keep2 = (float)beta2;
-    float take1 = (float)(1 - beta1), take2 = (float)(1 - beta2);
-    walk(n, segments, n_segments, *lr, [=](double rate, double weight_decay) {
+    const hl_cuda_optim_at &all = p.at.all;
+    if (hl_is_blocked(all.control, p.size.is_apply)) return;
+    float *param = all.param, *m = p.at.m;
+    const float *grad = all.grad;
+    float scale = *all.grad_scale, keep1 = (float)p.beta1, keep2 = (float)p.beta2;
+    float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
+    walk(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
-            float p = param[i], g = grad[i] * scale, old = m[i];
+            float w = param[i], g = grad[i] * scale, old = m[i];
             float direction = keep1 * old + take1 * g;
             float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
-            param[i] = p - step * (sign + decay * p);
+            param[i] = w - step * (sign + decay * w);
             m[i] = keep2 * old + take2 * g;
         };
     });
@@ -183,28 +191,24 @@ HL_DEVICE float add_up(const float *x, int64_t begin, int64_t end, bool is_squar
     return hl_team_sum(team, sum);
 }
 
-/* Launch: one block a part, 256 threads. */
-HL_KERNEL(hl_cuda_gradient_norm_parts, MOST_THREADS, const float *grad, int64_t n, int64_t part,
-          float *sums)
+/* Launch: one block a part. */
+HL_CUDA_ENTRY(gradient_norm_parts, THREADS, p)
 {
-    int64_t begin = hl_block_x() * part, end = begin + part < n ? begin + part : n;
-    float sum = add_up(grad, begin, end, true);
-    if (hl_thread() == 0) sums[hl_block_x()] = sum;
+    int64_t begin = hl_block_x() * p.part, end = begin + p.part < p.n ? begin + p.part : p.n;
+    float sum = add_up(p.at.grad, begin, end, true);
+    if (hl_thread() == 0) p.at.sums[hl_block_x()] = sum;
 }
 
-/* x: the gradient itself where it is one part, else the parts' sums. scale may be NULL; clip 0:
- * none. control NULL: none, else the transition to apply follows, by the square at `next_square`.
- * Launch: one block, up to 1024 threads. */
-HL_KERNEL(hl_cuda_gradient_norm, 1024, const float *x, int64_t n, int is_square,
-          const float *factor, const float *scale, float clip, float *out_square, float *out_factor,
-          hl_control *control, const void *next_square, int32_t next_dtype)
+/* Launch: one block. */
+HL_CUDA_ENTRY(gradient_norm, HL_CUDA_NORM_ALONE_THREADS, p)
 {
-    float sum = add_up(x, 0, n, is_square != 0);
+    float sum = add_up(p.at.x, 0, p.n, p.is_square != 0);
     if (hl_thread() > 0) return;
-    float f = scale ? *factor / *scale : *factor;
+    float f = p.at.scale ? *p.at.factor / *p.at.scale : *p.at.factor;
     float square = sum * f * f;
-    float ratio = clip > 0 ? clip / (sqrtf(square) + 1e-6f) : 1.0f;
-    *out_square = square;
-    *out_factor = ratio >= 1 ? f : f * ratio; /* NaN stays */
-    if (control) hl_control_apply(control, hl_read_any(next_square, next_dtype, 0));
+    float ratio = p.clip > 0 ? p.clip / (sqrtf(square) + 1e-6f) : 1.0f;
+    *p.at.out_square = square;
+    *p.at.out_factor = ratio >= 1 ? f : f * ratio; /* NaN stays */
+    if (p.at.control)
+        hl_control_apply(p.at.control, hl_read_any(p.at.next_square, p.next_dtype, 0));
 }

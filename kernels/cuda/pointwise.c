@@ -19,38 +19,15 @@ _Static_assert((int)HL_CUDA_SUM_ROWS == (int)HL_PW_SUM_ROWS &&
 enum { THREADS = HL_CUDA_WALK_THREADS };
 
 static const struct {
-    const char *kernel, *merge;
+    const char *variant; /* of kernels */
     hl_dtype dtype;
 } kinds[] = {
-    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_f32", "hl_cuda_pointwise_merge_f32", HL_DTYPE_F32},
-    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_f64", "hl_cuda_pointwise_merge_f64", HL_DTYPE_F64},
-    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_i64", "hl_cuda_pointwise_merge_i64", HL_DTYPE_I64},
+    [HL_PW_F32] = {"f32", HL_DTYPE_F32},
+    [HL_PW_F64] = {"f64", HL_DTYPE_F64},
+    [HL_PW_I64] = {"i64", HL_DTYPE_I64},
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
-
-/* float64 is slow on most GPUs: only where elements are float64, not for the sake of a number. */
-static hl_cuda_pw_kind choose_kind(const hl_graph *graph, const hl_node *node,
-                                   const hl_program *program)
-{
-    bool is_integer = true;
-    int64_t n = hl_shape_numel(&program->shape);
-    for (int j = 0; j < node->n_out; j++) {
-        hl_dtype dtype = hl_node_out_type(graph, node, j)->dtype;
-        if (dtype == HL_DTYPE_F64) return HL_CUDA_PW_F64;
-        is_integer = is_integer && !hl_dtype_is_float(dtype);
-    }
-    for (int s = 0; s < program->n_code; s++) {
-        const hl_pw_instr *instr = &program->code[s];
-        is_integer = is_integer && !hl_pw_is_real(instr);
-        if (instr->op != HL_PW_LOAD) continue;
-        const hl_type *type = hl_node_in_type(graph, node, instr->in);
-        bool is_number = hl_shape_numel(&type->shape) == 1 && n != 1;
-        if (type->dtype == HL_DTYPE_F64 && !is_number) return HL_CUDA_PW_F64;
-        is_integer = is_integer && !hl_dtype_is_float(type->dtype);
-    }
-    return is_integer ? HL_CUDA_PW_I64 : HL_CUDA_PW_F32;
-}
 
 static hl_cuda_step make_step(const hl_pw_instr *instr)
 {
@@ -220,7 +197,7 @@ hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_p
     hl_cuda_pointwise *work = out_work;
     hl_cuda_program *p = &work->program;
     write_program(graph, node, &program, p);
-    work->kind = choose_kind(graph, node, &program);
+    work->kind = hl_program_kind(&program, graph, node);
     int64_t n = hl_shape_numel(&program.shape), cols = 0;
     bool keeps = false, crosses = false;
     for (int s = 0; s < p->n_sums; s++) {
@@ -260,15 +237,14 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
         n = count_partials(&walk, how, &total);
         if (n > 1) to = take_scratch(used, total, bytes);
         if (!calls) continue;
-        hl_cuda_call_kernel(calls, kinds[work->kind].merge,
-                            hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS));
-        hl_cuda_pass_scratch(calls, from);
-        hl_cuda_pass_place(calls, n > 1 ? (hl_cuda_place){HL_CUDA_SCRATCH, to}
-                                        : (hl_cuda_place){HL_CUDA_OUT, (size_t)j});
-        HL_CUDA_PASS(calls, int32_t,
-                     n > 1 ? (int32_t)kinds[work->kind].dtype : work->program.out[j].dtype);
-        HL_CUDA_PASS(calls, int32_t, how);
-        hl_cuda_pass(calls, &walk, sizeof walk);
+        bool is_last = n == 1;
+        HL_CUDA_CALL(calls, pointwise_merge, kinds[work->kind].variant,
+                     hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS),
+                     .at.from = hl_cuda_scratch(from),
+                     .at.to = is_last ? hl_cuda_out(calls, j) : hl_cuda_scratch(to), .walk = walk,
+                     .to_dtype =
+                         is_last ? work->program.out[j].dtype : (int32_t)kinds[work->kind].dtype,
+                     .how = how);
     }
 }
 
@@ -320,27 +296,17 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
     return HL_OK;
 }
 
-int hl_cuda_pointwise_keys(const hl_cuda_program *p, uint32_t *keys)
+static void call_compiled(const hl_cuda_pointwise *work, const char *name,
+                          const hl_cuda_numbers *numbers, hl_cuda_shape shape, hl_cuda_calls *calls)
 {
-    int n = 0;
-    for (int s = 0; s < p->n_code; s++) {
-        if (!hl_cuda_is_random(&p->code[s])) continue;
-        if (keys) memcpy(keys + n, p->code[s].key, sizeof p->code[s].key);
-        n += 2;
-    }
-    return n;
-}
-
-static void call_compiled(const hl_cuda_pointwise *work, const char *name, hl_cuda_shape shape,
-                          hl_cuda_calls *calls)
-{
-    uint32_t keys[2 * HL_PROGRAM_CODE];
-    int n_keys = hl_cuda_pointwise_keys(&work->program, keys);
-    hl_cuda_call_kernel(calls, name, shape);
-    hl_cuda_pass_operands(calls);
-    hl_cuda_pass(calls, &work->walk, sizeof work->walk);
-    hl_cuda_pass_scratch(calls, 0);
-    if (n_keys) hl_cuda_pass(calls, keys, (size_t)n_keys * sizeof *keys);
+    hl_cuda_compiled_params params = {.at.scratch = hl_cuda_scratch(0), .walk = work->walk};
+    int n_words = numbers->n > 0 ? numbers->n : 1;
+    for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
+        params.at.operand[k] = hl_cuda_arg(k);
+    memcpy(params.number, numbers->word, (size_t)numbers->n * sizeof *numbers->word);
+    size_t bytes =
+        offsetof(hl_cuda_compiled_params, number) + (size_t)n_words * sizeof *params.number;
+    hl_cuda_call_kernel(calls, name, NULL, shape, &params, bytes, sizeof params.at);
 }
 
 /* A column of registers a thread. */
@@ -349,24 +315,27 @@ static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
 {
     size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
     shape.shared_bytes = (unsigned)(THREADS * bytes * (size_t)work->program.n_regs);
-    hl_cuda_call_kernel(calls, kinds[work->kind].kernel, shape);
-    hl_cuda_pass_upload(calls, &work->program, sizeof work->program);
-    hl_cuda_pass_operands(calls);
-    hl_cuda_pass(calls, &work->walk, sizeof work->walk);
-    hl_cuda_pass_scratch(calls, 0);
+    hl_cuda_pointwise_params params = {
+        .at.program = hl_cuda_upload(calls, &work->program, sizeof work->program),
+        .at.scratch = hl_cuda_scratch(0),
+        .walk = work->walk};
+    for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
+        params.at.operand[k] = hl_cuda_arg(k);
+    HL_CUDA_CALL_WITH(calls, pointwise, kinds[work->kind].variant, shape, &params);
 }
 
 static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_node_id id,
                                  hl_kernel_state *out_state)
 {
     hl_cuda_pointwise work;
+    hl_cuda_numbers numbers;
     size_t used;
     HL_TRY(hl_cuda_pointwise_make(graph, id, &work));
     place_partials(&work, &used);
     char name[HL_CUDA_NAME_BYTES], *source = NULL;
     hl_status compiled = HL_OK;
     if (work.walk.n > 0) {
-        HL_TRY(hl_cuda_generate(&work, &source, name));
+        HL_TRY(hl_cuda_generate(&work, &source, name, &numbers));
         compiled = hl_cuda_compile(device, source, name);
         hl_free(source);
     }
@@ -374,13 +343,13 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.walk.n_tiles, THREADS);
     if (work.walk.n > 0 && compiled == HL_OK)
-        call_compiled(&work, name, shape, &calls);
+        call_compiled(&work, name, &numbers, shape, &calls);
     else if (work.walk.n > 0)
         call_interpreter(&work, shape, &calls);
     for (int s = 0; s < work.program.n_sums; s++) {
         int j = work.program.sum_out[s];
         if (work.walk.n == 0) /* the sum of nothing */
-            hl_cuda_call_zero(&calls, (hl_cuda_place){HL_CUDA_OUT, (size_t)j},
+            hl_cuda_call_zero(&calls, hl_cuda_out(&calls, j),
                               hl_type_bytes(hl_node_out_type(graph, &graph->nodes[id], j)));
         else if (work.walk.partial[s] >= 0)
             merge_partials(&work, s, &used, &calls);

@@ -5,11 +5,9 @@
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
  * step at once, so the interpreter's switch never diverges.
  *
- * Launch: as walk.h says, of several programs as together.h does; shared memory n_regs * threads *
- * the type's size. The type: int64 for programs of integers alone, float64 where an operand of more
- * than one element or a result is float64, else float32. */
+ * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
+ * the type's size. The type is hl_program_kind's. */
 #include "kernels/cuda/program.h"
-#include "kernels/cuda/together.h"
 
 /* Steps without operands, for element i; p is what the step reads. */
 template <class V>
@@ -23,7 +21,9 @@ HL_DEVICE V run_leaf(const hl_cuda_program *program, const hl_cuda_step *step, c
         return hl_memory<V>::read(p, program->in[step->in].dtype, from);
     }
     uint32_t bits[1];
-    hl_draw<1>(p, step->key[0], step->key[1], i, program->sample_size, bits);
+    int64_t size = program->sample_size, element;
+    int64_t sample = hl_divide(i, size, hl_is_short(i | size), &element);
+    hl_draw<1>(p, step->key[0], step->key[1], sample, element, bits);
     if (step->op == HL_PW_UNIFORM) return hl_uniform<V>(bits[0]);
     return bits[0] < step->threshold ? (V)0 : (V)step->number;
 }
@@ -36,6 +36,7 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 #define STEP_3(id)        hl_pw_##id<V>(a, b, c)
 #define STEP_ANY(call)    return call;
 #define STEP_NUMBER(call) return call;
+#define STEP_FIRST(call)  return call;
 #define STEP_CHOSEN(call) return call;
 #define STEP_BOOL(call)   return call;
 #define STEP_FLOAT(call)                                                                           \
@@ -53,13 +54,12 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
     }
 }
 
-/* R is shared memory as HL_SHARED_DYNAMIC has it; the program's operands begin at `first` of O. */
-template <class V_, class O, class R, int MOST_SUMS> struct interpreted {
+/* R is shared memory as HL_SHARED_DYNAMIC has it. */
+template <class V_, class R, int MAX_SUMS> struct interpreted {
     typedef V_ V;
-    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = MOST_SUMS, UNROLL = 1 };
+    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = MAX_SUMS, UNROLL = 1 };
     const hl_cuda_program *program;
-    const O &operands;
-    int first;
+    void *const *operand;
     R &reg;
     int n_width;
 
@@ -85,8 +85,7 @@ template <class V_, class O, class R, int MOST_SUMS> struct interpreted {
         for (int c = 0; c < program->n_code; c++) {
             const hl_cuda_step *step = &program->code[c];
             if (step->op <= HL_PW_UNIFORM) {
-                reg[step->dst * width + t] =
-                    run_leaf<V>(program, step, operands.p[first + step->in], i);
+                reg[step->dst * width + t] = run_leaf<V>(program, step, operand[step->in], i);
                 continue;
             }
             V x = reg[step->a * width + t], y = reg[step->b * width + t];
@@ -98,37 +97,30 @@ template <class V_, class O, class R, int MOST_SUMS> struct interpreted {
             if (program->out[j].reduce)
                 sum[s++][0] = value;
             else
-                hl_memory<V>::write(operands.p[first + program->n_in + j], program->out[j].dtype, i,
-                                    value);
+                hl_memory<V>::write(operand[program->n_in + j], program->out[j].dtype, i, value);
         }
     }
     HL_MEMBER void put(int s, int64_t at, V value) const
     {
         int j = program->sum_out[s];
-        hl_memory<V>::write(operands.p[first + program->n_in + j], program->out[j].dtype, at,
-                            value);
+        hl_memory<V>::write(operand[program->n_in + j], program->out[j].dtype, at, value);
     }
 };
-template <class V, class R>
-HL_DEVICE void interpret(const hl_cuda_program *program, const hl_cuda_operands &operands,
-                         const hl_cuda_walk &walk, void *scratch, R &reg)
+template <class V, class R> HL_DEVICE void interpret(const hl_cuda_pointwise_params &p, R &reg)
 {
-    typedef interpreted<V, hl_cuda_operands, R, HL_CUDA_WALK_SUMS> P;
-    hl_walk(P{program, operands, 0, reg, walk.width}, walk, (V *)scratch);
+    typedef interpreted<V, R, HL_CUDA_WALK_SUMS> P;
+    hl_walk(P{p.at.program, p.at.operand, reg, p.walk.width}, p.walk, (V *)p.at.scratch);
 }
 /* Part by part; a thread takes one element at a time, neighbours by neighbours. */
 template <class V, class R>
-HL_DEVICE void interpret_part(const hl_cuda_program *programs,
-                              const hl_cuda_parts_operands &operands, const hl_cuda_parts &parts,
-                              R &reg)
+HL_DEVICE void interpret_part(const hl_cuda_pointwise_parts_params &p, R &reg)
 {
-    typedef interpreted<V, hl_cuda_parts_operands, R, 0> P;
-    int block = hl_block_x(), part = hl_part_find(parts, block);
-    hl_part_walk(P{programs + part, operands, parts.first_operand[part], reg, 1}, parts, part,
-                 block);
+    typedef interpreted<V, R, 0> P;
+    int block = hl_block_x(), part = hl_part_find(p.parts, block);
+    hl_part_walk(P{p.at.programs + part, p.at.operand + p.parts.first_operand[part], reg, 1},
+                 p.parts, part, block);
 }
 
-/* Partials of one sum, or what they were merged to, summed up. */
 template <class V_> struct merged {
     typedef V_ V;
     enum { WIDTH = 1, SUMS = 1, UNROLL = 1 };
@@ -163,23 +155,19 @@ template <class V_> struct merged {
 };
 
 #define KERNELS(V, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_pointwise_##suffix, HL_CUDA_WALK_THREADS, const hl_cuda_program *program,    \
-              hl_cuda_operands operands, hl_cuda_walk walk, void *scratch)                         \
+    HL_CUDA_ENTRY_OF(pointwise, suffix, HL_CUDA_WALK_THREADS, p)                                   \
     {                                                                                              \
         HL_SHARED_DYNAMIC(V, reg);                                                                 \
-        interpret<V>(program, operands, walk, scratch, reg);                                       \
+        interpret<V>(p, reg);                                                                      \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_pointwise_together_##suffix, HL_CUDA_WALK_THREADS,                           \
-              const hl_cuda_program *programs, hl_cuda_parts_operands operands,                    \
-              hl_cuda_parts parts)                                                                 \
+    HL_CUDA_ENTRY_OF(pointwise_parts, suffix, HL_CUDA_WALK_THREADS, p)                             \
     {                                                                                              \
         HL_SHARED_DYNAMIC(V, reg);                                                                 \
-        interpret_part<V>(programs, operands, parts, reg);                                         \
+        interpret_part<V>(p, reg);                                                                 \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_pointwise_merge_##suffix, HL_CUDA_WALK_THREADS, const V *from, void *to,     \
-              int32_t to_dtype, int32_t how, hl_cuda_walk walk)                                    \
+    HL_CUDA_ENTRY_OF(pointwise_merge, suffix, HL_CUDA_WALK_THREADS, p)                             \
     {                                                                                              \
-        hl_walk(merged<V>{from, to, to_dtype, how}, walk, (V *)0);                                 \
+        hl_walk(merged<V>{(const V *)p.at.from, p.at.to, p.to_dtype, p.how}, p.walk, (V *)0);      \
     }
 KERNELS(float, f32)
 KERNELS(double, f64)

@@ -3,15 +3,13 @@
 #ifndef HL_CUDA_POINTWISE_H
 #define HL_CUDA_POINTWISE_H
 
+#include "kernels/cuda/compiled.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/program.h"
 
-/* What registers hold. */
-typedef enum hl_cuda_pw_kind { HL_CUDA_PW_F32, HL_CUDA_PW_F64, HL_CUDA_PW_I64 } hl_cuda_pw_kind;
-
 typedef struct hl_cuda_pointwise {
     hl_cuda_program program;
-    hl_cuda_pw_kind kind;
+    hl_pw_kind kind;
     hl_cuda_walk walk;
 } hl_cuda_pointwise;
 
@@ -22,23 +20,26 @@ static inline bool hl_cuda_is_random(const hl_cuda_step *step)
 
 /* The program that a node is, without a place for partial sums. */
 hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work);
-/* How many words the keys of its random steps have, two each, and them, in the order of the code;
- * NULL: it only counts. */
-int hl_cuda_pointwise_keys(const hl_cuda_program *program, uint32_t *out_keys);
+
+/* What a generated kernel is not specialised on, in the order in which its source names them. */
+typedef struct hl_cuda_numbers {
+    int n;
+    uint64_t word[HL_CUDA_NUMBERS];
+} hl_cuda_numbers;
+int hl_cuda_count_numbers(const hl_cuda_pointwise *work);
 
 /* C++ source of a kernel that does what the interpreter does with the program, bit for bit: its
- * text, from hl_alloc, and its name, which comes from the text. Parameters: hl_cuda_operands,
- * hl_cuda_walk, scratch, and the random steps' keys as an array of uint32_t, two each and in the
- * order of the code, where there are any. */
+ * text, from hl_alloc, and its name, which comes from the text. It takes hl_cuda_compiled_params,
+ * with as many numbers as there are, but one at least. */
 enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
-                           char out_name[HL_CUDA_NAME_BYTES]);
-/* The same of n programs without sums, in one kernel (together.h). Those that are the same but for
- * sizes and keys are there once: out_program says which one each is. Parameters: hl_cuda_parts,
- * hl_cuda_parts_operands, hl_cuda_parts_keys. */
+                           char out_name[HL_CUDA_NAME_BYTES], hl_cuda_numbers *out_numbers);
+/* The same of n programs without sums, in one kernel (parts.h), which have no more numbers than
+ * HL_CUDA_PARTS_NUMBERS. Those that are the same but for numbers are there once. Fills in which
+ * program each part is, its first number, and all numbers. */
 hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
                                     HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
-                                    uint8_t *out_program);
+                                    hl_cuda_compiled_parts_params *params);
 
 /* Has the device the generated kernel of this name, and compiles it if need be. HL_ERROR_DEVICE
  * where NVRTC is absent or fails: the log says why, and the interpreter does the same. */

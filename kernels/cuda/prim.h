@@ -37,6 +37,8 @@ struct alignas(16) hl_word4 {
 /* A kernel: one name in the fatbin, at most max_threads threads a block. */
 #define HL_KERNEL(name, max_threads, ...)                                                          \
     extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
+/* A parameter that is only read: it stays where the launch put it, however it is indexed. */
+#define HL_CONSTANT           const __grid_constant__
 #define HL_DEVICE             __device__ __forceinline__
 #define HL_MEMBER             __device__ __forceinline__ /* of a struct */
 #define HL_UNROLL             _Pragma("unroll")
@@ -140,6 +142,10 @@ HL_DEVICE float hl_rsqrt(float x)
 HL_DEVICE uint32_t hl_mul_high(uint32_t a, uint32_t b)
 {
     return __umulhi(a, b);
+}
+HL_DEVICE uint64_t hl_mul_high(uint64_t a, uint64_t b)
+{
+    return __umul64hi(a, b);
 }
 HL_DEVICE int hl_count_bits(uint32_t x)
 {

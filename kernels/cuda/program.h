@@ -1,10 +1,12 @@
 /* A pointwise program as the interpreter of pointwise.cu reads it, in device memory; made by the
- * launcher from hl_program and the node's types. */
+ * launcher from hl_program and the node's types; and what the interpreter's kernels take. */
 #ifndef HL_CUDA_PROGRAM_H
 #define HL_CUDA_PROGRAM_H
 
 #include "ir/program.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/parts.h"
 #include "kernels/cuda/walk.h"
 
 typedef struct hl_cuda_step {
@@ -27,5 +29,34 @@ typedef struct hl_cuda_program {
     } out[HL_PROGRAM_OUTS];
     int32_t sum_out[HL_PROGRAM_OUTS]; /* the output of sum s */
 } hl_cuda_program;
+
+/* ---- kernels, by the type of registers ---- */
+
+typedef struct hl_cuda_pointwise_params {
+    struct {
+        HL_CUDA_AT(void) operand[HL_CUDA_OPERANDS];
+        HL_CUDA_AT(const hl_cuda_program) program;
+        HL_CUDA_AT(void) scratch;
+    } at;
+    hl_cuda_walk walk;
+} hl_cuda_pointwise_params;
+
+typedef struct hl_cuda_pointwise_parts_params {
+    struct {
+        HL_CUDA_AT(void) operand[HL_CUDA_PARTS_OPERANDS];
+        HL_CUDA_AT(const hl_cuda_program) programs; /* each part's */
+    } at;
+    hl_cuda_parts parts;
+} hl_cuda_pointwise_parts_params;
+
+/* Partials of one sum, or what they were merged to, summed up; how: HL_CUDA_SUM_*. */
+typedef struct hl_cuda_pointwise_merge_params {
+    struct {
+        HL_CUDA_AT(const void) from;
+        HL_CUDA_AT(void) to;
+    } at;
+    hl_cuda_walk walk;
+    int32_t to_dtype, how;
+} hl_cuda_pointwise_merge_params;
 
 #endif

@@ -1,9 +1,7 @@
 /* Launchers of random.cu. Double results are a pointwise program's (pointwise.c). */
-#include <stdio.h>
+#include "kernels/cuda/random.h"
 
 #include "kernels/cuda/calls.h"
-
-enum { COUNTER_ELEMENTS = 8 };
 
 static hl_status query_random(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -23,25 +21,22 @@ static hl_status prepare_random(hl_device *device, const hl_graph *graph, hl_nod
     const hl_node *node = &graph->nodes[id];
     const hl_type *type = hl_node_out_type(graph, node, 0);
     int first = type->shape.rank > 0;
-    int64_t n_samples = hl_shape_span(&type->shape, 0, first);
-    int64_t per_sample = hl_shape_span(&type->shape, first, type->shape.rank);
-    int64_t n_counters = (per_sample + COUNTER_ELEMENTS - 1) / COUNTER_ELEMENTS;
     hl_rng_key key = hl_pw_instr_make(node).key;
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
-             hl_cuda_suffix(type->dtype));
+    hl_cuda_draws draws = {.n_samples = hl_shape_span(&type->shape, 0, first),
+                           .per_sample = hl_shape_span(&type->shape, first, type->shape.rank),
+                           .key = {key.word[0], key.word[1]}};
+    int64_t n_counters =
+        (draws.per_sample + HL_CUDA_COUNTER_ELEMENTS - 1) / HL_CUDA_COUNTER_ELEMENTS;
+    hl_cuda_shape shape = hl_cuda_shape_elements(device, draws.n_samples * n_counters);
+    const char *suffix = hl_cuda_suffix(type->dtype);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, hl_cuda_shape_elements(device, n_samples * n_counters));
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, n_samples);
-    HL_CUDA_PASS(&calls, int64_t, per_sample);
-    hl_cuda_pass_in(&calls, 0);
-    HL_CUDA_PASS(&calls, uint32_t, key.word[0]);
-    HL_CUDA_PASS(&calls, uint32_t, key.word[1]);
-    if (node->op == HL_OP_DROPOUT_MASK) {
-        HL_CUDA_PASS(&calls, uint32_t, hl_dropout_threshold(hl_dropout_mask_attrs(node)->p));
-        HL_CUDA_PASS(&calls, float, (float)hl_dropout_scale(hl_dropout_mask_attrs(node)->p));
-    }
+    hl_cuda_word y = hl_cuda_out(&calls, 0), control = hl_cuda_in(&calls, 0);
+    if (node->op == HL_OP_DROPOUT_MASK)
+        HL_CUDA_CALL(&calls, dropout_mask, suffix, shape, .at = {y, control}, .draws = draws,
+                     .threshold = hl_dropout_threshold(hl_dropout_mask_attrs(node)->p),
+                     .scale = (float)hl_dropout_scale(hl_dropout_mask_attrs(node)->p));
+    else
+        HL_CUDA_CALL(&calls, uniform, suffix, shape, .at = {y, control}, .draws = draws);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -10,7 +10,7 @@
 /* Blocks that the largest GPU has room for, four times over: the last ones to end are a small share
  * of all. Below a least part a block would not pay for its launch; it is above the longest row that
  * one warp takes (hl_cuda_shape_teams). */
-enum { MOST_UNITS = 4096, LEAST_PART = 4096, COLUMN_THREADS = 256, COLUMNS = 32 };
+enum { MOST_UNITS = 4096, LEAST_PART = 4096 };
 /* Running sums: a warp a part of a row, a thread a part of a column. */
 enum { SCAN_UNITS = 16384, LEAST_SCAN = 1024, SCAN_COLUMN_UNITS = 1 << 18, LEAST_SCAN_COLUMN = 64 };
 /* Beyond it, one warp a group would take long, and what the lowering makes is spread. */
@@ -31,29 +31,23 @@ static int64_t find_part(int64_t n_groups, int64_t N, int64_t units, int64_t lea
     return part < N ? part : N > 0 ? N : 1;
 }
 
-/* Columns side by side in a block, as in reduce.cu. */
-static int64_t find_width(int64_t I)
-{
-    int64_t width = COLUMNS;
-    while (width > 1 && width / 2 >= I) width /= 2;
-    return width;
-}
-
 hl_cuda_groups hl_cuda_groups_make(int64_t O, int64_t N, int64_t I)
 {
-    int64_t width = find_width(I), tiles = divide_up(I, width);
+    int64_t width = hl_cuda_groups_width(I), tiles = divide_up(I, width);
     int64_t part = find_part(O * tiles, N, MOST_UNITS, LEAST_PART / width);
     return (hl_cuda_groups){O, N, I, part, N > 0 ? divide_up(N, part) : 1};
 }
 
-hl_cuda_shape hl_cuda_groups_shape(const hl_device *device, const hl_cuda_groups *groups,
-                                   int *out_by_block)
+/* A team a part of a row, or a block a tile of a part's columns. */
+static hl_cuda_shape find_shape(const hl_cuda_calls *calls, const hl_cuda_groups *groups,
+                                int32_t *out_by_block)
 {
     int64_t units = groups->O * groups->n_parts;
-    if (groups->I == 1) return hl_cuda_shape_teams(device, units, groups->part, out_by_block);
+    if (groups->I == 1)
+        return hl_cuda_shape_teams(calls->device, units, groups->part, out_by_block);
     *out_by_block = 0;
-    int64_t tiles = divide_up(groups->I, find_width(groups->I));
-    return hl_cuda_shape_blocks(device, units * tiles, COLUMN_THREADS);
+    int64_t tiles = divide_up(groups->I, hl_cuda_groups_width(groups->I));
+    return hl_cuda_shape_blocks(calls->device, units * tiles, HL_CUDA_REDUCE_THREADS);
 }
 
 /* What reduces the parts: in one piece. */
@@ -73,13 +67,6 @@ static size_t find_scratch(const hl_cuda_groups *groups, size_t result_bytes)
     return groups->n_parts > 1 ? (size_t)count_results(groups) * result_bytes : 0;
 }
 
-static void pass_groups(hl_cuda_calls *calls, const hl_cuda_groups *groups)
-{
-    HL_CUDA_PASS(calls, int64_t, groups->N);
-    HL_CUDA_PASS(calls, int64_t, groups->I);
-    HL_CUDA_PASS(calls, int64_t, groups->part);
-}
-
 /* ---- kernels by dtype ---- */
 
 static bool is_int(hl_dtype dtype)
@@ -93,28 +80,20 @@ static hl_dtype find_state(hl_dtype dtype)
     return is_int(dtype) ? HL_DTYPE_I64 : dtype == HL_DTYPE_F64 ? HL_DTYPE_F64 : HL_DTYPE_F32;
 }
 
-/* Kernel and first parameters: x, and its dtype where the kernel serves several. */
-static void call_on(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl_cuda_place x,
-                    hl_cuda_shape shape)
+/* A kernel's variant: what it does, "" where the kind says it, and on which dtype. */
+typedef struct variant {
+    char text[24];
+} variant;
+
+static variant name_variant(const char *what, hl_dtype dtype)
 {
-    char name[64];
+    variant name;
     const char *suffix = is_int(dtype)           ? "int"
                          : dtype == HL_DTYPE_F64 ? "f64"
                                                  : hl_cuda_suffix(dtype);
-    snprintf(name, sizeof name, "hl_cuda_%s_%s", what, suffix);
-    hl_cuda_call_kernel(calls, name, shape);
-    hl_cuda_pass_place(calls, x);
-    if (is_int(dtype)) HL_CUDA_PASS(calls, int32_t, dtype);
+    snprintf(name.text, sizeof name.text, "%s%s%s", what, *what ? "_" : "", suffix);
+    return name;
 }
-
-static void pass_out(hl_cuda_calls *calls, hl_cuda_place out, hl_dtype dtype)
-{
-    hl_cuda_pass_place(calls, out);
-    HL_CUDA_PASS(calls, int32_t, dtype);
-}
-
-static const hl_cuda_place IN = {HL_CUDA_IN, 0}, OUT = {HL_CUDA_OUT, 0},
-                           SCRATCH = {HL_CUDA_SCRATCH, 0};
 
 /* ---- sum, prod, max, min ---- */
 
@@ -128,16 +107,14 @@ static const char *find_fold(hl_op op)
     }
 }
 
-static void call_fold(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl_cuda_place x,
-                      hl_cuda_place out, hl_dtype out_dtype, const hl_cuda_groups *groups)
+static void call_fold(hl_cuda_calls *calls, const char *what, hl_dtype dtype, hl_cuda_word x,
+                      hl_cuda_word out, hl_dtype out_dtype, const hl_cuda_groups *groups)
 {
-    int by_block;
-    hl_cuda_shape shape = hl_cuda_groups_shape(calls->device, groups, &by_block);
-    call_on(calls, what, dtype, x, shape);
-    pass_out(calls, out, out_dtype);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    pass_groups(calls, groups);
-    HL_CUDA_PASS(calls, int, by_block);
+    int32_t by_block;
+    hl_cuda_shape shape = find_shape(calls, groups, &by_block);
+    HL_CUDA_CALL(calls, fold, name_variant(what, dtype).text, shape, .at = {x, out},
+                 .groups = *groups, .dtype = (int32_t)dtype, .out_dtype = (int32_t)out_dtype,
+                 .by_block = by_block);
 }
 
 /* By the op's axes, or its one axis; false when they do not stand together. */
@@ -183,11 +160,12 @@ static hl_status prepare_fold(hl_device *device, const hl_graph *graph, hl_node_
     find_groups(graph, node, &groups);
     hl_cuda_groups second = make_second(&groups);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_word in = hl_cuda_in(&calls, 0), out = hl_cuda_out(&calls, 0);
     if (groups.n_parts == 1) {
-        call_fold(&calls, what, dtype, IN, OUT, out_dtype, &groups);
+        call_fold(&calls, what, dtype, in, out, out_dtype, &groups);
     } else {
-        call_fold(&calls, what, dtype, IN, SCRATCH, state, &groups);
-        call_fold(&calls, what, state, SCRATCH, OUT, out_dtype, &second);
+        call_fold(&calls, what, dtype, in, hl_cuda_scratch(0), state, &groups);
+        call_fold(&calls, what, state, hl_cuda_scratch(0), out, out_dtype, &second);
     }
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -195,21 +173,14 @@ static hl_status prepare_fold(hl_device *device, const hl_graph *graph, hl_node_
 /* ---- argmax, argmin ---- */
 
 /* M: elements of a group of x, of which the second call reads those that the first one found. */
-static void call_arg(hl_cuda_calls *calls, hl_op op, hl_dtype dtype, bool among, hl_cuda_place out,
-                     int64_t M, const hl_cuda_groups *groups)
+static void call_arg(hl_cuda_calls *calls, hl_op op, hl_dtype dtype, hl_cuda_word among,
+                     hl_cuda_word out, int64_t M, const hl_cuda_groups *groups)
 {
-    int by_block;
-    hl_cuda_shape shape = hl_cuda_groups_shape(calls->device, groups, &by_block);
-    call_on(calls, op == HL_OP_ARGMAX ? "argmax" : "argmin", dtype, IN, shape);
-    if (among)
-        hl_cuda_pass_place(calls, SCRATCH);
-    else
-        hl_cuda_pass_null(calls);
-    hl_cuda_pass_place(calls, out);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    HL_CUDA_PASS(calls, int64_t, M);
-    pass_groups(calls, groups);
-    HL_CUDA_PASS(calls, int, by_block);
+    int32_t by_block;
+    hl_cuda_shape shape = find_shape(calls, groups, &by_block);
+    variant name = name_variant(op == HL_OP_ARGMAX ? "max" : "min", dtype);
+    HL_CUDA_CALL(calls, arg, name.text, shape, .at = {hl_cuda_in(calls, 0), among, out},
+                 .groups = *groups, .M = M, .dtype = (int32_t)dtype, .by_block = by_block);
 }
 
 static hl_status prepare_arg(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -221,9 +192,10 @@ static hl_status prepare_arg(hl_device *device, const hl_graph *graph, hl_node_i
     find_groups(graph, node, &groups);
     hl_cuda_groups second = make_second(&groups);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_word none = {0}, out = hl_cuda_out(&calls, 0), found = hl_cuda_scratch(0);
     bool is_cut = groups.n_parts > 1;
-    call_arg(&calls, node->op, dtype, false, is_cut ? SCRATCH : OUT, groups.N, &groups);
-    if (is_cut) call_arg(&calls, node->op, dtype, true, OUT, groups.N, &second);
+    call_arg(&calls, node->op, dtype, none, is_cut ? found : out, groups.N, &groups);
+    if (is_cut) call_arg(&calls, node->op, dtype, found, out, groups.N, &second);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -237,79 +209,50 @@ size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups)
 void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
                           int64_t A, int out_mean)
 {
-    char name[64];
-    int by_block;
+    int32_t by_block;
     bool is_cut = groups->n_parts > 1;
-    hl_cuda_place mean = {HL_CUDA_OUT, (size_t)out_mean}, var = {HL_CUDA_OUT, mean.at + 1};
-    hl_cuda_place squares = {HL_CUDA_SCRATCH, (size_t)count_results(groups) * sizeof(float)};
-    hl_cuda_shape shape = hl_cuda_groups_shape(calls->device, groups, &by_block);
-    snprintf(name, sizeof name, "hl_cuda_moments_%s%s", A > 0 ? "planes_" : "",
-             hl_cuda_suffix(dtype));
-    hl_cuda_call_kernel(calls, name, shape);
-    hl_cuda_pass_in(calls, 0);
-    hl_cuda_pass_place(calls, is_cut ? SCRATCH : mean);
-    pass_out(calls, is_cut ? squares : var, is_cut ? HL_DTYPE_F32 : dtype);
-    if (A > 0) {
-        HL_CUDA_PASS(calls, int64_t, A);
-        HL_CUDA_PASS(calls, int64_t, groups->O);
-        HL_CUDA_PASS(calls, int64_t, groups->N / A);
-        HL_CUDA_PASS(calls, int64_t, groups->part);
-    } else {
-        HL_CUDA_PASS(calls, int64_t, groups->O);
-        pass_groups(calls, groups);
-    }
-    HL_CUDA_PASS(calls, int, by_block);
+    hl_cuda_word mean = hl_cuda_out(calls, out_mean), var = hl_cuda_out(calls, out_mean + 1);
+    hl_cuda_word means = hl_cuda_scratch(0);
+    hl_cuda_word squares = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
+    hl_cuda_shape shape = find_shape(calls, groups, &by_block);
+    hl_cuda_moments_params params = {
+        .at = {hl_cuda_in(calls, 0), is_cut ? means : mean, is_cut ? squares : var},
+        .groups = *groups,
+        .S = A > 0 ? groups->N / A : 0,
+        .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype),
+        .by_block = by_block};
+    if (A > 0)
+        HL_CUDA_CALL_WITH(calls, plane_moments, hl_cuda_suffix(dtype), shape, &params);
+    else
+        HL_CUDA_CALL_WITH(calls, moments, hl_cuda_suffix(dtype), shape, &params);
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
-    shape = hl_cuda_groups_shape(calls->device, &second, &by_block);
-    hl_cuda_call_kernel(calls, "hl_cuda_moments_merge", shape);
-    hl_cuda_pass_place(calls, SCRATCH);
-    hl_cuda_pass_place(calls, squares);
-    hl_cuda_pass_place(calls, mean);
-    pass_out(calls, var, dtype);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    pass_groups(calls, groups);
-    HL_CUDA_PASS(calls, int, by_block);
+    shape = find_shape(calls, &second, &by_block);
+    HL_CUDA_CALL(calls, moments_merge, NULL, shape, .at = {means, squares, mean, var},
+                 .groups = *groups, .out_dtype = (int32_t)dtype, .by_block = by_block);
 }
 
 void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
                             int64_t S, float eps)
 {
-    char name[64];
-    int by_block;
+    int32_t by_block;
     bool is_cut = groups->n_parts > 1;
-    hl_cuda_place dweight = {HL_CUDA_OUT, 1}, dbias = {HL_CUDA_OUT, 2};
-    hl_cuda_place part_gc = {HL_CUDA_SCRATCH, (size_t)count_results(groups) * sizeof(float)};
-    hl_cuda_shape shape = hl_cuda_groups_shape(calls->device, groups, &by_block);
-    snprintf(name, sizeof name, "hl_cuda_batch_norm_sums_%s", hl_cuda_suffix(dtype));
-    hl_cuda_call_kernel(calls, name, shape);
-    hl_cuda_pass_in(calls, 0);
-    hl_cuda_pass_in(calls, 1);
-    hl_cuda_pass_in(calls, 3);
-    hl_cuda_pass_in(calls, 4);
-    hl_cuda_pass_place(calls, is_cut ? SCRATCH : dbias);
-    pass_out(calls, is_cut ? part_gc : dweight, is_cut ? HL_DTYPE_F32 : dtype);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    HL_CUDA_PASS(calls, int64_t, groups->N);
-    HL_CUDA_PASS(calls, int64_t, groups->I);
-    HL_CUDA_PASS(calls, int64_t, S);
-    HL_CUDA_PASS(calls, int64_t, groups->part);
-    HL_CUDA_PASS(calls, float, eps);
-    HL_CUDA_PASS(calls, int, by_block);
+    hl_cuda_word dweight = hl_cuda_out(calls, 1), dbias = hl_cuda_out(calls, 2);
+    hl_cuda_word part_g = hl_cuda_scratch(0), var = hl_cuda_in(calls, 4);
+    hl_cuda_word part_gc = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
+    hl_cuda_shape shape = find_shape(calls, groups, &by_block);
+    HL_CUDA_CALL(calls, batch_norm_sums, hl_cuda_suffix(dtype), shape,
+                 .at.dy = hl_cuda_in(calls, 0), .at.x = hl_cuda_in(calls, 1),
+                 .at.mean = hl_cuda_in(calls, 3), .at.var = var,
+                 .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
+                 .groups = *groups, .S = S, .eps = eps,
+                 .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype), .by_block = by_block);
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
-    shape = hl_cuda_groups_shape(calls->device, &second, &by_block);
-    hl_cuda_call_kernel(calls, "hl_cuda_batch_norm_sums_merge", shape);
-    hl_cuda_pass_place(calls, SCRATCH);
-    hl_cuda_pass_place(calls, part_gc);
-    hl_cuda_pass_in(calls, 4);
-    hl_cuda_pass_place(calls, dbias);
-    pass_out(calls, dweight, dtype);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    HL_CUDA_PASS(calls, int64_t, groups->n_parts);
-    HL_CUDA_PASS(calls, int64_t, groups->I);
-    HL_CUDA_PASS(calls, float, eps);
-    HL_CUDA_PASS(calls, int, by_block);
+    shape = find_shape(calls, &second, &by_block);
+    HL_CUDA_CALL(calls, batch_norm_sums_merge, NULL, shape,
+                 .at = {part_g, part_gc, var, dbias, dweight}, .groups = second, .eps = eps,
+                 .out_dtype = (int32_t)dtype, .by_block = by_block);
 }
 
 static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -342,25 +285,21 @@ static void find_scan(const hl_graph *graph, const hl_node *node, hl_cuda_groups
 {
     find_groups(graph, node, out_groups);
     hl_cuda_groups *g = out_groups;
-    g->part = g->I >= COLUMNS ? find_part(g->O * g->I, g->N, SCAN_COLUMN_UNITS, LEAST_SCAN_COLUMN)
-                              : find_part(g->O * g->I, g->N, SCAN_UNITS, LEAST_SCAN);
+    g->part = g->I >= HL_CUDA_REDUCE_COLUMNS
+                  ? find_part(g->O * g->I, g->N, SCAN_COLUMN_UNITS, LEAST_SCAN_COLUMN)
+                  : find_part(g->O * g->I, g->N, SCAN_UNITS, LEAST_SCAN);
     g->n_parts = g->N > 0 ? divide_up(g->N, g->part) : 1;
 }
 
-static void call_cumsum(hl_cuda_calls *calls, hl_dtype dtype, hl_cuda_place x,
-                        const hl_cuda_place *before, hl_cuda_place out, hl_dtype out_dtype,
-                        const hl_cuda_groups *groups, int is_reverse)
+static void call_cumsum(hl_cuda_calls *calls, hl_dtype dtype, hl_cuda_word x, hl_cuda_word before,
+                        hl_cuda_word out, hl_dtype out_dtype, const hl_cuda_groups *groups,
+                        bool is_reverse)
 {
-    int64_t threads = count_results(groups) * (groups->I >= COLUMNS ? 1 : 32);
-    call_on(calls, "cumsum", dtype, x, hl_cuda_shape_elements(calls->device, threads));
-    if (before)
-        hl_cuda_pass_place(calls, *before);
-    else
-        hl_cuda_pass_null(calls);
-    pass_out(calls, out, out_dtype);
-    HL_CUDA_PASS(calls, int64_t, groups->O);
-    pass_groups(calls, groups);
-    HL_CUDA_PASS(calls, int, is_reverse);
+    int64_t threads = count_results(groups) * (groups->I >= HL_CUDA_REDUCE_COLUMNS ? 1 : 32);
+    HL_CUDA_CALL(calls, cumsum, name_variant("", dtype).text,
+                 hl_cuda_shape_elements(calls->device, threads), .at = {x, before, out},
+                 .groups = *groups, .dtype = (int32_t)dtype, .out_dtype = (int32_t)out_dtype,
+                 .is_reverse = is_reverse);
 }
 
 static hl_status query_cumsum(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -382,18 +321,20 @@ static hl_status prepare_cumsum(hl_device *device, const hl_graph *graph, hl_nod
     const hl_node *node = &graph->nodes[id];
     hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype, state = find_state(dtype);
     hl_dtype out_dtype = hl_node_out_type(graph, node, 0)->dtype;
-    int is_reverse = hl_scan_attrs(node)->reverse;
+    bool is_reverse = hl_scan_attrs(node)->reverse;
     hl_cuda_groups groups;
     find_scan(graph, node, &groups);
     hl_cuda_groups second = make_second(&groups);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_word none = {0}, in = hl_cuda_in(&calls, 0), parts = hl_cuda_scratch(0);
     bool is_cut = groups.n_parts > 1;
     if (is_cut) {
-        call_fold(&calls, "sum", dtype, IN, SCRATCH, state, &groups);
+        call_fold(&calls, "sum", dtype, in, parts, state, &groups);
         /* In place: a thread reads an element before it writes it. */
-        call_cumsum(&calls, state, SCRATCH, NULL, SCRATCH, state, &second, is_reverse);
+        call_cumsum(&calls, state, parts, none, parts, state, &second, is_reverse);
     }
-    call_cumsum(&calls, dtype, IN, is_cut ? &SCRATCH : NULL, OUT, out_dtype, &groups, is_reverse);
+    call_cumsum(&calls, dtype, in, is_cut ? parts : none, hl_cuda_out(&calls, 0), out_dtype,
+                &groups, is_reverse);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -421,14 +362,9 @@ static hl_status prepare_prod_grad(hl_device *device, const hl_graph *graph, hl_
     hl_cuda_groups groups;
     find_groups(graph, &graph->nodes[id], &groups);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, "hl_cuda_prod_grad",
-                        hl_cuda_shape_elements(device, groups.O * groups.I * 32));
-    hl_cuda_pass_in(&calls, 0);
-    hl_cuda_pass_in(&calls, 2);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, groups.O);
-    HL_CUDA_PASS(&calls, int64_t, groups.N);
-    HL_CUDA_PASS(&calls, int64_t, groups.I);
+    HL_CUDA_CALL(&calls, prod_grad, NULL, hl_cuda_shape_elements(device, groups.O * groups.I * 32),
+                 .at = {hl_cuda_in(&calls, 0), hl_cuda_in(&calls, 2), hl_cuda_out(&calls, 0)},
+                 .O = groups.O, .N = groups.N, .I = groups.I);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -14,16 +14,13 @@
  * Rejected: sums by atomics (other bits every run), "the last block merges" (needs memory that is
  * zero before the launch), statistics by two passes over memory.
  *
- * Launch: any grid; teams by by_block (fold.h), columns (I > 1) 256 threads. part >= 1. */
+ * Launch: any grid; teams by by_block (fold.h), columns (I > 1) THREADS threads. part >= 1. */
+#include "kernels/cuda/reduce.h"
+
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
 
-enum { THREADS = 256, COLUMNS = 32 };
-
-HL_DEVICE int64_t count_parts(int64_t N, int64_t part)
-{
-    return N > 0 ? (N + part - 1) / part : 1;
-}
+enum { THREADS = HL_CUDA_REDUCE_THREADS };
 
 /* ---- what is folded ---- */
 
@@ -252,12 +249,12 @@ HL_DEVICE void visit_row(const hl_team &team, const T *x, int64_t n, typename F:
 
 /* visit(team, o, begin, end, result) takes row o's elements in; store(result's number, result). */
 template <class F, class Visit, class Store>
-HL_DEVICE void fold_rows(int64_t O, int64_t N, int64_t part, int by_block, Visit visit, Store store)
+HL_DEVICE void fold_rows(const hl_cuda_groups &g, int by_block, Visit visit, Store store)
 {
     typedef typename F::state V;
     hl_team team = hl_team_make(by_block);
-    int64_t n_parts = count_parts(N, part);
-    for (int64_t v = team.first; v < O * n_parts; v += team.step) {
+    int64_t N = g.N, part = g.part, n_parts = g.n_parts;
+    for (int64_t v = team.first; v < g.O * n_parts; v += team.step) {
         int64_t begin = v % n_parts * part, end = begin + part < N ? begin + part : N;
         V all = F::first();
         visit(team, v / n_parts, begin, end, all);
@@ -268,14 +265,14 @@ HL_DEVICE void fold_rows(int64_t O, int64_t N, int64_t part, int by_block, Visit
 
 /* load(o, k, i). */
 template <class F, class Load, class Store>
-HL_DEVICE void fold_cols(int64_t O, int64_t N, int64_t I, int64_t part, Load load, Store store)
+HL_DEVICE void fold_cols(const hl_cuda_groups &g, Load load, Store store)
 {
     typedef typename F::state V;
     HL_SHARED(V, room, THREADS);
-    int width = COLUMNS, t = hl_thread();
-    while (width > 1 && width / 2 >= I) width /= 2;
-    int64_t n_parts = count_parts(N, part), n_tiles = (I + width - 1) / width;
-    for (int64_t u = hl_block_x(); u < O * n_parts * n_tiles; u += hl_blocks_x()) {
+    int64_t N = g.N, I = g.I, part = g.part, n_parts = g.n_parts;
+    int width = hl_cuda_groups_width(I), t = hl_thread();
+    int64_t n_tiles = (I + width - 1) / width;
+    for (int64_t u = hl_block_x(); u < g.O * n_parts * n_tiles; u += hl_blocks_x()) {
         int64_t i = u % n_tiles * width + t % width, v = u / n_tiles, o = v / n_parts;
         int64_t begin = v % n_parts * part, end = begin + part < N ? begin + part : N;
         V all = F::first();
@@ -295,16 +292,15 @@ HL_DEVICE void fold_cols(int64_t O, int64_t N, int64_t I, int64_t part, Load loa
 
 /* Either, by elements. */
 template <class F, class Load, class Store>
-HL_DEVICE void fold_groups(int64_t O, int64_t N, int64_t I, int64_t part, int by_block, Load load,
-                           Store store)
+HL_DEVICE void fold_groups(const hl_cuda_groups &g, int by_block, Load load, Store store)
 {
     typedef typename F::state V;
-    if (I != 1) {
-        fold_cols<F>(O, N, I, part, load, store);
+    if (g.I != 1) {
+        fold_cols<F>(g, load, store);
         return;
     }
     fold_rows<F>(
-        O, N, part, by_block,
+        g, by_block,
         [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
             visit_each<F>(
                 begin + team.rank, team.size, end, [=](int64_t k) { return load(o, k, 0); }, all);
@@ -314,18 +310,18 @@ HL_DEVICE void fold_groups(int64_t O, int64_t N, int64_t I, int64_t part, int by
 
 /* Either, of an array of floats: rows by 16 bytes. */
 template <class F, class T, class Store>
-HL_DEVICE void fold_floats(const T *x, int64_t O, int64_t N, int64_t I, int64_t part, int by_block,
-                           Store store)
+HL_DEVICE void fold_floats(const T *x, const hl_cuda_groups &g, int by_block, Store store)
 {
     typedef typename F::state V;
+    int64_t N = g.N, I = g.I;
     if (I != 1) {
         fold_cols<F>(
-            O, N, I, part,
-            [=](int64_t o, int64_t k, int64_t i) { return widen(x[(o * N + k) * I + i]); }, store);
+            g, [=](int64_t o, int64_t k, int64_t i) { return widen(x[(o * N + k) * I + i]); },
+            store);
         return;
     }
     fold_rows<F>(
-        O, N, part, by_block,
+        g, by_block,
         [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
             visit_row<F>(team, x + o * N + begin, end - begin, all);
         },
@@ -335,19 +331,23 @@ HL_DEVICE void fold_floats(const T *x, int64_t O, int64_t N, int64_t I, int64_t 
 /* ---- sum, prod, max, min ---- */
 
 #define FOLD_KERNEL(name, T, suffix)                                                               \
-    HL_KERNEL(hl_cuda_##name##_##suffix, THREADS, const T *x, void *out, int32_t out_dtype,        \
-              int64_t O, int64_t N, int64_t I, int64_t part, int by_block)                         \
+    HL_CUDA_ENTRY_OF(fold, name##_##suffix, THREADS, p)                                            \
     {                                                                                              \
         typedef number_of<T> V;                                                                    \
-        fold_floats<fold_##name<V>>(x, O, N, I, part, by_block,                                    \
+        void *out = p.at.out;                                                                      \
+        int32_t out_dtype = p.out_dtype;                                                           \
+        fold_floats<fold_##name<V>>((const T *)p.at.x, p.groups, p.by_block,                       \
                                     [=](int64_t v, V all) { store(out, out_dtype, v, all); });     \
     }
 #define INT_KERNEL(name)                                                                           \
-    HL_KERNEL(hl_cuda_##name##_int, THREADS, const void *x, int32_t dtype, void *out,              \
-              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part, int by_block)      \
+    HL_CUDA_ENTRY_OF(fold, name##_int, THREADS, p)                                                 \
     {                                                                                              \
+        const void *x = p.at.x;                                                                    \
+        void *out = p.at.out;                                                                      \
+        int32_t dtype = p.dtype, out_dtype = p.out_dtype;                                          \
+        int64_t N = p.groups.N, I = p.groups.I;                                                    \
         fold_groups<fold_##name<int64_t>>(                                                         \
-            O, N, I, part, by_block,                                                               \
+            p.groups, p.by_block,                                                                  \
             [=](int64_t o, int64_t k, int64_t i) {                                                 \
                 return hl_read_int(x, dtype, (o * N + k) * I + i);                                 \
             },                                                                                     \
@@ -367,15 +367,14 @@ INT_KERNEL(min)
 
 /* ---- argmax, argmin ---- */
 
-/* Of x (O,M,I) the elements k, or where `among` (O,N,I) is given, the elements that it names: the
- * second call's candidates are the first one's results. */
-template <class F, class Load>
-HL_DEVICE void find_places(Load load, const int64_t *among, int64_t *out, int64_t O, int64_t M,
-                           int64_t N, int64_t I, int64_t part, int by_block)
+/* The second call's candidates are the first one's results. */
+template <class F, class Load> HL_DEVICE void find_places(Load load, const hl_cuda_arg_params &p)
 {
     typedef typename F::state V;
+    const int64_t *among = p.at.among;
+    int64_t *out = p.at.out, M = p.M, N = p.groups.N, I = p.groups.I;
     fold_groups<F>(
-        O, N, I, part, by_block,
+        p.groups, p.by_block,
         [=](int64_t o, int64_t k, int64_t i) {
             if (among) k = among[(o * N + k) * I + i];
             return V{load((o * M + k) * I + i), k};
@@ -384,28 +383,26 @@ HL_DEVICE void find_places(Load load, const int64_t *among, int64_t *out, int64_
 }
 
 #define ARG_KERNEL(name, sign, T, suffix)                                                          \
-    HL_KERNEL(hl_cuda_##name##_##suffix, THREADS, const T *x, const int64_t *among, int64_t *out,  \
-              int64_t O, int64_t M, int64_t N, int64_t I, int64_t part, int by_block)              \
+    HL_CUDA_ENTRY_OF(arg, name##_##suffix, THREADS, p)                                             \
     {                                                                                              \
-        find_places<fold_arg<number_of<T>, sign>>([=](int64_t at) { return widen(x[at]); }, among, \
-                                                  out, O, M, N, I, part, by_block);                \
+        const T *x = (const T *)p.at.x;                                                            \
+        find_places<fold_arg<number_of<T>, sign>>([=](int64_t at) { return widen(x[at]); }, p);    \
     }
 #define ARG_INT_KERNEL(name, sign)                                                                 \
-    HL_KERNEL(hl_cuda_##name##_int, THREADS, const void *x, int32_t dtype, const int64_t *among,   \
-              int64_t *out, int64_t O, int64_t M, int64_t N, int64_t I, int64_t part,              \
-              int by_block)                                                                        \
+    HL_CUDA_ENTRY_OF(arg, name##_int, THREADS, p)                                                  \
     {                                                                                              \
+        const void *x = p.at.x;                                                                    \
+        int32_t dtype = p.dtype;                                                                   \
         find_places<fold_arg<int64_t, sign>>(                                                      \
-            [=](int64_t at) { return hl_read_int(x, dtype, at); }, among, out, O, M, N, I, part,   \
-            by_block);                                                                             \
+            [=](int64_t at) { return hl_read_int(x, dtype, at); }, p);                             \
     }
 #define ARG_KERNELS(T, suffix)                                                                     \
-    ARG_KERNEL(argmax, 1, T, suffix)                                                               \
-    ARG_KERNEL(argmin, -1, T, suffix)
+    ARG_KERNEL(max, 1, T, suffix)                                                                  \
+    ARG_KERNEL(min, -1, T, suffix)
 HL_FLOAT_TYPES(ARG_KERNELS)
 ARG_KERNELS(double, f64)
-ARG_INT_KERNEL(argmax, 1)
-ARG_INT_KERNEL(argmin, -1)
+ARG_INT_KERNEL(max, 1)
+ARG_INT_KERNEL(min, -1)
 
 /* ---- moments: mean and population variance ---- */
 
@@ -425,42 +422,43 @@ HL_DEVICE int64_t find_in_planes(int64_t c, int64_t k, int64_t C, int64_t S)
 }
 
 /* Partials of moments_*, (O,parts,I), of `part` elements each, the last of the rest of N. */
-HL_KERNEL(hl_cuda_moments_merge, THREADS, const float *part_mean, const float *part_squares,
-          void *mean, void *var, int32_t dtype, int64_t O, int64_t N, int64_t I, int64_t part,
-          int by_block)
+HL_CUDA_ENTRY(moments_merge, THREADS, p)
 {
-    int64_t n_parts = count_parts(N, part);
+    const float *part_mean = p.at.part_mean, *part_squares = p.at.part_squares;
+    void *mean = p.at.mean, *var = p.at.var;
+    int32_t out_dtype = p.out_dtype;
+    int64_t N = p.groups.N, I = p.groups.I, part = p.groups.part, n_parts = p.groups.n_parts;
     fold_groups<fold_parts>(
-        O, n_parts, I, n_parts, by_block,
-        [=](int64_t o, int64_t p, int64_t i) {
-            int64_t at = (o * n_parts + p) * I + i, before = p * part;
+        hl_cuda_groups{p.groups.O, n_parts, I, n_parts, 1}, p.by_block,
+        [=](int64_t o, int64_t k, int64_t i) {
+            int64_t at = (o * n_parts + k) * I + i, before = k * part;
             int64_t n = before + part < N ? part : N - before;
             return moments{(float)n, part_mean[at], part_squares[at]};
         },
-        [=](int64_t v, moments all) { store_moments(mean, var, dtype, v, all, true); });
+        [=](int64_t v, moments all) { store_moments(mean, var, out_dtype, v, all, true); });
 }
 
+/* A store of moments, of parts or of all. */
+#define STORE_MOMENTS(p)                                                                           \
+    [mean = p.at.mean, var = p.at.var, dtype = p.out_dtype, is_whole = p.groups.n_parts == 1](     \
+        int64_t v, moments all) { store_moments(mean, var, dtype, v, all, is_whole); }
 #define MOMENT_KERNELS(T, suffix)                                                                  \
-    HL_KERNEL(hl_cuda_moments_##suffix, THREADS, const T *x, void *mean, void *var, int32_t dtype, \
-              int64_t O, int64_t N, int64_t I, int64_t part, int by_block)                         \
+    HL_CUDA_ENTRY_OF(moments, suffix, THREADS, p)                                                  \
     {                                                                                              \
-        fold_floats<fold_moments>(x, O, N, I, part, by_block, [=](int64_t v, moments all) {        \
-            store_moments(mean, var, dtype, v, all, part >= N);                                    \
-        });                                                                                        \
+        fold_floats<fold_moments>((const T *)p.at.x, p.groups, p.by_block, STORE_MOMENTS(p));      \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_moments_planes_##suffix, THREADS, const T *x, void *mean, void *var,         \
-              int32_t dtype, int64_t A, int64_t C, int64_t S, int64_t part, int by_block)          \
+    HL_CUDA_ENTRY_OF(plane_moments, suffix, THREADS, p)                                            \
     {                                                                                              \
+        const T *x = (const T *)p.at.x;                                                            \
+        int64_t C = p.groups.O, S = p.S;                                                           \
         fold_rows<fold_moments>(                                                                   \
-            C, A * S, part, by_block,                                                              \
+            p.groups, p.by_block,                                                                  \
             [=](const hl_team &team, int64_t c, int64_t begin, int64_t end, moments &all) {        \
                 visit_each<fold_moments>(                                                          \
                     begin + team.rank, team.size, end,                                             \
                     [=](int64_t k) { return hl_read(x, find_in_planes(c, k, C, S)); }, all);       \
             },                                                                                     \
-            [=](int64_t v, moments all) {                                                          \
-                store_moments(mean, var, dtype, v, all, part >= A * S);                            \
-            });                                                                                    \
+            STORE_MOMENTS(p));                                                                     \
     }
 HL_FLOAT_TYPES(MOMENT_KERNELS)
 
@@ -491,14 +489,18 @@ HL_DEVICE void store_grads(void *dbias, void *dweight, int32_t dtype, int64_t v,
 }
 
 /* Partials of batch_norm_sums_*, (O,parts,I). */
-HL_KERNEL(hl_cuda_batch_norm_sums_merge, THREADS, const float *part_g, const float *part_gc,
-          const void *var, void *dbias, void *dweight, int32_t dtype, int64_t O, int64_t n_parts,
-          int64_t I, float eps, int by_block)
+HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
 {
+    const float *part_g = p.at.part_g, *part_gc = p.at.part_gc;
+    const void *var = p.at.var;
+    void *dbias = p.at.dbias, *dweight = p.at.dweight;
+    int32_t dtype = p.out_dtype;
+    float eps = p.eps;
+    int64_t N = p.groups.N, I = p.groups.I;
     fold_groups<fold_grads>(
-        O, n_parts, I, n_parts, by_block,
-        [=](int64_t o, int64_t p, int64_t i) {
-            int64_t at = (o * n_parts + p) * I + i;
+        p.groups, p.by_block,
+        [=](int64_t o, int64_t k, int64_t i) {
+            int64_t at = (o * N + k) * I + i;
             return grad_sums{part_g[at], part_gc[at]};
         },
         [=](int64_t c, grad_sums all) {
@@ -507,24 +509,26 @@ HL_KERNEL(hl_cuda_batch_norm_sums_merge, THREADS, const float *part_g, const flo
         });
 }
 
-/* dy, x (A,C,S): groups (1,A,C) where S is 1, else (C,A S,1), so o or i is 0, the other the
- * channel.
- */
+/* Of the groups o or i is 0, the other the channel. */
 #define GRAD_KERNEL(T, suffix)                                                                     \
-    HL_KERNEL(hl_cuda_batch_norm_sums_##suffix, THREADS, const T *dy, const T *x, const T *mean,   \
-              const T *var, void *dbias, void *dweight, int32_t dtype, int64_t O, int64_t N,       \
-              int64_t I, int64_t S, int64_t part, float eps, int by_block)                         \
+    HL_CUDA_ENTRY_OF(batch_norm_sums, suffix, THREADS, p)                                          \
     {                                                                                              \
-        int64_t C = O * I;                                                                         \
+        const T *dy = (const T *)p.at.dy, *x = (const T *)p.at.x;                                  \
+        const T *mean = (const T *)p.at.mean, *var = (const T *)p.at.var;                          \
+        void *dbias = p.at.dbias, *dweight = p.at.dweight;                                         \
+        int32_t dtype = p.out_dtype;                                                               \
+        float eps = p.eps;                                                                         \
+        int64_t C = p.groups.O * p.groups.I, S = p.S;                                              \
+        bool is_whole = p.groups.n_parts == 1;                                                     \
         fold_groups<fold_grads>(                                                                   \
-            O, N, I, part, by_block,                                                               \
+            p.groups, p.by_block,                                                                  \
             [=](int64_t o, int64_t k, int64_t i) {                                                 \
                 int64_t c = o + i, at = find_in_planes(c, k, C, S);                                \
                 float g = hl_read(dy, at);                                                         \
                 return grad_sums{g, g * (hl_read(x, at) - hl_read(mean, c))};                      \
             },                                                                                     \
             [=](int64_t v, grad_sums all) {                                                        \
-                float rstd = part >= N ? hl_rsqrt(hl_read(var, v) + eps) : 1.0f;                   \
+                float rstd = is_whole ? hl_rsqrt(hl_read(var, v) + eps) : 1.0f;                    \
                 store_grads(dbias, dweight, dtype, v, all, rstd);                                  \
             });                                                                                    \
     }
@@ -562,24 +566,24 @@ HL_DEVICE void scan_row(int64_t base, int64_t begin, int64_t end, int64_t I, boo
     }
 }
 
-/* before (O,parts,I): running sums over whole parts, NULL where there is one. Short rows side by
- * side go by a thread a column, else a warp takes a part. */
+/* Short rows side by side go by a thread a column, else a warp takes a part. */
 template <class V, class Load, class Store>
-HL_DEVICE void run_cumsum(Load load, const V *before, Store store, int64_t O, int64_t N, int64_t I,
-                          int64_t part, int is_reverse)
+HL_DEVICE void run_cumsum(Load load, Store store, const hl_cuda_cumsum_params &p)
 {
     typedef fold_sum<V> F;
-    bool by_column = I >= COLUMNS;
-    int64_t n_parts = count_parts(N, part), per = by_column ? 1 : 32;
-    for (int64_t u = HL_GRID_FIRST / per; u < O * n_parts * I; u += HL_GRID_STEP / per) {
-        int64_t i = u % I, v = u / I, p = v % n_parts, other = is_reverse ? p + 1 : p - 1;
-        int64_t begin = p * part, end = begin + part < N ? begin + part : N;
+    const V *before = (const V *)p.at.before;
+    int64_t N = p.groups.N, I = p.groups.I, part = p.groups.part, n_parts = p.groups.n_parts;
+    bool is_reverse = p.is_reverse != 0, by_column = I >= HL_CUDA_REDUCE_COLUMNS;
+    int64_t per = by_column ? 1 : 32;
+    for (int64_t u = HL_GRID_FIRST / per; u < p.groups.O * n_parts * I; u += HL_GRID_STEP / per) {
+        int64_t i = u % I, v = u / I, own = v % n_parts, other = is_reverse ? own + 1 : own - 1;
+        int64_t begin = own * part, end = begin + part < N ? begin + part : N;
         int64_t base = v / n_parts * N * I + i;
         V carry =
-            before && other >= 0 && other < n_parts ? before[u + (other - p) * I] : F::first();
+            before && other >= 0 && other < n_parts ? before[u + (other - own) * I] : F::first();
         auto put = [=](int64_t at, V, V with) { store(at, with); };
         if (!by_column) {
-            scan_row<F>(base, begin, end, I, is_reverse != 0, carry, load, put);
+            scan_row<F>(base, begin, end, I, is_reverse, carry, load, put);
             continue;
         }
         for (int64_t k = begin; k < end; k++) {
@@ -591,34 +595,38 @@ HL_DEVICE void run_cumsum(Load load, const V *before, Store store, int64_t O, in
 }
 
 #define CUMSUM_KERNEL(T, suffix)                                                                   \
-    HL_KERNEL(hl_cuda_cumsum_##suffix, THREADS, const T *x, const number_of<T> *before, void *out, \
-              int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part, int is_reverse)    \
+    HL_CUDA_ENTRY_OF(cumsum, suffix, THREADS, p)                                                   \
     {                                                                                              \
-        run_cumsum([=](int64_t i) { return widen(x[i]); }, before,                                 \
-                   [=](int64_t i, number_of<T> sum) { store(out, out_dtype, i, sum); }, O, N, I,   \
-                   part, is_reverse);                                                              \
+        typedef number_of<T> V;                                                                    \
+        const T *x = (const T *)p.at.x;                                                            \
+        void *out = p.at.out;                                                                      \
+        int32_t out_dtype = p.out_dtype;                                                           \
+        run_cumsum<V>([=](int64_t i) { return widen(x[i]); },                                      \
+                      [=](int64_t i, V sum) { store(out, out_dtype, i, sum); }, p);                \
     }
 HL_FLOAT_TYPES(CUMSUM_KERNEL)
 CUMSUM_KERNEL(double, f64)
-HL_KERNEL(hl_cuda_cumsum_int, THREADS, const void *x, int32_t dtype, const int64_t *before,
-          void *out, int32_t out_dtype, int64_t O, int64_t N, int64_t I, int64_t part,
-          int is_reverse)
+HL_CUDA_ENTRY_OF(cumsum, int, THREADS, p)
 {
-    run_cumsum([=](int64_t i) { return hl_read_int(x, dtype, i); }, before,
-               [=](int64_t i, int64_t sum) { store(out, out_dtype, i, sum); }, O, N, I, part,
-               is_reverse);
+    const void *x = p.at.x;
+    void *out = p.at.out;
+    int32_t dtype = p.dtype, out_dtype = p.out_dtype;
+    run_cumsum<int64_t>([=](int64_t i) { return hl_read_int(x, dtype, i); },
+                        [=](int64_t i, int64_t sum) { store(out, out_dtype, i, sum); }, p);
 }
 
 /* dx = dprod * the product of all before * that of all after: no division, so zeros are no case. A
  * warp a group. */
-HL_KERNEL(hl_cuda_prod_grad, THREADS, const float *x, const float *dprod, float *dx, int64_t O,
-          int64_t N, int64_t I)
+HL_CUDA_ENTRY(prod_grad, THREADS, p)
 {
     hl_team team = hl_team_make(0);
+    const float *x = p.at.x;
+    float *dx = p.at.dx;
+    int64_t N = p.N, I = p.I;
     auto load = [=](int64_t i) { return x[i]; };
-    for (int64_t g = team.first; g < O * I; g += team.step) {
+    for (int64_t g = team.first; g < p.O * I; g += team.step) {
         int64_t base = g / I * N * I + g % I;
-        float d = dprod[g];
+        float d = p.at.dprod[g];
         scan_row<fold_prod<float>>(base, 0, N, I, false, 1.0f, load,
                                    [=](int64_t i, float before, float) { dx[i] = before; });
         hl_warp_sync(HL_WARP_ALL);

@@ -1,4 +1,6 @@
 /* Launchers of softmax.cu. */
+#include "kernels/cuda/softmax.h"
+
 #include <stdio.h>
 
 #include "kernels/cuda/calls.h"
@@ -25,16 +27,17 @@ static hl_status prepare_rows(hl_device *device, const hl_graph *graph, hl_node_
     int64_t R = hl_shape_span(&type->shape, 0, last),
             C = hl_shape_span(&type->shape, last, last + 1);
     hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
-    char name[64];
-    snprintf(name, sizeof name, "hl_cuda_%s_%s", hl_op_get(node->op)->name,
-             hl_cuda_suffix(type->dtype));
+    bool is_log = node->op == HL_OP_LOG_SOFTMAX || node->op == HL_OP_LOG_SOFTMAX_GRAD;
+    char variant[16];
+    snprintf(variant, sizeof variant, "%s%s", is_log ? "log_" : "", hl_cuda_suffix(type->dtype));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_call_kernel(&calls, name, shape);
-    for (int i = 0; i < node->n_in; i++) hl_cuda_pass_in(&calls, i);
-    hl_cuda_pass_out(&calls, 0);
-    HL_CUDA_PASS(&calls, int64_t, R);
-    HL_CUDA_PASS(&calls, int64_t, C);
-    HL_CUDA_PASS(&calls, int, by_block);
+    if (node->n_in == 1)
+        HL_CUDA_CALL(&calls, softmax, variant, shape, .at.x = hl_cuda_in(&calls, 0),
+                     .at.y = hl_cuda_out(&calls, 0), .R = R, .C = C, .by_block = by_block);
+    else
+        HL_CUDA_CALL(&calls, softmax_grad, variant, shape, .at.dy = hl_cuda_in(&calls, 0),
+                     .at.y = hl_cuda_in(&calls, 1), .at.dx = hl_cuda_out(&calls, 0), .R = R, .C = C,
+                     .by_block = by_block);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -4,8 +4,9 @@
  * and the sum in one pass, rescaled where the largest grows: more exponentials, in divergent
  * branches, to save a pass over registers.
  *
- * Launch: any grid; threads a multiple of 32, at most 256; teams by by_block (fold.h). */
+ * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/row.h"
+#include "kernels/cuda/softmax.h"
 
 template <class T, bool is_log>
 HL_DEVICE void run_softmax(const T *x, T *y, int64_t R, int64_t C, int by_block)
@@ -45,24 +46,17 @@ HL_DEVICE void run_gradient(const T *dy, const T *y, T *dx, int64_t R, int64_t C
     }
 }
 
-#define KERNELS(T, suffix)                                                                         \
-    HL_KERNEL(hl_cuda_softmax_##suffix, 256, const T *x, T *y, int64_t R, int64_t C, int by_block) \
+#define KERNELS(T, is_log, variant)                                                                \
+    HL_CUDA_ENTRY_OF(softmax, variant, HL_CUDA_TEAM_THREADS, p)                                    \
     {                                                                                              \
-        run_softmax<T, false>(x, y, R, C, by_block);                                               \
+        run_softmax<T, is_log>((const T *)p.at.x, (T *)p.at.y, p.R, p.C, p.by_block);              \
     }                                                                                              \
-    HL_KERNEL(hl_cuda_log_softmax_##suffix, 256, const T *x, T *y, int64_t R, int64_t C,           \
-              int by_block)                                                                        \
+    HL_CUDA_ENTRY_OF(softmax_grad, variant, HL_CUDA_TEAM_THREADS, p)                               \
     {                                                                                              \
-        run_softmax<T, true>(x, y, R, C, by_block);                                                \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_softmax_grad_##suffix, 256, const T *dy, const T *y, T *dx, int64_t R,       \
-              int64_t C, int by_block)                                                             \
-    {                                                                                              \
-        run_gradient<T, false>(dy, y, dx, R, C, by_block);                                         \
-    }                                                                                              \
-    HL_KERNEL(hl_cuda_log_softmax_grad_##suffix, 256, const T *dy, const T *y, T *dx, int64_t R,   \
-              int64_t C, int by_block)                                                             \
-    {                                                                                              \
-        run_gradient<T, true>(dy, y, dx, R, C, by_block);                                          \
+        run_gradient<T, is_log>((const T *)p.at.dy, (const T *)p.at.y, (T *)p.at.dx, p.R, p.C,     \
+                                p.by_block);                                                       \
     }
-HL_FLOAT_TYPES(KERNELS)
+#define BOTH(T, suffix)                                                                            \
+    KERNELS(T, false, suffix)                                                                      \
+    KERNELS(T, true, log_##suffix)
+HL_FLOAT_TYPES(BOTH)

@@ -1,7 +1,5 @@
-/* Launchers of several pointwise programs at once (together.h), where a plan has them in a row:
+/* Launchers of several pointwise programs at once (parts.h), where a plan has them in a row:
  * casts of weights, and whatever else is small and has nothing to do with its neighbours. */
-#include "kernels/cuda/together.h"
-
 #include <string.h>
 
 #include "kernels/cuda/calls.h"
@@ -14,12 +12,12 @@ _Static_assert((int)HL_CUDA_PARTS == (int)HL_KERNEL_TOGETHER &&
 enum { THREADS = HL_CUDA_WALK_THREADS };
 
 static const struct {
-    const char *kernel;
+    const char *variant;
     size_t bytes; /* of a register */
 } kinds[] = {
-    [HL_CUDA_PW_F32] = {"hl_cuda_pointwise_together_f32", sizeof(float)},
-    [HL_CUDA_PW_F64] = {"hl_cuda_pointwise_together_f64", sizeof(double)},
-    [HL_CUDA_PW_I64] = {"hl_cuda_pointwise_together_i64", sizeof(int64_t)},
+    [HL_PW_F32] = {"f32", sizeof(float)},
+    [HL_PW_F64] = {"f64", sizeof(double)},
+    [HL_PW_I64] = {"i64", sizeof(int64_t)},
 };
 
 /* But for keys; a cast's dtype is its number too. */
@@ -53,7 +51,7 @@ bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node
 {
     hl_cuda_pointwise first, work;
     bool are_small = true, are_alike = true;
-    int n_operands = 0, n_keys = 0;
+    int n_operands = 0, n_numbers = 0;
     if (hl_cuda_pointwise_make(graph, ids[0], &first) != HL_OK) return false;
     for (int32_t i = 0; i < n; i++) {
         if (hl_cuda_pointwise_make(graph, ids[i], &work) != HL_OK) return false;
@@ -62,47 +60,45 @@ bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node
         are_small &= hl_cuda_shape_blocks(device, n_tiles, THREADS).grid[0] == n_tiles;
         are_alike &= is_alike(&first.program, &work.program);
         n_operands += work.program.n_in + work.program.n_out;
-        n_keys += hl_cuda_pointwise_keys(&work.program, NULL);
+        n_numbers += hl_cuda_count_numbers(&work);
     }
     return (are_small || are_alike || n == 1) && n_operands <= HL_CUDA_PARTS_OPERANDS &&
-           n_keys <= 2 * HL_CUDA_PARTS_DRAWS;
+           n_numbers <= HL_CUDA_PARTS_NUMBERS;
 }
 
-/* Blocks, operands and keys, each part's behind the last one's. Returns how many operands. */
+/* Blocks and operands, each part's behind the last one's. Returns how many operands. */
 static int lay_out(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
-                   hl_cuda_parts *parts, hl_cuda_parts_keys *keys)
+                   hl_cuda_parts *parts)
 {
-    int n_operands = 0, n_keys = 0;
+    int n_operands = 0;
     int64_t n_blocks = 0;
     for (int32_t i = 0; i < n; i++) {
         const hl_cuda_program *p = &works[i].program;
         parts->n[i] = works[i].walk.n;
         parts->first_block[i] = (int32_t)n_blocks;
         parts->first_operand[i] = (uint8_t)n_operands;
-        parts->first_key[i] = (uint8_t)n_keys;
         n_blocks += hl_cuda_shape_blocks(device, works[i].walk.n_tiles, THREADS).grid[0];
         n_operands += p->n_in + p->n_out;
-        n_keys += hl_cuda_pointwise_keys(p, keys->word + n_keys);
     }
     for (int32_t i = n; i <= HL_CUDA_PARTS; i++) parts->first_block[i] = (int32_t)n_blocks;
     return n_operands;
 }
 
 static hl_status compile_together(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
-                                  char *out_name, hl_cuda_parts *parts)
+                                  char *out_name, hl_cuda_compiled_parts_params *params)
 {
     char *source;
-    HL_TRY(hl_cuda_generate_together(works, n, &source, out_name, parts->program));
+    HL_TRY(hl_cuda_generate_together(works, n, &source, out_name, params));
     hl_status status = hl_cuda_compile(device, source, out_name);
     hl_free(source);
     return status;
 }
 
 static void call_interpreter(const hl_cuda_pointwise *works, int32_t n, hl_cuda_shape shape,
-                             const hl_cuda_parts *parts, hl_cuda_calls *calls)
+                             const hl_cuda_compiled_parts_params *compiled, hl_cuda_calls *calls)
 {
-    const char *kernel = kinds[works[0].kind].kernel;
     size_t column = kinds[works[0].kind].bytes * THREADS;
+    hl_cuda_pointwise_parts_params params = {.parts = compiled->parts};
     hl_cuda_program *programs;
     calls->status = hl_alloc((size_t)n * sizeof *programs, (void **)&programs);
     if (calls->status != HL_OK) return;
@@ -111,10 +107,9 @@ static void call_interpreter(const hl_cuda_pointwise *works, int32_t n, hl_cuda_
         unsigned bytes = (unsigned)(column * (size_t)programs[i].n_regs);
         if (bytes > shape.shared_bytes) shape.shared_bytes = bytes;
     }
-    hl_cuda_call_kernel(calls, kernel, shape);
-    hl_cuda_pass_upload(calls, programs, (size_t)n * sizeof *programs);
-    hl_cuda_pass_operands(calls);
-    hl_cuda_pass(calls, parts, sizeof *parts);
+    memcpy(params.at.operand, compiled->at.operand, sizeof params.at.operand);
+    params.at.programs = hl_cuda_upload(calls, programs, (size_t)n * sizeof *programs);
+    HL_CUDA_CALL_WITH(calls, pointwise_parts, kinds[works[0].kind].variant, shape, &params);
     hl_free(programs);
 }
 
@@ -122,22 +117,18 @@ static hl_status prepare_works(hl_device *device, const hl_graph *graph, hl_node
                                const hl_cuda_pointwise *works, int32_t n,
                                hl_kernel_state *out_state)
 {
-    hl_cuda_parts parts = {0};
-    hl_cuda_parts_keys keys = {0};
+    hl_cuda_compiled_parts_params params = {0};
     char name[HL_CUDA_NAME_BYTES];
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    calls.n_args = lay_out(device, works, n, &parts, &keys);
-    hl_cuda_shape shape = {{(unsigned)parts.first_block[n], 1, 1}, {THREADS, 1, 1}, 0};
-    hl_status compiled = compile_together(device, works, n, name, &parts);
+    int n_operands = lay_out(device, works, n, &params.parts);
+    for (int k = 0; k < n_operands; k++) params.at.operand[k] = hl_cuda_arg(k);
+    hl_cuda_shape shape = {{(unsigned)params.parts.first_block[n], 1, 1}, {THREADS, 1, 1}, 0};
+    hl_status compiled = compile_together(device, works, n, name, &params);
     if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
-    if (compiled == HL_OK) {
-        hl_cuda_call_kernel(&calls, name, shape);
-        hl_cuda_pass(&calls, &parts, sizeof parts);
-        hl_cuda_pass_operands(&calls);
-        hl_cuda_pass(&calls, &keys, sizeof keys);
-    } else {
-        call_interpreter(works, n, shape, &parts, &calls);
-    }
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    if (compiled == HL_OK)
+        hl_cuda_call_kernel(&calls, name, NULL, shape, &params, sizeof params, sizeof params.at);
+    else
+        call_interpreter(works, n, shape, &params, &calls);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

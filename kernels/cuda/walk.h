@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 enum { HL_CUDA_WALK_THREADS = 128, HL_CUDA_WALK_WIDTH = 8, HL_CUDA_WALK_SUMS = 12 };
+/* Of a program, at most: inputs in order, then outputs. */
 enum { HL_CUDA_OPERANDS = 36 };
 /* As hl_pw_reduce has them. */
 enum { HL_CUDA_SUM_ROWS = 1, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
@@ -41,11 +42,6 @@ typedef struct hl_cuda_walk {
     int32_t n_tiles, n_col_tiles; /* tiles; how many lie side by side. 2^31 of them hold more than
                                      any memory does */
 } hl_cuda_walk;
-
-/* Inputs in order, then outputs. */
-typedef struct hl_cuda_operands {
-    void *p[HL_CUDA_OPERANDS];
-} hl_cuda_operands;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/fold.h"
@@ -278,15 +274,12 @@ template <int DTYPE, int W, class V> HL_DEVICE void hl_spread(const void *p, int
 
 /* ---- random steps ---- */
 
-/* 16 bits each for elements i to i + W - 1, i a multiple of W, where W neighbours are of one
- * sample. */
+/* 16 bits each for W neighbours from this element of a sample on, a multiple of W. */
 template <int W>
-HL_DEVICE void hl_draw(const void *control_block, uint32_t key0, uint32_t key1, int64_t i,
-                       int64_t sample_size, uint32_t (&bits)[W])
+HL_DEVICE void hl_draw(const void *control_block, uint32_t key0, uint32_t key1, int64_t sample,
+                       int64_t element, uint32_t (&bits)[W])
 {
     const hl_control *control = (const hl_control *)control_block;
-    int64_t element;
-    int64_t sample = hl_divide(i, sample_size, hl_is_short(i | sample_size), &element);
     hl_word4 words =
         hl_philox_block(key0, key1, (uint32_t)control->attempted,
                         (uint64_t)(control->micro_row + sample), (uint64_t)element >> 3);

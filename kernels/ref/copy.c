@@ -143,6 +143,25 @@ static hl_status launch_concat(const hl_kernel_state *state, void *const *args,
     return HL_OK;
 }
 
+static hl_status launch_split(const hl_kernel_state *state, void *const *args,
+                              const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    int64_t axis = call->attrs.split.axis, begin = 0, stride[HL_MAX_RANK];
+    hl_ref_strides(&call->in[0].shape, stride);
+    for (int32_t j = 0; j < call->n_out; j++) {
+        const hl_shape *out = &call->out[j].shape;
+        int64_t n = hl_shape_numel(out);
+        for (int64_t i = 0; i < n; i++)
+            copy_element(args[1 + j], i, args[0],
+                         begin * stride[axis] + hl_ref_offset(out, stride, i),
+                         element_bytes(&call->in[0]));
+        begin += out->dim[axis];
+    }
+    return HL_OK;
+}
+
 /* ---- pad ------------------------------------------------------------------------------------- */
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
@@ -219,6 +238,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(CONCAT, "concat", hl_ref_query_any, launch_concat),
     HL_REF_KERNEL(SLICE, "slice", hl_ref_query_any, launch_slice),
     HL_REF_KERNEL(SLICE_GRAD, "slice_grad", hl_ref_query_any, launch_slice_grad),
+    HL_REF_KERNEL(SPLIT, "split", hl_ref_query_any, launch_split),
     HL_REF_KERNEL(PAD, "pad", hl_ref_query_any, launch_pad),
     HL_REF_KERNEL(PAD_GRAD, "pad_grad", hl_ref_query_f64, launch_pad_grad),
     HL_REF_KERNEL(FLIP, "flip", hl_ref_query_any, launch_flip),

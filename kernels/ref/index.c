@@ -105,7 +105,7 @@ static hl_status launch_scatter_add(const hl_kernel_state *state, void *const *a
     return scatter_elements(state->impl, args, launch, add_elements);
 }
 
-/* ---- by rows along an axis: index_select, index_add, index_copy ------------------------------ */
+/* ---- by rows along an axis: index_select, index_add, index_copy, slice_add ----------------------- */
 
 /* x is seen as (n_outer, n_axis, n_inner); a row is n_inner elements. */
 typedef struct axis_view {
@@ -170,6 +170,23 @@ static hl_status launch_index_copy(const hl_kernel_state *state, void *const *ar
     return write_rows(state->impl, args, launch, copy_elements);
 }
 
+static hl_status launch_slice_add(const hl_kernel_state *state, void *const *args,
+                                  const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    const hl_attrs_slice_add *slice = &call->attrs.slice_add;
+    const hl_type *x = &call->in[0];
+    axis_view view = make_view(&x->shape, slice->axis);
+    int64_t n = call->in[1].shape.dim[slice->axis];
+    copy_elements(args[2], 0, args[0], 0, hl_shape_numel(&x->shape), x->dtype);
+    for (int64_t o = 0; o < view.n_outer; o++)
+        for (int64_t i = 0; i < n; i++)
+            add_elements(args[2], (o * view.n_axis + slice->start + i * slice->step) * view.n_inner,
+                         args[1], (o * n + i) * view.n_inner, view.n_inner, x->dtype);
+    return HL_OK;
+}
+
 /* ---- batch_gather ---------------------------------------------------------------------------- */
 
 static hl_status launch_batch_gather(const hl_kernel_state *state, void *const *args,
@@ -203,6 +220,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(SCATTER_ADD, "scatter_add", hl_ref_query_any, launch_scatter_add),
     HL_REF_KERNEL(INDEX_SELECT, "index_select", hl_ref_query_any, launch_index_select),
     HL_REF_KERNEL(INDEX_ADD, "index_add", hl_ref_query_any, launch_index_add),
+    HL_REF_KERNEL(SLICE_ADD, "slice_add", hl_ref_query_any, launch_slice_add),
     HL_REF_KERNEL(INDEX_COPY, "index_copy", hl_ref_query_any, launch_index_copy),
     HL_REF_KERNEL(BATCH_GATHER, "batch_gather", hl_ref_query_any, launch_batch_gather),
 };

@@ -1,8 +1,8 @@
 /* Pointwise and random ops, and fused programs: one evaluator of micro-ops, one scalar at a time.
  * Micro-ops are the expressions of ir/pointwise.def over the functions real_* and whole_* below.
  *
- * A program whose operands and results are all integers or bools, and which has no micro-op of a
- * real-valued result, is evaluated in int64 and so is exact; any other in double. */
+ * A program of integers alone (hl_program_kind) is evaluated in int64 and so is exact; any other in
+ * double. */
 #include <math.h>
 #include <string.h>
 
@@ -27,19 +27,6 @@ typedef struct point {
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-static bool is_integer_program(const pointwise *work)
-{
-    const hl_program *program = &work->program;
-    for (int i = 0; i < program->n_code; i++) {
-        const hl_pw_instr *code = &program->code[i];
-        if (hl_pw_is_real(code)) return false;
-        if (code->op == HL_PW_LOAD && hl_dtype_is_float(work->in[code->in].dtype)) return false;
-    }
-    for (int j = 0; j < program->n_out; j++)
-        if (hl_dtype_is_float(work->out[j].dtype)) return false;
-    return true;
-}
-
 static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_node_id node,
                                    hl_kernel_state *out_state)
 {
@@ -56,7 +43,7 @@ static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_
         HL_GOTO(hl_program_from_node(graph, node, &work->program));
     for (int32_t i = 0; i < n->n_in; i++) work->in[i] = graph->values[n->in[i]].type;
     for (int32_t j = 0; j < n->n_out; j++) work->out[j] = graph->values[n->out + j].type;
-    work->is_integer = is_integer_program(work);
+    work->is_integer = hl_program_kind(&work->program, graph, n) == HL_PW_I64;
     out_state->impl = work;
     memory = NULL;
     status = HL_OK;
@@ -148,6 +135,11 @@ static double real_select(bool mask, double x, double y)
     return mask ? x : y;
 }
 
+static double real_keep(bool mask, double x)
+{
+    return mask ? x : 0;
+}
+
 static double real_cast(double x, hl_dtype dtype)
 {
     double memory; /* of any dtype */
@@ -216,6 +208,11 @@ static int64_t whole_select(bool mask, int64_t x, int64_t y)
     return mask ? x : y;
 }
 
+static int64_t whole_keep(bool mask, int64_t x)
+{
+    return mask ? x : 0;
+}
+
 static int64_t whole_cast(int64_t x, hl_dtype dtype)
 {
     int64_t memory; /* of any integer dtype */
@@ -269,6 +266,7 @@ static double compute_double(const point *at, const hl_pw_instr *code)
 #define WHOLE_ANY(id, expression)                                                                  \
     case HL_PW_##id: return expression;
 #define WHOLE_NUMBER(id, expression) WHOLE_ANY(id, expression)
+#define WHOLE_FIRST(id, expression)  WHOLE_ANY(id, expression)
 #define WHOLE_CHOSEN(id, expression) WHOLE_ANY(id, expression)
 #define WHOLE_BOOL(id, expression)   WHOLE_ANY(id, expression)
 #define WHOLE_FLOAT(id, expression)

@@ -131,7 +131,7 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
 static void drop_feed(hl_py_plan *self)
 {
     if (!self->feed) return;
-    hl_feed_bind(self->feed->feed, NULL, 0, NULL, NULL);
+    hl_feed_bind(self->feed->feed, NULL);
     self->feed->plan = NULL;
     Py_CLEAR(self->feed);
 }
@@ -412,9 +412,9 @@ static PyObject *abandon(PyObject *self, PyObject *unused)
 {
     (void)unused;
     if (!enter(self, "abandon")) return NULL;
-    hl_plan_abandon(plan_of(self)->plan);
+    hl_status status = hl_plan_abandon(plan_of(self)->plan);
     leave(self);
-    return Py_NewRef(Py_None);
+    return hl_py_none_or_raise(hl_py_state_of(self), status);
 }
 
 static PyObject *set_window(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -453,10 +453,11 @@ static int set_k(PyObject *self, PyObject *object, void *unused)
     }
     if (!hl_py_int(hl_py_state_of(self), object, "k", 1, INT32_MAX, &k) || !enter(self, "k"))
         return -1;
-    hl_plan_set_k(plan_of(self)->plan, (int32_t)k);
-    plan_of(self)->k = (int32_t)k;
+    hl_status status = hl_plan_set_k(plan_of(self)->plan, (int32_t)k);
+    if (status == HL_OK) plan_of(self)->k = (int32_t)k;
     leave(self);
-    return 0;
+    if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
+    return status == HL_OK ? 0 : -1;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -518,9 +519,10 @@ static PyObject *get_heard(PyObject *self, PyObject *unused)
     (void)unused;
     hl_control control;
     if (!enter(self, "heard")) return NULL;
-    hl_plan_heard(plan_of(self)->plan, &control);
+    hl_status status = hl_plan_heard(plan_of(self)->plan, &control);
     bool is_f64 = plan_of(self)->session->device->device->float_type == HL_DTYPE_F64;
     leave(self);
+    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     return hl_py_control_describe(&control, is_f64);
 }
 

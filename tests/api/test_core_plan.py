@@ -348,6 +348,19 @@ def test_deadline_and_going_on() -> None:
     assert plan.run(2, float("inf")) == ("done", 2)
 
 
+def test_two_models_run_side_by_side_on_one_device() -> None:
+    device = _core.Device("cpu", n_threads=2)
+    plans = [_core.Plan(_core.Session(device), make_slow(4)) for _ in range(2)]
+    x = np.random.default_rng(0).normal(size=(300, 300)).astype(np.float32)
+    for i, plan in enumerate(plans):
+        plan.input(0, x + i)
+    ends = [run_in_thread(lambda plan=plan: plan.run(20, 60.0)) for plan in plans]
+    for i, (plan, (thread, result)) in enumerate(zip(plans, ends)):
+        thread.join(60)
+        assert result == [("done", 20)]
+        assert (plan.output(0) == x + i).all()
+
+
 def run_in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     """Starts a call on another thread; its result or exception ends up in the list."""
     result: list[Any] = []

@@ -127,17 +127,19 @@ def test_step_multistep_exponential(per_epoch: int) -> None:
         assert table(total, per_epoch, **settings) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("epochs", [36, 60, 61])  # 36 and 61 end with a restart
 @pytest.mark.parametrize("mult", [1, 2, 3])
 @pytest.mark.parametrize("per_epoch", [1, 4])
-def test_warm_restarts(mult: int, per_epoch: int) -> None:
+def test_warm_restarts(mult: int, per_epoch: int, epochs: int) -> None:
     low, expected, current, length = 0.01, [], 0, 5
-    for _ in range(60):
+    for _ in range(epochs):
         value = low + (LR - low) * (1 + math.cos(math.pi * current / length)) / 2
         expected += [value / LR] * per_epoch
         current += 1
         if current == length:
             current, length = 0, length * mult
-    found = table(60 * per_epoch, per_epoch, name="warm_restarts", T_0=5, T_mult=mult, min_lr=low)
+    total = epochs * per_epoch
+    found = table(total, per_epoch, name="warm_restarts", T_0=5, T_mult=mult, min_lr=low)
     assert found == pytest.approx(expected, abs=1e-13)
 
 

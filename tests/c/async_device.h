@@ -24,7 +24,7 @@ static hl_fault async_fault;
             return hl_status_set(HL_ERROR_DEVICE, "async: was asked to fail");                     \
     } while (0)
 
-/* Bit i: the device's i-th stream works as soon as it may. */
+/* Bit i: the i-th stream that the device has works as soon as it may. */
 static int async_eager;
 
 /* Kernels that ran, and how far each moved the device's clock. */
@@ -34,7 +34,7 @@ static double async_launch_ns = 1e6;
 static void (*async_watch)(hl_op op, void *const *args);
 
 static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
-enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64 };
+enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64, ASYNC_STREAMS = 9 };
 
 typedef enum async_kind {
     ASYNC_LAUNCH,
@@ -82,8 +82,7 @@ typedef struct async_device {
     char *staging[ASYNC_STAGING];
     size_t staging_bytes[ASYNC_STAGING];
     int64_t n_syncs, n_live, n_replays;
-    int n_streams;
-    hl_stream *streams[2];
+    hl_stream *streams[ASYNC_STREAMS]; /* the last one stays NULL */
     hl_stream own; /* what NULL stands for */
     bool in_capture;
 } async_device;
@@ -157,10 +156,14 @@ static void async_step(hl_stream *stream)
 static hl_status async_stream_create(hl_device *device, hl_stream **out_stream)
 {
     ASYNC_CALL();
-    async_of(device)->n_live++;
+    async_device *d = async_of(device);
+    int i = 0;
+    while (d->streams[i]) i++;
+    CHECK(i < ASYNC_STREAMS - 1);
+    d->n_live++;
     *out_stream = calloc(1, sizeof **out_stream);
-    (*out_stream)->is_eager = async_eager >> async_of(device)->n_streams & 1;
-    async_of(device)->streams[async_of(device)->n_streams++] = *out_stream;
+    (*out_stream)->is_eager = async_eager >> i & 1;
+    d->streams[i] = *out_stream;
     return HL_OK;
 }
 static hl_stream *async_stream(hl_device *device, hl_stream *stream)
@@ -170,14 +173,14 @@ static hl_stream *async_stream(hl_device *device, hl_stream *stream)
 static void async_drain(async_device *d)
 {
     while (d->own.done < d->own.n) async_step(&d->own);
-    for (int i = 0; i < d->n_streams; i++)
+    for (int i = 0; i < ASYNC_STREAMS; i++)
         while (d->streams[i] && d->streams[i]->done < d->streams[i]->n) async_step(d->streams[i]);
 }
 static void async_stream_destroy(hl_device *device, hl_stream *stream)
 {
     async_device *d = async_of(device);
     async_drain(d);
-    for (int i = 0; i < d->n_streams; i++)
+    for (int i = 0; i < ASYNC_STREAMS; i++)
         if (d->streams[i] == stream) d->streams[i] = NULL;
     async_of(device)->n_live--;
     free(stream->ops);

@@ -121,6 +121,52 @@ static void test_concat(void)
     }
 }
 
+static void test_split(void)
+{
+    static const int64_t sizes[] = {1, 2, 3, 5, 64};
+    for (int s = 0; s < N_SHAPES; s++) {
+        for (int axis = 0; axis < 4; axis++) {
+            for (int form = 0; form < 20; form++) {
+                int64_t n = shapes[s][axis], size = sizes[form / 4];
+                int64_t n_out = n ? (n + size - 1) / size : 1;
+                if (n_out >= CASE_MAX) continue;
+                op_case c = start_case(HL_OP_SPLIT, 4, shapes[s], form);
+                c.attrs = (hl_attrs){.split = {axis, size}};
+                c.n_out = (int)n_out;
+                for (int j = 0; j < c.n_out; j++) {
+                    int64_t rest = n - j * size;
+                    c.out[j] = c.in[0];
+                    c.out[j].shape.dim[axis] = rest < size ? rest : size;
+                }
+                check_case("split shape %d axis %d form %d", s, axis, form);
+                case_check(&c);
+            }
+        }
+    }
+}
+
+static void test_slice_add(void)
+{
+    static const hl_dtype floats[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    for (int s = 0; s < N_SHAPES; s++) {
+        for (int axis = 0; axis < 4; axis++) {
+            for (int form = 0; form < 27; form++) {
+                int64_t n = shapes[s][axis], start = form % 3, step = 1 + form / 3 % 3;
+                if (start > n) start = n;
+                op_case c = start_case(HL_OP_SLICE_ADD, 4, shapes[s], 0);
+                c.in[0].dtype = c.out[0].dtype = floats[form / 9];
+                c.attrs = (hl_attrs){.slice_add = {axis, start, step}};
+                c.in[1] = c.in[0];
+                c.in[1].shape.dim[axis] = n > start ? (n - start + step - 1) / step : 0;
+                c.n_in = 2;
+                fill_whole(&c, 1, 100);
+                check_case("slice_add shape %d axis %d form %d", s, axis, form);
+                case_check(&c);
+            }
+        }
+    }
+}
+
 static void test_pad(void)
 {
     static const int64_t pads[][8] = {{0, 0, 0, 0, 0, 0, 2, 3},   {1, 2, 0, 0, 0, 0, 0, 0},
@@ -279,6 +325,7 @@ static void test_copies(void)
     test_views();
     test_slice();
     test_concat();
+    test_split();
     test_pad();
 }
 
@@ -286,6 +333,7 @@ static void test_indexed(void)
 {
     test_rows_by_index();
     test_elements_by_index();
+    test_slice_add();
     test_batch_gather();
 }
 

@@ -69,4 +69,37 @@ static inline void program_put(program_case *p, uint8_t reg, hl_pw_reduce reduce
     p->program.n_out = p->c.n_out;
 }
 
+/* x (int64, what float32 can't hold) > 2^24, beside a float32 operand that the code holds as a
+ * number: exact in integers. */
+static inline void program_compare_beside_number(program_case *p, int rank, const int64_t *dim)
+{
+    program_begin(p, rank, dim, rank);
+    uint8_t x = program_load(p, HL_DTYPE_I64, ~0u);
+    program_add_in(p, (hl_type){HL_DTYPE_F32, hl_shape_scalar()});
+    for (int in = 0; in < 2; in++) case_fill(&p->c, in, 0x1p24 - 4, 0x1p24 + 4);
+    uint8_t number = program_emit(p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = 0x1p24});
+    uint8_t is_above = program_emit(p, (hl_pw_instr){.op = HL_PW_GT, .a = x, .b = number});
+    program_put(p, is_above, HL_PW_FULL, HL_DTYPE_BOOL);
+    p->c.tolerance = 0;
+}
+
+/* Integers divided in float64, as a floor division is, and compared: nothing but the code is
+ * float64. */
+static inline void program_divide_integers(program_case *p, int rank, const int64_t *dim)
+{
+    program_begin(p, rank, dim, rank);
+    uint8_t x = program_load(p, HL_DTYPE_I64, ~0u), y = program_load(p, HL_DTYPE_I64, 0);
+    case_fill(&p->c, 0, 3 * 0x1p25 - 4, 3 * 0x1p25 + 4);
+    case_fill(&p->c, 1, 3, 4);
+    hl_pw_instr cast = {.op = HL_PW_CAST, .a = x, .number = HL_DTYPE_F64};
+    uint8_t above = program_emit(p, cast);
+    cast.a = y;
+    uint8_t below = program_emit(p, cast);
+    uint8_t ratio = program_emit(p, (hl_pw_instr){.op = HL_PW_DIV, .a = above, .b = below});
+    uint8_t number = program_emit(p, (hl_pw_instr){.op = HL_PW_NUMBER, .number = 0x1p25});
+    uint8_t is_above = program_emit(p, (hl_pw_instr){.op = HL_PW_GT, .a = ratio, .b = number});
+    program_put(p, is_above, HL_PW_FULL, HL_DTYPE_BOOL);
+    p->c.tolerance = 0;
+}
+
 #endif

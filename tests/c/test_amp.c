@@ -123,6 +123,41 @@ static void test_one_cast(void)
     hl_graph_destroy(graph);
 }
 
+/* A parameter, a value of its segment and products of both in two segments: an update between the
+ * two may change the parameter, so that each segment rounds it anew; the value never changes, so
+ * that it is rounded once. */
+static void test_a_leaf_is_rounded_in_each_segment(void)
+{
+    hl_graph *graph;
+    hl_id x, w, made, a, b;
+    int32_t store;
+    int64_t n_casts = 0;
+    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_store(graph, "param", HL_DTYPE_F32, 16, &store));
+    CHECK_OK(hl_graph_input(graph, "x", square, &x));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_PARAM, square, store, 0, "w", &w));
+    graph->segment = HL_SEGMENT_MICRO;
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, x, &made));
+    CHECK_OK(hl_build_matmul(graph, made, w, false, false, &a));
+    graph->segment = HL_SEGMENT_APPLY;
+    CHECK_OK(hl_build_matmul(graph, made, w, false, true, &b));
+    CHECK_OK(hl_graph_output(graph, a));
+    CHECK_OK(hl_graph_output(graph, b));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, false));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        n_casts += node->op == HL_OP_CAST;
+        if (node->op != HL_OP_MATMUL) continue;
+        const hl_node *left = maker_of(graph, node->in[0]), *right = maker_of(graph, node->in[1]);
+        CHECK(left && left->op == HL_OP_CAST && left->segment == HL_SEGMENT_MICRO);
+        CHECK(right && right->op == HL_OP_CAST && right->segment == node->segment);
+    }
+    CHECK_INT(n_casts, 3);
+    hl_graph_destroy(graph);
+}
+
 /* What a caller reads is not rounded, though a product reads it too; what only a product reads is,
  * where activations stay in 16 bits. */
 static void test_kept_is_wide(void)
@@ -385,6 +420,46 @@ static void test_product_of_two_results(void)
     hl_graph_destroy(graph);
 }
 
+/* What follows its operands does so in all of its results, or where a caller reads one in none;
+ * what nobody reads does not matter. */
+static void test_many_results_follow(void)
+{
+    for (int n_products = 98; n_products <= 100; n_products++) {
+        enum { N = 100 };
+        bool is_kept = n_products == 99;
+        hl_graph *graph;
+        hl_id x, w, all, part, out;
+        hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
+        hl_type rows = {HL_DTYPE_F32, hl_shape_2d(N * 4, 4)};
+        hl_attrs split = {.split = {0, 4}};
+        check_case("%d of 100 are multiplied", n_products);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", rows, &x));
+        CHECK_OK(hl_graph_input(graph, "w", square, &w));
+        CHECK_OK(hl_build_matmul(graph, x, w, false, false, &all));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, &all, 1, &split, &part));
+        for (int i = 0; i < n_products; i++) {
+            CHECK_OK(hl_build_matmul(graph, part + i, w, false, false, &out));
+            CHECK_OK(hl_graph_output(graph, out));
+        }
+        if (is_kept) CHECK_OK(hl_graph_output(graph, part + N - 1));
+        CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+        CHECK_OK(hl_graph_verify(graph));
+        int64_t n_splits = 0, n_casts = 0;
+        for (int64_t i = 0; i < graph->n_nodes; i++) {
+            const hl_node *node = &graph->nodes[i];
+            n_casts += node->op == HL_OP_CAST;
+            n_splits += node->op == HL_OP_SPLIT;
+            for (int32_t j = 0; node->op == HL_OP_SPLIT && j < N; j++)
+                CHECK_INT(hl_graph_dtype(graph, node->out + j),
+                          is_kept ? HL_DTYPE_F32 : HL_DTYPE_BF16);
+        }
+        CHECK_INT(n_splits, 1);
+        CHECK_INT(n_casts, is_kept ? 2 + n_products : 2);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* What follows its operands does so whatever their number. */
 static void test_many_operands_follow(void)
 {
@@ -412,9 +487,11 @@ int main(void)
 {
     test_product_of_two_results();
     test_many_operands_follow();
+    test_many_results_follow();
     test_pass();
     test_off();
     test_one_cast();
+    test_a_leaf_is_rounded_in_each_segment();
     test_kept_is_wide();
     test_norms();
     test_training();

@@ -376,10 +376,11 @@ static void test_control_ring(void)
 static void test_launch(void)
 {
     hl_control c = make_control(HL_NAN_SKIP);
-    hl_launch launch = {.control = &c, .node = 6, .segment = HL_SEGMENT_APPLY};
+    hl_launch launch = {.control = &c, .plan = 3, .node = 6, .segment = HL_SEGMENT_APPLY};
     hl_launch_fault(&launch, 3, 99);
     hl_launch_fault(&launch, 4, 98); /* the first is kept */
-    CHECK_INT(c.error_code, 7);
+    CHECK_INT(hl_control_fault_plan(c.error_code), 3);
+    CHECK_INT(hl_control_fault_node(c.error_code), 6);
     CHECK_INT(c.error_row, 3);
     CHECK_INT(c.error_value, 99);
     hl_launch_fault(&(hl_launch){0}, 1, 1); /* without a control block: nothing */

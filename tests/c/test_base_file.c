@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,83 @@ static void test_faults(void)
     CHECK(n_litter > 0);
 }
 
+/* ---- the order of the calls that a power cut tests ------------------------------------------- */
+
+/* The program's own fsync, write and renameat stand before the C library's: a journal of what the
+ * writer asks the system for, of the file (f) and of its directory (d). */
+static char journal[64];
+static size_t n_journal;
+static bool is_noting;
+
+static void note_call(char call, int fd)
+{
+    struct stat info;
+    if (!is_noting || fstat(fd, &info) != 0 || n_journal + 3 > sizeof journal) return;
+    journal[n_journal++] = call;
+    journal[n_journal++] = S_ISDIR(info.st_mode) ? 'd' : 'f';
+    journal[n_journal] = '\0';
+}
+
+int fsync(int fd)
+{
+    note_call('s', fd);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    note_call('w', fd);
+    return syscall(SYS_write, fd, data, bytes);
+}
+
+int renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+    note_call('r', to_fd);
+    return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, 0);
+}
+
+/* The data is on the disk before the name is, and the name before the writer says so. */
+static void test_order(void)
+{
+    n_journal = 0;
+    is_noting = true;
+    CHECK_OK(save(target, "synced", 6, 3));
+    is_noting = false;
+    CHECK(strcmp(journal, "wfwfsfrdsd") == 0);
+    CHECK(holds("synced"));
+}
+
+/* Each step of a save fails once, with its own words. */
+static void test_steps(void)
+{
+    static const char *const steps[] = {"opening the directory of",
+                                        NULL, /* the sweep: best effort */
+                                        "creating a temporary file beside",
+                                        "reserving space for",
+                                        "writing",
+                                        "setting the mode of",
+                                        "syncing",
+                                        "closing",
+                                        "renaming the temporary file to",
+                                        "syncing the directory of"};
+    int n_steps = (int)(sizeof steps / sizeof steps[0]);
+    for (int i = 0; i < n_steps; i++) {
+        char words[64];
+        check_case("step %d", i);
+        CHECK_OK(save(target, "old", 3, 3));
+        hl_os_fault(i + 1, false, EIO);
+        hl_status status = save(target, "new", 3, 3);
+        hl_os_fault(0, false, 0);
+        CHECK_INT(status, steps[i] ? HL_ERROR_CHECKPOINT : HL_OK);
+        if (!steps[i]) continue;
+        snprintf(words, sizeof words, "%s '", steps[i]);
+        CHECK(strstr(hl_status_message(), words) != NULL);
+        CHECK(holds(i == n_steps - 1 ? "new" : "old"));
+    }
+    check_case("%s", "");
+    count_litter(true);
+}
+
 static void make_file(const char *name)
 {
     char path[256];
@@ -354,6 +432,8 @@ int main(void)
     test_contract();
     test_no_space();
     test_faults();
+    test_order();
+    test_steps();
     test_sweep();
     test_fork();
     test_kill();

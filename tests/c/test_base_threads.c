@@ -180,6 +180,36 @@ static void test_fork(void)
     hl_pool_destroy(pool);
 }
 
+/* Threads that use the pool at the same time: each run is whole, and none waits for ever. */
+static void *run_jobs(void *context)
+{
+    hl_pool *pool = context;
+    job *j = calloc(1, sizeof *j);
+    j->n_threads = hl_pool_threads(pool);
+    enum { BLOCKS = 24 };
+    for (int run = 1; run <= (CHECK_UNDER_TSAN ? 300 : 2000); run++) {
+        hl_pool_run(pool, BLOCKS, visit_block, j);
+        for (int b = 0; b < BLOCKS; b++)
+            if (j->plain[b] != run) check_fail(__FILE__, __LINE__, "block %d of run %d", b, run);
+    }
+    free(j);
+    return NULL;
+}
+
+static void test_many_callers(void)
+{
+    enum { CALLERS = 4 };
+    for (int n_threads = 1; n_threads <= 5; n_threads += 2) {
+        pthread_t threads[CALLERS];
+        hl_pool *pool;
+        CHECK_OK(hl_pool_create(n_threads, &pool));
+        for (int i = 0; i < CALLERS; i++)
+            CHECK_INT(pthread_create(&threads[i], NULL, run_jobs, pool), 0);
+        for (int i = 0; i < CALLERS; i++) CHECK_INT(pthread_join(threads[i], NULL), 0);
+        hl_pool_destroy(pool);
+    }
+}
+
 typedef struct runner {
     hl_pool *pool;
     atomic_bool is_over;
@@ -370,6 +400,7 @@ int main(void)
     test_counts();
     test_runs();
     test_all_take_part();
+    test_many_callers();
     test_mutex();
     test_mutex_fork();
     test_signals_blocked();

@@ -55,6 +55,12 @@ static void test_sampler_seed_and_epoch(void)
 
 /* ---- feeds ----------------------------------------------------------------------------------- */
 
+static void bind(hl_feed *feed, void *const *fields, hl_feed_fill fill, void *context)
+{
+    hl_feed_binding binding = {.fields = fields, .n_fields = 2, .fill = fill, .context = context};
+    hl_feed_bind(feed, &binding);
+}
+
 /* Field 0: row numbers, field 1: their squares. */
 typedef struct filler {
     int64_t fields[MAX_SLOTS][2][MAX_BATCH];
@@ -140,7 +146,7 @@ static void test_order_any_threads(void)
             check_case("%d threads, %d slots", threads[t], slots[s]);
             CHECK_OK(hl_feed_create(&options, &feed));
             CHECK_INT(hl_feed_batches(feed), 11);
-            CHECK_OK(hl_feed_bind(feed, f.addresses, 2, is_own ? NULL : fill, is_own ? NULL : &f));
+            bind(feed, f.addresses, is_own ? NULL : fill, is_own ? NULL : &f);
             check_epoch(feed, &f, &options, 0, 0);
             CHECK_INT(f.n_filled, 11);
             CHECK_OK(hl_feed_seek(feed, 6, 4));
@@ -164,7 +170,7 @@ static void test_slot_is_the_callers(void)
     init_filler(&f);
     hl_feed_options options = make_options(&f, 3, 3);
     CHECK_OK(hl_feed_create(&options, &feed));
-    CHECK_OK(hl_feed_bind(feed, f.addresses, 2, NULL, NULL));
+    bind(feed, f.addresses, NULL, NULL);
     for (int b = 0; b < 11; b++) {
         int64_t held[MAX_BATCH];
         CHECK_OK(hl_feed_next(feed, &slot, NULL, &is_end));
@@ -184,10 +190,10 @@ static void test_rows_only(void)
     hl_feed_options options = make_options(NULL, 4, 2);
     CHECK_OK(hl_feed_create(&options, &feed));
     check_epoch(feed, NULL, &options, 0, 0); /* not bound: rows alone */
-    CHECK_OK(hl_feed_bind(feed, f.addresses, 2, NULL, NULL));
+    bind(feed, f.addresses, NULL, NULL);
     CHECK_OK(hl_feed_seek(feed, 2, 0));
     check_epoch(feed, &f, &options, 2, 0);
-    CHECK_OK(hl_feed_bind(feed, NULL, 0, NULL, NULL));
+    hl_feed_bind(feed, NULL);
     CHECK_OK(hl_feed_seek(feed, 3, 0));
     check_epoch(feed, NULL, &options, 3, 0);
     hl_feed_destroy(feed);
@@ -207,7 +213,7 @@ static void test_errors_of_fill(void)
         hl_sampler_fill(&options.sampler, 0, options.first + 3 * 16, 16, rows);
         f.bad_row = rows[5];
         CHECK_OK(hl_feed_create(&options, &feed));
-        CHECK_OK(hl_feed_bind(feed, f.addresses, 2, NULL, NULL));
+        bind(feed, f.addresses, NULL, NULL);
         for (int b = 0; b < 3; b++) CHECK_OK(hl_feed_next(feed, &slot, NULL, &is_end));
         /* The batch's error, again and again, in the words of the thread that met it. */
         for (int i = 0; i < 3; i++)
@@ -269,7 +275,7 @@ static void test_fork(void)
     init_filler(&f);
     hl_feed_options options = make_options(&f, 3, 4);
     CHECK_OK(hl_feed_create(&options, &feed));
-    CHECK_OK(hl_feed_bind(feed, f.addresses, 2, NULL, NULL));
+    bind(feed, f.addresses, NULL, NULL);
     CHECK_OK(hl_feed_next(feed, &slot, NULL, &is_end));
     pid_t child = fork();
     if (child == 0) {
@@ -295,7 +301,7 @@ static hl_status use_feed(void *context)
     hl_feed_options options = make_options(&f, 3, 2);
     HL_TRY(hl_feed_create(&options, &feed));
     hl_status status;
-    HL_GOTO(hl_feed_bind(feed, f.addresses, 2, NULL, NULL));
+    bind(feed, f.addresses, NULL, NULL);
     while (!is_end) HL_GOTO(hl_feed_next(feed, &slot, NULL, &is_end));
     HL_GOTO(hl_feed_seek(feed, 1, 0));
     HL_GOTO(hl_feed_next(feed, &slot, NULL, &is_end));

@@ -63,6 +63,67 @@ static void test_shape(void)
     CHECK_ERROR(hl_shape_axis(&scalar, 0, "sum", &axis), HL_ERROR_SHAPE, "got 0 for ()");
 }
 
+/* Element i of the shape in its order, by strides of `rank` dims. */
+static int64_t find_element(int rank, const int64_t *dim, const int64_t *stride, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        at += i % dim[d] * stride[d];
+        i /= dim[d];
+    }
+    return at;
+}
+
+/* Merged, it has n dims and the same elements in the same order. */
+static void check_merge(hl_shape shape, const int64_t *stride, int n)
+{
+    int64_t merged_dim[HL_MAX_RANK], merged[HL_MAX_RANK];
+    int rank = hl_shape_merge(&shape, stride, merged_dim, merged);
+    CHECK_INT(rank, n);
+    for (int64_t i = 0; i < hl_shape_numel(&shape); i++)
+        CHECK_INT(find_element(rank, merged_dim, merged, i),
+                  find_element(shape.rank, shape.dim, stride, i));
+    for (int d = 0; d < rank; d++) CHECK(merged_dim[d] != 1);
+    for (int d = 1; d < rank; d++) CHECK(merged[d - 1] != merged[d] * merged_dim[d]);
+}
+
+static void test_merge(void)
+{
+    int64_t stride[HL_MAX_RANK];
+    hl_shape shape = SHAPE(2, 3, 1, 4), one = SHAPE(1, 1), rows = SHAPE(3, 1, 4), last = SHAPE(4),
+             middle = SHAPE(3, 1, 1), outer = SHAPE(2, 3, 1, 1), ends = SHAPE(2, 1, 1, 4);
+    hl_shape_strides(&shape, stride);
+    CHECK(stride[0] == 12 && stride[1] == 4 && stride[3] == 1);
+    check_merge(shape, stride, 1);
+    hl_shape_strides(&one, stride);
+    check_merge(one, stride, 0);
+    check_merge(hl_shape_scalar(), stride, 0);
+    struct {
+        hl_shape operand;
+        int n;
+    } broadcasts[] = {{shape, 1}, {rows, 2}, {last, 2}, {middle, 3},
+                      {outer, 2}, {ends, 3}, {one, 1}};
+    for (size_t b = 0; b < sizeof broadcasts / sizeof broadcasts[0]; b++) {
+        hl_shape_broadcast_strides(&shape, &broadcasts[b].operand, stride);
+        check_merge(shape, stride, broadcasts[b].n);
+    }
+    hl_shape_broadcast_strides(&shape, &middle, stride);
+    CHECK(stride[0] == 0 && stride[1] == 1 && stride[2] == 0 && stride[3] == 0);
+    /* Transposed, in steps, backwards, and with a dim that repeats within. */
+    check_merge(SHAPE(4, 3), (int64_t[]){1, 4}, 2);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){24, 8, 2}, 1);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){-12, -4, -1}, 1);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){12, 4, -1}, 2);
+    check_merge(SHAPE(2, 3, 4), (int64_t[]){4, 0, 1}, 3);
+    /* The stride of a dim of one element says nothing. */
+    check_merge(SHAPE(2, 1, 4), (int64_t[]){4, 99, 1}, 1);
+    /* Nothing lies in an empty shape, and its dims stay what they are. */
+    int64_t dim[HL_MAX_RANK], merged[HL_MAX_RANK];
+    hl_shape empty = SHAPE(3, 0);
+    CHECK_INT(hl_shape_merge(&empty, (int64_t[]){0, 1}, dim, merged), 1);
+    CHECK_INT(dim[0], 0);
+}
+
 /* ---- the op table ---------------------------------------------------------------------------- */
 
 static void test_table(void)
@@ -248,6 +309,45 @@ static void test_clone_keeps_settings(void)
     CHECK_OK(hl_build_unary(copy, HL_OP_NEG, x, &x));
     CHECK_INT(copy->nodes[0].fence, 3);
     hl_graph_destroy(copy);
+}
+
+/* A node has as many outputs as it makes, and each is known by its place. */
+static void test_many_outputs(void)
+{
+    enum { N = 1000 };
+    hl_graph *graph, *copy;
+    hl_id x, first, out;
+    char *text;
+    hl_attrs one = {.split = {.axis = -2, .size = 1}}, all = {.split = {.axis = 0, .size = N}};
+    hl_attrs none = {.split = {.axis = 0, .size = 0}};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(N, 3), &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &one, &first));
+    for (int j = 0; j < N; j++) {
+        const hl_value *value = hl_graph_value(graph, first + j);
+        CHECK_INT(value->output, j);
+        CHECK_INT(value->type.shape.dim[0], 1);
+    }
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, first + N - 1, first, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_OK(hl_graph_clone(graph, &copy));
+    CHECK_OK(hl_graph_verify(copy));
+    CHECK_OK(hl_graph_print(copy, &text));
+    CHECK(strstr(text, " = split(%0 x) axis=0 size=1 -> float32 (1, 3), float32 (1, 3), ") != NULL);
+    copy->nodes[0].attrs.split.size = 2;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "as many as the op makes, got 500");
+    copy->nodes[0].attrs.split.size = 0;
+    CHECK_ERROR(hl_graph_verify(copy), HL_ERROR_INTERNAL, "size must be at least 1, got 0");
+    int64_t n_values = graph->n_values;
+    CHECK_ERROR(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &none, &out), HL_ERROR_SHAPE,
+                "split of float32 (1000, 3): size must be at least 1, got 0");
+    CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, IDS(x), &all, &out));
+    CHECK_INT(out, x);
+    CHECK_INT(graph->n_values, n_values);
+    hl_free(text);
+    hl_graph_destroy(copy);
+    hl_graph_destroy(graph);
 }
 
 /* A node stands behind the fences of its operands, of its own segment. */
@@ -450,6 +550,51 @@ static void test_programs(void)
     hl_graph_destroy(graph);
 }
 
+static hl_pw_kind kind_of(hl_graph *graph, hl_id value)
+{
+    hl_program program;
+    hl_node_id node = graph->values[value].node;
+    CHECK_OK(hl_program_from_node(graph, node, &program));
+    return hl_program_kind(&program, graph, &graph->nodes[node]);
+}
+
+static hl_pw_kind kind_of_binary(hl_graph *graph, hl_op op, hl_id a, hl_id b)
+{
+    hl_id out;
+    CHECK_OK(hl_graph_add(graph, op, IDS(a, b), NULL, &out));
+    return kind_of(graph, out);
+}
+
+/* What the code loads, does and gives decides; a number that it holds does not. */
+static void test_program_kinds(void)
+{
+    hl_graph *graph;
+    hl_id x, i, wide, one, one_wide, number, half, wide_number, cast;
+    const hl_type scalar = {HL_DTYPE_F32, hl_shape_scalar()};
+    const hl_type wide_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", FLOAT(5), &x));
+    CHECK_OK(hl_graph_input(graph, "i", (hl_type){HL_DTYPE_I64, SHAPE(5)}, &i));
+    CHECK_OK(hl_graph_input(graph, "wide", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &wide));
+    CHECK_OK(hl_graph_input(graph, "one", scalar, &one));
+    CHECK_OK(hl_graph_input(graph, "one_wide", wide_scalar, &one_wide));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
+    CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
+    CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.dtype = {HL_DTYPE_F64}), &cast));
+    CHECK_INT(kind_of(graph, cast), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, number), HL_PW_I64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, half), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, one), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_DIV, i, i), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_wide), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_wide), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, wide_number), HL_PW_F32);
+    hl_graph_destroy(graph);
+}
+
 /* ---- order and the verifier ------------------------------------------------------------------ */
 
 static void test_reorder(void)
@@ -593,15 +738,18 @@ int main(void)
 {
     test_dtype();
     test_shape();
+    test_merge();
     test_table();
     test_autodiff();
     test_print_and_clone();
     test_clone_keeps_settings();
+    test_many_outputs();
     test_fences();
     test_errors();
     test_identities();
     test_leaves();
     test_programs();
+    test_program_kinds();
     test_reorder();
     test_verify();
     test_usable_after_fault();

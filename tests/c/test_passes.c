@@ -249,6 +249,169 @@ static void test_hoist_takes_the_fill_along(void)
     end_hoist(&c);
 }
 
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+enum { N_STEPS = 12 };
+
+typedef struct parts_case {
+    hl_graph *graph;
+    hl_id x, loss, grad;
+} parts_case;
+
+static parts_case begin_parts(void)
+{
+    parts_case c = {.loss = HL_NONE};
+    hl_type type = {HL_DTYPE_F32, {3, {2, N_STEPS, 5}}};
+    CHECK_OK(hl_graph_create(&c.graph));
+    CHECK_OK(hl_graph_input(c.graph, "x", type, &c.x));
+    return c;
+}
+
+/* The loss grows by the sum of squares of a slice. */
+static void read_part(parts_case *c, int axis, int64_t start, int64_t stop, int64_t step)
+{
+    hl_attrs attrs = {.slice = {axis, start, stop, step}};
+    hl_id part;
+    CHECK_OK(hl_graph_add(c->graph, HL_OP_SLICE, &c->x, 1, &attrs, &part));
+    CHECK_OK(hl_build_binary(c->graph, HL_OP_MUL, part, part, &part));
+    CHECK_OK(hl_build_sum(c->graph, part, NULL, 0, false, &part));
+    CHECK_OK(hl_build_accumulate(c->graph, part, &c->loss));
+}
+
+static int count_op(const hl_graph *graph, hl_op op)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == op;
+    return n;
+}
+
+static void check_parts(parts_case *c, int n_concats, int n_adds, int n_grads)
+{
+    CHECK_OK(hl_pass_autodiff(c->graph, c->loss, HL_NONE, &c->x, 1, &c->grad));
+    CHECK_OK(hl_graph_output(c->graph, c->grad));
+    CHECK_OK(hl_rewrite_sort(c->graph));
+    CHECK_OK(hl_graph_verify(c->graph));
+    CHECK_INT(count_op(c->graph, HL_OP_CONCAT), n_concats);
+    CHECK_INT(count_op(c->graph, HL_OP_SLICE_ADD), n_adds);
+    CHECK_INT(count_op(c->graph, HL_OP_SLICE_GRAD), n_grads);
+    hl_graph_destroy(c->graph);
+}
+
+/* Side by side: one concat, with zeros where nothing was read. Few, strided, overlapping or along
+ * several axes: each is added to one sum, and none is as large as all. */
+static void test_gradients_of_parts(void)
+{
+    check_case("in a row");
+    parts_case c = begin_parts();
+    for (int t = 0; t < N_STEPS; t++) read_part(&c, 1, t, t + 1, 1);
+    check_parts(&c, 1, 0, 0);
+    check_case("with gaps");
+    c = begin_parts();
+    read_part(&c, 1, 1, 4, 1);
+    read_part(&c, 1, 5, 9, 1);
+    check_parts(&c, 1, 0, 0);
+    check_case("half is read");
+    c = begin_parts();
+    read_part(&c, 1, 1, 4, 1);
+    read_part(&c, 1, 5, 8, 1);
+    check_parts(&c, 0, 1, 1);
+    check_case("one");
+    c = begin_parts();
+    read_part(&c, 1, 0, 11, 1);
+    check_parts(&c, 0, 0, 1);
+    check_case("strided");
+    c = begin_parts();
+    read_part(&c, 1, 0, N_STEPS, 2);
+    read_part(&c, 1, 1, N_STEPS, 2);
+    check_parts(&c, 0, 1, 1);
+    check_case("overlapping");
+    c = begin_parts();
+    for (int t = 0; t < N_STEPS - 1; t++) read_part(&c, 1, t, t + 2, 1);
+    check_parts(&c, 0, N_STEPS - 2, 1);
+    check_case("two axes");
+    c = begin_parts();
+    read_part(&c, 0, 0, 1, 1);
+    read_part(&c, 1, 0, N_STEPS - 1, 1);
+    check_parts(&c, 0, 1, 1);
+}
+
+/* What is joined goes into a sum that is there; a share of all comes after the parts before it. */
+static void test_parts_among_other_shares(void)
+{
+    parts_case c = begin_parts();
+    hl_id square;
+    check_case("%s", "");
+    read_part(&c, 1, 0, 6, 1);
+    read_part(&c, 1, 6, N_STEPS, 1);
+    CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.x, c.x, &square));
+    CHECK_OK(hl_build_sum(c.graph, square, NULL, 0, false, &square));
+    CHECK_OK(hl_build_accumulate(c.graph, square, &c.loss));
+    read_part(&c, 1, 0, 6, 1);
+    check_parts(&c, 1, 0, 1);
+}
+
+/* The gradient of parts of one size that are joined is a split; that of others, or where some want
+ * none, is slices. */
+static void test_gradient_of_a_concat(void)
+{
+    for (int variant = 0; variant < 3; variant++) {
+        check_case("variant %d", variant);
+        hl_graph *graph;
+        hl_id x[3], all, grads[3];
+        hl_attrs axis = {.axis = {1}};
+        CHECK_OK(hl_graph_create(&graph));
+        for (int i = 0; i < 3; i++) {
+            hl_type type = {HL_DTYPE_F32, hl_shape_2d(2, i == 2 ? 1 : i == variant ? 3 : 2)};
+            CHECK_OK(hl_graph_input(graph, "x", type, &x[i]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, x, 3, &axis, &all));
+        CHECK_OK(hl_build_binary(graph, HL_OP_MUL, all, all, &all));
+        CHECK_OK(hl_build_sum(graph, all, NULL, 0, false, &all));
+        CHECK_OK(hl_pass_autodiff(graph, all, HL_NONE, x, variant == 2 ? 2 : 3, grads));
+        CHECK_INT(count_op(graph, HL_OP_SPLIT), 0);
+        CHECK_INT(count_op(graph, HL_OP_SLICE), variant == 2 ? 2 : 3);
+        hl_graph_destroy(graph);
+    }
+    check_case("equal parts");
+    hl_graph *graph;
+    hl_id x[3], all, grads[3];
+    hl_attrs axis = {.axis = {1}};
+    CHECK_OK(hl_graph_create(&graph));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(2, i < 2 ? 2 : 1)},
+                                &x[i]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, x, 3, &axis, &all));
+    CHECK_OK(hl_build_sum(graph, all, NULL, 0, false, &all));
+    CHECK_OK(hl_pass_autodiff(graph, all, HL_NONE, x, 3, grads));
+    CHECK_INT(count_op(graph, HL_OP_SPLIT), 1);
+    CHECK_INT(count_op(graph, HL_OP_SLICE), 0);
+    hl_graph_destroy(graph);
+}
+
+/* A split is one node where most of its outputs are read, slices where not. */
+static void test_splits_that_are_hardly_read(void)
+{
+    hl_device *device;
+    CHECK_OK(hl_null_backend()->device_open(hl_null_backend(), 0, NULL, &device));
+    for (int n_read = 1; n_read <= 4; n_read++) {
+        check_case("%d of 4 are read", n_read);
+        hl_graph *graph;
+        hl_id x, first;
+        hl_attrs split = {.split = {.axis = 0, .size = 3}};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(11)}, &x));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SPLIT, &x, 1, &split, &first));
+        for (int i = 0; i < n_read; i++) CHECK_OK(hl_graph_output(graph, first + 3 - i));
+        CHECK_OK(hl_pass_lower(graph, device, false));
+        CHECK_OK(hl_graph_verify(graph));
+        CHECK_INT(count_op(graph, HL_OP_SPLIT), n_read > 2);
+        CHECK_INT(count_op(graph, HL_OP_SLICE), n_read > 2 ? 0 : n_read);
+        CHECK_INT(hl_graph_shape(graph, graph->outputs[0])->dim[0], 2);
+        hl_graph_destroy(graph);
+    }
+    device->ops->destroy(device);
+}
+
 /* ---- fences ---------------------------------------------------------------------------------- */
 
 static int count_nodes(const hl_graph *graph)
@@ -328,6 +491,10 @@ int main(void)
 {
     test_copies_stay_apart();
     test_fences_keep_what_is_kept();
+    test_gradients_of_parts();
+    test_parts_among_other_shares();
+    test_gradient_of_a_concat();
+    test_splits_that_are_hardly_read();
     test_hoist_leaves_what_is_overwritten();
     test_each_writer_has_its_own_fill();
     test_hoist_takes_the_fill_along();

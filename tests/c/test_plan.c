@@ -6,108 +6,8 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "passes/schedule.h"
+#include "tests/c/grow.h"
 #include "tests/c/train.h"
-
-/* ---- random graphs -----------------------------------------------------------------------------
- */
-
-/* A value of the given shape from a pool of those that exist. */
-static hl_id pick(dice *d, const hl_id *pool, int n)
-{
-    return pool[roll(d, n)];
-}
-
-enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
-
-/* Zeros or a value with rows of another added, now and then into what is already a sum. */
-static hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from, hl_id *out_id)
-{
-    hl_type full = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)};
-    hl_type index = {HL_DTYPE_I64, hl_shape_1d(N_INDEX)};
-    int64_t rows[N_INDEX];
-    hl_id in[3] = {to};
-    hl_attrs axis = {.axis = {0}};
-    for (int i = 0; i < N_INDEX; i++) rows[i] = roll(d, ROWS);
-    if (roll(d, 2)) HL_TRY(hl_build_full(graph, &full, 0, &in[0]));
-    HL_TRY(hl_graph_const(graph, index, rows, &in[1]));
-    HL_TRY(hl_build_slice(graph, from, 0, 1, 1 + N_INDEX, &in[2]));
-    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, out_id));
-    if (roll(d, 3)) return HL_OK;
-    if (roll(d, 2)) in[0] = *out_id;
-    hl_id again;
-    HL_TRY(hl_graph_add(graph, HL_OP_INDEX_ADD, in, 3, &axis, &again));
-    return hl_build_binary(graph, HL_OP_ADD, again, *out_id, out_id);
-}
-
-/* Ops on (ROWS, COLS) values, column vectors and row vectors, with commits and outputs. */
-static hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
-{
-    hl_id full[MOST_VALUES], rows[MOST_VALUES];
-    int n_full = 0, n_rows = 0;
-    hl_type type = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)}, row = {HL_DTYPE_F32, hl_shape_1d(COLS)};
-    hl_type square = {HL_DTYPE_F32, hl_shape_2d(COLS, COLS)};
-    int32_t store;
-    hl_id weight, state;
-    HL_TRY(hl_graph_input(graph, "x", type, &full[n_full++]));
-    HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, COLS * COLS, &store));
-    HL_TRY(hl_graph_leaf(graph, HL_VALUE_PARAM, square, store, 0, "w", &weight));
-    HL_TRY(hl_graph_store(graph, "state", HL_DTYPE_F32, COLS, &store));
-    HL_TRY(hl_graph_leaf(graph, HL_VALUE_STATE, row, store, 0, "s", &state));
-    rows[n_rows++] = state;
-    for (int i = 0; i < n_ops && n_full < MOST_VALUES && n_rows < MOST_VALUES; i++) {
-        hl_id a = pick(d, full, n_full), out;
-        hl_attrs axis = {.axis = {0}};
-        int64_t start;
-        switch (roll(d, 8)) {
-        case 0:
-            HL_TRY(hl_graph_add(graph, HL_OP_TANH, &a, 1, NULL, &full[n_full]));
-            n_full++;
-            break;
-        case 1:
-            HL_TRY(hl_graph_add(graph, HL_OP_ADD, (hl_id[]){a, pick(d, full, n_full)}, 2, NULL,
-                                &full[n_full]));
-            n_full++;
-            break;
-        case 2:
-            HL_TRY(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){a, pick(d, rows, n_rows)}, 2, NULL,
-                                &full[n_full]));
-            n_full++;
-            break;
-        case 3:
-            HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, (hl_id[]){a, weight}, 2, NULL, &full[n_full]));
-            n_full++;
-            break;
-        case 4:
-            HL_TRY(hl_build_sum(graph, a, (int64_t[]){0}, 1, false, &rows[n_rows]));
-            n_rows++;
-            break;
-        case 5:
-            HL_TRY(hl_graph_add(graph, HL_OP_CONCAT, (hl_id[]){a, pick(d, full, n_full)}, 2, &axis,
-                                &out));
-            start = roll(d, ROWS);
-            HL_TRY(hl_build_slice(graph, out, 0, start, start + ROWS, &full[n_full]));
-            n_full++;
-            break;
-        case 6:
-            HL_TRY(add_rows(graph, d, a, pick(d, full, n_full), &full[n_full]));
-            n_full++;
-            break;
-        default: HL_TRY(hl_graph_add(graph, HL_OP_SOFTMAX, &a, 1, NULL, &full[n_full])); n_full++;
-        }
-    }
-    HL_TRY(hl_graph_commit(graph, state, rows[n_rows - 1]));
-    HL_TRY(hl_graph_output(graph, full[n_full - 1]));
-    return hl_graph_output(graph, rows[roll(d, n_rows)]);
-}
-
-static hl_graph *make_graph(uint64_t seed, int n_ops)
-{
-    dice d = {hl_rng_key_make(seed, "graph"), 0};
-    hl_graph *graph;
-    CHECK_OK(hl_graph_create(&graph));
-    CHECK_OK(grow_graph(graph, &d, n_ops));
-    return graph;
-}
 
 /* ---- invariants
  * ---------------------------------------------------------------------------------- */
@@ -159,7 +59,7 @@ static int collect_spans(const hl_plan *plan, span *spans)
 
 static void check_memory(const hl_plan *plan)
 {
-    static span spans[8 * MOST_VALUES];
+    static span spans[16 * MOST_VALUES];
     int n = collect_spans(plan, spans);
     for (int i = 0; i < n; i++) {
         CHECK(spans[i].begin >= 0 && spans[i].end <= plan->memory.arena_bytes);
@@ -182,7 +82,7 @@ static bool is_made_after(const hl_plan *plan, hl_id id, int32_t step)
 }
 
 /* Nobody loses what a step overwrites: in its region, only earlier steps of its own chain may have
- * read that, and row by row if blocks of it are shared out. */
+ * read that, and the same rows if blocks of them are shared out. */
 static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reader)
 {
     const hl_graph *graph = plan->graph;
@@ -197,8 +97,9 @@ static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reade
             if (a + (int64_t)hl_value_bytes(graph, out) <= b ||
                 b + (int64_t)hl_value_bytes(graph, in) <= a)
                 continue;
+            bool same = a == b && hl_value_bytes(graph, out) == hl_value_bytes(graph, in);
             CHECK(reader < writer && r->chain == w->chain);
-            CHECK(!r->req.rows || hl_kernel_reads_rows(&r->req, k));
+            CHECK(!r->req.rows || (same && hl_kernel_reads_rows(&r->req, k)));
         }
 }
 
@@ -208,7 +109,7 @@ static void check_in_place(const hl_plan *plan)
         const hl_node *node = &plan->graph->nodes[plan->schedule.steps[w].node];
         hl_id root = node->n_out ? plan->memory.places[node->out].root : HL_NONE;
         /* Operands that lie inside a concat are what it would write there. */
-        if (root == HL_NONE || node->op == HL_OP_CONCAT) continue;
+        if (root == HL_NONE || node->op == HL_OP_CONCAT || plan->memory.elided[w]) continue;
         if (plan->graph->values[root].kind != HL_VALUE_ACT) continue;
         for (int32_t r = 0; r < plan->schedule.n_steps; r++)
             if (r != w && region_of(plan, r) == region_of(plan, w)) check_overwritten(plan, w, r);
@@ -350,6 +251,123 @@ static void test_in_place_beside_readers(void)
         check_memory(plan);
         check_in_place(plan);
         close_session(plan, session, device);
+    }
+}
+
+/* ---- parts ---- */
+
+typedef struct part_case {
+    hl_device *device;
+    hl_session *session;
+    hl_graph *graph;
+    hl_id x, part;
+} part_case;
+
+enum { PART_ROWS = 4 };
+
+/* x (PART_ROWS, cols) and rows from `start` on of it. */
+static part_case begin_part(hl_value_kind kind, int64_t cols, int64_t start)
+{
+    part_case c;
+    hl_type type = {HL_DTYPE_F32, hl_shape_2d(PART_ROWS, cols)};
+    int32_t store;
+    c.session = open_session(hl_cpu_backend(), 2, &c.device);
+    CHECK_OK(hl_graph_create(&c.graph));
+    if (kind == HL_VALUE_PARAM || kind == HL_VALUE_STATE) {
+        CHECK_OK(hl_graph_store(c.graph, "whole", HL_DTYPE_F32, PART_ROWS * cols, &store));
+        CHECK_OK(hl_graph_leaf(c.graph, kind, type, store, 0, "x", &c.x));
+    } else {
+        CHECK_OK(hl_graph_input(c.graph, "x", type, &c.x));
+    }
+    if (kind == HL_VALUE_ACT) CHECK_OK(hl_build_unary(c.graph, HL_OP_SOFTMAX, c.x, &c.x));
+    CHECK_OK(hl_build_slice(c.graph, c.x, 0, start, PART_ROWS, &c.part));
+    return c;
+}
+
+static void end_part(part_case *c, bool is_shared)
+{
+    hl_plan *plan = make_plan(c->session, c->graph, true, true);
+    check_memory(plan);
+    check_in_place(plan);
+    int32_t step = plan->schedule.step_of_node[c->graph->values[c->part].node];
+    CHECK_INT(plan->memory.elided[step], is_shared);
+    CHECK((plan->memory.places[c->part].root == c->part) == !is_shared);
+    close_session(plan, c->session, c->device);
+}
+
+static void read_part(part_case *c)
+{
+    hl_id out;
+    CHECK_OK(hl_build_unary(c->graph, HL_OP_SOFTMAX, c->part, &out));
+    CHECK_OK(hl_graph_output(c->graph, out));
+}
+
+/* Rows of a value lie where it lies, if they begin where an operand may. */
+static void test_parts_lie_in_their_whole(void)
+{
+    static const hl_value_kind kinds[] = {HL_VALUE_ACT, HL_VALUE_INPUT, HL_VALUE_PARAM,
+                                          HL_VALUE_STATE};
+    for (int k = 0; k < 4; k++)
+        for (int64_t cols = 8; cols <= 16; cols += 8) {
+            check_case("kind %d, rows of %d", kinds[k], (int)cols);
+            part_case c = begin_part(kinds[k], cols, 1);
+            read_part(&c);
+            end_part(&c, cols == 16);
+        }
+}
+
+/* What a caller reads after the run is no part of a leaf, which may have changed by then; of a made
+ * value it may be. */
+static void test_parts_that_are_outputs(void)
+{
+    static const hl_value_kind kinds[] = {HL_VALUE_ACT, HL_VALUE_INPUT, HL_VALUE_STATE};
+    for (int k = 0; k < 3; k++) {
+        check_case("kind %d", kinds[k]);
+        part_case c = begin_part(kinds[k], 16, 2);
+        CHECK_OK(hl_graph_output(c.graph, c.part));
+        end_part(&c, k == 0);
+    }
+}
+
+/* A part of a state is read in its place before the update alone; a part of an input until the
+ * micro-batches are over. */
+static void test_parts_of_what_changes(void)
+{
+    for (int after = 0; after < 2; after++) {
+        check_case("state, after %d", after);
+        part_case c = begin_part(HL_VALUE_STATE, 16, 2);
+        hl_id sum, next;
+        CHECK_OK(hl_build_sum(c.graph, after ? c.x : c.part, NULL, 0, false, &sum));
+        CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.x, sum, &next));
+        CHECK_OK(hl_graph_commit(c.graph, c.x, next));
+        if (after) c.graph->segment = HL_SEGMENT_APPLY;
+        if (after) read_part(&c);
+        end_part(&c, !after);
+        check_case("input, after %d", after);
+        c = begin_part(HL_VALUE_INPUT, 16, 2);
+        c.graph->segment = after ? HL_SEGMENT_APPLY : HL_SEGMENT_MICRO;
+        read_part(&c);
+        end_part(&c, !after);
+    }
+}
+
+/* A large value is not kept for a small part of it, but for most of it. */
+static void test_parts_are_worth_their_whole(void)
+{
+    for (int start = 1; start < PART_ROWS; start += 2) {
+        check_case("from row %d on", start);
+        part_case c = begin_part(HL_VALUE_ACT, 16, start);
+        hl_id sum, late = c.x;
+        hl_shape full = hl_shape_2d(PART_ROWS, 16);
+        for (int i = 0; i < 6; i++) {
+            CHECK_OK(hl_build_sum(c.graph, late, (int64_t[]){0}, 1, false, &sum));
+            CHECK_OK(hl_build_expand(c.graph, sum, &full, &late));
+            CHECK_OK(hl_build_unary(c.graph, HL_OP_SOFTMAX, late, &late));
+        }
+        CHECK_OK(hl_build_sum(c.graph, late, NULL, 0, false, &sum));
+        CHECK_OK(hl_build_binary(c.graph, HL_OP_MUL, c.part, sum, &late));
+        CHECK_OK(hl_graph_output(c.graph, late));
+        end_part(&c, start == 1);
     }
 }
 
@@ -780,6 +798,10 @@ int main(void)
     test_in_place_beside_readers();
     test_an_elided_concat_costs_nothing();
     test_an_operand_is_made_inside_a_concat();
+    test_parts_lie_in_their_whole();
+    test_parts_that_are_outputs();
+    test_parts_of_what_changes();
+    test_parts_are_worth_their_whole();
     test_same_value_however_planned();
     test_training_however_planned();
     test_every_allocation_of_a_plan_may_fail();

@@ -40,7 +40,7 @@ static hl_run_end run_region_by_region(int64_t n_calls)
     int64_t steps;
     for (int64_t i = 0; i < n_calls && end == HL_RUN_DEADLINE; i++) {
         CHECK_OK(hl_plan_run(t.plan, 1, 1, NULL, &end, &steps));
-        bool cuts_apply = hl_plan_is_unfinished(t.plan) && t.plan->segment == HL_SEGMENT_APPLY;
+        bool cuts_apply = hl_plan_is_unfinished(t.plan) && t.plan->run.segment == HL_SEGMENT_APPLY;
         CHECK(!cuts_apply);
     }
     return end;
@@ -105,7 +105,7 @@ static void test_metrics_after_a_skipped_step(void)
         spoil_data();
         if (gives_up) {
             while (read_control().window_ok) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
-            hl_plan_abandon(t.plan);
+            CHECK_OK(hl_plan_abandon(t.plan));
         } else {
             CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
             CHECK_INT(read_control().skipped, 1);
@@ -117,58 +117,6 @@ static void test_metrics_after_a_skipped_step(void)
         hl_plan_destroy(other);
         trainer_close(&t);
     }
-}
-
-/* ---- windows of two plans ---- */
-
-/* Two micro-batches of 16 rows, held, and one of 7 that joins; weights after three such steps. */
-static int64_t train_windows(const hl_backend *backend, bool spoiled, double *out_params)
-{
-    hl_run_end end;
-    int64_t steps, rows[7] = {40, 41, 42, 43, 44, 45, 46};
-    hl_shape shape = hl_shape_1d(7);
-    memset(&t, 0, sizeof t);
-    trainer_open(&t, backend, 2);
-    t.net = net_roll(4, 2);
-    net rest = t.net;
-    t.net.rows = 16, rest.rows = 7;
-    trainer tail = t;
-    trainer_plan(&t, &t.net, 2, true, true);
-    trainer_plan(&tail, &rest, 1, true, true);
-    trainer_fill(&t);
-    if (spoiled) spoil_data();
-    CHECK_OK(hl_plan_feed(tail.plan, NULL));
-    CHECK_OK(hl_plan_source(tail.plan, 0, t.data, DATA_ROWS));
-    CHECK_OK(hl_plan_input(tail.plan, 0, HL_DTYPE_I64, &shape, rows));
-    hl_plan_window(t.plan, false, true);
-    hl_plan_window(tail.plan, true, false);
-    for (int step = 0; step < 3; step++) {
-        CHECK_OK(hl_feed_seek(t.feed, 0, 0));
-        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
-        CHECK_INT(end, spoiled ? HL_RUN_STOPPED : HL_RUN_DONE);
-        CHECK_OK(hl_plan_run(tail.plan, 1, 0, NULL, &end, &steps));
-        CHECK_INT(end, spoiled ? HL_RUN_STOPPED : HL_RUN_DONE);
-    }
-    hl_control control = read_control();
-    CHECK_INT(control.attempted, spoiled ? 1 : 3);
-    CHECK_INT(control.applied, spoiled ? 0 : 3);
-    CHECK_INT(control.skipped, spoiled ? 1 : 0);
-    CHECK_INT(control.n_ring, spoiled ? 1 : 3);
-    int64_t n = t.net.n_flat;
-    CHECK_OK(hl_session_read(t.session, "param", 0, n, HL_DTYPE_F64, out_params));
-    hl_plan_destroy(tail.plan);
-    hl_feed_destroy(tail.feed);
-    trainer_close(&t);
-    return n;
-}
-
-static void test_windows(void)
-{
-    static double want[4096], got[4096];
-    int64_t n = train_windows(hl_ref_backend(), false, want);
-    CHECK_INT(train_windows(hl_cpu_backend(), false, got), n);
-    for (int64_t i = 0; i < n; i++) CHECK(fabs(want[i] - got[i]) <= 1e-4 * (1 + fabs(want[i])));
-    train_windows(hl_cpu_backend(), true, got);
 }
 
 /* ---- a feed that does not fit ---- */
@@ -230,7 +178,7 @@ static void test_a_fault_ends_with_its_step(void)
     open_step(1);
     set_wrong_index();
     while (!read_control().error_code) CHECK_INT(run_region_by_region(1), HL_RUN_DEADLINE);
-    hl_plan_abandon(t.plan);
+    CHECK_OK(hl_plan_abandon(t.plan));
     hl_plan *other = make_other(3, false);
     CHECK_OK(run_other(other));
     hl_plan_destroy(other);
@@ -279,6 +227,32 @@ static void test_outputs_are_of_the_last_run(void)
     trainer_close(&t);
 }
 
+/* Every way to use the session, while another thread does. */
+static void check_entries_are_busy(void)
+{
+    hl_run_end end;
+    int64_t steps, rows[64] = {0};
+    float number;
+    hl_control control;
+    hl_profile profile;
+    hl_shape shape = hl_shape_1d(t.net.rows);
+    CHECK_INT(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_profile(t.plan, &profile), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_input(t.plan, 0, HL_DTYPE_I64, &shape, rows), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_source(t.plan, 0, t.data, DATA_ROWS), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_feed(t.plan, NULL), HL_ERROR_BUSY);
+    CHECK_INT(hl_feed_seek(t.feed, 1, 0), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_set_k(t.plan, 2), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_snapshot(t.session, &control), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_abandon(t.plan), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_write(t.session, "param", 0, 1, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_read(t.session, "param", 0, 1, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_copy(t.session, "param", "param"), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_control_read(t.session, &control), HL_ERROR_BUSY);
+    CHECK_INT(hl_session_control_write(t.session, &control), HL_ERROR_BUSY);
+}
+
 /* Stores and the arena move for nobody while a plan runs. */
 static void test_a_running_session_is_left_alone(void)
 {
@@ -288,6 +262,8 @@ static void test_a_running_session_is_left_alone(void)
     int32_t store;
     hl_plan_options options = {.n_slots = 1, .k = 1};
     hl_type type = {HL_DTYPE_F32, hl_shape_1d(3)};
+    hl_run_end end;
+    int64_t steps;
     open_step(1);
     int64_t n_stores = t.session->n_stores;
     CHECK_OK(hl_graph_create(&graph));
@@ -299,7 +275,9 @@ static void test_a_running_session_is_left_alone(void)
     CHECK_INT(hl_session_store(t.session, "other", HL_DTYPE_F32, 3), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_create(t.session, graph, &options, &plan), HL_ERROR_BUSY);
     CHECK_INT(t.session->n_stores, n_stores);
+    check_entries_are_busy();
     hl_session_leave(t.session);
+    CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
     trainer_close(&t);
 }
 
@@ -307,7 +285,6 @@ int main(void)
 {
     test_the_stopping_step_is_finished();
     test_metrics_after_a_skipped_step();
-    test_windows();
     test_a_feed_must_fit();
     test_a_step_with_a_wrong_index_changes_nothing();
     test_a_fault_ends_with_its_step();

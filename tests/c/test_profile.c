@@ -117,7 +117,7 @@ static void test_refused(void)
     open_net(hl_ref_backend(), 5, 1, false);
     CHECK_ERROR(hl_plan_profile(t.plan, &profile), HL_ERROR_CONFIG, "got none");
     CHECK_OK(hl_plan_run(t.plan, 1, 0, &stop, &end, &steps));
-    if (t.plan->in_step)
+    if (hl_plan_is_unfinished(t.plan))
         CHECK_ERROR(hl_plan_profile(t.plan, &profile), HL_ERROR_CONFIG, "left in the middle");
     run_steps(1);
     CHECK_OK(hl_session_enter(t.session, "test"));

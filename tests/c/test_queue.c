@@ -1,5 +1,7 @@
 /* The queue: plans on an asynchronous device train bit for bit as on the same kernels run at once,
  * captured or not, and never wait for the device inside an epoch. */
+#include <unistd.h>
+
 #include "tests/c/async_device.h"
 #include "tests/c/train.h"
 
@@ -213,6 +215,39 @@ static void test_fed_sources(void)
     close_net();
 }
 
+/* An epoch that is left early for another one: what was sent before is what the device gets, though
+ * loaders fill the slots anew. */
+static void run_cut_epoch(outcome *out)
+{
+    int64_t steps;
+    CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &out->end, &steps));
+    CHECK_INT(steps, 3);
+    CHECK_OK(hl_feed_seek(t.feed, 7, 1));
+    /* Loaders have the time to fill every slot. */
+    if (trainer_loaders) usleep(20000);
+    CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &out->end, &out->steps));
+    read_outcome(out);
+}
+
+static void test_seek_while_batches_are_queued(void)
+{
+    uint64_t seed = 0;
+    while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
+    open_net(hl_ref_backend(), seed, 1, false, COPIED);
+    run_cut_epoch(&want);
+    close_net();
+    for (int home = COPIED; home < N_HOMES; home++)
+        for (async_eager = 0; async_eager < 3; async_eager++) {
+            check_case("seek, home %d, eager %d, slots %d", home, async_eager, trainer_slots);
+            open_net(async_backend(), seed, 1, true, (data_home)home);
+            run_cut_epoch(&got);
+            close_net();
+            check_same();
+            CHECK_INT(want.steps, got.steps);
+        }
+    async_eager = 0;
+}
+
 /* A stop is heard of late, and nothing has changed since. */
 static void test_stop(void)
 {
@@ -248,6 +283,7 @@ static void test_fault(void)
     hl_run_end end;
     hl_feed_options options = *hl_feed_settings(t.feed);
     options.fill = fill_wrong, options.context = &calls;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
     hl_feed_destroy(t.feed);
     CHECK_OK(hl_feed_create(&options, &t.feed));
     CHECK_OK(hl_plan_feed(t.plan, t.feed));
@@ -268,6 +304,52 @@ static void test_fault(void)
     CHECK_OK(hl_plan_feed(t.plan, t.feed));
     CHECK_INT(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps), HL_ERROR_DATA);
     close_net();
+}
+
+/* A plan of one node in the same session: x (3) -> tanh(x). */
+static hl_plan *make_small(void)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x;
+    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(3)}, &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    CHECK_OK(hl_plan_create(t.session, graph, &options, &plan));
+    return plan;
+}
+
+/* Another plan of the session is the first to learn of the index out of range that the last step
+ * queued by the network met: it has no node of that number. */
+static void test_fault_of_another_plan(void)
+{
+    for (int is_closed = 0; is_closed < 2; is_closed++) {
+        check_case("fault of another plan, closed %d, slots %d", is_closed, trainer_slots);
+        open_net(async_backend(), 6, 1, true, COPIED);
+        int64_t calls = 0, steps;
+        hl_run_end end;
+        hl_feed_options options = *hl_feed_settings(t.feed);
+        options.fill = fill_wrong, options.context = &calls;
+        CHECK_OK(hl_plan_feed(t.plan, NULL));
+        hl_feed_destroy(t.feed);
+        CHECK_OK(hl_feed_create(&options, &t.feed));
+        CHECK_OK(hl_plan_feed(t.plan, t.feed));
+        CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not learned of yet */
+        hl_plan *small = make_small();
+        if (is_closed) {
+            hl_plan_destroy(t.plan);
+            t.plan = NULL;
+        }
+        CHECK_ERROR(hl_plan_run(small, 1, 0, NULL, &end, &steps), HL_ERROR_DATA,
+                    is_closed ? "a plan that is closed: index out of range"
+                              : "batch_gather: index out of range");
+        CHECK(strstr(hl_status_message(), "got 103") != NULL);
+        CHECK_OK(hl_plan_run(small, 1, 0, NULL, &end, &steps));
+        hl_plan_destroy(small);
+        close_net();
+    }
 }
 
 /* One call fails, then that one and all after it, as often as it takes. */
@@ -303,8 +385,10 @@ int main(void)
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
         test_never_waits();
         test_stores_never_wait();
+        test_seek_while_batches_are_queued();
         test_stop();
         test_fault();
+        test_fault_of_another_plan();
         test_device_calls_fail();
     }
     return CHECK_DONE();

@@ -12,7 +12,7 @@
 #include "kernels/ref/ref.h"
 #include "ops/build.h"
 #include "passes/passes.h"
-#include "plan/internal.h"
+#include "plan/session.h"
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
 

@@ -27,6 +27,8 @@ static int64_t fail_at, fail_seen;
 static bool fail_sticky;
 static int fail_status;
 static bool is_loaded[N_ALGOS];
+enum { MAX_PROBLEMS = 4096 };
+static uint64_t problem_hash[MAX_PROBLEMS]; /* counts.problems of them */
 
 struct cublasLtContext {
     int kind;
@@ -436,6 +438,20 @@ static bool offer(int i, const problem *p, cublasLtMatmulPreference_t preference
     return true;
 }
 
+static void count_problem(const problem *p, cublasLtMatmulPreference_t preference)
+{
+    const uint64_t said[] = {
+        preference->align[0],  preference->align[1],
+        preference->align[2],  preference->align[3],
+        preference->workspace, align_of(p->desc.bias) | align_of(p->desc.aux) << 32};
+    uint64_t hash = describe(*p);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        hash = (hash ^ said[i]) * 0x100000001B3ull;
+    for (int64_t i = 0; i < counts.problems; i++)
+        if (problem_hash[i] == hash) return;
+    if (counts.problems < MAX_PROBLEMS) problem_hash[counts.problems++] = hash;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -451,6 +467,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return complain("a search without a handle, or for nothing");
     if (!driver.has_context()) return complain("a search without a context");
     cublasStatus_t status = make_problem(desc, a, b, c, d, &p);
+    count_problem(&p, preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     for (int i = 0; i < N_ALGOS && *n_results < n_asked; i++)
         *n_results += offer(i, &p, preference, &results[*n_results]);

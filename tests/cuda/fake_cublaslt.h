@@ -20,7 +20,8 @@ typedef struct hl_fake_lt_config {
 } hl_fake_lt_config;
 typedef struct hl_fake_lt_counts {
     int64_t calls, searches, products, live;
-    int last_algo; /* number of the algorithm that ran last */
+    int64_t problems; /* different ones among the searches */
+    int last_algo;    /* number of the algorithm that ran last */
 } hl_fake_lt_counts;
 
 /* By dlsym from the library. Counts start again; kernels are unloaded. */

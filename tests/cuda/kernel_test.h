@@ -216,42 +216,6 @@ static inline const char *launch_error()
 #endif
 }
 
-/* A control block is the test's own variable, which a GPU cannot reach: its kernel gets a copy, and
- * the variable what became of it. Every other argument is passed as it is. */
-template <class A> static A enter(A arg)
-{
-    return arg;
-}
-#ifndef HL_TEST_GPU
-static inline void leave()
-{
-}
-#else
-static hl_control *control_from, *control_room;
-static inline hl_control *control_copy()
-{
-    open_gpu();
-    if (!control_room) control_room = (hl_control *)hl_gpu_alloc(sizeof *control_room);
-    return control_room;
-}
-static inline hl_control *enter(hl_control *control)
-{
-    *control_copy() = *control;
-    control_from = control;
-    return control_copy();
-}
-static inline const hl_control *enter(const hl_control *control)
-{
-    *control_copy() = *control;
-    return control_copy();
-}
-static inline void leave()
-{
-    if (control_from) *control_from = *control_copy();
-    control_from = nullptr;
-}
-#endif
-
 template <class A> static bool add_arg(const hl_emu_kernel *k, int &i, void **p, A &a)
 {
     p[i] = &a;
@@ -259,8 +223,8 @@ template <class A> static bool add_arg(const hl_emu_kernel *k, int &i, void **p,
 }
 
 template <class... A>
-static bool launch_entered(const std::string &name, hl_emu_dim grid, unsigned threads,
-                           size_t shared_bytes, A... args)
+static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threads,
+                        size_t shared_bytes, A... args)
 {
     const hl_emu_kernel *k = hl_emu_find(name.c_str());
     if (!k) {
@@ -281,7 +245,6 @@ static bool launch_entered(const std::string &name, hl_emu_dim grid, unsigned th
         FAIL("%s", launch_error());
         return false;
     }
-    leave();
     for (memory *m : memory::live())
         if (!m->is_guarded()) {
             FAIL("%s wrote beside a buffer of %zu bytes", name.c_str(), m->n_bytes);
@@ -290,16 +253,16 @@ static bool launch_entered(const std::string &name, hl_emu_dim grid, unsigned th
     return true;
 }
 template <class... A>
-static bool launch_grid(const std::string &name, hl_emu_dim grid, unsigned threads,
-                        size_t shared_bytes, A... args)
-{
-    return launch_entered(name, grid, threads, shared_bytes, enter(args)...);
-}
-template <class... A>
 static bool launch(const std::string &name, unsigned blocks, unsigned threads, A... args)
 {
     return launch_grid(name, {blocks, 1, 1}, threads, 0, args...);
 }
+/* The kernel of a kind, by the members of its parameters. */
+#define LAUNCH(kind, variant, blocks, threads, ...)                                                \
+    launch(std::string("hl_cuda_" #kind "_") + (variant), blocks, threads,                         \
+           hl_cuda_##kind##_params{__VA_ARGS__})
+#define LAUNCH_ONLY(kind, blocks, threads, ...)                                                    \
+    launch("hl_cuda_" #kind, blocks, threads, hl_cuda_##kind##_params{__VA_ARGS__})
 
 /* Runs fn in several thread orders, each time from the same bytes in outs, and wants the same bytes
  * every time. */
@@ -380,7 +343,6 @@ static inline int finish_tests(const char *name)
 #ifdef HL_TEST_GPU
     printf("%s %s on %s: %d checks, %d failures\n", n_failures ? "FAIL" : "ok  ", name,
            is_open ? hl_gpu_name() : "nothing", n_checks, n_failures);
-    if (control_room) hl_gpu_free(control_room);
     if (is_open) hl_gpu_close();
     return n_failures != 0;
 #endif

@@ -13,6 +13,7 @@
 #include "ir/graph.h"
 #include "tests/c/element.h"
 #include "tests/cuda/fake_device.h"
+#include "tests/cuda/upload.h"
 
 enum { NODE_ARGS = 48, NODE_GUARD = 256, NODE_CONTROL = NODE_ARGS, NODE_SCRATCH, NODE_BUFFERS };
 
@@ -214,10 +215,11 @@ static inline hl_status node_run(node_case *c)
     c->host[NODE_SCRATCH] = malloc(req.scratch_bytes + 1);
     hl_kernel_state state = {.kernel = c->kernel};
     HL_TRY(c->kernel->prepare(c->device, c->graph, c->node, &state));
-    hl_status status = node_run_once(c, &state, true, false);
+    hl_status status = upload_state(c->device, &state);
+    if (status == HL_OK) status = node_run_once(c, &state, true, false);
     if (status == HL_OK) status = node_repeat(c, &state, true);
     if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place[0]);
-    c->kernel->release(&state);
+    release_state(c->device, &state);
     return status;
 }
 

@@ -466,6 +466,35 @@ static void test_many_choices(void)
     close_device(device);
 }
 
+/* Asks for the kernel of a product of so many columns; how many searches that took. */
+static int64_t ask_columns(hl_device *device, int64_t n)
+{
+    hl_graph *graph;
+    hl_id in[2], out;
+    int64_t before = lt_counts().searches;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
+    CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, n)}, &in[1]));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL, in, 2, &(hl_attrs){0}, &out));
+    CHECK(find_kernel(device, graph) != NULL);
+    hl_graph_destroy(graph);
+    return lt_counts().searches - before;
+}
+
+/* What heuristics said is kept of the newest products. */
+static void test_many_products(void)
+{
+    check_case("many products");
+    enum { KEPT = 512, MORE = 20 };
+    hl_device *device = open_device(NULL);
+    for (int64_t n = 1; n <= KEPT + MORE; n++) CHECK_INT(ask_columns(device, n), 1);
+    for (int64_t n = MORE + 1; n <= KEPT + MORE; n++) CHECK_INT(ask_columns(device, n), 0);
+    CHECK_INT(ask_columns(device, 1), 1);
+    CHECK_INT(ask_columns(device, 1), 0);
+    CHECK_INT(ask_columns(device, MORE + 1), 1); /* it was the oldest */
+    close_device(device);
+}
+
 static void test_broken(void)
 {
     check_case("broken algorithms");
@@ -601,6 +630,7 @@ int main(void)
     test_no_nodes();
     test_choice();
     test_many_choices();
+    test_many_products();
     test_broken();
     test_alignment();
     setenv("HOTLOOP_CACHE_PATH", "", 1); /* a device knows what it has measured itself */

@@ -238,6 +238,45 @@ static void test_allocations(void)
     CHECK_INT(lt_counts().live, 0);
 }
 
+static void plan_once(hl_session *session, net *n)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_plan_options options = {.n_slots = 2, .k = 1, .fuse = true, .chain = true};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(net_build(graph, n));
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    hl_plan_destroy(plan);
+}
+
+/* The heuristics are asked once about a product, whichever passes, plans and sessions of the device
+ * want to know, and whether they know an algorithm or not; another device asks again. */
+static void test_searches(int refused)
+{
+    net n = roll_net(0);
+    int64_t first = 0;
+    n.n_layers = 3, n.rows = 24;
+    for (int i = 0; i < 3; i++) n.act[i] = i == 1 ? 4 : 1, n.width[i] = 16;
+    use_library(FAKE_LT, refused);
+    for (int device = 0; device < 2; device++) {
+        trainer t;
+        hl_session *other;
+        trainer_open(&t, hl_fake_backend(), 1);
+        CHECK_OK(hl_session_create(t.device, &other));
+        for (int plan = 0; plan < 3; plan++) {
+            check_case("searches: epilogue %d refused, device %d, plan %d", refused, device, plan);
+            plan_once(plan == 2 ? other : t.session, &n);
+            CHECK(lt_counts().problems > n.n_layers);
+            CHECK_INT(lt_counts().searches, lt_counts().problems * (1 + device));
+            if (plan + device == 0) first = lt_counts().searches;
+            CHECK_INT(lt_counts().searches, first * (1 + device));
+        }
+        hl_session_destroy(other);
+        hl_session_destroy(t.session);
+        t.device->ops->destroy(t.device);
+    }
+}
+
 int main(void)
 {
     lt_library_find();
@@ -252,6 +291,8 @@ int main(void)
     test_layers();
     test_gelu_layers();
     test_asked();
+    test_searches(0);
+    test_searches(134); /* relu with a mask and a bias */
     test_allocations();
     CHECK_INT(lt_counts().live, 0);
     return CHECK_DONE();

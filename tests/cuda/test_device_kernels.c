@@ -2,6 +2,7 @@
  * family's launcher will do. */
 #include <math.h>
 
+#include "kernels/cuda/softmax.h"
 #include "tests/cuda/fake_device.h"
 
 enum { R = 5, C = 37, N = R * C };
@@ -9,11 +10,9 @@ enum { R = 5, C = 37, N = R * C };
 static hl_status launch_softmax(hl_device *device, CUfunction kernel, void *x, void *y)
 {
     hl_cuda_shape shape = {{2, 1, 1}, {64, 1, 1}, 0};
-    CUdeviceptr from = (uintptr_t)x, to = (uintptr_t)y;
-    int64_t rows = R, cols = C;
-    int by_block = 0;
-    return hl_cuda_launch(device, kernel, &shape, NULL,
-                          (void *[]){&from, &to, &rows, &cols, &by_block, NULL});
+    hl_cuda_softmax_params params = {
+        .at.x.bits = (uintptr_t)x, .at.y.bits = (uintptr_t)y, .R = R, .C = C};
+    return hl_cuda_launch(device, kernel, &shape, NULL, (void *[]){&params, NULL});
 }
 
 static void check_softmax(const float *x, const float *y)

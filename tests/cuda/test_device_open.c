@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kernels/cuda/probe.h"
 #include "tests/cuda/fake_device.h"
 
 static hl_status open_index(const hl_backend *backend, int index)
@@ -121,11 +122,11 @@ static const char *fault(void *context, const hl_fake_launch *launch, void *cons
 static void test_probe(void)
 {
     const hl_backend *backend = hl_fake_backend();
-    static const size_t bytes[] = {8, 4, 4};
+    static const size_t bytes[] = {sizeof(hl_cuda_probe_params)};
     hl_fake_reset(NULL);
-    hl_fake_kernel("hl_cuda_probe", write_zeros, NULL, 3, bytes);
+    hl_fake_kernel("hl_cuda_probe", write_zeros, NULL, 1, bytes);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE, "must run the probe kernel: cuda: value");
-    hl_fake_kernel("hl_cuda_probe", fault, NULL, 3, bytes);
+    hl_fake_kernel("hl_cuda_probe", fault, NULL, 1, bytes);
     CHECK_ERROR(open_index(backend, 0), HL_ERROR_DEVICE_LOST, "got CUDA_ERROR_LAUNCH_FAILED 719");
     check_nothing_lives();
     hl_fake_kernel_restore("hl_cuda_probe");

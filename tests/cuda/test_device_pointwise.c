@@ -291,6 +291,21 @@ static void test_numbers(void)
     check_program(&p);
 }
 
+/* What registers hold is by one rule for all devices. */
+static void test_kinds(void)
+{
+    const int64_t dim[] = {40};
+    for (int rank = 0; rank < 2; rank++) {
+        program_case p;
+        check_case("beside a number, rank %d", rank);
+        program_compare_beside_number(&p, rank, dim);
+        check_program(&p);
+        check_case("integers divided, rank %d", rank);
+        program_divide_integers(&p, rank, dim);
+        check_program(&p);
+    }
+}
+
 /* ---- compiling ------------------------------------------------------------------------------- */
 
 /* x * y + y over rows, summed over them. */
@@ -325,7 +340,101 @@ static int64_t count_compiles(hl_device *device, program_case *p)
     return hl_fake_nvrtc_compiles() - before;
 }
 
-/* What is the same but for the number of samples and a key is compiled once. */
+/* The log's last line that has these words; "": none. */
+static const char *find_line(const char *words)
+{
+    static char line[512], found[512];
+    hl_log_level level;
+    found[0] = '\0';
+    while (hl_log_take(&level, line, sizeof line))
+        if (strstr(line, words)) strcpy(found, line);
+    return found;
+}
+
+/* A program over (dim), split behind the first: x whole, y with the dims of the mask, by a number,
+ * with so many sums; power: of the number instead. */
+typedef struct once_case {
+    int64_t dim[3];
+    unsigned mask;
+    double number;
+    bool power, sums, draws;
+} once_case;
+
+static int64_t count_once(const once_case *o)
+{
+    program_case p;
+    program_begin(&p, 3, o->dim, 1);
+    uint8_t x = load(&p, HL_DTYPE_F32, WHOLE), y = load(&p, HL_DTYPE_F32, o->mask);
+    x = apply(&p, HL_PW_SUB, x, y, 0);
+    x = apply(&p, o->power ? HL_PW_POW : HL_PW_MUL, x, number(&p, o->number), 0);
+    if (o->draws) x = apply(&p, HL_PW_MUL, x, draw(&p, HL_PW_DROPOUT_MASK, "mask"), 0);
+    put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
+    if (o->sums) put(&p, x, HL_PW_SUM_ROWS, HL_DTYPE_F32);
+    int64_t n = count_compiles(compiling, &p);
+    case_forget(&p.c);
+    return n;
+}
+
+/* Programs of one structure are compiled once, whatever their extents, numbers and keys; another
+ * structure is another kernel. */
+static void test_structures(void)
+{
+    static const struct {
+        once_case of;
+        int compiles;
+    } rows[] = {
+        {{{6, 5, 8}, 4, 0.5}, 1},
+        {{{6, 5, 8}, 4, 0.25}, 0}, /* another number */
+        {{{60, 5, 8}, 4, 0.5}, 0}, /* another batch */
+        {{{7, 3, 12}, 4, 3}, 0},   /* another layer */
+        {{{6, 5, 10}, 4, 0.5}, 1}, /* rows that are no whole vectors */
+        {{{9, 7, 6}, 4, 0.5}, 0},
+        {{{6, 5, 8}, 2, 0.5}, 1}, /* other dims of it */
+        {{{9, 2, 4}, 2, 0.5}, 0},
+        {{{6, 5, 8}, 5, 0.5}, 1}, /* by three dims and two strides */
+        {{{3, 9, 16}, 5, 0.5}, 0},
+        {{{1, 9, 16}, 5, 0.5}, 0}, /* a batch of one: as the first ones */
+        {{{6, 5, 8}, 4, 2, .power = true}, 1},
+        {{{9, 6, 4}, 4, 2, .power = true}, 0},
+        {{{6, 5, 8}, 4, 3, .power = true}, 1}, /* another exponent */
+        {{{6, 5, 8}, 4, 0.5, .sums = true}, 1},
+        {{{70, 9, 4}, 4, 0.75, .sums = true}, 0},
+        {{{6, 5, 8}, 4, 0.5, .draws = true}, 1},
+        {{{9, 7, 4}, 4, 0.5, .draws = true}, 0},
+        {{{9, 3, 5}, 4, 0.5, .draws = true}, 1}, /* samples that are no whole vectors */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        check_case("structure %d", (int)i);
+        CHECK_INT(count_once(&rows[i].of), rows[i].compiles);
+    }
+}
+
+/* More elements than 31 bits count: 64-bit indices, in a source of their own that compiles. */
+static void test_long(void)
+{
+    hl_graph *graph;
+    hl_id in[2], out;
+    hl_kernel_req req;
+    hl_kernel_state state = {NULL, NULL};
+    check_case("more than 2^31 elements");
+    for (int64_t rows = 70000; rows < 72000; rows += 1000) {
+        int64_t before = hl_fake_nvrtc_compiles();
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(
+            hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(rows, 40000)}, &in[0]));
+        CHECK_OK(hl_graph_input(graph, "y", (hl_type){HL_DTYPE_F32, hl_shape_1d(40000)}, &in[1]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, in, 2, NULL, &out));
+        CHECK_OK(hl_kernel_select(compiling, graph, 0, false, &state.kernel, &req));
+        find_line("");
+        CHECK_OK(state.kernel->prepare(compiling, graph, 0, &state));
+        CHECK(!find_line("interpreted")[0]);
+        CHECK_INT(hl_fake_nvrtc_compiles() - before, rows == 70000);
+        state.kernel->release(&state);
+        hl_graph_destroy(graph);
+    }
+}
+
+/* Where the same program is asked for again, it is the device's already. */
 static void test_once(void)
 {
     program_case p;
@@ -337,14 +446,9 @@ static void test_once(void)
     CHECK_INT(count_compiles(plain, &p), 0);
     CHECK_INT(hl_fake_calls("cuLibraryLoadData"), n_loads);
     case_forget(&p.c);
-    make_product(&p, 17, 40, 0.75);
-    CHECK_INT(count_compiles(compiling, &p), 0);
-    case_forget(&p.c);
-    make_product(&p, 12, 40, 0.5);
-    CHECK_INT(count_compiles(compiling, &p), 1);
-    case_forget(&p.c);
     int64_t before = hl_fake_nvrtc_compiles();
     check_draws(5, 24, "another layer");
+    check_draws(11, 40, "another size");
     CHECK_INT(hl_fake_nvrtc_compiles(), before);
 }
 
@@ -407,17 +511,6 @@ static void test_disk(void)
     CHECK_INT(compile_anew(&p), 1);
     setenv("HOTLOOP_CACHE_PATH", folder, 1);
     case_forget(&p.c);
-}
-
-/* The log's last line that has these words; "": none. */
-static const char *find_line(const char *words)
-{
-    static char line[512], found[512];
-    hl_log_level level;
-    found[0] = '\0';
-    while (hl_log_take(&level, line, sizeof line))
-        if (strstr(line, words)) strcpy(found, line);
-    return found;
 }
 
 static void test_versions(void)
@@ -553,6 +646,9 @@ int main(void)
     test_types();
     test_draws();
     test_numbers();
+    test_kinds();
+    test_structures();
+    test_long();
     test_once();
     test_disk();
     test_versions();

@@ -4,12 +4,13 @@
  * what is compiled once, what a failure leaves. */
 #include <stdlib.h>
 
-#include "kernels/cuda/together.h"
+#include "kernels/cuda/parts.h"
 #include "tests/c/check.h"
 #include "tests/c/program_case.h"
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_nvrtc.h"
 #include "tests/cuda/fake_table.h"
+#include "tests/cuda/upload.h"
 
 enum { MOST_VALUES = 160, GUARD = 256, WHOLE = 0xFF };
 
@@ -244,6 +245,7 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
         CHECK_OK(kernel->prepare_together(way->device, graph, ids, n, &state));
     else
         CHECK_OK(kernel->prepare(way->device, graph, ids[0], &state));
+    CHECK_OK(upload_state(way->device, &state));
     hl_launch where = {.node = ids[0]};
     int64_t n_before = hl_fake_calls("cuLaunchKernel");
     if (way->captured) CHECK_OK(ops->capture_begin(way->device, NULL));
@@ -255,7 +257,7 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
     }
     CHECK_OK(ops->synchronize(way->device, NULL));
     if (capture) ops->capture_destroy(way->device, capture);
-    kernel->release(&state);
+    release_state(way->device, &state);
 }
 
 /* The bytes of every value that a node made. */
@@ -405,22 +407,37 @@ static void build_nothing(void)
 {
     cast(HL_DTYPE_F32, HL_DTYPE_BF16, 0);
 }
-static void build_draws(int n)
+/* Each part draws of its own. */
+static void build_draws(void)
 {
     static char names[HL_CUDA_PARTS][12];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < HL_CUDA_PARTS; i++) {
         snprintf(names[i], sizeof *names, "%d", i);
         draw(HL_PW_DROPOUT_MASK, names[i], 2, 3);
     }
 }
-static void build_most_draws(void)
+/* All parts, each of so many numbers. */
+static void build_numbered(int n)
 {
-    build_draws(HL_CUDA_PARTS_DRAWS);
+    for (int i = 0; i < HL_CUDA_PARTS; i++) {
+        program_case p;
+        program_begin(&p, 1, (int64_t[]){5 + i}, 1);
+        uint8_t x = program_load(&p, HL_DTYPE_F32, WHOLE);
+        for (int k = 0; k < n; k++) {
+            hl_pw_instr number = {.op = HL_PW_NUMBER, .number = 0.5 + k + 0.125 * i};
+            x = apply(&p, k % 2 ? HL_PW_SUB : HL_PW_MUL, x, program_emit(&p, number));
+        }
+        program_put(&p, x, HL_PW_FULL, HL_DTYPE_F32);
+        add_program(&p);
+    }
 }
-static void build_too_many_draws(void)
+static void build_most_numbers(void)
 {
-    for (int i = 0; i < HL_CUDA_PARTS_DRAWS / 2; i++)
-        draw_times(HL_PW_DROPOUT_MASK, "twice", 2, 3, i ? 2 : 3);
+    build_numbered(HL_CUDA_PARTS_NUMBERS / HL_CUDA_PARTS);
+}
+static void build_too_many_numbers(void)
+{
+    build_numbered(HL_CUDA_PARTS_NUMBERS / HL_CUDA_PARTS + 1);
 }
 /* Each has five operands. */
 static void build_operands(int n)
@@ -457,8 +474,8 @@ static void test_which(void)
     CHECK(!asks(build_two_kinds));
     CHECK(!asks(build_sum));
     CHECK(!asks(build_nothing));
-    CHECK(asks(build_most_draws));
-    CHECK(!asks(build_too_many_draws));
+    CHECK(asks(build_most_numbers));
+    CHECK(!asks(build_too_many_numbers));
     CHECK(asks(build_most_operands));
     CHECK(!asks(build_too_many_operands));
 }
@@ -545,7 +562,8 @@ int main(void)
     check_bits("integers", build_integers, 1);
     check_bits("casts", build_casts, 1);
     check_bits("large", build_large, 0);
-    check_bits("draws", build_most_draws, 1);
+    check_bits("draws", build_draws, 1);
+    check_bits("most numbers", build_most_numbers, 1);
     check_bits("operands", build_most_operands, 1);
     test_failures();
     plain->ops->destroy(plain);

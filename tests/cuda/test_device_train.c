@@ -5,6 +5,7 @@
  * fail. */
 #include "tests/c/train.h"
 #include "tests/cuda/fake_device.h"
+#include "tests/cuda/fake_nvrtc.h"
 
 enum { N_NETS = 16, MOST_NUMBERS = 8192, N_STEPS = 6 };
 
@@ -165,6 +166,7 @@ static void test_fault(void)
     open_net(&t, hl_fake_backend(), 6, 1, true);
     hl_feed_options options = *hl_feed_settings(t.feed);
     options.fill = fill_wrong, options.context = &calls;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
     hl_feed_destroy(t.feed);
     CHECK_OK(hl_feed_create(&options, &t.feed));
     CHECK_OK(hl_plan_feed(t.plan, t.feed));
@@ -198,6 +200,58 @@ static void test_driver_calls_fail(void)
     CHECK(n_sites > 100);
 }
 
+/* ---- batch sizes ----------------------------------------------------------------------------- */
+
+enum { N_SIZED = 8 };
+
+/* Parameters after some steps of a plan of so many rows, on a device that has another one already;
+ * returns how many programs were compiled for it. */
+static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *out_param)
+{
+    static trainer t;
+    net first = net_roll(seed, 1), n = first;
+    hl_run_end end;
+    int64_t steps;
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_plan_options options = {.n_slots = 2, .k = 1, .fuse = true, .chain = true};
+    first.rows = 24, n.rows = rows;
+    setenv("HOTLOOP_NVRTC_PATH", has_nvrtc ? FAKE_NVRTC : "none", 1);
+    hl_fake_reset(NULL);
+    memset(&t, 0, sizeof t);
+    trainer_open(&t, hl_fake_backend(), 1);
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(net_build(graph, &first));
+    CHECK_OK(hl_plan_create(t.session, graph, &options, &plan));
+    int64_t before = hl_fake_nvrtc_compiles();
+    trainer_plan(&t, &n, 1, true, true);
+    int64_t n_compiles = hl_fake_nvrtc_compiles() - before;
+    t.net = n;
+    trainer_fill(&t);
+    CHECK_OK(hl_plan_run(t.plan, 2, 0, NULL, &end, &steps));
+    CHECK_OK(hl_session_read(t.session, "param", 0, n.n_flat, HL_DTYPE_F32, out_param));
+    hl_plan_destroy(plan);
+    trainer_close(&t);
+    return n_compiles;
+}
+
+/* A plan of another batch size takes the kernels that were compiled for the first one, and has the
+ * bits of one that is interpreted. */
+static void test_batch_sizes(void)
+{
+    static float compiled[MOST_NUMBERS], interpreted[MOST_NUMBERS];
+    setenv("HOTLOOP_CACHE_PATH", "", 1);
+    for (uint64_t seed = 0; seed < N_SIZED; seed++) {
+        check_case("batch sizes, net %d", (int)seed);
+        memset(compiled, 0, sizeof compiled), memset(interpreted, 0, sizeof interpreted);
+        CHECK_INT(train_sized(seed, 33, true, compiled), 0);
+        CHECK_INT(train_sized(seed, 33, false, interpreted), 0);
+        CHECK(memcmp(compiled, interpreted, sizeof compiled) == 0);
+    }
+    CHECK(hl_fake_nvrtc_compiles() > N_SIZED);
+    setenv("HOTLOOP_NVRTC_PATH", "none", 1);
+}
+
 int main(void)
 {
     test_nets();
@@ -205,6 +259,7 @@ int main(void)
     test_never_waits();
     test_stop();
     test_fault();
+    test_batch_sizes();
     test_driver_calls_fail();
     return CHECK_DONE();
 }

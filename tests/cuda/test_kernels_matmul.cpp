@@ -1,6 +1,6 @@
 /* Plain matrix products against fp64 of the same rounded operands. */
 #include "ir/dtype.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/matmul.h"
 #include "tests/cuda/kernel_test.h"
 
 struct matmul_case {
@@ -30,21 +30,18 @@ template <class T> static void test_matmul(const matmul_case &k)
     buffer<float> bias(k.N), c(k.batches * k.M * k.N);
     buffer<hl_bf16> low(c.n);
     fill_random(a), fill_random(b), fill_random(bias);
-    hl_cuda_layout a_batch, b_batch;
-    memset(&a_batch, 0, sizeof a_batch);
+    hl_cuda_layout a_batch = {}, b_batch;
     a_batch.n = a_batch.dim[0] = k.batches, a_batch.rank = 1, a_batch.stride[0] = a_size;
     b_batch = a_batch, b_batch.stride[0] = k.one_b ? 0 : b_size;
-    hl_emu_dim grid = {(unsigned)(1 + k.M % 5), 1, 1}; /* fewer than tiles, or more */
+    unsigned blocks = (unsigned)(1 + k.M % 5); /* fewer than tiles, or more */
     const void *add = k.has_bias ? bias.get() : nullptr;
-    std::string name = std::string("hl_cuda_matmul_") + suffix<T>();
-    unsigned threads = sizeof(T) == 4 ? 256 : 128;
+    unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_LOW_THREADS;
+    hl_cuda_product product = {k.M, k.N, k.K, a_row, a_k, b_k, b_col, a_batch, b_batch};
     run_orders({&c, &low}, [&] {
-        launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (int32_t)HL_DTYPE_F32, (void *)c.p, (int32_t)HL_DTYPE_F32, k.M, k.N, k.K, a_row,
-                    a_k, b_k, b_col, a_batch, b_batch, (int)k.relu);
-        launch_grid(name, grid, threads, 0, (const T *)a.get(), (const T *)b.get(), add,
-                    (int32_t)HL_DTYPE_F32, (void *)low.p, (int32_t)HL_DTYPE_BF16, k.M, k.N, k.K,
-                    a_row, a_k, b_k, b_col, a_batch, b_batch, (int)k.relu);
+        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p}, product,
+               HL_DTYPE_F32, HL_DTYPE_F32, k.relu);
+        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, low.p}, product,
+               HL_DTYPE_F32, HL_DTYPE_BF16, k.relu);
     });
     std::vector<double> want(c.n), size(c.n);
     for (int64_t i = 0; i < c.n; i++) {

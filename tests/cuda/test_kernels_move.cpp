@@ -2,8 +2,8 @@
  * adding. Exact: integers, or sums of small integers. */
 #include "ir/control.h"
 #include "ir/dtype.h"
-#include "kernels/cuda/batch.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/copy.h"
+#include "kernels/cuda/index.h"
 #include "tests/cuda/kernel_test.h"
 
 typedef std::vector<int64_t> dims;
@@ -40,9 +40,10 @@ template <class W> static void fill_words(const buffer<W> &b)
 {
     for (int64_t i = 0; i < b.n; i++) b[i] = (W)random_bits();
 }
-template <class W> static std::string bytes_of(const char *name)
+/* The variant of kernels that move words. */
+template <class W> static std::string bytes_of()
 {
-    return std::string(name) + "_" + std::to_string(sizeof(W));
+    return std::to_string(sizeof(W));
 }
 
 /* ---- copies ---- */
@@ -70,11 +71,9 @@ template <class W> static void test_copy_strided()
         fill_words(src);
         memset(back.p, 0, back.n_bytes);
         run_orders({&dst, &back}, [&] {
-            launch(bytes_of<W>("hl_cuda_copy_from"), 2, 32, (const W *)src.get(), dst.get(),
-                   v.first, at);
+            LAUNCH(copy, "from_" + bytes_of<W>(), 2, 32, {src.get(), dst.get()}, v.first, at);
             if (v.strides.empty() || v.strides[0] != 0)
-                launch(bytes_of<W>("hl_cuda_copy_to"), 2, 32, (const W *)dst.get(), back.get(),
-                       v.first, at);
+                LAUNCH(copy, "to_" + bytes_of<W>(), 2, 32, {dst.get(), back.get()}, v.first, at);
         });
         std::vector<W> want(v.n_src, 0);
         for (int64_t i = 0; i < at.n; i++) {
@@ -94,7 +93,8 @@ template <class W> static void test_transpose(int64_t B, int64_t M, int64_t N)
     buffer<W> src(B * M * N), dst(B * M * N);
     fill_words(src);
     run_orders({&dst}, [&] {
-        launch(bytes_of<W>("hl_cuda_transpose"), 3, 256, (const W *)src.get(), dst.get(), B, M, N);
+        LAUNCH(transpose, bytes_of<W>(), 3, HL_CUDA_TRANSPOSE_THREADS, {src.get(), dst.get()}, B, M,
+               N);
     });
     bool is_right = true;
     for (int64_t i = 0; i < src.n; i++)
@@ -117,7 +117,7 @@ static int64_t find_source(int mode, int64_t c, int64_t n)
 static void test_pad(const dims &plain, const dims &pads, int mode)
 {
     start_case("pad mode %d of %zu dims, %lld before", mode, plain.size(), (long long)pads[0]);
-    hl_cuda_pad pad;
+    hl_cuda_padding pad;
     memset(&pad, 0xFF, sizeof pad);
     pad.rank = (int32_t)plain.size(), pad.mode = mode;
     dims padded;
@@ -130,9 +130,8 @@ static void test_pad(const dims &plain, const dims &pads, int mode)
     fill_random(x);
     for (int64_t i = 0; i < dy.n; i++) dy[i] = (float)random_below(9); /* sums are exact */
     run_orders({&y, &dx}, [&] {
-        launch("hl_cuda_pad_4", 2, 32, (const uint32_t *)x.p, (uint32_t *)y.p, pad, 7.5,
-               (int32_t)HL_DTYPE_F32);
-        launch("hl_cuda_pad_grad", 2, 32, (const float *)dy.get(), dx.get(), pad);
+        LAUNCH(pad, "4", 2, 32, {x.p, y.p}, pad, 7.5, HL_DTYPE_F32);
+        LAUNCH_ONLY(pad_grad, 2, 32, {dy.get(), dx.get()}, pad);
     });
     std::vector<double> want(pad.n_plain);
     dims strides = strides_of(plain);
@@ -150,12 +149,12 @@ static void test_pad(const dims &plain, const dims &pads, int mode)
 
 /* ---- indexed ---- */
 
-static hl_control control;
+static hl_control *control; /* in a buffer of main's */
 static void clear_control()
 {
-    memset(&control, 0, sizeof control);
+    memset(control, 0, sizeof *control);
 }
-#define NODE ((int32_t)3)
+#define FAULT hl_control_fault(5, 3)
 
 /* Random indices below n; a wrong one at `bad` unless it is -1. */
 template <class I> static void fill_index(const buffer<I> &index, int64_t n, int64_t bad)
@@ -166,11 +165,11 @@ template <class I> static void fill_index(const buffer<I> &index, int64_t n, int
 static void check_fault(int64_t bad, int64_t n)
 {
     if (bad < 0) {
-        check("no fault", control.error_code == 0);
+        check("no fault", control->error_code == 0);
         return;
     }
-    check("fault", control.error_code == 4 && control.error_row == bad &&
-                       control.error_value == (bad % 2 ? -1 : n));
+    check("fault", control->error_code == FAULT && control->error_row == bad &&
+                       control->error_value == (bad % 2 ? -1 : n));
 }
 
 template <class W> static void test_select(int64_t O, int64_t A, int64_t I, int64_t n, int64_t bad)
@@ -183,8 +182,8 @@ template <class W> static void test_select(int64_t O, int64_t A, int64_t I, int6
     for (size_t i = 0; i < x.n_bytes; i++) x.p[i] = (unsigned char)random_bits();
     fill_index(index, A, bad);
     run_orders({&out}, [&] {
-        launch(bytes_of<W>("hl_cuda_index_select"), 2, 64, (const W *)x.get(),
-               (const void *)index.p, (int32_t)HL_DTYPE_I32, A, &control, NODE, out.get(), O, I, n);
+        LAUNCH(index_select, bytes_of<W>(), 2, 64, {{index.p, control, FAULT}, x.get(), out.get()},
+               {A, HL_DTYPE_I32}, O, I, n);
     });
     check_fault(bad, A);
     const W zero = {};
@@ -232,14 +231,14 @@ template <class W> static void test_gather_scatter(const along &a, int64_t bad)
     fill_words(x), fill_words(src), fill_index(index, n_axis, bad);
     clear_control();
     run_orders({&got, &out}, [&] {
-        launch(bytes_of<W>("hl_cuda_gather"), 2, 32, (const W *)x.get(), (const void *)index.p,
-               (int32_t)HL_DTYPE_I64, n_axis, &control, NODE, got.get(), place.at,
+        hl_cuda_index_at read = {index.p, control, FAULT};
+        hl_cuda_index_axis axis = {n_axis, HL_DTYPE_I64};
+        LAUNCH(gather, bytes_of<W>(), 2, 32, {read, x.get(), got.get()}, axis, place.at,
                place.axis_stride);
-        launch("hl_cuda_fill_4", 2, 32, (uint32_t *)winner.p, 0xFFFFFFFFu, winner.n);
-        launch("hl_cuda_scatter_claim", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_I64, n_axis,
-               &control, NODE, winner.get(), place.at, place.axis_stride);
-        launch(bytes_of<W>("hl_cuda_scatter"), 2, 32, (const W *)x.get(), (const W *)src.get(),
-               (const int32_t *)winner.get(), out.get(), x.n, place.from);
+        LAUNCH_ONLY(fill, 2, 32, {(uint32_t *)winner.p}, winner.n, 0xFFFFFFFFu);
+        LAUNCH_ONLY(scatter_claim, 2, 32, {read, winner.get()}, axis, place.at, place.axis_stride);
+        LAUNCH(scatter, bytes_of<W>(), 2, 32, {x.get(), src.get(), winner.get(), out.get()}, x.n,
+               place.from);
     });
     check_fault(bad, n_axis);
     std::vector<W> want(x.get(), x.get() + x.n);
@@ -265,11 +264,11 @@ static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t 
     buffer<int32_t> winner(A);
     fill_words(x), fill_words(src), fill_index(index, A, bad);
     run_orders({&out}, [&] {
-        launch("hl_cuda_fill_4", 1, 32, (uint32_t *)winner.p, 0xFFFFFFFFu, winner.n);
-        launch("hl_cuda_index_claim", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_U8, A,
-               &control, NODE, winner.get(), n);
-        launch(bytes_of<W>("hl_cuda_index_copy"), 2, 32, (const W *)x.get(), (const W *)src.get(),
-               (const int32_t *)winner.get(), out.get(), O, A, I, n);
+        LAUNCH_ONLY(fill, 1, 32, {(uint32_t *)winner.p}, winner.n, 0xFFFFFFFFu);
+        LAUNCH_ONLY(index_claim, 2, 32, {{index.p, control, FAULT}, winner.get()}, {A, HL_DTYPE_U8},
+                    n);
+        LAUNCH(index_copy, bytes_of<W>(), 2, 32, {x.get(), src.get(), winner.get(), out.get()}, O,
+               A, I, n);
     });
     std::vector<W> want(x.get(), x.get() + x.n);
     for (int64_t i = 0; i < src.n; i++) {
@@ -283,16 +282,15 @@ static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t 
 static void launch_sort(buffer<uint32_t> &keys, buffer<int32_t> &values, int64_t most,
                         unsigned blocks)
 {
-    int64_t n = keys.n, n_tiles = (n + 1023) / 1024;
-    buffer<uint32_t> other(n), counts(256 * n_tiles);
+    int64_t n = keys.n, n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
+    buffer<uint32_t> other(n), counts(HL_CUDA_SORT_DIGITS * n_tiles);
     buffer<int32_t> other_values(n);
     for (int shift = 0; shift < 32 && most >> shift > 0; shift += 8) {
-        launch("hl_cuda_sort_count", blocks, 256, (const uint32_t *)keys.get(), n, shift,
-               counts.get());
-        launch("hl_cuda_sort_scan", 1, 1024, counts.get(), counts.n);
-        launch("hl_cuda_sort_move", blocks, 256, (const uint32_t *)keys.get(),
-               (const int32_t *)values.get(), other.get(), other_values.get(), n, shift,
-               (const uint32_t *)counts.get());
+        LAUNCH_ONLY(sort_count, blocks, HL_CUDA_SORT_THREADS, {keys.get(), counts.get()}, n, shift);
+        LAUNCH_ONLY(sort_scan, 1, HL_CUDA_SCAN_THREADS, {counts.get()}, counts.n);
+        LAUNCH_ONLY(sort_move, blocks, HL_CUDA_SORT_THREADS,
+                    {keys.get(), values.get(), other.get(), other_values.get(), counts.get()}, n,
+                    shift);
         memcpy(keys.p, other.p, keys.n_bytes);
         memcpy(values.p, other_values.p, values.n_bytes);
     }
@@ -337,12 +335,12 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     for (int64_t i = 0; i < src.n; i++) src[i] = (T)(random_below(10) - 4);
     fill_index(index, A, bad);
     run_orders({&out}, [&] {
-        launch("hl_cuda_index_keys", 2, 64, (const void *)index.p, (int32_t)HL_DTYPE_I64, A,
-               &control, NODE, keys.get(), values.get(), n);
+        LAUNCH_ONLY(index_keys, 2, 64, {{index.p, control, FAULT}, keys.get(), values.get()},
+                    {A, HL_DTYPE_I64}, n);
         launch_sort(keys, values, A, 2);
         memcpy(out.p, x.p, x.n_bytes);
-        launch(std::string("hl_cuda_add_runs_") + type, 3, 64, (const uint32_t *)keys.get(),
-               (const int32_t *)values.get(), (const T *)src.get(), out.get(), n, O, A, I, n);
+        LAUNCH(add_runs, type, 3, 64, {keys.get(), values.get(), src.get(), out.get()}, n, O, A, I,
+               n);
     });
     check_fault(bad, A);
     std::vector<T> want(x.get(), x.get() + x.n);
@@ -356,8 +354,9 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     check("sums", !memcmp(want.data(), out.p, out.n_bytes));
     if (!std::is_same<T, float>::value) return;
     memcpy(out.p, x.p, x.n_bytes);
-    launch("hl_cuda_index_add_atomic", 3, 64, (const void *)index.p, (int32_t)HL_DTYPE_I64, A,
-           &control, NODE, (const float *)src.p, (float *)out.p, O, I, n);
+    LAUNCH_ONLY(index_add_atomic, 3, 64,
+                {{index.p, control, FAULT}, (const float *)src.p, (float *)out.p}, {A, HL_DTYPE_I64},
+                O, I, n);
     check("sums by atomics", !memcmp(want.data(), out.p, out.n_bytes));
 }
 
@@ -375,9 +374,8 @@ static void test_add_order()
     for (int64_t i = 0; i < COUNT; i++) want[i % 3 == 0] += src[i];
     out[0] = out[1] = 0;
     launch_sort(keys, values, 2, 2);
-    launch("hl_cuda_add_runs_f32", 2, 64, (const uint32_t *)keys.get(),
-           (const int32_t *)values.get(), (const float *)src.get(), out.get(), (int64_t)COUNT,
-           (int64_t)1, (int64_t)2, (int64_t)1, (int64_t)COUNT);
+    LAUNCH(add_runs, "f32", 2, 64, {keys.get(), values.get(), src.get(), out.get()}, COUNT, 1, 2, 1,
+           COUNT);
     check("the same bits as one after another", out[0] == want[0] && out[1] == want[1]);
 }
 
@@ -395,14 +393,12 @@ static void test_scatter_add(const along &a, int64_t bad)
     fill_index(index, n_axis, bad);
     clear_control();
     run_orders({&out}, [&] {
-        launch("hl_cuda_scatter_keys", 2, 32, (const void *)index.p, (int32_t)HL_DTYPE_I16, n_axis,
-               &control, NODE, keys.get(), values.get(), place.at, place.axis_stride, place.from,
-               x.n);
+        LAUNCH_ONLY(scatter_keys, 2, 32, {{index.p, control, FAULT}, keys.get(), values.get()},
+                    {n_axis, HL_DTYPE_I16}, place.at, place.axis_stride, x.n, place.from);
         launch_sort(keys, values, x.n, 2);
         memcpy(out.p, x.p, x.n_bytes);
-        launch("hl_cuda_add_runs_bf16", 2, 32, (const uint32_t *)keys.get(),
-               (const int32_t *)values.get(), (const hl_bf16 *)src.get(), out.get(), n, (int64_t)1,
-               x.n, (int64_t)1, src.n);
+        LAUNCH(add_runs, "bf16", 2, 32, {keys.get(), values.get(), src.get(), out.get()}, n, 1, x.n,
+               1, src.n);
     });
     check_fault(bad, n_axis);
     std::vector<double> want(x.n);
@@ -430,13 +426,13 @@ static void test_batch(hl_dtype from, hl_dtype to, int64_t bad, int64_t row_byte
         x[i] = (S)(random_below(100) - (std::is_signed<S>::value ? 50 : 0));
     for (int64_t i = 0; i < whole.n; i++) whole[i] = (uint8_t)random_bits();
     fill_index(index, ROWS, bad);
-    hl_cuda_batch_operands operands = {{x.p, index.p, out.p, whole.p, index.p, copies.p}};
-    hl_cuda_batch batch = {};
-    batch.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, NODE};
-    batch.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, NODE};
-    run_orders({&out, &copies}, [&] {
-        launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, operands, batch, 2, &control);
-    });
+    hl_cuda_batch_gather_params params = {};
+    params.at = {control, FAULT - 1, {x.p, index.p, out.p, whole.p, index.p, copies.p}};
+    params.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, 1};
+    params.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, 1};
+    params.n_parts = 2;
+    run_orders({&out, &copies},
+               [&] { launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, params); });
     check_fault(bad, ROWS);
     for (int64_t i = 0; i < out.n; i++)
         check("element",
@@ -456,8 +452,10 @@ template <class W> static void test_words()
     test_select<W>(1, 50, 7, 33, -1), test_select<W>(3, 5, 4, 11, 7);
 }
 
-int main()
+static void test_all()
 {
+    buffer<hl_control> room(1);
+    control = room.get();
     test_words<uint8_t>();
     test_words<uint16_t>();
     test_words<uint32_t>();
@@ -487,5 +485,10 @@ int main()
     test_batch<int64_t, int32_t>(HL_DTYPE_I64, HL_DTYPE_I32, -1, 28);
     test_batch<double, float>(HL_DTYPE_F64, HL_DTYPE_F32, 9, 6);
     test_batch<int16_t, double>(HL_DTYPE_I16, HL_DTYPE_F64, -1, 7);
+}
+
+int main()
+{
+    test_all();
     return finish_tests("test_kernels_move");
 }

@@ -4,6 +4,7 @@
  */
 #include "base/rng.h"
 #include "ir/control.h"
+#include "kernels/cuda/compiled.h"
 #include "kernels/cuda/program.h"
 #include "tests/cuda/kernel_test.h"
 
@@ -92,15 +93,14 @@ struct builder {
     void run(const char *kind, std::initializer_list<void *> operands,
              std::initializer_list<memory *> outs)
     {
-        hl_cuda_operands all;
-        memset(&all, 0, sizeof all);
+        hl_cuda_pointwise_params params = {};
         int i = 0;
-        for (void *operand : operands) all.p[i++] = operand;
+        for (void *operand : operands) params.at.operand[i++] = operand;
+        params.at.program = p, params.walk = walk_flat(n_elements, 4);
         size_t bytes = (size_t)p->n_regs * HL_CUDA_WALK_THREADS * (strcmp(kind, "f32") ? 8 : 4);
-        hl_cuda_walk walk = walk_flat(n_elements, 4);
         run_orders(outs, [&] {
             launch_grid(std::string("hl_cuda_pointwise_") + kind, {3, 1, 1}, HL_CUDA_WALK_THREADS,
-                        bytes, (const hl_cuda_program *)p, all, walk, (void *)nullptr);
+                        bytes, params);
         });
     }
 };
@@ -337,8 +337,47 @@ static void test_long()
     }
 }
 
+/* ---- what generated kernels divide by ---- */
+
+template <class I> static void test_divisor(int64_t d, int bits)
+{
+    const int64_t most = (int64_t)(((uint64_t)1 << bits) - 1);
+    uint64_t words[HL_CUDA_DIVISOR_WORDS];
+    hl_cuda_divisor_make(d, bits, words);
+    auto check_at = [&](int64_t i) {
+        I rest, quotient = hl_divide_by(words, (I)i, &rest);
+        n_checks++;
+        if ((int64_t)quotient != i / d || (int64_t)rest != i % d)
+            FAIL("%lld / %lld in %d bits", (long long)i, (long long)d, bits);
+    };
+    for (int64_t i : {(int64_t)0, (int64_t)1, d - 1, most / d * d - 1, most / d * d, most})
+        check_at(i);
+    if (d < most) check_at(d), check_at(most / 2 / d * d), check_at(most / 2 / d * d + d - 1);
+    for (int k = 0; k < 20; k++) check_at((int64_t)(random_bits() & (uint64_t)most));
+}
+
+static void test_divisors()
+{
+    start_case("divisors");
+    for (int bits : {31, 63}) {
+        auto check_one = [&](int64_t d) {
+            if (bits == 31)
+                test_divisor<uint32_t>(d, bits);
+            else
+                test_divisor<uint64_t>(d, bits);
+        };
+        for (int64_t d = 2; d < 300; d++) check_one(d);
+        for (int log = 2; log < bits; log++)
+            for (int64_t off : {-1, 0, 1}) check_one(((int64_t)1 << log) + off);
+        check_one((int64_t)(((uint64_t)1 << bits) - 1));
+        for (int k = 0; k < 300; k++)
+            check_one(2 + (int64_t)(random_bits() & (((uint64_t)1 << bits) - 1)) / 3);
+    }
+}
+
 int main()
 {
+    test_divisors();
     test_floats<float>("f32", HL_DTYPE_F32, 0x1p-24);
     test_floats<double>("f64", HL_DTYPE_F64, 0x1p-53);
     test_ints();

@@ -1,5 +1,7 @@
 /* Reductions, statistics and running sums against fp64, in one part and in several. */
 #include "ir/dtype.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/reduce.h"
 #include "tests/cuda/kernel_test.h"
 
 /* O, N, I, elements a part, threads, by_block, blocks. */
@@ -24,6 +26,18 @@ static const reduce_case col_cases[] = {
 static int64_t count_parts(const reduce_case &k)
 {
     return k.N > 0 ? (k.N + k.part - 1) / k.part : 1;
+}
+
+static hl_cuda_groups make_groups(int64_t O, int64_t N, int64_t I, int64_t part)
+{
+    return {O, N, I, part, N > 0 ? (N + part - 1) / part : 1};
+}
+
+template <class T> static int32_t dtype_of()
+{
+    return std::is_same<T, float>::value     ? HL_DTYPE_F32
+           : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
+                                             : HL_DTYPE_F16;
 }
 
 struct fold {
@@ -59,16 +73,14 @@ static void launch_fold(const fold &f, const reduce_case &k, const buffer<T> &x,
                         const buffer<float> &room, const buffer<T> &out)
 {
     int64_t parts = count_parts(k);
-    int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
-                                      : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
-                                                                        : HL_DTYPE_F16;
-    std::string name = std::string("hl_cuda_") + f.name + "_";
-    void *to = parts > 1 ? (void *)room.p : (void *)out.p;
-    launch(name + suffix<T>(), k.blocks + other_grid(), k.threads, (const T *)x.get(), to,
-           parts > 1 ? f32 : own, k.O, k.N, k.I, k.part, k.by_block);
+    std::string name = std::string(f.name) + "_";
+    void *to = parts > 1 ? room.p : out.p;
+    int32_t dtype = parts > 1 ? (int32_t)HL_DTYPE_F32 : dtype_of<T>();
+    LAUNCH(fold, name + suffix<T>(), k.blocks + other_grid(), k.threads, {x.get(), to},
+           make_groups(k.O, k.N, k.I, k.part), 0, dtype, k.by_block);
     if (parts > 1)
-        launch(name + "f32", k.blocks, k.threads, (const float *)room.get(), (void *)out.p, own,
-               k.O, parts, k.I, parts, k.by_block);
+        LAUNCH(fold, name + "f32", k.blocks, k.threads, {room.get(), out.p},
+               make_groups(k.O, parts, k.I, parts), 0, dtype_of<T>(), k.by_block);
 }
 
 template <class T> static void test_fold(const fold &f, const reduce_case &k, bool has_nan)
@@ -122,9 +134,8 @@ static void test_int()
     for (int o = 0; o < 4; o++) {
         const char *names[] = {"sum", "prod", "max", "min"};
         run_orders({&out}, [&] {
-            launch(std::string("hl_cuda_") + names[o] + "_int", 1 + other_grid(), 256,
-                   (const void *)x.p, (int32_t)HL_DTYPE_I64, (void *)out.p, (int32_t)HL_DTYPE_I64,
-                   (int64_t)O, (int64_t)N, (int64_t)I, (int64_t)N, 0);
+            LAUNCH(fold, std::string(names[o]) + "_int", 1 + other_grid(), 256, {x.p, out.p},
+                   make_groups(O, N, I, N), HL_DTYPE_I64, HL_DTYPE_I64, 0);
         });
         for (int64_t g = 0; g < O * I; g++) {
             uint64_t sum = 0, prod = 1;
@@ -139,9 +150,8 @@ static void test_int()
         }
     }
     run_orders({&at}, [&] {
-        launch("hl_cuda_argmin_int", 2, 256, (const void *)small.p, (int32_t)HL_DTYPE_I8,
-               (const int64_t *)nullptr, at.get(), (int64_t)O, (int64_t)N, (int64_t)N, (int64_t)I,
-               (int64_t)N, 0);
+        LAUNCH(arg, "min_int", 2, 256, {small.p, nullptr, at.get()}, make_groups(O, N, I, N), N,
+               HL_DTYPE_I8, 0);
     });
     for (int64_t g = 0; g < O * I; g++) {
         int64_t best = 0;
@@ -151,9 +161,8 @@ static void test_int()
         check("argmin", at[g] == best);
     }
     run_orders({&run}, [&] {
-        launch("hl_cuda_cumsum_int", 2, 64, (const void *)small.p, (int32_t)HL_DTYPE_I8,
-               (const int64_t *)nullptr, (void *)run.p, (int32_t)HL_DTYPE_I64, (int64_t)O,
-               (int64_t)N, (int64_t)I, (int64_t)N, 0);
+        LAUNCH(cumsum, "int", 2, 64, {small.p, nullptr, run.p}, make_groups(O, N, I, N),
+               HL_DTYPE_I8, HL_DTYPE_I64, 0);
     });
     for (int64_t i = 0; i < run.n; i++)
         check("cumsum", run[i] == small[i] + (i / I % N > 0 ? run[i - I] : 0));
@@ -170,12 +179,12 @@ static void test_arg(int64_t O, int64_t N, int64_t I, int sign, int64_t part, in
     for (int64_t i = 0; i < x.n; i++) hl_write(x.get(), i, (float)random_below(20)); /* ties */
     if (x.n > 9) hl_write(x.get(), 9, NAN), hl_write(x.get(), x.n - 1, NAN);
     unsigned threads = I > 1 ? 256 : 64;
-    std::string name = std::string(sign > 0 ? "hl_cuda_argmax_" : "hl_cuda_argmin_") + suffix<T>();
+    std::string name = std::string(sign > 0 ? "max_" : "min_") + suffix<T>();
     run_orders({&found, &out}, [&] {
-        launch(name, 1 + other_grid(), threads, (const T *)x.get(), (const int64_t *)nullptr,
-               found.get(), O, N, N, I, part, by_block);
-        launch(name, 2, threads, (const T *)x.get(), (const int64_t *)found.get(), out.get(), O, N,
-               parts, I, parts, by_block);
+        LAUNCH(arg, name, 1 + other_grid(), threads, {x.get(), nullptr, found.get()},
+               make_groups(O, N, I, part), N, 0, by_block);
+        LAUNCH(arg, name, 2, threads, {x.get(), found.get(), out.get()},
+               make_groups(O, parts, I, parts), N, 0, by_block);
     });
     for (int64_t g = 0; g < O * I; g++) {
         auto at = [&](int64_t k) { return number(x[(g / I * N + k) * I + g % I]); };
@@ -196,19 +205,15 @@ template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int 
                (long long)I, is_reverse);
     buffer<T> x(O * N * I), out(O * N * I);
     fill_random(x);
-    int32_t own = std::is_same<T, float>::value     ? HL_DTYPE_F32
-                  : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
-                                                    : HL_DTYPE_F16;
     int64_t part = 40, parts = (N + part - 1) / part;
     buffer<float> sums(O * parts * I), before(O * parts * I);
     run_orders({&out, &sums, &before}, [&] {
-        launch(std::string("hl_cuda_sum_") + suffix<T>(), 2, 256, (const T *)x.get(),
-               (void *)sums.p, (int32_t)HL_DTYPE_F32, O, N, I, part, 0);
-        launch("hl_cuda_cumsum_f32", 1, 64, (const float *)sums.get(), (const float *)nullptr,
-               (void *)before.p, (int32_t)HL_DTYPE_F32, O, parts, I, parts, is_reverse);
-        launch(std::string("hl_cuda_cumsum_") + suffix<T>(), 2 + other_grid(), 64,
-               (const T *)x.get(), (const float *)before.get(), (void *)out.p, own, O, N, I, part,
-               is_reverse);
+        LAUNCH(fold, std::string("sum_") + suffix<T>(), 2, 256, {x.get(), sums.p},
+               make_groups(O, N, I, part), 0, HL_DTYPE_F32, 0);
+        LAUNCH(cumsum, "f32", 1, 64, {sums.get(), nullptr, before.p},
+               make_groups(O, parts, I, parts), 0, HL_DTYPE_F32, is_reverse);
+        LAUNCH(cumsum, suffix<T>(), 2 + other_grid(), 64, {x.get(), before.get(), out.p},
+               make_groups(O, N, I, part), 0, dtype_of<T>(), is_reverse);
     });
     std::vector<double> want(x.n), size(x.n);
     for (int64_t g = 0; g < O * I; g++) {
@@ -230,10 +235,8 @@ static void test_prod_grad(int64_t O, int64_t N, int64_t I)
     buffer<float> x(O * N * I), dprod(O * I), dx(O * N * I);
     fill_random(x, 0.5, 1), fill_random(dprod);
     if (x.n > 2) x[2] = 0;
-    run_orders({&dx}, [&] {
-        launch("hl_cuda_prod_grad", 2, 96, (const float *)x.get(), (const float *)dprod.get(),
-               dx.get(), O, N, I);
-    });
+    run_orders({&dx},
+               [&] { LAUNCH_ONLY(prod_grad, 2, 96, {x.get(), dprod.get(), dx.get()}, O, N, I); });
     std::vector<double> want(x.n);
     for (int64_t i = 0; i < x.n; i++) {
         int64_t g = i / (N * I) * I + i % I;
@@ -263,17 +266,17 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
         bool is_cut = parts > 1, by_column = S == 1 && C > 1;
         int32_t f32 = HL_DTYPE_F32;
         void *to_mean = is_cut ? part_mean.p : mean.p, *to_var = is_cut ? squares.p : var.p;
-        int64_t O = by_column ? 1 : C, I = by_column ? C : 1;
+        hl_cuda_groups groups = make_groups(by_column ? 1 : C, K, by_column ? C : 1, part);
+        unsigned threads = by_column ? 256 : 64;
         if (A == 1 || S == 1)
-            launch("hl_cuda_moments_" + name, 1 + other_grid(), by_column ? 256 : 64,
-                   (const T *)x.get(), to_mean, to_var, f32, O, K, I, part, by_block);
+            LAUNCH(moments, name, 1 + other_grid(), threads, {x.get(), to_mean, to_var}, groups, 0,
+                   f32, by_block);
         else
-            launch("hl_cuda_moments_planes_" + name, 1 + other_grid(), 64, (const T *)x.get(),
-                   to_mean, to_var, f32, A, C, S, part, by_block);
+            LAUNCH(plane_moments, name, 1 + other_grid(), 64, {x.get(), to_mean, to_var}, groups, S,
+                   f32, by_block);
         if (is_cut)
-            launch("hl_cuda_moments_merge", 1 + other_grid(), by_column ? 256 : 64,
-                   (const float *)part_mean.get(), (const float *)squares.get(), (void *)mean.p,
-                   (void *)var.p, f32, O, K, I, part, by_block);
+            LAUNCH_ONLY(moments_merge, 1 + other_grid(), threads,
+                        {part_mean.get(), squares.get(), mean.p, var.p}, groups, f32, by_block);
     });
     std::vector<double> m(C), v(C);
     for (int64_t i = 0; i < n; i++) m[i / S % C] += number(x[i]) / (double)K;
@@ -306,23 +309,19 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                 return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
             });
     };
-    run_orders({&y}, [&] {
-        launch("hl_cuda_batch_norm_" + name, 2, 64, (const T *)x.get(), (const T *)m_own.get(),
-               (const T *)v_own.get(), (const T *)weight.get(), (const T *)bias.get(), y.get(), n,
-               C, S, 1e-5f);
-    });
+    auto run = [&](const std::string &to, void *out) {
+        LAUNCH(batch_norm, to, 2, 64,
+               {x.get(), m_own.get(), v_own.get(), weight.get(), bias.get(), out}, n, C, S, 1e-5f);
+    };
+    run_orders({&y}, [&] { run(name, y.p); });
     check_y("y", m_own, v_own);
-    check_rounds("y", y, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_batch_norm_" + to, 2, 64, (const T *)x.get(), (const T *)m_own.get(),
-               (const T *)v_own.get(), (const T *)weight.get(), (const T *)bias.get(), out, n, C, S,
-               1e-5f);
-    });
+    check_rounds("y", y, run);
     if (S > 1 || A > 1024) return;
-    run_orders({&y, &m_own, &v_own}, [&] {
-        launch("hl_cuda_batch_norm_columns_" + name, 1 + other_grid(), 1024, (const T *)x.get(),
-               (const T *)weight.get(), (const T *)bias.get(), y.get(), m_own.get(), v_own.get(), A,
-               C, 1e-5f);
-    });
+    auto run_columns = [&](const std::string &to, void *out) {
+        LAUNCH(batch_norm_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
+               {x.get(), weight.get(), bias.get(), out, m_own.get(), v_own.get()}, A, C, 1e-5f);
+    };
+    run_orders({&y, &m_own, &v_own}, [&] { run_columns(name, y.p); });
     check_close(
         "mean of columns", m_own, [&](int64_t c) { return m[c]; },
         [&](int64_t) { return gamma * (1 + fabs(shift)); });
@@ -330,11 +329,7 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
         "variance of columns", v_own, [&](int64_t c) { return v[c]; },
         [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
     check_y("y of columns", mean, var);
-    check_rounds("y of columns", y, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_batch_norm_columns_" + to, 1, 1024, (const T *)x.get(),
-               (const T *)weight.get(), (const T *)bias.get(), out, m_own.get(), v_own.get(), A, C,
-               1e-5f);
-    });
+    check_rounds("y of columns", y, run_columns);
 }
 
 /* By sums in parts, their merge and dx; where S is 1 in one launch too. */
@@ -351,9 +346,6 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
     fill_random(dy), fill_random(x, 1, shift), fill_random(weight), fill_random(mean, 0.5, shift);
     fill_random(var, 0.4, 1);
     const float eps = 1e-3f;
-    const int32_t f32 = HL_DTYPE_F32, own = std::is_same<T, float>::value     ? HL_DTYPE_F32
-                                            : std::is_same<T, hl_bf16>::value ? HL_DTYPE_BF16
-                                                                              : HL_DTYPE_F16;
     std::string name = std::string(suffix<T>());
     std::vector<double> sum_g(C), sum_gz(C), size_g(C), size_gz(C);
     auto rstd_of = [&](int64_t c) { return 1 / sqrt(number(var[c]) + eps); };
@@ -395,40 +387,37 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
                 return scale * (16 * u * (1 + g + z * gz) + sums);
             });
     };
+    auto run_dx = [&](const std::string &to, void *out) {
+        LAUNCH(batch_norm_dx, to, 2, 64,
+               {dy.get(), x.get(), weight.get(), mean.get(), var.get(), dweight.get(), dbias.get(),
+                out},
+               A, C, S, eps);
+    };
     run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, [&] {
         bool is_cut = parts > 1;
-        launch("hl_cuda_batch_norm_sums_" + name, 1 + other_grid(), S == 1 ? 256 : 64,
-               (const T *)dy.get(), (const T *)x.get(), (const T *)mean.get(), (const T *)var.get(),
-               is_cut ? (void *)part_g.p : (void *)dbias.p,
-               is_cut ? (void *)part_gc.p : (void *)dweight.p, is_cut ? f32 : own, O, K, I, S, part,
-               eps, by_block);
+        unsigned threads = S == 1 ? 256 : 64;
+        void *to_g = is_cut ? part_g.p : dbias.p, *to_gc = is_cut ? part_gc.p : dweight.p;
+        LAUNCH(batch_norm_sums, name, 1 + other_grid(), threads,
+               {dy.get(), x.get(), mean.get(), var.get(), to_g, to_gc}, make_groups(O, K, I, part),
+               S, eps, is_cut ? (int32_t)HL_DTYPE_F32 : dtype_of<T>(), by_block);
         if (is_cut)
-            launch("hl_cuda_batch_norm_sums_merge", 1 + other_grid(), S == 1 ? 256 : 64,
-                   (const float *)part_g.get(), (const float *)part_gc.get(), (const void *)var.p,
-                   (void *)dbias.p, (void *)dweight.p, own, O, parts, I, eps, by_block);
-        launch("hl_cuda_batch_norm_dx_" + name, 2, 64, (const T *)dy.get(), (const T *)x.get(),
-               (const T *)weight.get(), (const T *)mean.get(), (const T *)var.get(),
-               (const T *)dweight.get(), (const T *)dbias.get(), dx.get(), A, C, S, eps);
+            LAUNCH_ONLY(batch_norm_sums_merge, 1 + other_grid(), threads,
+                        {part_g.get(), part_gc.get(), var.p, dbias.p, dweight.p},
+                        make_groups(O, parts, I, parts), eps, dtype_of<T>(), by_block);
+        run_dx(name, dx.p);
     });
     check_sums(), check_dx(true);
-    check_rounds("dx", dx, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_batch_norm_dx_" + to, 2, 64, (const T *)dy.get(), (const T *)x.get(),
-               (const T *)weight.get(), (const T *)mean.get(), (const T *)var.get(),
-               (const T *)dweight.get(), (const T *)dbias.get(), out, A, C, S, eps);
-    });
+    check_rounds("dx", dx, run_dx);
     if (S > 1) return;
-    run_orders({&dx, &dweight, &dbias}, [&] {
-        launch("hl_cuda_batch_norm_grad_columns_" + name, 1 + other_grid(), 1024,
-               (const T *)dy.get(), (const T *)x.get(), (const T *)weight.get(),
-               (const T *)mean.get(), (const T *)var.get(), dx.get(), dweight.get(), dbias.get(), A,
-               C, eps);
-    });
+    auto run_columns = [&](const std::string &to, void *out) {
+        LAUNCH(batch_norm_grad_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
+               {dy.get(), x.get(), weight.get(), mean.get(), var.get(), out, dweight.get(),
+                dbias.get()},
+               A, C, eps);
+    };
+    run_orders({&dx, &dweight, &dbias}, [&] { run_columns(name, dx.p); });
     check_sums(), check_dx(false);
-    check_rounds("dx of columns", dx, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_batch_norm_grad_columns_" + to, 1, 1024, (const T *)dy.get(),
-               (const T *)x.get(), (const T *)weight.get(), (const T *)mean.get(),
-               (const T *)var.get(), out, dweight.get(), dbias.get(), A, C, eps);
-    });
+    check_rounds("dx of columns", dx, run_columns);
 }
 
 template <class T> static void test_type()

@@ -1,6 +1,9 @@
 /* Kernels on rows against fp64: softmax, cross-entropy, layer norm. */
 #include "ir/control.h"
 #include "ir/dtype.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/softmax.h"
 #include "tests/cuda/kernel_test.h"
 
 /* Rows, columns, threads a block, by_block, blocks. */
@@ -33,11 +36,10 @@ template <class T> static void test_softmax(const row_case &k, double scale)
     if (C > 2) hl_write(x.get(), 0, -INFINITY); /* masked */
     start_case("softmax %s %lldx%lld %u threads", suffix<T>(), (long long)R, (long long)C,
                k.threads);
-    std::string name = std::string("_") + suffix<T>();
+    std::string name = suffix<T>();
     run_orders({&y, &log_y}, [&] {
-        launch("hl_cuda_softmax" + name, k.blocks, k.threads, (const T *)x.get(), y.get(), R, C,
-               k.by_block);
-        launch("hl_cuda_log_softmax" + name, k.blocks, k.threads, x.get(), log_y.get(), R, C,
+        LAUNCH(softmax, name, k.blocks, k.threads, {x.get(), y.get()}, R, C, k.by_block);
+        LAUNCH(softmax, "log_" + name, k.blocks, k.threads, {x.get(), log_y.get()}, R, C,
                k.by_block);
     });
     std::vector<softmax_row> rows;
@@ -57,10 +59,10 @@ template <class T> static void test_softmax(const row_case &k, double scale)
                 [&](int64_t i) { return gamma + 0x1p-23 * fabs(log_p(i)); });
     if (C > 2) hl_write(log_y.get(), 0, -1e4f); /* finite, to have a gradient */
     run_orders({&dx, &dlog}, [&] {
-        launch("hl_cuda_softmax_grad" + name, k.blocks, k.threads, dy.get(), y.get(), dx.get(), R,
-               C, k.by_block);
-        launch("hl_cuda_log_softmax_grad" + name, k.blocks, k.threads, dy.get(), log_y.get(),
-               dlog.get(), R, C, k.by_block);
+        LAUNCH(softmax_grad, name, k.blocks, k.threads, {dy.get(), y.get(), dx.get()}, R, C,
+               k.by_block);
+        LAUNCH(softmax_grad, "log_" + name, k.blocks, k.threads,
+               {dy.get(), log_y.get(), dlog.get()}, R, C, k.by_block);
     });
     std::vector<double> dot(R), total(R), size(R), all(R);
     for (int64_t i = 0; i < n; i++) {
@@ -94,10 +96,8 @@ static void test_softmax_edges()
         start_case("softmax of infinities and NaN, by_block %d", by_block);
         buffer<float> x(5 * C), y(5 * C);
         for (int64_t i = 0; i < x.n; i++) x[i] = rows[i / C][i % 3];
-        run_orders({&y}, [&] {
-            launch("hl_cuda_softmax_f32", 2, 64, x.get(), y.get(), (int64_t)5, (int64_t)C,
-                   by_block);
-        });
+        run_orders({&y},
+                   [&] { LAUNCH(softmax, "f32", 2, 64, {x.get(), y.get()}, 5, C, by_block); });
         std::vector<softmax_row> sums;
         for (int64_t r = 0; r < 5; r++) sums.push_back(make_row(x, r, C));
         check_close(
@@ -110,8 +110,8 @@ static void test_softmax_edges()
     }
     start_case("softmax without rows or columns");
     buffer<float> none(0);
-    launch("hl_cuda_softmax_f32", 1, 32, none.get(), none.get(), (int64_t)0, (int64_t)3, 0);
-    launch("hl_cuda_softmax_f32", 1, 64, none.get(), none.get(), (int64_t)3, (int64_t)0, 1);
+    LAUNCH(softmax, "f32", 1, 32, {none.get(), none.get()}, 0, 3, 0);
+    LAUNCH(softmax, "f32", 1, 64, {none.get(), none.get()}, 3, 0, 1);
 }
 
 /* ---- cross-entropy ---- */
@@ -128,25 +128,23 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
     int64_t N = k.R, C = k.C, ignored = target_dtype == HL_DTYPE_U8 ? 0 : -100;
     buffer<T> x(N * C), dx(N * C), w(C), loss(N), weight(N), dloss(N);
     buffer<I> target(N);
-    hl_control control;
-    memset(&control, 0, sizeof control);
+    buffer<hl_control> control(1);
+    memset(control.p, 0, control.n_bytes);
     fill_random(x, 4), fill_random(dloss), fill_random(w, 0.4, 1);
     for (int64_t i = 0; i < N; i++) target[i] = (I)random_below(C > 200 ? 200 : C);
     if (N > 2) target[1] = (I)ignored;
     start_case("cross_entropy %s %lldx%lld %u threads, smoothing %g, weight %d, target %d",
                suffix<T>(), (long long)N, (long long)C, k.threads, l.smoothing, l.has_weight,
                (int)target_dtype);
-    const T *class_weight = l.has_weight ? w.get() : nullptr;
-    std::string name = std::string("_") + suffix<T>();
+    hl_cuda_loss_at in = {x.get(), target.p, l.has_weight ? w.get() : nullptr, control.get(), hl_control_fault(2, 7)};
+    hl_cuda_loss_rule rule = {N, C, ignored, (float)l.smoothing, (int32_t)target_dtype, k.by_block};
+    std::string name = suffix<T>();
     run_orders({&loss, &weight, &dx}, [&] {
-        launch("hl_cuda_cross_entropy" + name, k.blocks, k.threads, x.get(), (void *)target.p,
-               (int32_t)target_dtype, class_weight, loss.get(), weight.get(), N, C,
-               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
-        launch("hl_cuda_cross_entropy_grad" + name, k.blocks, k.threads, dloss.get(), step, x.get(),
-               (void *)target.p, (int32_t)target_dtype, class_weight, dx.get(), N, C,
-               (float)l.smoothing, ignored, &control, (int32_t)7, k.by_block);
+        LAUNCH(cross_entropy, name, k.blocks, k.threads, {in, loss.get(), weight.get()}, rule);
+        LAUNCH(cross_entropy_grad, name, k.blocks, k.threads, {in, dloss.get(), dx.get()}, rule,
+               step);
     });
-    check("no fault", control.error_code == 0);
+    check("no fault", control[0].error_code == 0);
     double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
     auto weigh = [&](int64_t c) { return l.has_weight ? number(w[c]) : 1.0; };
     for (int64_t c = 0; c < C; c++) all += weigh(c);
@@ -180,21 +178,20 @@ static void test_loss_fault()
     start_case("cross_entropy, a target that is no class");
     buffer<float> x(N * C), dx(N * C), loss(N), weight(N), dloss(N);
     buffer<int32_t> target(N);
-    hl_control control;
-    memset(&control, 0, sizeof control);
+    buffer<hl_control> control(1);
+    memset(control.p, 0, control.n_bytes);
     fill_random(x), fill_random(dloss);
     for (int64_t i = 0; i < N; i++) target[i] = i == 4 ? 5 : 1;
-    launch("hl_cuda_cross_entropy_f32", 2, 64, x.get(), (void *)target.p, (int32_t)HL_DTYPE_I32,
-           (const float *)nullptr, loss.get(), weight.get(), N, C, 0.1f, (int64_t)-100, &control,
-           (int32_t)7, 0);
-    check("code", control.error_code == 8);
-    check("row", control.error_row == 4);
-    check("value", control.error_value == 5);
+    hl_cuda_loss_at in = {x.get(), target.p, nullptr, control.get(), hl_control_fault(2, 7)};
+    hl_cuda_loss_rule rule = {N, C, -100, 0.1f, HL_DTYPE_I32, 0};
+    LAUNCH(cross_entropy, "f32", 2, 64, {in, loss.get(), weight.get()}, rule);
+    check("code", control[0].error_code == hl_control_fault(2, 7));
+    check("row", control[0].error_row == 4);
+    check("value", control[0].error_value == 5);
     check("loss and weight are 0", loss[4] == 0 && weight[4] == 0 && loss[3] > 0);
-    launch("hl_cuda_cross_entropy_grad_f32", 2, 64, dloss.get(), (int64_t)1, x.get(),
-           (void *)target.p, (int32_t)HL_DTYPE_I32, (const float *)nullptr, dx.get(), N, C, 0.1f,
-           (int64_t)-100, &control, (int32_t)9, 0);
-    check("the first one stays", control.error_code == 8);
+    in.fault = hl_control_fault(1, 9);
+    LAUNCH(cross_entropy_grad, "f32", 2, 64, {in, dloss.get(), dx.get()}, rule, 1);
+    check("the first one stays", control[0].error_code == hl_control_fault(2, 7));
     for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
 }
 
@@ -208,24 +205,19 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     buffer<T> x(n), y(n), dy(n), dx(n), weight(C), bias(C), mean(R), rstd(R);
     fill_random(x, 1, shift), fill_random(dy), fill_random(weight), fill_random(bias);
     const T *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
-    std::string name = std::string("_") + suffix<T>();
     float eps = 1e-5f;
-    run_orders({&y, &mean, &rstd, &dx}, [&] {
-        launch("hl_cuda_layer_norm" + name, k.blocks, k.threads, (const T *)x.get(), w, b, y.get(),
-               mean.get(), rstd.get(), R, C, eps, k.by_block);
-        launch("hl_cuda_layer_norm_grad" + name, k.blocks, k.threads, (const T *)dy.get(),
-               (const T *)x.get(), (const T *)mean.get(), (const T *)rstd.get(), w, dx.get(), R, C,
-               k.by_block);
-    });
-    check_rounds("y", y, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_layer_norm_" + to, k.blocks, k.threads, (const T *)x.get(), w, b, out,
-               mean.get(), rstd.get(), R, C, eps, k.by_block);
-    });
-    check_rounds("dx", dx, [&](const std::string &to, auto *out) {
-        launch("hl_cuda_layer_norm_grad_" + to, k.blocks, k.threads, (const T *)dy.get(),
-               (const T *)x.get(), (const T *)mean.get(), (const T *)rstd.get(), w, out, R, C,
-               k.by_block);
-    });
+    auto run = [&](const std::string &name, void *out) {
+        LAUNCH(layer_norm, name, k.blocks, k.threads, {x.get(), w, b, out, mean.get(), rstd.get()},
+               R, C, eps, k.by_block);
+    };
+    auto run_grad = [&](const std::string &name, void *out) {
+        LAUNCH(layer_norm_grad, name, k.blocks, k.threads,
+               {dy.get(), x.get(), mean.get(), rstd.get(), w, out}, R, C, k.by_block);
+    };
+    run_orders({&y, &mean, &rstd, &dx},
+               [&] { run(suffix<T>(), y.p), run_grad(suffix<T>(), dx.p); });
+    check_rounds("y", y, run);
+    check_rounds("dx", dx, run_grad);
     std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
     auto scaled = [&](int64_t i) {
         return number(dy[i]) * (has_weight ? number(weight[i % C]) : 1);

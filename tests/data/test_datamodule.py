@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hotloop import _core
 from hotloop.data.module import DataModule, GraphDataModule, as_datamodule
 from hotloop.errors import ConfigError, DataError
 
@@ -85,6 +86,20 @@ def test_the_order_is_that_of_the_feeds() -> None:
     assert rows == [int(x[0]) for batch in data.train_batches(3) for x in batch["x"]]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**40])
+def test_the_order_is_a_function_of_seed_and_epoch(seed: int) -> None:
+    """And the split, whose rows it orders, one of the seed."""
+    data = DataModule.from_arrays(table(50), val=0.2, batch_size=8, seed=seed)
+    drawn = _core.permutation(seed, "split", 0, 50)
+    assert data.split("val").rows.tolist() == sorted(drawn[40:].tolist())
+    rows = data.split("train").rows
+    assert rows.tolist() == sorted(drawn[:40].tolist())
+    for epoch in (0, 3):
+        seen = np.concatenate([batch["x"][:, 0] for batch in data.train_batches(epoch)])
+        order = _core.permutation(seed, "shuffle", epoch, 40)
+        assert seen.tolist() == rows[order].tolist()
+
+
 def test_evaluation_keeps_the_order_of_the_rows() -> None:
     data = DataModule.from_arrays(table(60), val=0.3, test=0.2, batch_size=7)
     for name, batches in (("val", data.val_batches()), ("test", data.test_batches())):
@@ -159,6 +174,8 @@ def test_string_classes_are_numbered_in_sorted_order() -> None:
     assert next(data.train_batches())["y"].tolist() == [2, 0, 1, 0]
     assert next(data.val_batches())["y"].tolist() == [1, 0]
     assert data.class_counts() == [2, 1, 1]
+    data = DataModule.from_arrays(table(4), names, val=(table(2), ["dog", "cat"]))
+    assert next(data.val_batches())["y"].tolist() == [2, 1]  # by the names of training
 
 
 def test_classes_of_all_splits_count() -> None:
@@ -176,6 +193,23 @@ def test_one_class_only_is_a_warning() -> None:
 def test_one_hot_is_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"exactly one 1.*y.argmax\(1\)"):
         DataModule.from_arrays(table(3), np.eye(3, dtype=int))
+
+
+def test_classes_of_a_model_renumber_the_ids() -> None:
+    """Data of some classes, seen by a model of more; what that has not is named by its row."""
+    names = np.array(["dog", "ant", "dog", "cat"])
+    data = DataModule.from_arrays(table(4), names, val=[1], shuffle=False, batch_size=4)
+    known = data.with_classes(["cow", "cat", "dog", "ant"])
+    assert (known.classes, known.n_classes) == (["cow", "cat", "dog", "ant"], 4)
+    assert next(known.train_batches())["y"].tolist() == [2, 2, 1]
+    assert next(known.val_batches())["y"].tolist() == [3]
+    assert known.class_counts() == [0, 1, 2, 0]
+    assert next(data.train_batches())["y"].tolist() == [2, 2, 1]  # ant, cat, dog
+    assert data.with_classes(["ant", "cat", "dog"]) is data
+    with pytest.raises(DataError, match=r"y: .*'cat', 'ant'.*, got 'dog' in row 0"):
+        data.with_classes(["cat", "ant"])
+    with pytest.raises(DataError, match=r"y: .*got 'cat' in row 3"):
+        data.with_classes(["dog", "ant"])
 
 
 def test_labels_beyond_the_model_are_named() -> None:
@@ -211,6 +245,28 @@ def test_standardize_by_the_training_rows(rng: np.random.Generator) -> None:
     assert std[1] == 1
 
 
+def test_standardize_divides_by_no_zero() -> None:
+    """A spread that float32 does not hold counts as none."""
+    X = np.array([[1e-60, 1.0], [2e-60, 2.0], [3e-60, 3.0]])
+    mean, std = DataModule.from_arrays(X, standardize=True).transforms[0][1]["x"]
+    assert mean.tolist() == [0.0, 2.0]
+    assert std.tolist() == [1.0, np.float32(np.sqrt(2 / 3))]
+
+
+def test_weights_of_a_split_are_those_of_its_rows() -> None:
+    weight = np.ones(10)
+    weight[:5] = 0
+    with pytest.raises(DataError, match=r"sample_weight: all weights of the val rows are 0"):
+        DataModule.from_arrays(table(10), sample_weight=weight, val=range(5))
+    with pytest.raises(DataError, match=r"sample_weight: all weights of the train rows are 0"):
+        DataModule.from_arrays(table(10), sample_weight=weight, val=range(5, 10))
+    weight[9] = -1
+    subset = SimpleNamespace(
+        dataset=SimpleNamespace(tensors=(table(10), table(10), weight)), indices=[6, 7]
+    )
+    assert len(DataModule(subset)) == 2  # the bad one is in no split
+
+
 def test_standardize_chooses_fields() -> None:
     X = {"id": np.arange(9), "age": np.arange(9), "w": np.ones(9)}
     assert [*DataModule.from_arrays(X, standardize=True).transforms[0][1]] == ["x.w"]
@@ -234,10 +290,11 @@ def test_standardize_leaves_nan_out_where_it_is_allowed() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_nan_is_named_by_the_users_row_and_column(dtype: str) -> None:
     X = np.ones((100, 5), dtype)
-    X[70, 3], X[71, 0] = np.nan, np.inf
+    X[70, 3:], X[71, 0] = np.nan, np.inf
     data = DataModule.from_arrays(X, val=range(50))
     data.check("val")  # they are in rows of the other split
-    with pytest.raises(DataError, match=r"X: must be finite, got nan in row 70, column 3 \(2 "):
+    found = r"X: must be finite, got nan in row 70, column 3 \(3 such values in 2 rows\)"
+    with pytest.raises(DataError, match=found):
         data.check("train")
     DataModule.from_arrays(X, allow_nonfinite=True).check("train")
 
@@ -304,10 +361,21 @@ def test_datasets() -> None:
         assert data.split("test") is None
     assert DataModule(X).target_kind == "none"
     subset = SimpleNamespace(dataset=SimpleNamespace(tensors=(X, y)), indices=[7, 1])
-    nested = SimpleNamespace(dataset=subset, indices=[1])
-    seen = next(DataModule(subset, nested, shuffle=False).train_batches())
-    assert seen["x"][:, 0].tolist() == [7, 1]
+    nested = SimpleNamespace(dataset=subset, indices=[0])
+    data = DataModule(subset, nested, shuffle=False)
+    assert next(data.train_batches())["x"][:, 0].tolist() == [7, 1]
+    assert next(data.val_batches())["x"][:, 0].tolist() == [7]
     assert as_datamodule(subset).split("train").rows.tolist() == [7, 1]
+
+
+@pytest.mark.parametrize(("indices", "bad"), [([0, 10], 10), ([3, -1], -1), ([11, 2], 11)])
+def test_rows_of_a_subset_lie_in_its_data(indices: list, bad: int) -> None:
+    subset = SimpleNamespace(dataset=SimpleNamespace(tensors=(table(10),)), indices=indices)
+    with pytest.raises(DataError, match=rf"train_dataset: .* between 0 and 9, got {bad}"):
+        DataModule(subset)
+    subset.indices = []
+    with pytest.raises(DataError, match="train_dataset: has no rows"):
+        DataModule(subset)
 
 
 class PerSample:
@@ -375,6 +443,7 @@ X10, Y10 = table(10), np.arange(10) % 2
         (X10, Y10 - 1, {}, r"y: class ids count from 0, got -1 in row 0"),
         (X10, Y10 * 2 - 1, {}, r"y: .*write \(y > 0\).astype\(int\) for labels -1 and 1"),
         (X10, Y10 + 2**40, {}, r"y: class ids must be below 16,777,216"),
+        (X10, Y10 + 2**24 - 1, {}, r"y: class ids must be below 16,777,216, got 16777216 in row 1"),
         (X10, ["a"] * 9 + [1], {}, r"y: must be all numbers or all strings, got int 1 in row 9"),
         (X10, np.array(["a"] * 9 + [None], object), {}, r"y: .* got NoneType None in row 9"),
         (X10, Y10 * 1j, {}, r"y: must hold numbers, got dtype complex128"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hotloop import _core
 from hotloop.data.module import DataModule
 from hotloop.data.partition import apportion
 from hypothesis import given, settings
@@ -115,6 +116,17 @@ def test_groups_stay_whole(groups, val, test, shuffle, seed) -> None:
         own = {groups[row] for row in rows}
         assert not own & seen
         seen |= own
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**40])
+def test_groups_are_drawn_by_the_seed(seed: int) -> None:
+    """Ten groups of two rows: those that come last are the test, those before them validation."""
+    data = DataModule.from_arrays(
+        np.zeros((20, 1)), val=6, test=4, groups=np.repeat(np.arange(10), 2), seed=seed
+    )
+    order = _core.permutation(seed, "split", 0, 10)
+    for name, groups in (("train", order[:5]), ("val", order[5:8]), ("test", order[8:])):
+        assert sorted({row // 2 for row in data.split(name).rows.tolist()}) == sorted(groups)
 
 
 def test_group_sizes_come_near_the_wish() -> None:

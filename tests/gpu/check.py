@@ -54,7 +54,7 @@ PART_SECONDS = 9 * 60 - 15
 EMULATED_SECONDS = 3600  # a GPU of fibers is slower than any
 WORK = ROOT / "build" / "gpu-check"
 SITE = ROOT / "build" / f"gpu-site-{sys.implementation.cache_tag}"  # of one Python alone
-FAKE = ROOT / "build" / "cuda-host" / "libcuda_fake.so"
+FAKE = ROOT / "build" / "cuda-tests" / "release" / "libcuda_fake.so"
 RESULTS = ROOT / "benchmarks" / "results"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _FOUND = 86  # compute-sanitizer's exit status when it has something to say
@@ -223,7 +223,7 @@ def compile_all(part: Part) -> None:
     if not step.passed:
         raise CheckError("hotloop could not be built")
     if part.emulated:
-        fake = ["make", "-s", "-C", "tests/cuda", "-f", "host.mk", "fake"]
+        fake = ["make", "-s", "-C", "tests/cuda", "fake"]
         step, _ = part.run("the emulated driver", [*fake, f"PYTHON={sys.executable}"])
         if not step.passed:
             raise CheckError("the emulated driver could not be built")
@@ -265,8 +265,7 @@ def tests(part: Part) -> None:
     pytest = [sys.executable, "-m", "pytest", "--no-header", "-p", "no:cacheprovider"]
     if importlib.util.find_spec("xdist"):
         pytest += ["-n", str(min(4, n_jobs))]
-    jobs = f"-j{n_jobs}"
-    kernels = ["make", jobs, "-C", "tests/cuda", "-f", "host.mk", "run-gpu"]
+    kernels = ["make", "-C", "tests/cuda", "run-gpu"]
     part.run("kernels", [*kernels, f"PYTHON={sys.executable}"], HL_CUDA="1")
     part.run("ops", [*pytest, "tests/ops"])
     if found := find_gpu_tests():

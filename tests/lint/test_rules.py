@@ -48,6 +48,11 @@ def test_arrows_point_one_way() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_no_circles_of_includes() -> None:
+    faults = rules.check_circles(dict(files(CORE, *C)), rules.KNOWN_CIRCLES)
+    assert not faults, "\n".join(faults)
+
+
 def test_os_calls_have_one_home() -> None:
     faults = [
         f"{path}: {fault}"

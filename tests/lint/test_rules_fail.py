@@ -44,6 +44,10 @@ CASES = [
     ("class", rules.check_docstrings, "class A:\n    x = 1\n", "class _A:\n    x = 1\n"),
     ("method", rules.check_docstrings, 'class A:\n    """A."""\n    def f(self): pass\n',
      'class A:\n    """A."""\n    def forward(self): pass\n    def _f(self): pass\n'),
+    ("lambda id", rules.check_test_ids, "t.py::f[<function <lambda> at 0x7f4e2ad7a0c0>-2]",
+     "t.py::f[<function <lambda>>-2]"),
+    ("object id", rules.check_test_ids, "t.py::f\nt.py::f[<a.B object at 0x7f4e2ad7a0c0>]",
+     "t.py::f\nt.py::f[at 0x7F]"),
 ]  # fmt: skip
 
 
@@ -92,3 +96,42 @@ def test_os_calls(bad: str) -> None:
     assert rules.check_os_calls("kernels/cpu/pool.c", bad)
     assert not rules.check_os_calls("csrc/base/os_linux.c", bad)
     assert not rules.check_os_calls("csrc/plan/run.c", "/* pthread_create */\n")
+
+
+HEADER_OF = '#include "kernels/cuda/{}.h"\n'
+CIRCLES = [
+    ("header", {"b.h": "a"}, {"b.c": "c"}),
+    ("source", {"b.c": "a"}, {"b.c": "b"}),
+    ("kernel", {"b.cu": "a"}, {"a.cu": "b"}),
+    ("through another", {"b.h": "c", "c.c": "a"}, {"b.h": "c", "d.c": "a"}),
+    ("beside it", {"b.h": "c", "c.c": "b"}, {"b.h": "c"}),
+]
+
+
+@pytest.mark.parametrize(("bad", "good"), [c[1:] for c in CIRCLES], ids=[c[0] for c in CIRCLES])
+def test_circles(bad: dict[str, str], good: dict[str, str]) -> None:
+    def fill(own: dict[str, str]) -> dict[str, str]:
+        empty = {f"kernels/cuda/{name}.h": "" for name in "abc"}
+        texts = {f"kernels/cuda/{name}": HEADER_OF.format(target) for name, target in own.items()}
+        return {**empty, "kernels/cuda/a.c": HEADER_OF.format("b"), **texts}
+
+    assert rules.check_circles(fill(bad)), "the rule let this pass"
+    assert not rules.check_circles(fill(good)), "the rule refused this"
+
+
+def test_circle_is_found_however_it_is_included() -> None:
+    for own in ('"graph.h"', '"ir/graph.h"', '"csrc/ir/graph.h"'):
+        texts = {"csrc/ir/op.h": f"#include {own}\n", "csrc/ir/graph.h": '  # include "ir/op.h"\n'}
+        assert rules.check_circles(texts) == [
+            "a circle of includes: csrc/ir/graph -> csrc/ir/op -> csrc/ir/graph"
+        ]
+
+
+def test_known_circles_are_circles() -> None:
+    texts = {"csrc/ir/op.h": '#include "ir/graph.h"\n', "csrc/ir/graph.h": ""}
+    known = {("csrc/ir/graph", "csrc/ir/op")}
+    assert rules.check_circles(texts, known), "an include that is not there is no circle's"
+    texts["csrc/ir/graph.c"] = '#include "ir/op.h"\n'
+    assert not rules.check_circles(texts, known)
+    texts["csrc/ir/op.h"] = ""
+    assert rules.check_circles(texts, known), "the circle is gone"

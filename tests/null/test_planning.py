@@ -41,16 +41,22 @@ def plan(graph: _core.Graph, **options) -> _core.Plan:
 
 
 def step_of(
-    model: nn.Module, rows: int, width: int, n_classes: int, dtype: str = "float32", **spec
+    model: nn.Module,
+    rows: int,
+    width: int | tuple[int, ...],
+    n_classes: int,
+    dtype: str = "float32",
+    **spec,
 ):
     """The training step of a classifier."""
+    shape = (rows, width) if isinstance(width, int) else (rows, *width)
     layout = Layout(model)
     graph = _core.Graph()
     graph.scalar("lr")
     trace = Trace(graph, layout.leaf_for, training=True)
     model.train(True)
     with trace:
-        x = trace.input("x", dtype, (rows, width))
+        x = trace.input("x", dtype, shape)
         y = trace.input("y", "int64", (rows,))
         loss = nn.functional.cross_entropy(model(x), y)
         from hotloop.graph.loss_parts import loss_terms
@@ -216,6 +222,59 @@ def test_an_embeddings_gradient_is_made_in_place(k: int) -> None:
         before, after = re.findall(rf"\({n}, {width}\)@(\d+)", line)
         assert before == after
     assert made.info()["arena_bytes"] < 2.5 * n * width * 4
+
+
+class Loop(nn.Module):
+    """A recurrence written as a loop over steps, which are read one by one."""
+
+    def __init__(self, width: int, state: int, read: str):
+        super().__init__()
+        self.read, self.state = read, state
+        self.pre, self.head = nn.Linear(width, width), nn.Linear(state, 5)
+        self.cell = nn.Linear(state + width, state)
+
+    def steps(self, u):
+        if self.read == "unbind":
+            return u.unbind(1)
+        if self.read == "leading":
+            u = u.transpose(0, 1)
+            return [u[t] for t in range(u.shape[0])]
+        return [u[:, t] for t in range(u.shape[1])]
+
+    def forward(self, x):
+        h = hl.zeros((x.shape[0], self.state))
+        for u in self.steps(self.pre(x).tanh()):
+            h = self.cell(hl.cat([h, u], 1)).tanh()
+        return self.head(h)
+
+
+@pytest.mark.parametrize("device", ["cpu", "null"])
+@pytest.mark.parametrize("read", ["slices", "unbind", "leading"])
+def test_a_loop_over_steps_takes_linear_memory(read: str, device: str) -> None:
+    """The gradient of what is read step by step is made once, not once a step."""
+    rows, width, arenas = 8, 32, []
+    for n in (16, 64, 256):
+        graph = step_of(Loop(width, 16, read), rows, (n, width), 5)[0]
+        arenas.append(_core.Plan(_core.Session(_core.Device(device)), graph).info()["arena_bytes"])
+        assert arenas[-1] < 60_000 + 15 * rows * n * width * 4
+    assert arenas[2] < 4.5 * arenas[1] < 4.5 * 4.5 * arenas[0]
+
+
+def test_steps_are_read_where_they_lie() -> None:
+    """Along the leading dim, a slice and its gradient are no work."""
+    graph = step_of(Loop(32, 16, "leading"), 8, (20, 32), 5)[0]
+    text = str(_core.Plan(_core.Session(_core.Device("cpu")), graph))
+    assert len(re.findall(r"cpu\.slice\.\w+ \(in place\): %\d+ float32\(20, 8, 32\)", text)) == 20
+    assert re.search(r"cpu\.concat\.\w+ \(in place\).* -> %\d+ float32\(20, 8, 32\)", text)
+
+
+def test_unbind_is_one_node() -> None:
+    graph = traced(Loop(32, 16, "unbind"), (8, 20, 32))[0]
+    ops = [node["op"] for node in graph.nodes()]
+    assert ops.count("split") == 1
+    assert "slice" not in ops
+    (split,) = (node for node in graph.nodes() if node["op"] == "split")
+    assert len(split["outputs"]) == 20
 
 
 def test_plans_share_a_sessions_arena() -> None:

@@ -224,6 +224,38 @@ def binary_cases():
     yield Case("mul", "bool", (bits(33), bits(33)), np.logical_and)
 
 
+def relu_grad_cases():
+    """dy where y > 0, else 0, whatever dy is there: a NaN in y stops the gradient."""
+
+    def f(dy, y):
+        return np.where(y > 0, dy, 0.0)
+
+    for name in ("n17", "n1003", "row", "number", "empty"):
+        a, b = SHAPES[name]
+        yield Case("relu_grad", name, (normal(*a), normal(*b)), f)
+    yield Case("relu_grad", "special", pairs(SPECIAL), f)
+    yield Case("relu_grad", "grid", (normal(5, 3, 7), apart(5, 3, 7)), f, grad=(0,))
+
+
+def integer_cases():
+    """Integers that float32 can't hold: compared with a number, and divided in float64."""
+
+    def compare(g, ids):
+        return g.add("gt", [ids[0], g.number("float32", 2.0**24)])
+
+    def divide(g, ids):
+        a, b = (g.add("cast", [i], dtype="float64")[0] for i in ids)
+        (ratio,) = g.add("div", [a, b])
+        return g.add("gt", [ratio, g.number("float32", 2.0**25)])
+
+    for name, shape in (("int64-number", (33,)), ("int64-number-scalar", ())):
+        near = ints(2**24, 2**24 + 2, *shape)
+        yield Case("gt", name, (near,), lambda x: x > 2**24, build=compare)
+    for name, shape in (("int64-float64", (33,)), ("int64-float64-scalars", ())):
+        near = ints(3 * 2**25, 3 * 2**25 + 2, *shape)
+        yield Case("div", name, (near, given(3, "int64")), lambda a, b: a / b > 2**25, build=divide)
+
+
 def where_cases():
     def choose(c, a, b):
         return np.where(c != 0, a, b)
@@ -340,6 +372,6 @@ def chain_cases():
 
 CASES = [
     *(*unary_cases(), *gelu_cases(), *binary_cases(), *where_cases()),
-    *(*cast_cases(), *chain_cases()),
+    *(*relu_grad_cases(), *cast_cases(), *integer_cases(), *chain_cases()),
 ]
 assert SIZES

@@ -67,6 +67,8 @@ def matmul_cases():
     yield matmul_case("one-b", (3, 5, 7), (7, 9), (9,))
     yield matmul_case("one-a", (5, 7), (3, 7, 9))
     yield matmul_case("broadcast", (2, 1, 5, 7), (3, 7, 4))
+    yield matmul_case("one-b-nt", (3, 5, 7), (9, 7), trans_b=1)
+    yield matmul_case("one-b-tn", (3, 7, 5), (7, 9), trans_a=1)
     yield matmul_case("batched-tt", (3, 7, 5), (3, 9, 7), trans_a=1, trans_b=1)
     yield matmul_case("no-rows", (0, 5), (5, 3), (3,), grad=False)
     yield matmul_case("no-inner", (4, 0), (0, 3), (3,), grad=False)
@@ -365,6 +367,7 @@ def softmax_cases():
         yield Case(op, "large", (uniform(-1e4, 1e4, 9, 17),), f, rule)
         yield Case(op, "equal", (given(np.full((3, 8), 88.0)),), f, rule)
         yield Case(op, "nan", (sprinkled(normal(9, 17), [np.nan], 40),), f, rule)
+        yield Case(op, "inf", (sprinkled(normal(9, 17), [np.inf], 40),), f, rule)
         yield Case(op, "minus-inf", (sprinkled(normal(9, 17), [-np.inf], 5),), f, rule)
         yield Case(op, "no-rows", (normal(0, 5),), f, rule)
 

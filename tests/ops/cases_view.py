@@ -65,7 +65,7 @@ def view_cases():
             {"dims": dims},
             grad=(0,),
         )
-    for dtype in ("int64", "int32", "uint8", "bool"):
+    for dtype in ("int64", "int32", "int16", "uint8", "bool"):
         yield Case(
             "permute",
             dtype,
@@ -154,6 +154,8 @@ def join_cases():
         ((3, 65, 5), 1, 31, 64, 1),
         ((1003, 3), 0, 1, 1003, 7),
         ((4, 0), 1, 0, 5, 1),
+        ((9, 17), 0, -2, 2**63 - 1, 1),
+        ((9, 17), 1, 2, 3, 2**63 - 1),
     ):
 
         def cut(x, a=axis, s=slice(start, stop, step)):
@@ -177,6 +179,31 @@ def join_cases():
         exact,
         {"axis": 0, "start": 1, "stop": 8, "step": 2},
     )
+    for shape, axis, size in (
+        ((10,), 0, 4),
+        ((9, 17), 1, 5),
+        ((9, 17), 0, 3),
+        ((3, 65, 5), -2, 1),
+        ((4, 6), 1, 99),
+        ((0, 3), 0, 2),
+        ((300,), 0, 1),
+    ):
+
+        def pieces(x, a=axis, n=size):
+            return tuple(np.split(x, range(n, max(x.shape[a], 1), n), a))
+
+        tag = "x".join(map(str, shape)) + f"@{axis}by{size}"
+        attrs = {"axis": axis, "size": size}
+        yield Case("split", tag, (normal(*shape),), pieces, exact, attrs, grad=(0,))
+    yield Case(
+        "split",
+        "int32",
+        (ints(0, 9, 5, 4, dtype="int32"),),
+        lambda x: tuple(np.split(x, 2, 1)),
+        exact,
+        {"axis": 1, "size": 2},
+    )
+    yield from sibling_cases()
     for mode, name in enumerate(PAD_MODES):
         for shape, pads in (
             ((5,), (2, 3)),
@@ -234,6 +261,51 @@ def join_cases():
     yield Case(
         "flip", "int64", (ints(0, 9, 9, 17),), lambda x: np.flip(x, 1), exact, {"axes": (1,)}
     )
+
+
+# Several parts of one value: axis, start, stop, step of each, or None for all of it.
+SIBLINGS = {
+    "in-a-row": tuple((1, t, t + 1, 1) for t in range(12)),
+    "backwards": tuple((1, t, t + 1, 1) for t in reversed(range(12))),
+    "with-gaps": ((1, 1, 3, 1), (1, 3, 6, 1), (1, 8, 11, 1)),
+    "few": ((1, 2, 3, 1), (1, 9, 10, 1)),
+    "leading": tuple((0, t, t + 2, 1) for t in range(0, 6, 2)),
+    "leading-gap": ((0, 4, 6, 1), (0, 0, 2, 1)),
+    "overlapping": tuple((1, t, t + 4, 1) for t in range(9)),
+    "twice": ((1, 0, 6, 1), (1, 6, 12, 1), (1, 0, 6, 1)),
+    "strided": ((1, 0, 12, 2), (1, 1, 12, 2)),
+    "two-axes": ((0, 0, 3, 1), (1, 0, 6, 1), (0, 3, 6, 1), (1, 6, 12, 1)),
+    "empty": ((1, 0, 6, 1), (1, 6, 6, 1), (1, 6, 12, 1)),
+    "all-between": ((1, 0, 6, 1), None, (1, 6, 12, 1), (1, 3, 9, 1), None),
+}
+
+
+def sibling_cases():
+    for name, parts in SIBLINGS.items():
+
+        def build(graph, ids, parts=parts):
+            # The value is made, so that its gradient goes on.
+            (x,) = graph.add("mul", [ids[0], ids[0]])
+            for part in parts:
+                if part is None:
+                    yield graph.add("neg", [x])[0]
+                    continue
+                attrs = dict(zip(("axis", "start", "stop", "step"), part))
+                yield graph.add("slice", [x], **attrs)[0]
+
+        def expect(x, parts=parts):
+            cuts = (p and (slice(None),) * p[0] + (slice(*p[1:]),) for p in parts)
+            return tuple(-x * x if cut is None else (x * x)[cut] for cut in cuts)
+
+        yield Case(
+            "slice",
+            f"siblings-{name}",
+            (normal(6, 12, 3),),
+            expect,
+            rounded(1),
+            grad=(0,),
+            build=build,
+        )
 
 
 def scattered(x, index, src, axis, add):

@@ -70,7 +70,7 @@ def test_equals_full_batch(n: int, k: int) -> None:
         {"loss": lambda output, target: nn.functional.cross_entropy(output, target) * 2.0},
         {"scheduler": "cosine", "warmup": 2},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_options(fields, k: int) -> None:
     check_same(run(X[:85], Y[:85], 32, 1, **fields), run(X[:85], Y[:85], 32, k, **fields), 1e-7)

@@ -74,6 +74,42 @@ def test_bias_is_not_decayed() -> None:
     check_line(model, W, b)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("k", [1, 3])
+def test_sample_weights(k: int, columns: int) -> None:
+    """A window's loss is sum(w l) / sum(w), l being a row's mean over its columns; and so is an
+    epoch's and validation's.
+    """
+    X, Y = regression(k=columns)
+    weight = np.random.default_rng(3).uniform(0.1, 3.0, 64).astype(np.float32)
+    data = hl.DataModule.from_arrays(
+        X, Y, val=(X[:20], Y[:20], weight[:20]), sample_weight=weight, batch_size=7
+    )
+    model = nn.Linear(5, columns)
+    W, b = start(model)
+    result = hl.train(model, data, exact(max_epochs=2, accumulate_grad_batches=k))
+    losses, validated = [], []
+    for epoch in range(2):
+        batches = list(data.train_batches(epoch))
+        total = 0.0
+        for at in range(0, len(batches), k):
+            x, y, w = (
+                np.concatenate([batch[name] for batch in batches[at : at + k]]).astype(np.float64)
+                for name in ("x", "y", "weight")
+            )
+            error = x @ W.T + b - y
+            total += (w[:, None] * error**2).sum() / columns
+            dW = 2 * (w[:, None] * error).T @ x / w.sum() / columns
+            db = 2 * (w[:, None] * error).sum(0) / w.sum() / columns
+            W, b = W - 0.05 * dW, b - 0.05 * db
+        losses.append(total / weight.astype(np.float64).sum())
+        squares = ((X[:20] @ W.T + b - Y[:20]) ** 2).mean(1)
+        validated.append(np.average(squares, weights=weight[:20]))
+    check_line(model, W, b)
+    np.testing.assert_allclose(result.history["loss"], losses, rtol=1e-7)
+    np.testing.assert_allclose(result.history["val_loss"], validated, rtol=1e-7)
+
+
 @pytest.mark.parametrize("limit", [0.3, 1e-3])
 def test_clip_by_norm(limit: float) -> None:
     model, data, W, b, _ = line_run(gradient_clip_val=limit)
@@ -95,21 +131,25 @@ def test_clip_by_value() -> None:
     check_line(model, *by_hand(data, W, b, change=clip)[:2])
 
 
+@pytest.mark.parametrize("restores", [False, True])
 @pytest.mark.parametrize("decay", [0.5, 0.9])
-def test_ema(decay: float) -> None:
-    """The result and validation have the average, which starts at the initial weights."""
+def test_ema(decay: float, restores: bool) -> None:
+    """The result and validation have the average, which starts at the initial weights. To keep it
+    as the best, after each epoch here, leaves the weights that learn alone.
+    """
     data = hl.DataModule.from_arrays(X, Y, val=(X[:20], Y[:20]), batch_size=16)
     model = nn.Linear(5, 1)
     W, b = start(model)
-    result = hl.train(model, data, exact(max_epochs=2, ema=decay))
+    result = hl.train(model, data, exact(max_epochs=3, ema=decay, restore_best=restores))
     aW, ab = W, b
     losses = []
-    for i, (_, w, c) in enumerate(by_hand(data, W, b, 2)[2]):
+    for i, (_, w, c) in enumerate(by_hand(data, W, b, 3)[2]):
         aW, ab = decay * aW + (1 - decay) * w, decay * ab + (1 - decay) * c
         if i % 4 == 3:
             losses.append(mse_gradient(aW, ab, X[:20], Y[:20])[0])
     check_line(model, aW, ab)
     np.testing.assert_allclose(result.history["val_loss"], losses, rtol=1e-6)
+    assert result.best_epoch == 3
 
 
 def test_param_groups() -> None:
@@ -127,6 +167,46 @@ def test_group_decay_wins() -> None:
         _, dW, db = mse_gradient(W, b, x, y)
         W, b = W - 0.05 * (dW + 0.2 * W), b - 0.05 * (db + 0.2 * b)
     check_line(model, W, b)
+
+
+def test_the_first_group_that_matches_counts() -> None:
+    groups = [{"params": "weight", "lr_scale": 2.0}, {"params": "*", "lr_scale": 0.1}]
+    model, data, W, b, _ = line_run(param_groups=groups)
+    for x, y in epochs_of(data, 3):
+        _, dW, db = mse_gradient(W, b, x, y)
+        W, b = W - 0.1 * dW, b - 0.005 * db
+    check_line(model, W, b)
+
+
+def test_a_parameter_without_a_gradient_is_not_decayed() -> None:
+    """It lies between two that learn, in one flat buffer with them."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(5, 1)
+            self.spare = nn.Linear(5, 4)
+            self.last = nn.Linear(5, 1)
+
+        def forward(self, x):
+            return self.first(x) + self.last(x)
+
+    model, data = Net(), hl.DataModule.from_arrays(X, Y, batch_size=16)
+    before = weights(model)
+    hl.train(model, data, exact(max_epochs=2, weight_decay=0.3, decay_norm_and_bias=True))
+    after = weights(model)
+    W1, b1 = before["first.weight"], before["first.bias"]
+    W2, b2 = before["last.weight"], before["last.bias"]
+    for x, y in epochs_of(data, 2):
+        _, dW, db = mse_gradient(W1 + W2, b1 + b2, x, y)
+        W1, b1 = W1 - 0.05 * (dW + 0.3 * W1), b1 - 0.05 * (db + 0.3 * b1)
+        W2, b2 = W2 - 0.05 * (dW + 0.3 * W2), b2 - 0.05 * (db + 0.3 * b2)
+    for name, value in zip(("first.weight", "first.bias"), (W1, b1)):
+        np.testing.assert_allclose(after[name], value, rtol=1e-6, atol=1e-7)
+    for name, value in zip(("last.weight", "last.bias"), (W2, b2)):
+        np.testing.assert_allclose(after[name], value, rtol=1e-6, atol=1e-7)
+    for name in ("spare.weight", "spare.bias"):
+        np.testing.assert_array_equal(after[name], before[name])
 
 
 def test_freeze() -> None:
@@ -237,6 +317,52 @@ def test_limit_batches() -> None:
     assert result.steps == 2
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "limit", "steps"),
+    [
+        (64, 16, 0.5, 2),
+        (64, 16, 0.74, 2),
+        (64, 16, 0.75, 3),
+        (64, 16, 0.01, 1),  # never none
+        (64, 16, 1.0, 4),
+        (64, 16, 99, 4),
+        (60, 16, 0.99, 3),  # the last, smaller batch is one of four
+        (60, 16, 4, 4),
+        (100, 1, 0.29, 29),  # 0.29 * 100 is 28.999999999999996
+    ],
+)
+def test_a_fraction_of_the_batches_is_rounded_down(rows, size, limit, steps) -> None:
+    for fields in ({"limit_batches": limit}, {"overfit_batches": limit}):
+        data = hl.DataModule.from_arrays(*regression(rows), batch_size=size)
+        result = hl.train(nn.Linear(5, 1), data, exact(max_epochs=2, **fields))
+        assert result.steps == 2 * steps
+        assert result.epochs == 2
+
+
+def test_overfit_batches_are_the_same_rows_in_each_epoch() -> None:
+    """The first of them, in their order; what validates, functions too, sees those alone."""
+    seen = []
+
+    def spread(y_true, y_pred):
+        seen.append((y_true.copy(), y_pred.copy()))
+        return 0.0
+
+    model, data, W, b, result = line_run(overfit_batches=2, metrics=(spread,))
+    assert data.shuffle
+    losses = []
+    for _ in range(3):
+        for rows in (slice(0, 16), slice(16, 32)):
+            _, dW, db = mse_gradient(W, b, X[rows].astype(np.float64), Y[rows].astype(np.float64))
+            W, b = W - 0.05 * dW, b - 0.05 * db
+        losses.append(mse_gradient(W, b, X[:32], Y[:32])[0])
+    check_line(model, W, b)
+    np.testing.assert_allclose(result.history["val_loss"], losses, rtol=1e-6)
+    assert len(seen) == 3
+    for y_true, _ in seen:
+        np.testing.assert_array_equal(y_true, Y[:32])
+    np.testing.assert_allclose(seen[-1][1], X[:32] @ W.T + b, rtol=1e-5, atol=1e-6)
+
+
 def overfitting():
     """Few noisy rows, a wide net: validation soon gets worse."""
     Xc, _ = classes(60, seed=5)
@@ -260,6 +386,58 @@ def test_early_stopping_restores_best() -> None:
     assert result.epochs == len(losses) == result.best_epoch + 5
     assert result.best_score == min(losses) == losses[result.best_epoch - 1]
     assert hl.evaluate(model, data, split="val")["loss"] == pytest.approx(min(losses), rel=1e-6)
+
+
+@pytest.mark.parametrize("ema", [False, 0.5])
+def test_the_best_epoch_has_its_own_statistics(ema) -> None:
+    """BatchNorm on the inputs: its running statistics are functions of the data alone."""
+    Xc, yc = classes(90)
+    data = hl.DataModule.from_arrays(Xc, yc, val=(Xc[:30], yc[:30]), batch_size=32)
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    seen = []
+
+    class Watch:
+        def on_epoch_end(self, run):
+            source = "ema" if ema else "param"
+            seen.append(run.runtime.session.read(source, "float64", 0, run.runtime.n_trainable))
+
+    # The largest validation loss is the best, which is that of an early epoch.
+    config = exact(max_epochs=4, restore_best=True, mode="max", ema=ema, callbacks=(Watch(),))
+    result = hl.train(model, data, config)
+    best = result.best_epoch
+    assert best == 1 + int(np.argmax(result.history["val_loss"])) < 4
+    mean, variance = np.zeros(6), np.ones(6)
+    for epoch in range(best):
+        for batch in data.train_batches(epoch, merge_tail=True):
+            x = batch["x"].astype(np.float64)
+            mean = 0.9 * mean + 0.1 * x.mean(0)
+            variance = 0.9 * variance + 0.1 * x.var(0, ddof=1)
+    after = weights(model)
+    np.testing.assert_allclose(after["0.running_mean"], mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(after["0.running_var"], variance, rtol=1e-6)
+    assert after["0.num_batches_tracked"] == 3 * best
+    names = ("0.weight", "0.bias", "1.weight", "1.bias")
+    flat = np.concatenate([after[name].ravel() for name in names])
+    np.testing.assert_array_equal(flat, seen[best - 1].astype(np.float32))
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.4, None])
+def test_running_statistics(momentum) -> None:
+    """Exponential averages, or plain ones, of each batch's mean and unbiased variance."""
+    Xc, yc = classes(70)
+    data = hl.DataModule.from_arrays(Xc, yc, batch_size=32)
+    model = nn.Sequential(nn.BatchNorm1d(6, momentum=momentum), nn.Linear(6, 3))
+    hl.train(model, data, exact(max_epochs=2))
+    mean, variance = np.zeros(6), np.ones(6)
+    batches = [x for x, _ in epochs_of(data, 2)]
+    for i, x in enumerate(batches):
+        share = 1 / (i + 1) if momentum is None else momentum
+        mean = (1 - share) * mean + share * x.mean(0)
+        variance = (1 - share) * variance + share * x.var(0, ddof=1)
+    after = weights(model)
+    np.testing.assert_allclose(after["0.running_mean"], mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(after["0.running_var"], variance, rtol=1e-6)
+    assert after["0.num_batches_tracked"] == len(batches) == 6
 
 
 def test_without_restore_best_the_last_weights_stay() -> None:
@@ -415,6 +593,40 @@ def test_dict_of_losses_is_summed_and_logged() -> None:
     result = hl.train(Net(), regression(), exact(max_epochs=2))
     history = result.history
     np.testing.assert_allclose(np.add(history["fit"], history["size"]), history["loss"], rtol=1e-6)
+
+
+def test_an_epochs_losses_are_means_over_its_rows() -> None:
+    """Of losses with a denominator, of plain numbers, and of sums of both; batches of 16 and 12."""
+    F = nn.functional
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(5, 1)
+
+        def training_step(self, batch):
+            out = self.line(batch["x"])
+            return {
+                "fit": 3 * F.mse_loss(out, batch["y"]) + 0.5 * F.l1_loss(out, batch["y"]),
+                "size": out.square().mean() * 0.1,
+                "both": F.mse_loss(out, batch["y"]) * 0.25 - out.mean(),
+            }
+
+    model = Net()
+    W, b = weights(model)["line.weight"], weights(model)["line.bias"]
+    data = hl.DataModule.from_arrays(X[:60], Y[:60], val=(X[:20], Y[:20]), batch_size=16)
+    history = hl.train(model, data, exact(max_epochs=1, lr=1e-300)).history
+    for prefix, n in (("", 60), ("val_", 20)):
+        out = X[:n].astype(np.float64) @ W.T + b
+        error = out - Y[:n]
+        want = {
+            "fit": 3 * (error**2).mean() + 0.5 * np.abs(error).mean(),
+            "size": 0.1 * (out**2).mean(),
+            "both": 0.25 * (error**2).mean() - out.mean(),
+        }
+        want["loss"] = sum(want.values())
+        for name, value in want.items():
+            assert history[prefix + name][0] == pytest.approx(value, rel=1e-9), prefix + name
 
 
 def test_unused_parameter_is_named(capfd: pytest.CaptureFixture[str]) -> None:

@@ -121,7 +121,7 @@ def test_steps_are_the_cpus(gpu: _core.Device, k: int) -> None:
         {"overfit_batches": 2},
         {"loss": lambda output, target: nn.functional.cross_entropy(output, target) * 2.0},
     ],
-    ids=str,
+    ids=",".join,
 )
 def test_options(gpu: _core.Device, fields: dict[str, Any]) -> None:
     check_close(train("gpu", **fields), train("cpu", **fields))

@@ -1,12 +1,14 @@
 """Settings of the loss: class weights over the model's outputs, and what a loss does not take."""
 
 import re
+import warnings
 
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.nn import functional as F
+from hotloop.training.losses import class_weights
 from train.recipes import classes, mlp, quiet
 
 X, Y = classes()  # classes 0, 1, 2
@@ -37,6 +39,37 @@ def test_balanced_weights_cover_the_outputs(n_outputs: int) -> None:
     assert got == pytest.approx(weighted(model, y, weights), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("ids", "n_outputs", "want"),
+    [
+        ([0, 0, 0, 2], 3, [4 / 6, 1.0, 4 / 2]),  # N / (K count), K = 2 classes that occur
+        ([0, 0, 0, 2], 5, [4 / 6, 1.0, 4 / 2, 1.0, 1.0]),
+        ([1, 1, 1], 2, [1.0, 1.0]),
+        ([0, 1, 2, 2, 2, 2], 3, [6 / 3, 6 / 3, 6 / 12]),
+        ([0, 1, 1], 1, [3 / 2, 3 / 4]),  # one logit tells two classes apart
+    ],
+)
+def test_balanced_weights_are_these(ids, n_outputs, want) -> None:
+    """Their size as well: where a loss divides by the weights' sum it cannot be seen."""
+    data = hl.DataModule.from_arrays(X[: len(ids)], np.array(ids))
+    config = hl.TrainingConfig(class_weight="balanced")
+    assert class_weights(config, data, np.zeros((4, n_outputs))) == pytest.approx(want, rel=1e-15)
+
+
+def test_balanced_weights_scale_a_loss_that_does_not_divide_by_them() -> None:
+    y = np.where(Y == 1, 2, Y)  # 0 and 2 occur
+    counts = np.bincount(y, minlength=3)
+    weights = np.array([90 / (2 * n) if n else 1.0 for n in counts])
+    model = mlp()
+    logits = hl.predict(model, X).astype(np.float64)
+    right = logits[np.arange(90), y]
+    margins = np.maximum(0.0, 1.0 - right[:, None] + logits)
+    margins[np.arange(90), y] = 0.0
+    want = (weights[y] * margins.sum(1) / 3).mean()
+    got = loss_of_first_epoch(model, y, loss="multi_margin", class_weight="balanced")
+    assert got == pytest.approx(want, rel=1e-5)
+
+
 def test_a_class_of_validation_alone_counts_there() -> None:
     data = hl.DataModule.from_arrays(X[Y < 2], Y[Y < 2], val=(X[Y == 2], Y[Y == 2]))
     result = hl.train(mlp(), data, quiet(max_epochs=1, class_weight="balanced"))
@@ -51,6 +84,58 @@ def test_weights_by_name_and_by_list_cover_the_outputs() -> None:
     assert got == pytest.approx(weighted(model, Y, [1, 2, 3, 4]), rel=1e-5)
     with pytest.raises(hl.ConfigError, match=r"must have 4 weights, one for each class .* got 3"):
         loss_of_first_epoch(model, Y, class_weight=[1, 2, 3])
+
+
+class OneLogit(nn.Module):
+    """A logit per row, as a vector or as a column."""
+
+    def __init__(self, is_column: bool) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 1)
+        self.is_column = is_column
+
+    def forward(self, x):
+        out = self.body(x)
+        return out if self.is_column else out[:, 0]
+
+
+@pytest.mark.parametrize("is_column", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "ratio"),
+    [
+        ({}, 1.0),
+        ({"class_weight": [0.5, 2.0]}, 4.0),
+        ({"class_weight": {1: 3.0}}, 3.0),
+        ({"class_weight": "balanced"}, 60 / 30),
+    ],
+)
+def test_one_logit_weighs_class_1_by_the_weights_ratio(fields, ratio, is_column) -> None:
+    """mean of ratio y softplus(-x) + (1 - y) softplus(x), as BCEWithLogitsLoss(pos_weight)."""
+    y = (Y == 1).astype(np.int64)
+    model = OneLogit(is_column)
+    x = hl.predict(model, X).astype(np.float64).ravel()
+    want = np.where(y == 1, ratio * np.logaddexp(0, -x), np.logaddexp(0, x)).mean()
+    assert loss_of_first_epoch(model, y, **fields) == pytest.approx(want, rel=1e-5)
+
+
+LINKS = {
+    "cross_entropy": lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
+    "nll": np.exp,
+    "bce": lambda x: 1 / (1 + np.exp(-x)),
+    "multilabel_soft_margin": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_probabilities_are_those_of_the_loss(name: str) -> None:
+    y = Y if name in ("cross_entropy", "nll") else np.eye(3, dtype=np.float32)[Y]
+    model = mlp()
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one-hot targets
+        hl.train(model, (X, y), quiet(max_epochs=1, loss=name))
+    logits = hl.predict(model, X).astype(np.float64)
+    proba = hl.predict(model, X, proba=True)
+    np.testing.assert_allclose(proba, LINKS[name](logits), rtol=1e-5, atol=1e-6)
 
 
 class Own(nn.Module):

@@ -3,6 +3,7 @@
 import hotloop as hl
 import numpy as np
 import pytest
+from hotloop.training.metrics import METRICS
 from train.recipes import classes, mlp, quiet, regression
 
 CLASSIFICATION = ("accuracy", "balanced_accuracy", "precision", "recall", "f1", "iou")
@@ -62,6 +63,36 @@ def test_classification(c: int, weighted: bool, batch: int) -> None:
         assert result.history[f"val_{name}"][-1] == pytest.approx(want[name], rel=1e-6), name
     again = hl.evaluate(model, data, split="val")
     assert again["loss"] == pytest.approx(result.history["val_loss"][-1], rel=1e-6)
+
+
+# Rows: actual classes 0 to 3, columns: predicted. Nothing is of class 2, which is predicted once;
+# nothing at all is of class 3. The second: of two classes, class 1 alone counts.
+CONFUSED = [[3, 1, 0, 0], [2, 4, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+SCORES = {
+    "balanced_accuracy": (3 / 4 + 4 / 7) / 2,
+    "precision": (3 / 5 + 4 / 5 + 0) / 3,
+    "recall": (3 / 4 + 4 / 7 + 0) / 3,
+    "f1": (6 / 9 + 8 / 12 + 0) / 3,
+    "iou": (3 / 6 + 4 / 8 + 0) / 3,
+}
+OF_TWO = {
+    "balanced_accuracy": (5 / 7 + 4 / 7) / 2,
+    "precision": 4 / 6,
+    "recall": 4 / 7,
+    "f1": 8 / 13,
+    "iou": 4 / 9,
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "scores"), [(CONFUSED, SCORES), ([[5, 2], [3, 4]], OF_TWO)], ids=["four", "two"]
+)
+def test_scores_of_a_table(table, scores) -> None:
+    """Averages are over the classes that occur, as targets or as predictions."""
+    totals = {"confusion": np.array(table, np.float64).ravel()}
+    for name, score in scores.items():
+        assert METRICS[name].compute(totals) == pytest.approx(score, rel=1e-15), name
+        assert METRICS[name].compute({"confusion": np.zeros(9)}) == 0
 
 
 @pytest.mark.parametrize("weighted", [False, True])

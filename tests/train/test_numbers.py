@@ -78,6 +78,26 @@ def test_a_scheduled_number_moves_with_the_steps(tmp_path) -> None:
     np.testing.assert_allclose(hl.predict(model, X), want / 2.25, rtol=1e-4, atol=1e-5)
 
 
+def test_in_a_loop_of_ones_own_a_number_moves_too() -> None:
+    """Steps of 24, 24 and 16 rows, the last ones' plan being made between steps; what is evaluated
+    meanwhile has the number of the last step.
+    """
+    data = hl.DataModule.from_arrays(X, Y, val=(X[:9], Y[:9]), batch_size=24)
+    model = make_scaled(lambda step: 1 + step / 4)
+    W = np.asarray(model.line.weight.numpy(), np.float64)
+    b = np.asarray(model.line.bias.numpy(), np.float64)
+    step = hl.stepper(model, exact(max_epochs=2, lr=0.02), data)
+    for t, batch in enumerate([*data.train_batches(0), *data.train_batches(1)]):
+        x, y = batch["x"].astype(np.float64), batch["y"].astype(np.float64)
+        scale = 1 + t / 4
+        error = (x @ W.T + b) * scale - y
+        assert step.step(batch)["loss"] == pytest.approx((error**2).mean(), rel=1e-6)
+        W -= 0.02 * scale * 2 / error.size * error.T @ x
+        b -= 0.02 * scale * 2 / error.size * error.sum(0)
+        want = float((((X[:9] @ W.T + b) * scale - Y[:9]) ** 2).mean())
+        assert step.evaluate()["loss"] == pytest.approx(want, rel=1e-6)
+
+
 def test_before_training_a_number_has_its_first_value() -> None:
     line, twice = make_scaled(1), make_scaled(lambda step: 2.0 + step)
     np.testing.assert_allclose(hl.predict(twice, X), 2 * hl.predict(line, X), rtol=1e-6)

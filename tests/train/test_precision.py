@@ -63,6 +63,34 @@ def test_history_shows_the_scale() -> None:
     assert "loss_scale" not in trained("bf16-mixed")[0].history
 
 
+def test_a_stepper_scales_the_loss_as_train_does() -> None:
+    data = hl.DataModule.from_arrays(*classes(64), batch_size=16)
+    for precision, scale in (("16-mixed", 65536.0), ("bf16-mixed", 1.0)):
+        step = hl.stepper(mlp(), quiet(precision=precision, max_epochs=1), data)
+        control = step._runtime.session.control()
+        assert (control["loss_scale"], control["scaling"]) == (scale, int(scale > 1))
+
+
+@pytest.mark.parametrize("low", ["bfloat16", "float16"])
+def test_what_counts_as_agreement(low: str) -> None:
+    """8 units of 1 + loss, and 32 units of the norm; what is not finite agrees with nothing."""
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[low]
+    loss, norm = 3.0, 0.5
+    for sign in (-1, 1):
+        for units, words in ((7.9, ""), (8.1, "the loss is")):
+            got = (loss + sign * units * unit * (1 + loss), norm)
+            assert words in precision_module._disagreement(low, got, (loss, norm))
+            assert bool(words) == bool(precision_module._disagreement(low, got, (loss, norm)))
+        for units, words in ((31.9, ""), (32.1, "the gradient norm is")):
+            got = (loss, norm + sign * units * unit * norm)
+            assert words in precision_module._disagreement(low, got, (loss, norm))
+            assert bool(words) == bool(precision_module._disagreement(low, got, (loss, norm)))
+    for bad in (np.nan, np.inf, -np.inf):
+        assert "the loss" in precision_module._disagreement(low, (bad, norm), (loss, norm))
+        assert "norm" in precision_module._disagreement(low, (loss, bad), (loss, norm))
+        assert not precision_module._disagreement(low, (loss, norm), (bad, bad))
+
+
 def test_overflow_skips_and_halves() -> None:
     """Inputs of 1e4 overflow float16's gradients at 2^16, not at what the scale comes down to."""
     X, y = classes(64, 6, 3)

@@ -53,6 +53,9 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     hl.save(model, path)
     loaded = hl.load(path)
     assert same_bits(loaded.state_dict(), model.state_dict())
+    for value in loaded.state_dict().values():  # copies: what is done to them is the caller's
+        value[...] = 0
+    assert same_bits(loaded.state_dict(), model.state_dict())
     np.testing.assert_allclose(
         hl.predict(loaded, inputs), hl.predict(model, inputs), rtol=1e-5, atol=1e-6
     )
@@ -88,6 +91,24 @@ def test_safetensors_reads_it(tmp_path: Path) -> None:
     hl.save(model, tmp_path / "a.safetensors")
     read = load_file(tmp_path / "a.safetensors")
     assert same_bits(dict(sorted(read.items())), dict(sorted(model.state_dict().items())))
+
+
+@pytest.mark.parametrize("kind", ["classes", "columns", "values"])
+def test_tensors_are_aligned(kind: str, tmp_path: Path) -> None:
+    """The header's length, blanks included, is a multiple of 8, and tensors follow without gaps."""
+    model, _ = fitted(kind)
+    hl.save(model, tmp_path / "a")
+    content = (tmp_path / "a").read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    assert length % 8 == 0
+    header = json.loads(content[8 : 8 + length])
+    header.pop("__metadata__")
+    at = 0
+    for name, value in model.state_dict().items():
+        assert header[name]["data_offsets"] == [at, at + value.nbytes]
+        assert content[8 + length + at :][: value.nbytes] == value.tobytes()
+        at += value.nbytes
+    assert len(content) == 8 + length + at
 
 
 def test_untrained_model_has_values_only(tmp_path: Path) -> None:

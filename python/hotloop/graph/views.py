@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph.build import Operand, add_node, axes_of, axis_of, is_int, lift, unify
+from hotloop.graph.build import Operand, add_node, add_nodes, axes_of, axis_of, is_int, lift, unify
 
 if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
@@ -325,18 +325,18 @@ def split(input: Operand, split_size_or_sections: Size, dim: int = 0) -> tuple[T
     """Pieces along a dim: of one size (the last may be smaller), or of the sizes given."""
     x = lift(input, what="split")
     axis = axis_of(x, dim, "split")
-    size = x.shape[axis]
     if is_int(split_size_or_sections):
         step = int(split_size_or_sections)  # type: ignore[arg-type]
         if step <= 0:
             raise ShapeError(f"split: the size must be positive, got {step}")
-        sections = [min(step, size - at) for at in range(0, size, step)] or [0]
-    else:
-        sections = list(split_size_or_sections)  # type: ignore[arg-type]
-        if sum(sections) != size or min(sections, default=0) < 0:
-            raise ShapeError(
-                f"split: sections must sum to dim {dim} of {x.shape}, {size}, got {sections}"
-            )
+        return add_nodes("split", x, axis=axis, size=step)
+    sections, size = list(split_size_or_sections), x.shape[axis]  # type: ignore[arg-type]
+    if sum(sections) != size or min(sections, default=0) < 0:
+        raise ShapeError(
+            f"split: sections must sum to dim {dim} of {x.shape}, {size}, got {sections}"
+        )
+    if sections and sections[0] and all(n == sections[0] for n in sections):
+        return add_nodes("split", x, axis=axis, size=int(sections[0]))
     ends = [sum(sections[: i + 1]) for i in range(len(sections))]
     return tuple(cut(x, axis, end - n, end) for end, n in zip(ends, sections))
 
@@ -354,7 +354,10 @@ def unbind(input: Operand, dim: int = 0) -> tuple[Tensor, ...]:
     """Every place along a dim as a tensor of its own."""
     x = lift(input, what="unbind")
     axis = axis_of(x, dim, "unbind")
-    return tuple(select(x, axis, i) for i in range(x.shape[axis]))
+    if not x.shape[axis]:
+        return ()
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    return tuple(reshape(row, shape) for row in add_nodes("split", x, axis=axis, size=1))
 
 
 def flip(input: Operand, dims: Size) -> Tensor:

@@ -216,7 +216,7 @@ class TrainingConfig:
     log_every_n_steps : int
         Steps from one logged line to the next.
     limit_batches : int or float, optional
-        Batches per epoch, or a fraction of them.
+        Batches per epoch, or a fraction of them, rounded down to one at least.
     overfit_batches : int or float, optional
         Train and validate on these few batches of the training data.
     logger : "csv" or None
@@ -384,9 +384,28 @@ class TrainingConfig:
             return part.replace(warmup=0, max_lr=part.max_lr or self.lr)
         if part.name == "plateau":
             monitor = part.monitor or self.monitor
-            mode = monitor_mode(monitor, part.mode or self.mode)
+            mode = self.monitor_mode(monitor, part.mode)
             return part.replace(warmup=self.warmup, monitor=monitor, mode=mode)
         return part.replace(warmup=self.warmup)
+
+    def monitor_mode(self, monitor: str, mode: str | None = None) -> str:
+        """Whether a smaller or a larger value of what is monitored is better.
+
+        Parameters
+        ----------
+        monitor : str
+            Its name, such as ``"val_loss"``.
+        mode : {"auto", "min", "max"}, optional
+            What is asked for. Without it, the configuration's.
+
+        Returns
+        -------
+        {"min", "max"}
+            As asked for; else by the name, or by that of the metric that it stands for.
+        """
+        metrics = self.metrics if isinstance(self.metrics, Mapping) else {}
+        known = metrics.get(monitor.removeprefix("val_"))
+        return monitor_mode(known if isinstance(known, str) else monitor, mode or self.mode)
 
     def replace(self, **options: Unpack[TrainingOptions]) -> Self:
         """A copy with some settings changed, in any spelling.

@@ -31,7 +31,7 @@ from hotloop.training.accelerator import (
     losing_device,
     name_device,
 )
-from hotloop.training.config import TrainingConfig, monitor_mode
+from hotloop.training.config import TrainingConfig
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
     check_model,
@@ -416,7 +416,8 @@ class Run:
             limit = self.config.limit_batches
         if limit is not None:
             n = sum(count for _, count in groups)
-            left = max(1, int(n * limit)) if isinstance(limit, float) else limit
+            # 0.29 of 100 is 28.999999999999996
+            left = max(1, int(n * limit + 1e-9)) if isinstance(limit, float) else limit
             kept = []
             for size, count in groups:
                 if left > 0:
@@ -794,8 +795,7 @@ class Run:
         if self._best is None:
             return True
         stopping = self.config.early_stopping
-        wanted = stopping.mode if stopping and stopping.mode else self.config.mode
-        mode = monitor_mode(self._monitor, wanted)
+        mode = self.config.monitor_mode(self._monitor, stopping.mode if stopping else None)
         gain = self._best - value if mode == "min" else value - self._best
         return gain > min_delta
 

@@ -36,8 +36,6 @@ class Metric:
         metrics may share a sum by its name. ``weight`` is a tensor (N,) or None.
     compute : callable
         ``compute(totals) -> float`` from the sums over the split, as NumPy arrays.
-    larger_is_better : bool
-        Whether the largest value is the best.
     """
 
     def __init__(
@@ -45,13 +43,10 @@ class Metric:
         name: str,
         update: Callable[[Tensor, Tensor, Tensor | None], Sums],
         compute: Callable[[Totals], float],
-        *,
-        larger_is_better: bool = True,
     ) -> None:
         self.name = name
         self.update = update
         self.compute = compute
-        self.larger_is_better = larger_is_better
 
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
@@ -190,9 +185,9 @@ METRICS: dict[str, Metric] = {
         Metric(
             "iou", _confusion, _mean_over_classes(lambda hit, said, real: hit / (said + real - hit))
         ),
-        Metric("mse", _errors, _MSE, larger_is_better=False),
-        Metric("rmse", _errors, _root(_MSE), larger_is_better=False),
-        Metric("mae", _errors, _share("absolute", "weight"), larger_is_better=False),
+        Metric("mse", _errors, _MSE),
+        Metric("rmse", _errors, _root(_MSE)),
+        Metric("mae", _errors, _share("absolute", "weight")),
         Metric("r2", _errors, _r2),
     )
 }
@@ -204,7 +199,6 @@ class PythonMetric:
     def __init__(self, name: str, function: Callable[[Any, Any], float]) -> None:
         self.name = name
         self.function = function
-        self.larger_is_better = True
 
 
 def resolve_metrics(
@@ -232,9 +226,7 @@ def resolve_metrics(
             found.append(PythonMetric(name, metric))
         elif metric in METRICS:
             known = METRICS[metric]
-            found.append(
-                Metric(name, known.update, known.compute, larger_is_better=known.larger_is_better)
-            )
+            found.append(Metric(name, known.update, known.compute))
         else:
             raise ConfigError(
                 f"metrics: must be one of {', '.join(METRICS)}, a Metric or a function "

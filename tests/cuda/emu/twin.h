@@ -170,8 +170,9 @@ struct registrar {
     extern "C" void name(__VA_ARGS__);                                                             \
     static hl_emu::registrar hl_registrar_##name(#name, max_threads, name);                        \
     extern "C" void name(__VA_ARGS__)
-#define HL_DEVICE static inline __attribute__((unused))
-#define HL_MEMBER inline
+#define HL_CONSTANT const
+#define HL_DEVICE   static inline __attribute__((unused))
+#define HL_MEMBER   inline
 #define HL_UNROLL
 #define HL_UNROLL_BY(n)
 #define HL_SHARED(T, name, n)                                                                      \
@@ -271,6 +272,10 @@ HL_DEVICE float hl_rsqrt(float x)
 HL_DEVICE uint32_t hl_mul_high(uint32_t a, uint32_t b)
 {
     return (uint32_t)((uint64_t)a * b >> 32);
+}
+HL_DEVICE uint64_t hl_mul_high(uint64_t a, uint64_t b)
+{
+    return (uint64_t)((unsigned __int128)a * b >> 64);
 }
 HL_DEVICE int hl_count_bits(uint32_t x)
 {

@@ -1,32 +1,24 @@
-/* Pointwise programs of several nodes in one launch: a range of blocks each, operands and keys one
- * after the other. Everything that differs from model to model is a parameter, so that any number
- * of casts, of any sizes, is the same kernel.
+/* Pointwise programs of several nodes in one launch: a range of blocks each, operands and
+ * numbers one after the other. Everything that differs from model to model is a parameter, so that
+ * any number of casts, of any sizes, is the same kernel.
  *
  * No program of them has sums: those need partials, scratch and launches of their own, and their
  * time is not the launch's alone. */
-#ifndef HL_CUDA_TOGETHER_H
-#define HL_CUDA_TOGETHER_H
+#ifndef HL_CUDA_PARTS_H
+#define HL_CUDA_PARTS_H
 
 #include "kernels/cuda/walk.h"
 
-/* Parts at most; operands and random steps of all together. A launch takes 4 KB of parameters. */
-enum { HL_CUDA_PARTS = 32, HL_CUDA_PARTS_OPERANDS = 128, HL_CUDA_PARTS_DRAWS = 32 };
+/* Parts at most; operands, and numbers of generated programs (compiled.h), of all together. */
+enum { HL_CUDA_PARTS = 32, HL_CUDA_PARTS_OPERANDS = 128, HL_CUDA_PARTS_NUMBERS = 256 };
 
 typedef struct hl_cuda_parts {
     int64_t n[HL_CUDA_PARTS];               /* elements */
     int32_t first_block[HL_CUDA_PARTS + 1]; /* from the last part's end on: how many there are */
-    uint8_t first_operand[HL_CUDA_PARTS], first_key[HL_CUDA_PARTS];
+    uint16_t first_number[HL_CUDA_PARTS];
+    uint8_t first_operand[HL_CUDA_PARTS];
     uint8_t program[HL_CUDA_PARTS]; /* of a generated kernel, which has equal ones once */
 } hl_cuda_parts;
-
-typedef struct hl_cuda_parts_operands {
-    void *p[HL_CUDA_PARTS_OPERANDS];
-} hl_cuda_parts_operands;
-
-/* Two words a random step. */
-typedef struct hl_cuda_parts_keys {
-    uint32_t word[2 * HL_CUDA_PARTS_DRAWS];
-} hl_cuda_parts_keys;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 /* Whose block this is: by halves, since each look is a trip to memory. */
@@ -37,20 +29,6 @@ HL_DEVICE int hl_part_find(const hl_cuda_parts &parts, int block)
     for (int half = HL_CUDA_PARTS / 2; half > 0; half /= 2)
         if (block >= parts.first_block[part + half]) part += half;
     return part;
-}
-
-/* The first N of a part's operands, by constants: indexed at run time they would lie in memory. */
-template <int N>
-HL_DEVICE void hl_part_operands(const hl_cuda_parts_operands &all, int first, hl_cuda_operands &own)
-{
-    HL_UNROLL
-    for (int k = 0; k < N; k++) own.p[k] = all.p[first + k];
-}
-template <int N>
-HL_DEVICE void hl_part_keys(const hl_cuda_parts_keys &all, int first, uint32_t (&own)[N])
-{
-    HL_UNROLL
-    for (int k = 0; k < N; k++) own[k] = all.word[first + k];
 }
 
 /* A program of walk.h without sums over the elements of a part, by the part's blocks. */

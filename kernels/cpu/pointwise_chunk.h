@@ -1,7 +1,7 @@
 /* What the pointwise engine's two halves share: the driver (pointwise.c) that cuts the iteration
  * into chunks, and the micro-ops on one chunk (pointwise_f32.c, pointwise_wide.c). */
-#ifndef HL_KERNELS_CPU_POINTWISE_H
-#define HL_KERNELS_CPU_POINTWISE_H
+#ifndef HL_KERNELS_CPU_POINTWISE_CHUNK_H
+#define HL_KERNELS_CPU_POINTWISE_CHUNK_H
 
 #include "ir/program.h"
 #include "kernels/cpu/simd/simd.h"
@@ -10,10 +10,6 @@ enum {
     PW_CHUNK = 1024,                              /* elements that a micro-op handles at a time */
     PW_VALUES = HL_PROGRAM_CODE + HL_PROGRAM_OUTS /* a load or spread may be added per output */
 };
-
-/* What values are computed in. F32 unless the program is about something else: F64 where an
- * output or a whole operand is float64, I64 where every operand is an integer or bool. */
-typedef enum pw_kind { PW_F32, PW_F64, PW_I64 } pw_kind;
 
 /* One micro-op on a chunk; operands are places in the table of addresses. */
 enum { PW_SPREAD = HL_PW_COUNT }; /* a number copied to every element */
@@ -68,15 +64,17 @@ void HL_ISA_NAME(hl_pw_run_i64)(const pw_step *step, void *const *at, int64_t n,
                                 const pw_random *random);
 
 /* Contiguous conversion from and to memory. */
-void HL_ISA_NAME(hl_pw_load)(pw_kind kind, void *dst, hl_dtype dtype, const void *src, int64_t n);
-void HL_ISA_NAME(hl_pw_store)(pw_kind kind, hl_dtype dtype, void *dst, const void *src, int64_t n);
+void HL_ISA_NAME(hl_pw_load)(hl_pw_kind kind, void *dst, hl_dtype dtype, const void *src,
+                             int64_t n);
+void HL_ISA_NAME(hl_pw_store)(hl_pw_kind kind, hl_dtype dtype, void *dst, const void *src,
+                              int64_t n);
 
 /* Sums of a chunk of n_rows rows of n_cols, in an order that depends on these two alone:
  * acc[col] += , acc[row] = or +=, *acc += (double for the float kinds, int64 for I64). */
-void HL_ISA_NAME(hl_pw_sum_rows)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_rows)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols);
-void HL_ISA_NAME(hl_pw_sum_cols)(pw_kind kind, void *acc, const void *src, int64_t n_rows,
+void HL_ISA_NAME(hl_pw_sum_cols)(hl_pw_kind kind, void *acc, const void *src, int64_t n_rows,
                                  int64_t n_cols, bool adds);
-void HL_ISA_NAME(hl_pw_sum_all)(pw_kind kind, void *acc, const void *src, int64_t n);
+void HL_ISA_NAME(hl_pw_sum_all)(hl_pw_kind kind, void *acc, const void *src, int64_t n);
 
 #endif

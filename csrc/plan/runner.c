@@ -1,0 +1,483 @@
+/* Runner: steps, one micro-batch after another, of one plan or of several.
+ *
+ * A step is a window of k micro-batches: its first plan runs BEGIN, each micro-batch MICRO, the
+ * last plan APPLY. A plan that comes into a window which another one opened finds nothing of its
+ * own in the arena: it runs its BEGIN too, less the guarded updates that open a window, and adds to
+ * the sums of gradients, which are the session's. So a window may change plans between any two
+ * micro-batches, and a step of one plan is the case without a change.
+ *
+ * Between regions the loop looks at the stop flag and the clock; a step that was interrupted goes
+ * on where it stood. APPLY is never interrupted: nobody may give up a step whose update has begun.
+ * On an asynchronous device a window is queued whole.
+ *
+ * Rejected: the order of plans as a function that is called for each batch (a run from Python would
+ * come back for every one), plans that are told to leave a window open or to join one (two flags to
+ * be set before every run, and half of a window's rules with the caller). */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/os.h"
+#include "plan/bind.h"
+#include "plan/fault.h"
+#include "plan/run.h"
+#include "plan/source.h"
+
+struct hl_runner {
+    hl_session *session;
+    hl_batches *order;
+    hl_plan **plans; /* that occur in it, each once */
+    int64_t n_order, n_plans;
+    int64_t at, done; /* the entry of the order that is next, and batches of it already taken */
+    int32_t k;
+    bool is_tuned;
+    hl_run_state state;
+};
+
+/* One call of a run. */
+typedef struct run_call {
+    hl_session *session;
+    hl_run_state *state;
+    hl_runner *runner; /* whose order it follows; NULL: */
+    hl_plan *only;     /* batches are all of this plan, until its feed ends */
+    int32_t k;
+    int64_t deadline_ns;
+    const volatile int *stop;
+    hl_plan *entered;  /* the plan that is ready to run */
+    int64_t n_batches; /* of the steps that were run */
+} run_call;
+
+static bool is_over(const run_call *call, hl_run_end *out_end)
+{
+    if (call->stop && __atomic_load_n(call->stop, __ATOMIC_RELAXED))
+        *out_end = HL_RUN_ASKED;
+    else if (call->deadline_ns && hl_os_time_ns() >= call->deadline_ns)
+        *out_end = HL_RUN_DEADLINE;
+    else
+        return false;
+    return true;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static hl_status check_given(const hl_plan *plan)
+{
+    for (int32_t i = 0; i < plan->graph->n_inputs; i++) {
+        const hl_value *value = hl_graph_value(plan->graph, plan->inputs[i]);
+        if (plan->given[i] == HL_GIVEN_LOST && !hl_plan_is_fed(plan, i))
+            return hl_status_set(HL_ERROR_CONFIG,
+                                 "input %s: must be given after another plan of the model was used "
+                                 "and before a run, got it before",
+                                 value->name ? value->name : "?");
+    }
+    return HL_OK;
+}
+
+/* Kernels choose, and load what they chose, in the memory where the first step is going to run. */
+static hl_status tune_kernels(run_call *call, hl_plan *plan, hl_run_end *out_end, bool *out_over)
+{
+    *out_over = false;
+    if (plan->n_tuned == plan->schedule.n_steps) return HL_OK;
+    HL_TRY(hl_plan_bind(plan));
+    call->session->resident = 0;
+    for (; plan->n_tuned < plan->schedule.n_steps && !*out_over; plan->n_tuned++) {
+        HL_TRY(hl_plan_tune(plan, plan->n_tuned, call->session->compute));
+        *out_over = plan->instrs[plan->n_tuned].kernel->tune && is_over(call, out_end);
+    }
+    return HL_OK;
+}
+
+/* Of all plans, before the first step: in the middle of a window nothing may be written over. */
+static hl_status tune_plans(run_call *call, hl_run_end *out_end, bool *out_over)
+{
+    hl_runner *runner = call->runner;
+    *out_over = false;
+    if (!call->session->queue || call->state->in_step) return HL_OK;
+    if (!runner) return tune_kernels(call, call->only, out_end, out_over);
+    if (runner->is_tuned) return HL_OK;
+    for (int64_t i = 0; i < runner->n_plans; i++) {
+        HL_TRY(tune_kernels(call, runner->plans[i], out_end, out_over));
+        if (*out_over) return HL_OK;
+    }
+    runner->is_tuned = true;
+    return HL_OK;
+}
+
+static hl_status enter_plan(run_call *call, hl_plan *plan)
+{
+    hl_session *session = call->session;
+    bool resumes = call->state->in_step && call->state->plan == plan && !call->entered;
+    if (call->entered == plan) return HL_OK;
+    HL_TRY(hl_plan_bind(plan));
+    if (session->queue) HL_TRY(hl_queue_enter(session->queue, plan));
+    HL_TRY(hl_plan_take_slots(plan));
+    HL_TRY(check_given(plan));
+    if (!resumes) plan->begun = false;
+    call->entered = plan;
+    return HL_OK;
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* Of the next batch; NULL: there is none. */
+static hl_plan *find_next(run_call *call)
+{
+    hl_runner *runner = call->runner;
+    if (!runner) return call->only;
+    while (runner->at < runner->n_order && runner->done == runner->order[runner->at].n) {
+        runner->at++;
+        runner->done = 0;
+    }
+    return runner->at < runner->n_order ? runner->order[runner->at].plan : NULL;
+}
+
+/* The next batch, and its plan made ready. */
+static hl_status take_batch(run_call *call, bool *out_end)
+{
+    hl_session *session = call->session;
+    hl_plan *plan = find_next(call);
+    *out_end = !plan;
+    if (!plan) return HL_OK;
+    HL_TRY(enter_plan(call, plan));
+    if (session->queue)
+        HL_TRY(hl_queue_take_batch(session->queue, out_end));
+    else if (plan->feed)
+        HL_TRY(hl_feed_next(plan->feed, &plan->slot, NULL, out_end));
+    if (!call->runner || !*out_end) {
+        if (call->runner) call->runner->done++;
+        return HL_OK;
+    }
+    return hl_status_set(HL_ERROR_CONFIG,
+                         "run: a feed must have the batches of the order, got %lld of %lld",
+                         (long long)call->runner->done,
+                         (long long)call->runner->order[call->runner->at].n);
+}
+
+/* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */
+static bool is_place_to_wait(run_call *call)
+{
+    const hl_feed *feed = call->entered ? call->entered->feed : NULL;
+    return call->runner ? !feed || !find_next(call) : !feed || hl_feed_is_over(feed);
+}
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static void enter_segment(hl_run_state *state, hl_segment segment)
+{
+    state->segment = segment;
+    state->region = state->plan->schedule.segment_first[segment];
+}
+
+/* The plan that was entered goes on with the step, or begins it. */
+static void enter_step(run_call *call, bool continues)
+{
+    hl_run_state *state = call->state;
+    hl_plan *plan = call->entered;
+    bool is_begun = plan->begun && !plan->trains;
+    call->session->resident = plan->number;
+    call->session->unfinished = state;
+    state->plan = plan;
+    plan->continues = continues;
+    plan->begun = true;
+    enter_segment(state, is_begun ? HL_SEGMENT_MICRO : HL_SEGMENT_BEGIN);
+}
+
+/* The regions of the current segment from where the run stands; *out_over: stopped in between. */
+static hl_status run_segment(run_call *call, hl_run_end *out_end, bool *out_over)
+{
+    hl_run_state *state = call->state;
+    const hl_plan *plan = state->plan;
+    int32_t end = plan->schedule.segment_first[state->segment + 1];
+    void **args = plan->args + plan->slot * plan->n_args;
+    *out_over = false;
+    if (call->session->queue) {
+        hl_queue_add_segment(call->session->queue, state->segment);
+        return HL_OK;
+    }
+    while (state->region < end) {
+        HL_TRY(hl_plan_run_region(plan, &plan->schedule.regions[state->region++], args, NULL));
+        if (state->region < end && state->segment != HL_SEGMENT_APPLY && is_over(call, out_end)) {
+            *out_over = true;
+            return HL_OK;
+        }
+    }
+    return HL_OK;
+}
+
+/* After a micro-batch: the next one of the window, or its end. A window that the epoch cuts short
+ * is applied with what it has. */
+static hl_status go_on(run_call *call)
+{
+    hl_run_state *state = call->state;
+    bool is_end = ++state->micro == call->k;
+    if (!is_end) HL_TRY(take_batch(call, &is_end));
+    if (is_end)
+        enter_segment(state, HL_SEGMENT_APPLY);
+    else if (call->entered == state->plan)
+        enter_segment(state, HL_SEGMENT_MICRO);
+    else
+        enter_step(call, true);
+    return HL_OK;
+}
+
+static hl_status begin_step(run_call *call, bool *out_end)
+{
+    HL_TRY(take_batch(call, out_end));
+    if (*out_end) return HL_OK;
+    call->state->in_step = true;
+    call->state->trains = call->entered->trains;
+    call->state->micro = 0;
+    enter_step(call, false);
+    /* Of a step that was given up, by another plan perhaps. */
+    if (!call->session->queue) call->entered->control->error_code = 0;
+    return HL_OK;
+}
+
+/* One step, or the rest of one. *out_end is HL_RUN_DONE when it is complete. */
+static hl_status run_step(run_call *call, hl_run_end *out_end)
+{
+    hl_run_state *state = call->state;
+    bool over = false, is_end = false;
+    *out_end = HL_RUN_DONE;
+    if (!state->in_step) HL_TRY(begin_step(call, &is_end));
+    if (is_end) {
+        *out_end = HL_RUN_FEED_END;
+        return HL_OK;
+    }
+    for (bool is_done = false; !is_done;) {
+        HL_TRY(run_segment(call, out_end, &over));
+        if (over) return HL_OK;
+        is_done = state->segment == HL_SEGMENT_APPLY;
+        if (state->segment == HL_SEGMENT_BEGIN)
+            enter_segment(state, HL_SEGMENT_MICRO);
+        else if (!is_done)
+            HL_TRY(go_on(call));
+    }
+    state->in_step = false;
+    call->session->unfinished = NULL;
+    call->n_batches += state->micro;
+    if (call->session->queue) HL_TRY(hl_queue_end_step(call->session->queue));
+    return hl_session_check_fault(call->session);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* A window without an end holds back nothing that comes after it. */
+static void give_up_step(hl_session *session, hl_run_state *state)
+{
+    bool in_window = state->in_step && state->trains;
+    if (session->queue) /* a device that fails here fails the next run too */
+        (void)hl_queue_give_up(session->queue, in_window);
+    else if (in_window)
+        ((hl_control *)hl_session_find(session, "control")->data)->window_ok = 1;
+    if (session->unfinished == state) session->unfinished = NULL;
+    state->in_step = false;
+}
+
+static hl_status check_unfinished(const run_call *call)
+{
+    if (!call->state->in_step || call->session->unfinished == call->state) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG, "run: a step was left in the middle and another plan of "
+                                          "the model has run since: it cannot go on");
+}
+
+/* Steps until there is a reason to return. */
+static hl_status loop_steps(run_call *call, int64_t n_steps, hl_run_end *out_end,
+                            int64_t *out_steps)
+{
+    while (*out_steps < n_steps) {
+        /* The step that stops is finished first: it has its place in the log. */
+        if (hl_session_control(call->session)->stopped && !call->state->in_step) {
+            *out_end = HL_RUN_STOPPED;
+            return HL_OK;
+        }
+        HL_TRY(run_step(call, out_end));
+        if (*out_end != HL_RUN_DONE) return HL_OK;
+        ++*out_steps;
+        if (*out_steps < n_steps && is_over(call, out_end)) return HL_OK;
+    }
+    return HL_OK;
+}
+
+static hl_status run_steps(run_call *call, int64_t n_steps, hl_run_end *out_end, int64_t *out_steps)
+{
+    hl_session *session = call->session;
+    bool over;
+    HL_TRY(check_unfinished(call));
+    if (call->state->in_step) HL_TRY(enter_plan(call, call->state->plan));
+    if (session->queue) HL_TRY(hl_queue_refresh(session->queue));
+    HL_TRY(tune_plans(call, out_end, &over));
+    if (over) return HL_OK;
+    HL_TRY(loop_steps(call, n_steps, out_end, out_steps));
+    if (*out_end != HL_RUN_DONE && *out_end != HL_RUN_FEED_END) return HL_OK;
+    if (session->queue && is_place_to_wait(call)) {
+        HL_TRY(hl_queue_drain(session->queue));
+        HL_TRY(hl_session_check_fault(session));
+    }
+    if (hl_session_control(session)->stopped && !call->state->in_step) *out_end = HL_RUN_STOPPED;
+    return HL_OK;
+}
+
+static hl_status run(run_call *call, int64_t n_steps, hl_run_end *out_end, int64_t *out_steps)
+{
+    hl_session *session = call->session;
+    *out_end = HL_RUN_DONE;
+    *out_steps = 0;
+    HL_TRY(hl_session_enter(session, "run"));
+    hl_status status = run_steps(call, n_steps, out_end, out_steps);
+    if (status == HL_OK && session->queue) status = hl_queue_flush(session->queue);
+    if (status != HL_OK) give_up_step(session, call->state);
+    hl_session_leave(session);
+    return status;
+}
+
+static hl_status abandon(hl_session *session, hl_run_state *state)
+{
+    HL_TRY(hl_session_enter(session, "abandon"));
+    give_up_step(session, state);
+    hl_session_leave(session);
+    return HL_OK;
+}
+
+/* ---- of one plan ----------------------------------------------------------------------------- */
+
+hl_status hl_plan_run(hl_plan *plan, int64_t n_steps, int64_t deadline_ns, const volatile int *stop,
+                      hl_run_end *out_end, int64_t *out_steps)
+{
+    run_call call = {.session = plan->session,
+                     .state = &plan->run,
+                     .only = plan,
+                     .k = plan->k,
+                     .deadline_ns = deadline_ns,
+                     .stop = stop};
+    return run(&call, n_steps, out_end, out_steps);
+}
+
+bool hl_plan_is_unfinished(const hl_plan *plan)
+{
+    return plan->run.in_step;
+}
+
+hl_status hl_plan_abandon(hl_plan *plan)
+{
+    return abandon(plan->session, &plan->run);
+}
+
+hl_status hl_plan_set_k(hl_plan *plan, int32_t k)
+{
+    HL_TRY(hl_session_enter(plan->session, "k"));
+    plan->k = k > 0 ? k : 1;
+    hl_session_leave(plan->session);
+    return HL_OK;
+}
+
+/* ---- of several ------------------------------------------------------------------------------ */
+
+static hl_status check_order(const hl_batches *order, int64_t n_order)
+{
+    int64_t total = 0;
+    if (n_order < 1)
+        return hl_status_set(HL_ERROR_CONFIG, "run: an order must have an entry, got none");
+    for (int64_t i = 0; i < n_order; i++) {
+        const hl_plan *plan = order[i].plan;
+        if (order[i].n < 0 || __builtin_add_overflow(total, order[i].n, &total))
+            return hl_status_set(HL_ERROR_CONFIG,
+                                 "run: an order's batches must be counted in 63 bits, got %lld",
+                                 (long long)order[i].n);
+        if (plan->session != order->plan->session || plan->trains != order->plan->trains)
+            return hl_status_set(HL_ERROR_CONFIG, "run: an order's plans must be of one model, and "
+                                                  "all train or none, got others");
+    }
+    return HL_OK;
+}
+
+static void note_plan(hl_runner *runner, hl_plan *plan)
+{
+    for (int64_t i = 0; i < runner->n_plans; i++)
+        if (runner->plans[i] == plan) return;
+    runner->plans[runner->n_plans++] = plan;
+}
+
+hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
+                           hl_runner **out_runner)
+{
+    hl_runner *runner;
+    *out_runner = NULL;
+    HL_TRY(check_order(order, n_order));
+    hl_status status;
+    HL_GOTO(hl_alloc_zero(sizeof *runner, (void **)&runner));
+    HL_GOTO(hl_alloc((size_t)n_order * sizeof *order, (void **)&runner->order));
+    HL_GOTO(hl_alloc((size_t)n_order * sizeof(hl_plan *), (void **)&runner->plans));
+    for (int64_t i = 0; i < n_order; i++) note_plan(runner, order[i].plan);
+    memcpy(runner->order, order, (size_t)n_order * sizeof *order);
+    runner->session = order->plan->session;
+    runner->n_order = n_order;
+    runner->k = k > 0 ? k : 1;
+    *out_runner = runner;
+    runner = NULL;
+cleanup:
+    hl_runner_destroy(runner);
+    return status;
+}
+
+void hl_runner_destroy(hl_runner *runner)
+{
+    if (!runner) return;
+    if (runner->session && runner->session->unfinished == &runner->state)
+        runner->session->unfinished = NULL;
+    hl_free(runner->order);
+    hl_free(runner->plans);
+    hl_free(runner);
+}
+
+hl_status hl_runner_run(hl_runner *runner, int64_t n_steps, int64_t deadline_ns,
+                        const volatile int *stop, hl_run_end *out_end, int64_t *out_steps,
+                        int64_t *out_batches)
+{
+    run_call call = {.session = runner->session,
+                     .state = &runner->state,
+                     .runner = runner,
+                     .k = runner->k,
+                     .deadline_ns = deadline_ns,
+                     .stop = stop};
+    hl_status status = run(&call, n_steps, out_end, out_steps);
+    *out_batches = call.n_batches;
+    return status;
+}
+
+bool hl_runner_is_unfinished(const hl_runner *runner)
+{
+    return runner->state.in_step;
+}
+
+hl_status hl_runner_abandon(hl_runner *runner)
+{
+    return abandon(runner->session, &runner->state);
+}
+
+/* Of this plan's batches those that come before the runner's next one. */
+static int64_t count_taken(const hl_runner *runner, const hl_plan *plan)
+{
+    int64_t n = runner->order[runner->at].plan == plan ? runner->done : 0;
+    for (int64_t i = 0; i < runner->at; i++)
+        if (runner->order[i].plan == plan) n += runner->order[i].n;
+    return n;
+}
+
+hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch)
+{
+    int64_t at = 0, done = batch;
+    while (at + 1 < runner->n_order && done > runner->order[at].n) done -= runner->order[at++].n;
+    if (batch < 0 || done > runner->order[at].n)
+        return hl_status_set(HL_ERROR_CONFIG, "run: a batch must lie in the order, got %lld",
+                             (long long)batch);
+    HL_TRY(hl_session_enter(runner->session, "seek"));
+    give_up_step(runner->session, &runner->state);
+    runner->at = at;
+    runner->done = done;
+    hl_session_leave(runner->session);
+    for (int64_t i = 0; i < runner->n_plans; i++) {
+        const hl_plan *plan = runner->plans[i];
+        if (plan->feed) HL_TRY(hl_feed_seek(plan->feed, epoch, count_taken(runner, plan)));
+    }
+    return HL_OK;
+}

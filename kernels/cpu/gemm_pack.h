@@ -1,0 +1,102 @@
+/* Packing of B, written once for all types. A file that includes this gives first:
+ *
+ * SOURCE       an element of B as it lies
+ * PACK(name)   the names that are defined here
+ * TERMS        neighbours in k that make one word
+ * load_words   a vector of words of `lanes` columns side by side, from TERMS rows that lie k_stride
+ *              apart; `left` of them are B's
+ * load_run     a vector of words of one column, from `left` terms side by side, or as many as fit
+ * pick_words   as load_words, from columns that lie n_stride apart
+ *
+ * Rows are read whole, across panels, whatever their stride is. Columns go through squares of words
+ * in registers. A convolution's weights have neither side by side: there the segments, which lie
+ * close together, are the inner loop, so that a line of memory is read once. */
+
+/* Asks for n elements some rows ahead: rows are too far apart for the hardware to see the pattern.
+ * An address beyond the matrix is harmless. */
+HL_SIMD void PACK(prefetch_row)(const SOURCE *row, int64_t k_stride, int64_t n)
+{
+    enum { ROWS_AHEAD = 32 };
+    uintptr_t ahead = (uintptr_t)row + (uintptr_t)(ROWS_AHEAD * k_stride) * sizeof(SOURCE);
+    uintptr_t end = ahead + (uintptr_t)n * sizeof(SOURCE);
+    for (; ahead < end; ahead += 64) __builtin_prefetch((const void *)ahead);
+}
+
+HL_SIMD void PACK(store_words)(hl_gemm_word *to, hl_v words)
+{
+    hl_v_store((float *)(void *)to, words);
+}
+
+static void PACK(rows)(int64_t k, int64_t n_panels, int64_t panel_words, const void *source,
+                       int64_t k_stride, hl_gemm_word *packed)
+{
+    const SOURCE *b = source;
+    for (int64_t i = 0; i < k; i += TERMS, b += TERMS * k_stride, packed += HL_GEMM_PANEL) {
+        for (int t = 0; t < TERMS; t++)
+            PACK(prefetch_row)(b + t * k_stride, k_stride, n_panels * HL_GEMM_PANEL);
+        for (int64_t p = 0; p < n_panels; p++) {
+            const SOURCE *from = b + p * HL_GEMM_PANEL;
+            hl_gemm_word *to = packed + p * panel_words;
+            PACK(store_words)(to, load_words(from, k_stride, HL_VL, k - i));
+            PACK(store_words)(to + HL_VL, load_words(from + HL_VL, k_stride, HL_VL, k - i));
+        }
+    }
+}
+
+/* The last panel, padded with zeros. */
+static void PACK(edge)(int64_t k, int64_t lanes, const void *source, int64_t k_stride,
+                       hl_gemm_word *packed)
+{
+    const SOURCE *b = source;
+    int64_t first = min64(lanes, HL_VL), second = lanes - first;
+    for (int64_t i = 0; i < k; i += TERMS, b += TERMS * k_stride, packed += HL_GEMM_PANEL) {
+        hl_v high = hl_v_zero();
+        if (second) high = load_words(b + HL_VL, k_stride, second, k - i);
+        PACK(store_words)(packed, load_words(b, k_stride, first, k - i));
+        PACK(store_words)(packed + HL_VL, high);
+    }
+}
+
+/* Columns of the panel are rows in memory. */
+static void PACK(transposed)(int64_t k, int64_t lanes, const void *source, int64_t n_stride,
+                             hl_gemm_word *packed)
+{
+    const SOURCE *b = source;
+    for (int64_t v = 0; v < HL_GEMM_PANEL; v += HL_VL)
+        for (int64_t i = 0; i < k; i += TERMS * HL_VL) {
+            hl_v square[HL_VL];
+            for (int64_t j = 0; j < HL_VL; j++)
+                square[j] =
+                    v + j < lanes ? load_run(b + (v + j) * n_stride + i, k - i) : hl_v_zero();
+            hl_v_transpose(square);
+            int64_t rows = min64(HL_VL, ceil_div(k - i, TERMS));
+            for (int64_t j = 0; j < rows; j++)
+                PACK(store_words)(packed + (i / TERMS + j) * HL_GEMM_PANEL + v, square[j]);
+        }
+}
+
+static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *source,
+                            hl_gemm_word *packed)
+{
+    const int64_t k = how->k, n_stride = how->n_stride, rows = ceil_div(k, TERMS);
+    const int64_t first = min64(lanes, HL_VL), second = lanes - first;
+    for (int64_t i = 0; i < k; i += TERMS)
+        for (int64_t s = 0; s < how->n_segments; s++) {
+            const SOURCE *b = (const SOURCE *)source + i * how->k_stride + s * how->segment_stride;
+            hl_gemm_word *to = packed + (s * rows + i / TERMS) * HL_GEMM_PANEL;
+            hl_v low = pick_words(b, how->k_stride, n_stride, first, k - i), high = hl_v_zero();
+            if (second)
+                high = pick_words(b + HL_VL * n_stride, how->k_stride, n_stride, second, k - i);
+            PACK(store_words)(to, low);
+            PACK(store_words)(to + HL_VL, high);
+        }
+}
+
+static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(transposed),
+                                            PACK(scattered)};
+
+#undef SOURCE
+#undef PACK
+#undef load_words
+#undef load_run
+#undef pick_words

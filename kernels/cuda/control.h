@@ -1,0 +1,60 @@
+/* Transitions of the control block, and guarded updates: many small states as one launch takes
+ * them.
+ */
+#ifndef HL_CUDA_CONTROL_H
+#define HL_CUDA_CONTROL_H
+
+#include "ir/control.h"
+#include "kernels/cuda/params.h"
+
+enum { HL_CUDA_CONTROL_THREADS = 1 };
+
+typedef struct hl_cuda_control_begin_params {
+    struct {
+        HL_CUDA_AT(hl_control) control;
+        HL_CUDA_AT(const double) tables;
+    } at;
+    int64_t n_scalars, n_steps;
+    int32_t is_f64;
+} hl_cuda_control_begin_params;
+
+typedef struct hl_cuda_control_micro_params {
+    struct {
+        HL_CUDA_AT(hl_control) control;
+        HL_CUDA_AT(const void) loss;
+    } at;
+    int64_t rows;
+    int32_t loss_dtype;
+} hl_cuda_control_micro_params;
+
+typedef struct hl_cuda_control_apply_params {
+    struct {
+        HL_CUDA_AT(hl_control) control;
+        HL_CUDA_AT(const void) sumsq;
+    } at;
+    int32_t sumsq_dtype;
+} hl_cuda_control_apply_params;
+
+/* ---- updates ---- */
+
+enum { HL_CUDA_UPDATES = 32, HL_CUDA_UPDATE_ARGS = 4 /* state, value, control, state again */ };
+
+enum { HL_CUDA_ASSIGN, HL_CUDA_ACCUMULATE, HL_CUDA_EMA };
+
+typedef struct hl_cuda_update {
+    int64_t n;
+    double decay;
+    int32_t kind, ramp, state_dtype, value_dtype;
+} hl_cuda_update;
+
+typedef struct hl_cuda_update_states_params {
+    struct {
+        HL_CUDA_AT(const hl_control) control;
+        /* Update u's from HL_CUDA_UPDATE_ARGS * u on. */
+        HL_CUDA_AT(void) operand[HL_CUDA_UPDATES * HL_CUDA_UPDATE_ARGS];
+    } at;
+    hl_cuda_update of[HL_CUDA_UPDATES];
+    int32_t n_updates, is_apply;
+} hl_cuda_update_states_params;
+
+#endif

@@ -1,0 +1,217 @@
+/* Indexed access along the middle of (O,A,I). Words of a batch apart, variants are the bytes of a
+ * word, or the suffix of a dtype. */
+#ifndef HL_CUDA_INDEX_H
+#define HL_CUDA_INDEX_H
+
+#include "ir/control.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/params.h"
+
+/* An array of indices, each of them below n; the error word of an index outside. */
+typedef struct hl_cuda_index_at {
+    HL_CUDA_AT(const void) p;
+    HL_CUDA_AT(hl_control) control;
+    HL_CUDA_NUMBER fault;
+} hl_cuda_index_at;
+typedef struct hl_cuda_index_axis {
+    int64_t n;
+    int32_t dtype;
+} hl_cuda_index_axis;
+
+/* ---- reading ---- */
+
+/* out[i] = x[.. index[i] ..]; layout has the index's dims and x's strides, 0 along the axis. */
+typedef struct hl_cuda_gather_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(void) out;
+    } at;
+    hl_cuda_index_axis axis;
+    hl_cuda_layout layout;
+    int64_t step; /* of x along the axis */
+} hl_cuda_gather_params;
+
+/* x (O,axis.n,I) by index (n) -> out (O,n,I) */
+typedef struct hl_cuda_index_select_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(void) out;
+    } at;
+    hl_cuda_index_axis axis;
+    int64_t O, I, n;
+} hl_cuda_index_select_params;
+
+/* ---- the last of equal indices wins: `winner` of every target, -1 before a claim ---- */
+
+typedef struct hl_cuda_fill_params {
+    struct {
+        HL_CUDA_AT(uint32_t) dst;
+    } at;
+    int64_t n;
+    uint32_t value;
+} hl_cuda_fill_params;
+
+typedef struct hl_cuda_index_claim_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(int32_t) winner;
+    } at;
+    hl_cuda_index_axis axis;
+    int64_t n;
+} hl_cuda_index_claim_params;
+
+/* Targets are elements of x, by layout and step as above. */
+typedef struct hl_cuda_scatter_claim_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(int32_t) winner;
+    } at;
+    hl_cuda_index_axis axis;
+    hl_cuda_layout layout;
+    int64_t step;
+} hl_cuda_scatter_claim_params;
+
+/* x, out (O,A,I), src (O,n,I) */
+typedef struct hl_cuda_index_copy_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(const int32_t) winner;
+        HL_CUDA_AT(void) out;
+    } at;
+    int64_t O, A, I, n;
+} hl_cuda_index_copy_params;
+
+/* n targets; from has the index's dims and src's strides. */
+typedef struct hl_cuda_scatter_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(const int32_t) winner;
+        HL_CUDA_AT(void) out;
+    } at;
+    int64_t n;
+    hl_cuda_layout from;
+} hl_cuda_scatter_params;
+
+/* ---- sorting by targets, with the place that each index brings ---- */
+
+/* A tile is what a block counts and moves at a time; digits are of eight bits. */
+enum { HL_CUDA_SORT_TILE = 1024, HL_CUDA_SORT_DIGITS = 256, HL_CUDA_SORT_THREADS = 256 };
+enum { HL_CUDA_SCAN_THREADS = 1024 };
+
+/* An index outside sorts behind all targets. */
+typedef struct hl_cuda_index_keys_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(uint32_t) keys;
+        HL_CUDA_AT(int32_t) values;
+    } at;
+    hl_cuda_index_axis axis;
+    int64_t n;
+} hl_cuda_index_keys_params;
+
+/* Targets are the n_targets elements of x, values the places of elements of src. */
+typedef struct hl_cuda_scatter_keys_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(uint32_t) keys;
+        HL_CUDA_AT(int32_t) values;
+    } at;
+    hl_cuda_index_axis axis;
+    hl_cuda_layout layout;
+    int64_t step, n_targets;
+    hl_cuda_layout from;
+} hl_cuda_scatter_keys_params;
+
+/* counts (digits, tiles): how often the digit at `shift` stands in each tile. */
+typedef struct hl_cuda_sort_count_params {
+    struct {
+        HL_CUDA_AT(const uint32_t) keys;
+        HL_CUDA_AT(uint32_t) counts;
+    } at;
+    int64_t n;
+    int32_t shift;
+} hl_cuda_sort_count_params;
+
+/* counts[i] <- the sum of all before it. */
+typedef struct hl_cuda_sort_scan_params {
+    struct {
+        HL_CUDA_AT(uint32_t) counts;
+    } at;
+    int64_t n;
+} hl_cuda_sort_scan_params;
+
+/* Pairs to where the scanned counts say. */
+typedef struct hl_cuda_sort_move_params {
+    struct {
+        HL_CUDA_AT(const uint32_t) keys;
+        HL_CUDA_AT(const int32_t) values;
+        HL_CUDA_AT(uint32_t) out_keys;
+        HL_CUDA_AT(int32_t) out_values;
+        HL_CUDA_AT(const uint32_t) counts;
+    } at;
+    int64_t n;
+    int32_t shift;
+} hl_cuda_sort_move_params;
+
+/* ---- adding ---- */
+
+/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. */
+typedef struct hl_cuda_add_runs_params {
+    struct {
+        HL_CUDA_AT(const uint32_t) keys;
+        HL_CUDA_AT(const int32_t) values;
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(void) out;
+    } at;
+    int64_t n, O, A, I, n_rows;
+} hl_cuda_add_runs_params;
+
+/* out (O,axis.n,I), which holds x, += rows of src (O,n,I). */
+typedef struct hl_cuda_index_add_atomic_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(const float) src;
+        HL_CUDA_AT(float) out;
+    } at;
+    hl_cuda_index_axis axis;
+    int64_t O, I, n;
+} hl_cuda_index_add_atomic_params;
+
+/* out, which holds x, += src, of which element i stands for element first + layout(i): no two meet.
+ */
+typedef struct hl_cuda_slice_add_params {
+    struct {
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(void) out;
+    } at;
+    int64_t first;
+    hl_cuda_layout layout;
+} hl_cuda_slice_add_params;
+
+/* ---- a batch: a part for each array, one launch for all ---- */
+
+enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, rows, what comes of it */ };
+
+typedef struct hl_cuda_batch_part {
+    int64_t n_axis, I, n; /* rows there are, elements of a row, rows that are taken */
+    int64_t row_bytes;    /* of rows that are taken as they are; 0: they are converted */
+    int32_t src_dtype, index_dtype, out_dtype;
+    int32_t node_step; /* from the launch's node to this part's */
+} hl_cuda_batch_part;
+
+typedef struct hl_cuda_batch_gather_params {
+    struct {
+        HL_CUDA_AT(hl_control) control;
+        HL_CUDA_NUMBER fault;
+        /* Part u's from HL_CUDA_BATCH_ARGS * u on. */
+        HL_CUDA_AT(void) operand[HL_CUDA_BATCH_PARTS * HL_CUDA_BATCH_ARGS];
+    } at;
+    hl_cuda_batch_part part[HL_CUDA_BATCH_PARTS];
+    int32_t n_parts;
+} hl_cuda_batch_gather_params;
+
+#endif

@@ -1,0 +1,106 @@
+/* Layer norm on rows (R,C), batch norm on (A,C,S), and their gradients. What is given may be
+ * narrower than what is read: a variant is f32, or f32_bf16. weight and bias of a layer norm may be
+ * NULL. */
+#ifndef HL_CUDA_NORM_H
+#define HL_CUDA_NORM_H
+
+#include "kernels/cuda/params.h"
+
+/* At most: 64 registers a thread. */
+enum { HL_CUDA_NORM_THREADS = 1024 };
+/* Of a block that holds its columns: columns, rows of threads, rows that a thread holds; so many
+ * rows at most. */
+enum {
+    HL_CUDA_NORM_COLUMNS = 32,
+    HL_CUDA_NORM_ROWS = HL_CUDA_NORM_THREADS / HL_CUDA_NORM_COLUMNS,
+    HL_CUDA_NORM_KEEP = 32,
+    HL_CUDA_NORM_HELD = HL_CUDA_NORM_ROWS * HL_CUDA_NORM_KEEP
+};
+
+typedef struct hl_cuda_layer_norm_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(const void) bias;
+        HL_CUDA_AT(void) y;
+        HL_CUDA_AT(void) mean;
+        HL_CUDA_AT(void) rstd;
+    } at;
+    int64_t R, C;
+    float eps;
+    int32_t by_block;
+} hl_cuda_layer_norm_params;
+
+typedef struct hl_cuda_layer_norm_grad_params {
+    struct {
+        HL_CUDA_AT(const void) dy;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) mean;
+        HL_CUDA_AT(const void) rstd;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(void) dx;
+    } at;
+    int64_t R, C;
+    int32_t by_block;
+} hl_cuda_layer_norm_grad_params;
+
+/* By statistics that are there; n = A C S. */
+typedef struct hl_cuda_batch_norm_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) mean;
+        HL_CUDA_AT(const void) var;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(const void) bias;
+        HL_CUDA_AT(void) y;
+    } at;
+    int64_t n, C, S;
+    float eps;
+} hl_cuda_batch_norm_params;
+
+/* The input gradient by sums that are there. */
+typedef struct hl_cuda_batch_norm_dx_params {
+    struct {
+        HL_CUDA_AT(const void) dy;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(const void) mean;
+        HL_CUDA_AT(const void) var;
+        HL_CUDA_AT(const void) dweight;
+        HL_CUDA_AT(const void) dbias;
+        HL_CUDA_AT(void) dx;
+    } at;
+    int64_t A, C, S;
+    float eps;
+} hl_cuda_batch_norm_dx_params;
+
+/* All of both on (A,C), A at most HL_CUDA_NORM_HELD. */
+typedef struct hl_cuda_batch_norm_columns_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(const void) bias;
+        HL_CUDA_AT(void) y;
+        HL_CUDA_AT(void) mean;
+        HL_CUDA_AT(void) var;
+    } at;
+    int64_t A, C;
+    float eps;
+} hl_cuda_batch_norm_columns_params;
+
+typedef struct hl_cuda_batch_norm_grad_columns_params {
+    struct {
+        HL_CUDA_AT(const void) dy;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) weight;
+        HL_CUDA_AT(const void) mean;
+        HL_CUDA_AT(const void) var;
+        HL_CUDA_AT(void) dx;
+        HL_CUDA_AT(void) dweight;
+        HL_CUDA_AT(void) dbias;
+    } at;
+    int64_t A, C;
+    float eps;
+} hl_cuda_batch_norm_grad_columns_params;
+
+#endif

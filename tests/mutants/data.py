@@ -1,0 +1,101 @@
+"""Mutants of python/hotloop/data: rows, orders, classes."""
+
+from mutants.mutant import Mutant, python
+
+_DATA = "python/hotloop/data/"
+_MODULE, _PARTITION = _DATA + "module.py", _DATA + "partition.py"
+_TESTS = "tests/data/test_datamodule.py::"
+
+MUTANTS = [
+    Mutant(
+        "order-does-not-depend-on-the-seed",
+        _MODULE,
+        "seed=self._seed,\n                    first=first,",
+        "seed=0,\n                    first=first,",
+        python(_TESTS + "test_the_order_is_a_function_of_seed_and_epoch"),
+    ),
+    Mutant(
+        "groups-do-not-depend-on-the-seed",
+        _PARTITION,
+        "_core.permutation(seed, _STREAM, 0, len(names))",
+        "_core.permutation(0, _STREAM, 0, len(names))",
+        python("tests/data/test_partition.py::test_groups_are_drawn_by_the_seed"),
+    ),
+    Mutant(
+        "held-out-rows-are-rounded-down",
+        _PARTITION,
+        "count = round(float(share) * n)",
+        "count = int(float(share) * n)",
+        python("tests/data/test_partition.py::test_splits_are_disjoint_and_complete"),
+    ),
+    Mutant(
+        "row-beyond-the-data-is-taken",
+        _MODULE,
+        "rows.max() >= n:",
+        "rows.max() > n:",
+        python(_TESTS + "test_rows_of_a_subset_lie_in_its_data"),
+    ),
+    Mutant(
+        "weights-of-all-rows-are-looked-at",
+        _MODULE,
+        "check_weights(field, split.rows, name)",
+        "check_weights(field, None, name)",
+        python(_TESTS + "test_weights_of_a_split_are_those_of_its_rows"),
+    ),
+    Mutant(
+        "classes-of-validation-are-numbered-anew",
+        _DATA + "targets.py",
+        "ids, classes = table[ids], like.classes",
+        "ids, classes = ids, like.classes",
+        python(_TESTS + "test_string_classes_are_numbered_in_sorted_order"),
+    ),
+    Mutant(
+        "classes-of-the-model-are-not-counted",
+        _MODULE,
+        "renumbered._classes, renumbered._n_classes = list(classes), len(classes)",
+        "renumbered._classes = list(classes)",
+        python(_TESTS + "test_classes_of_a_model_renumber_the_ids"),
+    ),
+    Mutant(
+        "classes-are-counted-in-all-rows",
+        _MODULE,
+        "ids = ids if split.rows is None else ids[split.rows]\n",
+        "",
+        python(_TESTS + "test_as_text"),
+    ),
+    Mutant(
+        "subset-of-a-subset-counts-from-the-data",
+        _DATA + "tables.py",
+        "rows = rows if inner.rows is None else inner.rows[rows]",
+        "rows = rows",
+        python(_TESTS + "test_datasets"),
+    ),
+    Mutant(
+        "spread-that-float32-lacks-divides-by-zero",
+        _DATA + "scaling.py",
+        "(deviation <= rounding) | (std == 0.0)",
+        "deviation <= rounding",
+        python(_TESTS + "test_standardize_divides_by_no_zero"),
+    ),
+    Mutant(
+        "deviation-is-that-of-a-sample",
+        _DATA + "scaling.py",
+        "count = np.maximum(count, 1.0)",
+        "count = np.maximum(count - 1.0, 1.0)",
+        python(_TESTS + "test_standardize_by_the_training_rows"),
+    ),
+    Mutant(
+        "tail-of-one-row-adds-a-batch",
+        _MODULE,
+        "merged = [(size, count - 1), (size + 1, 1)]",
+        "merged = [(size, count), (size + 1, 1)]",
+        python(_TESTS + "test_how_an_epoch_is_cut"),
+    ),
+    Mutant(
+        "tenth-input-comes-second",
+        _DATA + "split.py",
+        "sorted(value, key=int)",
+        "sorted(value)",
+        python(_TESTS + "test_dict_and_tuple_inputs_keep_their_structure"),
+    ),
+]

@@ -1,0 +1,5 @@
+"""The list of mutants: a table per part of the project."""
+
+from mutants import data, training
+
+MUTANTS = [*training.MUTANTS, *data.MUTANTS]
