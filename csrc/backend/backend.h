@@ -12,9 +12,14 @@
  * row-wise are split into `rows` equal parts (all values are contiguous), and row i of the work
  * touches only part i of them. So consecutive kernels whose data flow is row-wise form a chain, and
  * one thread takes a block of rows through the whole chain while it is in cache. Row-independent
- * results must not depend on how rows are cut. A kernel that sums over rows writes one partial per
- * `grain` rows (fixed by the shape alone) into its scratch, and merges them in `finish`, in a fixed
- * tree: same bits at any number of threads. */
+ * results must not depend on how rows are cut.
+ *
+ * Phases. What can't be done in one go has several phases, each cut into blocks of its own, with a
+ * barrier between: a kernel that sums over rows writes one partial per `grain` rows (fixed by the
+ * shape alone) into its scratch, and merges them in a second phase, in a fixed tree, so that the
+ * bits are the same at any number of threads; a recurrence has a phase for each step of time. The
+ * first phase is the one that chains with other kernels; the others run behind the region's barrier,
+ * on the pool where they are worth it. */
 #ifndef HL_BACKEND_BACKEND_H
 #define HL_BACKEND_BACKEND_H
 
@@ -33,7 +38,7 @@ typedef struct hl_kernel hl_kernel;
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-enum { HL_REASON_BYTES = 160 };
+enum { HL_REASON_BYTES = 160, HL_KERNEL_PLACES = 8 };
 typedef struct hl_reason {
     char text[HL_REASON_BYTES]; /* why not: "needs K >= 8, got 3" */
 } hl_reason;
@@ -45,7 +50,9 @@ hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
 typedef struct hl_kernel_req {
     size_t scratch_bytes; /* one block of memory per launch, shared by all threads, uninitialised */
     size_t thread_scratch_bytes; /* per thread, uninitialised at every block */
-    uint64_t in_place;           /* bit i: output 0 may have the same memory as input i */
+    /* Bit i of in_place[j]: output j may have the same memory as input i. Outputs from the
+     * HL_KERNEL_PLACES-th on may not. */
+    uint64_t in_place[HL_KERNEL_PLACES];
     bool deterministic;          /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
@@ -54,10 +61,19 @@ typedef struct hl_kernel_req {
     uint64_t row_in;  /* bit i: input i is read row by row; others, and all from the 64th on, are
                          read whole */
     uint64_t row_out; /* bit j: output j is written row by row; others, and all from the 64th on,
-                         are whole behind the last block and finish */
+                         are whole behind the last phase */
     double row_cost; /* rough ns of one core per row: decides how many blocks are worth a barrier */
+    int32_t n_phases; /* 0: one */
+    /* Of each phase behind the first. */
+    int64_t phase_rows;
+    double phase_row_cost;
 } hl_kernel_req;
 
+/* May output j have the memory of input i? */
+static inline bool hl_kernel_takes_place(const hl_kernel_req *req, int32_t i, int32_t j)
+{
+    return i < 64 && j < HL_KERNEL_PLACES && req->in_place[j] >> i & 1;
+}
 static inline bool hl_kernel_reads_rows(const hl_kernel_req *req, int32_t input)
 {
     return input < 64 && req->row_in >> input & 1;
@@ -83,6 +99,7 @@ typedef struct hl_launch {
     void *scratch;
     void *thread_scratch;
     int thread;
+    int32_t phase;
     hl_control *control; /* error word; the plan's control block, host or device address */
     int32_t plan;        /* its number in the session, and */
     hl_node_id node;     /* the node: for the error word */
@@ -124,10 +141,9 @@ struct hl_kernel {
     void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
-    /* Devices with `parallel`: */
+    /* Devices with `parallel`: rows [begin, end) of launch->phase. */
     void (*block)(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                   const hl_launch *launch);
-    void (*finish)(const hl_kernel_state *state, void *const *args, const hl_launch *launch);
     void (*release)(hl_kernel_state *state); /* NULL: hl_free(impl) */
 };
 

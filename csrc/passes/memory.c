@@ -341,16 +341,16 @@ static bool is_read_once(const memory_state *m, const hl_node *node, hl_id root)
     return n == 1;
 }
 
-/* Operand j of a step as memory that its first result may take over: the root, or HL_NONE. */
-static hl_id find_dying(const memory_state *m, int32_t step, int32_t j)
+/* Operand i of a step as memory that its result j may take over: the root, or HL_NONE. */
+static hl_id find_dying(const memory_state *m, int32_t step, int32_t i, int32_t j)
 {
     const hl_step *s = &m->schedule->steps[step];
     const hl_node *node = &m->graph->nodes[s->node];
-    hl_id root = find_root(m, node->in[j]);
+    hl_id root = find_root(m, node->in[i]);
     const hl_value *value = hl_graph_value(m->graph, root);
-    size_t bytes = hl_value_bytes(m->graph, node->out);
-    if (!(s->req.in_place >> j & 1) || value->kind != HL_VALUE_ACT) return HL_NONE;
-    if (hl_value_bytes(m->graph, root) != bytes || hl_value_bytes(m->graph, node->in[j]) != bytes)
+    size_t bytes = hl_value_bytes(m->graph, node->out + j);
+    if (!hl_kernel_takes_place(&s->req, i, j) || value->kind != HL_VALUE_ACT) return HL_NONE;
+    if (hl_value_bytes(m->graph, root) != bytes || hl_value_bytes(m->graph, node->in[i]) != bytes)
         return HL_NONE;
     if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) return HL_NONE;
     return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
@@ -378,32 +378,43 @@ static bool can_move(const memory_state *m, hl_id root, hl_id out, hl_id whole)
     return rest * (own->first - life->first) < bytes * (life->last - own->first + 1);
 }
 
-/* The result takes over an operand's memory; one that is made inside another value has the operand
+/* Two values are one memory from now on. */
+static void merge_into(memory_state *m, hl_id from, hl_id into)
+{
+    m->kept[into] |= m->kept[from];
+    extend(m, into, m->lives[from].first);
+    extend(m, into, m->lives[from].last);
+    touches *t = &m->touches[into], *more = &m->touches[from];
+    if (more->last_step > t->last_step) t->last_step = more->last_step;
+    if (t->chain != more->chain) t->chain = HL_NONE;
+    t->whole |= more->whole;
+}
+
+/* Result j takes over an operand's memory; one that is made inside another value has the operand
  * made there instead. */
-static void share_in_place(memory_state *m, int32_t step)
+static void share_output(memory_state *m, int32_t step, int32_t j)
 {
     const hl_step *s = &m->schedule->steps[step];
     const hl_node *node = &m->graph->nodes[s->node];
-    hl_id out = node->n_out ? node->out : HL_NONE;
-    if (out == HL_NONE || hl_op_get(node->op)->flags & HL_OP_GUARDED) return;
-    if (s->req.rows && !(s->req.row_out & 1)) return;
-    hl_id whole = find_root(m, out);
+    hl_id out = node->out + j, whole = find_root(m, out);
+    if (s->req.rows && !(s->req.row_out >> j & 1)) return;
     if (whole == out && m->pinned[out]) return;
-    for (int32_t j = 0; j < node->n_in && j < 64; j++) {
-        hl_id root = find_dying(m, step, j);
+    for (int32_t i = 0; i < node->n_in; i++) {
+        hl_id root = find_dying(m, step, i, j);
         if (root == HL_NONE) continue;
         if (whole != out && !can_move(m, root, out, whole)) continue;
         hl_id into = whole == out ? root : whole, from = whole == out ? out : root;
         join(m, from, whole == out ? root : out, 0);
-        m->kept[into] |= m->kept[from];
-        extend(m, into, m->lives[from].first);
-        extend(m, into, m->lives[from].last);
-        touches *t = &m->touches[into], *more = &m->touches[from];
-        if (more->last_step > t->last_step) t->last_step = more->last_step;
-        if (t->chain != more->chain) t->chain = HL_NONE;
-        t->whole |= more->whole;
+        merge_into(m, from, into);
         return;
     }
+}
+
+static void share_in_place(memory_state *m, int32_t step)
+{
+    const hl_node *node = &m->graph->nodes[m->schedule->steps[step].node];
+    if (hl_op_get(node->op)->flags & HL_OP_GUARDED) return;
+    for (int32_t j = 0; j < node->n_out && j < HL_KERNEL_PLACES; j++) share_output(m, step, j);
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */

@@ -482,6 +482,23 @@ static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
     chain->n_blocks = blocks < 1 ? 1 : blocks < chain->n_grains ? blocks : chain->n_grains;
 }
 
+/* Phases behind the first have nothing to chain with: blocks are worth a barrier or are one. */
+static void cut_phases(const cut_state *s, hl_region *region, const hl_chain *chain)
+{
+    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
+        hl_step *step = &s->schedule->steps[i];
+        const hl_kernel_req *req = &step->req;
+        if (s->elided[i] || !req->rows || req->n_phases < 2) continue;
+        double cost = req->phase_row_cost * (double)req->phase_rows;
+        int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
+        int64_t blocks = cost < SERIAL_NS || s->n_threads == 1 ? 1 : (int64_t)(cost / BLOCK_NS);
+        if (blocks > most) blocks = most;
+        if (blocks > req->phase_rows) blocks = req->phase_rows;
+        step->n_phase_blocks = blocks > 1 ? blocks : 1;
+        if (req->n_phases > region->n_phases) region->n_phases = req->n_phases;
+    }
+}
+
 void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
                      hl_schedule *schedule)
 {
@@ -495,6 +512,7 @@ void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool 
         for (int32_t c = 0; c < region->n_chains; c++) {
             if (chains[c].rows) cut_chain(&s, &chains[c], region->serial);
             region->n_blocks += chains[c].n_blocks;
+            cut_phases(&s, region, &chains[c]);
         }
     }
 }

@@ -17,6 +17,7 @@ typedef struct hl_step {
     hl_kernel_req req;
     int32_t chain;
     int64_t rows_per_block_row; /* the kernel's rows per row of the chain */
+    int64_t n_phase_blocks;     /* of each phase behind the first */
 } hl_step;
 
 typedef struct hl_chain {
@@ -39,6 +40,7 @@ typedef struct hl_region {
     int32_t first_chain, n_chains;
     int64_t n_blocks; /* of all chains */
     bool serial;      /* too little work for a barrier: the calling thread runs all of it */
+    int32_t n_phases; /* the most that one of its steps has */
 } hl_region;
 
 typedef struct hl_schedule {

@@ -1,9 +1,11 @@
 /* Run: what a region launches.
  *
  * A region's blocks are those of all of its chains, numbered through; a thread takes a block and
- * runs the chain's steps on its rows, then what merges partial sums (`finish`) runs on the caller
- * after the barrier. */
+ * runs the chain's steps on its rows. Behind the barrier come the further phases of those that have
+ * some, one after the other, in blocks of their own. */
 #include "plan/run.h"
+
+#include "plan/session.h"
 
 typedef struct blocks_run {
     const hl_plan *plan;
@@ -40,7 +42,54 @@ static void run_block(void *context, int64_t block, int thread)
     }
 }
 
-/* Launches that are not cut, and the ends of those that are. */
+/* ---- phases behind the first ----------------------------------------------------------------- */
+
+typedef struct phase_run {
+    const hl_plan *plan;
+    void **args;
+    int32_t first_step, end_step, phase;
+} phase_run;
+
+/* Blocks of the phase that a step has. */
+static int64_t count_phase_blocks(const phase_run *run, int32_t s)
+{
+    const hl_step *step = &run->plan->schedule.steps[s];
+    bool has = step->req.rows && run->phase < step->req.n_phases &&
+               !hl_instr_is_skipped(run->plan, &run->plan->instrs[s]);
+    return has ? step->n_phase_blocks : 0;
+}
+
+static void run_phase_block(void *context, int64_t block, int thread)
+{
+    const phase_run *run = context;
+    int32_t s = run->first_step;
+    for (int64_t n; block >= (n = count_phase_blocks(run, s)); s++) block -= n;
+    const hl_step *step = &run->plan->schedule.steps[s];
+    const hl_instr *instr = &run->plan->instrs[s];
+    int64_t n_blocks = step->n_phase_blocks, rows = step->req.phase_rows;
+    hl_launch launch = make_launch(run->plan, instr, thread);
+    launch.phase = run->phase;
+    instr->kernel->block(&instr->state, run->args + instr->first_arg, block * rows / n_blocks,
+                         (block + 1) * rows / n_blocks, &launch);
+}
+
+/* One phase of all steps of a region, which are independent of one another. */
+static void run_phase(phase_run *run)
+{
+    hl_device *device = run->plan->session->device;
+    int64_t n_blocks = 0, n_steps = 0;
+    for (int32_t s = run->first_step; s < run->end_step; s++) {
+        n_blocks += count_phase_blocks(run, s);
+        n_steps += count_phase_blocks(run, s) > 0;
+    }
+    /* As many blocks as steps: none is worth a barrier. */
+    if (n_blocks == n_steps)
+        for (int64_t b = 0; b < n_blocks; b++) run_phase_block(run, b, 0);
+    else
+        device->ops->parallel(device, n_blocks, run_phase_block, run);
+}
+
+/* Launches that are not cut. */
 static hl_status launch_chain(const hl_plan *plan, const hl_chain *chain, void **args,
                               hl_stream *stream)
 {
@@ -50,8 +99,6 @@ static hl_status launch_chain(const hl_plan *plan, const hl_chain *chain, void *
         hl_launch launch = make_launch(plan, instr, 0);
         if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
             HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
-        else if (instr->kernel->finish)
-            instr->kernel->finish(&instr->state, args + instr->first_arg, &launch);
     }
     return HL_OK;
 }
@@ -70,6 +117,9 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
 {
     const hl_chain *chains = &plan->schedule.chains[region->first_chain];
     run_blocks(&(blocks_run){plan, chains, args}, region->n_blocks, region->serial);
+    const hl_chain *last = &chains[region->n_chains - 1];
+    phase_run run = {plan, args, chains->first_step, last->first_step + last->n_steps, 1};
+    for (; run.phase < region->n_phases; run.phase++) run_phase(&run);
     for (int32_t c = 0; c < region->n_chains; c++)
         HL_TRY(launch_chain(plan, &chains[c], args, stream));
     return HL_OK;
@@ -81,6 +131,8 @@ hl_status hl_plan_run_alone(const hl_plan *plan, int32_t step, void **args, hl_s
     chain.first_step = step, chain.n_steps = 1;
     run_blocks(&(blocks_run){plan, &chain, args}, chain.n_blocks,
                plan->schedule.regions[chain.region].serial);
+    phase_run run = {plan, args, step, step + 1, 1};
+    for (; run.phase < plan->schedule.steps[step].req.n_phases; run.phase++) run_phase(&run);
     return launch_chain(plan, &chain, args, stream);
 }
 

@@ -218,7 +218,7 @@ static hl_status query_strided(hl_device *device, const hl_graph *graph, hl_node
     out_req->row_out = 1;
     out_req->row_cost = 0.4 * (double)row;
     out_req->deterministic = true;
-    if (node->op == HL_OP_RESHAPE || node->op == HL_OP_DETACH) out_req->in_place = 1;
+    if (node->op == HL_OP_RESHAPE || node->op == HL_OP_DETACH) out_req->in_place[0] = 1;
     return HL_OK;
 }
 

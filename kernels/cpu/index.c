@@ -424,7 +424,7 @@ static hl_status query_write(hl_device *device, const hl_graph *graph, hl_node_i
     const hl_node *node = &graph->nodes[id];
     index_state s = make_index(graph, node);
     require_rows(s.O == 1 ? s.N : s.O, hl_shape_numel(&s.x), s.O == 1 ? 1 : 5, s.bytes, out_req);
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     /* Every block reads the whole index. */
     if (s.O == 1) out_req->grain = hl_cpu_max(out_req->grain, hl_cpu_ceil_div(s.N, 64));
     return HL_OK;
@@ -455,7 +455,7 @@ static hl_status query_scatter(hl_device *device, const hl_graph *graph, hl_node
     }
     require_rows(rows, hl_shape_numel(&s.x), row_in, s.bytes, out_req);
     out_req->row_cost += 3 * (double)s.n_index / (double)out_req->rows;
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     if (s.axis == 0) out_req->grain = hl_cpu_max(out_req->grain, hl_cpu_ceil_div(rows, 64));
     return HL_OK;
 }
@@ -481,7 +481,7 @@ static hl_status query_slice(hl_device *device, const hl_graph *graph, hl_node_i
     (void)device, (void)out_why_not;
     slice_state s = make_slice(graph, &graph->nodes[id]);
     require_rows(s.O == 1 ? s.N : s.O, s.O * s.N * s.I, s.O == 1 ? 1 : 3, s.bytes, out_req);
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     return HL_OK;
 }
 

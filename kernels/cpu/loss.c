@@ -258,7 +258,7 @@ static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id
     if (!fits) return HL_ERROR_CONFIG;
     loss_state loss = make_loss(graph, node);
     hl_rows_require(&loss.rows, hl_cpu_bits(target + 1), hl_cpu_bits(node->n_out), 0.8, out_req);
-    if (target == 2) out_req->in_place = 1 << 1;
+    if (target == 2) out_req->in_place[0] = 1 << 1;
     if (loss.is_shared) out_req->row_in &= ~(uint64_t)1;
     if (target == 1) out_req->grain = hl_cpu_line_grain(sizeof(float));
     return HL_OK;

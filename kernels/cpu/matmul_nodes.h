@@ -108,6 +108,9 @@ static void run_packed(const hl_kernel_state *state, void *const *args, int64_t 
 
 /* ---- A^T B: a (K,M), b (K,N), the weight gradient ---- */
 
+/* A partial sum read and added on one core, ns, roughly. */
+static const double NS_PER_SUM = 0.25;
+
 typedef struct tn_state {
     hl_gemm_tn gemm;
     hl_gemm_tn_plan plan;
@@ -144,6 +147,11 @@ static hl_status query_tn(hl_device *device, const hl_graph *graph, hl_node_id i
     out_req->grain = 1;
     out_req->row_cost = NS_PER_MAC * macs / (double)state.plan.n_tiles;
     out_req->deterministic = true;
+    if (!state.plan.n_merges) return HL_OK;
+    double sums = (double)state.plan.partial_bytes / sizeof(float);
+    out_req->n_phases = 2;
+    out_req->phase_rows = state.plan.n_merges;
+    out_req->phase_row_cost = NS_PER_SUM * sums / (double)state.plan.n_merges;
     return HL_OK;
 }
 
@@ -160,17 +168,12 @@ static void run_tn(const hl_kernel_state *state, void *const *args, int64_t begi
     const tn_state *tn = state->impl;
     hl_gemm_tn gemm = tn->gemm;
     gemm.a = args[0], gemm.b = args[1], gemm.c = args[2];
-    for (int64_t tile = begin; tile < end; tile++)
-        hl_gemm_tn_tile(&gemm, &tn->plan, tile, launch->scratch, launch->thread_scratch);
-}
-
-static void finish_tn(const hl_kernel_state *state, void *const *args, const hl_launch *launch)
-{
-    const tn_state *tn = state->impl;
-    hl_gemm_tn gemm = tn->gemm;
-    gemm.c = args[2];
-    for (int64_t merge = 0; merge < tn->plan.n_merges; merge++)
-        hl_gemm_tn_merge(&gemm, &tn->plan, merge, launch->scratch);
+    for (int64_t i = begin; i < end; i++) {
+        if (launch->phase == 0)
+            hl_gemm_tn_tile(&gemm, &tn->plan, i, launch->scratch, launch->thread_scratch);
+        else
+            hl_gemm_tn_merge(&gemm, &tn->plan, i, launch->scratch);
+    }
 }
 
 /* ---- any other: a (...,M,K) @ b (...,K,N) + bias (N) ---- */
@@ -321,8 +324,7 @@ static const hl_kernel tiles = {.op = HL_OP_MATMUL,
                                 .name = KERNEL("matmul.tiles"),
                                 .query = query_tn,
                                 .prepare = prepare_tn,
-                                .block = run_tn,
-                                .finish = finish_tn};
+                                .block = run_tn};
 static const hl_kernel batched = {.op = HL_OP_MATMUL,
                                   .name = KERNEL("matmul.batched"),
                                   .query = query_batch,

@@ -107,7 +107,7 @@ static hl_status query_norm(hl_device *device, const hl_graph *graph, hl_node_id
     norm_state norm = make_norm(graph, node);
     bool is_grad = node->op == HL_OP_LAYER_NORM_GRAD;
     hl_rows_require(&norm.rows, is_grad ? 15 : 1, hl_cpu_bits(node->n_out), 0.3, out_req);
-    out_req->in_place = is_grad ? 3 : 1;
+    out_req->in_place[0] = is_grad ? 3 : 1;
     /* mean and rstd of neighbouring rows share cache lines. */
     if (!is_grad) out_req->grain = hl_cpu_line_grain(sizeof(float));
     return HL_OK;

@@ -5,7 +5,7 @@
  * What does not change is computed once: numbers once per block of rows, values that repeat with
  * the row (normalisation scales, biases) once per block or per piece of a long row. Elements do
  * not depend on how they are cut. Sums over the outer dims are one partial per `grain` rows, in the
- * order of the rows, merged by finish in a fixed tree; other sums stay inside a row. */
+ * order of the rows, merged in a second phase in a fixed tree; other sums stay inside a row. */
 #include "kernels/cpu/pointwise_plan.h"
 #include "kernels/cpu/random.h"
 
@@ -353,15 +353,19 @@ static void run_block(const hl_kernel_state *state, void *const *args, int64_t b
 
 /* ---- merging ---- */
 
+enum { MERGED_COLUMNS = 256 }; /* that are a row of the second phase */
+
+/* Columns [first, last) of n. */
 #define MERGE(T)                                                                                   \
     for (int64_t step = 1; step < n_partials; step *= 2) {                                         \
         for (int64_t p = 0; p + step < n_partials; p += 2 * step) {                                \
             T *into = (T *)(void *)partials + p * n, *from = into + step * n;                      \
-            for (int64_t i = 0; i < n; i++) into[i] += from[i];                                    \
+            for (int64_t i = first; i < last; i++) into[i] += from[i];                             \
         }                                                                                          \
     }
 
-static void merge_partials(hl_pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n)
+static void merge_partials(hl_pw_kind kind, unsigned char *partials, int64_t n_partials, int64_t n,
+                           int64_t first, int64_t last)
 {
     if (kind == HL_PW_F32) {
         MERGE(float)
@@ -372,9 +376,10 @@ static void merge_partials(hl_pw_kind kind, unsigned char *partials, int64_t n_p
     }
 }
 
-static void finish_sums(const hl_kernel_state *state, void *const *args, const hl_launch *launch)
+/* Groups [begin, end) of the columns of every sum. */
+static void merge_sums(const pw_plan *plan, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
 {
-    const pw_plan *plan = state->impl;
     for (int j = 0; j < plan->n_out; j++) {
         const pw_output *out = &plan->out[j];
         if (!(out->sums & HL_PW_SUM_OUTER)) continue;
@@ -382,9 +387,23 @@ static void finish_sums(const hl_kernel_state *state, void *const *args, const h
         bool is_all = out->sums == HL_PW_SUM_ALL;
         hl_pw_kind kind = is_all && plan->kind == HL_PW_F32 ? HL_PW_F64 : plan->kind;
         unsigned char *partials = (unsigned char *)launch->scratch + out->partial;
-        merge_partials(kind, partials, plan->n_partials, out->n);
-        HL_ISA_NAME(hl_pw_store)(kind, out->dtype, args[plan->n_in + j], partials, out->n);
+        int64_t first = begin * MERGED_COLUMNS, last = hl_cpu_min(out->n, end * MERGED_COLUMNS);
+        if (first >= last) continue;
+        size_t sum_bytes = kind == HL_PW_F32 ? sizeof(float) : sizeof(double);
+        char *to = (char *)args[plan->n_in + j] + (size_t)first * hl_dtype_bytes(out->dtype);
+        merge_partials(kind, partials, plan->n_partials, out->n, first, last);
+        HL_ISA_NAME(hl_pw_store)(kind, out->dtype, to, partials + (size_t)first * sum_bytes,
+                                 last - first);
     }
+}
+
+static void run_sums(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                     const hl_launch *launch)
+{
+    if (launch->phase == 0)
+        run_block(state, args, begin, end, launch);
+    else
+        merge_sums(state->impl, args, begin, end, launch);
 }
 
 /* ---- kernels ---- */
@@ -394,12 +413,18 @@ static hl_status query_sums(hl_device *device, const hl_graph *graph, hl_node_id
 {
     (void)device;
     pw_plan plan;
+    int64_t most = 1;
     HL_TRY(HL_ISA_NAME(hl_pw_plan_make)(graph, node, &plan, out_why_not));
     *out_req = plan.req;
+    for (int j = 0; j < plan.n_out; j++)
+        if (plan.out[j].sums & HL_PW_SUM_OUTER) most = hl_cpu_max(most, plan.out[j].n);
+    out_req->n_phases = 2;
+    out_req->phase_rows = hl_cpu_ceil_div(most, MERGED_COLUMNS);
+    out_req->phase_row_cost = 0.2 * MERGED_COLUMNS * (double)(plan.n_partials * plan.n_out);
     return HL_OK;
 }
 
-/* Without `finish`, so that nothing has to wait after it. */
+/* Of one phase, so that nothing has to wait after it. */
 static hl_status query_rows(hl_device *device, const hl_graph *graph, hl_node_id node,
                             hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -436,8 +461,7 @@ static hl_status prepare_pointwise(hl_device *device, const hl_graph *graph, hl_
                                               .name = HL_CPU_NAME("pointwise.sum"),                \
                                               .query = query_sums,                                 \
                                               .prepare = prepare_pointwise,                        \
-                                              .block = run_block,                                  \
-                                              .finish = finish_sums};
+                                              .block = run_sums};
 #define HL_PW(id, ...)      KERNEL(id)
 #define HL_PW_CAST(id, ...) KERNEL(id)
 #define HL_PW_DRAW(id, ...) KERNEL(id)

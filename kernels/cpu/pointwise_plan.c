@@ -574,7 +574,7 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     place_values(plan);
     plan->req.rows = plan->rows;
     plan->req.deterministic = true;
-    plan->req.in_place = total > 0 ? find_in_place(node, plan) : 0;
+    plan->req.in_place[0] = total > 0 ? find_in_place(node, plan) : 0;
     plan->req.thread_scratch_bytes = assign_buffers(plan);
     make_items(plan);
     plan->req.row_cost = estimate_cost(plan) * (double)plan->cols;

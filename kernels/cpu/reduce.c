@@ -361,15 +361,14 @@ HL_SIMD void find_moments(const float *x, int64_t I, int64_t c, int64_t n, int64
     hl_row_store(out_m2 + c, m2, n);
 }
 
-static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
-                               int64_t end, const hl_launch *launch)
+static void find_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
+                                int64_t end, float *partials)
 {
-    const reduce_state *reduce = state->impl;
     int64_t I = reduce->I;
     end = hl_cpu_min(end, reduce->N);
     for (int64_t first = begin; first < end; first += reduce->grain) {
         int64_t last = hl_cpu_min(end, first + reduce->grain);
-        float *mean = (float *)launch->scratch + first / reduce->grain * 2 * I, *m2 = mean + I;
+        float *mean = partials + first / reduce->grain * 2 * I, *m2 = mean + I;
         for (int64_t c = 0; c < I; c += HL_VL) {
             int64_t n = hl_cpu_min(I - c, HL_VL);
             if (n == HL_VL) {
@@ -381,19 +380,19 @@ static void run_column_moments(const hl_kernel_state *state, void *const *args, 
     }
 }
 
-static void finish_column_moments(const hl_kernel_state *state, void *const *args,
-                                  const hl_launch *launch)
+/* Vectors [begin, end) of the columns, in a tree that the shape alone fixes. */
+static void merge_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
+                                 int64_t end, float *partials)
 {
-    const reduce_state *reduce = state->impl;
     int64_t I = reduce->I, N = reduce->N, grain = reduce->grain;
-    float *partials = launch->scratch;
+    int64_t first = begin * HL_VL, last = hl_cpu_min(I, end * HL_VL);
     for (int64_t step = 1; step < reduce->n_partials; step *= 2) {
         for (int64_t p = 0; p + step < reduce->n_partials; p += 2 * step) {
             float n_a = (float)(step * grain);
             float n_b = (float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);
             float *a = partials + p * 2 * I, *b = a + step * 2 * I;
-            for (int64_t c = 0; c < I; c += HL_VL) {
-                int64_t n = hl_cpu_min(I - c, HL_VL);
+            for (int64_t c = first; c < last; c += HL_VL) {
+                int64_t n = hl_cpu_min(last - c, HL_VL);
                 hl_v mean = hl_row_load(a + c, n), m2 = hl_row_load(a + I + c, n);
                 merge_moments(n_a, n_b, &mean, &m2, hl_row_load(b + c, n),
                               hl_row_load(b + I + c, n));
@@ -403,10 +402,19 @@ static void finish_column_moments(const hl_kernel_state *state, void *const *arg
         }
     }
     float *mean = args[1], *var = args[2];
-    for (int64_t c = 0; c < I; c++) {
+    for (int64_t c = first; c < last; c++) {
         mean[c] = N > 0 ? partials[c] : NAN;
         var[c] = N > 0 ? partials[I + c] / (float)N : NAN;
     }
+}
+
+static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
+                               int64_t end, const hl_launch *launch)
+{
+    if (launch->phase == 0)
+        find_column_moments(state->impl, args, begin, end, launch->scratch);
+    else
+        merge_column_moments(state->impl, args, begin, end, launch->scratch);
 }
 
 /* ---- kernels ---- */
@@ -461,7 +469,13 @@ static hl_status query_row_moments(hl_device *device, const hl_graph *graph, hl_
 static hl_status query_column_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
                                       hl_kernel_req *out_req, hl_reason *out_why_not)
 {
-    return query_moments(device, graph, id, out_req, out_why_not, true);
+    reduce_state state;
+    HL_TRY(query_moments(device, graph, id, out_req, out_why_not, true));
+    make_reduce(graph, &graph->nodes[id], &state);
+    out_req->n_phases = 2;
+    out_req->phase_rows = hl_cpu_max(hl_cpu_ceil_div(state.I, HL_VL), 1);
+    out_req->phase_row_cost = 5.0 * (double)state.n_partials;
+    return HL_OK;
 }
 
 static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -491,8 +505,7 @@ static const hl_kernel column_moments = {.op = HL_OP_MOMENTS,
                                          .name = HL_CPU_NAME("moments.columns"),
                                          .query = query_column_moments,
                                          .prepare = prepare_reduce,
-                                         .block = run_column_moments,
-                                         .finish = finish_column_moments};
+                                         .block = run_column_moments};
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_reduce_kernels)[] = {
     &prod, &max, &min, &argmax, &argmin, &cumsum, &row_moments, &column_moments, NULL};

@@ -116,7 +116,7 @@ static hl_status query_softmax(hl_device *device, const hl_graph *graph, hl_node
     if (!hl_rows_is_f32(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     hl_rows rows = hl_rows_make(&hl_node_in_type(graph, node, 0)->shape, 1);
     hl_rows_require(&rows, hl_cpu_bits(node->n_in), 1, 1.0, out_req);
-    out_req->in_place = hl_cpu_bits(node->n_in);
+    out_req->in_place[0] = hl_cpu_bits(node->n_in);
     return HL_OK;
 }
 

@@ -218,7 +218,7 @@ static hl_status query_view(hl_device *device, const hl_graph *graph, hl_node_id
 {
     (void)device, (void)graph, (void)id, (void)out_why_not;
     out_req->deterministic = true;
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     return HL_OK;
 }
 

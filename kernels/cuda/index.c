@@ -192,7 +192,7 @@ static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_byte
         return hl_reason_set(out_why_not, "needs fewer than 2^31 indices and targets, got %lld",
                              (long long)most);
     out_req->deterministic = true;
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     out_req->scratch_bytes = scratch_bytes;
     return HL_OK;
 }
@@ -420,7 +420,7 @@ static hl_status query_atomic(hl_device *device, const hl_graph *graph, hl_node_
         return hl_reason_set(out_why_not,
                              "needs at most as many indices as targets, got %lld, %lld",
                              (long long)s.n, (long long)s.A);
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     out_req->deterministic = false;
     return HL_OK;
 }
@@ -444,7 +444,7 @@ static hl_status query_slice_add(hl_device *device, const hl_graph *graph, hl_no
 {
     (void)device, (void)graph, (void)id, (void)out_why_not;
     out_req->deterministic = true;
-    out_req->in_place = 1;
+    out_req->in_place[0] = 1;
     return HL_OK;
 }
 

@@ -21,7 +21,7 @@ static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id
         return HL_ERROR_CONFIG;
     out_req->deterministic = true;
     /* A thread reads the logits that it overwrites, and no others, in both of its passes. */
-    if (node->op == HL_OP_CROSS_ENTROPY_GRAD) out_req->in_place = (uint64_t)1 << logits;
+    if (node->op == HL_OP_CROSS_ENTROPY_GRAD) out_req->in_place[0] = (uint64_t)1 << logits;
     return HL_OK;
 }
 

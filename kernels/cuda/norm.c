@@ -63,7 +63,7 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     out_req->deterministic = true;
     /* The statistics or sums are made before an element is written, and element i is read where it
      * is written: of x, or of dy and x. */
-    out_req->in_place = find_places(graph, node, node->op == HL_OP_BATCH_NORM ? 1 : 3);
+    out_req->in_place[0] = find_places(graph, node, node->op == HL_OP_BATCH_NORM ? 1 : 3);
     return HL_OK;
 }
 
@@ -141,7 +141,7 @@ static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_n
     out_req->deterministic = true;
     /* A team has read its row before it writes an element of it, and element c where it writes c.
      */
-    out_req->in_place = find_places(graph, node, node->op == HL_OP_LAYER_NORM ? 1 : 3);
+    out_req->in_place[0] = find_places(graph, node, node->op == HL_OP_LAYER_NORM ? 1 : 3);
     return HL_OK;
 }
 

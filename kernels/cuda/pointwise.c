@@ -340,7 +340,7 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
                                           "axes alone");
     out_req->deterministic = true;
     out_req->scratch_bytes = place_partials(&work, &first);
-    out_req->in_place = find_in_place(&work.program);
+    out_req->in_place[0] = find_in_place(&work.program);
     return HL_OK;
 }
 

@@ -14,7 +14,7 @@ static hl_status query_rows(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->deterministic = true;
     /* A team has read its row before it writes an element of it, and element c where it writes c.
      */
-    out_req->in_place = ((uint64_t)1 << node->n_in) - 1;
+    out_req->in_place[0] = ((uint64_t)1 << node->n_in) - 1;
     return HL_OK;
 }
 

@@ -155,7 +155,8 @@ static hl_status launch_node(gather_run *run)
         run_block(run, 0, 0);
     else
         device->ops->parallel(device, n_blocks, run_block, run);
-    if (kernel->finish) kernel->finish(&run->node->state, run->args, &launch);
+    for (launch.phase = 1; launch.phase < req->n_phases; launch.phase++)
+        kernel->block(&run->node->state, run->args, 0, req->phase_rows, &launch);
     return HL_OK;
 }
 

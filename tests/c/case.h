@@ -177,7 +177,10 @@ static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
         kernel->block(state, args, b * step, end, launch);
         if (rows) case_check_rows(req, rows, args, b * step, end);
     }
-    if (kernel->finish) kernel->finish(state, args, launch);
+    for (launch->phase = 1; launch->phase < req->n_phases; launch->phase++)
+        for (int64_t row = req->phase_rows - 1; row >= 0; row--)
+            kernel->block(state, args, row, row + 1, launch);
+    launch->phase = 0;
 }
 
 enum { CASE_APART = -1, CASE_BY_ROWS = -2 };
@@ -204,7 +207,7 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
         return false;
     }
     if (req.grain < 1) req.grain = 1;
-    *out_in_place = req.in_place;
+    *out_in_place = req.in_place[0];
     /* What is read whole is overwritten when all is read. */
     bool is_cut = in_place < 0 || hl_kernel_reads_rows(&req, in_place);
     if (!is_cut) grains = req.rows / req.grain + 1;

@@ -218,7 +218,7 @@ static inline hl_status node_run(node_case *c)
     hl_status status = upload_state(c->device, &state);
     if (status == HL_OK) status = node_run_once(c, &state, true, false);
     if (status == HL_OK) status = node_repeat(c, &state, true);
-    if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place);
+    if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place[0]);
     release_state(c->device, &state);
     return status;
 }

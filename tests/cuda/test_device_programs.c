@@ -229,7 +229,7 @@ static const hl_kernel *select_kernel(hl_device *device, hl_node_id node, uint64
     const hl_kernel *kernel;
     hl_kernel_req req;
     CHECK_OK(hl_kernel_select(device, graph, node, true, &kernel, &req));
-    *out_in_place = req.in_place;
+    *out_in_place = req.in_place[0];
     return kernel;
 }
 
