@@ -18,8 +18,8 @@
  * barrier between: a kernel that sums over rows writes one partial per `grain` rows (fixed by the
  * shape alone) into its scratch, and merges them in a second phase, in a fixed tree, so that the
  * bits are the same at any number of threads; a recurrence has a phase for each step of time. The
- * first phase is the one that chains with other kernels; the others run behind the region's barrier,
- * on the pool where they are worth it. */
+ * first phase is the one that chains with other kernels; the others run behind the region's
+ * barrier, on the pool where they are worth it. */
 #ifndef HL_BACKEND_BACKEND_H
 #define HL_BACKEND_BACKEND_H
 
@@ -53,7 +53,7 @@ typedef struct hl_kernel_req {
     /* Bit i of in_place[j]: output j may have the same memory as input i. Outputs from the
      * HL_KERNEL_PLACES-th on may not. */
     uint64_t in_place[HL_KERNEL_PLACES];
-    bool deterministic;          /* the same bits every run, on one device and its libraries */
+    bool deterministic; /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
     int64_t grain; /* a block begins at a multiple of it: partial sums, tile heights that matter; >=

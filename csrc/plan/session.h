@@ -22,8 +22,8 @@ struct hl_session {
     hl_session_store_entry *stores;
     int64_t n_stores, cap_stores;
     hl_control *control; /* the store of that name: device memory; NULL: not made yet */
-    hl_plan *plans;  /* those that exist, the latest first */
-    int32_t n_plans; /* ever made: their numbers */
+    hl_plan *plans;      /* those that exist, the latest first */
+    int32_t n_plans;     /* ever made: their numbers */
     void *arena;
     int64_t arena_bytes;
     int32_t resident;         /* number of the plan whose values lie in the arena; 0: nobody's */

@@ -392,8 +392,8 @@ static void merge_sums(const pw_plan *plan, void *const *args, int64_t begin, in
         size_t sum_bytes = kind == HL_PW_F32 ? sizeof(float) : sizeof(double);
         char *to = (char *)args[plan->n_in + j] + (size_t)first * hl_dtype_bytes(out->dtype);
         merge_partials(kind, partials, plan->n_partials, out->n, first, last);
-        HL_ISA_NAME(hl_pw_store)(kind, out->dtype, to, partials + (size_t)first * sum_bytes,
-                                 last - first);
+        HL_ISA_NAME(hl_pw_store)
+        (kind, out->dtype, to, partials + (size_t)first * sum_bytes, last - first);
     }
 }
 

@@ -192,12 +192,8 @@ static void test_numbers_are_exact(void)
     static const struct {
         double number;
         bool bf16, f16; /* holds it */
-    } cases[] = {{0.5, true, true},
-                 {1.25, true, true},
-                 {1 + 0x1p-8, false, true},
-                 {1 + 0x1p-11, false, false},
-                 {0.1, false, false},
-                 {0x1p20, true, false}};
+    } cases[] = {{0.5, true, true},           {1.25, true, true},  {1 + 0x1p-8, false, true},
+                 {1 + 0x1p-11, false, false}, {0.1, false, false}, {0x1p20, true, false}};
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         hl_graph *graph;
         hl_id x, w, a, b;
