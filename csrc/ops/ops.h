@@ -43,12 +43,6 @@ HL_INFER(cast);
 #undef HL_PW_VJP
 #undef HL_PW_NO_VJP
 
-/* gelu.c */
-HL_INFER(gelu);
-HL_VJP(gelu);
-HL_LOWER(gelu);
-HL_LOWER(gelu_grad);
-
 /* random.c */
 HL_INFER(random);
 

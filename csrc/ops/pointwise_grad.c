@@ -147,6 +147,12 @@ HL_UNARY_VJP(erf)
     return hl_build_binary(graph, HL_OP_MUL, d, bell, out_dx);
 }
 
+HL_UNARY_VJP(gelu)
+{
+    (void)y;
+    return hl_build_binary(graph, HL_OP_GELU_GRAD, d, x, out_dx);
+}
+
 HL_UNARY_VJP(relu)
 {
     (void)x;
@@ -218,6 +224,45 @@ hl_status hl_vjp_relu_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, co
     if (!need[0]) return HL_OK;
     HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, dout[0], in[1], &d));
     return hl_build_grad_for(graph, d, in[0], &din[0]);
+}
+
+/* gelu''(x) = (1 - t^2) (u' + x / 2 (u'' - 2 t u'^2)), t = tanh(u), u = slope (x + cube x^3) */
+static hl_status build_gelu_curvature(hl_graph *graph, hl_id x, hl_id *out_id)
+{
+    const double cube = 0.044715, slope = 0.79788456080286535588;
+    hl_id square, u1, u, t, bell, bend, turn;
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, x, x, &square));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, square, slope * cube, &u));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, u, slope, &u));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, u, x, &u));
+    HL_TRY(hl_build_unary(graph, HL_OP_TANH, u, &t));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, square, 3 * slope * cube, &u1));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, u1, slope, &u1));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, t, t, &bell));
+    HL_TRY(build_complement(graph, bell, &bell));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, u1, u1, &turn));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, turn, t, &turn));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, turn, x, &turn)); /* x / 2 * 2 t u'^2 */
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, square, 3 * slope * cube, &bend));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, bend, turn, &bend));
+    HL_TRY(hl_build_binary(graph, HL_OP_ADD, bend, u1, &bend));
+    return hl_build_binary(graph, HL_OP_MUL, bell, bend, out_id);
+}
+
+hl_status hl_vjp_gelu_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                           hl_id *din)
+{
+    const hl_id dy = graph->nodes[id].in[0], x = graph->nodes[id].in[1];
+    hl_id d;
+    if (need[0]) {
+        HL_TRY(hl_build_binary(graph, HL_OP_GELU_GRAD, dout[0], x, &d));
+        HL_TRY(hl_build_grad_for(graph, d, dy, &din[0]));
+    }
+    if (!need[1]) return HL_OK;
+    HL_TRY(build_gelu_curvature(graph, x, &d));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, dy, &d));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, dout[0], &d));
+    return hl_build_grad_for(graph, d, x, &din[1]);
 }
 
 /* d * b * a^(b - 1), and 0 where b is 0 (a^-1 may be infinite there). */

@@ -5,8 +5,6 @@
  * some, one after the other, in blocks of their own. */
 #include "plan/run.h"
 
-#include "plan/session.h"
-
 typedef struct blocks_run {
     const hl_plan *plan;
     const hl_chain *chains; /* whose blocks are numbered through */
@@ -76,7 +74,7 @@ static void run_phase_block(void *context, int64_t block, int thread)
 /* One phase of all steps of a region, which are independent of one another. */
 static void run_phase(phase_run *run)
 {
-    hl_device *device = run->plan->session->device;
+    hl_device *device = run->plan->device;
     int64_t n_blocks = 0, n_steps = 0;
     for (int32_t s = run->first_step; s < run->end_step; s++) {
         n_blocks += count_phase_blocks(run, s);

@@ -27,23 +27,15 @@ enum { WORD = sizeof(hl_gemm_word) };
 
 /* ---- epilogue ---- */
 
-/* The steps of csrc/ops/gelu.c's lowering, one rounding each. */
-static hl_v gelu(hl_v x)
-{
-    hl_v inner = x * x * x * 0.044715f;
-    inner = (x + inner) * 0.79788456080286535588f;
-    return x * 0.5f * (hl_v_tanh(inner) + 1);
-}
-
 void hl_gemm_gelu(int64_t rows, int64_t n, float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < rows; i++, c += ldc)
         for (int64_t j = 0; j < n; j += HL_VL) {
             int64_t lanes = min64(HL_VL, n - j);
             if (lanes == HL_VL)
-                hl_v_store(c + j, gelu(hl_v_load(c + j)));
+                hl_v_store(c + j, hl_v_gelu(hl_v_load(c + j)));
             else
-                hl_v_store_n(c + j, gelu(hl_v_load_n(c + j, lanes)), lanes);
+                hl_v_store_n(c + j, hl_v_gelu(hl_v_load_n(c + j, lanes)), lanes);
         }
 }
 

@@ -121,7 +121,7 @@ void hl_gemm_pack(const hl_gemm_b *b, int64_t panel0, int64_t panel1, hl_gemm_wo
 typedef enum hl_gemm_activation {
     HL_GEMM_NONE,
     HL_GEMM_RELU, /* a NaN stays a NaN */
-    HL_GEMM_GELU  /* by tanh, with the bits of csrc/ops/gelu.c's lowering */
+    HL_GEMM_GELU  /* by tanh, the bits are those of the pointwise op */
 } hl_gemm_activation;
 
 typedef struct hl_gemm_epilogue {

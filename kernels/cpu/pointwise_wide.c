@@ -144,6 +144,12 @@ HL_SIMD int64_t whole_cast(int64_t x, hl_dtype dtype)
 COMMON(double, real)
 COMMON(int64_t, whole)
 
+#define REAL                     double
+#define FUNCTION(name, operands) HL_SIMD double real_##name operands
+#define F(name)                  real_##name
+#include "ir/pointwise_functions.def"
+#undef F
+
 /* ---- micro-ops ---- */
 
 static void run_random_f64(const pw_step *step, double *dst, int64_t n, const pw_random *random)

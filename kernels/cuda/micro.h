@@ -73,6 +73,11 @@ template <class V> struct hl_pw_math : hl_pw_logic<V> {
     BINARY(V, sub, x - y)
     BINARY(V, mul, (x * y))
     BINARY(V, pow, ::pow(x, y))
+#define REAL                     V
+#define FUNCTION(name, operands) static HL_MEMBER V name operands
+#define F(name)                  hl_pw_math<V>::name
+#include "ir/pointwise_functions.def"
+#undef F
     /* The remainder of floored division, exactly: fmod has x's sign, the result y's. */
     static HL_MEMBER V mod(V x, V y)
     {

@@ -123,6 +123,12 @@ REAL_MASK(le, x <= y)
 REAL_MASK(gt, x > y)
 REAL_MASK(ge, x >= y)
 
+#define REAL                     double
+#define FUNCTION(name, operands) static double real_##name operands
+#define F(name)                  real_##name
+#include "ir/pointwise_functions.def"
+#undef F
+
 /* The remainder of floored division, exactly: fmod has x's sign, the result y's. */
 static double real_mod(double x, double y)
 {
@@ -368,41 +374,6 @@ static hl_status launch_pointwise(const hl_kernel_state *state, void *const *arg
     return HL_OK;
 }
 
-/* ---- gelu ------------------------------------------------------------------------------------ */
-
-static const double GELU_CUBE = 0.044715;
-
-static double gelu_tanh(double x)
-{
-    return tanh(sqrt(2 / acos(-1)) * (x + GELU_CUBE * x * x * x));
-}
-
-static hl_status launch_gelu(const hl_kernel_state *state, void *const *args,
-                             const hl_launch *launch, hl_stream *stream)
-{
-    (void)launch, (void)stream;
-    const hl_ref_call *call = state->impl;
-    const double *x = args[0];
-    double *y = args[1];
-    for (int64_t i = 0; i < hl_shape_numel(&call->in[0].shape); i++)
-        y[i] = x[i] / 2 * (1 + gelu_tanh(x[i]));
-    return HL_OK;
-}
-
-static hl_status launch_gelu_grad(const hl_kernel_state *state, void *const *args,
-                                  const hl_launch *launch, hl_stream *stream)
-{
-    (void)launch, (void)stream;
-    const hl_ref_call *call = state->impl;
-    const double *dy = args[0], *x = args[1];
-    double *dx = args[2], k = sqrt(2 / acos(-1));
-    for (int64_t i = 0; i < hl_shape_numel(&call->in[0].shape); i++) {
-        double t = gelu_tanh(x[i]), inner = k * (1 + 3 * GELU_CUBE * x[i] * x[i]);
-        dx[i] = dy[i] * ((1 + t) / 2 + x[i] / 2 * (1 - t * t) * inner);
-    }
-    return HL_OK;
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define POINTWISE(id, op_name)                                                                     \
@@ -417,8 +388,5 @@ static const hl_kernel kernels[] = {
 #define HL_PW_CAST(id, name, ...) POINTWISE(id, name)
 #define HL_PW_DRAW(id, name, ...) POINTWISE(id, name)
 #include "ir/pointwise.def"
-    POINTWISE(POINTWISE_FUSED, "pointwise")
-        HL_REF_KERNEL(GELU, "gelu", hl_ref_query_f64, launch_gelu),
-    HL_REF_KERNEL(GELU_GRAD, "gelu_grad", hl_ref_query_f64, launch_gelu_grad),
-};
+    POINTWISE(POINTWISE_FUSED, "pointwise")};
 const hl_ref_family hl_ref_pointwise = HL_REF_FAMILY(kernels);

@@ -111,6 +111,26 @@ def gelu_cases():
     yield Case("gelu", "far", (uniform(-12, 12, 65),), gelu, rule, grad=(0,))
 
 
+def gelu_grad(dy, x):
+    slope = math.sqrt(2 / math.pi)
+    t = np.tanh(slope * (x + 0.044715 * x**3))
+    bell = x / 2 * (1 - t * t) * slope
+    return dy * ((1 + t) / 2 + bell + 3 * 0.044715 * bell * x * x)
+
+
+def gelu_grad_cases():
+    """S is |dy| (1 + x^2): the tanh's argument has x's relative error, where the bell is steep."""
+    rule = of_terms(24, lambda dy, x: np.abs(dy) * (1 + np.minimum(np.abs(x), 9) ** 2))
+    for name in ("n17", "n1003", "row", "number", "empty"):
+        a, b = SHAPES[name]
+        yield Case("gelu_grad", name, (normal(*a), normal(*b)), gelu_grad, rule)
+    yield Case("gelu_grad", "range", (normal(4099), uniform(-12, 12, 4099)), gelu_grad, rule)
+    far = given([-1e30, -3e19, -40.0, 40.0, 3e19, 1e30])
+    yield Case("gelu_grad", "far", (normal(6), far), gelu_grad, rule)
+    grid = (normal(5, 3, 7), normal(5, 3, 7))
+    yield Case("gelu_grad", "grid", grid, gelu_grad, rule, grad=(0, 1))
+
+
 def divide_whole(a, b):
     return a - np.floor(a / b) * b
 
@@ -371,7 +391,7 @@ def chain_cases():
 
 
 CASES = [
-    *(*unary_cases(), *gelu_cases(), *binary_cases(), *where_cases()),
+    *(*unary_cases(), *gelu_cases(), *gelu_grad_cases(), *binary_cases(), *where_cases()),
     *(*relu_grad_cases(), *cast_cases(), *integer_cases(), *chain_cases()),
 ]
 assert SIZES

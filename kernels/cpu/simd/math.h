@@ -339,4 +339,10 @@ HL_SIMD hl_v hl_v_pow(hl_v x, hl_v y)
     return hl_v_select(hl_vm_or(hl_v_eq(y, zero), hl_v_eq(x, one)), one, signed_power);
 }
 
+#define REAL                     hl_v
+#define FUNCTION(name, operands) HL_SIMD hl_v hl_v_##name operands
+#define F(name)                  hl_v_##name
+#include "ir/pointwise_functions.def"
+#undef F
+
 #endif
