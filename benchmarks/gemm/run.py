@@ -105,7 +105,7 @@ def build(isa: str, folder: Path) -> ctypes.CDLL:
             *FLAGS,
             *ISA_FLAGS[isa],
             f"-DHL_ISA={isa}",
-            "kernels/cpu/gemm.c",
+            "kernels/cpu/gemm_core.c",
             "kernels/cpu/gemm_f32.c",
             "benchmarks/gemm/bench_gemm.c",
             "-o",

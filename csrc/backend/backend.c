@@ -15,6 +15,34 @@ hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
     return HL_ERROR_CONFIG;
 }
 
+static hl_status check_fusion(const hl_kernel *kernel, const hl_node *node, hl_reason *out_why_not)
+{
+    char text[HL_FUSION_TEXT];
+    if (hl_fusion_find(node, kernel->fusions) >= 0) return HL_OK;
+    hl_fusion_format(node, text);
+    return hl_reason_set(out_why_not, "needs no programs, or some that it takes, got %.100s", text);
+}
+
+/* Does it read and make the saved values of this node in the forms that they have? */
+static hl_status check_forms(const hl_graph *graph, const hl_node *node, const hl_kernel_req *req,
+                             hl_reason *out_why_not)
+{
+    for (int32_t i = 0; i < node->n_in; i++) {
+        uint32_t form = hl_graph_form(graph, node->in[i]);
+        if (form && !(i < 64 && req->form_in >> i & 1))
+            return hl_reason_set(out_why_not, "needs operand %d in plain form, got form %u", (int)i,
+                                 form);
+    }
+    for (int32_t j = 0; j < node->n_out; j++) {
+        uint32_t want = graph->values[node->out + j].form;
+        uint32_t got = j < HL_KERNEL_PLACES ? req->saved[j].form : 0;
+        if (want && want != got)
+            return hl_reason_set(out_why_not, "output %d must have form %u, got form %u", (int)j,
+                                 want, got);
+    }
+    return HL_OK;
+}
+
 /* *out_kernel NULL: every kernel refused, and *out_reason is the last one's. */
 static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node,
                              bool deterministic, const hl_kernel **out_kernel,
@@ -26,7 +54,9 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
     if (!list || !*list) hl_reason_set(out_reason, "there is none for this op");
     for (; list && *list; list++) {
         *out_req = (hl_kernel_req){0};
-        hl_status status = (*list)->query(device, graph, node, out_req, out_reason);
+        hl_status status = check_fusion(*list, &graph->nodes[node], out_reason);
+        if (status == HL_OK) status = (*list)->query(device, graph, node, out_req, out_reason);
+        if (status == HL_OK) status = check_forms(graph, &graph->nodes[node], out_req, out_reason);
         if (status == HL_OK && deterministic && !out_req->deterministic)
             status = hl_reason_set(out_reason, "%s is not deterministic, as was asked for",
                                    (*list)->name);

@@ -19,14 +19,22 @@
  * shape alone) into its scratch, and merges them in a second phase, in a fixed tree, so that the
  * bits are the same at any number of threads; a recurrence has a phase for each step of time. The
  * first phase is the one that chains with other kernels; the others run behind the region's
- * barrier, on the pool where they are worth it. */
+ * barrier, on the pool where they are worth it.
+ *
+ * Fusion. A node may carry pointwise programs (ir/fusion.h). A kernel names those that it takes,
+ * and is asked about no others.
+ *
+ * Saved outputs. What a forward kernel keeps for its backward kernel may lie in a form of its own,
+ * of any size: bits in place of bools, a library's reserve. The query states form and size; plans
+ * make room for so many bytes, and a kernel that does not say that it reads the form is not chosen
+ * for a node that has such an operand. */
 #ifndef HL_BACKEND_BACKEND_H
 #define HL_BACKEND_BACKEND_H
 
 #include "ir/control.h"
+#include "ir/fusion.h"
 #include "ir/graph.h"
 #include "ir/op.h"
-#include "ir/program.h"
 
 typedef struct hl_backend hl_backend;
 typedef struct hl_device hl_device;
@@ -47,12 +55,20 @@ typedef struct hl_reason {
 hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* An output in a form of the kernel's own. Each backend numbers its forms. */
+typedef struct hl_saved {
+    uint32_t form; /* 0: none, it lies as its type says */
+    int64_t bytes;
+} hl_saved;
+
 typedef struct hl_kernel_req {
     size_t scratch_bytes; /* one block of memory per launch, shared by all threads, uninitialised */
     size_t thread_scratch_bytes; /* per thread, uninitialised at every block */
     /* Bit i of in_place[j]: output j may have the same memory as input i. Outputs from the
      * HL_KERNEL_PLACES-th on may not. */
     uint64_t in_place[HL_KERNEL_PLACES];
+    hl_saved saved[HL_KERNEL_PLACES]; /* by output */
+    uint64_t form_in;   /* bit i: input i is read in the form that its value has (hl_value.form) */
     bool deterministic; /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
@@ -112,6 +128,9 @@ enum { HL_KERNEL_TOGETHER = 32 };
 struct hl_kernel {
     hl_op op;
     const char *name; /* "cpu.matmul.rows": shown in plans and profiles */
+    /* Programs that its nodes may carry, as hl_fusion_format writes them: "" for none, the others,
+     * and NULL. NULL: it takes none. */
+    const char *const *fusions;
     hl_status (*query)(hl_device *device, const hl_graph *graph, hl_node_id node,
                        hl_kernel_req *out_req, hl_reason *out_why_not);
     hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node,

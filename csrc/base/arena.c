@@ -57,6 +57,15 @@ hl_status hl_arena_alloc(hl_arena *arena, size_t bytes, void **out_ptr)
     return HL_OK;
 }
 
+hl_status hl_arena_copy(hl_arena *arena, const void *data, size_t bytes, const void **out_copy)
+{
+    void *copy;
+    HL_TRY(hl_arena_alloc(arena, bytes, &copy));
+    if (bytes > 0) memcpy(copy, data, bytes);
+    *out_copy = copy;
+    return HL_OK;
+}
+
 hl_status hl_arena_strdup(hl_arena *arena, const char *text, const char **out_text)
 {
     *out_text = NULL;

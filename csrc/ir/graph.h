@@ -70,6 +70,10 @@ typedef struct hl_value {
     hl_type type;
     hl_node_id node; /* ACT: its producer, HL_NONE when that was left out (dead) */
     int32_t output;  /* ACT: which output */
+    /* ACT: 0, or the number of a form of a kernel's own in which it is saved for kernels that know
+     * that form, and its size. Set when kernels are chosen (passes/select.c). */
+    uint32_t form;
+    int64_t form_bytes;
     /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, SOURCE: slot field, source number. */
     int32_t store;
     /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store). */
@@ -90,6 +94,8 @@ typedef struct hl_store {
 
 typedef struct hl_program hl_program; /* ir/program.h */
 
+enum { HL_PROLOGUES = 2 };
+
 typedef struct hl_node {
     hl_op op;
     hl_segment segment;
@@ -98,8 +104,10 @@ typedef struct hl_node {
     const hl_id *in; /* in the arena */
     hl_id out;       /* outputs are out, out + 1, ... */
     hl_attrs attrs;
-    const hl_program *program; /* HL_OP_POINTWISE_FUSED only */
-    const char *scope;         /* module path that made it, for messages ("body.0"), or NULL */
+    /* POINTWISE_FUSED: what it computes. Any other: its epilogue, and a program for each of its
+     * first operands (ir/fusion.h); NULL: none. */
+    const hl_program *program, *prologue[HL_PROLOGUES];
+    const char *scope; /* module path that made it, for messages ("body.0"), or NULL */
 } hl_node;
 
 typedef struct hl_commit {
@@ -136,6 +144,9 @@ hl_status hl_graph_create(HL_GIVE hl_graph **out_graph);
 void hl_graph_destroy(HL_TAKE hl_graph *graph);
 /* Deep copy: values and nodes keep their ids. */
 hl_status hl_graph_clone(const hl_graph *graph, HL_GIVE hl_graph **out_graph);
+
+/* Room for `more` entries beyond n; `list` is one of the graph's arrays, and ids fit in 31 bits. */
+hl_status hl_graph_grow(void *list, int64_t *capacity, int64_t n, int64_t more, size_t bytes);
 
 /* A store of that name, dtype and size that is there already is given again. */
 hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n,
@@ -195,6 +206,8 @@ hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n);
 
 /* The value whose bytes a view shows; any other is its own. */
 hl_id hl_graph_viewed(const hl_graph *graph, hl_id id);
+/* The form in which it is saved, views looked through; 0: as its type says. */
+uint32_t hl_graph_form(const hl_graph *graph, hl_id id);
 /* The leaf whose memory a value of guarded updates is, through updates in a row; a parameter or
  * state is its own; HL_NONE: neither. */
 hl_id hl_graph_updated(const hl_graph *graph, hl_id id);

@@ -28,28 +28,6 @@ enum {
                                      place where they may */
 };
 
-/* What MATMUL_FUSED does beside a product c of rows x columns; output 1 is empty but where said.
- * Masks are in an order of the device's own, bits of 128 columns in 16 bytes: who writes one and
- * who reads it are kernels of one make. */
-typedef enum hl_matmul_end {
-    HL_MATMUL_PLAIN,     /* nothing: MATMUL */
-    HL_MATMUL_RELU,      /* c = max(c, 0) */
-    HL_MATMUL_RELU_MASK, /* the same; output 1: the mask of c > 0, uint8 (rows, 16 ceil(N / 128)) */
-    HL_MATMUL_MASKED,    /* in[2] is a mask, no bias: c = 0 where it has none */
-    HL_MATMUL_SUM_A,     /* no bias; output 1: float32 sums over K of a as it is multiplied, (M) */
-    HL_MATMUL_SUM_B,     /* no bias; output 1: float32 sums over K of b as it is multiplied, (N) */
-    HL_MATMUL_GELU,      /* c = gelu(c), GELU's */
-    HL_MATMUL_GELU_BOTH, /* the same; output 1: c before it */
-    HL_MATMUL_GELU_GRAD, /* in[2] is x, of c's type, no bias: c = gelu_grad(c, x) */
-    HL_MATMUL_MASKED_SUM,    /* MASKED; output 1: float32 sums over the rows of c, (N) */
-    HL_MATMUL_GELU_GRAD_SUM, /* GELU_GRAD and these sums */
-    HL_MATMUL_END_COUNT
-} hl_matmul_end;
-static inline hl_matmul_end hl_matmul_end_of(const hl_node *node)
-{
-    return node->op == HL_OP_MATMUL_FUSED ? (hl_matmul_end)node->attrs.matmul.end : HL_MATMUL_PLAIN;
-}
-
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
  * (negative axes), and is then a fixed point. Writes "<rule>, got <value>" alone: hl_graph_add puts
  * scope, op and operands in front. Where the table has no number of outputs it is called twice:

@@ -168,6 +168,11 @@ static void write_node(text_buffer *text, const hl_graph *graph, const hl_node *
     if (node->scope) write_text(text, "  ; %s", node->scope);
     write_text(text, "\n");
     if (node->program) write_program(text, node->program);
+    for (int k = 0; k < HL_PROLOGUES; k++) {
+        if (!node->prologue[k]) continue;
+        write_text(text, "      before operand %d\n", k);
+        write_program(text, node->prologue[k]);
+    }
 }
 
 static void write_graph(text_buffer *text, const hl_graph *graph)

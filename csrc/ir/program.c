@@ -6,17 +6,17 @@
 #include "ir/op.h"
 
 typedef struct pw_row {
-    const char *name;
+    const char *micro_op, *op_name;
     uint8_t n_operands, result, cost;
 } pw_row;
 
 static const pw_row table[HL_PW_COUNT] = {
-    [HL_PW_LOAD] = {.name = "LOAD"},
-    [HL_PW_NUMBER] = {.name = "NUMBER"},
-#define HL_PW_DRAW(id, ...) [HL_PW_##id] = {.name = #id},
-#define HL_PW_CAST(id, ...) [HL_PW_##id] = {#id, 1, 0, HL_PW_COST_CHEAP},
-#define HL_PW(id, name, n_operands, result, flags, vjp, cost, ...)                                 \
-    [HL_PW_##id] = {#id, n_operands, HL_PW_RESULT_##result, HL_PW_COST_##cost},
+    [HL_PW_LOAD] = {.micro_op = "LOAD", .op_name = "load"},
+    [HL_PW_NUMBER] = {.micro_op = "NUMBER", .op_name = "number"},
+#define HL_PW_DRAW(id, text, ...) [HL_PW_##id] = {.micro_op = #id, .op_name = text},
+#define HL_PW_CAST(id, text, ...) [HL_PW_##id] = {#id, text, 1, 0, HL_PW_COST_CHEAP},
+#define HL_PW(id, text, n_operands, result, flags, vjp, cost, ...)                                 \
+    [HL_PW_##id] = {#id, text, n_operands, HL_PW_RESULT_##result, HL_PW_COST_##cost},
 #include "ir/pointwise.def"
 };
 
@@ -25,9 +25,14 @@ int hl_pw_operands(hl_pw_op op)
     return table[op].n_operands;
 }
 
+const char *hl_pw_id(hl_pw_op op)
+{
+    return table[op].micro_op;
+}
+
 const char *hl_pw_name(hl_pw_op op)
 {
-    return table[op].name;
+    return table[op].op_name;
 }
 
 hl_pw_cost hl_pw_cost_of(hl_pw_op op)
@@ -306,20 +311,21 @@ static hl_status check_sums(const hl_program *program, const hl_type *out_types)
     return HL_OK;
 }
 
-static hl_status check_loads(const hl_program *program, const hl_graph *graph, const hl_id *in)
+static hl_status check_loads(const hl_program *program, const hl_type *in_types)
 {
     for (int32_t i = 0; i < program->n_code; i++) {
         if (program->code[i].op != HL_PW_LOAD) continue;
-        hl_shape joined, operand = *hl_graph_shape(graph, in[program->code[i].in]);
-        HL_TRY(hl_shape_broadcast(&operand, &program->shape, "pointwise", &joined));
+        hl_shape joined;
+        const hl_shape *operand = &in_types[program->code[i].in].shape;
+        HL_TRY(hl_shape_broadcast(operand, &program->shape, "pointwise", &joined));
         if (!hl_shape_equal(&joined, &program->shape))
             return fail_program("an input must broadcast to the iteration", program->code[i].in);
     }
     return HL_OK;
 }
 
-hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,
-                           int32_t n_in, const hl_type *out_types, int32_t n_out)
+hl_status hl_program_check_types(const hl_program *program, const hl_type *in_types, int32_t n_in,
+                                 const hl_type *out_types, int32_t n_out)
 {
     if (program->n_in != n_in || n_in > HL_PROGRAM_INS)
         return fail_program("inputs must be those of the program, at most 24", n_in);
@@ -334,6 +340,14 @@ hl_status hl_program_check(const hl_program *program, const hl_graph *graph, con
         program->split[1] > program->shape.rank)
         return fail_program("splits must lie within the shape, in order", program->split[1]);
     HL_TRY(check_code(program));
-    HL_TRY(check_loads(program, graph, in));
+    HL_TRY(check_loads(program, in_types));
     return check_sums(program, out_types);
+}
+
+hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,
+                           int32_t n_in, const hl_type *out_types, int32_t n_out)
+{
+    hl_type types[HL_PROGRAM_INS];
+    for (int32_t i = 0; i < n_in && i < HL_PROGRAM_INS; i++) types[i] = graph->values[in[i]].type;
+    return hl_program_check_types(program, types, n_in, out_types, n_out);
 }

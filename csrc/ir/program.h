@@ -100,6 +100,8 @@ static inline double hl_dropout_scale(double p)
 }
 
 int hl_pw_operands(hl_pw_op op);
+/* "RELU", and the op's name, "relu". */
+const char *hl_pw_id(hl_pw_op op);
 const char *hl_pw_name(hl_pw_op op);
 hl_pw_cost hl_pw_cost_of(hl_pw_op op);
 /* Of a micro-op that has operands, CAST apart. */
@@ -142,8 +144,11 @@ hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_progra
  * and bools and no step is real: then all is exact. F64 where it gives, casts to or loads float64;
  * an operand of one element among many is no reason, since float64 is slow. F32 else. */
 hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node);
-/* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of it: numbers
- * of elements count, so a sum may keep dims of 1. */
+/* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of inputs of
+ * those: numbers of elements count, so a sum may keep dims of 1. */
+hl_status hl_program_check_types(const hl_program *program, const hl_type *in_types, int32_t n_in,
+                                 const hl_type *out_types, int32_t n_out);
+/* The same for values of a graph. */
 hl_status hl_program_check(const hl_program *program, const hl_graph *graph, const hl_id *in,
                            int32_t n_in, const hl_type *out_types, int32_t n_out);
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ir/fusion.h"
 #include "ir/op.h"
-#include "ir/program.h"
 
 static hl_status fail_value(const hl_graph *graph, hl_id id, const char *rule, int64_t got)
 {
@@ -115,10 +115,16 @@ static hl_status check_types(const hl_graph *graph, int64_t index, hl_type *type
         for (int32_t j = 0; j < node.n_out; j++) types[j] = graph->values[node.out + j].type;
         return hl_program_check(node.program, graph, node.in, node.n_in, types, node.n_out);
     }
-    if (info->n_out < 0 && info->infer(graph, &node, NULL) != HL_OK) return fail_infer(index, info);
-    if (node.n_out != graph->nodes[index].n_out)
-        return fail_node(graph, index, "outputs must be as many as the op makes", node.n_out);
-    if (info->infer(graph, &node, types) != HL_OK) return fail_infer(index, info);
+    for (int32_t j = 0; j < node.n_out; j++) types[j] = graph->values[node.out + j].type;
+    if (hl_node_is_anchor(&node)) {
+        if (hl_fusion_infer(graph, &node, types) != HL_OK) return fail_infer(index, info);
+    } else {
+        if (info->n_out < 0 && info->infer(graph, &node, NULL) != HL_OK)
+            return fail_infer(index, info);
+        if (node.n_out != graph->nodes[index].n_out)
+            return fail_node(graph, index, "outputs must be as many as the op makes", node.n_out);
+        if (info->infer(graph, &node, types) != HL_OK) return fail_infer(index, info);
+    }
     for (int32_t j = 0; j < node.n_out; j++) {
         if (hl_type_equal(&types[j], &graph->values[node.out + j].type)) continue;
         char want[HL_TYPE_TEXT], got[HL_TYPE_TEXT];
@@ -139,10 +145,11 @@ static hl_status check_node(const hl_graph *graph, int64_t index)
     const hl_op_info *info = hl_op_get(node->op);
     if ((int)node->segment < 0 || node->segment >= HL_SEGMENT_COUNT)
         return fail_node(graph, index, "its segment must exist", node->segment);
-    if (node->n_in < info->min_in || (info->max_in >= 0 && node->n_in > info->max_in))
-        return fail_node(graph, index, "operands must be as many as the op takes", node->n_in);
-    if (info->n_out >= 0 ? node->n_out != info->n_out : node->n_out < 1)
-        return fail_node(graph, index, "outputs must be as many as the op makes", node->n_out);
+    int32_t n_in = hl_node_anchor_in(node), n_out = hl_node_anchor_out(node);
+    if (n_in < info->min_in || (info->max_in >= 0 && n_in > info->max_in))
+        return fail_node(graph, index, "operands must be as many as the op takes", n_in);
+    if (info->n_out >= 0 ? n_out != info->n_out : n_out < 1)
+        return fail_node(graph, index, "outputs must be as many as the op makes", n_out);
     for (int32_t j = 0; j < node->n_out; j++)
         if (!is_value(graph, node->out + j) || graph->values[node->out + j].node != index)
             return fail_node(graph, index, "its outputs must be its own", node->out + j);

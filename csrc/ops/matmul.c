@@ -57,63 +57,8 @@ static hl_status need_bias(const hl_graph *graph, const hl_node *node, const hl_
 
 hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
-    if (node->attrs.matmul.end != HL_MATMUL_PLAIN)
-        return hl_status_set(HL_ERROR_CONFIG, "end is of matmul_fused alone, got %lld",
-                             (long long)node->attrs.matmul.end);
     HL_TRY(infer_product(graph, node, &out_types[0]));
     return need_bias(graph, node, &out_types[0].shape);
-}
-
-static hl_shape mask_shape(const hl_shape *result)
-{
-    int last = result->rank - 1;
-    return hl_shape_2d(hl_shape_span(result, 0, last), (result->dim[last] + 127) / 128 * 16);
-}
-
-static hl_type second_type(hl_matmul_end end, const hl_type *result, const hl_type *mask)
-{
-    const int64_t *dim = result->shape.dim + result->shape.rank - 2;
-    switch (end) {
-    case HL_MATMUL_RELU_MASK: return *mask;
-    case HL_MATMUL_GELU_BOTH: return *result;
-    case HL_MATMUL_SUM_A: return (hl_type){HL_DTYPE_F32, hl_shape_1d(dim[0])};
-    case HL_MATMUL_SUM_B:
-    case HL_MATMUL_MASKED_SUM:
-    case HL_MATMUL_GELU_GRAD_SUM: return (hl_type){HL_DTYPE_F32, hl_shape_1d(dim[1])};
-    default: return (hl_type){HL_DTYPE_F32, hl_shape_1d(0)};
-    }
-}
-
-hl_status hl_infer_matmul_fused(const hl_graph *graph, hl_node *node, hl_type *out_types)
-{
-    const hl_shape *result = &out_types[0].shape;
-    hl_matmul_end end = hl_matmul_end_of(node);
-    HL_TRY(infer_product(graph, node, &out_types[0]));
-    hl_type mask = {HL_DTYPE_U8, mask_shape(result)};
-    out_types[1] = second_type(end, &out_types[0], &mask);
-    switch (end) {
-    case HL_MATMUL_RELU:
-    case HL_MATMUL_RELU_MASK:
-    case HL_MATMUL_GELU:
-    case HL_MATMUL_GELU_BOTH: return need_bias(graph, node, result);
-    case HL_MATMUL_MASKED:
-    case HL_MATMUL_MASKED_SUM:
-        if (node->n_in == 3)
-            return hl_need_type(hl_node_in_type(graph, node, 2), &mask, "the mask");
-        break;
-    case HL_MATMUL_GELU_GRAD:
-    case HL_MATMUL_GELU_GRAD_SUM:
-        if (node->n_in == 3)
-            return hl_need_type(hl_node_in_type(graph, node, 2), &out_types[0], "gelu's operand");
-        break;
-    case HL_MATMUL_SUM_A:
-    case HL_MATMUL_SUM_B:
-        if (node->n_in == 2) return HL_OK;
-        break;
-    default: break;
-    }
-    return hl_status_set(HL_ERROR_TRACE, "end must be one that takes these operands, got %d of %d",
-                         (int)end, node->n_in);
 }
 
 int64_t hl_matmul_packed_elements(int64_t k, int64_t n)

@@ -48,7 +48,6 @@ HL_INFER(random);
 
 /* matmul.c */
 HL_INFER(matmul);
-HL_INFER(matmul_fused);
 HL_INFER(matmul_pack);
 HL_INFER(matmul_packed);
 HL_VJP(matmul);

@@ -1,26 +1,30 @@
-/* Ends of products: what a device's product does on its way out becomes part of its node.
+/* Epilogues: pointwise work around an anchor becomes programs that its node carries.
  *
- * All of it is what a layer's forward and backward pass is made of. Relu or gelu of a product. A
- * product that relu's gradient lets through or not, for which the forward product then keeps a mask
- * of bits, or that gelu's gradient scales, for which it keeps gelu's operand. And the sums over
- * rows of a matrix that a product sums over as well, which is how a bias gradient stands beside its
- * weight gradient; where that is refused, they stand with the gradient's product that makes the
- * matrix. The device is asked for every node as it would stand in the graph (its memory decides
- * what it can); what it refuses stays as it was, and gelu is then lowered and fused like any
- * pointwise work. A sum whose matrix a pointwise node makes stays with that one, which passes over
- * the matrix anyway.
+ * An anchor is a node of an op for which the device has kernels that take programs (matrix products
+ * so far). What is tried, the most that one kernel could do first:
  *
- * Rejected: programs of any pointwise ops as ends, as fusion has (libraries have these few), and
- * the ends as attributes of MATMUL (they have a second result). */
+ * - An activation and its gradient. The forward anchor saves what the gradient needs, relu's mask
+ *   or gelu's operand, as an output of its epilogue, and the anchor that makes the gradient's dy
+ *   reads it in its own. Both sides or none: what is saved is for who reads it.
+ * - A chain of pointwise nodes, each of which alone reads the one before it.
+ * - The sums over rows of a matrix that an anchor reads anyway, by a prologue: so does a bias
+ *   gradient stand beside its weight gradient. Where that is refused, they stand with the
+ * gradient's anchor that makes the matrix.
+ *
+ * Only programs that a kernel names are tried, and the kernel is asked about the node as it would
+ * stand in the graph: what it refuses stays as it was, and is fused like any pointwise work. A sum
+ * whose matrix a pointwise node makes stays with that one, which passes over the matrix anyway. */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ops/build.h"
+#include "passes/emit.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MOST_BACKS = 8 };
+enum { MAX_GRADIENTS = 8, MAX_CHAIN = 4, MAX_OPERANDS = 8 };
 
-typedef struct end_state {
+typedef struct epilogue_state {
     hl_graph *graph;
     hl_device *device;
     bool deterministic;
@@ -28,11 +32,13 @@ typedef struct end_state {
     int64_t n_used; /* of so many values: what is added has none yet */
     hl_id *map;     /* everything to itself */
     int64_t n_map;
-} end_state;
+    bool *replaced; /* by node, of those that were there when the sweep began */
+    hl_emitter emitter;
+} epilogue_state;
 
 /* ---- replacing, and back --------------------------------------------------------------------- */
 
-static hl_status reserve_map(end_state *s)
+static hl_status reserve_map(epilogue_state *s)
 {
     int64_t n = s->n_map;
     HL_TRY(hl_alloc_grow((void **)&s->map, &s->n_map, s->graph->n_values, sizeof *s->map));
@@ -40,7 +46,7 @@ static hl_status reserve_map(end_state *s)
     return HL_OK;
 }
 
-static hl_status replace_value(end_state *s, hl_id old, hl_id by)
+static hl_status replace_value(epilogue_state *s, hl_id old, hl_id by)
 {
     HL_TRY(reserve_map(s));
     s->map[old] = by;
@@ -49,201 +55,356 @@ static hl_status replace_value(end_state *s, hl_id old, hl_id by)
     return HL_OK;
 }
 
-/* In the shape of another value. */
-static hl_status shape_like(hl_graph *graph, hl_id value, hl_id other, hl_id *out_value)
-{
-    hl_shape shape = *hl_graph_shape(graph, other);
-    *out_value = value;
-    if (hl_shape_equal(&shape, hl_graph_shape(graph, value))) return HL_OK;
-    hl_attrs attrs = {.shape = {hl_ints_of(&shape)}};
-    return hl_graph_add(graph, HL_OP_RESHAPE, &value, 1, &attrs, out_value);
-}
-
-/* The product with an end (and what that reads, or HL_NONE), in segment and scope of what it
- * replaces. */
-static hl_status add_fused(end_state *s, hl_node_id product, hl_matmul_end end, hl_id read,
-                           hl_id *out_value)
-{
-    hl_node node = s->graph->nodes[product];
-    hl_id in[3] = {node.in[0], node.in[1], node.n_in > 2 ? node.in[2] : read};
-    hl_attrs attrs = node.attrs;
-    attrs.matmul.end = end;
-    hl_graph_stand_by(s->graph, &node);
-    return hl_graph_add(s->graph, HL_OP_MATMUL_FUSED, in, in[2] == HL_NONE ? 2 : 3, &attrs,
-                        out_value);
-}
-
 /* What stands where a value was. */
-typedef struct end_swap {
+typedef struct value_swap {
     hl_id old, now;
-} end_swap;
+} value_swap;
 
-static hl_status put_value(end_state *s, hl_id old, hl_id by, end_swap *out_swap)
+/* `by` in the shape of the old value. */
+static hl_status put_value(epilogue_state *s, hl_id old, hl_id by, value_swap *out_swap)
 {
+    hl_shape shape = *hl_graph_shape(s->graph, old);
     out_swap->old = old;
-    HL_TRY(shape_like(s->graph, by, old, &out_swap->now));
+    HL_TRY(hl_build_reshape(s->graph, by, &shape, &out_swap->now));
     return replace_value(s, old, out_swap->now);
 }
 
-static hl_status put_back(end_state *s, const end_swap *swap)
+/* ---- an anchor with programs ----------------------------------------------------------------- */
+
+/* A node with these programs in the place of an anchor. */
+typedef struct attempt {
+    hl_node_id anchor;
+    hl_fusion fusion;
+    hl_id in[MAX_OPERANDS];
+    int32_t n_in;
+    hl_type types[HL_PROGRAM_OUTS]; /* of the programs' outputs, as hl_graph_add_anchor has them */
+    hl_id old[HL_PROGRAM_OUTS];     /* by output: what it takes the place of */
+    value_swap swaps[HL_PROGRAM_OUTS];
+    int32_t n_out;
+} attempt;
+
+/* Does a kernel of the device name what this node carries? */
+static bool is_named(const epilogue_state *s, const hl_node *node)
 {
-    return replace_value(s, swap->now, swap->old);
+    const hl_kernel *const *list = s->device->ops->kernels(s->device, node->op);
+    for (; list && *list; list++)
+        if (hl_fusion_find(node, (*list)->fusions) >= 0) return true;
+    return false;
 }
 
-/* With `fused` where `old` was: does the device take it? If not, all is as it was. */
-static hl_status try_value(end_state *s, hl_id old, hl_id fused, bool *out_taken,
-                           end_swap *out_swap)
+static hl_status undo(epilogue_state *s, const attempt *a)
 {
-    const hl_kernel *kernel;
-    hl_kernel_req req;
-    HL_TRY(put_value(s, old, fused, out_swap));
-    HL_TRY(hl_kernel_find(s->device, s->graph, hl_graph_producer(s->graph, fused), s->deterministic,
-                          &kernel, &req));
-    *out_taken = kernel != NULL;
-    return *out_taken ? HL_OK : put_back(s, out_swap);
+    for (int32_t j = a->n_out - 1; j >= 0; j--)
+        HL_TRY(replace_value(s, a->swaps[j].now, a->swaps[j].old));
+    s->replaced[a->anchor] = false;
+    return HL_OK;
 }
 
-/* ---- where products are ---------------------------------------------------------------------- */
+/* With the new node where the anchor was: does the device take it? If not, all is as it was. */
+static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
+{
+    hl_node anchor = s->graph->nodes[a->anchor], node = anchor;
+    hl_id first;
+    node.program = a->fusion.epilogue;
+    memcpy(node.prologue, a->fusion.prologue, sizeof node.prologue);
+    *out_taken = false;
+    if (!is_named(s, &node)) return HL_OK;
+    hl_graph_stand_by(s->graph, &anchor);
+    HL_TRY(hl_graph_add_anchor(s->graph, anchor.op, a->in, a->n_in, &anchor.attrs, &a->fusion,
+                               a->types, &first));
+    for (int32_t j = 0; j < a->n_out; j++) HL_TRY(put_value(s, a->old[j], first + j, &a->swaps[j]));
+    s->replaced[a->anchor] = true;
+    HL_TRY(hl_select_try(s->graph, s->device, hl_graph_producer(s->graph, first), s->deterministic,
+                         out_taken));
+    return *out_taken ? HL_OK : undo(s, a);
+}
 
-static hl_status begin_sweep(end_state *s)
+/* ---- programs from nodes --------------------------------------------------------------------- */
+
+static hl_status refuse(epilogue_state *s)
+{
+    s->emitter.is_full = true;
+    return hl_status_set(HL_ERROR_INTERNAL, "epilogue: this is no program of the anchor's result");
+}
+
+static bool is_generator(const hl_node *node)
+{
+    return hl_op_get(node->op)->flags & HL_OP_SOURCE;
+}
+
+/* A value, or what it is a reshape of, down to x. */
+static hl_id skip_reshapes(const hl_graph *graph, hl_id value, hl_id x)
+{
+    for (;;) {
+        hl_node_id maker = hl_graph_producer(graph, value);
+        if (value == x || maker == HL_NONE || graph->nodes[maker].op != HL_OP_RESHAPE) return value;
+        value = graph->nodes[maker].in[0];
+    }
+}
+
+/* Is it made of x in at most so many pointwise steps? */
+static bool comes_from(const hl_graph *graph, hl_id value, hl_id x, int n_steps)
+{
+    value = skip_reshapes(graph, value, x);
+    hl_node_id maker = hl_graph_producer(graph, value);
+    if (value == x) return true;
+    if (!n_steps || maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) == HL_PW_COUNT)
+        return false;
+    const hl_node *node = &graph->nodes[maker];
+    for (int32_t i = 0; i < node->n_in && !is_generator(node); i++)
+        if (comes_from(graph, node->in[i], x, n_steps - 1)) return true;
+    return false;
+}
+
+/* A value of the program, x being the anchor's result: computed if it is made of x, else loaded. */
+static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *out_reg)
+{
+    const hl_graph *graph = s->graph;
+    const hl_shape *shape = &s->emitter.program.shape;
+    value = skip_reshapes(graph, value, x);
+    if (hl_emit_find(&s->emitter, value, out_reg)) return HL_OK;
+    if (hl_emit_is_number(graph, value)) return hl_emit_number(&s->emitter, value, out_reg);
+    hl_node_id maker = hl_graph_producer(graph, value);
+    uint8_t reg[3] = {0};
+    if (maker != HL_NONE && is_generator(&graph->nodes[maker])) {
+        if (!hl_shape_equal(hl_graph_shape(graph, value), shape)) return refuse(s);
+        return hl_emit_node(&s->emitter, &graph->nodes[maker], reg, out_reg);
+    }
+    if (comes_from(graph, value, x, MAX_CHAIN)) {
+        const hl_node *node = &graph->nodes[maker];
+        for (int32_t i = 0; i < node->n_in; i++) HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
+        return hl_emit_node(&s->emitter, node, reg, out_reg);
+    }
+    int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
+    if (n != 1 && n != hl_shape_numel(shape)) return refuse(s);
+    return hl_emit_load(&s->emitter, value, out_reg);
+}
+
+/* Fills in the epilogue that gives these values; false: there is no such program. */
+static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, attempt *a,
+                               bool *out_made)
+{
+    hl_graph *graph = s->graph;
+    hl_node anchor = graph->nodes[a->anchor];
+    hl_shape shape = *hl_graph_shape(graph, anchor.out);
+    uint8_t reg;
+    hl_emit_begin(&s->emitter, graph, &shape);
+    hl_status status = hl_emit_load(&s->emitter, anchor.out, &reg);
+    for (int j = 0; j < n && status == HL_OK; j++) {
+        status = emit_value(s, values[j], anchor.out, &reg);
+        if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
+        a->types[j] = (hl_type){hl_graph_dtype(graph, values[j]), shape};
+    }
+    int32_t n_more = s->emitter.program.n_in - 1;
+    *out_made = status == HL_OK && anchor.n_in + n_more <= MAX_OPERANDS;
+    if (!*out_made) return status == HL_OK || s->emitter.is_full ? HL_OK : status;
+    a->fusion = (hl_fusion){.epilogue = &s->emitter.program};
+    a->n_in = anchor.n_in + n_more;
+    for (int32_t i = 0; i < a->n_in; i++) {
+        bool is_more = i >= anchor.n_in;
+        a->in[i] = is_more ? s->emitter.in[i - anchor.n_in + 1] : anchor.in[i];
+        if (is_more && hl_shape_numel(hl_graph_shape(graph, a->in[i])) == hl_shape_numel(&shape))
+            HL_TRY(hl_build_reshape(graph, a->in[i], &shape, &a->in[i]));
+    }
+    return HL_OK;
+}
+
+/* The anchor gives these values itself, in the places of the old ones and before its other
+ * results. */
+static hl_status try_epilogue(epilogue_state *s, hl_node_id anchor, const hl_id *values,
+                              const hl_id *old, int n, attempt *a, bool *out_taken)
+{
+    *a = (attempt){.anchor = anchor};
+    const hl_node node = s->graph->nodes[anchor];
+    hl_graph_stand_by(s->graph, &node);
+    HL_TRY(make_epilogue(s, values, n, a, out_taken));
+    if (!*out_taken) return HL_OK;
+    for (int j = 0; j < n; j++) a->old[a->n_out++] = old[j];
+    for (int32_t j = 1; j < node.n_out; j++) a->old[a->n_out++] = node.out + j;
+    return try_attempt(s, a, out_taken);
+}
+
+/* ---- where anchors are ----------------------------------------------------------------------- */
+
+static hl_status begin_sweep(epilogue_state *s)
 {
     s->n_used = s->graph->n_values;
+    HL_TRY(hl_alloc_zero((size_t)s->graph->n_nodes + 1, (void **)&s->replaced));
     return hl_uses_init(s->graph, &s->uses);
 }
 
-static hl_node_id find_only_user(const end_state *s, hl_id value)
+static void end_sweep(epilogue_state *s)
+{
+    hl_uses_deinit(&s->uses);
+    hl_free(s->replaced);
+    s->replaced = NULL;
+}
+
+/* May this node still become one with programs? */
+static bool is_open(const epilogue_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    const hl_kernel *const *list = s->device->ops->kernels(s->device, node->op);
+    if (s->replaced[id] || hl_node_is_anchor(node)) return false;
+    for (; list && *list; list++)
+        if ((*list)->fusions) return true;
+    return false;
+}
+
+static hl_node_id find_only_user(const epilogue_state *s, hl_id value)
 {
     if (value >= s->n_used) return HL_NONE;
     if (s->uses.kept[value] || hl_uses_count(&s->uses, value) != 1) return HL_NONE;
     return s->uses.list[s->uses.start[value]];
 }
 
-/* The MATMUL that makes this value, a reshape in between perhaps that alone reads it. */
-static hl_node_id find_maker(const end_state *s, hl_id value)
+/* A node's first result; where a reshape alone reads that, the reshape's. */
+static hl_id find_result(const epilogue_state *s, hl_node_id anchor)
+{
+    hl_id x = s->graph->nodes[anchor].out;
+    hl_node_id user = find_only_user(s, x);
+    bool is_reshaped = user != HL_NONE && s->graph->nodes[user].op == HL_OP_RESHAPE;
+    return is_reshaped ? s->graph->nodes[user].out : x;
+}
+
+/* The anchor, without programs so far, that makes this value for one reader alone; a reshape that
+ * alone reads it may be in between. */
+static hl_node_id find_anchor(const epilogue_state *s, hl_id value, hl_node_id reader)
 {
     const hl_graph *graph = s->graph;
+    if (find_only_user(s, value) != reader) return HL_NONE;
     hl_node_id maker = hl_graph_producer(graph, value);
-    if (maker != HL_NONE && graph->nodes[maker].op == HL_OP_RESHAPE) {
-        hl_id inner = graph->nodes[maker].in[0];
-        if (find_only_user(s, inner) != maker) return HL_NONE;
-        maker = hl_graph_producer(graph, inner);
-    }
-    bool is_product = maker != HL_NONE && graph->nodes[maker].op == HL_OP_MATMUL;
-    return is_product ? maker : (hl_node_id)HL_NONE;
+    if (maker != HL_NONE && graph->nodes[maker].op == HL_OP_RESHAPE)
+        maker = hl_graph_producer(graph, graph->nodes[maker].in[0]);
+    if (maker == HL_NONE || !is_open(s, maker)) return HL_NONE;
+    return find_result(s, maker) == value ? maker : (hl_node_id)HL_NONE;
 }
 
-/* The same, for one reader alone. */
-static hl_node_id find_product(const end_state *s, hl_id value, hl_node_id reader)
+/* ---- activations and their gradients --------------------------------------------------------- */
+
+typedef struct activation {
+    hl_op op, gradient; /* gradient: of dy and of the operand, or of the result */
+    bool by_result;     /* and then of a mask, result > 0, in its place */
+} activation;
+static const activation activations[] = {{HL_OP_RELU, HL_OP_RELU_GRAD, true},
+                                         {HL_OP_GELU, HL_OP_GELU_GRAD, false}};
+
+static const activation *find_activation(hl_op op)
 {
-    return find_only_user(s, value) == reader ? find_maker(s, value) : (hl_node_id)HL_NONE;
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (activations[i].op == op) return &activations[i];
+    return NULL;
 }
 
-/* A gradient that comes from a product without a bias. */
-static hl_node_id find_back_product(const end_state *s, hl_id gradient, hl_node_id reader)
+/* Gradients whose dy an anchor makes for them alone; `of`: their other operand. */
+static int find_gradients(const epilogue_state *s, hl_op op, hl_id of, hl_node_id *out_gradients)
 {
-    hl_node_id product = find_product(s, gradient, reader);
-    bool is_bare = product != HL_NONE && s->graph->nodes[product].n_in == 2;
-    return is_bare ? product : (hl_node_id)HL_NONE;
-}
-
-/* ---- relu, forward and backward -------------------------------------------------------------- */
-
-/* Gradients of an activation that products give: nodes of this op, of a product and of x. */
-static int find_backs(const end_state *s, hl_op op, hl_id x, hl_node_id *out_backs)
-{
-    const hl_graph *graph = s->graph;
     int n = 0;
-    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
+    for (int32_t u = s->uses.start[of]; u < s->uses.start[of + 1] && n < MAX_GRADIENTS; u++) {
         hl_node_id id = s->uses.list[u];
-        const hl_node *node = &graph->nodes[id];
-        if (node->op != op || node->in[1] != x || node->in[0] == x) continue;
-        if (find_back_product(s, node->in[0], id) == HL_NONE || n == MOST_BACKS) continue;
-        out_backs[n++] = id;
+        const hl_node *node = &s->graph->nodes[id];
+        if (node->op != op || node->in[1] != of || node->in[0] == of) continue;
+        if (find_anchor(s, node->in[0], id) != HL_NONE) out_gradients[n++] = id;
     }
     return n;
 }
 
-/* Both sides or none: what the forward product keeps is for who reads it. */
-static hl_status fuse_with_mask(end_state *s, hl_node_id product, hl_id y, const hl_node_id *backs,
-                                int n_backs, bool *out_taken)
+/* What the gradient becomes where relu's result is known by a mask alone. */
+static hl_status build_masked(epilogue_state *s, const hl_node *gradient, hl_id mask,
+                              hl_id *out_value)
 {
-    hl_id forward;
-    end_swap front, swap;
-    int n_taken = 0;
-    HL_TRY(add_fused(s, product, HL_MATMUL_RELU_MASK, HL_NONE, &forward));
-    HL_TRY(try_value(s, y, forward, out_taken, &front));
-    for (int i = 0; i < n_backs && *out_taken; i++) {
-        hl_node grad = s->graph->nodes[backs[i]];
-        hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
-        hl_id back;
+    hl_graph *graph = s->graph;
+    hl_id dy = gradient->in[0], zero;
+    hl_graph_stand_by(graph, gradient);
+    HL_TRY(hl_graph_number(graph, hl_graph_dtype(graph, dy), 0, &zero));
+    return hl_graph_add(graph, HL_OP_WHERE, (hl_id[]){mask, dy, zero}, 3, NULL, out_value);
+}
+
+/* The gradients, each with the anchor that makes its dy, now that the forward anchor has saved what
+ * they need. */
+static hl_status fuse_gradients(epilogue_state *s, const activation *act, hl_id saved,
+                                const hl_node_id *gradients, int n, int *out_n_taken)
+{
+    *out_n_taken = 0;
+    for (int i = 0; i < n; i++) {
+        const hl_node gradient = s->graph->nodes[gradients[i]];
+        hl_id value = gradient.out;
+        attempt a;
         bool taken;
-        HL_TRY(add_fused(s, behind, HL_MATMUL_MASKED, forward + 1, &back));
-        HL_TRY(try_value(s, grad.out, back, &taken, &swap));
-        n_taken += taken;
+        if (act->by_result) HL_TRY(build_masked(s, &gradient, saved, &value));
+        hl_node_id anchor = find_anchor(s, gradient.in[0], gradients[i]);
+        HL_TRY(try_epilogue(s, anchor, &value, &gradient.out, 1, &a, &taken));
+        *out_n_taken += taken;
     }
-    if (!*out_taken || n_taken) return HL_OK;
+    return HL_OK;
+}
+
+/* The activation in its forward anchor, and its gradients in theirs. */
+static hl_status fuse_with_gradients(epilogue_state *s, const activation *act, hl_node_id anchor,
+                                     hl_node_id node, const hl_node_id *gradients, int n,
+                                     bool *out_taken)
+{
+    hl_graph *graph = s->graph;
+    hl_id x = graph->nodes[node].in[0], y = graph->nodes[node].out, saved = x, zero;
+    attempt a;
+    int n_taken;
+    if (act->by_result) {
+        hl_graph_stand_by(graph, &graph->nodes[anchor]);
+        HL_TRY(hl_graph_number(graph, hl_graph_dtype(graph, x), 0, &zero));
+        HL_TRY(hl_build_binary(graph, HL_OP_GT, x, zero, &saved));
+    }
+    HL_TRY(try_epilogue(s, anchor, (hl_id[]){y, saved}, (hl_id[]){y, saved}, 2, &a, out_taken));
+    if (!*out_taken) return HL_OK;
+    HL_TRY(fuse_gradients(s, act, a.swaps[1].now, gradients, n, &n_taken));
+    *out_taken = n_taken > 0;
+    return n_taken ? HL_OK : undo(s, &a);
+}
+
+/* The activation that reads the anchor's result x, and nobody else but its gradients where those
+ * read x too. */
+static hl_status fuse_activation(epilogue_state *s, hl_node_id anchor, hl_id x, bool *out_taken)
+{
+    const hl_graph *graph = s->graph;
+    hl_node_id gradients[MAX_GRADIENTS];
     *out_taken = false;
-    return put_back(s, &front);
-}
-
-static hl_status fuse_relu(end_state *s, hl_node_id relu)
-{
-    hl_node_id product = find_product(s, s->graph->nodes[relu].in[0], relu), backs[MOST_BACKS];
-    hl_id y = s->graph->nodes[relu].out, fused;
-    end_swap swap;
-    bool taken = false;
-    if (product == HL_NONE) return HL_OK;
-    int n_backs = find_backs(s, HL_OP_RELU_GRAD, y, backs);
-    if (n_backs) HL_TRY(fuse_with_mask(s, product, y, backs, n_backs, &taken));
-    if (taken) return HL_OK;
-    HL_TRY(add_fused(s, product, HL_MATMUL_RELU, HL_NONE, &fused));
-    return try_value(s, y, fused, &taken, &swap);
-}
-
-/* ---- gelu, forward and backward -------------------------------------------------------------- */
-
-/* Both sides or none, again. All who read x read the product's other output. */
-static hl_status fuse_with_operand(end_state *s, hl_node_id product, hl_node_id gelu,
-                                   const hl_node_id *backs, int n_backs)
-{
-    hl_id x = s->graph->nodes[gelu].in[0], forward;
-    end_swap operand, front, swap;
-    bool taken;
-    int n_taken = 0;
-    HL_TRY(add_fused(s, product, HL_MATMUL_GELU_BOTH, HL_NONE, &forward));
-    HL_TRY(put_value(s, x, forward + 1, &operand));
-    HL_TRY(try_value(s, s->graph->nodes[gelu].out, forward, &taken, &front));
-    if (!taken) return put_back(s, &operand);
-    for (int i = 0; i < n_backs; i++) {
-        hl_node grad = s->graph->nodes[backs[i]];
-        hl_node_id behind = find_back_product(s, grad.in[0], backs[i]);
-        hl_id read, back;
-        hl_graph_stand_by(s->graph, &grad);
-        HL_TRY(shape_like(s->graph, operand.now, s->graph->nodes[behind].out, &read));
-        HL_TRY(add_fused(s, behind, HL_MATMUL_GELU_GRAD, read, &back));
-        HL_TRY(try_value(s, grad.out, back, &taken, &swap));
-        n_taken += taken;
+    if (x >= s->n_used || s->uses.kept[x]) return HL_OK;
+    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
+        hl_node_id id = s->uses.list[u];
+        const activation *act = find_activation(graph->nodes[id].op);
+        if (!act || (act->by_result && find_only_user(s, x) != id)) continue;
+        hl_id of = act->by_result ? graph->nodes[id].out : x;
+        int n = find_gradients(s, act->gradient, of, gradients);
+        return n ? fuse_with_gradients(s, act, anchor, id, gradients, n, out_taken) : HL_OK;
     }
-    if (n_taken) return HL_OK;
-    HL_TRY(put_back(s, &front));
-    return put_back(s, &operand);
+    return HL_OK;
 }
 
-static hl_status fuse_gelu(end_state *s, hl_node_id gelu)
+/* ---- chains ---------------------------------------------------------------------------------- */
+
+/* Nodes that read the anchor's result one after another, each alone: as many as one kernel takes.
+ */
+static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
 {
-    hl_id x = s->graph->nodes[gelu].in[0], fused;
-    hl_node_id product = x < s->n_used ? find_maker(s, x) : (hl_node_id)HL_NONE, backs[MOST_BACKS];
-    end_swap swap;
-    bool taken;
-    if (product == HL_NONE || s->uses.kept[x]) return HL_OK;
-    int n_backs = find_backs(s, HL_OP_GELU_GRAD, x, backs);
-    if (n_backs) return fuse_with_operand(s, product, gelu, backs, n_backs);
-    if (find_only_user(s, x) != gelu) return HL_OK;
-    HL_TRY(add_fused(s, product, HL_MATMUL_GELU, HL_NONE, &fused));
-    return try_value(s, s->graph->nodes[gelu].out, fused, &taken, &swap);
+    hl_id ends[MAX_CHAIN], value = x;
+    int n = 0;
+    bool taken = false;
+    for (; n < MAX_CHAIN; n++) {
+        hl_node_id user = find_only_user(s, value);
+        if (user == HL_NONE || hl_pw_of_op(s->graph->nodes[user].op) == HL_PW_COUNT) break;
+        const hl_node *node = &s->graph->nodes[user], *first = &s->graph->nodes[anchor];
+        if (node->segment != first->segment || node->fence != first->fence) break;
+        if (!hl_shape_equal(hl_graph_shape(s->graph, node->out), hl_graph_shape(s->graph, x)))
+            break;
+        ends[n] = value = node->out;
+    }
+    for (; n > 0 && !taken; n--) {
+        attempt a;
+        HL_TRY(try_epilogue(s, anchor, &ends[n - 1], &ends[n - 1], 1, &a, &taken));
+    }
+    return HL_OK;
 }
 
-/* ---- sums beside a product ------------------------------------------------------------------- */
+/* ---- sums over rows ------------------------------------------------------------------- */
 
 /* What a value is but for its shape, and for being widened. */
 static hl_id find_origin(const hl_graph *graph, hl_id value)
@@ -284,24 +445,23 @@ static hl_status list_sums(const hl_graph *graph, hl_node_id **out_sums)
     return HL_OK;
 }
 
-/* Nothing that stands before the product reads the sum, so it may be made where the product is. */
-static bool may_wait(const end_state *s, hl_node_id sum, hl_node_id product)
+/* Nothing that stands before the anchor reads the sum, so it may be made there. */
+static bool may_wait(const epilogue_state *s, hl_node_id sum, hl_node_id anchor)
 {
     hl_id value = s->graph->nodes[sum].out;
     for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++)
-        if (s->uses.list[u] < product) return false;
-    return s->graph->nodes[sum].segment == s->graph->nodes[product].segment;
+        if (s->uses.list[u] < anchor) return false;
+    return s->graph->nodes[sum].segment == s->graph->nodes[anchor].segment;
 }
 
-/* The sum over K of an operand (0 or 1) of this product, or HL_NONE. */
-static hl_node_id find_sum(const end_state *s, const hl_node_id *sums, hl_node_id id, int operand)
+/* The sum over the rows of an operand (0 or 1) that could stand with this node, or HL_NONE. */
+static hl_node_id find_sum(const epilogue_state *s, const hl_node_id *sums, hl_node_id id,
+                           int operand)
 {
     const hl_graph *graph = s->graph;
     const hl_node *node = &graph->nodes[id];
-    bool sums_rows =
-        operand == 0 ? hl_matmul_attrs(node)->trans_a : !hl_matmul_attrs(node)->trans_b;
     hl_id origin = find_origin(graph, node->in[operand]);
-    if (!sums_rows || origin >= s->n_used) return HL_NONE;
+    if (origin >= s->n_used) return HL_NONE;
     hl_node_id sum = sums[origin], maker = hl_graph_producer(graph, origin);
     if (sum == HL_NONE || !may_wait(s, sum, id)) return HL_NONE;
     if (maker != HL_NONE && hl_op_get(graph->nodes[maker].op)->flags & HL_OP_POINTWISE)
@@ -313,67 +473,82 @@ static hl_node_id find_sum(const end_state *s, const hl_node_id *sums, hl_node_i
     return is_same ? sum : (hl_node_id)HL_NONE;
 }
 
-/* The product with sums beside it, in the place of both. */
-static hl_status try_sum(end_state *s, hl_node_id product, hl_matmul_end end, hl_node_id *sum,
-                         bool *out_taken)
+/* The sums of an operand's rows with the anchor that reads it: a prologue that changes nothing. */
+static hl_status fuse_operand_sum(epilogue_state *s, hl_node_id *sums, hl_node_id anchor)
 {
-    hl_id fused;
-    end_swap total, swap;
-    HL_TRY(add_fused(s, product, end, HL_NONE, &fused));
-    HL_TRY(put_value(s, s->graph->nodes[*sum].out, fused + 1, &total));
-    HL_TRY(try_value(s, s->graph->nodes[product].out, fused, out_taken, &swap));
-    if (!*out_taken) return put_back(s, &total);
-    *sum = HL_NONE;
-    return HL_OK;
-}
-
-static hl_status fuse_sum(end_state *s, hl_node_id *sums, hl_node_id product)
-{
-    const hl_node *node = &s->graph->nodes[product];
+    const hl_graph *graph = s->graph;
     bool taken = false;
-    if (node->n_in != 2 || hl_graph_dtype(s->graph, node->out) != HL_DTYPE_F32) return HL_OK;
-    for (int operand = 0; operand < 2 && !taken; operand++) {
-        if (find_sum(s, sums, product, operand) == HL_NONE) continue;
-        hl_id origin = find_origin(s->graph, s->graph->nodes[product].in[operand]);
-        HL_TRY(try_sum(s, product, operand ? HL_MATMUL_SUM_B : HL_MATMUL_SUM_A, &sums[origin],
-                       &taken));
+    for (int k = 0; k < HL_PROLOGUES && k < graph->nodes[anchor].n_in && !taken; k++) {
+        const hl_node *node = &graph->nodes[anchor];
+        hl_node_id sum = find_sum(s, sums, anchor, k);
+        hl_id origin = find_origin(graph, node->in[k]);
+        uint8_t reg;
+        if (sum == HL_NONE || node->n_in > MAX_OPERANDS) continue;
+        const hl_shape *shape = hl_graph_shape(graph, node->in[k]);
+        hl_emit_begin(&s->emitter, graph, shape);
+        hl_program_splits_set(&s->emitter.program, (int32_t[]){shape->rank - 1}, 1);
+        HL_TRY(hl_emit_load(&s->emitter, node->in[k], &reg));
+        HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_FULL));
+        HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_SUM_ROWS));
+        attempt a = {.anchor = anchor, .n_in = node->n_in, .n_out = 2};
+        memcpy(a.in, node->in, (size_t)node->n_in * sizeof *a.in);
+        a.fusion.prologue[k] = &s->emitter.program;
+        a.types[0] = graph->values[graph->nodes[sum].out].type;
+        a.old[0] = node->out, a.old[1] = graph->nodes[sum].out;
+        if (node->n_out != 1) continue;
+        HL_TRY(try_attempt(s, &a, &taken));
+        if (taken) sums[origin] = HL_NONE;
     }
     return HL_OK;
 }
 
-/* A sum that found no place there: with the product that makes the matrix. */
-static hl_status fuse_own_sum(end_state *s, hl_node_id *sums, hl_node_id product)
+/* A sum that found no place there: with the anchor whose epilogue makes the matrix. */
+static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id anchor)
 {
     const hl_graph *graph = s->graph;
-    const hl_node *node = &graph->nodes[product];
-    hl_matmul_end end = hl_matmul_end_of(node);
-    bool is_masked = end == HL_MATMUL_MASKED, taken;
-    if (!is_masked && end != HL_MATMUL_GELU_GRAD) return HL_OK;
+    const hl_node *node = &graph->nodes[anchor];
+    hl_program *program = &s->emitter.program;
+    bool taken;
+    if (!hl_node_epilogue(node) || node->program->n_out != 1 || node->n_out != 1) return HL_OK;
     hl_node_id sum = sums[node->out];
     if (sum == HL_NONE || graph->nodes[sum].segment != node->segment) return HL_OK;
     const hl_shape *matrix = hl_graph_shape(graph, node->out),
                    *summed = hl_graph_shape(graph, graph->nodes[sum].in[0]);
     if (matrix->dim[matrix->rank - 1] != summed->dim[summed->rank - 1]) return HL_OK;
-    return try_sum(s, product, is_masked ? HL_MATMUL_MASKED_SUM : HL_MATMUL_GELU_GRAD_SUM,
-                   &sums[node->out], &taken);
+    if (node->n_in > MAX_OPERANDS) return HL_OK;
+    s->emitter.program = *node->program;
+    hl_program_splits_set(program, (int32_t[]){matrix->rank - 1}, 1);
+    HL_TRY(hl_emit_output(&s->emitter, program->out[0].reg, HL_PW_SUM_ROWS));
+    attempt a = {.anchor = anchor, .fusion = {.epilogue = program}, .n_in = node->n_in, .n_out = 2};
+    memcpy(a.in, node->in, (size_t)node->n_in * sizeof *a.in);
+    a.types[0] = graph->values[node->out].type;
+    a.types[1] = graph->values[graph->nodes[sum].out].type;
+    a.old[0] = node->out, a.old[1] = graph->nodes[sum].out;
+    return try_attempt(s, &a, &taken);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
-static hl_status fuse_activations(end_state *s)
+static hl_status fuse_results(epilogue_state *s)
 {
     int64_t n = s->graph->n_nodes;
-    HL_TRY(begin_sweep(s));
-    hl_status status = HL_OK;
-    for (int64_t i = 0; i < n && status == HL_OK; i++) {
-        if (s->graph->nodes[i].op == HL_OP_RELU) status = fuse_relu(s, (hl_node_id)i);
-        if (s->graph->nodes[i].op == HL_OP_GELU) status = fuse_gelu(s, (hl_node_id)i);
+    hl_status status;
+    HL_GOTO(begin_sweep(s));
+    for (int64_t i = 0; i < n; i++) {
+        hl_node_id anchor = (hl_node_id)i;
+        bool taken;
+        if (!is_open(s, anchor)) continue;
+        hl_id x = find_result(s, anchor);
+        HL_GOTO(fuse_activation(s, anchor, x, &taken));
+        if (!taken) HL_GOTO(fuse_chain(s, anchor, x));
     }
-    hl_uses_deinit(&s->uses);
-    return status == HL_OK ? hl_rewrite_sort(s->graph) : status;
+    HL_GOTO(hl_rewrite_sort(s->graph));
+cleanup:
+    end_sweep(s);
+    return status;
 }
 
-static hl_status fuse_sums(end_state *s)
+static hl_status fuse_sums(epilogue_state *s)
 {
     int64_t n = s->graph->n_nodes;
     hl_node_id *sums = NULL;
@@ -381,21 +556,19 @@ static hl_status fuse_sums(end_state *s)
     HL_GOTO(begin_sweep(s));
     HL_GOTO(list_sums(s->graph, &sums));
     for (int64_t i = 0; i < n; i++)
-        if (s->graph->nodes[i].op == HL_OP_MATMUL) HL_GOTO(fuse_sum(s, sums, (hl_node_id)i));
+        if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_operand_sum(s, sums, (hl_node_id)i));
     for (int64_t i = 0; i < n; i++) HL_GOTO(fuse_own_sum(s, sums, (hl_node_id)i));
     HL_GOTO(hl_rewrite_sort(s->graph));
 cleanup:
     hl_free(sums);
-    hl_uses_deinit(&s->uses);
+    end_sweep(s);
     return status;
 }
 
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic)
 {
-    const hl_kernel *const *kernels = device->ops->kernels(device, HL_OP_MATMUL_FUSED);
-    end_state s = {.graph = graph, .device = device, .deterministic = deterministic};
-    if (!kernels || !*kernels) return HL_OK;
-    hl_status status = fuse_activations(&s);
+    epilogue_state s = {.graph = graph, .device = device, .deterministic = deterministic};
+    hl_status status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);
     hl_free(s.map);
     return status;

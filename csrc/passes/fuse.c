@@ -23,6 +23,7 @@
 
 #include "base/alloc.h"
 #include "passes/clusters.h"
+#include "passes/emit.h"
 #include "passes/passes.h"
 
 /* Members and operands take a register each; some are left for what is recomputed. */
@@ -104,12 +105,6 @@ static bool is_source(const hl_graph *graph, hl_id value)
     return v->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[v->node].op)->flags & HL_OP_SOURCE;
 }
 
-static bool is_number(const hl_graph *graph, hl_id value)
-{
-    const hl_value *v = hl_graph_value(graph, value);
-    return v->kind == HL_VALUE_CONST && v->type.shape.rank == 0 && hl_dtype_is_float(v->type.dtype);
-}
-
 /* ---- clusters -------------------------------------------------------------------------------- */
 
 /* Its cluster, named by the least member; HL_NONE: it is not fusible. */
@@ -186,7 +181,7 @@ static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
                 int known = 0;
                 while (known < n && load[known] != node->in[j]) known++;
                 if (known < n) continue;
-                n_loads += !is_number(s->graph, node->in[j]);
+                n_loads += !hl_emit_is_number(s->graph, node->in[j]);
                 if (n + 1 + n_members > MOST_REGISTERS || n_loads > MOST_LOADS) return false;
                 load[n++] = node->in[j];
             }
@@ -331,52 +326,18 @@ static hl_status join_beside(fuse_state *s)
 typedef struct emit_state {
     fuse_state *fuse;
     hl_node_id cluster;
-    hl_program program;
-    hl_id in[HL_PROGRAM_INS];
-    hl_id reg_value[HL_PROGRAM_REGS]; /* which value a register holds */
-    int32_t n_in;
-    bool full; /* the program is at one of its limits: the cluster's nodes stay as they are */
+    hl_emitter out;
 } emit_state;
-
-static hl_status check_room(emit_state *e, int32_t n, int32_t most)
-{
-    if (n < most) return HL_OK;
-    e->full = true;
-    return hl_status_set(HL_ERROR_INTERNAL, "fuse: a program has room for %d, got more", most);
-}
-
-static hl_status find_input(emit_state *e, hl_id value, uint8_t *out_in)
-{
-    int32_t i = 0;
-    while (i < e->n_in && e->in[i] != value) i++;
-    if (i == e->n_in) {
-        HL_TRY(check_room(e, e->n_in, HL_PROGRAM_INS));
-        e->in[e->n_in++] = value;
-    }
-    *out_in = (uint8_t)i;
-    return HL_OK;
-}
-
-/* Appends an instruction that makes `value`; its operands are registers already. */
-static hl_status emit(emit_state *e, hl_id value, hl_pw_instr instr, uint8_t *out_reg)
-{
-    HL_TRY(check_room(e, e->program.n_regs, HL_PROGRAM_REGS));
-    HL_TRY(check_room(e, e->program.n_code, HL_PROGRAM_CODE));
-    *out_reg = (uint8_t)e->program.n_regs++;
-    instr.dst = *out_reg;
-    e->program.code[e->program.n_code++] = instr;
-    e->reg_value[*out_reg] = value;
-    return HL_OK;
-}
 
 static bool is_loaded_or_small(const emit_state *e, hl_id value)
 {
     const hl_graph *graph = e->fuse->graph;
     int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
-    if (is_number(graph, value) || n * SMALL_FRACTION <= hl_shape_numel(&e->program.shape))
+    if (hl_emit_is_number(graph, value) ||
+        n * SMALL_FRACTION <= hl_shape_numel(&e->out.program.shape))
         return true;
-    for (int32_t r = 0; r < e->program.n_regs; r++)
-        if (e->reg_value[r] == value) return true;
+    uint8_t reg;
+    if (hl_emit_find(&e->out, value, &reg)) return true;
     hl_node_id m = e->cluster;
     do {
         const hl_node *node = &e->fuse->graph->nodes[m];
@@ -399,7 +360,7 @@ static bool is_worth_recomputing(const emit_state *e, hl_id value, recompute_bud
     const hl_graph *graph = e->fuse->graph;
     hl_node_id p = hl_graph_producer(graph, value);
     if (p == HL_NONE || !e->fuse->fusible[p] || graph->nodes[p].op == HL_OP_SUM) return false;
-    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape)) return false;
+    if (!hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape)) return false;
     if (!stand_together(graph, p, e->cluster)) return false;
     if (--budget->steps < 0) return false;
     const hl_node *node = &graph->nodes[p];
@@ -419,41 +380,27 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg);
 static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
-    hl_pw_instr instr = hl_pw_instr_make(node);
-    if (hl_pw_is_random(instr.op)) {
-        HL_TRY(find_input(e, node->in[0], &instr.in));
-        return emit(e, node->out, instr, out_reg);
-    }
     uint8_t reg[3] = {0};
-    for (int32_t j = 0; j < node->n_in; j++) HL_TRY(emit_value(e, node->in[j], &reg[j]));
-    instr.a = reg[0], instr.b = reg[1], instr.c = reg[2];
-    return emit(e, node->out, instr, out_reg);
+    bool is_source = hl_op_get(node->op)->flags & HL_OP_SOURCE;
+    for (int32_t j = 0; j < node->n_in && !is_source; j++)
+        HL_TRY(emit_value(e, node->in[j], &reg[j]));
+    return hl_emit_node(&e->out, node, reg, out_reg);
 }
 
 static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
 {
     const hl_graph *graph = e->fuse->graph;
-    for (int32_t r = 0; r < e->program.n_regs; r++)
-        if (e->reg_value[r] == value) {
-            *out_reg = (uint8_t)r;
-            return HL_OK;
-        }
-    if (is_number(graph, value)) {
-        double number;
-        hl_graph_number_read(graph, value, &number);
-        return emit(e, value, (hl_pw_instr){.op = HL_PW_NUMBER, .number = number}, out_reg);
-    }
+    if (hl_emit_find(&e->out, value, out_reg)) return HL_OK;
+    if (hl_emit_is_number(graph, value)) return hl_emit_number(&e->out, value, out_reg);
     hl_node_id p = hl_graph_producer(graph, value);
     recompute_budget budget = {MOST_RECOMPUTE, 1};
     bool member =
         p != HL_NONE && cluster_of(e->fuse, p) == e->cluster && graph->nodes[p].op != HL_OP_SUM;
-    bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->program.shape);
+    bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape);
     if (member || (is_source(graph, value) && same_shape) ||
         is_worth_recomputing(e, value, &budget))
         return emit_node(e, p, out_reg);
-    hl_pw_instr load = {.op = HL_PW_LOAD};
-    HL_TRY(find_input(e, value, &load.in));
-    return emit(e, value, load, out_reg);
+    return hl_emit_load(&e->out, value, out_reg);
 }
 
 /* Which members' values are read outside: by another kind of node, or by a cluster that will load
@@ -483,13 +430,12 @@ static int list_members(const fuse_state *s, hl_node_id cluster, hl_node_id *out
 static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loaded, emit_state *e,
                               hl_type *out_types, hl_id *out_values)
 {
-    memset(e, 0, sizeof *e);
     e->fuse = s;
     e->cluster = cluster;
-    e->program.shape = *iteration_shape(s->graph, cluster);
+    hl_emit_begin(&e->out, s->graph, iteration_shape(s->graph, cluster));
     sum_splits splits = {.n = 0};
     add_cluster_splits(s, cluster, &splits);
-    hl_program_splits_set(&e->program, splits.at, splits.n);
+    hl_program_splits_set(&e->out.program, splits.at, splits.n);
     hl_node_id members[MOST_REGISTERS];
     int n_members = list_members(s, cluster, members);
     for (int i = 0; i < n_members; i++) {
@@ -498,19 +444,16 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
         uint8_t reg;
         hl_pw_sums sums = HL_PW_FULL;
         if (node->op == HL_OP_SUM) {
-            sums = hl_program_sums(&e->program, &hl_reduce_attrs(node)->axes);
+            sums = hl_program_sums(&e->out.program, &hl_reduce_attrs(node)->axes);
             HL_TRY(emit_value(e, node->in[0], &reg));
         } else {
             HL_TRY(emit_value(e, node->out, &reg));
         }
         if (!loaded) continue;
-        HL_TRY(check_room(e, e->program.n_out, HL_PROGRAM_OUTS));
-        e->program.out[e->program.n_out].reg = reg;
-        e->program.out[e->program.n_out].sums = (uint8_t)sums;
-        out_types[e->program.n_out] = s->graph->values[node->out].type;
-        out_values[e->program.n_out++] = node->out;
+        HL_TRY(hl_emit_output(&e->out, reg, sums));
+        out_types[e->out.program.n_out - 1] = s->graph->values[node->out].type;
+        out_values[e->out.program.n_out - 1] = node->out;
     }
-    e->program.n_in = e->n_in;
     return HL_OK;
 }
 
@@ -518,8 +461,8 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
 static bool is_lone_sum(const emit_state *e)
 {
     const hl_node *node = &e->fuse->graph->nodes[e->cluster];
-    bool is_alone = e->fuse->clusters.n_members[e->cluster] == 1 && e->program.n_code == 1;
-    return node->op == HL_OP_SUM && is_alone && e->program.split[0] > 0;
+    bool is_alone = e->fuse->clusters.n_members[e->cluster] == 1 && e->out.program.n_code == 1;
+    return node->op == HL_OP_SUM && is_alone && e->out.program.split[0] > 0;
 }
 
 /* The cluster's nodes stay single: as if they had never been fusible. */
@@ -549,24 +492,24 @@ static hl_status rewrite_clusters(fuse_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
-        if ((status != HL_OK && e->full) || (status == HL_OK && is_lone_sum(e))) {
+        if ((status != HL_OK && e->out.is_full) || (status == HL_OK && is_lone_sum(e))) {
             dissolve(s, (hl_node_id)i);
             continue;
         }
         HL_GOTO(status);
-        for (int32_t j = 0; j < e->n_in; j++) loaded[e->in[j]] = true;
+        for (int32_t j = 0; j < e->out.program.n_in; j++) loaded[e->out.in[j]] = true;
     }
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, loaded, e, types, values);
-        if (status != HL_OK && e->full) continue;
+        if (status != HL_OK && e->out.is_full) continue;
         HL_GOTO(status);
-        if (!e->program.n_out) continue;
+        if (!e->out.program.n_out) continue;
         hl_id first;
         hl_graph_stand_by(graph, &graph->nodes[i]);
-        HL_GOTO(hl_graph_add_program(graph, e->in, e->n_in, &e->program, types, e->program.n_out,
-                                     &first));
-        for (int32_t j = 0; j < e->program.n_out; j++) map[values[j]] = first + j;
+        HL_GOTO(hl_graph_add_program(graph, e->out.in, e->out.program.n_in, &e->out.program, types,
+                                     e->out.program.n_out, &first));
+        for (int32_t j = 0; j < e->out.program.n_out; j++) map[values[j]] = first + j;
     }
     status = HL_OK;
     hl_rewrite_replace(graph, map, n_map);

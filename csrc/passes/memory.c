@@ -50,7 +50,9 @@ typedef struct memory_state {
 
 size_t hl_value_bytes(const hl_graph *graph, hl_id value)
 {
-    return hl_type_bytes(&hl_graph_value(graph, value)->type);
+    const hl_value *saved = hl_graph_value(graph, hl_graph_viewed(graph, value));
+    return saved->form ? (size_t)saved->form_bytes
+                       : hl_type_bytes(&hl_graph_value(graph, value)->type);
 }
 
 /* ---- lives ----------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), epilogue, lower, pack, hoist, fuse, schedule, memory. */
+ * device computes in float64), epilogue, lower, pack, hoist, fuse, select, schedule, memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -37,16 +37,16 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their type. */
 hl_status hl_pass_double(hl_graph *graph);
 
-/* Relu and gelu after a product, their gradients, and bias gradients become part of the products,
- * where the device has kernels for that (MATMUL_FUSED). Before lowering, which knows no gelu. */
+/* Pointwise work around a node for whose op the device has kernels that take programs becomes
+ * programs of that node (ir/fusion.h). */
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
  * it has, by the table's lower functions; so do splits of which at most half is read. */
 hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 
-/* Matrix products with a two-dimensional right side use a packed copy of it; a RELU that alone
- * reads the product is absorbed. For devices that pack. */
+/* Matrix products with a two-dimensional right side use a packed copy of it. For devices that
+ * pack. */
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
 /* What depends on parameters and constants alone moves from MICRO to BEGIN. */
@@ -54,6 +54,19 @@ hl_status hl_pass_hoist(hl_graph *graph);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);
+
+/* The kernel of a node; NULL: of a view, which needs none. */
+typedef struct hl_choice {
+    const hl_kernel *kernel;
+    hl_kernel_req req;
+} hl_choice;
+/* By node. Values that a kernel saves in a form of its own get that form and its size.
+ * HL_ERROR_DEVICE when a node has no kernel (no deterministic one, if that is asked for). */
+hl_status hl_pass_select(hl_graph *graph, hl_device *device, bool deterministic,
+                         HL_GIVE hl_choice **out_choices);
+/* Does a kernel take this node, as hl_pass_select would ask? What it saves gets its form. */
+hl_status hl_select_try(hl_graph *graph, hl_device *device, hl_node_id node, bool deterministic,
+                        bool *out_taken);
 
 /* One loss of a training step: a sum and what divides it. */
 typedef struct hl_step_term {

@@ -1,4 +1,4 @@
-/* Schedule: kernels for nodes, nodes into chains, chains into regions.
+/* Schedule: nodes into chains, chains into regions.
  *
  * List scheduling: while a region is open, the first ready node (in graph order) that can still
  * join it does; when none can, the region is closed, a barrier, and the first ready node opens the
@@ -191,11 +191,12 @@ cleanup:
 }
 
 /* What reads constants alone could run at any time, and lies in memory from then on: it waits until
- * all else that one of its readers needs is there. */
+ * all else that one of its readers needs is there. A view lies nowhere. */
 static bool waits_to_be_wanted(const sched_state *s, hl_node_id id)
 {
     const hl_graph *graph = s->graph;
     const hl_node *node = &graph->nodes[id];
+    if (is_view(graph, id)) return false;
     for (int32_t j = 0; j < node->n_in; j++)
         if (hl_graph_value(graph, node->in[j])->kind != HL_VALUE_CONST) return false;
     int32_t first = s->uses.start[node->out], end = s->uses.start[node->out + node->n_out];
@@ -519,20 +520,16 @@ void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool 
 
 /* ---- entry ----------------------------------------------------------------------------------- */
 
-static hl_status choose_kernels(sched_state *s, bool deterministic)
+static void list_steps(sched_state *s, const hl_choice *choices)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++) {
         s->out->step_of_node[i] = HL_NONE;
         if (is_view(s->graph, (hl_node_id)i)) continue;
         hl_step *step = &s->out->steps[s->out->n_steps];
-        *step = (hl_step){.node = (hl_node_id)i};
-        HL_TRY(hl_kernel_select(s->device, s->graph, (hl_node_id)i, deterministic, &step->kernel,
-                                &step->req));
-        if (!s->device->ops->parallel) step->req.rows = 0;
-        if (step->req.grain < 1) step->req.grain = 1;
+        *step =
+            (hl_step){.node = (hl_node_id)i, .kernel = choices[i].kernel, .req = choices[i].req};
         s->out->step_of_node[i] = s->out->n_steps++;
     }
-    return HL_OK;
 }
 
 static hl_status alloc_schedule(sched_state *s, void **out_memory)
@@ -564,8 +561,8 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     return HL_OK;
 }
 
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, bool deterministic,
-                           hl_schedule *out_schedule)
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_choice *choices,
+                           bool chain, hl_schedule *out_schedule)
 {
     *out_schedule = (hl_schedule){0};
     sched_state s = {.graph = graph, .device = device, .chain = chain, .out = out_schedule};
@@ -573,7 +570,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain,
     hl_status status = HL_OK;
     HL_GOTO(alloc_schedule(&s, &memory));
     HL_GOTO(hl_uses_init(graph, &s.uses));
-    HL_GOTO(choose_kernels(&s, deterministic));
+    list_steps(&s, choices);
     count_waits(&s);
     HL_GOTO(add_update_waits(&s));
     for (int64_t i = 0; i < graph->n_nodes; i++) want_fills(&s, (hl_node_id)i);

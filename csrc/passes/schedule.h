@@ -9,7 +9,7 @@
 #ifndef HL_PASSES_SCHEDULE_H
 #define HL_PASSES_SCHEDULE_H
 
-#include "backend/backend.h"
+#include "passes/passes.h"
 
 typedef struct hl_step {
     hl_node_id node;
@@ -52,10 +52,9 @@ typedef struct hl_schedule {
     int32_t *step_of_node;                       /* HL_NONE: a view, or dead */
 } hl_schedule;
 
-/* Chooses kernels and cuts the graph into regions. chain false: one step per region.
- * HL_ERROR_DEVICE when a node has no kernel (no deterministic one, if that is asked for). */
-hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, bool chain, bool deterministic,
-                           hl_schedule *out_schedule);
+/* Cuts the graph into regions. choices: by node. chain false: one step per region. */
+hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_choice *choices,
+                           bool chain, hl_schedule *out_schedule);
 void hl_schedule_deinit(hl_schedule *schedule);
 
 typedef struct hl_place {

@@ -264,6 +264,7 @@ static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_op
                             hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
+    hl_choice *choices = NULL;
     hl_status status;
     HL_GOTO(hl_alloc_zero(sizeof *plan, (void **)&plan));
     plan->device = device;
@@ -275,14 +276,15 @@ static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_op
     plan->generation = -1;
     plan->captures = options->capture && device->ops->capture_begin;
     HL_GOTO(run_passes(plan->graph, device, options, &plan->fed));
-    HL_GOTO(hl_pass_schedule(plan->graph, device, options->chain, options->deterministic,
-                             &plan->schedule));
+    HL_GOTO(hl_pass_select(plan->graph, device, options->deterministic, &choices));
+    HL_GOTO(hl_pass_schedule(plan->graph, device, choices, options->chain, &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, device, &plan->memory));
     hl_schedule_cut(plan->graph, device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(place_constants(plan));
 cleanup:
+    hl_free(choices);
     hl_graph_destroy(graph);
     *out_plan = plan; /* on failure too: what it knows explains the error */
     return status;

@@ -2,9 +2,9 @@
  *
  * One instruction multiplies a pair of neighbours in k and adds both products to a float32 lane.
  * So k runs in pairs: a row of A is pairs as it lies, and a word of packed B is the pair (k, k + 1)
- * of a column. An odd run ends with a pair whose second half is zero on both sides: gemm.c copies
- * such rows of A. A^T B needs pairs of rows of A side by side: its block of A is interleaved into
- * words first, which costs a pass over it per tile of C, of which a row of tiles has few.
+ * of a column. An odd run ends with a pair whose second half is zero on both sides: gemm_core.c
+ * copies such rows of A. A^T B needs pairs of rows of A side by side: its block of A is interleaved
+ * into words first, which costs a pass over it per tile of C, of which a row of tiles has few.
  *
  * Rejected: bfloat16 for partial sums (it rounds each split). */
 #include "kernels/cpu/gemm_tile.h"

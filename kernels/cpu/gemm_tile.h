@@ -1,4 +1,4 @@
-/* Register tiles, between the loops around them (gemm.c) and the inner loops of each type
+/* Register tiles, between the loops around them (gemm_core.c) and the inner loops of each type
  * (gemm_f32.c, gemm_bf16.c): which tiles there are, what a tile is given, its epilogue, and what a
  * type is.
  *

@@ -367,7 +367,7 @@ static void say_step(program_text *t, int s)
             t->number_of[s] + 1, t->number_of[s] + 2);
         break;
     default:
-        say(text, "hl_pw_%s(", hl_pw_name((hl_pw_op)step->op));
+        say(text, "hl_pw_%s(", hl_pw_id((hl_pw_op)step->op));
         for (int k = 0; k < hl_pw_operands((hl_pw_op)step->op); k++)
             say(text, k ? ", r%d" : "r%d", operand[k]);
         if (step->op == HL_PW_CAST) say(text, ", %s", name_dtype(step->dtype));

@@ -93,37 +93,51 @@ static bool find_stride(const hl_cuda_layout *batch, int64_t *out_stride)
     return is_even;
 }
 
-/* Where a product's epilogue finds what it reads or writes beside: operand 2, or the second output.
- */
-typedef enum end_place { NOWHERE, READ, MADE } end_place;
+/* Where a product's epilogue finds what it reads or writes beside: the epilogue's first operand, or
+ * the node's second output. */
+typedef enum beside { NOWHERE, READ, MADE } beside;
 
-/* Our ends in the library's words. What it sums and adds is one vector; its aux is a mask of bits,
- * or gelu's operand in the result's type. */
-typedef struct lt_end {
-    uint32_t bare, biased; /* epilogue without and with a bias */
-    end_place vector, aux;
-} lt_end;
+/* What a node carries, in the library's words. What it sums and adds is one vector; its aux is a
+ * mask of bits, or gelu's operand in the result's type. */
+typedef struct lt_epilogue {
+    uint32_t bare, biased; /* without and with a bias; 0: not with one */
+    beside vector, aux;
+    bool is_mask; /* the aux */
+    int summed;   /* operand whose rows are summed as it is read, or -1 */
+} lt_epilogue;
 
-#define BOTH(end) CUBLASLT_EPILOGUE_##end, CUBLASLT_EPILOGUE_##end##_BIAS
-#define BARE(end) CUBLASLT_EPILOGUE_##end, 0
-static const lt_end lt_ends[HL_MATMUL_END_COUNT] = {
-    [HL_MATMUL_PLAIN] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, NOWHERE, NOWHERE},
-    [HL_MATMUL_RELU] = {BOTH(RELU), NOWHERE, NOWHERE},
-    [HL_MATMUL_RELU_MASK] = {BOTH(RELU_AUX), NOWHERE, MADE},
-    [HL_MATMUL_MASKED] = {BARE(DRELU), NOWHERE, READ},
-    [HL_MATMUL_MASKED_SUM] = {BARE(DRELU_BGRAD), MADE, READ},
-    [HL_MATMUL_SUM_A] = {BARE(BGRADB), MADE, NOWHERE},
-    [HL_MATMUL_SUM_B] = {BARE(BGRADA), MADE, NOWHERE},
-    [HL_MATMUL_GELU] = {BOTH(GELU), NOWHERE, NOWHERE},
-    [HL_MATMUL_GELU_BOTH] = {BOTH(GELU_AUX), NOWHERE, MADE},
-    [HL_MATMUL_GELU_GRAD] = {BARE(DGELU), NOWHERE, READ},
-    [HL_MATMUL_GELU_GRAD_SUM] = {BARE(DGELU_BGRAD), MADE, READ},
+#define BOTH(name) CUBLASLT_EPILOGUE_##name, CUBLASLT_EPILOGUE_##name##_BIAS
+#define BARE(name) CUBLASLT_EPILOGUE_##name, 0
+const char *const hl_lt_fusions[] = {"",
+                                     "relu(x)",
+                                     "relu(x), gt(x, 0)",
+                                     "where(y, x, 0)",
+                                     "where(y, x, 0), sum_rows(where(y, x, 0))",
+                                     "a: x, sum_rows(x)",
+                                     "b: x, sum_rows(x)",
+                                     "gelu(x)",
+                                     "gelu(x), x",
+                                     "gelu_grad(x, y)",
+                                     "gelu_grad(x, y), sum_rows(gelu_grad(x, y))",
+                                     NULL};
+static const lt_epilogue lt_epilogues[] = {
+    {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, NOWHERE, NOWHERE, false, -1},
+    {BOTH(RELU), NOWHERE, NOWHERE, false, -1},
+    {BOTH(RELU_AUX), NOWHERE, MADE, true, -1},
+    {BARE(DRELU), NOWHERE, READ, true, -1},
+    {BARE(DRELU_BGRAD), MADE, READ, true, -1},
+    {BARE(BGRADB), MADE, NOWHERE, false, 0},
+    {BARE(BGRADA), MADE, NOWHERE, false, 1},
+    {BOTH(GELU), NOWHERE, NOWHERE, false, -1},
+    {BOTH(GELU_AUX), NOWHERE, MADE, false, -1},
+    {BARE(DGELU), NOWHERE, READ, false, -1},
+    {BARE(DGELU_BGRAD), MADE, READ, false, -1},
 };
 
 /* Number in args; -1: nowhere. */
-static int number_of(const hl_node *node, end_place place)
+static int number_of(const hl_node *node, beside place)
 {
-    return place == NOWHERE ? -1 : place == READ ? 2 : node->n_in + 1;
+    return place == NOWHERE ? -1 : place == READ ? hl_node_epilogue_in(node) : node->n_in + 1;
 }
 
 static hl_id value_at(const hl_node *node, int number)
@@ -131,22 +145,45 @@ static hl_id value_at(const hl_node *node, int number)
     return number < node->n_in ? node->in[number] : node->out + number - node->n_in;
 }
 
-/* The epilogue and its operands' numbers in args; false and the reason: it is not the library's. */
-static bool set_end(const hl_graph *graph, const hl_node *node, hl_lt_product *p,
-                    hl_reason *out_why_not)
+/* The library keeps a mask as bits, 16 bytes for each 128 columns. */
+static bool check_aux(const hl_graph *graph, const hl_node *node, const lt_epilogue *epilogue,
+                      hl_lt_product *p, hl_reason *out_why_not)
 {
-    hl_matmul_end number = hl_matmul_end_of(node);
-    const lt_end *end = &lt_ends[number];
-    bool has_bias = node->n_in > 2 && end->aux != READ;
-    p->epilogue = has_bias ? end->biased : end->bare;
-    p->vector_arg = number_of(node, has_bias ? READ : end->vector);
-    p->aux_arg = number_of(node, end->aux);
-    bool is_mask =
-        p->aux_arg >= 0 && hl_graph_dtype(graph, value_at(node, p->aux_arg)) == HL_DTYPE_U8;
-    if (p->aux_arg >= 0) p->aux_ld = is_mask ? hl_round_up(p->m, 128) : p->m;
-    if (p->aux_arg >= 0 && p->aux_ld % 8 != 0)
+    uint32_t form = epilogue->is_mask ? HL_CUDA_FORM_RELU_BITS : 0;
+    if (p->aux_arg < 0) return true;
+    p->aux_ld = epilogue->is_mask ? hl_round_up(p->m, 128) : p->m;
+    if (epilogue->aux == READ) {
+        hl_type want = *hl_node_out_type(graph, node, 0),
+                got = *hl_node_in_type(graph, node, p->aux_arg);
+        if (epilogue->is_mask) want.dtype = HL_DTYPE_BOOL;
+        if (!hl_type_equal(&want, &got) || hl_graph_form(graph, node->in[p->aux_arg]) != form)
+            return hl_reason_set(out_why_not, "needs what its own kernel saved"), false;
+    }
+    if (epilogue->aux == MADE && epilogue->is_mask)
+        p->saved = (hl_saved){form, p->n * p->aux_ld / 8};
+    if (p->aux_ld % 8 != 0)
         return hl_reason_set(out_why_not, "needs rows of 8, 16, ... elements for gelu's operand"),
                false;
+    return true;
+}
+
+/* The epilogue and its operands' numbers in args; false and the reason: it is not the library's. */
+static bool set_epilogue(const hl_graph *graph, const hl_node *node, hl_lt_product *p,
+                         hl_reason *out_why_not)
+{
+    const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(node, hl_lt_fusions)];
+    bool has_bias = hl_node_anchor_in(node) > 2;
+    p->epilogue = has_bias ? epilogue->biased : epilogue->bare;
+    p->vector_arg = has_bias ? 2 : number_of(node, epilogue->vector);
+    p->aux_arg = number_of(node, epilogue->aux);
+    if (!p->epilogue)
+        return hl_reason_set(out_why_not, "needs no bias beside this epilogue"), false;
+    bool is_inner = epilogue->summed == 0   ? hl_matmul_attrs(node)->trans_a
+                    : epilogue->summed == 1 ? !hl_matmul_attrs(node)->trans_b
+                                            : true;
+    if (!is_inner)
+        return hl_reason_set(out_why_not, "needs rows that are summed by the product too"), false;
+    if (!check_aux(graph, node, epilogue, p, out_why_not)) return false;
     if (p->vector_arg < 0) return true;
     hl_dtype vector = hl_graph_dtype(graph, value_at(node, p->vector_arg));
     if (type_of(vector) != p->result || vector == HL_DTYPE_F64)
@@ -190,9 +227,9 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
         return hl_reason_set(out_why_not, "needs batches that are evenly apart"), false;
     int64_t stride = p->stride_a; /* of our a, the library's b */
     p->stride_a = p->stride_b, p->stride_b = stride;
-    if (p->n_batch > 1 && hl_matmul_end_of(node) != HL_MATMUL_PLAIN)
-        return hl_reason_set(out_why_not, "needs one pair of matrices for this end"), false;
-    if (!set_end(graph, node, p, out_why_not)) return false;
+    if (p->n_batch > 1 && hl_node_is_anchor(node))
+        return hl_reason_set(out_why_not, "needs one pair of matrices for an epilogue"), false;
+    if (!set_epilogue(graph, node, p, out_why_not)) return false;
     set_alignment(device, graph, node, p);
     return true;
 }

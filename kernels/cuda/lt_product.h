@@ -17,7 +17,13 @@ typedef struct hl_lt_product {
     uint32_t epilogue;
     int64_t aux_ld;          /* bits of a mask, elements of gelu's operand */
     int vector_arg, aux_arg; /* bias or sums; mask or operand: number in args; -1: none */
+    hl_saved saved;          /* the aux that it makes */
 } hl_lt_product;
+
+/* What nodes may carry. */
+extern const char *const hl_lt_fusions[];
+/* Forms of saved values: hl_saved.form. */
+enum { HL_CUDA_FORM_RELU_BITS = 1 };
 
 /* False and the reason: cuBLASLt has no words for it. */
 bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id node,

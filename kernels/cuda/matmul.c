@@ -22,9 +22,6 @@ static hl_status query_matmul(hl_device *device, const hl_graph *graph, hl_node_
 {
     const hl_node *node = &graph->nodes[id];
     HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
-    hl_matmul_end end = hl_matmul_end_of(node);
-    if (end != HL_MATMUL_PLAIN && end != HL_MATMUL_RELU)
-        return hl_reason_set(out_why_not, "ends by a bias and relu alone, got end %d", (int)end);
     if (node->n_in > 2 && !hl_cuda_is_low_float(graph, node, 2, 3, out_why_not))
         return HL_ERROR_CONFIG;
     out_req->deterministic = true;
@@ -87,12 +84,16 @@ static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_nod
                  .at.bias = hl_cuda_in(&calls, 2), .at.c = hl_cuda_out(&calls, 0), .product = p,
                  .bias_dtype = (int32_t)bias,
                  .c_dtype = (int32_t)hl_node_out_type(graph, node, 0)->dtype,
-                 .relu = hl_matmul_end_of(node) == HL_MATMUL_RELU);
+                 .relu = hl_node_is_anchor(node));
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+static const char *const fusions[] = {"", "relu(x)", NULL};
 /* Behind the library's. */
-const hl_kernel hl_cuda_matmul_plain =
-    HL_CUDA_KERNEL(MATMUL, "matmul", query_matmul, prepare_matmul);
-const hl_kernel hl_cuda_matmul_fused_plain =
-    HL_CUDA_KERNEL(MATMUL_FUSED, "matmul_fused", query_matmul, prepare_matmul);
+const hl_kernel hl_cuda_matmul_plain = {.op = HL_OP_MATMUL,
+                                        .name = "cuda.matmul",
+                                        .fusions = fusions,
+                                        .query = query_matmul,
+                                        .prepare = prepare_matmul,
+                                        .launch = hl_cuda_calls_launch,
+                                        .release = hl_cuda_calls_release};

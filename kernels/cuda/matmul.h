@@ -34,14 +34,14 @@ typedef struct hl_cuda_matmul_params {
 #ifndef __cplusplus
 #include "backend/backend.h"
 
-/* Of a MATMUL or a MATMUL_FUSED. */
+/* Of a MATMUL. */
 hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node);
 
 /* Operands of one type that the GPU has products for, else the reason. */
 hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id node,
                                hl_reason *out_why_not);
-/* The plain kernels, last in the family's list. */
-extern const hl_kernel hl_cuda_matmul_plain, hl_cuda_matmul_fused_plain;
+/* The plain kernel, last in the family's list. */
+extern const hl_kernel hl_cuda_matmul_plain;
 #endif
 
 #endif

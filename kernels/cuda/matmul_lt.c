@@ -48,6 +48,10 @@ static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id i
     for (int i = 0; i < state.algos.n; i++)
         if (state.algos.bytes[i] > out_req->scratch_bytes)
             out_req->scratch_bytes = state.algos.bytes[i];
+    const hl_node *node = &graph->nodes[id];
+    for (int32_t i = hl_node_anchor_in(node); i < node->n_in; i++)
+        out_req->form_in |= (uint64_t)1 << i;
+    if (state.product.saved.form) out_req->saved[1] = state.product.saved;
     out_req->deterministic = true;
     return HL_OK;
 }
@@ -131,17 +135,14 @@ static void describe_lt(const hl_kernel_state *kernel_state, char *out_text, siz
     if (state->us > 0) snprintf(out_text + n, bytes - (size_t)n, ", %.1f us", (double)state->us);
 }
 
-#define LT_KERNEL(OP, text)                                                                        \
-    {.op = HL_OP_##OP,                                                                             \
-     .name = "cuda." text ".cublaslt",                                                             \
-     .query = query_lt,                                                                            \
-     .prepare = prepare_lt,                                                                        \
-     .tune = hl_lt_tune,                                                                           \
-     .describe = describe_lt,                                                                      \
-     .launch = launch_lt,                                                                          \
-     .release = release_lt}
-static const hl_kernel matmul = LT_KERNEL(MATMUL, "matmul");
-static const hl_kernel matmul_fused = LT_KERNEL(MATMUL_FUSED, "matmul_fused");
+static const hl_kernel matmul = {.op = HL_OP_MATMUL,
+                                 .name = "cuda.matmul.cublaslt",
+                                 .fusions = hl_lt_fusions,
+                                 .query = query_lt,
+                                 .prepare = prepare_lt,
+                                 .tune = hl_lt_tune,
+                                 .describe = describe_lt,
+                                 .launch = launch_lt,
+                                 .release = release_lt};
 
-const hl_kernel *const hl_cuda_matmul_kernels[] = {&matmul, &hl_cuda_matmul_plain, &matmul_fused,
-                                                   &hl_cuda_matmul_fused_plain, NULL};
+const hl_kernel *const hl_cuda_matmul_kernels[] = {&matmul, &hl_cuda_matmul_plain, NULL};

@@ -437,28 +437,6 @@ static void test_own_products(void)
     test_overflow();
 }
 
-/* A product with a second result is one node still: what reads either reads the same. */
-static void test_product_of_two_results(void)
-{
-    hl_graph *graph;
-    hl_id x, w, both;
-    int64_t n_products = 0;
-    hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
-    hl_attrs attrs = {.matmul = {.end = HL_MATMUL_SUM_A}};
-    CHECK_OK(hl_graph_create(&graph));
-    CHECK_OK(hl_graph_input(graph, "x", square, &x));
-    CHECK_OK(hl_graph_input(graph, "w", square, &w));
-    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, (hl_id[]){x, w}, 2, &attrs, &both));
-    for (int j = 0; j < 2; j++) CHECK_OK(hl_graph_output(graph, both + j));
-    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
-    CHECK_OK(hl_graph_verify(graph));
-    for (int64_t i = 0; i < graph->n_nodes; i++)
-        n_products += graph->nodes[i].op == HL_OP_MATMUL_FUSED;
-    CHECK_INT(n_products, 1);
-    CHECK_INT(graph->outputs[1], graph->outputs[0] + 1);
-    hl_graph_destroy(graph);
-}
-
 /* What follows its operands does so in all of its results, or where a caller reads one in none;
  * what nobody reads does not matter. */
 static void test_many_results_follow(void)
@@ -524,7 +502,6 @@ static void test_many_operands_follow(void)
 
 int main(void)
 {
-    test_product_of_two_results();
     test_many_operands_follow();
     test_many_results_follow();
     test_pass();

@@ -83,10 +83,23 @@ static void test_weight_gradient(void)
     check_matmul(&none, &none, &none, 3, 10000, 64, 1);
 }
 
-static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n_in,
+/* relu of a result of this shape. */
+static hl_program make_relu(const hl_type *type)
+{
+    hl_program program = {.shape = type->shape, .n_in = 1, .n_out = 1, .n_code = 2, .n_regs = 2};
+    hl_program_splits_set(&program, NULL, 0);
+    program.code[0] = (hl_pw_instr){.op = HL_PW_LOAD};
+    program.code[1] = (hl_pw_instr){.op = HL_PW_RELU, .dst = 1};
+    program.out[0].reg = 1;
+    return program;
+}
+
+static void run_kernel(hl_op op, const hl_attrs *attrs, bool has_relu, const hl_type *in, int n_in,
                        const hl_type *out, void **args, int64_t grains)
 {
+    hl_program relu = make_relu(out);
     op_case c = {.op = op, .attrs = *attrs, .n_in = n_in, .n_out = 1};
+    if (has_relu) c.program = &relu;
     memcpy(c.in, in, (size_t)n_in * sizeof *in);
     c.out[0] = *out;
     case_graph g;
@@ -108,7 +121,7 @@ static void run_kernel(hl_op op, const hl_attrs *attrs, const hl_type *in, int n
 static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
 {
     hl_attrs pack_attrs = {.matmul_pack = {flags & 1}};
-    hl_attrs packed_attrs = {.matmul_packed = {N, flags >> 1 & 1}};
+    hl_attrs packed_attrs = {.matmul_packed = {N}};
     int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
     hl_type a = type_of(hl_shape_2d(M, K)), bias = type_of(hl_shape_1d(N));
     hl_type b = type_of(flags & 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N));
@@ -123,11 +136,12 @@ static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
     }
     check_case("packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
                flags);
-    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, &b, 1, &packed, (void *[]){data[1], data[3]}, 2);
+    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, false, &b, 1, &packed, (void *[]){data[1], data[3]},
+               2);
     hl_type in[3] = {a, packed, bias};
     bool has_bias = (flags & 4) != 0;
     void *args[4] = {data[0], data[3], has_bias ? data[2] : data[4], data[4]};
-    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, in, has_bias ? 3 : 2, &c, args, 37);
+    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, flags & 2, in, has_bias ? 3 : 2, &c, args, 37);
     for (int64_t i = 0; i < M * N; i++) {
         double want = has_bias ? (double)data[2][i % N] : 0;
         for (int64_t k = 0; k < K; k++) {
@@ -144,7 +158,7 @@ static void check_packed(int64_t M, int64_t K, int64_t N, int flags)
 static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
 {
     hl_attrs pack_attrs = {.matmul_pack = {flags & 1, HL_DTYPE_BF16}};
-    hl_attrs packed_attrs = {.matmul_packed = {N, flags >> 1 & 1, true}};
+    hl_attrs packed_attrs = {.matmul_packed = {N, true}};
     int64_t elements = hl_round_up(K, 2) * hl_round_up(N, 32);
     hl_type a = {HL_DTYPE_BF16, hl_shape_2d(M, K)}, bias = type_of(hl_shape_1d(N));
     hl_type b = {flags & 8 ? HL_DTYPE_F32 : HL_DTYPE_BF16,
@@ -161,11 +175,12 @@ static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
     if (M > 1 && K > 0) element_store(data[0], HL_DTYPE_BF16, M / 2 * K, NAN);
     check_case("bf16 packed %lld x %lld x %lld flags %d", (long long)M, (long long)K, (long long)N,
                flags);
-    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, &b, 1, &packed, (void *[]){data[1], data[3]}, 2);
+    run_kernel(HL_OP_MATMUL_PACK, &pack_attrs, false, &b, 1, &packed, (void *[]){data[1], data[3]},
+               2);
     hl_type in[3] = {a, packed, bias};
     bool has_bias = (flags & 4) != 0;
     void *args[4] = {data[0], data[3], has_bias ? data[2] : data[4], data[4]};
-    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, in, has_bias ? 3 : 2, &c, args, 37);
+    run_kernel(HL_OP_MATMUL_PACKED, &packed_attrs, flags & 2, in, has_bias ? 3 : 2, &c, args, 37);
     for (int64_t i = 0; i < M * N; i++) {
         double want = has_bias ? element_load(data[2], HL_DTYPE_F32, i % N) : 0;
         for (int64_t k = 0; k < K; k++) {

@@ -16,7 +16,7 @@ static void test_coverage(void)
         const hl_kernel *const *list = device->ops->kernels(device, (hl_op)op);
         check_case("%s", hl_op_get((hl_op)op)->name);
         bool is_packed = op == HL_OP_MATMUL_PACK || op == HL_OP_MATMUL_PACKED;
-        CHECK((list && list[0]) == !(is_packed || op == HL_OP_MATMUL_FUSED));
+        CHECK((list && list[0]) == !is_packed);
         if (!list || !list[0]) continue;
         CHECK(list[0]->op == (hl_op)op && !list[1]);
         CHECK(strncmp(list[0]->name, "ref.", 4) == 0);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/lt_product.h"
 #include "tests/c/dice.h"
+#include "tests/c/fusion_case.h"
 #include "tests/cuda/lt_library.h"
 #include "tests/cuda/node_case.h"
 
@@ -33,25 +34,40 @@ static void close_device(hl_device *device)
     CHECK(strcmp(hl_fake_message(), "") == 0);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------ */
+/* ---- epilogues
+ * ------------------------------------------------------------------------------------ */
 
 enum { M = 8, N = 136, K = 16 };
 
+static const char GELU[] = "gelu(x)";
+static const char GELU_BOTH[] = "gelu(x), x";
+static const char GELU_GRAD[] = "gelu_grad(x, y)";
+static const char GELU_GRAD_SUM[] = "gelu_grad(x, y), sum_rows(gelu_grad(x, y))";
+static const char MASKED[] = "where(y, x, 0)";
+static const char MASKED_SUM[] = "where(y, x, 0), sum_rows(where(y, x, 0))";
+static const char RELU[] = "relu(x)";
+static const char RELU_MASK[] = "relu(x), gt(x, 0)";
+static const char SUM_A[] = "a: x, sum_rows(x)";
+static const char SUM_B[] = "b: x, sum_rows(x)";
+
 /* a (M,K) and b (K,N), as trans says; third: bias, mask, gelu's operand, or none. */
-static hl_graph *make_graph(hl_dtype dtype, bool wide, int end, int trans, const hl_type *third)
+static hl_graph *make_graph(hl_dtype dtype, bool wide, const char *fusion, int trans,
+                            const hl_type *third)
 {
     hl_graph *graph;
     hl_id in[3], out;
-    hl_attrs attrs = {
-        .matmul = {.trans_a = trans & 1, .trans_b = trans >> 1, .wide = wide, .end = end}};
+    hl_attrs attrs = {.matmul = {.trans_a = trans & 1, .trans_b = trans >> 1, .wide = wide}};
     hl_type a = {dtype, trans & 1 ? hl_shape_2d(K, M) : hl_shape_2d(M, K)};
     hl_type b = {dtype, trans >> 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N)};
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "a", a, &in[0]));
     CHECK_OK(hl_graph_input(graph, "b", b, &in[1]));
     if (third) CHECK_OK(hl_graph_input(graph, "third", *third, &in[2]));
-    CHECK_OK(hl_graph_add(graph, end ? HL_OP_MATMUL_FUSED : HL_OP_MATMUL, in, third ? 3 : 2, &attrs,
-                          &out));
+    if (third && third->dtype == HL_DTYPE_BOOL) {
+        graph->values[in[2]].form = HL_CUDA_FORM_RELU_BITS;
+        graph->values[in[2]].form_bytes = M * 32;
+    }
+    CHECK_OK(fusion_add(graph, HL_OP_MATMUL, in, third ? 3 : 2, &attrs, fusion, &out));
     return graph;
 }
 
@@ -59,13 +75,13 @@ static void fill_case(node_case *c)
 {
     for (int i = 0; i < 3 && i < c->graph->nodes[c->node].n_in; i++) {
         hl_type type = node_type(c, i);
-        if (type.dtype == HL_DTYPE_U8) continue;
+        if (type.dtype == HL_DTYPE_BOOL) continue;
         for (int64_t e = 0; e < hl_shape_numel(&type.shape); e++)
             element_store(c->host[i], type.dtype, e, dice_draw());
     }
 }
 
-/* The product's element before its end, and what rounding may do to it. */
+/* The product's element before its epilogue, and what rounding may do to it. */
 static double expect(const node_case *c, int trans, bool has_bias, int64_t row, int64_t col)
 {
     hl_dtype dtype = node_type(c, 0).dtype;
@@ -93,13 +109,13 @@ static void test_masks(hl_device *device, hl_dtype dtype, bool has_bias, int tra
 {
     check_case("mask: %s, bias %d, trans %d", hl_dtype_name(dtype), has_bias, trans);
     node_case c, back;
-    hl_type bias = {dtype, hl_shape_1d(N)}, mask = {HL_DTYPE_U8, hl_shape_2d(M, 32)};
-    hl_graph *graph = make_graph(dtype, false, HL_MATMUL_RELU_MASK, trans, has_bias ? &bias : NULL);
-    hl_graph *graph_back = make_graph(dtype, false, HL_MATMUL_MASKED, trans, &mask);
+    hl_type bias = {dtype, hl_shape_1d(N)}, mask = {HL_DTYPE_BOOL, hl_shape_2d(M, N)};
+    hl_graph *graph = make_graph(dtype, false, RELU_MASK, trans, has_bias ? &bias : NULL);
+    hl_graph *graph_back = make_graph(dtype, false, MASKED, trans, &mask);
     node_begin(&c, device, graph);
     node_begin(&back, device, graph_back);
     fill_case(&c), fill_case(&back);
-    int out = c.n_args - 2;
+    int out = c.n_in;
     CHECK_OK(node_run(&c));
     check_by_library(&c);
     hl_type made = node_type(&c, out + 1);
@@ -119,18 +135,18 @@ static void test_masks(hl_device *device, hl_dtype dtype, bool has_bias, int tra
     hl_graph_destroy(graph_back);
 }
 
-static void test_sums(hl_device *device, hl_dtype dtype, int end, int trans)
+static void test_sums(hl_device *device, hl_dtype dtype, const char *fusion, int trans)
 {
-    check_case("sums: %s, end %d, trans %d", hl_dtype_name(dtype), end, trans);
+    check_case("sums: %s, %s, trans %d", hl_dtype_name(dtype), fusion, trans);
     node_case c;
-    hl_graph *graph = make_graph(dtype, true, end, trans, NULL);
+    hl_graph *graph = make_graph(dtype, true, fusion, trans, NULL);
     node_begin(&c, device, graph);
     fill_case(&c);
     CHECK_OK(node_run(&c));
     check_by_library(&c);
     for (int64_t i = 0; i < M * N; i++)
         check_value(((float *)c.host[2])[i], expect(&c, trans, false, i / N, i % N), HL_DTYPE_F32);
-    bool of_a = end == HL_MATMUL_SUM_A;
+    bool of_a = fusion == SUM_A;
     for (int64_t i = 0; i < (of_a ? M : N); i++) {
         double want = 0;
         for (int64_t k = 0; k < K; k++)
@@ -147,14 +163,14 @@ static void test_relu(hl_device *device, hl_dtype dtype, bool has_bias, bool by_
     check_case("relu: %s, bias %d", hl_dtype_name(dtype), has_bias);
     node_case c;
     hl_type bias = {dtype, hl_shape_1d(N)};
-    hl_graph *graph = make_graph(dtype, false, HL_MATMUL_RELU, 0, has_bias ? &bias : NULL);
+    hl_graph *graph = make_graph(dtype, false, RELU, 0, has_bias ? &bias : NULL);
     node_begin(&c, device, graph);
     fill_case(&c);
     CHECK_OK(node_run(&c));
     CHECK(c.kernel && !strstr(c.kernel->name, "cublaslt") == !by_library);
     for (int64_t i = 0; i < M * N; i++) {
         double want = expect(&c, 0, has_bias, i / N, i % N);
-        check_value(element_load(c.host[c.n_args - 2], dtype, i), want > 0 ? want : 0, dtype);
+        check_value(element_load(c.host[c.n_in], dtype, i), want > 0 ? want : 0, dtype);
     }
     node_end(&c);
     hl_graph_destroy(graph);
@@ -172,24 +188,23 @@ static double gelu_slope(double x)
 }
 
 /* gelu, alone and with its operand kept. */
-static void test_gelu(hl_device *device, hl_dtype dtype, int end, bool has_bias, int trans)
+static void test_gelu(hl_device *device, hl_dtype dtype, const char *fusion, bool has_bias,
+                      int trans)
 {
-    check_case("gelu: %s, end %d, bias %d, trans %d", hl_dtype_name(dtype), end, has_bias, trans);
+    check_case("gelu: %s, %s, bias %d, trans %d", hl_dtype_name(dtype), fusion, has_bias, trans);
     node_case c;
-    hl_type bias = {dtype, hl_shape_1d(N)}, operand = {dtype, hl_shape_2d(M, N)};
-    hl_graph *graph = make_graph(dtype, false, end, trans, has_bias ? &bias : NULL);
+    hl_type bias = {dtype, hl_shape_1d(N)};
+    hl_graph *graph = make_graph(dtype, false, fusion, trans, has_bias ? &bias : NULL);
     node_begin(&c, device, graph);
     fill_case(&c);
     CHECK_OK(node_run(&c));
     check_by_library(&c);
-    int out = c.n_args - 2;
-    hl_type made = node_type(&c, out + 1);
-    CHECK(hl_type_equal(&made, &operand) == (end == HL_MATMUL_GELU_BOTH));
+    int out = c.n_in;
+    CHECK_INT(c.n_args, out + 1 + (fusion == GELU_BOTH));
     for (int64_t i = 0; i < M * N; i++) {
         double x = expect(&c, trans, has_bias, i / N, i % N);
         check_value(element_load(c.host[out], dtype, i), gelu(x), dtype);
-        if (end == HL_MATMUL_GELU_BOTH)
-            check_value(element_load(c.host[out + 1], dtype, i), x, dtype);
+        if (fusion == GELU_BOTH) check_value(element_load(c.host[out + 1], dtype, i), x, dtype);
     }
     node_end(&c);
     hl_graph_destroy(graph);
@@ -203,8 +218,8 @@ static void test_gelu_grad(hl_device *device, hl_dtype dtype, bool wide, bool ha
     node_case c;
     hl_dtype result = wide ? HL_DTYPE_F32 : dtype;
     hl_type operand = {result, hl_shape_2d(M, N)};
-    int end = has_sums ? HL_MATMUL_GELU_GRAD_SUM : HL_MATMUL_GELU_GRAD;
-    hl_graph *graph = make_graph(dtype, wide, end, trans, &operand);
+    const char *fusion = has_sums ? GELU_GRAD_SUM : GELU_GRAD;
+    hl_graph *graph = make_graph(dtype, wide, fusion, trans, &operand);
     node_begin(&c, device, graph);
     fill_case(&c);
     CHECK_OK(node_run(&c));
@@ -227,9 +242,9 @@ static void test_masked_sums(hl_device *device)
 {
     check_case("masked sums");
     node_case c, back;
-    hl_type mask = {HL_DTYPE_U8, hl_shape_2d(M, 32)};
-    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_RELU_MASK, 0, NULL);
-    hl_graph *graph_back = make_graph(HL_DTYPE_F32, false, HL_MATMUL_MASKED_SUM, 2, &mask);
+    hl_type mask = {HL_DTYPE_BOOL, hl_shape_2d(M, N)};
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, RELU_MASK, 0, NULL);
+    hl_graph *graph_back = make_graph(HL_DTYPE_F32, false, MASKED_SUM, 2, &mask);
     node_begin(&c, device, graph);
     node_begin(&back, device, graph_back);
     fill_case(&c), fill_case(&back);
@@ -255,8 +270,8 @@ static void test_gelus(void)
     for (int d = 0; d < 3; d++)
         for (int trans = 0; trans < 4; trans++) {
             for (int bias = 0; bias < 2; bias++) {
-                test_gelu(device, dtypes[d], HL_MATMUL_GELU, bias, trans);
-                test_gelu(device, dtypes[d], HL_MATMUL_GELU_BOTH, bias, trans);
+                test_gelu(device, dtypes[d], GELU, bias, trans);
+                test_gelu(device, dtypes[d], GELU_BOTH, bias, trans);
             }
             test_gelu_grad(device, dtypes[d], false, false, trans);
             test_gelu_grad(device, dtypes[d], true, true, trans);
@@ -272,8 +287,8 @@ static void test_ends(void)
     for (int d = 0; d < 3; d++) {
         for (int trans = 0; trans < 4; trans++) {
             test_masks(device, dtypes[d], trans & 1, trans);
-            test_sums(device, dtypes[d], HL_MATMUL_SUM_A, trans);
-            test_sums(device, dtypes[d], HL_MATMUL_SUM_B, trans);
+            if (trans & 1) test_sums(device, dtypes[d], SUM_A, trans);
+            if (!(trans >> 1)) test_sums(device, dtypes[d], SUM_B, trans);
         }
         for (int bias = 0; bias < 2; bias++) test_relu(device, dtypes[d], bias, true);
     }
@@ -292,8 +307,7 @@ static const hl_kernel *find_kernel(hl_device *device, hl_graph *graph)
 /* gelu by no kernel but the library's, and by that under its conditions. */
 static void test_gelu_refusals(void)
 {
-    static const int ends[] = {HL_MATMUL_GELU, HL_MATMUL_GELU_BOTH, HL_MATMUL_GELU_GRAD,
-                               HL_MATMUL_GELU_GRAD_SUM};
+    static const char *const fusions[] = {GELU, GELU_BOTH, GELU_GRAD, GELU_GRAD_SUM};
     static const int epilogues[] = {32, 160, 192, 208};
     hl_type operand = {HL_DTYPE_F32, hl_shape_2d(M, N)}, low = {HL_DTYPE_BF16, hl_shape_2d(M, N)};
     for (int i = 0; i < 4; i++)
@@ -301,7 +315,8 @@ static void test_gelu_refusals(void)
             check_case("epilogue %d, refused %d", epilogues[i], refuse);
             hl_device *device =
                 open_device(&(hl_fake_lt_config){.refused = {refuse ? epilogues[i] : 0}});
-            hl_graph *graph = make_graph(HL_DTYPE_F32, false, ends[i], 0, i < 2 ? NULL : &operand);
+            hl_graph *graph =
+                make_graph(HL_DTYPE_F32, false, fusions[i], 0, i < 2 ? NULL : &operand);
             const hl_kernel *kernel = find_kernel(device, graph);
             CHECK((kernel != NULL) == !refuse);
             hl_graph_destroy(graph);
@@ -309,7 +324,7 @@ static void test_gelu_refusals(void)
         }
     hl_device *device = open_device(NULL);
     check_case("sums of 16 bits");
-    hl_graph *graph = make_graph(HL_DTYPE_BF16, false, HL_MATMUL_GELU_GRAD_SUM, 0, &low);
+    hl_graph *graph = make_graph(HL_DTYPE_BF16, false, GELU_GRAD_SUM, 0, &low);
     CHECK(find_kernel(device, graph) == NULL);
     hl_graph_destroy(graph);
     for (int64_t n = 1; n <= 24; n++) {
@@ -318,8 +333,7 @@ static void test_gelu_refusals(void)
         CHECK_OK(hl_graph_create(&graph));
         CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
         CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, n)}, &in[1]));
-        CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
-                              &(hl_attrs){.matmul = {.end = HL_MATMUL_GELU_BOTH}}, &out));
+        CHECK_OK(fusion_add(graph, HL_OP_MATMUL, in, 2, NULL, GELU_BOTH, &out));
         CHECK((find_kernel(device, graph) != NULL) == (n % 8 == 0));
         hl_graph_destroy(graph);
     }
@@ -329,28 +343,27 @@ static void test_gelu_refusals(void)
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "a", batch, &in[0]));
     CHECK_OK(hl_graph_input(graph, "b", batch, &in[1]));
-    CHECK_OK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, 2,
-                          &(hl_attrs){.matmul = {.end = HL_MATMUL_GELU}}, &out));
+    CHECK_OK(fusion_add(graph, HL_OP_MATMUL, in, 2, NULL, GELU, &out));
     CHECK(find_kernel(device, graph) == NULL);
     hl_graph_destroy(graph);
     close_device(device);
 }
 
-/* Operands that an end does not have, or of another type, are no node. */
+/* Operands that an epilogue does not have, or of another type, are no node. */
 static void test_no_nodes(void)
 {
-    static const struct {
-        int end, n_in;
+    const struct {
+        const char *fusion;
+        int n_in;
         hl_type third;
     } rows[] = {
-        {HL_MATMUL_GELU_GRAD, 2, {HL_DTYPE_F32, {0}}},
-        {HL_MATMUL_GELU_GRAD, 3, {HL_DTYPE_BF16, {2, {M, N}}}},
-        {HL_MATMUL_GELU_GRAD_SUM, 3, {HL_DTYPE_F32, {2, {M, 8}}}},
-        {HL_MATMUL_MASKED_SUM, 3, {HL_DTYPE_F32, {2, {M, N}}}},
-        {HL_MATMUL_GELU, 3, {HL_DTYPE_F32, {1, {M}}}},
-        {HL_MATMUL_GELU_BOTH, 3, {HL_DTYPE_F32, {2, {M, N}}}},
-        {HL_MATMUL_END_COUNT, 2, {HL_DTYPE_F32, {0}}},
+        {GELU_GRAD, 2, {HL_DTYPE_F32, {0}}},       {GELU_GRAD, 3, {HL_DTYPE_BF16, {2, {M, N}}}},
+        {GELU_GRAD, 3, {HL_DTYPE_F32, {1, {N}}}},  {GELU_GRAD_SUM, 3, {HL_DTYPE_F32, {2, {M, 8}}}},
+        {MASKED, 3, {HL_DTYPE_BOOL, {2, {M, N}}}}, {MASKED_SUM, 3, {HL_DTYPE_F32, {2, {M, N}}}},
+        {GELU, 3, {HL_DTYPE_F32, {1, {M}}}},       {GELU_BOTH, 3, {HL_DTYPE_F32, {2, {M, N}}}},
+        {"tanh(x)", 2, {HL_DTYPE_F32, {0}}},       {"relu(x), x", 2, {HL_DTYPE_F32, {0}}},
     };
+    hl_device *device = open_device(NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         hl_graph *graph;
         hl_id in[3], out;
@@ -359,10 +372,12 @@ static void test_no_nodes(void)
         CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, hl_shape_2d(M, K)}, &in[0]));
         CHECK_OK(hl_graph_input(graph, "b", (hl_type){HL_DTYPE_F32, hl_shape_2d(K, N)}, &in[1]));
         CHECK_OK(hl_graph_input(graph, "third", rows[i].third, &in[2]));
-        CHECK(hl_graph_add(graph, HL_OP_MATMUL_FUSED, in, rows[i].n_in,
-                           &(hl_attrs){.matmul = {.end = rows[i].end}}, &out) != HL_OK);
+        hl_status status =
+            fusion_add(graph, HL_OP_MATMUL, in, rows[i].n_in, NULL, rows[i].fusion, &out);
+        CHECK(status != HL_OK || find_kernel(device, graph) == NULL);
         hl_graph_destroy(graph);
     }
+    close_device(device);
 }
 
 /* What the library refuses is ours, or is nobody's. */
@@ -375,13 +390,13 @@ static void test_refusals(void)
     close_device(device);
     check_case("refusals");
     device = open_device(&(hl_fake_lt_config){.refused = {512}});
-    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_SUM_A, 1, NULL);
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, SUM_A, 1, NULL);
     CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel == NULL);
     hl_graph_destroy(graph);
     close_device(device);
     device = open_device(&(hl_fake_lt_config){.is_silent = true});
-    graph = make_graph(HL_DTYPE_F32, false, 0, 0, NULL);
+    graph = make_graph(HL_DTYPE_F32, false, "", 0, NULL);
     CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel && strcmp(kernel->name, "cuda.matmul") == 0);
     CHECK_INT(req.scratch_bytes, 0);
@@ -395,7 +410,7 @@ static void test_refusals(void)
 static int run_product(hl_device *device, bool benchmark, int n_times)
 {
     node_case c;
-    hl_graph *graph = make_graph(HL_DTYPE_BF16, true, 0, 2, NULL);
+    hl_graph *graph = make_graph(HL_DTYPE_BF16, true, "", 2, NULL);
     graph->benchmark = benchmark;
     for (int i = 0; i < n_times; i++) {
         node_begin(&c, device, graph);
@@ -504,7 +519,7 @@ static void test_broken(void)
     close_device(device);
     device = open_device(&(hl_fake_lt_config){.n_broken = 7});
     node_case c;
-    hl_graph *graph = make_graph(HL_DTYPE_F32, false, 0, 0, NULL);
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, "", 0, NULL);
     for (int benchmark = 0; benchmark < 2; benchmark++) {
         graph->benchmark = benchmark;
         node_begin(&c, device, graph);
@@ -550,7 +565,7 @@ static void test_alignment(void)
 static hl_status try_product(hl_device *device, bool benchmark, int64_t k, bool *out_reached)
 {
     node_case c;
-    hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_RELU, 0, NULL);
+    hl_graph *graph = make_graph(HL_DTYPE_F32, false, RELU, 0, NULL);
     graph->benchmark = benchmark;
     node_begin(&c, device, graph);
     hl_alloc_fault(k, false);
@@ -603,7 +618,7 @@ static void test_driver_failures(void)
         check_case("call %d of the driver fails", (int)k);
         hl_device *device = open_device(NULL);
         node_case c;
-        hl_graph *graph = make_graph(HL_DTYPE_F32, false, HL_MATMUL_RELU, 0, NULL);
+        hl_graph *graph = make_graph(HL_DTYPE_F32, false, RELU, 0, NULL);
         graph->benchmark = true;
         node_begin(&c, device, graph);
         hl_fake_fail(k, false, CUDA_ERROR_UNKNOWN);

@@ -248,6 +248,24 @@ class Loop(nn.Module):
         return self.head(h)
 
 
+def test_a_view_of_a_constant_is_nothing_to_run() -> None:
+    """It does not wait until it is wanted, as what fills memory does: it was placed as a kernel."""
+    graph = _core.Graph()
+    graph.store("w", "float32", 3)
+    x = graph.param("w", "float32", (3,), "w", 0)
+    number = graph.number("float32", 2.0)
+    (view,) = graph.add("detach", [number])
+    (double,) = graph.add("mul", [x, number])
+    (same,) = graph.add("eq", [view, double])
+    graph.output(same)
+    session = _core.Session(_core.Device("cpu"))
+    made = _core.Plan(session, graph, fuse=False, chain=False)
+    session.write("w", np.float32([1, 2, 4]))
+    made.run(1)
+    assert made.output(0).tolist() == [True, False, False]
+    assert made.info()["n_instructions"] == made.info()["n_regions"] == 2
+
+
 @pytest.mark.parametrize("device", ["cpu", "null"])
 @pytest.mark.parametrize("read", ["slices", "unbind", "leading"])
 def test_a_loop_over_steps_takes_linear_memory(read: str, device: str) -> None:

@@ -1,0 +1,58 @@
+/* Fusion: pointwise programs that a node of another op, the anchor, carries, so that its kernel
+ * does their work while it has the values at hand.
+ *
+ * An epilogue takes the anchor's first result, before that is rounded to its dtype, and makes the
+ * node's first outputs from it: all elements, or sums over rows. A prologue takes one operand of
+ * the anchor's; its first output is what the anchor reads, and is stored nowhere; the others are
+ * outputs of the node. Input 0 of a program is that result or operand; the others are operands of
+ * the node behind the anchor's own: those of the epilogue, then those of the prologues in order.
+ * The node's outputs are the epilogue's, or without one the anchor's first result; then the
+ * anchor's other results; then those of the prologues in order.
+ *
+ * A kernel takes the fusions that it names, by the text that hl_fusion_format gives:
+ *
+ *     relu(x)                    the epilogue, x being the anchor's result
+ *     relu(x), gt(x, 0)          an epilogue of two outputs
+ *     add(x, y)                  y, z, w: further operands, in the order in which they are loaded
+ *     sum_rows(where(y, x, 0))   a sum over all dims but those of the program's columns
+ *     a: x, sum_rows(x)          a prologue of operand 0 (b: of operand 1), x being the operand
+ *     relu(x); a: x, sum_rows(x) both */
+#ifndef HL_IR_FUSION_H
+#define HL_IR_FUSION_H
+
+#include "ir/program.h"
+
+typedef struct hl_fusion {
+    const hl_program *epilogue; /* NULL: none */
+    const hl_program *prologue[HL_PROLOGUES];
+} hl_fusion;
+
+/* An anchor with programs; a POINTWISE_FUSED node is its program and none. */
+bool hl_node_is_anchor(const hl_node *node);
+/* NULL where there is none. */
+const hl_program *hl_node_epilogue(const hl_node *node);
+/* Operands and results of the anchor itself. */
+int32_t hl_node_anchor_in(const hl_node *node);
+int32_t hl_node_anchor_out(const hl_node *node);
+/* The operand, by number, that is input 1 of the epilogue, or of the prologue of operand k. */
+int32_t hl_node_epilogue_in(const hl_node *node);
+int32_t hl_node_prologue_in(const hl_node *node, int32_t k);
+/* The output, by number, that is output 1 of the prologue of operand k. */
+int32_t hl_node_prologue_out(const hl_node *node, int32_t k);
+
+enum { HL_FUSION_TEXT = 192, HL_ANCHOR_OUTS = 8 };
+/* "" for a node without programs. What has no room is cut, and is then no kernel's. */
+void hl_fusion_format(const hl_node *node, char out_text[HL_FUSION_TEXT]);
+/* Its place in a list that ends with NULL; 0 for a list of NULL and a node without programs; -1. */
+int hl_fusion_find(const hl_node *node, const char *const *texts);
+
+/* Adds a node that carries programs, which are copied. types: of the epilogue's outputs, then of
+ * each prologue's behind its first. */
+hl_status hl_graph_add_anchor(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
+                              const hl_attrs *attrs, const hl_fusion *fusion, const hl_type *types,
+                              hl_id *out_first);
+/* The types of a node's outputs: those that the anchor infers, and those given for its programs,
+ * which are checked. out_types has room for all; on entry those of the programs are set. */
+hl_status hl_fusion_infer(const hl_graph *graph, const hl_node *node, hl_type *out_types);
+
+#endif

@@ -1,0 +1,62 @@
+/* Selection: the kernel of every node, once nothing changes the graph any more.
+ *
+ * Nodes are asked in order, so that who reads a saved value is asked when its form is known. Passes
+ * that rewrite a node for a kernel's sake (epilogue.c) ask in the same way, by hl_select_try; the
+ * answers are the same again here. */
+#include "base/alloc.h"
+#include "passes/passes.h"
+
+static void set_forms(hl_graph *graph, const hl_node *node, const hl_kernel_req *req)
+{
+    for (int32_t j = 0; j < node->n_out && j < HL_KERNEL_PLACES; j++) {
+        hl_value *value = &graph->values[node->out + j];
+        value->form = req->saved[j].form;
+        value->form_bytes = req->saved[j].bytes;
+    }
+}
+
+hl_status hl_select_try(hl_graph *graph, hl_device *device, hl_node_id node, bool deterministic,
+                        bool *out_taken)
+{
+    hl_choice choice;
+    HL_TRY(hl_kernel_find(device, graph, node, deterministic, &choice.kernel, &choice.req));
+    *out_taken = choice.kernel != NULL;
+    if (*out_taken) set_forms(graph, &graph->nodes[node], &choice.req);
+    return HL_OK;
+}
+
+/* Callers and commits read values as their types say. */
+static hl_status check_kept(const hl_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        if (graph->values[graph->outputs[i]].form)
+            return hl_status_set(HL_ERROR_INTERNAL, "select: an output must be in plain form");
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (graph->values[graph->commits[i].value].form)
+            return hl_status_set(HL_ERROR_INTERNAL, "select: a commit must be in plain form");
+    return HL_OK;
+}
+
+hl_status hl_pass_select(hl_graph *graph, hl_device *device, bool deterministic,
+                         hl_choice **out_choices)
+{
+    hl_choice *choices;
+    hl_status status = HL_OK;
+    *out_choices = NULL;
+    HL_TRY(hl_alloc_zero(((size_t)graph->n_nodes + 1) * sizeof *choices, (void **)&choices));
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        hl_choice *choice = &choices[i];
+        const hl_node *node = &graph->nodes[i];
+        if (hl_op_get(node->op)->flags & HL_OP_VIEW) continue;
+        HL_GOTO(hl_kernel_select(device, graph, (hl_node_id)i, deterministic, &choice->kernel,
+                                 &choice->req));
+        if (!device->ops->parallel) choice->req.rows = 0;
+        set_forms(graph, node, &choice->req);
+    }
+    HL_GOTO(check_kept(graph));
+    *out_choices = choices;
+    choices = NULL;
+cleanup:
+    hl_free(choices);
+    return status;
+}
