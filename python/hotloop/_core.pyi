@@ -178,7 +178,7 @@ class Device:
         """
     def memory_peak_reset(self) -> None: ...
     def choices(self) -> str:
-        """What its kernels chose by measuring, as lines of text; "" where nothing was."""
+        """The autotune cache of its kernels, as lines of text; "" where it is empty."""
     def choices_read(self, text: str, /) -> None:
         """Takes such lines over: what they name is not measured again."""
 
