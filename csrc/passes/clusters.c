@@ -77,9 +77,8 @@ static void unlink_node(hl_clusters *c, int32_t node)
     c->earlier[c->later[node]] = c->earlier[node];
 }
 
-/* By depth, then by node. The walks' memory is free yet: counts in one half, the order in the
- * other.
- */
+/* Orders by depth, then by node. The memory of searches is not used yet: one half takes the counts,
+ * the other the order. */
 static void order_by_depth(hl_clusters *c)
 {
     int64_t n = c->graph->n_nodes;
@@ -134,8 +133,8 @@ void hl_clusters_deinit(hl_clusters *clusters)
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
-/* One end of a walk: the clusters it found, where it began first, and how many of them it has
- * passed through. */
+/* One end of a search: the clusters it found, its start first, and how many of them it has passed
+ * through. */
 typedef struct walk_end {
     hl_cluster_spot *found;
     int64_t n, n_passed;

@@ -281,7 +281,7 @@ class Plan:
 
         capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
         where batches are gathered. deterministic: the same bits every run, or DeviceError.
-        benchmark: kernels may be chosen by measuring them, before the first step.
+        benchmark: kernels may be autotuned, before the first step.
         """
     def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""

@@ -608,7 +608,7 @@ static PyType_Slot slots[] = {
      "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
      "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
      "launch. fed: sources stay on the host. deterministic: only kernels that give the "
-     "same bits every run. benchmark: kernels may be chosen by measuring. Raises BusyError when "
+     "same bits every run. benchmark: kernels may be autotuned. Raises BusyError when "
      "another thread runs the session. The "
      "graph is copied."},
     {Py_tp_new, make_plan},
