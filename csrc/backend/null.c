@@ -49,7 +49,7 @@ static const hl_kernel *const *list_kernels(const hl_device *device, hl_op op)
     return (unsigned)op < HL_OP_COUNT ? lists[op] : NULL;
 }
 
-/* Zeros, so that what a test reads back is always the same. */
+/* Allocates zeros, so that a test always reads the same back. */
 static hl_status alloc_zeros(hl_device *device, size_t bytes, void **out_ptr)
 {
     (void)device;

@@ -13,7 +13,7 @@
 
 enum { PATH_BYTES = 4096, NAME_BYTES = 96, MOST_BYTES = 256 << 20 };
 
-/* In the order of the machine: a cache does not travel. */
+/* In the byte order of the machine: a cache stays on it. */
 typedef struct cache_head {
     char magic[8];
     uint64_t key_bytes, data_bytes, sum; /* of key and data */

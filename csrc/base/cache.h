@@ -1,4 +1,4 @@
-/* Results that are worth keeping between processes: compiled code, choices made by measuring.
+/* Results that are worth keeping between processes: compiled code, autotuned algorithms.
  *
  * One small file per result in the user's cache folder: HOTLOOP_CACHE_PATH names it (empty: keep
  * nothing), else hotloop below XDG_CACHE_HOME, else below ~/.cache. A key says everything that the

@@ -1,5 +1,6 @@
 /* Atomic file writer: the recipe of the header, in order. Any failure before the rename removes the
- * temporary file; the writer remembers it, so that a caller who goes on writing gets it again. */
+ * temporary file; the writer keeps the error and returns it again to a caller who goes on
+ * writing. */
 #include "base/file.h"
 
 #include <errno.h>

@@ -2,12 +2,12 @@
  *
  * Batch b of an epoch always stands in slot b % n_slots. Loaders claim batch numbers in order and
  * finish them in any; the caller waits for the very next one, so the order of batches does not
- * depend on the threads. Before loaders may fill a slot again the caller must have come back for
- * the following batch: `n_free` counts the batches whose slots were given back, and a loader claims
+ * depend on the threads. Before loaders may fill a slot again the caller must have asked for the
+ * following batch: `n_free` counts the batches whose slots were given back, and a loader claims
  * batch b only while b < n_free + n_slots.
  *
- * One mutex guards the counters and one condition tells of every change; rows and fields of a slot
- * belong to the loader that claimed it until it says so, then to the caller. Loaders live from the
+ * One mutex guards the counters and one condition signals every change; rows and fields of a slot
+ * belong to the loader that claimed it until it is full, then to the caller. Loaders live from the
  * first batch that is asked for to the next seek, so between epochs nothing runs. A process made by
  * fork has no loaders: it notices by the fork count and starts its own at the same position. */
 #include "data/feed.h"
@@ -133,7 +133,7 @@ static void stop_loaders(hl_feed *feed)
     feed->is_ending = false;
 }
 
-/* From feed->next on. As many as the system gives: one is enough to go on. */
+/* Starts loaders from feed->next on, as many as the system allows: one is enough. */
 static hl_status start_loaders(hl_feed *feed)
 {
     feed->claimed = feed->n_free = feed->next;
@@ -142,7 +142,7 @@ static hl_status start_loaders(hl_feed *feed)
     for (int32_t t = 0; t < feed->options.n_threads; t++) {
         hl_status status = hl_thread_start(run_loader, feed, &feed->threads[t]);
         if (status != HL_OK) return t ? HL_OK : hl_status_context(status, "feed");
-        /* Loaders never look at it. */
+        /* Loaders never read it. */
         feed->n_started++;
     }
     return HL_OK;

@@ -54,7 +54,7 @@ typedef struct hl_feed_options {
 hl_status hl_feed_create(const hl_feed_options *options, HL_GIVE hl_feed **out_feed);
 /* Waits for a fill that runs. NULL is allowed. */
 void hl_feed_destroy(HL_TAKE hl_feed *feed);
-/* As it was created with. */
+/* The options that it was created with. */
 const hl_feed_options *hl_feed_settings(const hl_feed *feed);
 /* Batches of an epoch. */
 int64_t hl_feed_batches(const hl_feed *feed);
@@ -66,7 +66,7 @@ bool hl_feed_is_over(const hl_feed *feed);
  * where the binding's `enter` does, and has changed nothing then. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
 
-/* Who takes the batches, as a plan does. */
+/* A taker of batches, such as a plan. */
 typedef struct hl_feed_binding {
     void *const *fields; /* of slot s: fields[s * n_fields ...]; borrowed */
     int32_t n_fields;

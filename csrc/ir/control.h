@@ -6,6 +6,9 @@
  * hl_control_blocks_* says so; random kernels take their counter from it. The host reads it between
  * steps and writes it only while nothing runs.
  *
+ * A step is attempted when it begins. It is an optimizer step when its update is applied: `applied`
+ * counts these, and learning rates, moments and the loss scale go by that number.
+ *
  * The invariant: once stopped, queued steps change nothing, this block included, so that it still
  * tells which step stopped the run and why. The step that stops is finished: it has its ring entry
  * and counts as skipped. */
@@ -25,7 +28,7 @@
 enum { HL_CONTROL_SCALARS = 32, HL_CONTROL_RING = 256 };
 
 /* Dynamic loss scale (Micikevicius et al. 2018, as torch.amp.GradScaler): its first value, and the
- * applied steps after which it is doubled. */
+ * optimizer steps after which it is doubled. */
 enum { HL_LOSS_SCALE_START = 65536, HL_LOSS_SCALE_STEPS = 2000 };
 
 typedef enum hl_nan_mode { HL_NAN_STOP, HL_NAN_SKIP } hl_nan_mode;
@@ -37,8 +40,8 @@ typedef struct hl_control_log {
 } hl_control_log;
 
 typedef struct hl_control {
-    int64_t attempted; /* steps begun */
-    int64_t applied;   /* steps whose update took place */
+    int64_t attempted; /* steps that began */
+    int64_t applied;   /* optimizer steps: those whose update took place */
     int64_t skipped;
     int64_t micro_row; /* first sample of the current micro-batch in its window */
     int64_t n_micro;   /* micro-batches done in the window */
@@ -105,8 +108,8 @@ HL_CONTROL_FN void hl_control_stop(hl_control *control)
     control->stopped_at = control->attempted;
 }
 
-/* Next attempted step, an empty window. tables (S,T): the value of scalar s at applied step t;
- * later steps keep the last one. */
+/* Begins the next attempted step with an empty window. tables (S,T): the value of scalar s at
+ * optimizer step t; later steps keep the last one. */
 HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, int64_t n_scalars,
                                     int64_t n_steps, bool is_f64)
 {
@@ -132,9 +135,9 @@ HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, i
     }
 }
 
-/* After a micro-batch of `rows` samples. A stopped step's later micro-batches are no longer heard:
- * the loss that is kept is the one that stopped it. An index out of range spoils the window too,
- * but stops nothing: the run reports it. */
+/* After a micro-batch of `rows` samples. Later micro-batches of a stopped step are ignored: the
+ * loss that is kept is the one that stopped it. An index out of range spoils the window too, but
+ * stops nothing: the run reports it. */
 HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t rows)
 {
     if (control->stopped) return;
@@ -146,7 +149,7 @@ HL_CONTROL_FN void hl_control_micro(hl_control *control, double loss, int64_t ro
     if (control->nan_mode == HL_NAN_STOP && !control->error_code) hl_control_stop(control);
 }
 
-/* Half the scale on overflow, not below 1; twice after enough steps without. */
+/* Halves the scale on overflow, not below 1; doubles it after enough steps without one. */
 HL_CONTROL_FN void hl_control_rescale(hl_control *control, bool overflow)
 {
     if (!control->scaling) return;
@@ -177,10 +180,10 @@ HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
             !control->error_code)
             hl_control_stop(control);
     }
-    /* A loss that is not finite, or a wrong index, is not the scale's doing. */
+    /* The scale causes neither a loss that is not finite nor a wrong index. */
     if (finite || (control->window_ok && !control->error_code))
         hl_control_rescale(control, !finite);
-    control->window_ok = 1; /* what runs before the next window is not held back by this one */
+    control->window_ok = 1; /* this window does not block what runs before the next one */
     hl_control_log *entry = &control->ring[control->n_ring % HL_CONTROL_RING];
     entry->step = control->attempted;
     entry->loss = control->loss;

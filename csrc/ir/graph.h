@@ -137,7 +137,7 @@ typedef struct hl_graph {
     const char *scope;    /* of nodes added from now on */
     hl_id control;        /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
-    bool benchmark;       /* kernels may be chosen by measuring them */
+    bool benchmark;       /* kernels may be autotuned */
 } hl_graph;
 
 hl_status hl_graph_create(HL_GIVE hl_graph **out_graph);

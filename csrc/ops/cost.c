@@ -1,5 +1,5 @@
-/* What nodes do and move, for predictions, profiles and choices. An estimate of what cannot be done
- * without: caches, packing and scratch are the kernels' own business. */
+/* Operations and bytes of nodes, for predictions, profiles and the choice of kernels. An estimate
+ * of what cannot be done without: caches, packing and scratch are the kernels' own business. */
 #include <string.h>
 
 #include "ir/program.h"

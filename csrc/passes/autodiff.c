@@ -14,13 +14,13 @@
 #include "ops/build.h"
 #include "ops/parts.h"
 
-/* A share that waits, and the one that came next. */
+/* A share that waits, and the next one. */
 typedef struct diff_part {
     hl_part part;
     int64_t next; /* HL_NONE: the last */
 } diff_part;
 
-/* Of one value: the shares that wait, in the order in which they came. */
+/* The waiting shares of one value, in the order in which they were added. */
 typedef struct diff_wait {
     int64_t first, last, n;
 } diff_wait;
@@ -56,7 +56,7 @@ static hl_status alloc_array(int64_t n, size_t element_bytes, void **out_ptr)
     return hl_alloc_zero(bytes, out_ptr);
 }
 
-/* On failure the caller frees what there is. */
+/* On failure the caller frees what was allocated. */
 static hl_status init_state(diff_state *state)
 {
     const hl_graph *graph = state->graph;

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-/* Between neighbours, so that a run can be put there; 31 bits of nodes leave as much. */
+/* The gap between neighbours, into which a run of clusters fits; 31 bits of nodes allow it. */
 static const int64_t ROOM = (int64_t)1 << 31;
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static hl_node_id find_depths(hl_clusters *c)
     return deepest;
 }
 
-/* A place on the spine is a depth: the longest path has one node of each. */
+/* A place on the critical path is a depth: the path has one node of each. */
 static void mark_spine(hl_clusters *c, hl_node_id deepest)
 {
     hl_node_id node = deepest;
@@ -77,9 +77,8 @@ static void unlink_node(hl_clusters *c, int32_t node)
     c->earlier[c->later[node]] = c->earlier[node];
 }
 
-/* By depth, then by node. The walks' memory is free yet: counts in one half, the order in the
- * other.
- */
+/* Orders by depth, then by node. The memory of searches is not used yet: one half takes the counts,
+ * the other the order. */
 static void order_by_depth(hl_clusters *c)
 {
     int64_t n = c->graph->n_nodes;
@@ -134,8 +133,8 @@ void hl_clusters_deinit(hl_clusters *clusters)
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
-/* One end of a walk: the clusters it found, where it began first, and how many of them it has
- * passed through. */
+/* One end of a search: the clusters it found, its start first, and how many of them it has passed
+ * through. */
 typedef struct walk_end {
     hl_cluster_spot *found;
     int64_t n, n_passed;
@@ -149,7 +148,7 @@ static walk_end begin_walk(hl_clusters *c, int end, hl_node_id cluster)
     return (walk_end){c->found[end], 1, 0, c->n_ends};
 }
 
-/* Comes to a cluster that stands between both ends; true: the other end was there. */
+/* Visits a cluster between both ends; true: the other end was there. */
 static bool visit(hl_clusters *c, walk_end *end, const walk_end *other, hl_node_id cluster)
 {
     if (c->seen[cluster] == other->mark) return true;
@@ -159,13 +158,13 @@ static bool visit(hl_clusters *c, walk_end *end, const walk_end *other, hl_node_
     return false;
 }
 
-/* Is an edge out of this node from one end right to the other no path outside? */
+/* Does an edge from this node straight to the other end count as inside the joined cluster? */
 static bool is_inside(const hl_node *node, const walk_end *end)
 {
     return end->n_passed == 1 && node->op != HL_OP_SUM;
 }
 
-/* From the next cluster of the low end to all that reads it; true: there is a path. */
+/* Goes from the next cluster of the low end to its readers; true: there is a path. */
 static bool step_down(hl_clusters *c, walk_end *low, const walk_end *high)
 {
     hl_node_id at = low->found[low->n_passed++].leader, top = high->found[0].leader, m = at;
@@ -184,7 +183,7 @@ static bool step_down(hl_clusters *c, walk_end *low, const walk_end *high)
     return false;
 }
 
-/* From the next cluster of the high end to all that it reads. */
+/* Goes from the next cluster of the high end to its operands. */
 static bool step_up(hl_clusters *c, walk_end *high, const walk_end *low)
 {
     hl_node_id at = high->found[high->n_passed++].leader, bottom = low->found[0].leader, m = at;
@@ -205,7 +204,8 @@ static bool step_up(hl_clusters *c, walk_end *high, const walk_end *low)
     return false;
 }
 
-/* The end that has nowhere left to go, which proves that there is no path; NULL: there is one. */
+/* Returns the end that has nowhere left to go, which proves that there is no path; NULL: there is
+ * one. */
 static walk_end *walk(hl_clusters *c, walk_end *low, walk_end *high)
 {
     for (;;) {
@@ -224,8 +224,8 @@ static int compare_places(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The union, named `least`, stands where the end stands that goes on; what the other end found goes
- * to its far side, in the order it had. */
+/* The union, named `least`, takes the place of the end that could go on; the clusters that the
+ * other end found move behind it, in the order they had. */
 static void move(hl_clusters *c, walk_end *over, hl_node_id stays, hl_node_id least, bool down)
 {
     hl_cluster_spot *run = over->found + 1;

@@ -1,21 +1,21 @@
-/* Clusters: groups of a graph's nodes, each to become one node, so that no cycle comes of it.
+/* Clusters: groups of a graph's nodes, each of which can become one node without a cycle.
  *
  * Two clusters may be joined unless a path leads from one to the other through a third. Every node
  * is a cluster at first, and clusters count as one node each. Three things keep the question local:
  *
- * - All clusters stand in an order in which operands come first, so a path from one to another
- *   passes only through what stands between them, and a join moves nothing else (an online
- *   topological order, Pearce and Kelly 2006). At first it is by depth: what is worth joining
- *   stands closer together than by node id, where a backward pass is far from the values it reads.
- * - The walk goes from both ends in turn and is over when either has nowhere left to go; only what
- *   that end found has to move to the other side. So the order is a list with numbers that leave
- *   room, and not places without gaps, for which both ends would have to be known.
- * - The longest path of the graph is the spine. Each cluster knows the first place on it that it
- *   leads to and the last that leads to it: where the one is not behind the other, there is a path
- *   and no need to walk it. From a forward pass to its backward pass that is the rule.
+ * - All clusters stand in a topological order, so a path from one to another passes only through
+ *   clusters between them, and a join moves nothing else (an online topological order, Pearce and
+ *   Kelly 2006). At first the order is by depth: clusters that are worth joining are closer then
+ *   than by node id, where a backward pass is far from the values it reads.
+ * - The search goes from both ends in turn and is over when either has nowhere left to go; only the
+ *   clusters that this end found have to move to the other side. So the order is a list of numbers
+ *   with gaps; without gaps both ends would have to be known.
+ * - Each cluster knows the first place on the graph's critical path (its longest path) that it
+ *   leads to and the last that leads to it: where the first is not behind the last, there is a
+ *   path without a search. From a forward pass to its backward pass that is the rule.
  *
- * Rejected: a walk over the graph per question (quadratic), and the closure as a matrix of bits
- * (quadratic memory, of which each join changes much). */
+ * Rejected: a search of the whole graph per question (quadratic), and the transitive closure as a
+ * matrix of bits (quadratic memory, of which each join changes much). */
 #ifndef HL_PASSES_CLUSTERS_H
 #define HL_PASSES_CLUSTERS_H
 
@@ -35,10 +35,10 @@ typedef struct hl_clusters {
     int32_t *n_members;
     int64_t *place;           /* grows along the order */
     int32_t *earlier, *later; /* neighbours in the order, between n_nodes and n_nodes + 1 */
-    int32_t *reaches;         /* first place on the spine that it leads to, INT32_MAX: none */
-    int32_t *reached;         /* last place on the spine that leads to it, HL_NONE: none */
-    /* Of a walk: */
-    uint32_t *seen; /* by leader: which end of which walk met it */
+    int32_t *reaches; /* first place on the critical path that it leads to, INT32_MAX: none */
+    int32_t *reached; /* last place on the critical path that leads to it, HL_NONE: none */
+    /* Of a search: */
+    uint32_t *seen; /* by leader: which end of which search met it */
     uint32_t n_ends;
     hl_cluster_spot *found[2];
     void *memory;
@@ -47,9 +47,9 @@ typedef struct hl_clusters {
 /* Borrows both until deinit; the graph's nodes are in order. */
 hl_status hl_clusters_init(const hl_graph *graph, const hl_uses *uses, hl_clusters *out_clusters);
 void hl_clusters_deinit(hl_clusters *clusters);
-/* Makes one cluster of those of two nodes, which are not in one; false, and nothing changes, when
- * that would be a cycle. What a SUM gives exists after the pass over memory, so an edge from it
- * counts as a path outside. */
+/* Joins the clusters of two nodes, which are different ones; false, and nothing changes, when that
+ * would make a cycle. The result of a SUM exists only after the pass over memory, so an edge from
+ * it counts as a path outside. */
 bool hl_clusters_join(hl_clusters *clusters, hl_node_id a, hl_node_id b);
 
 #endif

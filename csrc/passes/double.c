@@ -6,7 +6,7 @@ static bool is_other_float(hl_dtype dtype)
     return hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64;
 }
 
-/* The values before they were rounded, where they are known. */
+/* Takes the values before rounding, where they are known. */
 static hl_status widen_const(hl_graph *graph, hl_value *value)
 {
     int64_t n = hl_shape_numel(&value->type.shape);

@@ -1,4 +1,4 @@
-/* Feed: batches that the host gathers and sends, for data that does not lie on the device.
+/* Feed: batches that the host gathers and sends, for data that is not resident on the device.
  *
  * A row of a resident source is read by HL_OP_BATCH alone. Where its index is the batch's row
  * numbers (input 0), the node becomes an input of its own, which the feed fills: the source's rows
@@ -6,7 +6,7 @@
  * does the rest. What else reads row numbers, or gathers by other ones, stays as it is.
  *
  * Rejected: tracing a second time with inputs in the place of sources. The plan decides where data
- * lies, when it knows what fits, and the graph it is given is the same for both. */
+ * lies, when it knows what fits, and takes the same graph for both. */
 #include "base/alloc.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"

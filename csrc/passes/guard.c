@@ -1,4 +1,4 @@
-/* Guards: commits of plain values become updates that the control block may hold back. */
+/* Guards: commits of plain values become updates that the control block can block. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -37,7 +37,7 @@ static hl_status init_guards(guard_state *s)
     return HL_OK;
 }
 
-/* After its segment's CONTROL node where there is one. */
+/* The control block after its segment's CONTROL node, where there is one. */
 static hl_status find_guard(guard_state *s, hl_segment segment, hl_id *out_guard)
 {
     static const hl_op last[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO,
@@ -59,9 +59,9 @@ static hl_status copy_value(hl_graph *graph, hl_id *value)
     return hl_build_reshape(graph, *value, &shape, value);
 }
 
-/* Would the update that this commit becomes, and another that overwrites what it reads, wait for
- * each other? Two states that change places would, or a state that takes what the next update in a
- * row goes on from. It takes a copy, which is made before either. */
+/* Would this commit's update and another one, which overwrites what it reads, wait for each other?
+ * Two states that swap their values would, or a state that takes the value from which the next
+ * update goes on. Such a commit takes a copy, which is made before both updates. */
 static bool is_overwritten(const guard_state *s, const hl_commit *commit)
 {
     hl_id id = hl_graph_viewed(s->graph, commit->value);
@@ -72,7 +72,7 @@ static bool is_overwritten(const guard_state *s, const hl_commit *commit)
     return *count_of(s, commit->segment, value->store) > own;
 }
 
-/* A state that takes its own sum with a value has the value added: the same bits in one step. */
+/* A commit of a state's sum with a value becomes an addition: the same bits by one op. */
 static void find_added(const hl_graph *graph, hl_commit *commit)
 {
     hl_node_id maker = hl_graph_producer(graph, commit->value);

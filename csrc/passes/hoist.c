@@ -1,10 +1,10 @@
-/* Hoisting: loop-invariant code motion. What depends on parameters and constants alone moves from
- * MICRO, which repeats, to BEGIN.
+/* Hoisting: loop-invariant code motion. Nodes that depend on parameters and constants alone move
+ * from MICRO, which repeats, to BEGIN.
  *
- * A fill (one number all over) that an op writes over, or joins with other parts, is the exception:
- * it can be made in the result's memory in its own segment alone, and filling costs less than
- * copying what was filled elsewhere. Such a fill stands beside its reader, and each that writes
- * over one has its own. */
+ * The exception is a fill (one number everywhere) that an op writes over, or joins with other
+ * parts: it can be made in the result's memory only in its own segment, and filling costs less than
+ * copying a fill from elsewhere. Such a fill stays in the segment of its reader, and each op that
+ * writes over a fill has its own. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 
 /* ---- fills that are written over ------------------------------------------------------------- */
 
-/* The number that a value, or what it is a view of, is filled with; HL_NONE: it is no fill. */
+/* The number that a value, or the value it is a view of, is filled with; HL_NONE: it is no fill. */
 static hl_id find_filling(const hl_graph *graph, hl_id id)
 {
     double number;
@@ -31,7 +31,7 @@ static bool takes_memory(const hl_graph *graph, const hl_node *node, hl_id opera
     return hl_part_joined(graph, node);
 }
 
-/* Is the operand a fill that is this node's own: nobody else reads it, and it stands beside it? */
+/* Is the operand a fill of this node alone: nobody else reads it, and its segment is the same? */
 static bool is_own_fill(const hl_graph *graph, const hl_uses *uses, const hl_node *node,
                         hl_id operand)
 {
@@ -89,7 +89,7 @@ static void move_to_begin(hl_node *node)
     node->fence = 0;
 }
 
-/* Moves a node if all that it reads allows it, and its own fills with it. */
+/* Moves a node, together with its own fills, if all its operands are invariant. */
 static void hoist_node(hl_graph *graph, const hl_uses *uses, const bool *changed, hl_node_id id)
 {
     hl_node *node = &graph->nodes[id];
@@ -103,7 +103,7 @@ static void hoist_node(hl_graph *graph, const hl_uses *uses, const bool *changed
     move_to_begin(node);
 }
 
-/* Does it go where its only reader goes? */
+/* Does the node move together with its only reader? */
 static bool goes_with_reader(const hl_graph *graph, const hl_uses *uses, hl_node_id id)
 {
     hl_id value = graph->nodes[id].out;

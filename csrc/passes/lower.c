@@ -1,5 +1,5 @@
-/* Lowering: ops for which the device has no kernel become those it has, by the table's rules. So
- * does a node that makes many values, most of which nobody reads. */
+/* Lowering: ops for which the device has no kernel are replaced by ops for which it has one, by the
+ * table's rules. So is a node that makes many values, most of which nobody reads. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,7 @@ static hl_status alloc_outputs(const hl_graph *graph, HL_GIVE hl_id **out_ids)
     return hl_alloc((size_t)most * sizeof **out_ids, (void **)out_ids);
 }
 
-/* Of values that it makes as many of as it likes, are at least half for nobody? */
+/* Is at least half of a variable number of results unread? */
 static bool is_mostly_unread(const hl_uses *uses, const hl_node *node)
 {
     int32_t n_read = 0;
@@ -25,7 +25,7 @@ static bool is_mostly_unread(const hl_uses *uses, const hl_node *node)
     return hl_op_get(node->op)->n_out < 0 && n_read <= node->n_out - n_read;
 }
 
-/* One sweep; the ops that a lowering made are seen by the next. */
+/* Lowers each node once; the next sweep sees the ops that this one made. */
 static hl_status lower_once(hl_graph *graph, hl_device *device, bool deterministic,
                             bool *out_changed)
 {

@@ -1,4 +1,4 @@
-/* Memory: where every value lies before anything runs.
+/* Buffer assignment: every value gets an offset before anything runs.
  *
  * Time is counted in regions. A value lives from the region that makes it to the last one that
  * reads it; what BEGIN makes for MICRO lives through all of MICRO, which repeats. Views share their

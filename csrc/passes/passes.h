@@ -21,7 +21,7 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
 hl_status hl_pass_guard(hl_graph *graph);
 
 /* Batches gathered from sources by input 0 become inputs. out_sources, by input: the source whose
- * rows fill it, HL_NONE for those that were there. */
+ * rows fill it; HL_NONE for inputs that were there before. */
 hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_sources);
 
 /* Mixed precision: products take operands of the low type, HL_DTYPE_BF16 or F16, and sum in
@@ -30,11 +30,11 @@ hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_sources);
 hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low);
 /* Products of float32 operands may round them to TF32. */
 void hl_pass_tf32(hl_graph *graph);
-/* What a node computes in, and why, for reports; HL_DTYPE_COUNT: in no floating type. */
+/* The compute dtype of a node and the reason for it, for reports; HL_DTYPE_COUNT: no float. */
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out_why);
 
 /* Every float becomes float64: values, stores, constants, dtype attributes. Resident sources keep
- * their type. */
+ * their dtype. */
 hl_status hl_pass_double(hl_graph *graph);
 
 /* Pointwise work around a node for whose op the device has kernels that take programs becomes
@@ -49,7 +49,7 @@ hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
  * pack. */
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
-/* What depends on parameters and constants alone moves from MICRO to BEGIN. */
+/* Nodes that depend on parameters and constants alone move from MICRO to BEGIN. */
 hl_status hl_pass_hoist(hl_graph *graph);
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */

@@ -84,7 +84,7 @@ static hl_status use_span(hl_placing *p, place_node n, hl_life life, hl_span spa
     return use_span(p, half_of(n, 1), life, span);
 }
 
-/* Raises *offset over all that is in the way below this node. */
+/* Raises *offset above all blocks in its way at or below this node. */
 static void skip_used(const hl_placing *p, place_node n, hl_life life, int64_t bytes,
                       int64_t *offset)
 {

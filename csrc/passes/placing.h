@@ -1,11 +1,10 @@
-/* Placing: blocks in one memory, each for a stretch of time.
+/* Placing: buffer assignment of blocks, each of which lives for an interval of time.
  *
- * A block comes to the lowest offset at which nothing lies that lives at the same time. What is in
- * the way is asked of a tree of times, whose nodes halve them: a node knows which offsets are in
- * use throughout its time (and not its parent's), and which at some time in it. A life is cut into
- * few nodes; in the way is what is in use in these at some time, and above them throughout. Offsets
- * in use are spans that merge where they touch, so a stack of a thousand nested lives is a handful
- * of them.
+ * A block gets the lowest offset at which no block of an overlapping life lies. A segment tree over
+ * time answers which offsets are taken: each node knows the offsets in use throughout its interval
+ * (and not its parent's), and those in use at some time in it. A life is cut into few nodes; it is
+ * blocked by offsets in use at some time in these nodes, and throughout in the nodes above them.
+ * Offsets in use are spans that merge where they touch, so a thousand nested lives make few spans.
  *
  * Rejected: a scan of all blocks (quadratic: in the middle of a training step most of them live),
  * free lists by time (a long life is in all of them), a tree by offset (blocks that follow each

@@ -1,5 +1,5 @@
-/* What passes that change a graph share: uses, replacement of values, and a dead-code-free stable
- * order. */
+/* Helpers of passes that change a graph: uses, replacement of values, and a stable order without
+ * dead code. */
 #ifndef HL_PASSES_REWRITE_H
 #define HL_PASSES_REWRITE_H
 
@@ -20,7 +20,7 @@ static inline int32_t hl_uses_count(const hl_uses *uses, hl_id value)
     return uses->start[value + 1] - uses->start[value];
 }
 
-/* A map for hl_rewrite_replace in which every value stands for itself. */
+/* An identity map for hl_rewrite_replace. */
 hl_status hl_rewrite_map(const hl_graph *graph, HL_GIVE hl_id **out_map);
 /* By store: does a micro-batch change it? */
 hl_status hl_rewrite_changed_stores(const hl_graph *graph, HL_GIVE bool **out_changed);

@@ -1,10 +1,11 @@
-/* Schedule and memory map: the last passes, which lay out a graph for a device without changing it.
+/* Schedule and buffer assignment: the last passes, which plan a graph for a device without changing
+ * it.
  *
  * step    one node with the kernel that was chosen for it
  * chain   steps that one thread runs one after another on a block of rows
  * region  independent chains; between regions lies a barrier
  *
- * The memory map gives every value that a node makes an offset in the arena, or makes it part of
+ * Buffer assignment gives every value that a node makes an offset in the arena, or makes it part of
  * another value. */
 #ifndef HL_PASSES_SCHEDULE_H
 #define HL_PASSES_SCHEDULE_H

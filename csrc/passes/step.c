@@ -61,7 +61,8 @@ static hl_status scale_by(step_state *s, hl_id value, double factor, hl_id *out)
     return add2(s, HL_OP_MUL, value, f, out);
 }
 
-/* sum / denominator, and 0 / 0 = 0: a micro-batch whose targets are all ignored teaches nothing. */
+/* sum / denominator, with 0 / 0 = 0: a micro-batch whose targets are all ignored has no
+ * gradient. */
 static hl_status divide_safely(step_state *s, hl_id sum, hl_id denominator, hl_id *out)
 {
     hl_id zero, one, is_zero, safe;
@@ -108,7 +109,7 @@ static hl_status check_terms(const step_state *s)
     return HL_OK;
 }
 
-/* The micro-batch's loss as users know it: the weighted sum of means. */
+/* The micro-batch's loss as it is reported: the weighted sum of means. */
 static hl_status build_loss(step_state *s, hl_id *out_loss)
 {
     *out_loss = HL_NONE;
@@ -126,7 +127,7 @@ static hl_status build_loss(step_state *s, hl_id *out_loss)
     return HL_OK;
 }
 
-/* As exactly as it is known. */
+/* Reads a number in double precision where its double is known. */
 static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
 {
     const hl_value *value = hl_graph_value(graph, id);

@@ -1,5 +1,5 @@
-/* Build: a graph through the passes to instructions, which is all that a prediction is; then its
- * place in a session. */
+/* Build: the passes turn a graph into instructions, and a prediction ends there; then the plan
+ * enters a session. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -41,7 +41,8 @@ static hl_status make_stores(hl_plan *plan)
     return hl_session_add_store(plan->session, "control", HL_DTYPE_U8, sizeof(hl_control));
 }
 
-/* Bytes of a slot; a field begins where a vector may. All slots' fit as well. */
+/* Counts the bytes of a slot, whose fields begin at aligned offsets, and checks those of all
+ * slots. */
 static hl_status count_slots(hl_plan *plan)
 {
     int64_t bytes = 0, all;
@@ -59,7 +60,7 @@ static hl_status count_slots(hl_plan *plan)
     return HL_OK;
 }
 
-/* Input leaves in order of their number, and the places of their addresses. */
+/* Lists input leaves in order of their number, and makes room for their addresses. */
 static hl_status make_slots(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
@@ -125,9 +126,9 @@ static hl_status upload_constants(hl_plan *plan)
     return device->ops->synchronize(device, plan->session->compute);
 }
 
-/* ---- steps of one launch --------------------------------------------------------------------- */
+/* ---- horizontal fusion ----------------------------------------------------------------------- */
 
-/* What a value takes of a store or of the arena; HL_NONE: it lies where no step writes. */
+/* The part of a store or of the arena that a value takes; HL_NONE: no task writes there. */
 enum { IN_ARENA = -2 };
 typedef struct store_part {
     int32_t store;
@@ -154,7 +155,7 @@ static bool is_touched(const hl_plan *plan, const store_part *part, hl_id id)
     return other.store == part->store && other.begin < part->end && part->begin < other.end;
 }
 
-/* May it write what the other node reads or writes? */
+/* May the writer write what the other node reads or writes? */
 static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other)
 {
     const hl_node *node = &plan->graph->nodes[writer], *to = &plan->graph->nodes[other];
@@ -169,7 +170,7 @@ static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other
     return false;
 }
 
-/* Does the step go with the n before it, of these nodes? */
+/* Can the task be one launch with the n before it, of these nodes? */
 static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n)
 {
     const hl_kernel *kernel = instr[-n].kernel;
@@ -183,7 +184,7 @@ static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *no
     return !kernel->is_together || kernel->is_together(plan->device, plan->graph, nodes, n + 1);
 }
 
-/* How many steps from this one on are one launch; their nodes. */
+/* Counts how many tasks from this one on are one launch, and lists their nodes. */
 static int32_t find_together(const hl_plan *plan, int32_t step,
                              hl_node_id out_nodes[HL_KERNEL_TOGETHER])
 {
@@ -259,7 +260,7 @@ static hl_status make_instructions(hl_plan *plan)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* All of a plan but its memory on the device. Takes the graph, on failure too. */
+/* Builds a plan without its memory on the device. Takes the graph, on failure too. */
 static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
                             hl_plan **out_plan)
 {
@@ -303,7 +304,7 @@ hl_status hl_plan_predict(hl_device *device, hl_graph *graph, const hl_plan_opti
     return status;
 }
 
-/* How many steps go at once. */
+/* Decides how many steps are one burst. */
 static hl_status make_captures(hl_plan *plan)
 {
     hl_plan_info info;
@@ -316,7 +317,7 @@ static hl_status make_captures(hl_plan *plan)
                          (void **)&plan->captured);
 }
 
-/* Its place in the session, while nothing else runs there. */
+/* Enters the plan in the session, while nothing else runs there. */
 static hl_status settle_plan(hl_plan *plan, hl_session *session)
 {
     if (session->n_plans == INT32_MAX)
@@ -331,7 +332,7 @@ static hl_status settle_plan(hl_plan *plan, hl_session *session)
     return hl_plan_reserve(plan);
 }
 
-/* Memory that is not there, beside what the plan would have taken. */
+/* Adds the predicted bytes to the error for lack of memory. */
 static hl_status explain_memory(const hl_plan *plan, hl_status status)
 {
     hl_plan_info info;

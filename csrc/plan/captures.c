@@ -44,7 +44,7 @@ void hl_captures_destroy(hl_captures *captures)
     hl_free(captures);
 }
 
-/* Of another owner, the one that was replayed longest ago; -1: there is none. */
+/* The capture of another owner that was replayed longest ago; -1: there is none. */
 static int64_t find_oldest(const hl_captures *captures, const void *owner)
 {
     int64_t oldest = -1;

@@ -1,8 +1,8 @@
 /* Captures: what the plans of a session have launched, kept for replay.
  *
- * A capture holds memory of the driver's, so those of a run over many plans must not add up. The
- * plan that launches keeps all of its own; those of the others stay while all together hold no more
- * than so many launches, and go from the one that was replayed longest ago. */
+ * A capture holds memory of the driver, so captures of many plans must not add up. The plan that
+ * launches keeps all of its captures. Captures of other plans stay while all of them hold no more
+ * than HL_CAPTURES_LAUNCHES launches; the one that was replayed longest ago goes first. */
 #ifndef HL_PLAN_CAPTURES_H
 #define HL_PLAN_CAPTURES_H
 
@@ -20,7 +20,7 @@ void hl_captures_destroy(HL_TAKE hl_captures *captures);
 hl_status hl_captures_add(hl_captures *captures, const void *owner, HL_TAKE hl_capture *capture,
                           int64_t n_launches, hl_captured **home);
 hl_status hl_captures_launch(hl_captures *captures, hl_captured *captured, hl_stream *stream);
-/* Drops all of this owner's. */
+/* Drops all captures of this owner. */
 void hl_captures_drop(hl_captures *captures, const void *owner);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "plan/session.h"
 
-/* HL_ERROR_DATA in the words of the op that met one, whichever of the session's plans it is of; the
- * control block has forgotten it then. */
+/* HL_ERROR_DATA, naming the op of any plan of the session that met an index out of range; clears it
+ * in the control block. */
 hl_status hl_session_check_fault(hl_session *session);
 
 #endif

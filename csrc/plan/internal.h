@@ -1,19 +1,19 @@
 /* Inside of a plan, for csrc/plan alone.
  *
- * Of the files here each uses only those before it in this list, so that none has to be read with
- * another one in mind (plan.h is what all of them show to the outside):
+ * Each file uses only those before it in this list, so that each can be read alone (plan.h is the
+ * interface of all of them):
  *
- * run       what a region and a step launch
+ * run       what a region and a task launch
  * captures  launches kept for replay
  * queue     an asynchronous device's streams, for the plans of a session
  * session   stores, arena, slots
- * source    where batches come from, and whose lie in the slots
- * bind      every operand to an address
+ * source    where batches come from, and which plan owns the slots
+ * bind      gives every operand an address
  * values    inputs and outputs
  * runner    windows of micro-batches, of one plan or several
- * report    what a plan is made of, as numbers and as text
- * profile   how long each launch takes
- * build     from a graph to a plan */
+ * report    describes a plan, as numbers and as text
+ * profile   times each launch
+ * build     makes a plan of a graph */
 #ifndef HL_PLAN_INTERNAL_H
 #define HL_PLAN_INTERNAL_H
 
@@ -30,12 +30,12 @@ typedef struct hl_instr {
     int64_t first_arg; /* in plan->args, per slot */
     void *scratch;
     bool prepared;
-    bool elided; /* its work was done by the layout */
-    bool joined; /* the launch of one before it does its work too */
+    bool elided; /* buffer assignment made its work unnecessary */
+    bool joined; /* the launch of an earlier task does its work too */
     bool opens;  /* guarded update of BEGIN: opens the window */
 } hl_instr;
 
-/* An input that is given by hand. LOST: it was, and another plan has used the slots since. */
+/* An input that is given by hand. LOST: it was given, and another plan has used the slots since. */
 typedef enum hl_given { HL_GIVEN_NEVER, HL_GIVEN, HL_GIVEN_LOST } hl_given;
 
 /* Where a run stands, so that it can go on after a deadline. */
@@ -56,7 +56,7 @@ struct hl_plan {
     hl_graph *graph;
     hl_schedule schedule;
     hl_memory memory;
-    hl_instr *instrs; /* by step */
+    hl_instr *instrs; /* by task */
     void **args;      /* n_args for each slot */
     int64_t n_args;
     void *thread_scratch;
@@ -73,20 +73,20 @@ struct hl_plan {
     void **fields;        /* addresses of the slots' fields, */
     void **staged;        /* and of their staging halves: asynchronous devices */
     int32_t slot;         /* of the last batch */
-    hl_dtype low;         /* of products */
+    hl_dtype low;         /* compute dtype of products */
     hl_feed *feed;
     int32_t k;
     bool continues; /* BEGIN goes on with a window that another plan opened */
     bool trains;    /* has a window at all; else BEGIN runs once per run */
     bool begun;
-    int32_t n_tuned; /* of the steps: their kernels have settled what precedes a first launch */
+    int32_t n_tuned; /* tasks whose kernels are autotuned and loaded, before a first launch */
     hl_run_state run;
 
     /* Asynchronous devices: */
     char *consts; /* device memory: constants, and what kernels uploaded */
     int64_t const_bytes;
     int64_t *const_offset;  /* by value */
-    void **source_copies;   /* of sources that were given in host memory */
+    void **source_copies;   /* copies of sources that were given in host memory */
     bool captures;          /* launches are kept and replayed */
     int32_t burst;          /* so many steps are launched at once */
     hl_captured **captured; /* the queue's, by slot and what is launched on it */
@@ -97,7 +97,7 @@ static inline bool hl_device_is_asynchronous(const hl_device *device)
     return device->ops->stream_create != NULL;
 }
 
-/* Has its work another launch done, or another plan? */
+/* Does another launch, or did another plan, do its work? */
 static inline bool hl_instr_is_skipped(const hl_plan *plan, const hl_instr *instr)
 {
     return instr->elided || instr->joined || (instr->opens && plan->continues);

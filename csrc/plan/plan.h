@@ -50,9 +50,9 @@ typedef struct hl_plan_options {
     bool capture;    /* asynchronous devices: replay what segments launch */
     bool fed;        /* sources stay on the host: batches are gathered there and sent */
     bool deterministic; /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
-    hl_dtype low;       /* of products: BF16, F16 (mixed precision), or F32 */
+    hl_dtype low;       /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
     bool tf32;          /* products of float32 may round their operands to TF32 */
-    bool benchmark;     /* kernels may be chosen by measuring them */
+    bool benchmark;     /* kernels may be autotuned */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -61,8 +61,8 @@ hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph,
                          const hl_plan_options *options, HL_GIVE hl_plan **out_plan);
 void hl_plan_destroy(HL_TAKE hl_plan *plan);
 
-/* What a plan is made of. Bytes are the device's, and what creating the plan takes: of stores that
- * the session does not have yet, of arena and slots as far as it has less. */
+/* A plan in numbers. Bytes are the device's, as creating the plan takes them: for stores that the
+ * session does not have yet, and for arena and slots as far as the session's are smaller. */
 typedef struct hl_plan_info {
     int64_t arena_bytes;   /* activations, scratch */
     int64_t slot_bytes;    /* batches, all slots */
@@ -70,9 +70,9 @@ typedef struct hl_plan_info {
     int64_t const_bytes;   /* constants; asynchronous devices */
     int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    int64_t n_kernels;   /* launches of a step with k = 1: instructions, less those that another
-                            one's launch or the layout saves */
-    int64_t n_to_choose; /* instructions that choose by measuring, before the first step */
+    int64_t n_kernels;   /* launches of a step with k = 1: instructions, less those that fusion or
+                            buffer assignment saves */
+    int64_t n_to_choose; /* instructions that are autotuned before the first step */
     double flops;        /* of matrix products, one step with k = 1 */
     double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
@@ -84,7 +84,7 @@ hl_status hl_plan_predict(hl_device *device, HL_TAKE hl_graph *graph,
                           HL_GIVE char **out_text);
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info);
 
-/* An array in a device's memory, for the sources of any plans there. Borrows the device. */
+/* A dataset-resident array: in a device's memory, for any plans there. Borrows the device. */
 typedef struct hl_resident hl_resident;
 hl_status hl_resident_create(hl_device *device, const void *data, size_t bytes,
                              HL_GIVE hl_resident **out_resident);
@@ -160,7 +160,7 @@ hl_status hl_runner_abandon(hl_runner *runner);
 /* A launch of a step, and what it takes when it runs alone. Texts are the plan's. */
 typedef struct hl_launch_time {
     const char *op, *kernel, *scope; /* scope: NULL or the module's name */
-    char settled[96];                /* what the kernel settled on; "" */
+    char settled[96];                /* what the kernel was tuned to, or "" */
     hl_segment segment;
     int32_t n_nodes; /* whose work it is: updates may be one launch */
     int64_t n_runs;  /* in a step */
@@ -178,12 +178,12 @@ typedef struct hl_profile {
 /* Times every launch of a step on the batch that the last run ended with (the feed has not moved
  * since), and leaves parameters, state and control block as they were; outputs must be made again
  * by a run. HL_ERROR_CONFIG when there was no run, or a step was left in the middle;
- * HL_ERROR_NOT_FINITE when steps on that batch are not applied, since what is held back takes no
- * time. After an error of the device itself the state may be another. */
+ * HL_ERROR_NOT_FINITE when steps on that batch are not applied, since updates that are held back
+ * take no time. After an error of the device itself the state may have changed. */
 hl_status hl_plan_profile(hl_plan *plan, hl_profile *out_profile);
 void hl_profile_deinit(hl_profile *profile);
-/* Text: regions, chains, kernels, shapes, offsets; with mixed precision what each node computes in
- * and why. */
+/* Text: regions, chains, kernels, shapes, offsets; with mixed precision the compute dtype of each
+ * node and the reason for it. */
 hl_status hl_plan_print(const hl_plan *plan, HL_GIVE char **out_text);
 
 #endif

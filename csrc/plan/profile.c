@@ -1,21 +1,21 @@
 /* Profile: how long each launch of a step takes, on any device.
  *
- * A step runs launch by launch, and each launch is timed where its turn comes, on the operands that
- * it has there: some times in a row, of which the mean is taken, and this in some rounds, of which
- * the fastest counts. On an asynchronous device the row is one capture between two events, since
- * the host could not queue short launches as fast as they run; elsewhere the host's clock is read.
- * A launch reads what the launch before it wrote, often from a cache, as it does in training.
+ * A step runs launch by launch, and each launch is timed at its place in the step, on its operands:
+ * several times in a row, of which the mean is taken, in several rounds, of which the fastest
+ * counts. On an asynchronous device the row is one capture between two events, since the host could
+ * not queue short launches as fast as they run; elsewhere the host's clock is read. A launch reads
+ * what the launch before it wrote, often from a cache, as it does in training.
  *
  * The invariant: values are those of training. Most launches may be repeated, their outputs depend
- * on inputs alone; what writes over its inputs (updates, work in place) has them put back, and runs
- * once more. And nothing of it stays: all stores, the control block among them, are kept in host
- * memory and put back in the end.
+ * on inputs alone; a launch that writes over its inputs (updates, work in place) has them restored,
+ * and runs once more. All stores, the control block among them, are copied to host memory and
+ * restored in the end.
  *
- * A launch by itself is not quite what it is in a chain on a CPU, where it finds its rows in cache:
- * the step is timed as a whole too, so that the difference shows. Rejected: timing inside of chains
- * (the clock costs more than a block of a small model), events between the nodes of one captured
- * step (they take as long as a short kernel), updates under a control block that holds them back
- * (they take no time). */
+ * A launch alone is slower than in a chain on a CPU, where it finds its rows in cache: the step is
+ * timed as a whole too, so that the difference shows. Rejected: timing inside of chains (the clock
+ * costs more than a block of a small model), events between the nodes of one captured step (they
+ * take as long as a short kernel), updates under a control block that holds them back (they take no
+ * time). */
 #include <stddef.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@
 enum {
     ROUNDS = 3,
     MOST_REPEATS = 50,
-    MOST_STEPS = 20 /* until one is applied: a loss scale comes down from 2^16 */
+    MOST_STEPS = 20 /* until one is applied: a loss scale starts at 2^16 and halves */
 };
 static const double ROUND_NS = 1e6;
 
@@ -67,8 +67,8 @@ static hl_status launch_times(const profiler *p, launch_fn launch, int32_t numbe
     return HL_OK;
 }
 
-/* NULL where the device keeps none: then launches are queued one by one. An error inside a capture
- * still has to end it. */
+/* *out_capture is NULL where the device has no captures: launches are then queued one by one. After
+ * an error the capture still has to be ended. */
 static hl_status capture_times(const profiler *p, launch_fn launch, int32_t number, int n,
                                hl_capture **out_capture)
 {
@@ -100,7 +100,7 @@ static hl_status time_once(const profiler *p, launch_fn launch, int32_t number, 
     return ops->event_elapsed(p->device, p->begin, p->end, out_ns);
 }
 
-/* ns of one of n in a row: the fastest of so many rounds. */
+/* ns of one launch of n in a row, in the fastest round. */
 static hl_status time_rounds(const profiler *p, launch_fn launch, int32_t number, int n, int rounds,
                              double *out_ns)
 {
@@ -150,7 +150,7 @@ static hl_status save_stores(profiler *p)
     return HL_OK;
 }
 
-/* All that can be, and the first error. */
+/* Restores all stores that it can, and returns the first error. */
 static hl_status restore_stores(const profiler *p, hl_status status)
 {
     const hl_session *session = p->plan->session;
@@ -167,7 +167,7 @@ static hl_status restore_stores(const profiler *p, hl_status status)
     return first.code == HL_OK ? HL_OK : hl_status_raise(&first);
 }
 
-/* The step after the last one whose work this step's launch does. */
+/* The task after the last one whose work this task's launch does. */
 static int32_t find_end(const hl_plan *plan, int32_t step)
 {
     int32_t end = step + 1;
@@ -185,7 +185,7 @@ static bool is_overwriting(const profiler *p, int32_t step)
     return false;
 }
 
-/* Between the outputs of a launch and p->inputs. */
+/* Copies the outputs of a launch to p->inputs, or back. */
 static hl_status copy_outputs(profiler *p, int32_t step, bool in)
 {
     const hl_plan *plan = p->plan;
@@ -241,7 +241,7 @@ static void describe(const hl_plan *plan, int32_t step, hl_launch_time *out)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The launch in its turn, timed. */
+/* Runs and times a launch. */
 static hl_status measure(profiler *p, int32_t step, hl_launch_time *out)
 {
     bool overwrites = false;
@@ -267,14 +267,14 @@ static hl_status measure_launches(profiler *p)
     return HL_OK;
 }
 
-/* One step as it is. */
+/* Runs one step. */
 static hl_status run_step(const profiler *p)
 {
     for (int32_t s = 0; s < HL_SEGMENT_COUNT; s++) HL_TRY(launch_segment(p, s));
     return HL_OK;
 }
 
-/* Segments are timed apart, since one of them runs k times. */
+/* Times each segment apart, since one of them runs k times. */
 static hl_status measure_step(const profiler *p, double *out_ns)
 {
     double ns, fastest[HL_SEGMENT_COUNT] = {0};
@@ -300,7 +300,8 @@ static hl_status read_control(const profiler *p, bool *out_applied, bool *out_st
     return HL_OK;
 }
 
-/* Steps until one is applied, and then one launch by launch, which has to be applied as well. */
+/* Runs steps until one is applied, then measures one launch by launch, which must be applied
+ * too. */
 static hl_status measure_all(profiler *p)
 {
     bool applied = false, stopped = false, measured = false;

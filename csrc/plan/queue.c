@@ -11,9 +11,9 @@ enum {
     N_MIRRORS = 4, /* bursts that may be under way before the caller polls */
     MAX_BURST = 32,
     BURST_LAUNCHES = 1024, /* that a captured burst may hold */
-    LOOKS = 64             /* at an event before the caller sleeps: some 20 us on a GPU */
+    LOOKS = 64             /* queries of an event before the caller sleeps: some 20 us on a GPU */
 };
-static const double BURST_NS = 20e6; /* who presses Ctrl-C waits for N_MIRRORS of them */
+static const double BURST_NS = 20e6; /* Ctrl-C waits for N_MIRRORS of them */
 static const size_t HEAD_BYTES = offsetof(hl_control, ring);
 
 /* Segments [first, end) on one batch; end 0: none. */
@@ -25,18 +25,18 @@ enum { N_RUNS = 2 * HL_SEGMENT_COUNT * HL_SEGMENT_COUNT };
 
 typedef struct slot_state {
     hl_event *copied, *freed;
-    int32_t sent_with, freed_with; /* slots by whose events it is known; -1: nothing is under way */
+    int32_t sent_with, freed_with; /* slots whose events say when; -1: nothing is under way */
 } slot_state;
 
 struct hl_queue {
     hl_device *device;
     hl_stream *compute, *copy; /* the session's */
-    hl_plan *plan;             /* whose steps these are; NULL: nobody's */
+    hl_plan *plan;             /* that the deferred steps belong to; NULL: none */
     char *slot_memory, *staging;
     slot_state *slots;
     int64_t n_slots, capacity;
     hl_event *turned;
-    int32_t held;        /* slot whose staging half the feed has not got back; -1: none */
+    int32_t held;        /* slot whose staging half the feed waits for; -1: none */
     hl_control *control; /* device memory */
     hl_control *mirrors; /* staging memory */
     hl_event *published[N_MIRRORS];
@@ -44,7 +44,7 @@ struct hl_queue {
     hl_control snapshot;
     bool is_old;     /* the host has written the control block since the snapshot */
     segment_run run; /* of the plan's slot, still growing */
-    /* What is deferred: batches in neighbouring slots that were not sent, and steps on such. */
+    /* Deferred: batches in neighbouring slots that were not sent, and steps on such slots. */
     int32_t first_batch, n_batches;
     int32_t first_step, n_steps;
     segment_run step; /* what each of them runs */
@@ -53,8 +53,8 @@ struct hl_queue {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* How long a step takes at most, by what a T4 does in a ns: operations of float32 products at half
- * of its peak, bytes of memory, which a step goes over some times. */
+/* An upper bound of the time of a step, by what a T4 does in a ns: operations of float32 products
+ * at half of its peak, and bytes of memory, which a step reads several times. */
 static double estimate_step_ns(const hl_plan_info *info)
 {
     enum { OPERATIONS = 4000, BYTES = 300, PASSES = 4 };
@@ -169,10 +169,10 @@ void hl_queue_leave(hl_queue *queue, hl_plan *plan)
     queue->plan = NULL;
 }
 
-/* ---- learning of the device ------------------------------------------------------------------ */
+/* ---- polling the device ---------------------------------------------------------------------- */
 
-/* Who sleeps wakes up later than a short step takes: looks come first where the device may run dry
- * meanwhile. Bursts are long, and more of them are under way. */
+/* A thread that sleeps wakes up later than a short step takes, so the host polls first where the
+ * device may run out of work. Bursts are long, and several are under way. */
 static hl_status wait_for(hl_queue *queue, hl_event *event)
 {
     const hl_device_ops *ops = queue->device->ops;
@@ -215,7 +215,7 @@ static hl_status launch_step(hl_queue *queue, int32_t slot)
     return HL_OK;
 }
 
-/* An error inside a capture still has to end it, and what was captured until then is nothing. */
+/* After an error the capture still has to be ended; what was captured until then is dropped. */
 static hl_status capture_steps(hl_queue *queue, int32_t first, int32_t n, hl_capture **out_capture)
 {
     const hl_device_ops *ops = queue->device->ops;
@@ -250,13 +250,13 @@ static hl_status replay_steps(hl_queue *queue, int32_t first, int32_t n)
     return hl_captures_launch(queue->captures, *captured, queue->compute);
 }
 
-/* A loader gets a slot back with the next batch, so what it fills is sent at once. */
+/* A loader gets a slot back with the next batch, so a batch that it fills is sent at once. */
 static bool has_loaders(const hl_plan *plan)
 {
     return plan->feed && hl_feed_settings(plan->feed)->n_threads > 0;
 }
 
-/* A burst as one; fewer steps one by one. */
+/* Launches a whole burst as one capture, and fewer steps one by one. */
 static hl_status launch_steps(hl_queue *queue)
 {
     int32_t first = queue->first_step, n = queue->n_steps;
@@ -267,7 +267,7 @@ static hl_status launch_steps(hl_queue *queue)
     return HL_OK;
 }
 
-/* The batches that were deferred, in one copy, once the steps that used their slots are through. */
+/* Sends the deferred batches in one copy, once the steps that used their slots are done. */
 static hl_status send_batches(hl_queue *queue)
 {
     const hl_device_ops *ops = queue->device->ops;
@@ -317,7 +317,8 @@ static bool is_equal(const segment_run *a, const segment_run *b)
     return a->first == b->first && a->end == b->end && a->continues == b->continues;
 }
 
-/* The run on the plan's slot is complete: it joins those before, or they go first. */
+/* The run on the plan's slot is complete: it joins the deferred ones, or they are launched
+ * first. */
 static hl_status defer_run(hl_queue *queue)
 {
     segment_run run = queue->run;
@@ -349,7 +350,7 @@ hl_status hl_queue_end_step(hl_queue *queue)
     return defer_run(queue);
 }
 
-/* In the middle of a window. */
+/* Defers and launches a run that ends in the middle of a window. */
 static hl_status end_run(hl_queue *queue)
 {
     if (!queue->run.end) return HL_OK;
@@ -403,7 +404,8 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
     *out_end = false;
     HL_TRY(end_run(queue));
     if (!plan->feed) return HL_OK;
-    /* Loaders write into the slot that the next call gives back, else into the one it hands out. */
+    /* Loaders write into the slot that the next call returns to them; without loaders the next call
+     * writes into the slot that it returns. */
     HL_TRY(reclaim_slot(queue, has_loaders(plan) ? queue->held : hl_feed_slot(plan->feed)));
     queue->held = -1;
     HL_TRY(hl_feed_next(plan->feed, &plan->slot, NULL, out_end));
@@ -440,7 +442,7 @@ hl_status hl_queue_refresh(hl_queue *queue)
     return HL_OK;
 }
 
-/* One number of the control block, with nothing under way. */
+/* Writes one number of the control block, with nothing under way. */
 static hl_status write_field(hl_queue *queue, size_t offset, const void *value, size_t bytes)
 {
     const hl_device_ops *ops = queue->device->ops;

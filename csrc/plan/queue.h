@@ -16,12 +16,12 @@
  *
  * Steps that run the same segments in neighbouring slots are deferred as well, until there are as
  * many as a burst holds: their batches are one copy, their launches one capture, and the host's
- * calls are a few for all of them. A plan with two slots has bursts of one. What a run leaves over,
- * or what stands before a step of another plan, is launched step by step.
+ * calls are a few for all of them. A plan with two slots has bursts of one. Steps that fill no
+ * whole burst, at the end of a run or before a step of another plan, are launched one by one.
  *
  * The control block stays on the device. At the end of each burst its head is published: copied
- * into one of a few mirrors; before a mirror is used again the caller polls it. So it learns of a
- * stop or a wrong index some steps late, which is no harm, because a stopped device changes nothing
+ * into one of a few mirrors; before a mirror is used again the caller polls it. So it sees a stop
+ * or a wrong index some steps late, which does no harm, because a stopped device changes nothing
  * any more and a window with a wrong index, or any after it, is not applied. */
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
@@ -43,18 +43,18 @@ hl_status hl_queue_create(hl_device *device, hl_stream *compute, hl_stream *copy
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
 /* Events for so many slots. */
 hl_status hl_queue_reserve(hl_queue *queue, int32_t n_slots);
-/* The halves of the slots, from now on. With nothing under way. */
+/* Sets the two halves of the slots. Nothing may be under way. */
 void hl_queue_set_slots(hl_queue *queue, void *slots, void *staging);
-/* Where the control block lies. The host has written it: what is known of it is old. */
+/* Where the control block lies. The host has written it, so the snapshot is out of date. */
 void hl_queue_set_control(hl_queue *queue, hl_control *control);
 
-/* What follows is of this plan; what was deferred of another one is queued first. */
+/* The next calls are for this plan; steps of another one that were deferred are queued first. */
 hl_status hl_queue_enter(hl_queue *queue, hl_plan *plan);
-/* Waits for what was queued; the plan's captures go. */
+/* Waits for what was queued and drops the plan's captures. */
 void hl_queue_leave(hl_queue *queue, hl_plan *plan);
-/* Captures hold addresses that have moved. */
+/* Drops captures whose addresses have changed. */
 void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan);
-/* The slots begin anew, in another order perhaps, once the work that was queued is through. */
+/* Slots may be filled again, in any order, once the work that was queued is done. */
 hl_status hl_queue_turn_slots(hl_queue *queue);
 /* Returns when no batch waits in staging memory: the feed may write any slot. */
 hl_status hl_queue_drain_copies(hl_queue *queue);
@@ -63,14 +63,14 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end);
 /* The plan's segment on the plan's slot. */
 void hl_queue_add_segment(hl_queue *queue, hl_segment segment);
 hl_status hl_queue_end_step(hl_queue *queue);
-/* What was deferred, so far as steps are complete, is queued on the device. */
+/* Queues deferred steps that are complete on the device. */
 hl_status hl_queue_flush(hl_queue *queue);
-/* Waits until all is done and polled. */
+/* Waits until everything is done and polled. */
 hl_status hl_queue_drain(hl_queue *queue);
 
-/* The control block, ring excluded, after the last step that was polled. */
+/* The control block without its ring, as of the last step that was polled. */
 const hl_control *hl_queue_snapshot(const hl_queue *queue);
-/* Looks at the control block itself, if the host wrote it since. */
+/* Takes a new snapshot if the host has written the control block since the last one. */
 hl_status hl_queue_refresh(hl_queue *queue);
 /* Forgets the index out of range. */
 hl_status hl_queue_clear_fault(hl_queue *queue);

@@ -1,4 +1,4 @@
-/* Report: what a plan is made of, as numbers and as text. */
+/* Report: describes a plan, as numbers and as text. */
 #include "plan/report.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 enum { LARGE = 128 };
 
-/* Matrix products alone: what everything else computes is counted in bytes, not in operations. */
+/* Counts matrix products alone: other work is counted in bytes, not in operations. */
 static void count_flops(const hl_graph *graph, hl_plan_info *info)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
@@ -31,7 +31,7 @@ static void count_launches(const hl_plan *plan, hl_plan_info *info)
     }
 }
 
-/* Its stores as a session holds them, and the control block, which is made with any plan. */
+/* Bytes of its stores as a session holds them, and of the control block, which every plan has. */
 static int64_t count_store_bytes(const hl_plan *plan)
 {
     int64_t bytes = sizeof(hl_control);

@@ -72,7 +72,7 @@ static hl_status check_given(const hl_plan *plan)
     return HL_OK;
 }
 
-/* Kernels choose, and load what they chose, in the memory where the first step is going to run. */
+/* Autotunes and loads kernels, in the memory where the first step is going to run. */
 static hl_status tune_kernels(run_call *call, hl_plan *plan, hl_run_end *out_end, bool *out_over)
 {
     *out_over = false;
@@ -86,7 +86,7 @@ static hl_status tune_kernels(run_call *call, hl_plan *plan, hl_run_end *out_end
     return HL_OK;
 }
 
-/* Of all plans, before the first step: in the middle of a window nothing may be written over. */
+/* Tunes all plans before the first step: in the middle of a window nothing may be overwritten. */
 static hl_status tune_plans(run_call *call, hl_run_end *out_end, bool *out_over)
 {
     hl_runner *runner = call->runner;
@@ -118,7 +118,7 @@ static hl_status enter_plan(run_call *call, hl_plan *plan)
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-/* Of the next batch; NULL: there is none. */
+/* The plan of the next batch; NULL: there is none. */
 static hl_plan *find_next(run_call *call)
 {
     hl_runner *runner = call->runner;
@@ -130,7 +130,7 @@ static hl_plan *find_next(run_call *call)
     return runner->at < runner->n_order ? runner->order[runner->at].plan : NULL;
 }
 
-/* The next batch, and its plan made ready. */
+/* Takes the next batch and makes its plan ready. */
 static hl_status take_batch(run_call *call, bool *out_end)
 {
     hl_session *session = call->session;
@@ -151,7 +151,7 @@ static hl_status take_batch(run_call *call, bool *out_end)
         (long long)call->runner->done, (long long)call->runner->order[call->runner->at].n);
 }
 
-/* An epoch's end, or steps whose batches the caller makes one by one, is a place to wait. */
+/* The host waits at the end of an epoch, and after steps whose batches the caller makes itself. */
 static bool is_place_to_wait(run_call *call)
 {
     const hl_feed *feed = call->entered ? call->entered->feed : NULL;
@@ -180,7 +180,7 @@ static void enter_step(run_call *call, bool continues)
     enter_segment(state, is_begun ? HL_SEGMENT_MICRO : HL_SEGMENT_BEGIN);
 }
 
-/* The regions of the current segment from where the run stands; *out_over: stopped in between. */
+/* Runs the current segment from its next region on; *out_over: it was stopped in between. */
 static hl_status run_segment(run_call *call, hl_run_end *out_end, bool *out_over)
 {
     hl_run_state *state = call->state;
@@ -226,7 +226,7 @@ static hl_status begin_step(run_call *call, bool *out_end)
     call->state->trains = call->entered->trains;
     call->state->micro = 0;
     enter_step(call, false);
-    /* Of a step that was given up, by another plan perhaps. */
+    /* Clears the fault of a step that was given up, perhaps by another plan. */
     if (!call->session->queue) call->session->control->error_code = 0;
     return HL_OK;
 }
@@ -260,7 +260,7 @@ static hl_status run_step(run_call *call, hl_run_end *out_end)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* A window without an end holds back nothing that comes after it. */
+/* A window that was given up does not block the steps after it. */
 static void give_up_step(hl_session *session, hl_run_state *state)
 {
     bool in_window = state->in_step && state->trains;
@@ -284,7 +284,7 @@ static hl_status loop_steps(run_call *call, int64_t n_steps, hl_run_end *out_end
                             int64_t *out_steps)
 {
     while (*out_steps < n_steps) {
-        /* The step that stops is finished first: it has its place in the log. */
+        /* The step that stops the run is finished first: the log has a place for it. */
         if (hl_session_control(call->session)->stopped && !call->state->in_step) {
             *out_end = HL_RUN_STOPPED;
             return HL_OK;
@@ -453,7 +453,7 @@ hl_status hl_runner_abandon(hl_runner *runner)
     return abandon(runner->session, &runner->state);
 }
 
-/* Of this plan's batches those that come before the runner's next one. */
+/* Counts the batches of this plan that come before the runner's next one. */
 static int64_t count_taken(const hl_runner *runner, const hl_plan *plan)
 {
     int64_t n = runner->order[runner->at].plan == plan ? runner->done : 0;

@@ -68,8 +68,7 @@ hl_session_store_entry *hl_session_find(const hl_session *session, const char *n
     return NULL;
 }
 
-/* Guards look at the control block even where no step is trained: it starts out permitting commits.
- */
+/* Guards read the control block even where no step is trained: at first it permits commits. */
 static hl_status init_control(hl_session *session, void *data)
 {
     hl_device *device = session->device;
@@ -145,9 +144,9 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
     return HL_OK;
 }
 
-/* Between stored bytes and the host's. The host's are the caller's again when it returns: memory
- * of our own is pageable, so it is read at the call, and what comes later on the stream finds it
- * written; the caller's may be page-locked. */
+/* Copies between the device and the host. When it returns, the caller may use the host memory:
+ * memory of our own is pageable, so it is read at the call, and later work on the stream sees the
+ * copy; the caller's memory may be page-locked. */
 static hl_status move(hl_session *session, char *stored, void *host, size_t bytes, bool in)
 {
     hl_device *device = session->device;
@@ -161,8 +160,8 @@ static hl_status move(hl_session *session, char *stored, void *host, size_t byte
     return device->ops->synchronize(device, session->compute);
 }
 
-/* At once where nothing is converted; else, and where little is written, through a host copy in the
- * store's dtype, in pieces, so that the peak stays small. */
+/* Copies all at once where nothing is converted. Else, and where little is written, it goes in
+ * pieces through a host copy in the store's dtype, so that the peak stays small. */
 enum { PIECE = 1 << 12, MOST_ELEMENT_BYTES = 8 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
@@ -271,7 +270,7 @@ hl_status hl_session_snapshot(hl_session *session, hl_control *out_control)
 
 /* ---- memory of the running plan -------------------------------------------------------------- */
 
-/* The old memory goes first: both at once could be more than there is. */
+/* Frees the old memory first: both at once could exceed what there is. */
 static hl_status reserve_arena(hl_session *session, int64_t bytes)
 {
     const hl_device_ops *ops = session->device->ops;

@@ -1,7 +1,7 @@
 /* Inside of a session, for csrc/plan and python/src alone.
  *
- * What its plans need only while they run is the session's, as large as the largest of them asks
- * for: the arena, the slots and their staging halves, the queue and its captures. */
+ * The session owns what its plans need only while they run, as large as the largest of them needs:
+ * the arena, the slots and their staging halves, the queue and its captures. */
 #ifndef HL_PLAN_SESSION_H
 #define HL_PLAN_SESSION_H
 
@@ -23,31 +23,30 @@ struct hl_session {
     int64_t n_stores, cap_stores;
     hl_control *control; /* the store of that name: device memory; NULL: not made yet */
     hl_plan *plans;      /* those that exist, the latest first */
-    int32_t n_plans;     /* ever made: their numbers */
+    int32_t n_plans;     /* that were ever made, which gives their numbers */
     void *arena;
     int64_t arena_bytes;
     int32_t resident;         /* number of the plan whose values lie in the arena; 0: nobody's */
     hl_run_state *unfinished; /* the run whose step was left in the middle; NULL: none, or lost */
-    void *slots, *staging;    /* device memory, and the halves that a feed fills before */
+    void *slots, *staging;    /* device memory, and the host halves that a feed fills */
     int64_t slot_bytes;
-    hl_plan *slots_of;  /* whose batches lie there; NULL: nobody's */
+    hl_plan *slots_of;  /* the plan whose batches lie there, or NULL */
     void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
-    int64_t generation; /* of addresses: plans bind again when it moved on */
+    int64_t generation; /* of addresses: plans bind again when it has changed */
     int busy;           /* atomic */
 };
 
-/* The one that runs: HL_ERROR_BUSY when there is another. */
+/* Makes the caller the only one that runs; HL_ERROR_BUSY when there is another. */
 hl_status hl_session_enter(hl_session *session, const char *what);
 void hl_session_leave(hl_session *session);
 hl_session_store_entry *hl_session_find(const hl_session *session, const char *name);
-/* What a store of the graph's dtype is held in. */
+/* The dtype that a store of the graph's dtype has on the device. */
 hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype);
-/* hl_session_store for who has entered. */
+/* hl_session_store for a caller who has entered. */
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n);
-/* Grows the arena and the slots; contents of what grows are lost, and its slots must be nobody's.
- */
+/* Grows the arena and the slots. What grows loses its contents, and no plan may own the slots. */
 hl_status hl_session_reserve(hl_session *session, int64_t arena_bytes, int64_t slot_bytes);
-/* The control block as far as it is known without waiting; NULL: there is none. */
+/* The control block, or its last snapshot where the host cannot read it; NULL: there is none. */
 const hl_control *hl_session_control(const hl_session *session);
 
 #endif

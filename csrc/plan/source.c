@@ -1,4 +1,4 @@
-/* Sources: the caller's arrays, and the batches that are made of them.
+/* Sources: the caller's data sets, and the batches that are gathered from them.
  *
  * Where the device can read the caller's memory, kernels gather from it. Where it cannot, a source
  * lies in the device's memory, shared by its plans (hl_resident) or as a plan's own copy, and row
@@ -56,7 +56,7 @@ static const hl_value *find_source(const hl_plan *plan, int32_t index)
     return value;
 }
 
-/* Rows are far apart in memory: one is asked for before it is needed. */
+/* Rows are far apart in memory, so each is prefetched. */
 enum { ROWS_AHEAD = 8 };
 
 /* A batch of a source's rows, in the input's dtype. */
@@ -89,7 +89,7 @@ static hl_status fill_field(const hl_plan *plan, int32_t input, const int64_t *r
     return HL_OK;
 }
 
-/* hl_feed_fill of plans that are fed. */
+/* The hl_feed_fill of plans that are fed. */
 static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *const *fields)
 {
     const hl_plan *plan = context;
@@ -99,7 +99,7 @@ static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *
     return HL_OK;
 }
 
-/* hl_feed_binding's: slots may be filled out of turn. */
+/* The enter of hl_feed_binding: makes sure that slots may be filled in any order. */
 static hl_status enter_seek(void *context)
 {
     hl_session *session = ((hl_plan *)context)->session;
@@ -114,7 +114,7 @@ static void leave_seek(void *context)
     hl_session_leave(((hl_plan *)context)->session);
 }
 
-/* To the slots, while they are the plan's; else the feed keeps its place alone. */
+/* Binds the feed to the slots while the plan owns them; else the feed keeps only its position. */
 static void bind_feed(hl_plan *plan)
 {
     void *const *fields = plan->session->queue ? plan->staged : plan->fields;
@@ -173,7 +173,7 @@ hl_status hl_plan_take_slots(hl_plan *plan)
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* Does a kernel read it? Of what is fed none does. */
+/* Does a kernel read it? No kernel reads a source that is fed. */
 static bool is_read(const hl_plan *plan, int32_t index)
 {
     hl_id id = (hl_id)(find_source(plan, index) - plan->graph->values);
@@ -197,7 +197,7 @@ void hl_plan_free_sources(hl_plan *plan)
         free_source(plan, i);
 }
 
-/* A source that an asynchronous device reads is a copy there. */
+/* Copies a source to an asynchronous device that reads it. */
 static hl_status copy_source(hl_plan *plan, int32_t index, const void *data)
 {
     hl_session *session = plan->session;
@@ -226,7 +226,7 @@ static hl_status check_source(const hl_plan *plan, int32_t index, int64_t rows)
 static hl_status set_source(hl_plan *plan, int32_t index, const void *data)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
-    /* Loaders that read the old one end. */
+    /* This ends loaders that read the old source. */
     if (plan->fed && plan->feed) bind_feed(plan);
     plan->sources[index] = data;
     plan->source_at[index] = plan->session->queue ? NULL : (void *)data;

@@ -457,7 +457,7 @@ static void fill_elements(unsigned char *dst, const void *value, int64_t n, size
     for (int64_t i = 0; i < n; i++) copy_one(dst + (size_t)i * bytes, value, bytes);
 }
 
-/* Places [begin, end) of a line, one by one. */
+/* Writes places [begin, end) of a line, one by one. */
 static void pad_ends(const pad_state *pad, const unsigned char *src, unsigned char *dst,
                      const void *value, size_t bytes, int64_t begin, int64_t end)
 {

@@ -29,7 +29,7 @@ static const hl_kernel *const *const families_avx512bf16[] = {
     LIST_OF(matmul_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 #endif
 
-/* Best first; portable, which every machine has, last. */
+/* The best first, and last portable, which every machine has. */
 static const isa_entry isa_table[] = {
 #if defined(__x86_64__)
     {"avx512bf16", families_avx512bf16},

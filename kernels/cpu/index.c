@@ -101,7 +101,7 @@ static void copy_row(void *dst, const void *src, size_t bytes)
     }
 }
 
-/* A row in another dtype. Floats and integers to fp32 directly, everything else by a wide value. */
+/* A row in another dtype. Floats and integers to fp32 directly, everything else through 64 bits. */
 static void convert_row(const index_state *s, unsigned char *dst, const unsigned char *src)
 {
     if (s->dtype == s->out_dtype) {
@@ -181,7 +181,7 @@ static void copy_base(unsigned char *dst, const unsigned char *src, size_t bytes
     if (dst != src && bytes > 0) memcpy(dst, src, bytes);
 }
 
-/* What falls to rows [low, high) along the axis of one (N,I) array. */
+/* Writes those elements that belong to rows [low, high) along the axis of one (N,I) array. */
 static void write_rows(const index_state *s, const void *index, const unsigned char *src,
                        unsigned char *out, int64_t low, int64_t high, bool reports,
                        const hl_launch *launch)
@@ -228,7 +228,7 @@ typedef struct slice_state {
     int64_t start, step, n_src; /* of the slice */
 } slice_state;
 
-/* To rows [low, high) along the axis of one (N,I) array. */
+/* Adds to rows [low, high) along the axis of one (N,I) array. */
 static void add_slice(const slice_state *s, const unsigned char *src, unsigned char *out,
                       int64_t low, int64_t high)
 {

@@ -68,8 +68,8 @@ static void sum_rows(const loss_state *loss, const float *x, const float *weight
     for (int64_t i = n; i < HL_VL; i++) out_sums->exps[i] = 1;
 }
 
-/* Rows of few classes go side by side, one row a lane: a vector per class instead of a vector per
- * row, most of which would be empty, and no way through memory between its steps. */
+/* Rows of few classes take one lane each: a vector per class instead of a vector per row, most of
+ * which would be empty, and its steps stay in registers. */
 enum { SHORT_ROW = 8 };
 
 static bool is_short(int64_t C)

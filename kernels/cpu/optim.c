@@ -17,7 +17,7 @@ typedef struct optim_state {
     hl_attrs attrs;
 } optim_state;
 
-/* What one stretch of elements needs. */
+/* The parameters of one stretch of elements. */
 typedef struct stretch {
     float *param, *state[3];
     const float *grad;

@@ -85,7 +85,7 @@ static void load_operand(const pw_run *run, const pw_step *step, int64_t start, 
 
 /* ---- one chunk ---- */
 
-/* What is left of a chunk after its whole groups, step by step. */
+/* Runs the rest of a chunk after its whole groups, step by step. */
 static void run_tail(const pw_run *run, const pw_item *item, int64_t done, int64_t n)
 {
     const pw_plan *plan = run->plan;
@@ -128,7 +128,7 @@ static void run_steps(pw_run *run, pw_span span, int64_t start, int64_t n)
 
 /* ---- sums of a chunk: whole rows of (O,M,I), or a piece of one ---- */
 
-/* Where output j has its element `at`. */
+/* The address of element `at` of output j. */
 static unsigned char *find_output(const pw_run *run, int j, int64_t at)
 {
     const pw_plan *plan = run->plan;
@@ -141,7 +141,7 @@ static unsigned char *find_partial(const pw_run *run, const pw_output *out, int6
     return run->scratch + out->partial + (size_t)partial * out->partial_bytes;
 }
 
-/* Over neighbours, length of them; those of a long row come in pieces, one behind the other. */
+/* Sums over `length` neighbours; those of a long row come in pieces, one after the other. */
 static void store_row_sums(pw_run *run, int j, int64_t start, int64_t n)
 {
     const pw_plan *plan = run->plan;
@@ -161,7 +161,7 @@ static void store_row_sums(pw_run *run, int j, int64_t start, int64_t n)
     HL_ISA_NAME(hl_pw_store)(plan->kind, out->dtype, dst, sums, n_rows);
 }
 
-/* Over the rows, to a row of I. */
+/* Sums over the rows, to a row of I. */
 static void add_rows(const pw_run *run, const pw_output *out, unsigned char *sums, int64_t start,
                      int64_t n)
 {
@@ -179,7 +179,7 @@ static void add_rows(const pw_run *run, const pw_output *out, unsigned char *sum
         if (++m == plan->M) m = 0;                                                                 \
     }
 
-/* Over O and I: the sum of each row goes to its m. */
+/* Sums over O and I: the sum of each row goes to its m. */
 static void add_row_sums(const pw_run *run, const pw_output *out, unsigned char *sums,
                          int64_t start, int64_t n)
 {
@@ -199,7 +199,7 @@ static void add_row_sums(const pw_run *run, const pw_output *out, unsigned char 
     }
 }
 
-/* Over M, to a row of I for each o: kept until its last m. */
+/* Sums over M, to a row of I for each o, which is kept until its last m. */
 static void store_middle_sums(const pw_run *run, int j, int64_t start, int64_t n)
 {
     const pw_plan *plan = run->plan;

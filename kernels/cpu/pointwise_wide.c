@@ -1,6 +1,6 @@
-/* What of the pointwise engine is no fp32 arithmetic: micro-ops in float64 and int64 (accumulators,
- * counters, labels: small and exact rather than fast), conversions from and to memory, and the sums
- * of a chunk. */
+/* The pointwise engine apart from fp32: micro-ops in float64 and int64 (accumulators, counters,
+ * labels: small and exact rather than fast), conversions from and to memory, and the sums of a
+ * chunk. */
 #include <math.h>
 
 #include "base/half.h"

@@ -132,7 +132,7 @@ static size_t place_of(hl_cuda_word word)
     return (size_t)(word.bits & (((uint64_t)1 << 56) - 1));
 }
 
-/* What the launch knows of a word. */
+/* The value that the launch puts into a word. */
 static uint64_t find_word(const hl_kernel_state *state, hl_cuda_word word, void *const *args,
                           const hl_launch *launch)
 {
@@ -204,7 +204,7 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
 
 /* Rows that are longer than LONG_ROW go by a block, others by teams of a smaller one. */
 enum { LONG_ROW = 1024, SMALL_THREADS = 128 };
-/* Blocks a multiprocessor: enough that one that waits for memory is replaced by another. */
+/* Blocks per multiprocessor: enough to hide the latency of memory. */
 enum { BUSY_BLOCKS = 16 };
 
 hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, unsigned threads)

@@ -1,5 +1,5 @@
-/* What a node does on a GPU, written down at plan time: kernels, copies and fills in order, each
- * with its parameters; where operands lie is left open until the launch.
+/* The calls of a node on a GPU, listed at plan time: kernels, copies and fills in order, each with
+ * its parameters; where operands lie is left open until the launch.
  *
  * A family's prepare makes the list, and one launch serves every family. So a family's file holds
  * what is its own: which kernel, what shape of launch, which parameters. The first error is kept
@@ -48,7 +48,7 @@ void hl_cuda_calls_release(hl_kernel_state *state);
      .prepare = prepare_fn,                                                                        \
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
-/* One that stands in a row with others of its kind: together_fn makes a list of all of them. */
+/* A kernel that can be fused horizontally: together_fn makes one list for all of its nodes. */
 #define HL_CUDA_KERNEL_TOGETHER(OP, text, query_fn, prepare_fn, together_fn)                       \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text,                                                                         \
@@ -60,7 +60,7 @@ void hl_cuda_calls_release(hl_kernel_state *state);
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* What a launch puts into a word of a kernel's parameters; none: NULL. */
+/* What a launch puts into a word of a kernel's parameters; without one, NULL. */
 typedef enum hl_cuda_word_kind {
     HL_CUDA_WORD_NONE,
     HL_CUDA_WORD_ARG,     /* args[at] of hl_kernel's launch */

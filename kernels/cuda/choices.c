@@ -1,4 +1,4 @@
-/* Kept choices: a list on the device before the disk. */
+/* The autotune cache: a list on the device, and behind it the disk. */
 #include "kernels/cuda/choices.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static hl_status set_choice(hl_cuda_device *device, const char *key, const char 
     return HL_OK;
 }
 
-/* What there is no memory for is measured again. */
+/* An entry for which there is no memory is measured again. */
 static void keep_on_device(hl_cuda_device *device, const char *key, const char *line)
 {
     hl_mutex_lock(&device->library_lock);
@@ -64,7 +64,7 @@ bool hl_cuda_choice_find(hl_device *base, const char *kind, const char *key,
     if (!hl_cache_read(kind, full, &kept, &bytes)) return false;
     hl_text_copy(out_line, HL_CUDA_CHOICE_BYTES, kept);
     hl_free(kept);
-    keep_on_device(device, full, out_line); /* so that a file of the model's has it too */
+    keep_on_device(device, full, out_line); /* so that a saved model has it too */
     return true;
 }
 

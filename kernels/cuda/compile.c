@@ -18,7 +18,7 @@
 
 static const char CACHE_KIND[] = "kernel";
 
-/* Looks for NVRTC once. */
+/* Searches for NVRTC once. */
 static hl_status open_nvrtc(hl_cuda_device *device)
 {
     hl_cuda_compiler *compiler = &device->compiler;

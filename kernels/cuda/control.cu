@@ -97,7 +97,7 @@ HL_DEVICE void average(void *state, int32_t state_dtype, const void *value, int3
                      (1 - d) * hl_read_any(value, value_dtype, i));
 }
 
-/* States that have nothing to do with each other, each by a row of the grid, under one guard. */
+/* Updates independent states, each by a row of the grid, under one guard. */
 HL_CUDA_ENTRY(update_states, HL_CUDA_ELEMENT_THREADS, p)
 {
     if (hl_is_blocked(p.at.control, p.is_apply)) return;

@@ -122,7 +122,7 @@ static strided walk_operand(const hl_graph *graph, const hl_node *node)
         return make_strided(out, 0, stride);
     case HL_OP_SLICE:
         first = hl_slice_attrs(node)->start * own[axes.at[0]];
-        /* A step may be beyond any memory where only one element is taken. */
+        /* Where only one element is taken, the step may exceed any memory. */
         if (out->dim[axes.at[0]] > 1) own[axes.at[0]] *= hl_slice_attrs(node)->step;
         return make_strided(out, first, own);
     default: /* FLIP */

@@ -1,7 +1,7 @@
 /* cuBLASLt as a table of functions, found when the first product asks for it: one handle a device.
  *
  * Like the driver's table: no header of NVIDIA's, a sentence where there is none, a fake one in
- * tests. The library takes the context that is current, so who calls has entered the device. */
+ * tests. The library uses the current context, so a caller has entered the device. */
 #ifndef HL_KERNELS_CUDA_CUBLASLT_H
 #define HL_KERNELS_CUDA_CUBLASLT_H
 
@@ -24,8 +24,8 @@ typedef struct hl_cublaslt {
     int64_t n_answers, cap_answers, n_replaced;
 } hl_cublaslt;
 
-/* The device's, opened by the first who asks. HL_ERROR_CONFIG and the reason: there is none that
- * works, which is found out once. */
+/* The device's cuBLASLt, opened at the first call. HL_ERROR_CONFIG and the reason: none works,
+ * which is found out once. */
 hl_status hl_cublaslt_get(hl_device *device, const hl_cublaslt **out_lt, hl_reason *out_why_not);
 /* Gives back what it holds on the GPU, with the device's context current (not in a forked child);
  * then the rest. NULL is allowed. */

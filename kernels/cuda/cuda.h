@@ -76,7 +76,7 @@ hl_status hl_cuda_launch(hl_device *device, CUfunction kernel, const hl_cuda_sha
  * only who has entered leaves. */
 hl_status hl_cuda_enter(hl_device *device);
 void hl_cuda_leave(hl_device *device);
-/* A driver's answer as a status: "cuda: <what> must succeed, got ..."; notes a lost device. */
+/* A driver's answer as a status: "cuda: <what> must succeed, got ..."; records a lost device. */
 hl_status hl_cuda_check(hl_device *device, CUresult error, const char *what);
 
 #endif

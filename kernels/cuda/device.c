@@ -76,7 +76,7 @@ void hl_cuda_leave(hl_device *base)
         HL_TRY(hl_cuda_check(base, call_error, what));                                             \
     } while (0)
 
-/* Giving back: also from a lost device, whose driver still frees what is the host's. */
+/* Frees: also on a lost device, whose driver still frees host memory. */
 #define RELEASE(base, call)                                                                        \
     do {                                                                                           \
         hl_cuda_device *release_device = hl_cuda_of(base);                                         \
@@ -105,7 +105,7 @@ CUstream hl_cuda_stream_handle(const hl_device *device, const hl_stream *stream)
     return stream ? stream->handle : ((const hl_cuda_device *)device)->stream.handle;
 }
 
-/* In whichever library has it. */
+/* Finds a kernel in any of the libraries. */
 static CUresult find_kernel(hl_cuda_device *device, const char *name, CUkernel *out_kernel)
 {
     for (int64_t i = 0; i < device->n_libraries; i++) {
@@ -192,7 +192,7 @@ static hl_status report_no_memory(hl_cuda_device *device, size_t bytes)
                          bytes, n_free, total, (long long)device->current_bytes);
 }
 
-/* Room for one block more in the list, so that noting it cannot fail. */
+/* Makes room for one more block in the list, so that adding it cannot fail. */
 static hl_status reserve_block(hl_cuda_device *device)
 {
     return hl_alloc_grow((void **)&device->blocks, &device->cap_blocks, device->n_blocks + 1,
@@ -474,7 +474,7 @@ static void destroy_capture(hl_device *base, HL_TAKE hl_capture *capture)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Also of a device that open.c did not finish. */
+/* Also destroys a device that open.c did not finish. */
 static void destroy_device(HL_TAKE hl_device *base)
 {
     hl_cuda_device *device = hl_cuda_of(base);

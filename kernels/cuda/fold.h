@@ -31,8 +31,8 @@ HL_DEVICE hl_team hl_team_make(int by_block)
             mask};
 }
 
-/* By `size` neighbouring lanes of a warp, whom the mask names. Where fold does not commute, members
- * get other bits than the first, here and below. */
+/* Folds over `size` neighbouring lanes of a warp, which the mask names. Where fold does not
+ * commute, members get other bits than the first, here and below. */
 template <class T, class F> HL_DEVICE T hl_lanes_fold(uint32_t mask, int size, T value, F fold)
 {
     HL_UNROLL

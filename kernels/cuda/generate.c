@@ -82,7 +82,7 @@ typedef struct joint_dims {
     int64_t dim[HL_CUDA_RANK], step[HL_CUDA_RANK];
 } joint_dims;
 
-/* A program while its source is said. */
+/* A program while its source is written. */
 typedef struct program_text {
     source_text *text;
     const hl_cuda_pointwise *work;
@@ -189,7 +189,7 @@ int hl_cuda_count_numbers(const hl_cuda_pointwise *work)
     return n;
 }
 
-/* Returns its place. */
+/* Returns its index. */
 static int add_number(program_text *t, uint64_t word)
 {
     t->numbers->word[t->numbers->n] = word;

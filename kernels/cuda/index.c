@@ -49,7 +49,7 @@ static variant name_variant(size_t bytes)
     return name;
 }
 
-/* Input 1, and what a fault in it is told by. */
+/* Input 1, and the words by which a fault in it is reported. */
 static hl_cuda_index_at find_index(const hl_cuda_calls *calls)
 {
     return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(), hl_cuda_fault_word()};
@@ -407,8 +407,8 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
 
 /* ---- adding in any order ---- */
 
-/* One launch in place of ten or so. With more indices than targets many meet in one, and wait for
- * each other. */
+/* One launch in place of about ten. With more indices than targets many add to the same one, and
+ * wait for each other. */
 static hl_status query_atomic(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_req *out_req, hl_reason *out_why_not)
 {

@@ -361,7 +361,7 @@ HL_DEVICE void convert_rows(const void *src, const index_array &index, void *out
         int64_t k = take_index(index, row), from = k * part.I + c;
         if (k < 0)
             hl_write_any(out, part.out_dtype, i, 0);
-        else if (is_narrow) /* pictures and tables, without double arithmetic */
+        else if (is_narrow) /* images and tables, without double arithmetic */
             hl_write_float(out, part.out_dtype, i,
                            part.src_dtype == HL_DTYPE_U8 ? (float)((const uint8_t *)src)[from]
                                                          : ((const float *)src)[from]);

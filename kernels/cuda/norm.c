@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/reduce.h"
 
-/* What is read, and what the first output is written in: the same or narrower. */
+/* The dtypes of the operands and of the first output: the same, or a reduced one. */
 typedef struct norm_dtypes {
     hl_dtype in, out;
     char variant[16]; /* of kernels */
@@ -21,7 +21,7 @@ static norm_dtypes find_dtypes(const hl_graph *graph, const hl_node *node)
     return dtypes;
 }
 
-/* Elements of another size lie elsewhere. */
+/* In place, unless the elements differ in size. */
 static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t places)
 {
     return hl_node_in_type(graph, node, 0)->dtype == hl_graph_dtype(graph, node->out) ? places : 0;

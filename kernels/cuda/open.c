@@ -279,7 +279,7 @@ static hl_status start_device(const hl_cuda_build *build, hl_cuda_device *device
 #define LIST_OF(family) hl_cuda_##family##_kernels,
 static const hl_kernel *const *const families[] = {HL_CUDA_FAMILIES(LIST_OF) NULL};
 
-/* Appends the kernels of one op, or counts them; returns how many. */
+/* Appends the kernels of one op, or only counts them; returns how many. */
 static int64_t append_kernels(hl_op op, const hl_kernel **entries)
 {
     int64_t n = 0;

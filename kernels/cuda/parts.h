@@ -1,9 +1,9 @@
-/* Pointwise programs of several nodes in one launch: a range of blocks each, operands and
+/* Horizontal fusion of pointwise programs: one launch, a range of blocks for each, operands and
  * numbers one after the other. Everything that differs from model to model is a parameter, so that
  * any number of casts, of any sizes, is the same kernel.
  *
- * No program of them has sums: those need partials, scratch and launches of their own, and their
- * time is not the launch's alone. */
+ * None of them has sums: those need partials, scratch and launches of their own, and the launch is
+ * not all of their time. */
 #ifndef HL_CUDA_PARTS_H
 #define HL_CUDA_PARTS_H
 
@@ -21,7 +21,7 @@ typedef struct hl_cuda_parts {
 } hl_cuda_parts;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
-/* Whose block this is: by halves, since each look is a trip to memory. */
+/* Finds the part of a block by bisection, since each comparison reads memory. */
 HL_DEVICE int hl_part_find(const hl_cuda_parts &parts, int block)
 {
     int part = 0;

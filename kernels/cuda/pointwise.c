@@ -1,8 +1,8 @@
 /* Launchers of pointwise programs: every pointwise op, fused programs, and sums that are programs.
  *
  * A node is run as the program it is (ir/program.h), by a kernel that is generated for it, or where
- * there is no NVRTC by the interpreter, which walks the same way and gives the same bits. So what
- * is fused, and what a plan needs, does not depend on which of them it is. */
+ * there is no NVRTC by the interpreter, which iterates over the same tiles and gives the same bits.
+ * So fusion and the needs of a plan do not depend on which of them runs. */
 #include "kernels/cuda/pointwise.h"
 
 #include <string.h>
@@ -88,7 +88,7 @@ static void write_program(const hl_graph *graph, const hl_node *node, const hl_p
     }
 }
 
-/* ---- the walk -------------------------------------------------------------------------------- */
+/* ---- the tile iterator ----------------------------------------------------------------------- */
 
 /* Rows that a thread may take where that leaves no partials to merge (more of them where there are
  * batches to keep a GPU busy, up to so many), and where it does; and rows of tiles, above which a
@@ -227,8 +227,8 @@ static size_t take_scratch(size_t *used, int64_t n, size_t element_bytes)
     return at;
 }
 
-/* What is left of a sum when the walk is through: partials to be summed over their rows, of cols
- * elements, or along them, or all. */
+/* The partials of a sum that a stage merges: over their rows, of cols elements, or along them, or
+ * all. */
 typedef struct merge_stage {
     int32_t how;
     int64_t cols;

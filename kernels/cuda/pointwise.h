@@ -1,5 +1,5 @@
-/* What a pointwise node is on the device, before it is known who runs it: the interpreter of
- * pointwise.cu, or a kernel generated for it. */
+/* A pointwise node on the device, for whichever runs it: the interpreter of pointwise.cu, or a
+ * kernel generated for it. */
 #ifndef HL_CUDA_POINTWISE_H
 #define HL_CUDA_POINTWISE_H
 
@@ -22,7 +22,8 @@ static inline bool hl_cuda_is_random(const hl_cuda_step *step)
 /* The program that a node is, without a place for partial sums. */
 hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work);
 
-/* What a generated kernel is not specialised on, in the order in which its source names them. */
+/* The numbers that a generated kernel takes as arguments, in the order in which its source names
+ * them. */
 typedef struct hl_cuda_numbers {
     int n;
     uint64_t word[HL_CUDA_NUMBERS];
@@ -42,11 +43,12 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
                                     HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
                                     hl_cuda_compiled_parts_params *params);
 
-/* Has the device the generated kernel of this name, and compiles it if need be. HL_ERROR_DEVICE
- * where NVRTC is absent or fails: the log says why, and the interpreter does the same. */
+/* Makes sure that the device has the generated kernel of this name; compiles it if need be.
+ * HL_ERROR_DEVICE where NVRTC is absent or fails: the log says why, and the interpreter does the
+ * same. */
 hl_status hl_cuda_compile(hl_device *device, const char *source, const char *name);
 
-/* hl_kernel's functions for several nodes of one launch. */
+/* hl_kernel's functions for horizontal fusion. */
 bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                          int32_t n);
 hl_status hl_cuda_prepare_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,

@@ -13,7 +13,7 @@
 enum { MOST_UNITS = 4096, LEAST_PART = 4096 };
 /* Running sums: a warp a part of a row, a thread a part of a column. */
 enum { SCAN_UNITS = 16384, LEAST_SCAN = 1024, SCAN_COLUMN_UNITS = 1 << 18, LEAST_SCAN_COLUMN = 64 };
-/* Beyond it, one warp a group would take long, and what the lowering makes is spread. */
+/* Above it one warp per group would be slow, and the lowered ops use more of the GPU. */
 enum { MOST_PROD_GRAD = 4096 };
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -50,7 +50,7 @@ static hl_cuda_shape find_shape(const hl_cuda_calls *calls, const hl_cuda_groups
     return hl_cuda_shape_blocks(calls->device, units * tiles, HL_CUDA_REDUCE_THREADS);
 }
 
-/* What reduces the parts: in one piece. */
+/* The reduction of the parts, in one piece. */
 static hl_cuda_groups make_second(const hl_cuda_groups *groups)
 {
     return (hl_cuda_groups){groups->O, groups->n_parts, groups->I, groups->n_parts, 1};
@@ -61,7 +61,7 @@ static int64_t count_results(const hl_cuda_groups *groups)
     return groups->O * groups->n_parts * groups->I;
 }
 
-/* For the results of parts, where there are several. */
+/* Scratch for the results of parts, where there are several. */
 static size_t find_scratch(const hl_cuda_groups *groups, size_t result_bytes)
 {
     return groups->n_parts > 1 ? (size_t)count_results(groups) * result_bytes : 0;
@@ -74,13 +74,13 @@ static bool is_int(hl_dtype dtype)
     return !hl_dtype_is_float(dtype);
 }
 
-/* What results of parts are kept in. */
+/* The dtype of the results of parts. */
 static hl_dtype find_state(hl_dtype dtype)
 {
     return is_int(dtype) ? HL_DTYPE_I64 : dtype == HL_DTYPE_F64 ? HL_DTYPE_F64 : HL_DTYPE_F32;
 }
 
-/* A kernel's variant: what it does, "" where the kind says it, and on which dtype. */
+/* A kernel's variant: what it does, "" where the kind says it, and its dtype. */
 typedef struct variant {
     char text[24];
 } variant;

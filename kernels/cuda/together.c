@@ -1,5 +1,5 @@
-/* Launchers of several pointwise programs at once (parts.h), where a plan has them in a row:
- * casts of weights, and whatever else is small and has nothing to do with its neighbours. */
+/* Horizontal fusion: one launch for several independent pointwise programs (parts.h) that follow
+ * one another in a plan: casts of weights, and other small programs. */
 #include <string.h>
 
 #include "kernels/cuda/calls.h"
@@ -7,7 +7,7 @@
 
 _Static_assert((int)HL_CUDA_PARTS == (int)HL_KERNEL_TOGETHER &&
                    (int)HL_CUDA_PARTS_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS,
-               "a launch holds one program at least, and what a plan puts together");
+               "a launch holds one program at least, and what a plan fuses");
 
 enum { THREADS = HL_CUDA_WALK_THREADS };
 
@@ -20,15 +20,15 @@ static const struct {
     [HL_PW_I64] = {"i64", sizeof(int64_t)},
 };
 
-/* But for keys; a cast's dtype is its number too. */
+/* Compares all but keys; a cast's dtype is its number too. */
 static bool is_same_step(const hl_cuda_step *a, const hl_cuda_step *b)
 {
     return a->op == b->op && a->dst == b->dst && a->a == b->a && a->b == b->b && a->c == b->c &&
            a->in == b->in && memcmp(&a->number, &b->number, sizeof a->number) == 0;
 }
 
-/* The same code over memory, element by element: such programs are one in a generated kernel, and
- * none takes more registers there than alone. */
+/* Do both run the same code over memory, element by element? Such programs are one in a generated
+ * kernel, and take no more registers there than alone. */
 static bool is_alike(const hl_cuda_program *p, const hl_cuda_program *q)
 {
     if (p->n_code != q->n_code || p->n_in != q->n_in || p->n_out != q->n_out) return false;
@@ -44,9 +44,9 @@ static bool is_alike(const hl_cuda_program *p, const hl_cuda_program *q)
     return true;
 }
 
-/* Small programs, or ones that are alike. Small is what the device holds all blocks of at once:
- * that takes no longer than a launch, and leaves room beside it. A large one would pay more than a
- * launch for the registers of its neighbours, which all of a kernel's blocks have. */
+/* Fuses small programs, or ones that are alike. A program is small when the device holds all of its
+ * blocks at once: it takes no longer than a launch, and leaves room for others. A large one would
+ * pay more than a launch for the registers of the others, which all blocks of a kernel have. */
 bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids, int32_t n)
 {
     hl_cuda_pointwise first, work;
@@ -66,7 +66,7 @@ bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node
            n_numbers <= HL_CUDA_PARTS_NUMBERS;
 }
 
-/* Blocks and operands, each part's behind the last one's. Returns how many operands. */
+/* Lays out blocks and operands, one part after the other. Returns how many operands there are. */
 static int lay_out(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
                    hl_cuda_parts *parts)
 {

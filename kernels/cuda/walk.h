@@ -1,13 +1,13 @@
-/* The walk of pointwise kernels over their elements, interpreted or generated: which thread takes
- * which element, and how sums over rows, columns or everything come about.
+/* The tile iterator of pointwise kernels, interpreted or generated: it says which thread takes
+ * which element, and makes sums over rows, columns or everything.
  *
  * The iteration is rows of `cols` elements. A tile is a block's: `steps` times `rows` rows, each of
  * `strips` strips of `lanes` threads with `width` neighbouring elements each. A thread keeps sums
- * of its columns over the tile's rows and, row by row, adds what it has to the sum of its strip.
- * What a tile (a strip) sums up is one partial; where there are several, merge kernels walk over
- * the partials in the same way. The cut comes from shape and types alone, and every fold is a fixed
- * tree: the same bits on any grid. Without sums over rows or columns the shape does not matter, and
- * a row is what a block takes at once.
+ * of its columns over the tile's rows and, row by row, adds its values to the sum of its strip. The
+ * sum of a tile (a strip) is one partial; where there are several, merge kernels iterate over the
+ * partials in the same way. The partition comes from shape and types alone, and every fold is a
+ * fixed tree: the same bits on any grid. Without sums over rows or columns the shape does not
+ * matter, and a row is what a block takes at once.
  *
  * Where rows are summed batch by batch (over the middle one of three groups of dims), there are
  * `batches` of `height` rows, and the strips of a tile are of as many batches as it has room for.
@@ -23,8 +23,8 @@
  *                                    hands what is summed over in sum[s][0] and behind it
  *     void put(s, at, value)         stores element `at` of result s
  *
- * Rejected: sums by atomics (other bits every run); generated kernels with a walk of their own
- * (what is interpreted and what is compiled would differ). */
+ * Rejected: sums by atomics (other bits every run); generated kernels with an iterator of their own
+ * (interpreted and compiled programs would differ). */
 #ifndef HL_CUDA_WALK_H
 #define HL_CUDA_WALK_H
 
@@ -33,8 +33,8 @@
 enum { HL_CUDA_WALK_THREADS = 128, HL_CUDA_WALK_WIDTH = 8, HL_CUDA_WALK_SUMS = 12 };
 /* Of a program, at most: inputs in order, then outputs. */
 enum { HL_CUDA_OPERANDS = 36 };
-/* What the walk sums an output over; the launcher has the rest merged (hl_pw_sums). ROWS: those of
- * a batch. */
+/* The dims over which the tile iterator sums an output; the launcher merges the rest (hl_pw_sums).
+ * ROWS: those of a batch. */
 enum { HL_CUDA_SUM_NONE, HL_CUDA_SUM_ROWS, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
 
 typedef struct hl_cuda_walk {
@@ -54,7 +54,7 @@ typedef struct hl_cuda_walk {
 #include "kernels/cuda/micro.h"
 #include "kernels/cuda/philox.h"
 
-/* What sums of one tile need to know. */
+/* The state of the sums of one tile. */
 template <class P> struct hl_walker {
     typedef typename P::V V;
     const P &program;
@@ -70,8 +70,8 @@ template <class P> struct hl_walker {
             for (int k = 0; k < P::WIDTH; k++) sum[s][k] = 0;
         }
     }
-    /* Elements one by one. Indices stay constants, and what is no element's is chosen again rather
-     * than left alone, or the arrays would lie in memory. */
+    /* Takes elements one by one. Indices stay constants, and a value that belongs to no element is
+     * assigned again rather than skipped, or the arrays would lie in memory. */
     HL_MEMBER void take_each(int64_t i, int64_t n, V (*value)[P::WIDTH]) const
     {
         HL_UNROLL_BY(1)

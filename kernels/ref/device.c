@@ -1,5 +1,4 @@
-/* The reference device: host memory, one thread, everything at once; and the helpers of all
- * families. */
+/* The reference device: host memory, one thread, no blocks; and the helpers of all families. */
 #include <math.h>
 
 #include "backend/host.h"

@@ -21,7 +21,7 @@ typedef struct hl_ref_family {
 extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_reduce, hl_ref_softmax,
     hl_ref_loss, hl_ref_copy, hl_ref_index, hl_ref_norm, hl_ref_control, hl_ref_optim;
 
-/* What a kernel remembers of its node: operands in the order of args. */
+/* The state of a kernel: its node's operands in the order of args. */
 typedef struct hl_ref_call {
     hl_attrs attrs; /* texts among them are the graph's */
     hl_ints axes;   /* hl_node_axes */

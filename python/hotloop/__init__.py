@@ -329,7 +329,7 @@ _INSTEAD = {
 }
 
 
-if not TYPE_CHECKING:  # else every misspelt name would pass as Any
+if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

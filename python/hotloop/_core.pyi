@@ -178,7 +178,7 @@ class Device:
         """
     def memory_peak_reset(self) -> None: ...
     def choices(self) -> str:
-        """What its kernels chose by measuring, as lines of text; "" where nothing was."""
+        """The autotune cache of its kernels, as lines of text; "" where it is empty."""
     def choices_read(self, text: str, /) -> None:
         """Takes such lines over: what they name is not measured again."""
 
@@ -281,7 +281,7 @@ class Plan:
 
         capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
         where batches are gathered. deterministic: the same bits every run, or DeviceError.
-        benchmark: kernels may be chosen by measuring them, before the first step.
+        benchmark: kernels may be autotuned, before the first step.
         """
     def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""

@@ -187,9 +187,10 @@ static PyObject *describe(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"choices", get_choices, METH_NOARGS,
-     "choices($self, /)\n--\n\nWhat its kernels chose by measuring, as lines of text."},
+     "choices($self, /)\n--\n\nThe autotune cache of its kernels, as lines of text."},
     {"choices_read", take_choices, METH_O,
-     "choices_read($self, text, /)\n--\n\nTakes such lines over: what they name is not measured "
+     "choices_read($self, text, /)\n--\n\nAdds such lines to the cache: what they name is not "
+     "measured "
      "again."},
     {"memory", get_memory, METH_NOARGS,
      "memory($self, /)\n--\n\ncurrent_bytes and peak_bytes that hotloop holds there, free_bytes "

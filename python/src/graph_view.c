@@ -1,4 +1,4 @@
-/* Graph, looked at: nodes and leaves as dictionaries, dependence. */
+/* Views of a graph: nodes and leaves as dictionaries, dependence. */
 #include <stddef.h>
 
 #include "base/alloc.h"
@@ -95,7 +95,7 @@ PyObject *hl_py_graph_leaves(PyObject *self, PyObject *unused)
     return list;
 }
 
-/* reached[v]: value depends on v. Operands come first, so one walk backwards sees all. */
+/* reached[v]: value depends on v. Operands come first, so one pass backwards finds all. */
 static hl_status find_reached(const hl_graph *graph, hl_id value, bool **out_reached)
 {
     HL_TRY(hl_alloc_zero((size_t)graph->n_values * sizeof **out_reached, (void **)out_reached));

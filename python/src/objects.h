@@ -1,4 +1,4 @@
-/* The exposed types, and who keeps whom.
+/* The exposed types, and which of them keep references to others.
  *
  * A plan keeps its session, its feed and the arrays of its sources, a runner its plans and their
  * session; a session keeps its device, and so does a resident array. A feed knows the plan it is
@@ -60,7 +60,7 @@ struct hl_py_plan {
     hl_type *types;    /* of inputs, sources, outputs, as the graph had them */
     int32_t n_inputs, n_sources, n_outputs;
     int32_t k;
-    volatile int stop; /* asked for by stop(), taken back by the run that heard it */
+    volatile int stop; /* set by stop(), cleared by the run that sees it */
 };
 
 typedef struct hl_py_runner {

@@ -16,7 +16,7 @@ static hl_py_plan *plan_of(PyObject *self)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Types of what is given and read, before the passes change the graph. */
+/* Copies the types of inputs, sources and outputs, before the passes change the graph. */
 static hl_status copy_types(hl_py_plan *self, const hl_graph *graph)
 {
     self->n_inputs = graph->n_inputs;
@@ -138,7 +138,7 @@ static void drop_feed(hl_py_plan *self)
     Py_CLEAR(self->feed);
 }
 
-/* The core's plan goes before what it stands on. */
+/* Destroys the core's plan before the objects that it uses. */
 static int clear_plan(PyObject *self)
 {
     hl_plan *plan = plan_of(self)->plan;
@@ -320,7 +320,7 @@ static PyObject *set_input(PyObject *self, PyObject *const *args, Py_ssize_t n_a
     return good ? hl_py_none_or_raise(state, status) : NULL;
 }
 
-/* What the value is computed in, where NumPy has it. */
+/* The dtype that the value is computed in, where NumPy has it. */
 static hl_dtype default_dtype(PyObject *self, hl_dtype dtype)
 {
     const hl_device *device = plan_of(self)->session->device->device;
@@ -608,7 +608,7 @@ static PyType_Slot slots[] = {
      "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
      "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
      "launch. fed: sources stay on the host. deterministic: only kernels that give the "
-     "same bits every run. benchmark: kernels may be chosen by measuring. Raises BusyError when "
+     "same bits every run. benchmark: kernels may be autotuned. Raises BusyError when "
      "another thread runs the session. The "
      "graph is copied."},
     {Py_tp_new, make_plan},

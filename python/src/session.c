@@ -1,4 +1,4 @@
-/* Session: stores and the control block. Whoever uses the core's session takes its flag first. */
+/* Session: stores and the control block. Every call takes the flag of the core's session first. */
 #include "plan/session.h"
 
 #include <stddef.h>

@@ -33,7 +33,7 @@ DTYPES = (
     "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
 )  # fmt: skip
 
-# Unknown to the core, and the known dtype that holds every value.
+# Dtypes that the core does not have, and the one of its dtypes that holds all their values.
 _WIDER = {"uint16": "int32", "uint32": "int64"}
 _NUMBERS = "biuf"
 
@@ -176,7 +176,7 @@ def read_raw(value: Any, name: str) -> Array:
         return _read_foreign(value)
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # a foreign object may raise anything
+    except Exception as error:  # another library's object may raise anything
         if isinstance(value, (list, tuple)):
             raise DataError(
                 f"{name}: the rows of a list must have one shape and hold numbers, got "

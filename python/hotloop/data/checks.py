@@ -18,7 +18,7 @@ from hotloop.errors import DataError
 
 __all__ = ["blocks", "check_labels", "check_values", "check_weights", "place"]
 
-_BLOCK = 2**20  # elements looked at at a time
+_BLOCK = 2**20  # elements that are checked at a time
 _LARGEST = float(np.finfo(np.float32).max)
 
 

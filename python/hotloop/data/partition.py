@@ -4,7 +4,7 @@ Three ways, one rule for sizes. At random, by a permutation that only the seed d
 so that every class has its share in every split: the table of classes by splits is rounded with
 its row and column sums kept, which moves no cell by a whole row. Grouped, so that no group is in
 two splits. In order, without shuffling: the last rows are the test, the ones before validation, so
-nothing is learnt from the future of a time series.
+training never sees the future of a time series.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def apportion(counts: npt.NDArray[Any], sizes: npt.NDArray[Any]) -> Rows:
 def _find_path(
     up: npt.NDArray[np.bool_], is_open: npt.NDArray[np.bool_], surplus: Rows
 ) -> list[tuple[int, int]]:
-    """Shortest chain of columns along which roundings up can move from too many to too few."""
+    """The shortest path of columns along which units move from a surplus to a deficit."""
     source = int(np.argmax(surplus))
     came: dict[int, int] = {}
     queue = [source]
@@ -359,7 +359,7 @@ def _choose_groups(counts: list[int], wanted: int, any_order: bool, n_kept: int)
 
 
 def _check_groups(made: dict[str, Rows | None], groups: Rows) -> None:
-    """Row numbers given by hand may tear a group apart."""
+    """Warns where row numbers given by hand split a group."""
     owner = np.full(int(groups.max()) + 1, -1)
     names = list(made)
     for i, rows in enumerate(made.values()):

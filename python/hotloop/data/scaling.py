@@ -1,4 +1,4 @@
-"""Standardising: mean and deviation of the training rows, applied inside the graph."""
+"""Standardising: mean and standard deviation of the training rows, applied inside the graph."""
 
 from __future__ import annotations
 

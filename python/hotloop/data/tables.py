@@ -156,7 +156,7 @@ def _read_input(name: str, label: str, value: Any, standardize: bool | frozenset
 
 
 def _match(table: Table, like: Table, prefix: str) -> Table:
-    """The table with fields as in training; weights are its own affair."""
+    """The table with its fields in the order of training; weights may differ."""
     wanted = [field for field in like.fields if field.name != "weight"]
     given = {field.name: field for field in table.fields}
     names = [field.name for field in wanted]
@@ -251,7 +251,7 @@ def _unpack_tuple(parts: tuple[Any, ...], label: str) -> Source:
 
 
 def count_rows(X: Any) -> int:
-    """Rows of the first array in X, without converting it; 0 when that cannot be told."""
+    """Rows of the first array in X, without converting it; 0 when they are unknown."""
     if isinstance(X, Mapping):
         X = next(iter(X.values()), ())
     elif isinstance(X, tuple):

@@ -1,4 +1,4 @@
-"""Targets: what y is decides the loss.
+"""Targets: the kind of y decides the loss.
 
 Integers, bools and strings are classes, floats are values, a matrix of 0 and 1 has one yes-or-no
 question per column.

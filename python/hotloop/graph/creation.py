@@ -295,7 +295,7 @@ def scalar(name: str, schedule: Any) -> Tensor:
     name : str
         Its name; the same name is the same number.
     schedule : callable or number
-        ``schedule(step) -> float``, step being the applied steps so far; evaluated for all steps
+        ``schedule(step) -> float``, step being the optimizer steps so far; evaluated for all steps
         when training starts.
 
     Returns

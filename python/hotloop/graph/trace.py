@@ -277,7 +277,7 @@ class Trace:
 
 
 def value_at(name: str, schedule: Any, step: int) -> float:
-    """A named number's value at an applied step, by its schedule.
+    """A named number's value at an optimizer step, by its schedule.
 
     Raises
     ------

@@ -145,7 +145,7 @@ _NOT_HERE = {
     "Transformer": "attention layers",
 }
 
-if not TYPE_CHECKING:  # else every misspelt name would pass as Any
+if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
 
     def __getattr__(name: str) -> Any:
         from hotloop._suggest import did_you_mean

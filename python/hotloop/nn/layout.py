@@ -1,6 +1,6 @@
 """Layout: where a model's values lie in the persistent stores that plans share.
 
-One flat float32 store "param": what learns first, then what is frozen, in the order of their
+One flat float32 store "param": what is trained first, then what is frozen, in the order of their
 names; a tied set is one slot. Buffers lie in one store per dtype: "buffer" (float32), "counter"
 (int64), "buffer.bool" and so on. The same layout serves training, evaluation and prediction, so
 that all their plans read the same memory.
@@ -136,7 +136,7 @@ class Layout:
     def leaf_for(self, trace: Trace, owner: Variable) -> int:
         """Makes the leaf of a parameter or buffer; what :class:`Trace` takes.
 
-        The graph is told of the stores when it gets its first leaf.
+        The graph gets the stores together with its first leaf.
         """
         slot = self.slot_of(owner)
         if trace.stores is not self._stores:

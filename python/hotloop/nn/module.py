@@ -184,7 +184,7 @@ class Module:
             param.attach(self, name)
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """Adds a value that is kept but not learnt.
+        """Adds a value that is kept but not trained.
 
         Parameters
         ----------
@@ -425,7 +425,7 @@ class Module:
             parameter.value(seed)
 
     def reset(self: M) -> M:
-        """Forgets what was learnt and loaded: parameters and buffers get initial values again."""
+        """Forgets trained and loaded values: parameters and buffers get initial values again."""
         for value in (*self.parameters(), *self.buffers()):
             if not value.is_lazy:
                 value.reset()

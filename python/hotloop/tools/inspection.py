@@ -63,7 +63,7 @@ def _shorten(text: str) -> str:
 
 
 def _describe_model(text: str | None) -> Iterator[str]:
-    """What hotloop wrote about the model; a file is foreign input, so nothing is taken for sure."""
+    """What hotloop wrote about the model; the file is untrusted input, so everything is checked."""
     if text is None:
         yield "not written by hotloop"
         return

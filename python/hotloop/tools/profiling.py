@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["NodeTime", "Profile", "measure_peaks", "profile"]
 
 _SHOWN = 30
-# Peaks: problems grow until one launch takes so long, or until so many bytes or rows; a device that
-# needs longer than _PATIENCE for a look at one, an emulated one, gets none larger.
+# Peaks: problems grow until one launch takes so long, or until so many bytes or rows. A device that
+# needs longer than _PATIENCE to time one, such as an emulated one, gets none larger.
 _LAUNCH_SECONDS = 10e-3
 _PATIENCE = 0.5
 _MOST_BYTES = 1 << 30
@@ -40,12 +40,12 @@ class NodeTime:
     op, kernel : str
         Such as "matmul" and "cuda.matmul.cublaslt".
     settled : str
-        What the kernel chose by measuring, or "".
+        The algorithm that the kernel was tuned to, or "".
     scope : str or None
         The module that it comes from.
     segment : {"begin", "micro", "apply"}
     n_nodes : int
-        Nodes that the launch does: small updates go together.
+        Nodes that the launch does: small updates are fused horizontally.
     n_runs : int
         Times a step: micro-batches repeat, and what an evaluation does once for all batches is 0.
     precision : str or None
@@ -114,7 +114,7 @@ class Profile:
 
     @property
     def node_seconds(self) -> float:
-        """Of all nodes of a step, one after the other."""
+        """The time of all nodes of a step, one after the other."""
         return sum(node.seconds * node.n_runs for node in self.nodes)
 
     def slowest(self, n: int) -> list[NodeTime]:
@@ -269,7 +269,7 @@ def _check_peaks(peaks: Mapping[str, float] | None) -> None:
 
 
 def measure_peaks(device: _core.Device, lows: Any = ("float32",)) -> dict[str, float]:
-    """What the device reaches at best.
+    """The peak rates that the device reaches.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ _KEYS = ("model", "save", "picture", "data", "training")
 
 
 def train_file(path: str | os.PathLike[str]) -> TrainResult:
-    """Trains as a TOML file says; saves model and picture where it says so.
+    """Trains as a TOML file says; saves model and plot where it says so.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The choice of a device: which one a run gets, and what is said when it is not a GPU.
+"""The choice of a device: which one a run gets, and the message when it is not a GPU.
 
 An explicit "gpu" that cannot be had raises; "auto" goes to the CPU, silently where there is no GPU
 at all, with a sentence where there is one that cannot be used.
@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 _gpus: dict[int, _core.Device] = {}
-_lost: dict[int, str] = {}  # what became of those that were lost while they were opened
-_choices: dict[str, None] = {}  # lines of text for GPUs that are opened later
+_lost: dict[int, str] = {}  # errors of the GPUs that were lost while they were opened
+_choices: dict[str, None] = {}  # lines of autotune caches, for GPUs that are opened later
 _pid = 0  # of the process that opened them: a forked child cannot use them
 
 
@@ -68,7 +68,7 @@ def open_gpu(index: int = 0) -> _core.Device:
         Others have left no memory on it.
     """
     device = _core.Device("cuda", index, library_roots=library_roots())
-    # What only one of them has is made of other ops where it is missing; fusion is not needed.
+    # An op that only one of them has is lowered to other ops elsewhere; fusion is optional.
     needed = set(_core.Device("ref").ops) & set(_core.Device("cpu", n_threads=1).ops)
     missing = sorted(needed - set(device.ops) - {"pointwise"})
     if missing:
@@ -101,14 +101,14 @@ def _keep_gpu(index: int) -> _core.Device:
 
 
 def take_choices(lines: str) -> None:
-    """Takes over what a GPU chose by measuring when it trained a model that comes from a file.
+    """Takes over the autotune cache that a model from a file was trained with.
 
-    Of another GPU, driver or library the lines are never looked at.
+    Lines of another GPU, driver or library are never used.
 
     Raises
     ------
     UnicodeEncodeError
-        If it is no text.
+        If it is not text.
     """
     lines.encode()
     _choices.update(dict.fromkeys(lines.splitlines()))
@@ -123,7 +123,7 @@ def close_gpus() -> None:
 
 @contextlib.contextmanager
 def losing_device() -> Iterator[None]:
-    """Says what is left when a device is lost inside.
+    """Adds to the error of a lost device what state the models are in.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def losing_device() -> Iterator[None]:
         yield
     except DeviceLostError as error:
         if isinstance(error.__cause__, DeviceLostError):
-            raise  # it was said further in
+            raise  # an inner call has added the sentence
         raise DeviceLostError(
             f"{error}; no checkpoint was written, models have the weights that they had before"
         ) from error
@@ -226,7 +226,7 @@ def open_placement(placement: str) -> _core.Device:
 
 
 def name_device(device: _core.Device) -> str:
-    """What a header calls a device: of several GPUs it says that a run has one."""
+    """The name of a device in a header; of several GPUs it says that a run uses one."""
     if device.memory() is None:
         return device.name
     n = len(_core.survey("cuda", library_roots(), probe=False)["devices"])
@@ -234,7 +234,7 @@ def name_device(device: _core.Device) -> str:
 
 
 def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:
-    """Refuses what asks for a GPU where the run is on another device.
+    """Refuses settings that need a GPU where the run is on another device.
 
     Raises
     ------

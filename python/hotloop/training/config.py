@@ -162,7 +162,7 @@ class TrainingConfig:
         Whether a GPU has the data in its memory and is sent row numbers alone; False: batches are
         gathered on the CPU and sent. "auto" decides by the plan: where it fits.
     accumulate_grad_batches : int
-        Batches per applied step.
+        Batches per optimizer step.
     gradient_clip_val : float, optional
         Limit of the gradient's norm; None or 0 is off.
     gradient_clip_algorithm : {"norm", "value"}
@@ -329,7 +329,7 @@ class TrainingConfig:
                 holders = ", ".join(k for k, v in OPTIMIZERS.items() if field in v)
                 fix = f"it belongs to {holders}; write {field}=None"
                 reject(field, f"the optimizer {name!r} has none", getattr(self, field), fix)
-        _ = self.optimizer_config  # raises where its settings do not go together
+        _ = self.optimizer_config  # raises where its settings contradict each other
         own_warmup = self._scheduler_part().name == "one_cycle"
         if own_warmup and self.warmup not in (0, _DEFAULTS["warmup"]):
             reject(
@@ -647,7 +647,7 @@ def _plain(value: Any) -> Any:
 
 
 def _toml_text(path_or_text: str | os.PathLike[str]) -> tuple[str, str]:
-    """The TOML text, and what to call its source in messages."""
+    """The TOML text, and the name of its origin in messages."""
     if isinstance(path_or_text, str):
         one_line = "\n" not in path_or_text and "\0" not in path_or_text
         if not (one_line and (path_or_text.endswith(".toml") or os.path.isfile(path_or_text))):

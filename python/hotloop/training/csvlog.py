@@ -1,6 +1,6 @@
 """The "csv" logger: one row per epoch in ``<output_dir>/<number>/metrics.csv``.
 
-Each run takes the next free number. The file is written anew by the atomic writer, so that a
+Each run takes the next free number. The atomic writer replaces the file, so that a
 reader never sees half a row and a new column gets its header; once a second at most, and at the
 end, for a durable write takes longer than many an epoch.
 """
@@ -27,7 +27,7 @@ _SHARE = 0.02  # of the time at most, where a write takes long
 
 
 class CsvLog:
-    """Writes a run's history; trouble with the disk is said once and never ends training.
+    """Writes a run's history; an error of the disk is reported once and never ends training.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class CsvLog:
             show(f"hotloop: warning: no CSV log, {output_dir!r} cannot be used: {error}")
 
     def write(self, history: History, *, last: bool = False) -> None:
-        """The whole history, where it is time for it or training ends."""
+        """Writes the whole history where a write is due or training ends."""
         began = time.perf_counter()
         if self.path is None or not history or not (last or began >= self._due):
             return

@@ -1,7 +1,7 @@
 """``train``: the run from configuration to result.
 
 Everything is planned before the first step: full and last batches of training and validation. Then
-the loop only hands slices of at most 50 ms to the core, looks at the keyboard and moves the bar.
+the loop only hands slices of at most 50 ms to the core, checks for Ctrl-C and moves the bar.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 _SLICE_SECONDS = 0.05
-# Of a GPU's memory, what resident data leaves free: for others, and what libraries take.
+# The share of a GPU's memory that resident data leaves free, for other processes and libraries.
 _ROOM_SHARE = 16
 _CALLS = ("on_train_start", "on_epoch_end", "on_train_end")
 
@@ -201,7 +201,7 @@ def _is_interactive() -> bool:
 
 
 def _known_monitor(field: str, name: str, known: list[str]) -> str:
-    """The name, or "loss" for "val_loss" where nothing validates; refuses what nobody computes."""
+    """The name, or "loss" for "val_loss" without validation; refuses an unknown name."""
     if name in known:
         return name
     if name == "val_loss" and not any(other.startswith("val_") for other in known):
@@ -262,7 +262,7 @@ class Run:
     def close(self) -> None:
         """Gives back the device's memory."""
         if hasattr(self, "runtime"):  # planning came so far
-            # Another thread may just be looking at a plan: then the last reference gives it back.
+            # Another thread may be using a plan: then the last reference frees it.
             with contextlib.suppress(BusyError):
                 self.runtime.close()
 
@@ -332,7 +332,7 @@ class Run:
         return True
 
     def _shrink(self) -> bool:
-        """Whether there are smaller micro-batches to try; what did not fit is given back."""
+        """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
         size = self._batches("train", training=True)[0][0]
         parts = next_split(size, self._parts)
         if self.config.on_oom != "shrink" or parts is None or uses_batch_statistics(self.model):
@@ -350,8 +350,8 @@ class Run:
 
     @contextlib.contextmanager
     def _explaining_memory(self) -> Iterator[None]:
-        """What to do when there is too little. A plan says itself what was predicted; what a driver
-        or a library takes while the plan runs is not in that.
+        """Adds advice to an error for lack of memory. A plan reports what it predicted; memory that
+        a driver or a library takes while the plan runs is not in that number.
         """
         try:
             yield
@@ -405,7 +405,7 @@ class Run:
         self._resolve()
 
     def run_one_step(self, split: str) -> _core.Plan:
-        """Runs the first full batch of a split, "train" or "val", for who looks at its plan then.
+        """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
 
         Raises
         ------
@@ -424,7 +424,7 @@ class Run:
         return plan
 
     def _resolve(self) -> None:
-        """What "auto" came to, so that the configuration reproduces the run."""
+        """Replaces "auto" by what was chosen, so that the configuration reproduces the run."""
         if self.runtime.has_own_memory:
             graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
             self.config = self.config.replace(
@@ -514,13 +514,13 @@ class Run:
         return int(needed) <= room
 
     def _data_bytes(self) -> int:
-        """Of the arrays that training and validation gather from."""
+        """Bytes of the arrays that training and validation gather from."""
         splits = (self.data.split("train"), self.data.split("val"))
         arrays = {id(f.array): f.array.nbytes for s in splits if s is not None for f in s.fields}
         return sum(arrays.values())
 
     def _best_bytes(self) -> int:
-        """Of the copy of the best weights."""
+        """Bytes of the copy of the best weights."""
         stores = self.runtime.layout.stores().values()
         return sum(n * np.dtype(dtype).itemsize for dtype, n in stores)
 
@@ -537,7 +537,7 @@ class Run:
             self._traced.append(self._val_plans[0].traced)
 
     def _check_monitors(self) -> None:
-        """What is watched is among the values that there will be."""
+        """Checks that something computes every value that is monitored."""
         config = self.config
         stopping = config.early_stopping
         known = self.steps.value_names(self.steps.train_sums)
@@ -553,18 +553,18 @@ class Run:
         self._plateau_monitor = _known_monitor(field, watched, known)
 
     def _check_labels(self) -> None:
-        """Every class id has an output of the model, in training and validation."""
+        """Checks that every class id has an output of the model, in training and validation."""
         if self.steps.n_outputs is not None:
             for name in ("train", "val"):
                 if self.data.split(name) is not None:
                     self.data.check_labels(name, self.steps.n_outputs)
 
     def _predict_bytes(self) -> int:
-        """The most that was held so far: planning is done, and running allocates nothing."""
+        """The peak of memory so far; running allocates nothing, so planning decides it."""
         return self._peak_bytes()
 
     def _peak_bytes(self) -> int:
-        """Of the device's memory where it has its own, else of the core's."""
+        """Allocated bytes of the device's memory where it has its own, else of the core's."""
         memory = self.device.memory()
         return (memory or _core.alloc_stats())["peak_bytes"]
 
@@ -666,7 +666,7 @@ class Run:
         if self._val_plans and (is_due or out_of_budget):
             with self._explaining_memory():
                 row.update(self._validate())
-            if self._interrupts.asked:  # what it saw of the split is no measure of the model
+            if self._interrupts.asked:  # the pass over the split is incomplete
                 self._stop_reason = "interrupted"
                 return
         row["lr"] = self._current_lr()
@@ -720,7 +720,7 @@ class Run:
         return rows
 
     def _finish_step(self, runner: _core.Runner, how: str) -> tuple[str, int, int]:
-        """Ends the step that was begun, unless Ctrl-C is pressed again; as ``runner.run``."""
+        """Finishes the step that was begun, unless Ctrl-C is pressed again; as ``runner.run``."""
         more = more_batches = 0
         while runner.unfinished and self._interrupts.count < 2:
             how, ran, batches = runner.run(1, _SLICE_SECONDS)
@@ -736,7 +736,7 @@ class Run:
         if config.max_time is not None and self._samples and seconds >= config.max_time:
             self._stop_reason = "max_time"  # not before the first step, however long planning took
         elif config.max_steps is not None and self._steps_left() <= 0:
-            # Skipped steps do not count, and only the device knows of them.
+            # Skipped steps do not count, and only the device knows their number.
             applied = int(self.runtime.session.control()["applied"])
             self._not_applied = self._attempted - applied
             if self._steps_left() <= 0:
@@ -778,7 +778,7 @@ class Run:
         return self.runtime.session.read("param", "float64", 0, self.runtime.n_trainable)
 
     def _swap_in_average(self) -> Any:
-        """The moving average in the place of the weights; returns what was there."""
+        """Puts the moving average in the place of the weights; returns the weights."""
         if not self.config.ema:
             return None
         session = self.runtime.session

@@ -1,7 +1,7 @@
-"""What a model knows of its training: class names, link, transforms; and who is using it.
+"""Metadata of a trained model: class names, link, transforms; and the lock of its one user.
 
-It lies on the module itself, so that copies and pickles of a model keep it, and ``predict`` and
-``save`` need nothing but the model.
+The metadata lies on the module itself, so that copies and pickles of a model keep it, and
+``predict`` and ``save`` need nothing but the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 @dataclasses.dataclass
 class Fitted:
-    """What training learnt about the data.
+    """Metadata that training collects about the data.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Fitted:
     columns : list of str or None
         Names of the input's columns, where it was a data frame.
     choices : str
-        What the GPU chose by measuring for this and earlier runs, a line each.
+        The GPU's autotune cache of this and earlier runs, one line per entry.
     """
 
     classes: list[Any] | None
@@ -93,15 +93,15 @@ def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
 
 
 def fitted_of(model: Module) -> Fitted | None:
-    """What the model learnt about its data, or None when it was not trained."""
+    """The model's metadata, or None when it was not trained."""
     fitted: Fitted | None = model.__dict__.get(_ATTRIBUTE)
     return fitted
 
 
 def learnt(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
-    """Class names and the like, for :func:`remember` once the model has its new weights."""
+    """The metadata of a run, for :func:`remember` once the model has its new weights."""
     split = data.split("train")
-    assert split is not None  # nothing is trained without it
+    assert split is not None  # training always has this split
     inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
     return Fitted(
         classes=list(data.classes) if data.classes is not None else None,
@@ -117,13 +117,13 @@ def learnt(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
 
 
 def remember(model: Module, fitted: Fitted) -> None:
-    """Notes on the model what it learnt about its data."""
+    """Attaches its metadata to the model."""
     model.__dict__[_ATTRIBUTE] = fitted
 
 
 @contextlib.contextmanager
 def exclusive(model: Module, what: str) -> Iterator[None]:
-    """One thread at a time trains or runs a model.
+    """Lets one thread at a time train or run a model.
 
     Raises
     ------

@@ -174,7 +174,7 @@ _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDicti
 def empty_cache() -> None:
     """Drops the plans that prediction keeps, their memory, and GPUs that nothing uses."""
     for predictor in list(_predictors.values()):
-        with contextlib.suppress(BusyError):  # another thread predicts: it goes when that is over
+        with contextlib.suppress(BusyError):  # another thread predicts and frees it later
             predictor.close()
     _predictors.clear()
     close_gpus()
@@ -508,7 +508,7 @@ def _evaluate_loaded(
             "load_state_dict(loaded.state_dict())"
         )
     part = data.split(split)
-    assert part is not None  # evaluate has looked
+    assert part is not None  # evaluate has checked
     arrays = part.arrays()
     leaves, spec = flatten(predict(cast("Any", loaded), arrays["x"], data.batch_size))
 

@@ -136,7 +136,7 @@ def _first_bad(
 ) -> tuple[int, int] | None:
     """Row number and value of the first index out of range."""
     host = runtime
-    if alone or runtime.has_own_memory:  # whose arrays are the host's, and may not fit elsewhere
+    if alone or runtime.has_own_memory:  # the arrays are the host's and may not fit on the device
         host = Runtime(runtime.model, _core.Device("cpu"), seed=runtime.seed)
         host.upload()
     plan = host.plan(_part_of(graph, lookup, host.session.stores()))
@@ -167,7 +167,7 @@ def _search(plan: _core.Plan, lookup: _Lookup, split: Split, rows: int) -> tuple
             value = bad_value(np.full(rows, row))
             if value is not None:
                 return int(row), value
-    return None  # of rows mixed with each other: the step will say
+    return None  # rows are mixed: the step reports the index
 
 
 def _part_of(

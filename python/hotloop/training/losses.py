@@ -250,7 +250,7 @@ def _summed(
     return Loss(" + ".join(parts), links[0] if links else None, call, uses)
 
 
-# An output made by this op is no logit any more; a loss of that link makes it one once more.
+# The output of this op is no logit; a loss with that link would apply the op again.
 _LAST_OPS = {
     "softmax": ("softmax", "probabilities where it needs logits"),
     "sigmoid": ("sigmoid", "probabilities where it needs logits"),
@@ -261,7 +261,7 @@ _LAST_OPS = {
 def doubt_of_link(loss: Loss, output: Any) -> str:
     """Says that the model ends in the softmax that the loss has built in, and where; else "".
 
-    Such a model trains, slowly and to a worse end, and nothing else tells. log_softmax before
+    Such a model trains slowly and ends worse, without any other sign. log_softmax before
     cross-entropy changes nothing (it is idempotent) and passes.
     """
     if loss.link is None:

@@ -20,7 +20,7 @@ __all__ = ["TrainerOptions", "TrainingOptions"]
 
 
 class TrainerOptions(TypedDict, total=False):
-    """What TrainerConfig accepts: how training runs, not what is learnt."""
+    """What TrainerConfig accepts: how training runs, not what is trained."""
 
     max_epochs: int
     max_steps: int | None

@@ -41,7 +41,7 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 }
 """What each optimizer has besides lr and weight_decay, with its default."""
 
-REQUIRED = object()  # stands where a schedule has no default that could be right for everyone
+REQUIRED = object()  # marks a setting without a sensible default
 
 SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
     "constant": {},
@@ -294,7 +294,7 @@ class SchedulerConfig(Part):
     """How the learning rate moves over training; None means the default.
 
     Names, defaults and formulas are those of ``torch.optim.lr_scheduler``. constant, linear,
-    cosine and one_cycle move with every applied step; step, multistep, exponential, plateau and
+    cosine and one_cycle move with every optimizer step; step, multistep, exponential, plateau and
     warm_restarts move once per epoch, and their lengths count epochs.
 
     Parameters
@@ -478,7 +478,7 @@ class EMAConfig(Part):
     Parameters
     ----------
     decay : float
-        Share of the average that is kept at every applied step, between 0 and 1.
+        Share of the average that is kept at every optimizer step, between 0 and 1.
     """
 
     decay: float = dataclasses.field(default=0.999, kw_only=False)

@@ -1,4 +1,4 @@
-"""The picture of a training run, by matplotlib where it is installed."""
+"""Plots of a training run, by matplotlib where it is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_history"]
 
 _NOT_CURVES = {"epoch", "lr", "seconds"}
-_LOG_FROM = 0.01  # smallest by largest loss below which the axis is logarithmic
+_LOG_FROM = 0.01  # below this ratio of smallest to largest loss the axis is logarithmic
 
 
 def draw_history(history: History, path: str | os.PathLike[str] | None = None) -> Any:
@@ -55,7 +55,7 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
 
 
 def _as_png(figure: Any) -> bytes:
-    """What a notebook asks a value for; matplotlib's own answer needs pyplot to be imported."""
+    """The method by which a notebook shows a value; matplotlib's own needs pyplot."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What a run computes in: mixed precision, chosen and checked.
+"""The compute dtype of a run: mixed precision, chosen and checked.
 
 Products of matrices work on 16-bit copies of their operands where the precision is mixed; sums,
 parameters, optimizers, norms and losses are float32 always (``plan`` shows each). ``"auto"`` on a
@@ -50,24 +50,24 @@ _SLOWER = 1.1
 
 
 class Choice(NamedTuple):
-    """A precision as the configuration writes it, and what is to be said about it, or ""."""
+    """A precision as the configuration writes it, and a warning about it, or ""."""
 
     precision: str
     warning: str = ""
 
     @property
     def low(self) -> str:
-        """The type of products."""
+        """The dtype that products compute in."""
         return low_of(self.precision)
 
 
 def low_of(precision: str) -> str:
-    """The type of products in a precision: "auto" and "32-true" stay float32."""
+    """The compute dtype of products: "auto" and "32-true" stay float32."""
     return _LOW.get(precision, "float32")
 
 
 def describe(device: _core.Device, low: str) -> str:
-    """What a run computes in, for its header."""
+    """The compute dtypes of a run, for its header."""
     plain = NAMES[device.float_dtype]
     if low == "float32":
         return plain
@@ -77,7 +77,7 @@ def describe(device: _core.Device, low: str) -> str:
 
 
 def wants_scale(precision: str, device: _core.Device | None = None) -> bool:
-    """Whether the loss is scaled: float16's smallest number is 6e-8, and gradients go below.
+    """Whether the loss is scaled: float16's smallest number is 6e-8, and gradients are smaller.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class _Probe(NamedTuple):
     def measure(self, low: str) -> tuple[float, float, dict[str, Any]]:
         """Loss, gradient norm and the plan's numbers, "seconds" of a step among them if timed."""
         config = self.config
-        if low == "float32" and not self.is_timed:  # any kernels will do to compare with
+        if low == "float32" and not self.is_timed:  # the comparison works with any kernels
             config = config.replace(benchmark=False)
         scratch = Runtime(
             self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
@@ -154,7 +154,7 @@ class _Probe(NamedTuple):
 
 
 def _time_step(plan: _core.Plan, feed: _core.Feed) -> float:
-    """The best of some steps; a feed of one batch makes each of them wait for the device."""
+    """Seconds of the fastest of some steps; a feed of one batch makes each wait for the device."""
     seconds: list[float] = []
     end = time.perf_counter() + _TIMING_SECONDS
     while len(seconds) < _ROUNDS and (not seconds or time.perf_counter() < end):
@@ -182,7 +182,7 @@ def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float])
 
 
 def _could_gain(runtime: Runtime, rows: int) -> bool:
-    """Whether planning for 16 bits is worth a look: the device, and on a CPU one large matrix."""
+    """Whether planning for 16 bits may pay: by the device, and on a CPU by its largest matrix."""
     if runtime.device.low_dtype == "float32":
         return False  # emulated products are slower than float32's
     if runtime.has_own_memory:
@@ -236,7 +236,7 @@ def choose(
         *got, low_info = probe.measure(low)
     except DataError:  # an id out of range: the checks of the whole data name the user's row
         return Choice("32-true" if named == "auto" else named)
-    except OutOfMemoryError:  # float32 needs more than the run, which may fit
+    except OutOfMemoryError:  # float32 needs more memory than the run, which may fit
         if named == "auto":
             named = _MIXED.get(low, "32-true")
         return Choice(named, f"precision {named!r} was not held against fp32, for want of memory")

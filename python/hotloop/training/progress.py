@@ -21,7 +21,7 @@ _COLUMNS = 100
 
 
 def show(text: str) -> None:
-    """A sentence to the user."""
+    """Shows a sentence to the user."""
     print(text, file=_stream(), flush=True)
 
 
@@ -83,7 +83,7 @@ class Progress:
         self._use_bar = bar and not self._quiet
         self._bar: Any = None
         self._title = ""
-        self._held = ""  # the line of an epoch that came too soon after another
+        self._held = ""  # the line of an epoch that ended too soon after another
         self._due = 0.0
 
     @property
@@ -101,7 +101,7 @@ class Progress:
         self._bar.set_description(self._title, refresh=False)
 
     def choose(self, products: int) -> None:
-        """Says that the kernels of so many products are chosen, by measuring new ones."""
+        """Says that the kernels of so many products are being autotuned."""
         if products == 0 or self._quiet:
             return
         text = f"choosing the kernels of {products} products"

@@ -145,7 +145,7 @@ class TrainResult:
         Parameters
         ----------
         path : path-like, optional
-            Where to save the picture as well.
+            Where to save the plot as well.
 
         Returns
         -------

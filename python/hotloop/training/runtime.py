@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hotloop.training.steps import EvalPlan
 
 _MOST_LOADERS = 15
-# Of resident data: batches whose row numbers lie in the ring, and bytes of these.
+# Dataset-resident arrays: batches whose row numbers lie in the ring, and their bytes.
 _MOST_SLOTS = 64
 _ROW_NUMBERS = 4 << 20
 
@@ -105,7 +105,7 @@ class Sums:
 
     @property
     def names(self) -> list[str]:
-        """Of the sums that were added."""
+        """Names of the sums that were added."""
         return list(self._shapes)
 
     def add(self, trace: Trace, name: str, value: Tensor) -> None:
@@ -120,7 +120,7 @@ class Sums:
         return f"{self._prefix}.{name}"
 
     def clear(self, session: _core.Session) -> None:
-        """All sums to 0."""
+        """Sets all sums to 0."""
         import numpy as np
 
         for name, shape in self._shapes.items():
@@ -197,8 +197,8 @@ class Runtime:
         self.low = "float32"
         self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
-        self.is_fed = self.has_own_memory  # what is run once need not be kept there
-        # What is measured may come out otherwise the next time, and other kernels have other bits.
+        self.is_fed = self.has_own_memory  # an array that is read once need not be resident
+        # Autotuning may choose another kernel the next time, and other kernels have other bits.
         self._benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
         self._plans: list[_core.Plan] = []
@@ -223,7 +223,7 @@ class Runtime:
 
     @property
     def n_trainable(self) -> int:
-        """Elements of the store "param" that learn."""
+        """Elements of the store "param" that are trained."""
         return sum(slot.size for slot in self.layout.trainable)
 
     # ---- values in and out
@@ -257,7 +257,7 @@ class Runtime:
 
         def record() -> tuple[_core.Graph, Any]:
             graph = _core.Graph()
-            for name in self.numbers:  # "lr" is number 0, by which the log knows the rate
+            for name in self.numbers:  # "lr" is number 0, from which the log reads the rate
                 graph.scalar(name)
             # A plan made between steps is for now; one made before the first step is for all.
             is_for_now = not self._trains or (self._tables is not None and not training)
@@ -289,12 +289,12 @@ class Runtime:
                 )
 
     def write_tables(self, rates: npt.NDArray[np.float64]) -> None:
-        """The learning rate and the other numbers at each applied step, for the plans to read.
+        """The learning rate and the other numbers at each optimizer step, for the plans to read.
 
         Parameters
         ----------
         rates : float64 array (T,)
-            The learning rate; T: applied steps of the training.
+            The learning rate; T: optimizer steps of the training.
         """
         import numpy as np
 
@@ -308,7 +308,7 @@ class Runtime:
         self.session.write("table", self._tables)
 
     def last_numbers(self) -> dict[str, float]:
-        """Values of the named numbers, the rate apart, at the last applied step."""
+        """Values of the named numbers, the rate apart, at the last optimizer step."""
         if self._tables is None:
             known = fitted_of(self.model)
             return known.numbers if known is not None else {}
@@ -360,7 +360,7 @@ class Runtime:
     def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:
         """Slots and loader threads of a feed.
 
-        What is fed goes beside the work. Of resident data only row numbers are sent, for many steps
+        Feeding overlaps with the work. Of resident data only row numbers are sent, for many steps
         at once.
 
         Parameters

@@ -2,8 +2,8 @@
 
 The tensors are the model's parameters and buffers under their state_dict names, so other tools can
 read them. The header's metadata holds what else prediction needs, as JSON: the predict graph for
-the batch sizes it was recorded at, class names, link and fitted transforms, and what a GPU chose by
-measuring. Loading rebuilds the graph through the same checked builder that tracing uses; a file is
+the batch sizes it was recorded at, class names, link and fitted transforms, and the GPU's autotune
+cache. Loading rebuilds the graph through the same checked builder that tracing uses; a file is
 data, and nothing in it is executed.
 
 Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
@@ -338,7 +338,7 @@ def _rebuild(
             make = graph.param if kind == "param" else graph.state
             made = make(leaf["name"], dtype, shape, store, 0)
         elif kind == "scalar" or leaf["name"] == "control":
-            continue  # the control block: every graph has one, prediction reads nothing of it
+            continue  # the control block: every graph has one, and prediction does not read it
         else:
             raise CheckpointError(f"load: leaf {leaf['name']!r} of kind {kind!r} is unknown")
         ids[leaf["id"]] = made

@@ -1,11 +1,11 @@
-"""Learning-rate schedules: the whole of training as one table of multipliers, known in advance.
+"""Learning-rate schedules: one table of multipliers for the whole training, known in advance.
 
-The step plan reads its learning rate from a table that is indexed by the number of applied steps,
+The step plan reads its learning rate from a table that is indexed by the number of optimizer steps,
 so a schedule is a pure function from configuration and counts to an array. The formulas are the
 closed forms of ``torch.optim.lr_scheduler``. Only "plateau" depends on results; it is a small state
 machine (PlateauState) whose factor the trainer multiplies in after each validation.
 
-Definitions. ``t`` counts applied steps from 0. Warmup of ``w`` steps gives step ``t < w`` the
+Definitions. ``t`` counts optimizer steps from 0. Warmup of ``w`` steps gives step ``t < w`` the
 multiplier ``(t + 1) / w``: it starts above zero, since a step with rate zero would be wasted, and
 step ``w - 1`` has the full rate. constant, linear, cosine and one_cycle then run over the remaining
 ``total - w`` steps. The others count whole epochs of training, as PyTorch users do who step them
@@ -34,14 +34,14 @@ __all__ = ["PlateauState", "StepCounts", "count_steps", "lr_table", "warmup_step
 
 
 class StepCounts(NamedTuple):
-    """How many applied steps an epoch and the whole training have."""
+    """How many optimizer steps an epoch and the whole training have."""
 
     per_epoch: int
     total: int
 
 
 def count_steps(config: TrainingConfig, batches_per_epoch: int) -> StepCounts:
-    """Applied steps per epoch and in all.
+    """Optimizer steps per epoch and in all.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def warmup_steps(warmup: int | float | str, total_steps: int, steps_per_epoch: i
 
 
 def lr_table(config: TrainingConfig, total_steps: int, steps_per_epoch: int) -> Floats:
-    """The multiplier of the learning rate at every applied step.
+    """The multiplier of the learning rate at every optimizer step.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _one_cycle(scheduler: SchedulerConfig, lr: float, t: Floats, n: int) -> Floa
     for phase, end in enumerate(ends):
         here = phases == phase
         begin = ends[phase - 1] if phase else 0.0
-        # a phase of no length is passed at its end
+        # a phase without length gives its end value
         progress = (t[here] - begin) / (end - begin) if end > begin else np.ones(here.sum())
         a, b = levels[phase], levels[phase + 1]
         straight = scheduler.anneal_strategy == "linear"
@@ -287,7 +287,7 @@ class PlateauState:
         return metric < bound if self.mode == "min" else metric > bound
 
     def update(self, metric: float) -> float:
-        """Take in the monitored value of one validation.
+        """Take the monitored value of one validation.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ __all__ = ["Interrupts"]
 
 
 class Interrupts:
-    """Counts Ctrl-C and remembers SIGTERM, as a context manager.
+    """Counts Ctrl-C and records SIGTERM, as a context manager.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Interrupts:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._old.clear()
         if self.terminated:
-            os.kill(os.getpid(), signal.SIGTERM)  # as it would have ended without us
+            os.kill(os.getpid(), signal.SIGTERM)  # so that the process ends as it would have
 
     def _on_int(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

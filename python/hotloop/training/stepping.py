@@ -141,7 +141,7 @@ class Stepper:
         Returns
         -------
         dict
-            ``loss``, ``grad_norm``, ``lr``, ``step`` (applied steps) and ``applied`` (False: a
+            ``loss``, ``grad_norm``, ``lr``, ``step`` (optimizer steps) and ``applied`` (False: a
             loss or gradient was not finite and nothing changed).
         """
         named = _fields_of(batch)
@@ -158,9 +158,9 @@ class Stepper:
                 buffer[...] = named[name]
             feed.seek(0)
             how = "deadline"
-            while how == "deadline":  # to the end of the feed, where a wrong index is reported
+            while how == "deadline":  # runs to the end of the feed, which reports a wrong index
                 how, _ = plan.run(2, 0.05)
-            done = self._runtime.session.snapshot()  # of this step: at its end the run has waited
+            done = self._runtime.session.snapshot()  # of this step: the run waited for its end
         return {
             "loss": done["loss"],
             "grad_norm": done["grad_norm"],

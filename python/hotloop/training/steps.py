@@ -220,7 +220,7 @@ class Steps:
         segments: list[tuple[int, int, float, float]] = []
         names = [name for name, _ in self.runtime.model.named_parameters()]
         for group in config.param_groups or ():
-            select("param_groups", group.params, names)  # each pattern means something
+            select("param_groups", group.params, names)  # refuses a pattern that matches nothing
         for slot in self.runtime.layout.trainable:
             begin, end = slot.offset, slot.offset + slot.size
             scale, decay = 1.0, float(optimizer.weight_decay or 0.0)
@@ -261,7 +261,7 @@ class Steps:
     def eval_plans(self, name: str, groups: Groups, sums: Sums) -> EvalPlans:
         """The plans of a split cut into ``groups``: (batch size, number of batches) each."""
         split = self.data.split(name)
-        assert split is not None  # callers have looked
+        assert split is not None  # callers have checked
         made: EvalPlans = []
         ring = self.runtime.ring(self.data.num_workers, groups[0][0] if groups else 1)
         feeds = self.data.feeds(name, groups, training=False, **ring)

@@ -1,4 +1,4 @@
-"""Values that are valid but whose machinery is not built yet.
+"""Values that are valid but not supported yet.
 
 A configuration must never be accepted and then ignored. This table is the one place that knows
 what hotloop cannot do yet; whoever builds the machinery deletes the line. What depends on the

@@ -33,7 +33,7 @@ SELU_SCALE = 1.0507009873554804934193349852946
 def gelu(input: Operand, approximate: str = "none") -> Tensor:
     """``x · Φ(x)`` (Hendrycks and Gimpel 2016); "tanh" approximates Φ by a tanh.
 
-    "none" is exact on every device. On a GPU a product that "tanh" follows may end by it (cuBLASLt
+    "none" is exact on every device. On a GPU "tanh" may be the epilogue of a product (cuBLASLt
     has that form alone), which saves a pass over memory, forward and backward.
     """
     x = lift_float(input, "gelu")
