@@ -39,14 +39,14 @@ class Slices:
 
     Parameters
     ----------
-    settle : callable, optional
+    synchronize : callable, optional
         Waits until what was counted is done, where a device runs behind.
     **facts
         For the parent, in the first line.
     """
 
-    def __init__(self, settle: Callable[[], None] | None = None, **facts: Any) -> None:
-        self._settle = settle
+    def __init__(self, synchronize: Callable[[], None] | None = None, **facts: Any) -> None:
+        self._synchronize = synchronize
         self._facts: dict[str, Any] | None = facts
         self._samples = 0
         self._began = self._end = self._processor = 0.0
@@ -62,8 +62,8 @@ class Slices:
         self._samples += samples
         if self._facts is None and time.perf_counter() < self._end:
             return True
-        if self._settle is not None:
-            self._settle()
+        if self._synchronize is not None:
+            self._synchronize()
         answer = self._facts or {
             "samples": self._samples,
             "seconds": time.perf_counter() - self._began,
@@ -81,8 +81,10 @@ class Slices:
         return True
 
 
-def serve(step: Callable[[], int], settle: Callable[[], None] | None = None, **facts: Any) -> None:
+def serve(
+    step: Callable[[], int], synchronize: Callable[[], None] | None = None, **facts: Any
+) -> None:
     """Runs ``step``, which returns its samples, slice after slice."""
-    slices = Slices(settle, **facts)
+    slices = Slices(synchronize, **facts)
     while slices.done(step()):
         pass

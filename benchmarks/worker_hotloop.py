@@ -22,7 +22,7 @@ from benchmarks.worker import Slices, parser_of, serve, workload_of
 from benchmarks.workloads import FEEDING, Workload, make_arrays
 
 _EPOCHS = {"tiny": 40_000}
-_MOST_EPOCHS = 4_000
+_MAX_EPOCHS = 4_000
 
 
 class _Epochs:
@@ -45,7 +45,7 @@ def make_run(workload: Workload, device: str) -> tuple[Any, Any, hl.TrainingConf
     x, y = make_arrays(workload)
     data = hl.DataModule.from_arrays(x, y, batch_size=workload.batch)
     config = hl.TrainingConfig(
-        max_epochs=_EPOCHS.get(workload.name, _MOST_EPOCHS),
+        max_epochs=_EPOCHS.get(workload.name, _MAX_EPOCHS),
         accelerator={"cpu": "cpu", "cuda": "gpu"}[device],
         precision=workload.precision,
         optimizer=workload.optimizer,

@@ -178,7 +178,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("highest")
     torch.manual_seed(0)
     device = torch.device(options.device)
-    settle = torch.cuda.synchronize if device.type == "cuda" else None
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else None
     if options.name == FEEDING.name:
         batches = make_batches(FEEDING, options.mode, device)
         step = lambda: len(next(batches)[1])  # noqa: E731
@@ -188,7 +188,7 @@ def main() -> None:
         step = make_copy(device, 1 << (16 if options.smoke else 28))
     else:
         step = make_step(workload_of(options), options.mode, device)
-    serve(step, settle, version=torch.__version__)
+    serve(step, synchronize, version=torch.__version__)
 
 
 if __name__ == "__main__":

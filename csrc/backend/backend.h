@@ -122,7 +122,7 @@ typedef struct hl_launch {
     hl_segment segment;  /* which guard applies */
 } hl_launch;
 
-enum { HL_KERNEL_TOGETHER = 32 };
+enum { HL_KERNEL_HORIZONTAL = 32 };
 
 /* args: inputs in order, then outputs. A GUARDED op's output has the same address as its input. */
 struct hl_kernel {
@@ -135,19 +135,19 @@ struct hl_kernel {
                        hl_kernel_req *out_req, hl_reason *out_why_not);
     hl_status (*prepare)(hl_device *device, const hl_graph *graph, hl_node_id node,
                          hl_kernel_state *out_state);
-    /* (optional; asynchronous devices) Like it, for up to HL_KERNEL_TOGETHER steps that stand in a
-     * row, of kernels that have this same function, none of which writes what another reads or
-     * writes: one launch does all of them. Its args are theirs, one step after the other; there is
-     * no scratch. */
-    hl_status (*prepare_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
-                                  int32_t n, hl_kernel_state *out_state);
-    /* (optional, beside it) Are these, the last of which is new, worth one launch, and do they fit
-     * one? First asked of one step alone. NULL: all are and do. */
-    bool (*is_together)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
-                        int32_t n);
-    /* (optional; asynchronous devices) Like it, for this step and the one behind it where that is
-     * of next_op: one launch does both, and is through with the first before it begins the second.
-     * Args as above; scratch is the first's. */
+    /* (optional; asynchronous devices) Like it, for up to HL_KERNEL_HORIZONTAL tasks that follow
+     * one another, of kernels that have this same function, none of which writes what another reads
+     * or writes: one launch does all of them. Its args are theirs, one task after the other; there
+     * is no scratch. */
+    hl_status (*prepare_horizontal)(hl_device *device, const hl_graph *graph,
+                                    const hl_node_id *nodes, int32_t n, hl_kernel_state *out_state);
+    /* (optional, with it) Are these, of which the last is new, worth one launch, and do they fit
+     * into one? First asked of one task alone. NULL: always. */
+    bool (*is_horizontal)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                          int32_t n);
+    /* (optional; asynchronous devices) Like prepare, for this task and the next one, if that is of
+     * next_op: one launch does both, and ends the first before it begins the second. Args as above;
+     * scratch is the first's. */
     hl_status (*prepare_next)(hl_device *device, const hl_graph *graph, hl_node_id node,
                               hl_node_id next, hl_kernel_state *out_state);
     hl_op next_op;
@@ -156,7 +156,7 @@ struct hl_kernel {
      * wait for the device; outputs and scratch are its own, inputs hold anything. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
-    /* (optional) What it settled on, for a plan's text: "algorithm 2 of 4, 13.1 us". */
+    /* (optional) What the kernel was tuned to, for a plan's text: "algorithm 2 of 4, 13.1 us". */
     void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
@@ -215,7 +215,7 @@ typedef struct hl_memory_stats {
  * says it is done; pageable memory is legal outside capture, and read at the call.
  *
  * Lost device: after a fault in a kernel every call is HL_ERROR_DEVICE_LOST, from the first that
- * learns of it on; what gives back still gives back. */
+ * sees the fault on; calls that free memory still do. */
 struct hl_device_ops {
     void (*destroy)(HL_TAKE hl_device *device);
     hl_status (*memory_alloc)(hl_device *device, size_t bytes, HL_GIVE void **out_ptr);
@@ -258,24 +258,24 @@ struct hl_device_ops {
                              HL_GIVE hl_capture **out_capture);
     hl_status (*capture_launch)(hl_device *device, hl_capture *capture, hl_stream *stream);
     void (*capture_destroy)(hl_device *device, HL_TAKE hl_capture *capture);
-    /* (optional) What kernels chose by measuring, to be kept with a run: lines of text, from
-     * hl_alloc. And back: lines of another device are kept and do no harm. */
-    hl_status (*choices_print)(hl_device *device, HL_GIVE char **out_text);
-    hl_status (*choices_read)(hl_device *device, const char *text);
+    /* (optional) The autotune cache, to be saved with a model: lines of text, from hl_alloc; and
+     * back. Lines of another device are kept and have no effect. */
+    hl_status (*autotune_print)(hl_device *device, HL_GIVE char **out_text);
+    hl_status (*autotune_read)(hl_device *device, const char *text);
 };
 
 /* First member of every backend's device. */
 struct hl_device {
     const hl_device_ops *ops;
     const hl_backend *backend;
-    char name[96];       /* "AMD EPYC, 2 threads, avx512" */
-    int n_threads;       /* that `parallel` uses, 1 without it */
-    hl_dtype float_type; /* what floating values are computed in: F64 on ref, F32 elsewhere */
-    bool fuses;          /* runs POINTWISE_FUSED */
-    bool packs;          /* has MATMUL_PACK and MATMUL_PACKED */
-    hl_dtype low_type;   /* the 16-bit type that it multiplies fast; F32: none */
-    bool keeps_low;      /* mixed precision: activations between products stay in 16 bits */
-    size_t alignment;    /* of every operand */
+    char name[96];          /* "AMD EPYC, 2 threads, avx512" */
+    int n_threads;          /* that `parallel` uses, 1 without it */
+    hl_dtype float_type;    /* what floating values are computed in: F64 on ref, F32 elsewhere */
+    bool fuses;             /* runs POINTWISE_FUSED */
+    bool packs;             /* has MATMUL_PACK and MATMUL_PACKED */
+    hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
+    bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
+    size_t alignment;       /* of every operand */
 };
 
 typedef struct hl_device_options {

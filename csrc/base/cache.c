@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/os.h"
 
-enum { PATH_BYTES = 4096, NAME_BYTES = 96, MOST_BYTES = 256 << 20 };
+enum { PATH_BYTES = 4096, NAME_BYTES = 96, MAX_BYTES = 256 << 20 };
 
 /* In the byte order of the machine: a cache stays on it. */
 typedef struct cache_head {
@@ -53,7 +53,7 @@ static bool read_body(hl_os_file file, int64_t bytes, const char *key, char **ou
                       cache_head *out_head)
 {
     *out_body = NULL;
-    if (bytes < (int64_t)sizeof *out_head || bytes > MOST_BYTES ||
+    if (bytes < (int64_t)sizeof *out_head || bytes > MAX_BYTES ||
         hl_os_file_read(file, out_head, sizeof *out_head) != 0)
         return false;
     size_t rest = (size_t)bytes - sizeof *out_head;

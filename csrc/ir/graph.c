@@ -30,7 +30,7 @@ const char *hl_type_format(const hl_type *type, char *text)
     return text;
 }
 
-/* ---- the whole graph ---- */
+/* ---- the whole graph ------------------------------------------------------------------------- */
 
 hl_status hl_graph_create(hl_graph **out_graph)
 {
@@ -81,7 +81,7 @@ static hl_status copy_doubles(hl_arena *arena, const hl_type *type, const double
     return HL_OK;
 }
 
-/* ---- stores and leaves ---- */
+/* ---- stores and leaves ----------------------------------------------------------------------- */
 
 int32_t hl_graph_store_find(const hl_graph *graph, const char *name)
 {
@@ -165,13 +165,13 @@ hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id 
     return HL_OK;
 }
 
-hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+hl_status hl_graph_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
 {
     *out_id = HL_NONE;
-    hl_value value = make_leaf(HL_VALUE_SOURCE, type, name);
-    value.store = graph->n_sources;
+    hl_value value = make_leaf(HL_VALUE_DATASET, type, name);
+    value.store = graph->n_datasets;
     HL_TRY(add_value(graph, value, out_id));
-    graph->n_sources++;
+    graph->n_datasets++;
     return HL_OK;
 }
 
@@ -233,7 +233,7 @@ hl_status hl_graph_const(hl_graph *graph, hl_type type, const void *data, hl_id 
     return add_value(graph, value, out_id);
 }
 
-/* ---- numbers ---- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 typedef union number_bytes {
     double f64;
@@ -313,7 +313,7 @@ hl_status hl_graph_const_round(hl_graph *graph, hl_type type, const double *valu
                              hl_dtype_name(type.dtype));
     hl_value value = make_leaf(HL_VALUE_CONST, type, NULL);
     HL_TRY(round_doubles(&graph->arena, &type, values, &value.data));
-    HL_TRY(copy_doubles(&graph->arena, &type, values, &value.wide));
+    HL_TRY(copy_doubles(&graph->arena, &type, values, &value.doubles));
     return add_value(graph, value, out_id);
 }
 
@@ -340,7 +340,7 @@ bool hl_graph_number_read(const hl_graph *graph, hl_id id, double *out_number)
     return true;
 }
 
-/* ---- commits, outputs, scope, order ---- */
+/* ---- commits, outputs, scope, order ---------------------------------------------------------- */
 
 static const char *name_value(const hl_graph *graph, hl_id id)
 {

@@ -56,13 +56,13 @@ bool hl_type_equal(const hl_type *a, const hl_type *b);
 size_t hl_type_bytes(const hl_type *type);
 
 typedef enum hl_value_kind {
-    HL_VALUE_PARAM,  /* view of a store: read by forward, written by the optimizer's commit */
-    HL_VALUE_STATE,  /* view of a store: moments, running statistics, EMA, the control block */
-    HL_VALUE_INPUT,  /* a batch slot's field */
-    HL_VALUE_SOURCE, /* resident data of the caller, read-only: rows are gathered from it */
-    HL_VALUE_SCALAR, /* one number of the control block, set per step (learning rate) */
-    HL_VALUE_CONST,  /* bytes in the graph's arena */
-    HL_VALUE_ACT     /* made by a node */
+    HL_VALUE_PARAM,   /* view of a store: read by forward, written by the optimizer's commit */
+    HL_VALUE_STATE,   /* view of a store: moments, running statistics, EMA, the control block */
+    HL_VALUE_INPUT,   /* a batch slot's field */
+    HL_VALUE_DATASET, /* a dataset of the caller, read-only: rows are gathered from it */
+    HL_VALUE_SCALAR,  /* one number of the control block, set per step (learning rate) */
+    HL_VALUE_CONST,   /* bytes in the graph's arena */
+    HL_VALUE_ACT      /* made by a node */
 } hl_value_kind;
 
 typedef struct hl_value {
@@ -74,7 +74,7 @@ typedef struct hl_value {
      * that form, and its size. Set when kernels are chosen (passes/select.c). */
     uint32_t form;
     int64_t form_bytes;
-    /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, SOURCE: slot field, source number. */
+    /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, DATASET: slot field, dataset. */
     int32_t store;
     /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store). */
     int64_t offset;
@@ -82,7 +82,7 @@ typedef struct hl_value {
     const void *data; /* CONST */
     /* CONST of a floating type: what was rounded to it, for devices that compute in float64; or
      * NULL. */
-    const double *wide;
+    const double *doubles;
 } hl_value;
 
 /* Persistent memory that outlives plans: "param", "grad", "m", "v", "buffer", "ema", "control" */
@@ -131,7 +131,7 @@ typedef struct hl_graph {
     int64_t n_outputs, cap_outputs;
     hl_type *types; /* room for what the node that is being added makes */
     int64_t cap_types;
-    int32_t n_inputs, n_sources, n_scalars;
+    int32_t n_inputs, n_datasets, n_scalars;
     hl_segment segment;   /* of nodes added from now on */
     int32_t fence;        /* of nodes added from now on, at least */
     const char *scope;    /* of nodes added from now on */
@@ -157,7 +157,7 @@ int32_t hl_graph_store_find(const hl_graph *graph, const char *name);
 hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32_t store,
                         int64_t offset, const char *name, hl_id *out_id);
 hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
-hl_status hl_graph_source(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
+hl_status hl_graph_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
 /* A named number of the control block, float32 (); the same name gives the same leaf. */
 hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
 /* The loss scale of the current step, float32 (): 1 where the precision has none. */

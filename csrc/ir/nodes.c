@@ -8,7 +8,7 @@
 #include "ir/fusion.h"
 #include "ir/op.h"
 
-/* ---- what a node owns ---- */
+/* ---- what a node owns ------------------------------------------------------------------------ */
 
 /* Texts among the attributes, which belong to another graph, are replaced by copies in this one. */
 static hl_status own_attrs(hl_graph *graph, hl_node *node)
@@ -39,7 +39,7 @@ static hl_status own_programs(hl_graph *graph, hl_node *node)
     return HL_OK;
 }
 
-/* ---- nodes ---- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* "body.0: matmul of float32 (2, 3), float32 (4, 5): " in front of what infer said. */
 static hl_status explain_node(const hl_graph *graph, const hl_node *node, hl_status status)
@@ -260,7 +260,7 @@ hl_status hl_graph_add_anchor(hl_graph *graph, hl_op op, const hl_id *in, int32_
     *out_first = append_node(graph, node, graph->types);
     return HL_OK;
 }
-/* ---- copying a graph ---- */
+/* ---- copying a graph ------------------------------------------------------------------------- */
 
 static hl_status clone_values(hl_graph *graph, const hl_graph *from)
 {
@@ -271,11 +271,11 @@ static hl_status clone_values(hl_graph *graph, const hl_graph *from)
         if (value.kind == HL_VALUE_CONST)
             HL_TRY(
                 hl_arena_copy(&graph->arena, value.data, hl_type_bytes(&value.type), &value.data));
-        if (value.wide) {
+        if (value.doubles) {
             const void *copy;
             hl_type wide = {HL_DTYPE_F64, value.type.shape};
-            HL_TRY(hl_arena_copy(&graph->arena, value.wide, hl_type_bytes(&wide), &copy));
-            value.wide = copy;
+            HL_TRY(hl_arena_copy(&graph->arena, value.doubles, hl_type_bytes(&wide), &copy));
+            value.doubles = copy;
         }
         graph->values[graph->n_values++] = value;
     }
@@ -357,7 +357,7 @@ cleanup:
     hl_graph_destroy(copy);
     return status;
 }
-/* ---- what a value is of ---- */
+/* ---- what a value is of ---------------------------------------------------------------------- */
 
 hl_id hl_graph_viewed(const hl_graph *graph, hl_id id)
 {

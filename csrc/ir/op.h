@@ -10,8 +10,7 @@
 enum {
     HL_OP_POINTWISE = 1 << 0, /* out[i] from in[broadcast i]; has a micro-op in ir/program.h, so it
                                  can be fused, or is lowered to ops that have */
-    HL_OP_SOURCE = 1 << 1,    /* pointwise without data operands: recomputed in each consumer, never
-                                 stored */
+    HL_OP_GENERATOR = 1 << 1, /* pointwise without data operands: each consumer rematerialises it */
     HL_OP_GUARDED = 1 << 2,   /* reads the control block; out[j] is in[j] updated in place, and left
                                  as it is when the step is held back. in[j] is a PARAM or STATE leaf
                                  or the output of another update in the same segment, which no
@@ -79,7 +78,7 @@ typedef struct hl_op_info {
      * last of each repeats. NULL: all are float32.
      *
      * r  reduced: an operand is rounded to 16 bits; a result has the operands' type, or is float32
-     *    by the attribute `wide`
+     *    by the attribute `float32_out`
      * o  an operand of the first result's type
      * f  follows: computed in the type of the operands
      * w  an operand that may have 16 bits; computed in float32

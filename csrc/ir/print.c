@@ -36,8 +36,8 @@ static void write_text(text_buffer *text, const char *format, ...)
 }
 
 static const char *const kind_names[] = {
-    [HL_VALUE_PARAM] = "param",   [HL_VALUE_STATE] = "state",   [HL_VALUE_INPUT] = "input",
-    [HL_VALUE_SOURCE] = "source", [HL_VALUE_SCALAR] = "scalar", [HL_VALUE_CONST] = "const",
+    [HL_VALUE_PARAM] = "param",     [HL_VALUE_STATE] = "state",   [HL_VALUE_INPUT] = "input",
+    [HL_VALUE_DATASET] = "dataset", [HL_VALUE_SCALAR] = "scalar", [HL_VALUE_CONST] = "const",
     [HL_VALUE_ACT] = "act"};
 static const char *const segment_names[] = {"begin", "micro", "apply"};
 

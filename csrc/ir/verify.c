@@ -26,7 +26,7 @@ static bool is_value(const hl_graph *graph, hl_id id)
     return id >= 0 && id < graph->n_values;
 }
 
-/* ---- values ---- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static hl_status check_store(const hl_graph *graph, hl_id id)
 {
@@ -61,9 +61,9 @@ static hl_status check_value(const hl_graph *graph, hl_id id)
         if (value->store < 0 || value->store >= graph->n_inputs)
             return fail_value(graph, id, "its slot field must exist", value->store);
         return HL_OK;
-    case HL_VALUE_SOURCE:
-        if (value->store < 0 || value->store >= graph->n_sources)
-            return fail_value(graph, id, "its source must exist", value->store);
+    case HL_VALUE_DATASET:
+        if (value->store < 0 || value->store >= graph->n_datasets)
+            return fail_value(graph, id, "its dataset must exist", value->store);
         return HL_OK;
     case HL_VALUE_CONST:
         if (!value->data && hl_shape_numel(&value->type.shape) > 0)
@@ -81,7 +81,7 @@ static hl_status check_value(const hl_graph *graph, hl_id id)
     return HL_OK;
 }
 
-/* ---- nodes ---- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static hl_status check_operand(const hl_graph *graph, int64_t index, hl_id id)
 {
@@ -176,7 +176,7 @@ cleanup:
     return status;
 }
 
-/* ---- commits and guards ---- */
+/* ---- commits and guards ---------------------------------------------------------------------- */
 
 static hl_status check_commit(const hl_graph *graph, const hl_commit *commit)
 {
@@ -203,7 +203,7 @@ static hl_status check_commit(const hl_graph *graph, const hl_commit *commit)
 /* By value: what is known of updates of it. */
 typedef struct guard_marks {
     hl_node_id next; /* made by an update: the update that goes on from it, HL_NONE: none */
-    bool settled;    /* committed to its own leaf, or gone on from */
+    bool consumed;   /* committed to its own leaf, or gone on from */
     uint8_t targets; /* by segment: a commit has it as its target */
 } guard_marks;
 
@@ -225,7 +225,7 @@ static hl_status mark_updates(const hl_graph *graph, guard_marks *marks)
             if (mark->next != HL_NONE)
                 return fail_node(graph, i, "one update may go on from a value", mark->next);
             mark->next = (hl_node_id)i;
-            mark->settled = true;
+            mark->consumed = true;
         }
     }
     return HL_OK;
@@ -255,7 +255,7 @@ static hl_status mark_commits(const hl_graph *graph, guard_marks *marks)
         if (marks[commit->value].next != HL_NONE)
             return fail_value(graph, commit->value, "the last update in a row is committed",
                               marks[commit->value].next);
-        marks[commit->value].settled = true;
+        marks[commit->value].consumed = true;
     }
     return HL_OK;
 }
@@ -269,7 +269,7 @@ static hl_status check_guards(const hl_graph *graph, const guard_marks *marks)
                 return fail_node(graph, i, "what it reads must not be overwritten", node->in[j]);
         if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
         for (int32_t j = 0; j < node->n_out; j++)
-            if (!marks[node->out + j].settled)
+            if (!marks[node->out + j].consumed)
                 return fail_node(graph, i, "its output must be committed where it is", j);
     }
     for (int64_t i = 0; i < graph->n_outputs; i++)

@@ -5,18 +5,18 @@
  * compared. Rejected: torch's rule, by which every such source gets the winner's gradient. */
 #include "base/alloc.h"
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 /* An index of gather and scatter: x's rank, and no dim beyond the axis larger than x's. */
 static hl_status check_index(const hl_graph *graph, hl_node *node)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
-    HL_TRY(hl_need_axis(&x->shape, &node->attrs.axis.axis));
-    HL_TRY(hl_need_integer(index, "the index"));
-    HL_TRY(hl_need_rank_exactly(index, x->shape.rank, "the index"));
+    HL_TRY(hl_check_axis(&x->shape, &node->attrs.axis.axis));
+    HL_TRY(hl_check_integer(index, "the index"));
+    HL_TRY(hl_check_rank_exactly(index, x->shape.rank, "the index"));
     for (int d = 0; d < x->shape.rank; d++)
         if (d != node->attrs.axis.axis && index->shape.dim[d] > x->shape.dim[d])
             return hl_status_set(HL_ERROR_SHAPE,
@@ -38,14 +38,14 @@ hl_status hl_infer_scatter(const hl_graph *graph, hl_node *node, hl_type *out_ty
     HL_TRY(check_index(graph, node));
     out_types[0] = *hl_node_in_type(graph, node, 0);
     hl_type src = {out_types[0].dtype, hl_node_in_type(graph, node, 1)->shape};
-    return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
+    return hl_check_type(hl_node_in_type(graph, node, 2), &src, "the source");
 }
 
 hl_status hl_infer_index_select(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
-    HL_TRY(hl_need_axis(&x->shape, &node->attrs.axis.axis));
-    HL_TRY(hl_need_integer(index, "the index"));
+    HL_TRY(hl_check_axis(&x->shape, &node->attrs.axis.axis));
+    HL_TRY(hl_check_integer(index, "the index"));
     int axis = (int)node->attrs.axis.axis, rank = x->shape.rank - 1 + index->shape.rank;
     if (rank > HL_MAX_RANK)
         return hl_status_set(HL_ERROR_SHAPE, "the result must have at most 8 dims, got %d", rank);
@@ -63,26 +63,26 @@ hl_status hl_infer_index_write(const hl_graph *graph, hl_node *node, hl_type *ou
     const hl_type *index = hl_node_in_type(graph, node, 1);
     hl_type src = *hl_node_in_type(graph, node, 0);
     out_types[0] = src;
-    HL_TRY(hl_need_axis(&src.shape, &node->attrs.axis.axis));
-    HL_TRY(hl_need_integer(index, "the index"));
-    HL_TRY(hl_need_rank_exactly(index, 1, "the index"));
+    HL_TRY(hl_check_axis(&src.shape, &node->attrs.axis.axis));
+    HL_TRY(hl_check_integer(index, "the index"));
+    HL_TRY(hl_check_rank_exactly(index, 1, "the index"));
     src.shape.dim[node->attrs.axis.axis] = index->shape.dim[0];
-    return hl_need_type(hl_node_in_type(graph, node, 2), &src, "the source");
+    return hl_check_type(hl_node_in_type(graph, node, 2), &src, "the source");
 }
 
 hl_status hl_infer_batch_gather(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *index = hl_node_in_type(graph, node, 1);
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_rank(&out_types[0], 1, "the source"));
-    HL_TRY(hl_need_integer(index, "the index"));
-    HL_TRY(hl_need_rank_exactly(index, 1, "the index"));
+    HL_TRY(hl_check_rank(&out_types[0], 1, "the source"));
+    HL_TRY(hl_check_integer(index, "the index"));
+    HL_TRY(hl_check_rank_exactly(index, 1, "the index"));
     out_types[0].shape.dim[0] = index->shape.dim[0];
     out_types[0].dtype = node->attrs.dtype.dtype;
-    return hl_need_dtype_attr(out_types[0].dtype);
+    return hl_check_dtype_attr(out_types[0].dtype);
 }
 
-/* ---- gradients ---- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* An indexed op with the node's axis. */
 static hl_status add_indexed(hl_graph *graph, hl_op op, const hl_node *node, const hl_id *in,

@@ -1,5 +1,5 @@
 /* Losses with a kernel of their own: cross-entropy from logits. All others are composed. */
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 /* Logits (N, C), target (N) and class weight (C) stand at `first` and after it. */
@@ -7,11 +7,11 @@ static hl_status check_loss(const hl_graph *graph, const hl_node *node, int firs
 {
     const hl_type *logits = hl_node_in_type(graph, node, first);
     const hl_type *target = hl_node_in_type(graph, node, first + 1);
-    HL_TRY(hl_need_float(logits, "logits"));
-    HL_TRY(hl_need_rank_exactly(logits, 2, "logits"));
+    HL_TRY(hl_check_float(logits, "logits"));
+    HL_TRY(hl_check_rank_exactly(logits, 2, "logits"));
     hl_shape rows = hl_shape_1d(logits->shape.dim[0]), classes = hl_shape_1d(logits->shape.dim[1]);
-    if (target->dtype != HL_DTYPE_BOOL) HL_TRY(hl_need_integer(target, "the target"));
-    HL_TRY(hl_need_shape(target, &rows, "the target"));
+    if (target->dtype != HL_DTYPE_BOOL) HL_TRY(hl_check_integer(target, "the target"));
+    HL_TRY(hl_check_shape(target, &rows, "the target"));
     if (classes.dim[0] < 1)
         return hl_status_set(HL_ERROR_SHAPE, "there must be a class, got logits of width 0");
     double smoothing = hl_cross_entropy_attrs(node)->label_smoothing;
@@ -20,7 +20,7 @@ static hl_status check_loss(const hl_graph *graph, const hl_node *node, int firs
                              smoothing);
     if (node->n_in <= first + 2) return HL_OK;
     hl_type weight = {logits->dtype, classes};
-    return hl_need_type(hl_node_in_type(graph, node, first + 2), &weight, "the class weight");
+    return hl_check_type(hl_node_in_type(graph, node, first + 2), &weight, "the class weight");
 }
 
 hl_status hl_infer_cross_entropy(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -40,7 +40,7 @@ hl_status hl_infer_cross_entropy_grad(const hl_graph *graph, hl_node *node, hl_t
     hl_type one = {out_types[0].dtype, hl_shape_1d(1)}, each = one;
     each.shape.dim[0] = out_types[0].shape.dim[0];
     if (hl_type_equal(dloss, &one)) return HL_OK;
-    return hl_need_type(dloss, &each, "the loss' gradient");
+    return hl_check_type(dloss, &each, "the loss' gradient");
 }
 
 /* What is spread over all rows, as behind a sum, is read as it was before. */

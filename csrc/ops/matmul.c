@@ -2,10 +2,10 @@
  * gradients are made from 2-D views: one product, and dB sums over all rows inside it. */
 #include "base/alloc.h"
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static bool is_16_bit(hl_dtype dtype)
 {
@@ -13,9 +13,9 @@ static bool is_16_bit(hl_dtype dtype)
 }
 
 /* The result's: the operands', or float32 where 16-bit ones are to give it unrounded. */
-static hl_dtype result_dtype(hl_dtype operand, int64_t wide)
+static hl_dtype result_dtype(hl_dtype operand, int64_t float32_out)
 {
-    return wide && is_16_bit(operand) ? HL_DTYPE_F32 : operand;
+    return float32_out && is_16_bit(operand) ? HL_DTYPE_F32 : operand;
 }
 
 /* Leading dims of a matrix operand. */
@@ -29,10 +29,10 @@ static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_ty
 {
     const hl_type *a = hl_node_in_type(graph, node, 0), *b = hl_node_in_type(graph, node, 1);
     bool trans_a = node->attrs.matmul.trans_a, trans_b = node->attrs.matmul.trans_b;
-    HL_TRY(hl_need_float(a, "a"));
-    HL_TRY(hl_need_dtype(b, a->dtype, "b"));
-    HL_TRY(hl_need_rank(a, 2, "a"));
-    HL_TRY(hl_need_rank(b, 2, "b"));
+    HL_TRY(hl_check_float(a, "a"));
+    HL_TRY(hl_check_dtype(b, a->dtype, "b"));
+    HL_TRY(hl_check_rank(a, 2, "a"));
+    HL_TRY(hl_check_rank(b, 2, "b"));
     const int64_t *dim_a = a->shape.dim + a->shape.rank - 2;
     const int64_t *dim_b = b->shape.dim + b->shape.rank - 2;
     if (dim_a[!trans_a] != dim_b[trans_b])
@@ -40,25 +40,25 @@ static hl_status infer_product(const hl_graph *graph, const hl_node *node, hl_ty
                              (long long)dim_a[!trans_a], (long long)dim_b[trans_b]);
     hl_shape batch_a = get_batch(&a->shape), batch_b = get_batch(&b->shape);
     hl_shape *shape = &out_type->shape;
-    out_type->dtype = result_dtype(a->dtype, node->attrs.matmul.wide);
+    out_type->dtype = result_dtype(a->dtype, node->attrs.matmul.float32_out);
     HL_TRY(hl_shape_broadcast(&batch_a, &batch_b, NULL, shape));
     shape->dim[shape->rank++] = dim_a[trans_a];
     shape->dim[shape->rank++] = dim_b[!trans_b];
     return HL_OK;
 }
 
-static hl_status need_bias(const hl_graph *graph, const hl_node *node, const hl_shape *result)
+static hl_status check_bias(const hl_graph *graph, const hl_node *node, const hl_shape *result)
 {
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(result->dim[result->rank - 1]);
-    HL_TRY(hl_need_float(hl_node_in_type(graph, node, 2), "the bias"));
-    return hl_need_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
+    HL_TRY(hl_check_float(hl_node_in_type(graph, node, 2), "the bias"));
+    return hl_check_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
 }
 
 hl_status hl_infer_matmul(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     HL_TRY(infer_product(graph, node, &out_types[0]));
-    return need_bias(graph, node, &out_types[0].shape);
+    return check_bias(graph, node, &out_types[0].shape);
 }
 
 int64_t hl_matmul_packed_elements(int64_t k, int64_t n)
@@ -73,8 +73,8 @@ hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *ou
 {
     const hl_type *b = hl_node_in_type(graph, node, 0);
     bool trans = hl_matmul_pack_attrs(node)->trans;
-    HL_TRY(hl_need_float(b, "b"));
-    HL_TRY(hl_need_rank_exactly(b, 2, "b"));
+    HL_TRY(hl_check_float(b, "b"));
+    HL_TRY(hl_check_rank_exactly(b, 2, "b"));
     hl_dtype dtype = hl_matmul_pack_attrs(node)->dtype;
     if (dtype != b->dtype && !(b->dtype == HL_DTYPE_F32 && is_16_bit(dtype)))
         return hl_status_set(HL_ERROR_TRACE, "dtype must be b's or 16 bits of float32, got %s",
@@ -88,21 +88,21 @@ hl_status hl_infer_matmul_packed(const hl_graph *graph, hl_node *node, hl_type *
 {
     const hl_type *a = hl_node_in_type(graph, node, 0), *packed = hl_node_in_type(graph, node, 1);
     int64_t n = hl_matmul_packed_attrs(node)->n;
-    HL_TRY(hl_need_float(a, "a"));
-    HL_TRY(hl_need_rank_exactly(a, 2, "a"));
+    HL_TRY(hl_check_float(a, "a"));
+    HL_TRY(hl_check_rank_exactly(a, 2, "a"));
     if (n < 0)
         return hl_status_set(HL_ERROR_SHAPE, "n must not be negative, got %lld", (long long)n);
     hl_type want = {a->dtype, hl_shape_1d(hl_matmul_packed_elements(a->shape.dim[1], n))};
-    HL_TRY(hl_need_type(packed, &want, "packed b"));
-    hl_dtype dtype = result_dtype(a->dtype, hl_matmul_packed_attrs(node)->wide);
+    HL_TRY(hl_check_type(packed, &want, "packed b"));
+    hl_dtype dtype = result_dtype(a->dtype, hl_matmul_packed_attrs(node)->float32_out);
     out_types[0] = (hl_type){dtype, hl_shape_2d(a->shape.dim[0], n)};
     if (node->n_in < 3) return HL_OK;
     hl_shape bias = hl_shape_1d(n);
-    HL_TRY(hl_need_float(hl_node_in_type(graph, node, 2), "the bias"));
-    return hl_need_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
+    HL_TRY(hl_check_float(hl_node_in_type(graph, node, 2), "the bias"));
+    return hl_check_shape(hl_node_in_type(graph, node, 2), &bias, "the bias");
 }
 
-/* ---- gradients ---- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* (..., M, K) as (rows, K). */
 static hl_status build_rows(hl_graph *graph, hl_id x, hl_id *out_id)
@@ -136,7 +136,8 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     bool trans_a = node.attrs.matmul.trans_a, trans_b = node.attrs.matmul.trans_b;
     hl_shape shape_a = *hl_graph_shape(graph, a), shape_b = *hl_graph_shape(graph, b);
     if (node.n_in == 3 && need[2]) HL_TRY(hl_build_grad_for(graph, d, node.in[2], &din[2]));
-    HL_TRY(hl_build_cast(graph, d, hl_graph_dtype(graph, a), &d)); /* of a wide result: narrower */
+    HL_TRY(
+        hl_build_cast(graph, d, hl_graph_dtype(graph, a), &d)); /* rounded, of a float32 result */
     if (!trans_a && shape_b.rank == 2) {
         HL_TRY(build_rows(graph, a, &a));
         HL_TRY(build_rows(graph, d, &d));
@@ -168,10 +169,10 @@ static hl_status build_batched(hl_graph *graph, hl_id x, const hl_shape *batch, 
 
 /* No kernel for 16 bits: what was rounded to them is multiplied in float32, which is what such a
  * kernel does too, in some order of its own. */
-static hl_status lower_low(hl_graph *graph, const hl_node *node, hl_id *in, hl_id *out_value)
+static hl_status lower_reduced(hl_graph *graph, const hl_node *node, hl_id *in, hl_id *out_value)
 {
     hl_attrs attrs = node->attrs;
-    attrs.matmul.wide = false;
+    attrs.matmul.float32_out = false;
     for (int i = 0; i < node->n_in; i++) HL_TRY(hl_build_cast(graph, in[i], HL_DTYPE_F32, &in[i]));
     HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, node->n_in, &attrs, out_value));
     return hl_build_cast(graph, *out_value, hl_graph_dtype(graph, node->out), out_value);
@@ -190,7 +191,7 @@ hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
         HL_TRY(build_batched(graph, in[0], &batch, &in[0]));
         HL_TRY(build_batched(graph, in[1], &batch, &in[1]));
     } else if (is_16_bit(hl_graph_dtype(graph, in[0]))) {
-        return lower_low(graph, &node, in, &out_values[0]);
+        return lower_reduced(graph, &node, in, &out_values[0]);
     } else {
         return hl_status_set(HL_ERROR_DEVICE, "matmul: the device must have a kernel, got none");
     }

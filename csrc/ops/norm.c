@@ -1,15 +1,15 @@
 /* Normalisation. The gradients subtract the mean before they multiply, so that they keep their
  * digits where the mean is large; of the batch's statistics only x, mean and variance are kept. */
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 /* Of the first output: x's, or of 16 bits where that is asked for. */
 static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
 {
-    HL_TRY(hl_need_dtype_attr(dtype));
+    HL_TRY(hl_check_dtype_attr(dtype));
     if (!hl_dtype_is_float(dtype))
         return hl_status_set(HL_ERROR_TRACE, "dtype must be floating, got %s",
                              hl_dtype_name(dtype));
@@ -21,11 +21,11 @@ static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
 hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_float(x, "the input"));
-    HL_TRY(hl_need_rank(x, 2, "the input"));
+    HL_TRY(hl_check_float(x, "the input"));
+    HL_TRY(hl_check_rank(x, 2, "the input"));
     hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &channels, "the weight"));
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 1), &channels, "the weight"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = channels;
@@ -36,12 +36,12 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
 {
     static const char *const what[] = {"the weight", "the mean", "the variance"};
     const hl_type *x = hl_node_in_type(graph, node, 1);
-    HL_TRY(hl_need_float(x, "the input"));
-    HL_TRY(hl_need_rank(x, 2, "the input"));
+    HL_TRY(hl_check_float(x, "the input"));
+    HL_TRY(hl_check_rank(x, 2, "the input"));
     hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 0), x, "dy"));
     for (int i = 2; i < 5; i++)
-        HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
+        HL_TRY(hl_check_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
     if (hl_shape_numel(&x->shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = channels;
@@ -51,7 +51,7 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
 /* The dims before the last n_axes, and those. */
 static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows, hl_type *out_cols)
 {
-    HL_TRY(hl_need_float(x, "the input"));
+    HL_TRY(hl_check_float(x, "the input"));
     if (n_axes < 1 || n_axes > x->shape.rank)
         return hl_status_set(HL_ERROR_SHAPE, "n_axes must lie in 1 ... %d, got %lld", x->shape.rank,
                              (long long)n_axes);
@@ -67,8 +67,8 @@ hl_status hl_infer_layer_norm(const hl_graph *graph, hl_node *node, hl_type *out
     hl_type rows, cols;
     HL_TRY(split_rows(x, hl_layer_norm_attrs(node)->n_axes, &rows, &cols));
     for (int32_t i = 1; i < node->n_in; i++)
-        HL_TRY(hl_need_type(hl_node_in_type(graph, node, i), &cols,
-                            i == 1 ? "the weight" : "the bias"));
+        HL_TRY(hl_check_type(hl_node_in_type(graph, node, i), &cols,
+                             i == 1 ? "the weight" : "the bias"));
     if (hl_shape_numel(&cols.shape) == 0)
         return hl_status_set(HL_ERROR_SHAPE, "there must be elements to normalise, got none");
     out_types[1] = out_types[2] = rows;
@@ -80,14 +80,15 @@ hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     const hl_type *x = hl_node_in_type(graph, node, 1);
     hl_type rows, cols;
     HL_TRY(split_rows(x, hl_layer_norm_attrs(node)->n_axes, &rows, &cols));
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 0), x, "dy"));
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
-    if (node->n_in == 5) HL_TRY(hl_need_type(hl_node_in_type(graph, node, 4), &cols, "the weight"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
+    if (node->n_in == 5)
+        HL_TRY(hl_check_type(hl_node_in_type(graph, node, 4), &cols, "the weight"));
     return find_given(hl_layer_norm_attrs(node)->dtype, x, &out_types[0]);
 }
 
-/* ---- 16 bits ---- */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
 /* Of a norm that rounds what it gives: the same without, and a cast. */
 static hl_status lower_rounding(hl_graph *graph, hl_node_id id, hl_id *out_values, bool *out_done)
@@ -104,7 +105,7 @@ static hl_status lower_rounding(hl_graph *graph, hl_node_id id, hl_id *out_value
     return hl_build_cast(graph, out, given, &out_values[0]);
 }
 
-/* ---- batch norm ---- */
+/* ---- batch norm ------------------------------------------------------------------------------ */
 
 typedef struct batch_values {
     hl_id x, weight, mean, var;
@@ -263,7 +264,7 @@ hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
     return build_per_channel(graph, &bn, HL_OP_ADD, y, bias, 1, &out_values[0]);
 }
 
-/* ---- layer norm: on a matrix of rows ---- */
+/* ---- layer norm: on a matrix of rows --------------------------------------------------------- */
 
 typedef struct layer_values {
     hl_id x, weight, mean, rstd; /* (R,C) (C) (R) (R); weight HL_NONE when there is none */

@@ -1,6 +1,6 @@
 /* Optimizers over flat buffers: one op per rule, no gradient; the norm that clips before them. */
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 /* in = param, states, grad, segments, grad_scale, lr, control. */
@@ -10,41 +10,41 @@ hl_status hl_infer_optimizer(const hl_graph *graph, hl_node *node, hl_type *out_
     const hl_type *param = hl_node_in_type(graph, node, 0);
     const hl_type *grad = hl_node_in_type(graph, node, n_state + 1);
     const hl_type *segments = hl_node_in_type(graph, node, n_state + 2);
-    HL_TRY(hl_need_float(param, "the parameter"));
-    HL_TRY(hl_need_rank_exactly(param, 1, "the parameter"));
+    HL_TRY(hl_check_float(param, "the parameter"));
+    HL_TRY(hl_check_rank_exactly(param, 1, "the parameter"));
     hl_shape nothing = hl_shape_1d(0);
     out_types[0] = *param;
     for (int j = 1; j <= n_state; j++) {
         const hl_type *state = hl_node_in_type(graph, node, j);
-        HL_TRY(hl_need_dtype(state, param->dtype, "a state"));
+        HL_TRY(hl_check_dtype(state, param->dtype, "a state"));
         if (!hl_shape_equal(&state->shape, &nothing))
-            HL_TRY(hl_need_shape(state, &param->shape, "a state"));
+            HL_TRY(hl_check_shape(state, &param->shape, "a state"));
         out_types[j] = *state;
     }
-    HL_TRY(hl_need_float(grad, "the gradient"));
-    HL_TRY(hl_need_shape(grad, &param->shape, "the gradient"));
-    HL_TRY(hl_need_dtype(segments, HL_DTYPE_F64, "the segments"));
+    HL_TRY(hl_check_float(grad, "the gradient"));
+    HL_TRY(hl_check_shape(grad, &param->shape, "the gradient"));
+    HL_TRY(hl_check_dtype(segments, HL_DTYPE_F64, "the segments"));
     hl_shape table = hl_shape_2d(segments->shape.dim[0], 4);
-    HL_TRY(hl_need_shape(segments, &table, "the segments"));
+    HL_TRY(hl_check_shape(segments, &table, "the segments"));
     for (int i = n_state + 3; i < n_state + 5; i++) {
-        HL_TRY(hl_need_float(hl_node_in_type(graph, node, i), "grad_scale and lr"));
-        HL_TRY(hl_need_rank_exactly(hl_node_in_type(graph, node, i), 0, "grad_scale and lr"));
+        HL_TRY(hl_check_float(hl_node_in_type(graph, node, i), "grad_scale and lr"));
+        HL_TRY(hl_check_rank_exactly(hl_node_in_type(graph, node, i), 0, "grad_scale and lr"));
     }
-    return hl_need_dtype(hl_node_in_type(graph, node, n_state + 5), HL_DTYPE_U8,
-                         "the control block");
+    return hl_check_dtype(hl_node_in_type(graph, node, n_state + 5), HL_DTYPE_U8,
+                          "the control block");
 }
 
-/* ---- the gradient's norm ---- */
+/* ---- the gradient's norm --------------------------------------------------------------------- */
 
 /* in = grad, factor, loss scale or nothing. */
 hl_status hl_infer_gradient_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *grad = hl_node_in_type(graph, node, 0);
     hl_type number = {grad->dtype, hl_shape_scalar()};
-    HL_TRY(hl_need_float(grad, "the gradient"));
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &number, "the factor"));
+    HL_TRY(hl_check_float(grad, "the gradient"));
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 1), &number, "the factor"));
     if (node->n_in > 2)
-        HL_TRY(hl_need_type(hl_node_in_type(graph, node, 2), &number, "the loss scale"));
+        HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &number, "the loss scale"));
     double clip = hl_gradient_norm_attrs(node)->clip;
     if (!(clip >= 0))
         return hl_status_set(HL_ERROR_CONFIG, "clip must be at least 0, got %g", clip);

@@ -12,7 +12,7 @@ bool hl_node_permute(const hl_graph *graph, const hl_node *node, const hl_ints *
 {
     const hl_op_info *op = hl_op_get(node->op);
     if (op->permute) return op->permute(graph, node, dims, attrs, out_dims);
-    if (!(op->flags & HL_OP_POINTWISE) || op->flags & HL_OP_SOURCE) return false;
+    if (!(op->flags & HL_OP_POINTWISE) || op->flags & HL_OP_GENERATOR) return false;
     return hl_permute_same(graph, node, dims, attrs, out_dims);
 }
 

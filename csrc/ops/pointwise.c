@@ -1,7 +1,7 @@
 /* Pointwise ops: shapes broadcast as NumPy's, dtypes promote by hl_dtype_promote. Nothing is
  * inserted where dtypes are mixed: kernels convert what they load. */
 #include "ir/program.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 static hl_dtype make_float(const hl_graph *graph, hl_dtype dtype)
@@ -13,7 +13,7 @@ hl_status hl_infer_cast(const hl_graph *graph, hl_node *node, hl_type *out_types
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = hl_dtype_attrs(node)->dtype;
-    return hl_need_dtype_attr(out_types[0].dtype);
+    return hl_check_dtype_attr(out_types[0].dtype);
 }
 
 /* By the result that the op's row says. */
@@ -34,5 +34,5 @@ hl_status hl_infer_pointwise(const hl_graph *graph, hl_node *node, hl_type *out_
     if (result == HL_PW_RESULT_BOOL) type.dtype = HL_DTYPE_BOOL;
     out_types[0] = type;
     if (result != HL_PW_RESULT_NUMBER) return HL_OK;
-    return hl_need_number(&type, node->n_in == 1 ? "the operand" : "one operand");
+    return hl_check_number(&type, node->n_in == 1 ? "the operand" : "one operand");
 }

@@ -4,10 +4,10 @@
  * or columns of a matrix: a sum of sums needs no copy of the operand, a permutation does. Moments
  * of groups are merged by the law of total variance, exact for equal counts. */
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static hl_shape reduce_shape(const hl_shape *shape, const hl_ints *axes, bool keepdim)
 {
@@ -37,7 +37,7 @@ static hl_dtype sum_dtype(hl_dtype dtype)
     return hl_dtype_is_float(dtype) ? dtype : HL_DTYPE_I64;
 }
 
-static hl_status need_elements(int64_t n, int64_t n_out)
+static hl_status check_elements(int64_t n, int64_t n_out)
 {
     if (n > 0 || n_out == 0) return HL_OK;
     return hl_status_set(HL_ERROR_SHAPE, "there must be elements to reduce, got none");
@@ -47,59 +47,59 @@ hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_typ
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_attrs_reduce *attrs = &node->attrs.reduce;
-    HL_TRY(hl_need_axes(&x->shape, &attrs->axes));
+    HL_TRY(hl_check_axes(&x->shape, &attrs->axes));
     out_types[0].shape = reduce_shape(&x->shape, &attrs->axes, attrs->keepdim);
     out_types[0].dtype = x->dtype;
     if (node->op == HL_OP_SUM || node->op == HL_OP_PROD) {
         out_types[0].dtype = sum_dtype(x->dtype);
         return HL_OK;
     }
-    return need_elements(count_reduced(&x->shape, &attrs->axes),
-                         hl_shape_numel(&out_types[0].shape));
+    return check_elements(count_reduced(&x->shape, &attrs->axes),
+                          hl_shape_numel(&out_types[0].shape));
 }
 
 hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_float(&out_types[0], "the input"));
-    HL_TRY(hl_need_axes(&out_types[0].shape, &node->attrs.axes.axes));
+    HL_TRY(hl_check_float(&out_types[0], "the input"));
+    HL_TRY(hl_check_axes(&out_types[0].shape, &node->attrs.axes.axes));
     hl_type reduced = out_types[0];
     reduced.shape = reduce_shape(&reduced.shape, &node->attrs.axes.axes, true);
-    HL_TRY(hl_need_type(hl_node_in_type(graph, node, 1), &reduced, "the product"));
-    return hl_need_type(hl_node_in_type(graph, node, 2), &reduced, "the product's gradient");
+    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 1), &reduced, "the product"));
+    return hl_check_type(hl_node_in_type(graph, node, 2), &reduced, "the product's gradient");
 }
 
 hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     hl_attrs_arg_reduce *attrs = &node->attrs.arg_reduce;
-    HL_TRY(hl_need_axis(x, &attrs->axis));
+    HL_TRY(hl_check_axis(x, &attrs->axis));
     hl_ints axes = {1, {attrs->axis}};
     out_types[0].dtype = HL_DTYPE_I64;
     out_types[0].shape = reduce_shape(x, &axes, attrs->keepdim);
-    return need_elements(x->dim[attrs->axis], hl_shape_numel(&out_types[0].shape));
+    return check_elements(x->dim[attrs->axis], hl_shape_numel(&out_types[0].shape));
 }
 
 hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
     hl_ints *axes = &node->attrs.axes.axes;
-    HL_TRY(hl_need_float(x, "the input"));
-    HL_TRY(hl_need_axes(&x->shape, axes));
+    HL_TRY(hl_check_float(x, "the input"));
+    HL_TRY(hl_check_axes(&x->shape, axes));
     out_types[0].dtype = x->dtype;
     out_types[0].shape = reduce_shape(&x->shape, axes, false);
     out_types[1] = out_types[0];
-    return need_elements(count_reduced(&x->shape, axes), hl_shape_numel(&out_types[0].shape));
+    return check_elements(count_reduced(&x->shape, axes), hl_shape_numel(&out_types[0].shape));
 }
 
 hl_status hl_infer_scan(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
     out_types[0].dtype = sum_dtype(out_types[0].dtype);
-    return hl_need_axis(&out_types[0].shape, &node->attrs.scan.axis);
+    return hl_check_axis(&out_types[0].shape, &node->attrs.scan.axis);
 }
 
-/* ---- gradients ---- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 hl_status hl_vjp_sum(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
                      hl_id *din)
@@ -182,7 +182,7 @@ hl_status hl_vjp_cumsum(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     return hl_graph_add(graph, HL_OP_CUMSUM, dout, 1, &attrs, &din[0]);
 }
 
-/* ---- lowering ---- */
+/* ---- lowering -------------------------------------------------------------------------------- */
 
 typedef struct axis_split {
     hl_ints group; /* that is reduced first */

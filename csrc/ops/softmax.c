@@ -1,19 +1,19 @@
 /* Softmax over the last axis. The gradients are ops of their own: a kernel reads each row once. */
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 hl_status hl_infer_softmax(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_float(&out_types[0], "the input"));
-    return hl_need_rank(&out_types[0], 1, "the input");
+    HL_TRY(hl_check_float(&out_types[0], "the input"));
+    return hl_check_rank(&out_types[0], 1, "the input");
 }
 
 hl_status hl_infer_softmax_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     HL_TRY(hl_infer_softmax(graph, node, out_types));
-    return hl_need_type(hl_node_in_type(graph, node, 1), &out_types[0], "the softmax");
+    return hl_check_type(hl_node_in_type(graph, node, 1), &out_types[0], "the softmax");
 }
 
 static hl_status build_grad(hl_graph *graph, hl_op op, hl_node_id id, const hl_id *dout, hl_id *din)

@@ -1,13 +1,13 @@
 /* Views and copies: the same elements in another shape or order. */
 #include "base/alloc.h"
 #include "ops/build.h"
-#include "ops/need.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 #include "ops/parts.h"
 
-/* ---- types ---- */
+/* ---- types ----------------------------------------------------------------------------------- */
 
-static hl_status need_list(const hl_ints *list, int n, const char *what)
+static hl_status check_list(const hl_ints *list, int n, const char *what)
 {
     if (list->n == n) return HL_OK;
     return hl_status_set(HL_ERROR_SHAPE, "%s must have %d entries, got %d", what, n, list->n);
@@ -62,7 +62,7 @@ hl_status hl_infer_permute(const hl_graph *graph, hl_node *node, hl_type *out_ty
     hl_ints *dims = &node->attrs.permute.dims;
     hl_type x = *hl_node_in_type(graph, node, 0);
     bool taken[HL_MAX_RANK] = {false};
-    HL_TRY(need_list(dims, x.shape.rank, "dims"));
+    HL_TRY(check_list(dims, x.shape.rank, "dims"));
     out_types[0] = x;
     for (int d = 0; d < x.shape.rank; d++) {
         int axis;
@@ -98,14 +98,14 @@ hl_status hl_infer_expand(const hl_graph *graph, hl_node *node, hl_type *out_typ
 hl_status hl_infer_concat(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_type sum = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&sum.shape, &node->attrs.axis.axis));
+    HL_TRY(hl_check_axis(&sum.shape, &node->attrs.axis.axis));
     int axis = (int)node->attrs.axis.axis;
     for (int32_t i = 1; i < node->n_in; i++) {
         const hl_type *x = hl_node_in_type(graph, node, i);
         hl_shape want = sum.shape;
         if (axis < x->shape.rank) want.dim[axis] = x->shape.dim[axis];
-        HL_TRY(hl_need_dtype(x, sum.dtype, "every operand"));
-        HL_TRY(hl_need_shape(x, &want, "every operand, but for the axis,"));
+        HL_TRY(hl_check_dtype(x, sum.dtype, "every operand"));
+        HL_TRY(hl_check_shape(x, &want, "every operand, but for the axis,"));
         if (__builtin_add_overflow(sum.shape.dim[axis], want.dim[axis], &sum.shape.dim[axis]))
             return hl_status_set(HL_ERROR_SHAPE, "a dim must fit in 63 bits, got %lld more",
                                  (long long)want.dim[axis]);
@@ -125,7 +125,7 @@ hl_status hl_infer_slice(const hl_graph *graph, hl_node *node, hl_type *out_type
 {
     hl_attrs_slice *slice = &node->attrs.slice;
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&out_types[0].shape, &slice->axis));
+    HL_TRY(hl_check_axis(&out_types[0].shape, &slice->axis));
     if (slice->step < 1)
         return hl_status_set(HL_ERROR_SHAPE, "step must be at least 1, got %lld",
                              (long long)slice->step);
@@ -155,7 +155,7 @@ hl_status hl_infer_slice_grad(const hl_graph *graph, hl_node *node, hl_type *out
 {
     hl_attrs_slice_grad *slice = &node->attrs.slice_grad;
     out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&out_types[0].shape, &slice->axis));
+    HL_TRY(hl_check_axis(&out_types[0].shape, &slice->axis));
     int64_t *n = &out_types[0].shape.dim[slice->axis];
     HL_TRY(check_run(slice->start, slice->step, *n, slice->size));
     if (*n <= 1) slice->step = 1;
@@ -169,21 +169,21 @@ hl_status hl_infer_slice_add(const hl_graph *graph, hl_node *node, hl_type *out_
     const hl_type *src = hl_node_in_type(graph, node, 1);
     hl_type want = *hl_node_in_type(graph, node, 0);
     out_types[0] = want;
-    HL_TRY(hl_need_float(&want, "x"));
-    HL_TRY(hl_need_axis(&want.shape, &slice->axis));
-    HL_TRY(hl_need_rank_exactly(src, want.shape.rank, "the source"));
+    HL_TRY(hl_check_float(&want, "x"));
+    HL_TRY(hl_check_axis(&want.shape, &slice->axis));
+    HL_TRY(hl_check_rank_exactly(src, want.shape.rank, "the source"));
     int64_t n = src->shape.dim[slice->axis], size = want.shape.dim[slice->axis];
     HL_TRY(check_run(slice->start, slice->step, n, size));
     if (n <= 1) slice->step = 1;
     want.shape.dim[slice->axis] = n;
-    return hl_need_type(src, &want, "the source");
+    return hl_check_type(src, &want, "the source");
 }
 
 hl_status hl_infer_split(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_attrs_split *split = &node->attrs.split;
     hl_type x = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_need_axis(&x.shape, &split->axis));
+    HL_TRY(hl_check_axis(&x.shape, &split->axis));
     if (split->size < 1)
         return hl_status_set(HL_ERROR_SHAPE, "size must be at least 1, got %lld",
                              (long long)split->size);
@@ -224,8 +224,8 @@ static hl_status check_pads(const hl_graph *graph, const hl_node *node, hl_type 
     if (pad->mode < 0 || pad->mode >= PAD_MODES)
         return hl_status_set(HL_ERROR_CONFIG, "mode must lie in 0 ... 3, got %lld",
                              (long long)pad->mode);
-    HL_TRY(need_list(&pad->before, out_type->shape.rank, "before"));
-    return need_list(&pad->after, out_type->shape.rank, "after");
+    HL_TRY(check_list(&pad->before, out_type->shape.rank, "before"));
+    return check_list(&pad->after, out_type->shape.rank, "after");
 }
 
 hl_status hl_infer_pad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -268,10 +268,10 @@ hl_status hl_infer_flip(const hl_graph *graph, hl_node *node, hl_type *out_types
 {
     out_types[0] = *hl_node_in_type(graph, node, 0);
     if (node->attrs.flip.axes.n == 0) return HL_OK; /* no axes: nothing is reversed */
-    return hl_need_axes(&out_types[0].shape, &node->attrs.flip.axes);
+    return hl_check_axes(&out_types[0].shape, &node->attrs.flip.axes);
 }
 
-/* ---- gradients ---- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 hl_status hl_vjp_reshape(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
                          hl_id *din)
@@ -387,7 +387,7 @@ hl_status hl_vjp_flip(hl_graph *graph, hl_node_id id, const hl_id *dout, const b
     return hl_graph_add(graph, HL_OP_FLIP, dout, 1, &attrs, &din[0]);
 }
 
-/* ---- lowering ---- */
+/* ---- lowering -------------------------------------------------------------------------------- */
 
 hl_status hl_lower_split(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {

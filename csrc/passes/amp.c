@@ -7,11 +7,11 @@
  * a function of parameters alone, moved to BEGIN by the hoisting pass.
  *
  * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
- * write float32 anyway), every product is `wide`, and the pass adds nothing but one cast per
- * operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a product
- * gives 16 bits if a product reads it again, directly or through followers, and float32 if all it
- * leads to is float32 work: so parameters' gradients and the losses' inputs are never rounded. The
- * bias of a 16-bit result is 16 bits as well, which is what libraries add.
+ * write float32 anyway), every product gives float32 (`float32_out`), and the pass adds nothing but
+ * one cast per operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a
+ * product gives 16 bits if a product reads it again, directly or through followers, and float32 if
+ * all it leads to is float32 work: so parameters' gradients and the losses' inputs are never
+ * rounded. The bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
  * Norms compute in float32 and round what they give themselves (role 'g') where products
  * alone read it, sums (of a bias' gradient) apart: a cast behind them would be a launch of its own.
@@ -31,8 +31,8 @@ enum { MAX_VIEWS = 64 };
 
 typedef struct amp_state {
     hl_graph *graph;
-    hl_dtype low;
-    bool keeps_low;
+    hl_dtype reduced;
+    bool keeps_reduced;
     int64_t n_values; /* before the pass */
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
@@ -63,7 +63,7 @@ static bool is_f32(const amp_state *s, hl_id id)
 }
 
 /* A product of float32 operands: ones of another type are the user's own choice. */
-static bool is_low(const amp_state *s, const hl_node *node)
+static bool is_reduced_product(const amp_state *s, const hl_node *node)
 {
     if (!hl_op_is_product(node->op)) return false;
     for (int32_t i = 0; i < node->n_in; i++)
@@ -111,7 +111,7 @@ static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id valu
     if (!hl_uses_count(uses, value)) return s->graph->nodes[v->node].n_out > 1;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        if (is_low(s, user) && reads_as(user, value, 'r')) return true;
+        if (is_reduced_product(s, user) && reads_as(user, value, 'r')) return true;
         if (is_follower(user) && reads_as(user, value, 'f') && are_wanted(s, user)) return true;
     }
     return false;
@@ -124,7 +124,7 @@ static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id 
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        bool multiplies = is_low(s, user) && reads_only_as(user, value, 'r');
+        bool multiplies = is_reduced_product(s, user) && reads_only_as(user, value, 'r');
         if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
             return false;
         if (!multiplies && !has_flag(user, HL_OP_VIEW) && !reads_only_as(user, value, 'w'))
@@ -135,7 +135,7 @@ static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id 
 }
 
 /* May the first output of a node that gives 16 bits be rounded there? */
-static bool is_wanted_low(const amp_state *s, const hl_uses *uses, hl_id value)
+static bool is_wanted_reduced(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     bool any = false;
     return feeds_products_alone(s, uses, value, &any) && any;
@@ -150,7 +150,7 @@ static hl_status mark_wanted(amp_state *s)
         const hl_node *node = &s->graph->nodes[i];
         for (int32_t j = 0; j < node->n_out; j++)
             s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
-        if (is_giver(node)) s->wanted[node->out] = is_wanted_low(s, &uses, node->out);
+        if (is_giver(node)) s->wanted[node->out] = is_wanted_reduced(s, &uses, node->out);
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -197,7 +197,7 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
         if (maker != HL_NONE) place.segment = graph->nodes[maker].segment;
         if (maker != HL_NONE) place.fence = graph->nodes[maker].fence;
         hl_graph_stand_by(graph, &place);
-        HL_TRY(cast_to(s, value, s->low, out_copy));
+        HL_TRY(cast_to(s, value, s->reduced, out_copy));
         keep_copy(s, value, *out_copy, graph->segment);
     }
     while (depth--) {
@@ -213,7 +213,7 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* Output j is `made` from now on, which is in 16 bits; whoever needs float32 takes it widened. */
-static hl_status settle_low(amp_state *s, const hl_node *node, int32_t j, hl_id made)
+static hl_status replace_reduced(amp_state *s, const hl_node *node, int32_t j, hl_id made)
 {
     keep_copy(s, node->out + j, made, node->segment);
     hl_graph_stand_by(s->graph, node);
@@ -225,9 +225,9 @@ static hl_status settle_low(amp_state *s, const hl_node *node, int32_t j, hl_id 
 static hl_status replace_outputs(amp_state *s, const hl_node *node, hl_id made)
 {
     for (int32_t j = 0; j < node->n_out; j++) {
-        bool rounded = is_f32(s, node->out + j) && hl_graph_dtype(s->graph, made + j) == s->low;
+        bool rounded = is_f32(s, node->out + j) && hl_graph_dtype(s->graph, made + j) == s->reduced;
         if (rounded)
-            HL_TRY(settle_low(s, node, j, made + j));
+            HL_TRY(replace_reduced(s, node, j, made + j));
         else
             s->map[node->out + j] = made + j;
     }
@@ -238,13 +238,13 @@ static hl_status replace_outputs(amp_state *s, const hl_node *node, hl_id made)
 static hl_status rewrite_product(amp_state *s, const hl_node *node)
 {
     hl_id out;
-    bool narrow = s->keeps_low && s->wanted[node->out];
+    bool rounds = s->keeps_reduced && s->wanted[node->out];
     hl_attrs attrs = node->attrs;
-    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node->op)->schema, "wide"), !narrow);
+    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node->op)->schema, "float32_out"), !rounds);
     for (int32_t i = 0; i < node->n_in; i++) {
         s->in[i] = node->in[i];
         char role = hl_op_role_in(node->op, i);
-        bool follows = role == 'o' && narrow && is_f32(s, node->in[i]);
+        bool follows = role == 'o' && rounds && is_f32(s, node->in[i]);
         if (role == 'r' || follows) HL_TRY(find_copy(s, node->in[i], node->segment, &s->in[i]));
     }
     hl_graph_stand_by(s->graph, node);
@@ -258,7 +258,7 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
     hl_id out;
     hl_attrs attrs = node->attrs;
     if (!s->wanted[node->out] || !dtype) return HL_OK;
-    hl_attrs_int_set(&attrs, dtype, s->low);
+    hl_attrs_int_set(&attrs, dtype, s->reduced);
     hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
     return replace_outputs(s, node, out);
@@ -266,13 +266,13 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
 
 /* What an operand of a follower is: 16 bits, a number that 16 bits hold or no float at all, a
  * number that they don't hold or what is made anew at every use (random), or float32. */
-typedef enum operand_kind { OPERAND_LOW, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
+typedef enum operand_kind { OPERAND_REDUCED, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
 
-static bool holds(hl_dtype low, double number)
+static bool holds(hl_dtype reduced, double number)
 {
     float value = (float)number;
-    float held = low == HL_DTYPE_BF16 ? hl_bf16_to_f32(hl_f32_to_bf16(value))
-                                      : hl_f16_to_f32(hl_f32_to_f16(value));
+    float held = reduced == HL_DTYPE_BF16 ? hl_bf16_to_f32(hl_f32_to_bf16(value))
+                                          : hl_f16_to_f32(hl_f32_to_f16(value));
     return (double)held == number;
 }
 
@@ -280,16 +280,16 @@ static operand_kind kind_of(const amp_state *s, hl_id value, hl_segment segment)
 {
     double number;
     const hl_value *v = hl_graph_value(s->graph, value);
-    if (has_copy(s, value, segment)) return OPERAND_LOW;
+    if (has_copy(s, value, segment)) return OPERAND_REDUCED;
     if (!hl_dtype_is_float(v->type.dtype)) return OPERAND_HELD;
     if (hl_graph_number_read(s->graph, value, &number))
-        return holds(s->low, number) ? OPERAND_HELD : OPERAND_ANEW;
-    bool anew = v->kind == HL_VALUE_ACT && has_flag(&s->graph->nodes[v->node], HL_OP_SOURCE);
+        return holds(s->reduced, number) ? OPERAND_HELD : OPERAND_ANEW;
+    bool anew = v->kind == HL_VALUE_ACT && has_flag(&s->graph->nodes[v->node], HL_OP_GENERATOR);
     return anew ? OPERAND_ANEW : OPERAND_F32;
 }
 
 /* The operand in 16 bits. */
-static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, hl_id *out_value)
+static hl_status round_operand(amp_state *s, hl_id value, hl_segment segment, hl_id *out_value)
 {
     double number;
     *out_value = value;
@@ -297,7 +297,7 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
     if (has_copy(s, value, segment)) return find_copy(s, value, segment, out_value);
     hl_shape shape = *hl_graph_shape(s->graph, value);
     hl_graph_number_read(s->graph, value, &number);
-    return hl_graph_const_round(s->graph, (hl_type){s->low, shape}, &number, out_value);
+    return hl_graph_const_round(s->graph, (hl_type){s->reduced, shape}, &number, out_value);
 }
 
 /* A follower among 16-bit values works on them and gives one; operands whose type it does not
@@ -307,24 +307,24 @@ static hl_status narrow_operand(amp_state *s, hl_id value, hl_segment segment, h
 static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
     hl_id out;
-    bool any_low = false, all_low = true;
+    bool any_reduced = false, all_reduced = true;
     for (int32_t i = 0; i < node->n_in; i++) {
         if (hl_op_role_in(node->op, i) != 'f') continue;
         operand_kind kind = kind_of(s, node->in[i], node->segment);
         if (kind == OPERAND_F32) return HL_OK;
-        any_low |= kind == OPERAND_LOW;
-        all_low &= kind == OPERAND_LOW || kind == OPERAND_HELD;
+        any_reduced |= kind == OPERAND_REDUCED;
+        all_reduced &= kind == OPERAND_REDUCED || kind == OPERAND_HELD;
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_low || (gives_float && !are_wanted(s, node))) return HL_OK;
-    if (all_low || is_copy || !gives_float) {
-        if (!all_low && !gives_float) return HL_OK;
+    if (!any_reduced || (gives_float && !are_wanted(s, node))) return HL_OK;
+    if (all_reduced || is_copy || !gives_float) {
+        if (!all_reduced && !gives_float) return HL_OK;
         for (int32_t i = 0; i < node->n_in; i++) {
             s->in[i] = node->in[i];
-            bool narrows = hl_op_role_in(node->op, i) == 'f' ||
-                           kind_of(s, node->in[i], node->segment) == OPERAND_LOW;
-            if (narrows) HL_TRY(narrow_operand(s, node->in[i], node->segment, &s->in[i]));
+            bool is_rounded = hl_op_role_in(node->op, i) == 'f' ||
+                              kind_of(s, node->in[i], node->segment) == OPERAND_REDUCED;
+            if (is_rounded) HL_TRY(round_operand(s, node->in[i], node->segment, &s->in[i]));
         }
         hl_graph_stand_by(s->graph, node);
         HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &node->attrs, &out));
@@ -332,7 +332,7 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
     }
     hl_graph_stand_by(s->graph, node);
     HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &node->attrs, &out));
-    HL_TRY(cast_to(s, out, s->low, &out));
+    HL_TRY(cast_to(s, out, s->reduced, &out));
     return replace_outputs(s, node, out);
 }
 
@@ -342,11 +342,11 @@ static hl_status rewrite_nodes(amp_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         hl_node node = s->graph->nodes[i];
         s->graph->scope = node.scope;
-        if (is_low(s, &node))
+        if (is_reduced_product(s, &node))
             HL_TRY(rewrite_product(s, &node));
-        else if (s->keeps_low && is_follower(&node))
+        else if (s->keeps_reduced && is_follower(&node))
             HL_TRY(rewrite_follower(s, &node));
-        else if (s->keeps_low && is_giver(&node))
+        else if (s->keeps_reduced && is_giver(&node))
             HL_TRY(rewrite_giver(s, &node));
     }
     return HL_OK;
@@ -361,14 +361,17 @@ static size_t count_operands(const hl_graph *graph)
     return (size_t)most;
 }
 
-hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
+hl_status hl_pass_amp(hl_graph *graph, hl_dtype reduced, bool keeps_reduced)
 {
-    amp_state s = {.graph = graph, .low = low, .keeps_low = keeps_low, .n_values = graph->n_values};
-    if (low == HL_DTYPE_F32) return HL_OK;
-    if (low != HL_DTYPE_BF16 && low != HL_DTYPE_F16)
+    amp_state s = {.graph = graph,
+                   .reduced = reduced,
+                   .keeps_reduced = keeps_reduced,
+                   .n_values = graph->n_values};
+    if (reduced == HL_DTYPE_F32) return HL_OK;
+    if (reduced != HL_DTYPE_BF16 && reduced != HL_DTYPE_F16)
         return hl_status_set(HL_ERROR_CONFIG,
                              "mixed precision: must be of bfloat16 or float16, got %s",
-                             hl_dtype_name(low));
+                             hl_dtype_name(reduced));
     size_t n = (size_t)graph->n_values + 1, n_in = count_operands(graph);
     hl_status status = HL_OK;
     void *memory = NULL;
@@ -381,7 +384,7 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low)
     s.made = (hl_segment *)(s.in + n_in);
     s.wanted = (bool *)(s.made + n);
     for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
-    if (keeps_low) HL_GOTO(mark_wanted(&s));
+    if (keeps_reduced) HL_GOTO(mark_wanted(&s));
     HL_GOTO(rewrite_nodes(&s));
     hl_rewrite_replace(graph, s.map, s.n_values);
     HL_GOTO(hl_rewrite_sort(graph));

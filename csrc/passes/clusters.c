@@ -25,7 +25,7 @@ static hl_node_id find_depths(hl_clusters *c)
 }
 
 /* A place on the critical path is a depth: the path has one node of each. */
-static void mark_spine(hl_clusters *c, hl_node_id deepest)
+static void mark_critical_path(hl_clusters *c, hl_node_id deepest)
 {
     hl_node_id node = deepest;
     while (node != HL_NONE) {
@@ -40,7 +40,7 @@ static void mark_spine(hl_clusters *c, hl_node_id deepest)
     }
 }
 
-static void spread_spine(hl_clusters *c)
+static void spread_critical_path(hl_clusters *c)
 {
     const hl_graph *graph = c->graph;
     for (int64_t i = 0; i < graph->n_nodes; i++)
@@ -119,8 +119,8 @@ hl_status hl_clusters_init(const hl_graph *graph, const hl_uses *uses, hl_cluste
         c->reached[i] = HL_NONE;
     }
     if (!graph->n_nodes) return HL_OK;
-    mark_spine(c, find_depths(c));
-    spread_spine(c);
+    mark_critical_path(c, find_depths(c));
+    spread_critical_path(c);
     order_by_depth(c);
     return HL_OK;
 }
@@ -135,21 +135,21 @@ void hl_clusters_deinit(hl_clusters *clusters)
 
 /* One end of a search: the clusters it found, its start first, and how many of them it has passed
  * through. */
-typedef struct walk_end {
+typedef struct search_end {
     hl_cluster_spot *found;
     int64_t n, n_passed;
     uint32_t mark;
-} walk_end;
+} search_end;
 
-static walk_end begin_walk(hl_clusters *c, int end, hl_node_id cluster)
+static search_end begin_search(hl_clusters *c, int end, hl_node_id cluster)
 {
     c->seen[cluster] = ++c->n_ends;
     c->found[end][0] = (hl_cluster_spot){c->place[cluster], cluster};
-    return (walk_end){c->found[end], 1, 0, c->n_ends};
+    return (search_end){c->found[end], 1, 0, c->n_ends};
 }
 
 /* Visits a cluster between both ends; true: the other end was there. */
-static bool visit(hl_clusters *c, walk_end *end, const walk_end *other, hl_node_id cluster)
+static bool visit(hl_clusters *c, search_end *end, const search_end *other, hl_node_id cluster)
 {
     if (c->seen[cluster] == other->mark) return true;
     if (c->seen[cluster] == end->mark) return false;
@@ -159,13 +159,13 @@ static bool visit(hl_clusters *c, walk_end *end, const walk_end *other, hl_node_
 }
 
 /* Does an edge from this node straight to the other end count as inside the joined cluster? */
-static bool is_inside(const hl_node *node, const walk_end *end)
+static bool is_inside(const hl_node *node, const search_end *end)
 {
     return end->n_passed == 1 && node->op != HL_OP_SUM;
 }
 
 /* Goes from the next cluster of the low end to its readers; true: there is a path. */
-static bool step_down(hl_clusters *c, walk_end *low, const walk_end *high)
+static bool step_down(hl_clusters *c, search_end *low, const search_end *high)
 {
     hl_node_id at = low->found[low->n_passed++].leader, top = high->found[0].leader, m = at;
     do {
@@ -184,7 +184,7 @@ static bool step_down(hl_clusters *c, walk_end *low, const walk_end *high)
 }
 
 /* Goes from the next cluster of the high end to its operands. */
-static bool step_up(hl_clusters *c, walk_end *high, const walk_end *low)
+static bool step_up(hl_clusters *c, search_end *high, const search_end *low)
 {
     hl_node_id at = high->found[high->n_passed++].leader, bottom = low->found[0].leader, m = at;
     do {
@@ -206,7 +206,7 @@ static bool step_up(hl_clusters *c, walk_end *high, const walk_end *low)
 
 /* Returns the end that has nowhere left to go, which proves that there is no path; NULL: there is
  * one. */
-static walk_end *walk(hl_clusters *c, walk_end *low, walk_end *high)
+static search_end *search(hl_clusters *c, search_end *low, search_end *high)
 {
     for (;;) {
         if (step_down(c, low, high)) return NULL;
@@ -226,7 +226,7 @@ static int compare_places(const void *a, const void *b)
 
 /* The union, named `least`, takes the place of the end that could go on; the clusters that the
  * other end found move behind it, in the order they had. */
-static void move(hl_clusters *c, walk_end *over, hl_node_id stays, hl_node_id least, bool down)
+static void move(hl_clusters *c, search_end *over, hl_node_id stays, hl_node_id least, bool down)
 {
     hl_cluster_spot *run = over->found + 1;
     int64_t n = over->n - 1;
@@ -255,8 +255,9 @@ bool hl_clusters_join(hl_clusters *c, hl_node_id a, hl_node_id b)
     a = c->leader[a];
     b = c->leader[b];
     bool swapped = c->place[a] > c->place[b];
-    walk_end low = begin_walk(c, 0, swapped ? b : a), high = begin_walk(c, 1, swapped ? a : b);
-    walk_end *over = walk(c, &low, &high);
+    search_end low = begin_search(c, 0, swapped ? b : a),
+               high = begin_search(c, 1, swapped ? a : b);
+    search_end *over = search(c, &low, &high);
     if (!over) return false;
     hl_node_id least = a < b ? a : b, other = least == a ? b : a, m = other;
     move(c, over, (over == &low ? &high : &low)->found[0].leader, least, over == &low);

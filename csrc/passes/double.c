@@ -10,13 +10,13 @@ static bool is_other_float(hl_dtype dtype)
 static hl_status widen_const(hl_graph *graph, hl_value *value)
 {
     int64_t n = hl_shape_numel(&value->type.shape);
-    if (!value->wide && value->type.dtype != HL_DTYPE_F32)
+    if (!value->doubles && value->type.dtype != HL_DTYPE_F32)
         return hl_status_set(HL_ERROR_TRACE, "float64: constants must be float32, got %s",
                              hl_dtype_name(value->type.dtype));
     void *data;
     HL_TRY(hl_arena_alloc(&graph->arena, (size_t)(n ? n : 1) * sizeof(double), &data));
     for (int64_t i = 0; i < n; i++)
-        ((double *)data)[i] = value->wide ? value->wide[i] : ((const float *)value->data)[i];
+        ((double *)data)[i] = value->doubles ? value->doubles[i] : ((const float *)value->data)[i];
     value->data = data;
     return HL_OK;
 }
@@ -27,7 +27,7 @@ hl_status hl_pass_double(hl_graph *graph)
     for (int64_t i = 0; i < graph->n_values; i++) {
         hl_value *value = &graph->values[i];
         /* A resident array keeps its own type; BATCH_GATHER converts. */
-        if (value->kind == HL_VALUE_SOURCE || !is_other_float(value->type.dtype)) continue;
+        if (value->kind == HL_VALUE_DATASET || !is_other_float(value->type.dtype)) continue;
         if (value->kind == HL_VALUE_CONST) HL_TRY(widen_const(graph, value));
         value->type.dtype = HL_DTYPE_F64;
     }

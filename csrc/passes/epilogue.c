@@ -129,7 +129,7 @@ static hl_status refuse(epilogue_state *s)
 
 static bool is_generator(const hl_node *node)
 {
-    return hl_op_get(node->op)->flags & HL_OP_SOURCE;
+    return hl_op_get(node->op)->flags & HL_OP_GENERATOR;
 }
 
 /* A value, or what it is a reshape of, down to x. */
@@ -404,7 +404,7 @@ static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
     return HL_OK;
 }
 
-/* ---- sums over rows ------------------------------------------------------------------- */
+/* ---- sums over rows -------------------------------------------------------------------------- */
 
 /* What a value is but for its shape, and for being widened. */
 static hl_id find_origin(const hl_graph *graph, hl_id value)

@@ -28,11 +28,11 @@
 
 /* Members and operands take a register each; some are left for what is recomputed. */
 enum {
-    MOST_REGISTERS = HL_PROGRAM_REGS - 10,
-    MOST_LOADS = HL_PROGRAM_INS - 6,
-    MOST_RECOMPUTE = 5,
+    MAX_REGISTERS = HL_PROGRAM_REGS - 10,
+    MAX_LOADS = HL_PROGRAM_INS - 6,
+    MAX_REMATERIALISED = 5,
     SMALL_FRACTION = 16,
-    MOST_BESIDE = 1 << 15 /* elements of clusters that join side by side */
+    MAX_HORIZONTAL = 1 << 15 /* elements of clusters that join side by side */
 };
 
 typedef struct fuse_state {
@@ -61,7 +61,7 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
     int32_t splits[HL_PROGRAM_SPLITS], n_splits = 0;
-    if (op->flags & HL_OP_SOURCE) return false;
+    if (op->flags & HL_OP_GENERATOR) return false;
     if (hl_pw_of_op(node->op) == HL_PW_COUNT &&
         !(node->op == HL_OP_SUM && add_splits(graph, node, splits, &n_splits)))
         return false;
@@ -99,10 +99,10 @@ static const hl_shape *iteration_shape(const hl_graph *graph, hl_node_id id)
     return hl_graph_shape(graph, node->op == HL_OP_SUM ? node->in[0] : node->out);
 }
 
-static bool is_source(const hl_graph *graph, hl_id value)
+static bool is_generator(const hl_graph *graph, hl_id value)
 {
     const hl_value *v = hl_graph_value(graph, value);
-    return v->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[v->node].op)->flags & HL_OP_SOURCE;
+    return v->kind == HL_VALUE_ACT && hl_op_get(graph->nodes[v->node].op)->flags & HL_OP_GENERATOR;
 }
 
 /* ---- clusters -------------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ static bool agree_on_splits(const fuse_state *s, hl_node_id a, hl_node_id b)
  * them, and members? */
 static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
 {
-    hl_id load[MOST_REGISTERS];
+    hl_id load[MAX_REGISTERS];
     int n = 0, n_loads = 0;
     int n_members = s->clusters.n_members[a] + s->clusters.n_members[b];
     for (int side = 0; side < 2; side++) {
@@ -182,17 +182,17 @@ static bool is_small_enough(fuse_state *s, hl_node_id a, hl_node_id b)
                 while (known < n && load[known] != node->in[j]) known++;
                 if (known < n) continue;
                 n_loads += !hl_emit_is_number(s->graph, node->in[j]);
-                if (n + 1 + n_members > MOST_REGISTERS || n_loads > MOST_LOADS) return false;
+                if (n + 1 + n_members > MAX_REGISTERS || n_loads > MAX_LOADS) return false;
                 load[n++] = node->in[j];
             }
             m = s->clusters.next[m];
         } while (m != leader);
     }
-    return n + n_members <= MOST_REGISTERS;
+    return n + n_members <= MAX_REGISTERS;
 }
 
 /* May one kernel compute both? */
-static bool stand_together(const hl_graph *graph, hl_node_id a, hl_node_id b)
+static bool have_one_place(const hl_graph *graph, hl_node_id a, hl_node_id b)
 {
     const hl_node *x = &graph->nodes[a], *y = &graph->nodes[b];
     return x->segment == y->segment && x->fence == y->fence;
@@ -202,7 +202,7 @@ static void try_join(fuse_state *s, hl_node_id from, hl_node_id to)
 {
     hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
     if (a == HL_NONE || b == HL_NONE || a == b) return;
-    if (!stand_together(s->graph, a, b)) return;
+    if (!have_one_place(s->graph, a, b)) return;
     if (!hl_shape_equal(iteration_shape(s->graph, a), iteration_shape(s->graph, b))) return;
     if (!agree_on_splits(s, a, b)) return;
     if (is_small_enough(s, a, b)) hl_clusters_join(&s->clusters, a, b);
@@ -266,7 +266,7 @@ static int count_results(const fuse_state *s, hl_node_id leader)
     return n;
 }
 
-static void try_join_beside(fuse_state *s, hl_node_id from, hl_node_id to)
+static void try_join_horizontal(fuse_state *s, hl_node_id from, hl_node_id to)
 {
     hl_node_id a = cluster_of(s, from), b = cluster_of(s, to);
     if (count_results(s, a) + count_results(s, b) <= HL_PROGRAM_OUTS) try_join(s, a, b);
@@ -300,7 +300,7 @@ static int compare_small(const void *a, const void *b)
 
 /* Each with the one before it of its kind, in node order: where that has no room left, or leads to
  * it, the next begins anew. */
-static hl_status join_beside(fuse_state *s)
+static hl_status join_horizontal(fuse_state *s)
 {
     const hl_graph *graph = s->graph;
     small_cluster *list;
@@ -309,14 +309,14 @@ static hl_status join_beside(fuse_state *s)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         const hl_shape *shape = iteration_shape(graph, (hl_node_id)i);
-        if (hl_shape_numel(shape) > MOST_BESIDE) continue;
+        if (hl_shape_numel(shape) > MAX_HORIZONTAL) continue;
         list[n++] = (small_cluster){(hl_node_id)i, graph->nodes[i].segment, graph->nodes[i].fence,
                                     shape, has_double(s, (hl_node_id)i)};
     }
     qsort(list, (size_t)n, sizeof *list, compare_small);
     for (int64_t i = 1; i < n; i++)
         if (compare_kinds(&list[i - 1], &list[i]) == 0)
-            try_join_beside(s, list[i - 1].leader, list[i].leader);
+            try_join_horizontal(s, list[i - 1].leader, list[i].leader);
     hl_free(list);
     return HL_OK;
 }
@@ -349,26 +349,26 @@ static bool is_loaded_or_small(const emit_state *e, hl_id value)
 }
 
 /* What a recomputation may still cost. */
-typedef struct recompute_budget {
+typedef struct rematerialise_budget {
     int steps;
     int loads; /* one operand that lies in memory anyway may be read in the value's place */
-} recompute_budget;
+} rematerialise_budget;
 
 /* Is it cheaper to compute a foreign value here than to have it stored and load it? */
-static bool is_worth_recomputing(const emit_state *e, hl_id value, recompute_budget *budget)
+static bool is_worth_rematerialising(const emit_state *e, hl_id value, rematerialise_budget *budget)
 {
     const hl_graph *graph = e->fuse->graph;
     hl_node_id p = hl_graph_producer(graph, value);
     if (p == HL_NONE || !e->fuse->fusible[p] || graph->nodes[p].op == HL_OP_SUM) return false;
     if (!hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape)) return false;
-    if (!stand_together(graph, p, e->cluster)) return false;
+    if (!have_one_place(graph, p, e->cluster)) return false;
     if (--budget->steps < 0) return false;
     const hl_node *node = &graph->nodes[p];
     for (int32_t j = 0; j < node->n_in; j++) {
         hl_node_id maker = hl_graph_producer(graph, node->in[j]);
-        if (is_source(graph, node->in[j])) return false;
+        if (is_generator(graph, node->in[j])) return false;
         if (is_loaded_or_small(e, node->in[j])) continue;
-        if (is_worth_recomputing(e, node->in[j], budget)) continue;
+        if (is_worth_rematerialising(e, node->in[j], budget)) continue;
         bool in_memory = maker == HL_NONE || !e->fuse->fusible[maker];
         if (!in_memory || --budget->loads < 0) return false;
     }
@@ -381,8 +381,8 @@ static hl_status emit_node(emit_state *e, hl_node_id id, uint8_t *out_reg)
 {
     const hl_node *node = &e->fuse->graph->nodes[id];
     uint8_t reg[3] = {0};
-    bool is_source = hl_op_get(node->op)->flags & HL_OP_SOURCE;
-    for (int32_t j = 0; j < node->n_in && !is_source; j++)
+    bool is_generator = hl_op_get(node->op)->flags & HL_OP_GENERATOR;
+    for (int32_t j = 0; j < node->n_in && !is_generator; j++)
         HL_TRY(emit_value(e, node->in[j], &reg[j]));
     return hl_emit_node(&e->out, node, reg, out_reg);
 }
@@ -393,12 +393,12 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
     if (hl_emit_find(&e->out, value, out_reg)) return HL_OK;
     if (hl_emit_is_number(graph, value)) return hl_emit_number(&e->out, value, out_reg);
     hl_node_id p = hl_graph_producer(graph, value);
-    recompute_budget budget = {MOST_RECOMPUTE, 1};
+    rematerialise_budget budget = {MAX_REMATERIALISED, 1};
     bool member =
         p != HL_NONE && cluster_of(e->fuse, p) == e->cluster && graph->nodes[p].op != HL_OP_SUM;
     bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape);
-    if (member || (is_source(graph, value) && same_shape) ||
-        is_worth_recomputing(e, value, &budget))
+    if (member || (is_generator(graph, value) && same_shape) ||
+        is_worth_rematerialising(e, value, &budget))
         return emit_node(e, p, out_reg);
     return hl_emit_load(&e->out, value, out_reg);
 }
@@ -436,7 +436,7 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
     sum_splits splits = {.n = 0};
     add_cluster_splits(s, cluster, &splits);
     hl_program_splits_set(&e->out.program, splits.at, splits.n);
-    hl_node_id members[MOST_REGISTERS];
+    hl_node_id members[MAX_REGISTERS];
     int n_members = list_members(s, cluster, members);
     for (int i = 0; i < n_members; i++) {
         const hl_node *node = &s->graph->nodes[members[i]];
@@ -530,7 +530,7 @@ hl_status hl_pass_fuse(hl_graph *graph, hl_device *device)
     HL_GOTO(hl_clusters_init(graph, &s.uses, &s.clusters));
     HL_GOTO(find_fusible(&s));
     grow_clusters(&s);
-    if (device->ops->stream_create) HL_GOTO(join_beside(&s));
+    if (device->ops->stream_create) HL_GOTO(join_horizontal(&s));
     HL_GOTO(rewrite_clusters(&s));
 cleanup:
     hl_free(s.fusible);

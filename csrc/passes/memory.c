@@ -4,7 +4,7 @@
  * reads it; what BEGIN makes for MICRO lives through all of MICRO, which repeats. Views share their
  * operand's bytes; operands of a concat along the leading axis are made inside its result; parts of
  * a value, cut along its leading axis, are read where it lies, if it is there long enough; a kernel
- * that may work in place takes over an operand that dies with it, if nobody but earlier steps of
+ * that may work in place takes over an operand that dies with it, if nobody but earlier tasks of
  * its own chain reads that operand in the region. What is left is placed by decreasing size at the
  * lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020). The
  * invariant that tests check: two values that live in one region share no byte unless one is part
@@ -21,14 +21,14 @@
 typedef struct block {
     int64_t bytes;
     hl_life life; /* regions */
-    hl_id value;  /* or HL_NONE: scratch of a step */
-    int32_t step;
+    hl_id value;  /* or HL_NONE: scratch of a task */
+    int32_t task;
 } block;
 
-/* What the steps of one region do with a root's memory. */
+/* What the tasks of one region do with a root's memory. */
 typedef struct touches {
     int32_t region;
-    int32_t last_step;
+    int32_t last_task;
     int32_t chain; /* HL_NONE: several */
     bool whole;    /* one of them reads more than its own rows */
 } touches;
@@ -41,7 +41,7 @@ typedef struct memory_state {
     hl_uses uses;
     hl_life *lives;   /* by value; of roots: over all parts */
     touches *touches; /* by root: of the region at hand */
-    int32_t *region_of_step;
+    int32_t *region_of_task;
     bool *kept;   /* by root: a part or view of it is an output or a commit's value */
     bool *pinned; /* by value: may not be put inside another (already is, or is special) */
     block *blocks;
@@ -59,8 +59,8 @@ size_t hl_value_bytes(const hl_graph *graph, hl_id value)
 
 static int32_t region_of_node(const memory_state *m, hl_node_id node)
 {
-    int32_t step = m->schedule->step_of_node[node];
-    return step == HL_NONE ? HL_NONE : m->region_of_step[step];
+    int32_t task = m->schedule->task_of_node[node];
+    return task == HL_NONE ? HL_NONE : m->region_of_task[task];
 }
 
 static hl_segment segment_of_region(const hl_schedule *schedule, int32_t region)
@@ -144,7 +144,7 @@ static void share_joined(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
     if (!hl_part_joined(m->graph, node)) return;
-    int32_t step = m->schedule->step_of_node[id];
+    int32_t task = m->schedule->task_of_node[id];
     int64_t offset = 0;
     bool all = true;
     for (int32_t j = 0; j < node->n_in; j++) {
@@ -161,7 +161,7 @@ static void share_joined(memory_state *m, hl_node_id id)
         offset += (int64_t)bytes;
     }
     m->pinned[node->out] = true;
-    if (all && step != HL_NONE) m->out->elided[step] = true;
+    if (all && task != HL_NONE) m->out->elided[task] = true;
 }
 
 /* ---- parts that are read --------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ static bool are_parts(const memory_state *m, const int32_t *first_writes, hl_nod
 {
     const hl_node *node = &m->graph->nodes[id];
     int64_t first;
-    if (m->schedule->step_of_node[id] == HL_NONE) return false;
+    if (m->schedule->task_of_node[id] == HL_NONE) return false;
     for (int32_t j = 0; j < node->n_out; j++)
         if (!hl_part_read(m->graph, node, j, &first) ||
             !shows_part(m, first_writes, node->in[0], node->out + j, first))
@@ -285,7 +285,7 @@ static hl_status share_parts(memory_state *m)
             join(m, node->out + j, node->in[0], first * (int64_t)bytes);
             m->kept[root] |= m->kept[node->out + j];
         }
-        m->out->elided[m->schedule->step_of_node[i]] = any = true;
+        m->out->elided[m->schedule->task_of_node[i]] = any = true;
     }
     if (any) find_lives(m);
 cleanup:
@@ -296,42 +296,42 @@ cleanup:
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-static void touch(memory_state *m, hl_id root, int32_t step, bool whole)
+static void touch(memory_state *m, hl_id root, int32_t task, bool whole)
 {
     touches *t = &m->touches[root];
-    int32_t region = m->region_of_step[step], chain = m->schedule->steps[step].chain;
-    if (t->region != region) *t = (touches){region, step, chain, whole};
-    t->last_step = step;
+    int32_t region = m->region_of_task[task], chain = m->schedule->tasks[task].chain;
+    if (t->region != region) *t = (touches){region, task, chain, whole};
+    t->last_task = task;
     if (t->chain != chain) t->chain = HL_NONE;
     t->whole |= whole;
 }
 
-/* Notes what all steps of the region that begins with this one touch. */
-static void touch_region(memory_state *m, int32_t first_step)
+/* Notes what all tasks of the region that begins with this one touch. */
+static void touch_region(memory_state *m, int32_t first_task)
 {
-    int32_t region = m->region_of_step[first_step];
-    for (int32_t s = first_step; s < m->schedule->n_steps && m->region_of_step[s] == region; s++) {
-        const hl_step *step = &m->schedule->steps[s];
-        const hl_node *node = &m->graph->nodes[step->node];
+    int32_t region = m->region_of_task[first_task];
+    for (int32_t s = first_task; s < m->schedule->n_tasks && m->region_of_task[s] == region; s++) {
+        const hl_task *task = &m->schedule->tasks[s];
+        const hl_node *node = &m->graph->nodes[task->node];
         for (int32_t j = 0; j < node->n_in; j++) {
             /* Rows of a part are other rows of the whole. */
             hl_id root = find_root(m, node->in[j]);
-            bool by_rows = hl_kernel_reads_rows(&step->req, j) &&
+            bool by_rows = hl_kernel_reads_rows(&task->req, j) &&
                            hl_value_bytes(m->graph, node->in[j]) == hl_value_bytes(m->graph, root);
-            touch(m, root, s, step->req.rows && !by_rows);
+            touch(m, root, s, task->req.rows && !by_rows);
         }
         for (int32_t j = 0; j < node->n_out; j++) touch(m, find_root(m, node->out + j), s, false);
     }
 }
 
-/* Does the operand die with this step, untouched in this region by other chains, and by its own row
+/* Does the operand die with this task, untouched in this region by other chains, and by its own row
  * by row, so that no other block still reads rows that this one has overwritten? */
-static bool dies_here(const memory_state *m, hl_id root, int32_t step)
+static bool dies_here(const memory_state *m, hl_id root, int32_t task)
 {
     const hl_life *life = &m->lives[root];
     const touches *t = &m->touches[root];
-    return life->first != HL_NONE && life->last == m->region_of_step[step] &&
-           t->last_step == step && t->chain != HL_NONE && !t->whole;
+    return life->first != HL_NONE && life->last == m->region_of_task[task] &&
+           t->last_task == task && t->chain != HL_NONE && !t->whole;
 }
 
 /* Does the node read this memory through one operand only? A kernel that overwrites it may not have
@@ -343,10 +343,10 @@ static bool is_read_once(const memory_state *m, const hl_node *node, hl_id root)
     return n == 1;
 }
 
-/* Operand i of a step as memory that its result j may take over: the root, or HL_NONE. */
-static hl_id find_dying(const memory_state *m, int32_t step, int32_t i, int32_t j)
+/* Operand i of a task as memory that its result j may take over: the root, or HL_NONE. */
+static hl_id find_dying(const memory_state *m, int32_t task, int32_t i, int32_t j)
 {
-    const hl_step *s = &m->schedule->steps[step];
+    const hl_task *s = &m->schedule->tasks[task];
     const hl_node *node = &m->graph->nodes[s->node];
     hl_id root = find_root(m, node->in[i]);
     const hl_value *value = hl_graph_value(m->graph, root);
@@ -354,7 +354,7 @@ static hl_id find_dying(const memory_state *m, int32_t step, int32_t i, int32_t 
     if (!hl_kernel_takes_place(&s->req, i, j) || value->kind != HL_VALUE_ACT) return HL_NONE;
     if (hl_value_bytes(m->graph, root) != bytes || hl_value_bytes(m->graph, node->in[i]) != bytes)
         return HL_NONE;
-    if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, step)) return HL_NONE;
+    if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, task)) return HL_NONE;
     return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
 }
 
@@ -387,22 +387,22 @@ static void merge_into(memory_state *m, hl_id from, hl_id into)
     extend(m, into, m->lives[from].first);
     extend(m, into, m->lives[from].last);
     touches *t = &m->touches[into], *more = &m->touches[from];
-    if (more->last_step > t->last_step) t->last_step = more->last_step;
+    if (more->last_task > t->last_task) t->last_task = more->last_task;
     if (t->chain != more->chain) t->chain = HL_NONE;
     t->whole |= more->whole;
 }
 
 /* Result j takes over an operand's memory; one that is made inside another value has the operand
  * made there instead. */
-static void share_output(memory_state *m, int32_t step, int32_t j)
+static void share_output(memory_state *m, int32_t task, int32_t j)
 {
-    const hl_step *s = &m->schedule->steps[step];
+    const hl_task *s = &m->schedule->tasks[task];
     const hl_node *node = &m->graph->nodes[s->node];
     hl_id out = node->out + j, whole = find_root(m, out);
     if (s->req.rows && !(s->req.row_out >> j & 1)) return;
     if (whole == out && m->pinned[out]) return;
     for (int32_t i = 0; i < node->n_in; i++) {
-        hl_id root = find_dying(m, step, i, j);
+        hl_id root = find_dying(m, task, i, j);
         if (root == HL_NONE) continue;
         if (whole != out && !can_move(m, root, out, whole)) continue;
         hl_id into = whole == out ? root : whole, from = whole == out ? out : root;
@@ -412,11 +412,11 @@ static void share_output(memory_state *m, int32_t step, int32_t j)
     }
 }
 
-static void share_in_place(memory_state *m, int32_t step)
+static void share_in_place(memory_state *m, int32_t task)
 {
-    const hl_node *node = &m->graph->nodes[m->schedule->steps[step].node];
+    const hl_node *node = &m->graph->nodes[m->schedule->tasks[task].node];
     if (hl_op_get(node->op)->flags & HL_OP_GUARDED) return;
-    for (int32_t j = 0; j < node->n_out && j < HL_KERNEL_PLACES; j++) share_output(m, step, j);
+    for (int32_t j = 0; j < node->n_out && j < HL_KERNEL_PLACES; j++) share_output(m, task, j);
 }
 
 /* ---- placing --------------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ static int compare_blocks(const void *a, const void *b)
     const block *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     if (x->value != y->value) return x->value < y->value ? -1 : 1;
-    return (x->step > y->step) - (x->step < y->step);
+    return (x->task > y->task) - (x->task < y->task);
 }
 
 static hl_status fail_overflow(void)
@@ -446,16 +446,16 @@ static void list_blocks(memory_state *m)
             (block){.bytes = hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), align),
                     .life = m->lives[v],
                     .value = (hl_id)v,
-                    .step = HL_NONE};
+                    .task = HL_NONE};
     }
-    for (int32_t s = 0; s < m->schedule->n_steps; s++) {
-        int64_t bytes = (int64_t)m->schedule->steps[s].req.scratch_bytes;
+    for (int32_t s = 0; s < m->schedule->n_tasks; s++) {
+        int64_t bytes = (int64_t)m->schedule->tasks[s].req.scratch_bytes;
         m->out->scratch[s] = HL_NONE;
         if (!bytes) continue;
         m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up(bytes, align),
-                                           .life = {m->region_of_step[s], m->region_of_step[s]},
+                                           .life = {m->region_of_task[s], m->region_of_task[s]},
                                            .value = HL_NONE,
-                                           .step = s};
+                                           .task = s};
     }
     qsort(m->blocks, (size_t)m->n_blocks, sizeof *m->blocks, compare_blocks);
 }
@@ -474,10 +474,10 @@ static hl_status place_blocks(memory_state *m)
         if (b->value != HL_NONE)
             m->out->places[b->value].offset = offset;
         else
-            m->out->scratch[b->step] = offset;
+            m->out->scratch[b->task] = offset;
     }
-    for (int32_t s = 0; s < m->schedule->n_steps; s++) {
-        int64_t bytes = (int64_t)m->schedule->steps[s].req.thread_scratch_bytes;
+    for (int32_t s = 0; s < m->schedule->n_tasks; s++) {
+        int64_t bytes = (int64_t)m->schedule->tasks[s].req.thread_scratch_bytes;
         if (bytes > thread_bytes) thread_bytes = bytes;
     }
     m->out->thread_stride = hl_round_up(thread_bytes, (int64_t)m->device->alignment);
@@ -494,19 +494,19 @@ cleanup:
 
 static hl_status alloc_state(memory_state *m, void **out_memory)
 {
-    size_t n_values = (size_t)m->graph->n_values + 1, n_steps = (size_t)m->schedule->n_steps + 1;
+    size_t n_values = (size_t)m->graph->n_values + 1, n_tasks = (size_t)m->schedule->n_tasks + 1;
     HL_TRY(hl_alloc_zero(n_values * sizeof(hl_place), (void **)&m->out->places));
-    HL_TRY(hl_alloc_zero(n_steps * sizeof(int64_t), (void **)&m->out->scratch));
-    HL_TRY(hl_alloc_zero(n_steps, (void **)&m->out->elided));
-    HL_TRY(hl_alloc_zero((n_values + n_steps) * sizeof(block) +
+    HL_TRY(hl_alloc_zero(n_tasks * sizeof(int64_t), (void **)&m->out->scratch));
+    HL_TRY(hl_alloc_zero(n_tasks, (void **)&m->out->elided));
+    HL_TRY(hl_alloc_zero((n_values + n_tasks) * sizeof(block) +
                              n_values * (sizeof(hl_life) + sizeof(touches) + 2) +
-                             n_steps * sizeof(int32_t),
+                             n_tasks * sizeof(int32_t),
                          out_memory));
     m->blocks = *out_memory;
-    m->lives = (hl_life *)(m->blocks + n_values + n_steps);
+    m->lives = (hl_life *)(m->blocks + n_values + n_tasks);
     m->touches = (touches *)(m->lives + n_values);
-    m->region_of_step = (int32_t *)(m->touches + n_values);
-    m->pinned = (bool *)(m->region_of_step + n_steps);
+    m->region_of_task = (int32_t *)(m->touches + n_values);
+    m->pinned = (bool *)(m->region_of_task + n_tasks);
     m->kept = m->pinned + n_values;
     return HL_OK;
 }
@@ -524,15 +524,15 @@ hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
         m.out->places[v] =
             (hl_place){(hl_id)v, graph->values[v].kind == HL_VALUE_ACT ? 0 : HL_NONE};
     for (int64_t v = 0; v < graph->n_values; v++) m.touches[v].region = HL_NONE;
-    for (int32_t s = 0; s < schedule->n_steps; s++)
-        m.region_of_step[s] = schedule->chains[schedule->steps[s].chain].region;
+    for (int32_t s = 0; s < schedule->n_tasks; s++)
+        m.region_of_task[s] = schedule->chains[schedule->tasks[s].chain].region;
     share_views_and_updates(&m);
     for (int64_t i = 0; i < graph->n_nodes; i++) share_joined(&m, (hl_node_id)i);
     find_lives(&m);
     for (int64_t v = 0; v < graph->n_values; v++) m.kept[find_root(&m, (hl_id)v)] |= m.uses.kept[v];
     HL_GOTO(share_parts(&m));
-    for (int32_t s = 0; s < schedule->n_steps; s++) {
-        if (!s || m.region_of_step[s] != m.region_of_step[s - 1]) touch_region(&m, s);
+    for (int32_t s = 0; s < schedule->n_tasks; s++) {
+        if (!s || m.region_of_task[s] != m.region_of_task[s - 1]) touch_region(&m, s);
         share_in_place(&m, s);
     }
     list_blocks(&m);

@@ -68,7 +68,7 @@ static hl_status add_packed(pack_state *s, const hl_node *node, const hl_id *own
                             const hl_shape *rows, hl_id *out_first)
 {
     hl_graph *graph = s->graph;
-    hl_attrs attrs = {.matmul_packed = {rows->dim[1], node->attrs.matmul.wide}};
+    hl_attrs attrs = {.matmul_packed = {rows->dim[1], node->attrs.matmul.float32_out}};
     hl_id in[MAX_OPERANDS];
     hl_type types[HL_PROGRAM_OUTS];
     hl_program program;

@@ -20,20 +20,20 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
  * nothing. */
 hl_status hl_pass_guard(hl_graph *graph);
 
-/* Batches gathered from sources by input 0 become inputs. out_sources, by input: the source whose
- * rows fill it; HL_NONE for inputs that were there before. */
-hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_sources);
+/* Batches gathered from datasets by input 0 become inputs. out_datasets, by input: the dataset
+ * whose rows fill it; HL_NONE for inputs that were there before. */
+hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_datasets);
 
-/* Mixed precision: products take operands of the low type, HL_DTYPE_BF16 or F16, and sum in
- * float32; HL_DTYPE_F32 changes nothing. keeps_low: what lies between products stays in the low
- * type too. */
-hl_status hl_pass_amp(hl_graph *graph, hl_dtype low, bool keeps_low);
+/* Mixed precision: products take operands of the reduced type, HL_DTYPE_BF16 or F16, and sum in
+ * float32; HL_DTYPE_F32 changes nothing. keeps_reduced: what lies between products stays in the
+ * reduced type too. */
+hl_status hl_pass_amp(hl_graph *graph, hl_dtype reduced, bool keeps_reduced);
 /* Products of float32 operands may round them to TF32. */
 void hl_pass_tf32(hl_graph *graph);
 /* The compute dtype of a node and the reason for it, for reports; HL_DTYPE_COUNT: no float. */
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out_why);
 
-/* Every float becomes float64: values, stores, constants, dtype attributes. Resident sources keep
+/* Every float becomes float64: values, stores, constants, dtype attributes. Datasets keep
  * their dtype. */
 hl_status hl_pass_double(hl_graph *graph);
 

@@ -42,7 +42,7 @@ typedef struct sched_state {
     int32_t *first_of_reader, *first_of_update; /* by node: into waits */
     int32_t *region_of;                         /* by node: HL_NONE until placed */
     int32_t *chain_of;
-    int32_t *chain_next; /* by step in order of placing: next step of its chain */
+    int32_t *chain_next; /* by task in order of placing: next task of its chain */
     int32_t *chain_head, *chain_tail;
     bool *placed, *is_fill;                /* by node */
     hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
@@ -275,12 +275,12 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Is the value, made in the open region, written row by row by a step of a chain? */
+/* Is the value, made in the open region, written row by row by a task of a chain? */
 static bool is_row_wise_output(const sched_state *s, hl_id value)
 {
     const hl_value *v = hl_graph_value(s->graph, value);
-    const hl_step *step = &s->out->steps[s->out->step_of_node[v->node]];
-    return step->req.rows > 0 && hl_kernel_writes_rows(&step->req, v->output);
+    const hl_task *task = &s->out->tasks[s->out->task_of_node[v->node]];
+    return task->req.rows > 0 && hl_kernel_writes_rows(&task->req, v->output);
 }
 
 enum { JOIN_NO = -2, JOIN_NEW = -1 };
@@ -289,7 +289,7 @@ enum { JOIN_NO = -2, JOIN_NEW = -1 };
 static int32_t find_chain(const sched_state *s, hl_node_id id, int32_t region)
 {
     const hl_node *node = &s->graph->nodes[id];
-    const hl_kernel_req *req = &s->out->steps[s->out->step_of_node[id]].req;
+    const hl_kernel_req *req = &s->out->tasks[s->out->task_of_node[id]].req;
     int32_t chain = JOIN_NEW;
     if (!req->rows || !s->chain) return JOIN_NO;
     for (int32_t w = s->first_of_update[id]; w != HL_NONE; w = s->waits[w].next_of_update)
@@ -326,20 +326,20 @@ static int32_t open_chain(sched_state *s, int32_t region, int64_t rows)
     return chain;
 }
 
-static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t chain)
+static void append_task(sched_state *s, hl_node_id id, int32_t region, int32_t chain)
 {
-    int32_t step = s->out->step_of_node[id];
+    int32_t task = s->out->task_of_node[id];
     hl_chain *c = &s->out->chains[chain];
-    if (s->out->steps[step].req.rows && s->out->steps[step].req.rows < c->rows)
-        c->rows = s->out->steps[step].req.rows;
-    s->chain_next[step] = HL_NONE;
+    if (s->out->tasks[task].req.rows && s->out->tasks[task].req.rows < c->rows)
+        c->rows = s->out->tasks[task].req.rows;
+    s->chain_next[task] = HL_NONE;
     if (s->chain_tail[chain] == HL_NONE)
-        s->chain_head[chain] = step;
+        s->chain_head[chain] = task;
     else
-        s->chain_next[s->chain_tail[chain]] = step;
-    s->chain_tail[chain] = step;
-    s->out->steps[step].chain = chain;
-    c->n_steps++;
+        s->chain_next[s->chain_tail[chain]] = task;
+    s->chain_tail[chain] = task;
+    s->out->tasks[task].chain = chain;
+    c->n_tasks++;
     place_node(s, id, region, chain);
 }
 
@@ -347,7 +347,7 @@ static void append_step(sched_state *s, hl_node_id id, int32_t region, int32_t c
 static bool goes_last(const sched_state *s, hl_node_id id)
 {
     return hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_GUARDED &&
-           s->out->steps[s->out->step_of_node[id]].kernel->prepare_together;
+           s->out->tasks[s->out->task_of_node[id]].kernel->prepare_horizontal;
 }
 
 /* The next node to run: one that joins the open region if there is one near, else the first that is
@@ -364,7 +364,7 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (region == HL_NONE && !goes_last(s, first)) break;
         if (region == HL_NONE) continue;
         int32_t chain = find_chain(s, i, region);
-        if (chain >= 0 && !rows_fit(s, chain, &s->out->steps[s->out->step_of_node[i]].req))
+        if (chain >= 0 && !rows_fit(s, chain, &s->out->tasks[s->out->task_of_node[i]].req))
             chain = JOIN_NO;
         if (chain == JOIN_NO) continue;
         *out_chain = chain;
@@ -382,7 +382,7 @@ static void build_segment(sched_state *s, hl_segment segment)
     for (;;) {
         hl_node_id id = pick_node(s, segment, region, &chain);
         if (id == HL_NONE) break;
-        const hl_kernel_req *req = &s->out->steps[s->out->step_of_node[id]].req;
+        const hl_kernel_req *req = &s->out->tasks[s->out->task_of_node[id]].req;
         if (chain == JOIN_NO) {
             region = s->out->n_regions++;
             s->out->regions[region] = (hl_region){0};
@@ -390,31 +390,31 @@ static void build_segment(sched_state *s, hl_segment segment)
             cost = 0;
         }
         if (chain == JOIN_NEW) chain = open_chain(s, region, req->rows);
-        append_step(s, id, region, chain);
+        append_task(s, id, region, chain);
         cost += req->row_cost * (double)req->rows / s->device->n_threads;
         if (cost > REGION_NS) region = HL_NONE;
     }
     s->out->segment_first[segment + 1] = s->out->n_regions;
 }
 
-/* Steps into the order of regions and chains; chains are made in order of regions already. */
-static hl_status order_steps(sched_state *s)
+/* Tasks into the order of regions and chains; chains are made in order of regions already. */
+static hl_status order_tasks(sched_state *s)
 {
     hl_schedule *out = s->out;
-    hl_step *sorted;
+    hl_task *sorted;
     int32_t n = 0;
-    HL_TRY(hl_alloc((size_t)(out->n_steps + 1) * sizeof *sorted, (void **)&sorted));
+    HL_TRY(hl_alloc((size_t)(out->n_tasks + 1) * sizeof *sorted, (void **)&sorted));
     for (int32_t c = 0; c < out->n_chains; c++) {
-        out->chains[c].first_step = n;
-        for (int32_t step = s->chain_head[c]; step != HL_NONE; step = s->chain_next[step]) {
-            out->step_of_node[out->steps[step].node] = n;
-            sorted[n++] = out->steps[step];
+        out->chains[c].first_task = n;
+        for (int32_t task = s->chain_head[c]; task != HL_NONE; task = s->chain_next[task]) {
+            out->task_of_node[out->tasks[task].node] = n;
+            sorted[n++] = out->tasks[task];
         }
     }
-    bool complete = n == out->n_steps;
-    hl_free(out->steps);
-    out->steps = sorted;
-    out->n_steps = n;
+    bool complete = n == out->n_tasks;
+    hl_free(out->tasks);
+    out->tasks = sorted;
+    out->n_tasks = n;
     if (!complete)
         return hl_status_set(HL_ERROR_INTERNAL,
                              "schedule: an update and its readers wait for each other");
@@ -427,83 +427,83 @@ static hl_status order_steps(sched_state *s)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-static int64_t step_row_bytes(const hl_graph *graph, const hl_step *step)
+static int64_t task_row_bytes(const hl_graph *graph, const hl_task *task)
 {
-    const hl_node *node = &graph->nodes[step->node];
+    const hl_node *node = &graph->nodes[task->node];
     int64_t bytes = 0;
     for (int32_t j = 0; j < node->n_in; j++)
-        if (hl_kernel_reads_rows(&step->req, j))
+        if (hl_kernel_reads_rows(&task->req, j))
             bytes += (int64_t)hl_value_bytes(graph, node->in[j]);
     for (int32_t j = 0; j < node->n_out; j++)
-        if (hl_kernel_writes_rows(&step->req, j))
+        if (hl_kernel_writes_rows(&task->req, j))
             bytes += (int64_t)hl_value_bytes(graph, node->out + j);
     return bytes;
 }
 
-typedef struct cut_state {
+typedef struct partition_state {
     const hl_graph *graph;
     const hl_schedule *schedule;
     const bool *elided;
     int n_threads;
-} cut_state;
+} partition_state;
 
-static double count_cost(const cut_state *s, const hl_chain *chain)
+static double count_cost(const partition_state *s, const hl_chain *chain)
 {
     double cost = 0;
-    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
-        const hl_kernel_req *req = &s->schedule->steps[i].req;
+    for (int32_t i = chain->first_task; i < chain->first_task + chain->n_tasks; i++) {
+        const hl_kernel_req *req = &s->schedule->tasks[i].req;
         if (!s->elided[i]) cost += req->row_cost * (double)req->rows;
     }
     return cost;
 }
 
-static void cut_chain(const cut_state *s, hl_chain *chain, bool serial)
+static void partition_chain(const partition_state *s, hl_chain *chain, bool serial)
 {
     int64_t bytes = 0;
-    int32_t n_steps = 0;
-    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
-        hl_step *step = &s->schedule->steps[i];
+    int32_t n_tasks = 0;
+    for (int32_t i = chain->first_task; i < chain->first_task + chain->n_tasks; i++) {
+        hl_task *task = &s->schedule->tasks[i];
         if (s->elided[i]) continue;
-        n_steps++;
-        step->rows_per_block_row = step->req.rows / chain->rows;
-        int64_t grain = step->req.grain / gcd(step->req.grain, step->rows_per_block_row);
+        n_tasks++;
+        task->rows_per_block_row = task->req.rows / chain->rows;
+        int64_t grain = task->req.grain / gcd(task->req.grain, task->rows_per_block_row);
         /* Grains without a common multiple below the chain's rows leave one block. */
         if (__builtin_mul_overflow(chain->grain / gcd(chain->grain, grain), grain, &chain->grain) ||
             chain->grain > chain->rows)
             chain->grain = chain->rows;
-        bytes += step_row_bytes(s->graph, step);
+        bytes += task_row_bytes(s->graph, task);
     }
-    if (!n_steps) return;
+    if (!n_tasks) return;
     int64_t blocks = serial ? 1 : (int64_t)(count_cost(s, chain) / BLOCK_NS);
     int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
     if (blocks > most) blocks = most;
-    if (n_steps > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
+    if (n_tasks > 1 && blocks < bytes / BLOCK_BYTES) blocks = bytes / BLOCK_BYTES;
     if (blocks > s->n_threads) blocks = hl_round_up(blocks, s->n_threads);
     chain->n_grains = (chain->rows + chain->grain - 1) / chain->grain;
     chain->n_blocks = blocks < 1 ? 1 : blocks < chain->n_grains ? blocks : chain->n_grains;
 }
 
 /* Phases behind the first have nothing to chain with: blocks are worth a barrier or are one. */
-static void cut_phases(const cut_state *s, hl_region *region, const hl_chain *chain)
+static void partition_phases(const partition_state *s, hl_region *region, const hl_chain *chain)
 {
-    for (int32_t i = chain->first_step; i < chain->first_step + chain->n_steps; i++) {
-        hl_step *step = &s->schedule->steps[i];
-        const hl_kernel_req *req = &step->req;
+    for (int32_t i = chain->first_task; i < chain->first_task + chain->n_tasks; i++) {
+        hl_task *task = &s->schedule->tasks[i];
+        const hl_kernel_req *req = &task->req;
         if (s->elided[i] || !req->rows || req->n_phases < 2) continue;
         double cost = req->phase_row_cost * (double)req->phase_rows;
         int64_t most = (int64_t)s->n_threads * BLOCKS_PER_THREAD;
         int64_t blocks = cost < SERIAL_NS || s->n_threads == 1 ? 1 : (int64_t)(cost / BLOCK_NS);
         if (blocks > most) blocks = most;
         if (blocks > req->phase_rows) blocks = req->phase_rows;
-        step->n_phase_blocks = blocks > 1 ? blocks : 1;
+        task->n_phase_blocks = blocks > 1 ? blocks : 1;
         if (req->n_phases > region->n_phases) region->n_phases = req->n_phases;
     }
 }
 
-void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
-                     hl_schedule *schedule)
+void hl_schedule_partition(const hl_graph *graph, const hl_device *device, const bool *elided,
+                           hl_schedule *schedule)
 {
-    cut_state s = {graph, schedule, elided, device->n_threads};
+    partition_state s = {graph, schedule, elided, device->n_threads};
     for (int32_t r = 0; r < schedule->n_regions; r++) {
         hl_region *region = &schedule->regions[r];
         hl_chain *chains = &schedule->chains[region->first_chain];
@@ -511,9 +511,9 @@ void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool 
         for (int32_t c = 0; c < region->n_chains; c++) cost += count_cost(&s, &chains[c]);
         region->serial = cost < SERIAL_NS || device->n_threads == 1;
         for (int32_t c = 0; c < region->n_chains; c++) {
-            if (chains[c].rows) cut_chain(&s, &chains[c], region->serial);
+            if (chains[c].rows) partition_chain(&s, &chains[c], region->serial);
             region->n_blocks += chains[c].n_blocks;
-            cut_phases(&s, region, &chains[c]);
+            partition_phases(&s, region, &chains[c]);
         }
     }
 }
@@ -523,22 +523,22 @@ void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool 
 static void list_steps(sched_state *s, const hl_choice *choices)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++) {
-        s->out->step_of_node[i] = HL_NONE;
+        s->out->task_of_node[i] = HL_NONE;
         if (is_view(s->graph, (hl_node_id)i)) continue;
-        hl_step *step = &s->out->steps[s->out->n_steps];
-        *step =
-            (hl_step){.node = (hl_node_id)i, .kernel = choices[i].kernel, .req = choices[i].req};
-        s->out->step_of_node[i] = s->out->n_steps++;
+        hl_task *task = &s->out->tasks[s->out->n_tasks];
+        *task =
+            (hl_task){.node = (hl_node_id)i, .kernel = choices[i].kernel, .req = choices[i].req};
+        s->out->task_of_node[i] = s->out->n_tasks++;
     }
 }
 
 static hl_status alloc_schedule(sched_state *s, void **out_memory)
 {
     size_t n = (size_t)s->graph->n_nodes + 1;
-    HL_TRY(hl_alloc_zero(n * sizeof(hl_step), (void **)&s->out->steps));
+    HL_TRY(hl_alloc_zero(n * sizeof(hl_task), (void **)&s->out->tasks));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
-    HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->step_of_node));
+    HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->task_of_node));
     HL_TRY(hl_alloc_zero(n * (11 * sizeof(int32_t) + 2 * sizeof(bool)), out_memory));
     s->n_waits = *out_memory;
     s->n_fills = s->n_waits + n;
@@ -579,7 +579,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_ch
             place_node(&s, (hl_node_id)i, HL_NONE, HL_NONE);
     for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
         build_segment(&s, (hl_segment)segment);
-    HL_GOTO(order_steps(&s));
+    HL_GOTO(order_tasks(&s));
 cleanup:
     hl_uses_deinit(&s.uses);
     hl_free(s.waits);
@@ -590,9 +590,9 @@ cleanup:
 
 void hl_schedule_deinit(hl_schedule *schedule)
 {
-    hl_free(schedule->steps);
+    hl_free(schedule->tasks);
     hl_free(schedule->chains);
     hl_free(schedule->regions);
-    hl_free(schedule->step_of_node);
+    hl_free(schedule->task_of_node);
     *schedule = (hl_schedule){0};
 }

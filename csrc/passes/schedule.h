@@ -1,8 +1,8 @@
 /* Schedule and buffer assignment: the last passes, which plan a graph for a device without changing
  * it.
  *
- * step    one node with the kernel that was chosen for it
- * chain   steps that one thread runs one after another on a block of rows
+ * task    one node with the kernel that was chosen for it
+ * chain   tasks that one thread runs one after another on a block of rows
  * region  independent chains; between regions lies a barrier
  *
  * Buffer assignment gives every value that a node makes an offset in the arena, or makes it part of
@@ -12,19 +12,19 @@
 
 #include "passes/passes.h"
 
-typedef struct hl_step {
+typedef struct hl_task {
     hl_node_id node;
     const hl_kernel *kernel;
     hl_kernel_req req;
     int32_t chain;
     int64_t rows_per_block_row; /* the kernel's rows per row of the chain */
     int64_t n_phase_blocks;     /* of each phase behind the first */
-} hl_step;
+} hl_task;
 
 typedef struct hl_chain {
-    int32_t first_step, n_steps;
+    int32_t first_task, n_tasks;
     int32_t region;
-    int64_t rows;     /* of the chain; 0: steps are launched whole, one by one */
+    int64_t rows;     /* of the chain; 0: tasks are launched whole, one by one */
     int64_t grain;    /* of the chain's rows */
     int64_t n_grains; /* the last one may be short */
     int64_t n_blocks; /* 0: nothing to share out */
@@ -41,19 +41,19 @@ typedef struct hl_region {
     int32_t first_chain, n_chains;
     int64_t n_blocks; /* of all chains */
     bool serial;      /* too little work for a barrier: the calling thread runs all of it */
-    int32_t n_phases; /* the most that one of its steps has */
+    int32_t n_phases; /* the most that one of its tasks has */
 } hl_region;
 
 typedef struct hl_schedule {
-    hl_step *steps; /* in order of chains */
+    hl_task *tasks; /* in order of chains */
     hl_chain *chains;
     hl_region *regions;
-    int32_t n_steps, n_chains, n_regions;
+    int32_t n_tasks, n_chains, n_regions;
     int32_t segment_first[HL_SEGMENT_COUNT + 1]; /* regions of segment s: [s], [s + 1] */
-    int32_t *step_of_node;                       /* HL_NONE: a view, or dead */
+    int32_t *task_of_node;                       /* HL_NONE: a view, or dead */
 } hl_schedule;
 
-/* Cuts the graph into regions. choices: by node. chain false: one step per region. */
+/* Cuts the graph into regions. choices: by node. chain false: one task per region. */
 hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_choice *choices,
                            bool chain, hl_schedule *out_schedule);
 void hl_schedule_deinit(hl_schedule *schedule);
@@ -67,21 +67,21 @@ typedef struct hl_place {
 
 typedef struct hl_memory {
     hl_place *places;       /* by value */
-    int64_t *scratch;       /* by step: arena offset, HL_NONE: none */
+    int64_t *scratch;       /* by task: arena offset, HL_NONE: none */
     int64_t thread_scratch; /* arena offset of n_threads areas */
     int64_t thread_stride;
     int64_t arena_bytes;
-    bool *elided; /* by step: a concat whose operands were made in place */
+    bool *elided; /* by task: a concat whose operands were made in place */
 } hl_memory;
 
 /* After the schedule, which it reads but for blocks. */
 hl_status hl_pass_memory(const hl_graph *graph, const hl_schedule *schedule,
                          const hl_device *device, hl_memory *out_memory);
 void hl_memory_deinit(hl_memory *memory);
-/* Last of all: chains into blocks, and which regions are too little work for a barrier. A step that
+/* Last of all: chains into blocks, and which regions are too little work for a barrier. A task that
  * memory made superfluous is none. */
-void hl_schedule_cut(const hl_graph *graph, const hl_device *device, const bool *elided,
-                     hl_schedule *schedule);
+void hl_schedule_partition(const hl_graph *graph, const hl_device *device, const bool *elided,
+                           hl_schedule *schedule);
 size_t hl_value_bytes(const hl_graph *graph, hl_id value);
 
 #endif

@@ -134,7 +134,7 @@ static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
     if (value->type.shape.rank || !hl_dtype_is_float(value->type.dtype) ||
         !hl_graph_number_read(graph, id, out_number))
         return false;
-    if (value->wide) *out_number = *value->wide;
+    if (value->doubles) *out_number = *value->doubles;
     return true;
 }
 

@@ -1,7 +1,7 @@
 #include "plan/bind.h"
 
 #include "base/alloc.h"
-#include "plan/source.h"
+#include "plan/dataset.h"
 
 hl_status hl_plan_reserve(hl_plan *plan)
 {
@@ -27,11 +27,11 @@ static hl_status find_leaf(const hl_plan *plan, hl_id id, int32_t slot, void **o
     case HL_VALUE_CONST:
         *out_address = plan->consts ? plan->consts + plan->const_offset[id] : (void *)value->data;
         break;
-    case HL_VALUE_SOURCE:
-        *out_address = plan->source_at[value->store];
+    case HL_VALUE_DATASET:
+        *out_address = plan->dataset_at[value->store];
         if (!*out_address && hl_shape_numel(&value->type.shape))
             return hl_status_set(HL_ERROR_CONFIG,
-                                 "plan: source %d must be set before a run, got none",
+                                 "plan: dataset %d must be set before a run, got none",
                                  value->store);
         break;
     default:
@@ -71,7 +71,7 @@ static void bind_fields(hl_plan *plan)
 
 static hl_status bind_args(hl_plan *plan, int32_t slot)
 {
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
         const hl_node *node = &plan->graph->nodes[instr->node];
         void **args = plan->args + slot * plan->n_args + instr->first_arg;
@@ -91,7 +91,7 @@ hl_status hl_plan_bind(hl_plan *plan)
     if (session->queue) hl_queue_drop_captures(session->queue, plan);
     bind_fields(plan);
     for (int32_t slot = 0; slot < plan->n_slots; slot++) HL_TRY(bind_args(plan, slot));
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         int64_t scratch = plan->memory.scratch[s];
         plan->instrs[s].scratch = scratch == HL_NONE ? NULL : (char *)session->arena + scratch;
     }

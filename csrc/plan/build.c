@@ -5,8 +5,8 @@
 #include "base/alloc.h"
 #include "passes/passes.h"
 #include "plan/bind.h"
+#include "plan/dataset.h"
 #include "plan/report.h"
-#include "plan/source.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -17,11 +17,11 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
     if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
-    if (options->low != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
+    if (options->compute_dtype != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
         return hl_status_set(HL_ERROR_CONFIG,
                              "plan: mixed precision needs a device that computes in float32, got "
                              "float64");
-    HL_TRY(hl_pass_amp(graph, options->low, device->keeps_low));
+    HL_TRY(hl_pass_amp(graph, options->compute_dtype, device->keeps_reduced));
     if (options->tf32) hl_pass_tf32(graph);
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
@@ -65,14 +65,14 @@ static hl_status make_slots(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
     size_t n_fields = (size_t)graph->n_inputs, n_slots = (size_t)plan->n_slots;
-    size_t n_sources = (size_t)graph->n_sources;
+    size_t n_datasets = (size_t)graph->n_datasets;
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof(hl_id), (void **)&plan->inputs));
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof *plan->given, (void **)&plan->given));
-    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->sources));
-    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->source_at));
+    HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->datasets));
+    HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->dataset_at));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->staged));
-    HL_TRY(hl_alloc_zero((n_sources + 1) * sizeof(void *), (void **)&plan->source_copies));
+    HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->dataset_copies));
     for (int64_t v = 0; v < graph->n_values; v++)
         if (graph->values[v].kind == HL_VALUE_INPUT)
             plan->inputs[graph->values[v].store] = (hl_id)v;
@@ -92,7 +92,7 @@ static hl_status place_constants(hl_plan *plan)
         plan->const_offset[v] = plan->const_bytes;
         plan->const_bytes += hl_round_up((int64_t)hl_value_bytes(graph, (hl_id)v), HL_ALIGN);
     }
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++)
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++)
         plan->const_bytes += hl_round_up((int64_t)plan->instrs[s].state.upload_bytes, HL_ALIGN);
     return HL_OK;
 }
@@ -117,7 +117,7 @@ static hl_status upload_constants(hl_plan *plan)
         if (graph->values[v].kind == HL_VALUE_CONST)
             HL_TRY(upload(plan, plan->const_offset[v], graph->values[v].data,
                           hl_value_bytes(graph, (hl_id)v)));
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         hl_kernel_state *state = &plan->instrs[s].state;
         at -= hl_round_up((int64_t)state->upload_bytes, HL_ALIGN);
         HL_TRY(upload(plan, at, state->upload, state->upload_bytes));
@@ -174,31 +174,31 @@ static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other
 static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n)
 {
     const hl_kernel *kernel = instr[-n].kernel;
-    if (instr->kernel->prepare_together != kernel->prepare_together ||
+    if (instr->kernel->prepare_horizontal != kernel->prepare_horizontal ||
         instr->segment != instr[-n].segment)
         return false;
     for (int32_t i = 0; i < n; i++)
         if (writes_into(plan, nodes[i], instr->node) || writes_into(plan, instr->node, nodes[i]))
             return false;
     nodes[n] = instr->node;
-    return !kernel->is_together || kernel->is_together(plan->device, plan->graph, nodes, n + 1);
+    return !kernel->is_horizontal || kernel->is_horizontal(plan->device, plan->graph, nodes, n + 1);
 }
 
 /* Counts how many tasks from this one on are one launch, and lists their nodes. */
-static int32_t find_together(const hl_plan *plan, int32_t step,
-                             hl_node_id out_nodes[HL_KERNEL_TOGETHER])
+static int32_t find_horizontal(const hl_plan *plan, int32_t task,
+                               hl_node_id out_nodes[HL_KERNEL_HORIZONTAL])
 {
-    const hl_instr *first = &plan->instrs[step];
-    int32_t n = 0, most = plan->schedule.n_steps - step;
-    if (most > HL_KERNEL_TOGETHER) most = HL_KERNEL_TOGETHER;
+    const hl_instr *first = &plan->instrs[task];
+    int32_t n = 0, most = plan->schedule.n_tasks - task;
+    if (most > HL_KERNEL_HORIZONTAL) most = HL_KERNEL_HORIZONTAL;
     while (n < most && goes_with(plan, first + n, out_nodes, n)) n++;
     return n ? n : 1;
 }
 
-static bool takes_next(const hl_plan *plan, int32_t step)
+static bool takes_next(const hl_plan *plan, int32_t task)
 {
-    const hl_instr *instr = &plan->instrs[step], *next = instr + 1;
-    return instr->kernel->prepare_next && step + 1 < plan->schedule.n_steps &&
+    const hl_instr *instr = &plan->instrs[task], *next = instr + 1;
+    return instr->kernel->prepare_next && task + 1 < plan->schedule.n_tasks &&
            next->segment == instr->segment &&
            plan->graph->nodes[next->node].op == instr->kernel->next_op;
 }
@@ -207,18 +207,18 @@ static hl_status prepare_instructions(hl_plan *plan)
 {
     hl_device *device = plan->device;
     int32_t n = 1;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s += n) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s += n) {
         hl_instr *instr = &plan->instrs[s];
         const hl_kernel *kernel = instr->kernel;
-        hl_node_id nodes[HL_KERNEL_TOGETHER];
-        n = kernel->prepare_together ? find_together(plan, s, nodes) : 1;
+        hl_node_id nodes[HL_KERNEL_HORIZONTAL];
+        n = kernel->prepare_horizontal ? find_horizontal(plan, s, nodes) : 1;
         instr->state.kernel = kernel;
         if (takes_next(plan, s)) {
             n = 2;
             HL_TRY(kernel->prepare_next(device, plan->graph, instr->node, instr[1].node,
                                         &instr->state));
         } else if (n > 1) {
-            HL_TRY(kernel->prepare_together(device, plan->graph, nodes, n, &instr->state));
+            HL_TRY(kernel->prepare_horizontal(device, plan->graph, nodes, n, &instr->state));
         } else if (kernel->prepare) {
             HL_TRY(kernel->prepare(device, plan->graph, instr->node, &instr->state));
         }
@@ -232,21 +232,21 @@ static hl_status make_instructions(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
     int64_t n_args = 0;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
-        const hl_node *node = &graph->nodes[plan->schedule.steps[s].node];
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
+        const hl_node *node = &graph->nodes[plan->schedule.tasks[s].node];
         n_args += node->n_in + node->n_out;
     }
     plan->n_args = n_args;
-    HL_TRY(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *plan->instrs,
+    HL_TRY(hl_alloc_zero(((size_t)plan->schedule.n_tasks + 1) * sizeof *plan->instrs,
                          (void **)&plan->instrs));
     HL_TRY(hl_alloc_zero(((size_t)n_args * (size_t)plan->n_slots + 1) * sizeof(void *),
                          (void **)&plan->args));
     int64_t first = 0;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         hl_instr *instr = &plan->instrs[s];
-        const hl_node *node = &graph->nodes[plan->schedule.steps[s].node];
-        instr->kernel = plan->schedule.steps[s].kernel;
-        instr->node = plan->schedule.steps[s].node;
+        const hl_node *node = &graph->nodes[plan->schedule.tasks[s].node];
+        instr->kernel = plan->schedule.tasks[s].kernel;
+        instr->node = plan->schedule.tasks[s].node;
         instr->segment = node->segment;
         instr->first_arg = first;
         instr->elided = plan->memory.elided[s];
@@ -273,14 +273,14 @@ static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_op
     graph = NULL;
     plan->n_slots = options->n_slots > 0 ? options->n_slots : 1;
     plan->k = options->k > 0 ? options->k : 1;
-    plan->low = options->low;
+    plan->compute_dtype = options->compute_dtype;
     plan->generation = -1;
     plan->captures = options->capture && device->ops->capture_begin;
     HL_GOTO(run_passes(plan->graph, device, options, &plan->fed));
     HL_GOTO(hl_pass_select(plan->graph, device, options->deterministic, &choices));
     HL_GOTO(hl_pass_schedule(plan->graph, device, choices, options->chain, &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, device, &plan->memory));
-    hl_schedule_cut(plan->graph, device, plan->memory.elided, &plan->schedule);
+    hl_schedule_partition(plan->graph, device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(place_constants(plan));
@@ -318,7 +318,7 @@ static hl_status make_captures(hl_plan *plan)
 }
 
 /* Enters the plan in the session, while nothing else runs there. */
-static hl_status settle_plan(hl_plan *plan, hl_session *session)
+static hl_status register_plan(hl_plan *plan, hl_session *session)
 {
     if (session->n_plans == INT32_MAX)
         return hl_status_set(HL_ERROR_CONFIG, "plan: a session must have made fewer than 2^31");
@@ -354,7 +354,7 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     *out_plan = NULL;
     HL_GOTO(build_plan(session->device, graph, options, &plan));
     HL_GOTO(hl_session_enter(session, "plan"));
-    status = settle_plan(plan, session);
+    status = register_plan(plan, session);
     hl_session_leave(session);
     if (status != HL_OK) goto cleanup;
     *out_plan = plan;
@@ -376,13 +376,13 @@ static void leave_session(hl_plan *plan)
     if (session->queue) hl_queue_leave(session->queue, plan);
     while (*link && *link != plan) link = &(*link)->next;
     if (*link) *link = plan->next;
-    hl_plan_free_sources(plan);
+    hl_plan_free_datasets(plan);
     if (plan->consts) plan->device->ops->memory_free(plan->device, plan->consts);
 }
 
 static void release_instructions(hl_plan *plan)
 {
-    for (int32_t s = 0; plan->instrs && s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; plan->instrs && s < plan->schedule.n_tasks; s++) {
         hl_instr *instr = &plan->instrs[s];
         if (!instr->prepared) continue;
         if (instr->kernel->release)
@@ -400,12 +400,12 @@ void hl_plan_destroy(hl_plan *plan)
     release_instructions(plan);
     hl_free(plan->captured);
     hl_free(plan->const_offset);
-    hl_free(plan->source_copies);
+    hl_free(plan->dataset_copies);
     hl_free(plan->args);
     hl_free(plan->inputs);
     hl_free(plan->given);
-    hl_free(plan->sources);
-    hl_free(plan->source_at);
+    hl_free(plan->datasets);
+    hl_free(plan->dataset_at);
     hl_free(plan->fed);
     hl_free(plan->fields);
     hl_free(plan->staged);

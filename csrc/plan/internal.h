@@ -7,7 +7,7 @@
  * captures  launches kept for replay
  * queue     an asynchronous device's streams, for the plans of a session
  * session   stores, arena, slots
- * source    where batches come from, and which plan owns the slots
+ * dataset   where batches come from, and which plan owns the slots
  * bind      gives every operand an address
  * values    inputs and outputs
  * runner    windows of micro-batches, of one plan or several
@@ -61,19 +61,19 @@ struct hl_plan {
     int64_t n_args;
     void *thread_scratch;
     hl_control *control;
-    int64_t generation;   /* of the session's addresses that args hold */
-    hl_id *inputs;        /* leaves by number */
-    hl_given *given;      /* by input */
-    const void **sources; /* as given: host memory */
-    void **source_at;     /* where kernels read them */
-    int32_t *fed;         /* by input: the source whose rows fill it; NULL: the plan is not fed */
+    int64_t generation;    /* of the session's addresses that args hold */
+    hl_id *inputs;         /* leaves by number */
+    hl_given *given;       /* by input */
+    const void **datasets; /* as given: host memory */
+    void **dataset_at;     /* where kernels read them */
+    int32_t *fed;          /* by input: the dataset whose rows fill it; NULL: the plan is not fed */
     int32_t n_slots;
-    int64_t slot_bytes;   /* of one slot */
-    const void *slots_at; /* the session's, of which these are parts: */
-    void **fields;        /* addresses of the slots' fields, */
-    void **staged;        /* and of their staging halves: asynchronous devices */
-    int32_t slot;         /* of the last batch */
-    hl_dtype low;         /* compute dtype of products */
+    int64_t slot_bytes;     /* of one slot */
+    const void *slots_at;   /* the session's, of which these are parts: */
+    void **fields;          /* addresses of the slots' fields, */
+    void **staged;          /* and of their staging halves: asynchronous devices */
+    int32_t slot;           /* of the last batch */
+    hl_dtype compute_dtype; /* compute dtype of products */
     hl_feed *feed;
     int32_t k;
     bool continues; /* BEGIN goes on with a window that another plan opened */
@@ -86,7 +86,7 @@ struct hl_plan {
     char *consts; /* device memory: constants, and what kernels uploaded */
     int64_t const_bytes;
     int64_t *const_offset;  /* by value */
-    void **source_copies;   /* copies of sources that were given in host memory */
+    void **dataset_copies;  /* copies of datasets that were given in host memory */
     bool captures;          /* launches are kept and replayed */
     int32_t burst;          /* so many steps are launched at once */
     hl_captured **captured; /* the queue's, by slot and what is launched on it */

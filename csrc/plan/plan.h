@@ -48,11 +48,11 @@ typedef struct hl_plan_options {
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
     bool capture;    /* asynchronous devices: replay what segments launch */
-    bool fed;        /* sources stay on the host: batches are gathered there and sent */
-    bool deterministic; /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
-    hl_dtype low;       /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
-    bool tf32;          /* products of float32 may round their operands to TF32 */
-    bool benchmark;     /* kernels may be autotuned */
+    bool fed;        /* datasets stay on the host: batches are gathered there and sent */
+    bool deterministic;     /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
+    hl_dtype compute_dtype; /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
+    bool tf32;              /* products of float32 may round their operands to TF32 */
+    bool benchmark;         /* kernels may be autotuned */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -70,11 +70,11 @@ typedef struct hl_plan_info {
     int64_t const_bytes;   /* constants; asynchronous devices */
     int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    int64_t n_kernels;   /* launches of a step with k = 1: instructions, less those that fusion or
-                            buffer assignment saves */
-    int64_t n_to_choose; /* instructions that are autotuned before the first step */
-    double flops;        /* of matrix products, one step with k = 1 */
-    double large_flops;  /* of those whose rows, columns and sums are all long (128 or more) */
+    int64_t n_kernels;     /* launches of a step with k = 1: instructions, less those that fusion or
+                              buffer assignment saves */
+    int64_t n_to_autotune; /* instructions that are autotuned before the first step */
+    double flops;          /* of matrix products, one step with k = 1 */
+    double large_flops;    /* of those whose rows, columns and sums are all long (128 or more) */
 } hl_plan_info;
 /* The plan that hl_plan_create would make in a new session of the device, without memory of the
  * device's: only the host's is taken, and given back. Takes the graph, on failure too. out_text:
@@ -91,12 +91,12 @@ hl_status hl_resident_create(hl_device *device, const void *data, size_t bytes,
 /* No plan may use it any more. NULL is allowed. */
 void hl_resident_destroy(HL_TAKE hl_resident *resident);
 
-/* Data of SOURCE leaf `index`, in host memory: borrowed until the plan is destroyed or it is set
+/* Data of DATASET leaf `index`, in host memory: borrowed until the plan is destroyed or it is set
  * again. A plan that is not fed, on an asynchronous device, has a copy of its own there. */
-hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows);
+hl_status hl_plan_dataset(hl_plan *plan, int32_t index, const void *data, int64_t rows);
 /* The same, from the device's memory; for plans that are not fed. */
-hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
-                                  int64_t rows);
+hl_status hl_plan_dataset_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
+                                   int64_t rows);
 /* Where batches come from; borrowed until the plan is destroyed, which takes its slots out of the
  * feed, or it is set again. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
  * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0
@@ -160,7 +160,7 @@ hl_status hl_runner_abandon(hl_runner *runner);
 /* A launch of a step, and what it takes when it runs alone. Texts are the plan's. */
 typedef struct hl_launch_time {
     const char *op, *kernel, *scope; /* scope: NULL or the module's name */
-    char settled[96];                /* what the kernel was tuned to, or "" */
+    char algorithm[96];              /* what the kernel was tuned to, or "" */
     hl_segment segment;
     int32_t n_nodes; /* whose work it is: updates may be one launch */
     int64_t n_runs;  /* in a step */

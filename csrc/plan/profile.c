@@ -26,8 +26,8 @@
 
 enum {
     ROUNDS = 3,
-    MOST_REPEATS = 50,
-    MOST_STEPS = 20 /* until one is applied: a loss scale starts at 2^16 and halves */
+    MAX_REPEATS = 50,
+    MAX_STEPS = 20 /* until one is applied: a loss scale starts at 2^16 and halves */
 };
 static const double ROUND_NS = 1e6;
 
@@ -47,9 +47,9 @@ struct profiler {
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-static hl_status launch_step(const profiler *p, int32_t step)
+static hl_status launch_task(const profiler *p, int32_t task)
 {
-    return hl_plan_run_alone(p->plan, step, p->args, p->stream);
+    return hl_plan_run_alone(p->plan, task, p->args, p->stream);
 }
 
 static hl_status launch_segment(const profiler *p, int32_t segment)
@@ -168,17 +168,17 @@ static hl_status restore_stores(const profiler *p, hl_status status)
 }
 
 /* The task after the last one whose work this task's launch does. */
-static int32_t find_end(const hl_plan *plan, int32_t step)
+static int32_t find_end(const hl_plan *plan, int32_t task)
 {
-    int32_t end = step + 1;
-    while (end < plan->schedule.n_steps && plan->instrs[end].joined) end++;
+    int32_t end = task + 1;
+    while (end < plan->schedule.n_tasks && plan->instrs[end].joined) end++;
     return end;
 }
 
-static bool is_overwriting(const profiler *p, int32_t step)
+static bool is_overwriting(const profiler *p, int32_t task)
 {
-    const hl_node *node = &p->plan->graph->nodes[p->plan->instrs[step].node];
-    void **args = p->args + p->plan->instrs[step].first_arg;
+    const hl_node *node = &p->plan->graph->nodes[p->plan->instrs[task].node];
+    void **args = p->args + p->plan->instrs[task].first_arg;
     for (int32_t o = 0; o < node->n_out; o++)
         for (int32_t i = 0; i < node->n_in; i++)
             if (args[node->n_in + o] == args[i]) return true;
@@ -186,11 +186,11 @@ static bool is_overwriting(const profiler *p, int32_t step)
 }
 
 /* Copies the outputs of a launch to p->inputs, or back. */
-static hl_status copy_outputs(profiler *p, int32_t step, bool in)
+static hl_status copy_outputs(profiler *p, int32_t task, bool in)
 {
     const hl_plan *plan = p->plan;
     int64_t at = 0;
-    for (int32_t s = step; s < find_end(plan, step); s++) {
+    for (int32_t s = task; s < find_end(plan, task); s++) {
         const hl_node *node = &plan->graph->nodes[plan->instrs[s].node];
         void **out = p->args + plan->instrs[s].first_arg + node->n_in;
         for (int32_t o = 0; o < node->n_out; o++) {
@@ -222,46 +222,46 @@ static int64_t count_runs(const hl_plan *plan, hl_segment segment)
     return segment == HL_SEGMENT_BEGIN && !plan->trains ? 0 : 1;
 }
 
-static void describe(const hl_plan *plan, int32_t step, hl_launch_time *out)
+static void describe(const hl_plan *plan, int32_t task, hl_launch_time *out)
 {
-    const hl_instr *instr = &plan->instrs[step];
+    const hl_instr *instr = &plan->instrs[task];
     const hl_node *node = &plan->graph->nodes[instr->node];
     *out = (hl_launch_time){.op = hl_op_get(node->op)->name,
                             .kernel = instr->kernel->name,
                             .scope = node->scope,
                             .segment = instr->segment,
-                            .n_nodes = find_end(plan, step) - step,
+                            .n_nodes = find_end(plan, task) - task,
                             .n_runs = count_runs(plan, instr->segment),
                             .dtype = HL_DTYPE_COUNT};
     if (instr->kernel->describe)
-        instr->kernel->describe(&instr->state, out->settled, sizeof out->settled);
-    for (int32_t s = step; s < step + out->n_nodes; s++)
+        instr->kernel->describe(&instr->state, out->algorithm, sizeof out->algorithm);
+    for (int32_t s = task; s < task + out->n_nodes; s++)
         count_work(plan->graph, &plan->graph->nodes[plan->instrs[s].node], out);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Runs and times a launch. */
-static hl_status measure(profiler *p, int32_t step, hl_launch_time *out)
+static hl_status measure(profiler *p, int32_t task, hl_launch_time *out)
 {
     bool overwrites = false;
     double ns;
-    describe(p->plan, step, out);
-    for (int32_t s = step; s < step + out->n_nodes; s++) overwrites |= is_overwriting(p, s);
-    if (overwrites) HL_TRY(copy_outputs(p, step, false));
-    HL_TRY(time_once(p, launch_step, step, 1, NULL, &ns));
-    int n = ns * MOST_REPEATS < ROUND_NS ? MOST_REPEATS : (int)(ROUND_NS / ns);
-    HL_TRY(time_rounds(p, launch_step, step, n > 0 ? n : 1, ROUNDS, &out->ns));
+    describe(p->plan, task, out);
+    for (int32_t s = task; s < task + out->n_nodes; s++) overwrites |= is_overwriting(p, s);
+    if (overwrites) HL_TRY(copy_outputs(p, task, false));
+    HL_TRY(time_once(p, launch_task, task, 1, NULL, &ns));
+    int n = ns * MAX_REPEATS < ROUND_NS ? MAX_REPEATS : (int)(ROUND_NS / ns);
+    HL_TRY(time_rounds(p, launch_task, task, n > 0 ? n : 1, ROUNDS, &out->ns));
     if (!overwrites) return HL_OK;
-    HL_TRY(copy_outputs(p, step, true));
-    return launch_step(p, step);
+    HL_TRY(copy_outputs(p, task, true));
+    return launch_task(p, task);
 }
 
 static hl_status measure_launches(profiler *p)
 {
     const hl_plan *plan = p->plan;
     p->out->n_launches = 0;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++)
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++)
         if (!hl_instr_is_skipped(plan, &plan->instrs[s]))
             HL_TRY(measure(p, s, &p->out->launches[p->out->n_launches++]));
     return HL_OK;
@@ -305,7 +305,7 @@ static hl_status read_control(const profiler *p, bool *out_applied, bool *out_st
 static hl_status measure_all(profiler *p)
 {
     bool applied = false, stopped = false, measured = false;
-    for (int n = 0; n < MOST_STEPS && !stopped; n++) {
+    for (int n = 0; n < MAX_STEPS && !stopped; n++) {
         measured = applied;
         HL_TRY(applied ? measure_launches(p) : run_step(p));
         HL_TRY(read_control(p, &applied, &stopped));
@@ -337,7 +337,7 @@ static hl_status profile_plan(profiler *p)
     p->stream = session->compute;
     p->args = plan->args + plan->slot * plan->n_args;
     session->resident = 0;
-    HL_GOTO(hl_alloc_zero(((size_t)plan->schedule.n_steps + 1) * sizeof *p->out->launches,
+    HL_GOTO(hl_alloc_zero(((size_t)plan->schedule.n_tasks + 1) * sizeof *p->out->launches,
                           (void **)&p->out->launches));
     if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->begin));
     if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->end));

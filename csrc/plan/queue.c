@@ -245,7 +245,7 @@ static hl_status replay_steps(hl_queue *queue, int32_t first, int32_t n)
     if (!*captured) {
         HL_TRY(capture_steps(queue, first, n, &capture));
         HL_TRY(hl_captures_add(queue->captures, queue->plan, capture,
-                               (int64_t)n * queue->plan->schedule.n_steps, captured));
+                               (int64_t)n * queue->plan->schedule.n_tasks, captured));
     }
     return hl_captures_launch(queue->captures, *captured, queue->compute);
 }

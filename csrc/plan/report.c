@@ -23,10 +23,10 @@ static void count_flops(const hl_graph *graph, hl_plan_info *info)
 
 static void count_launches(const hl_plan *plan, hl_plan_info *info)
 {
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
         info->n_kernels += !instr->elided && !instr->joined;
-        info->n_to_choose +=
+        info->n_to_autotune +=
             s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune && !instr->elided;
     }
 }
@@ -60,7 +60,7 @@ void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
 {
     hl_plan_info_bytes(plan, out_info);
     out_info->n_nodes = plan->graph->n_nodes;
-    out_info->n_instructions = plan->schedule.n_steps;
+    out_info->n_instructions = plan->schedule.n_tasks;
     out_info->n_chains = plan->schedule.n_chains;
     out_info->n_regions = plan->schedule.n_regions;
     count_flops(plan->graph, out_info);
@@ -112,11 +112,11 @@ static hl_status add_value(text *t, const hl_plan *plan, hl_id id)
     return add_text(t, "@%lld", (long long)(base + (place->root == id ? 0 : place->offset)));
 }
 
-static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
+static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
 {
-    const hl_step *step = &plan->schedule.steps[s];
-    const hl_node *node = &plan->graph->nodes[step->node];
-    HL_TRY(add_text(t, "      %s%s:", step->kernel->name,
+    const hl_task *task = &plan->schedule.tasks[s];
+    const hl_node *node = &plan->graph->nodes[task->node];
+    HL_TRY(add_text(t, "      %s%s:", task->kernel->name,
                     plan->instrs[s].elided   ? " (in place)"
                     : plan->instrs[s].joined ? " (with the one before)"
                                              : ""));
@@ -124,14 +124,14 @@ static hl_status add_step(text *t, const hl_plan *plan, int32_t s)
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
-    if (step->kernel->describe && s < plan->n_tuned) {
-        char settled[96];
-        step->kernel->describe(&plan->instrs[s].state, settled, sizeof settled);
-        HL_TRY(add_text(t, " {%s}", settled));
+    if (task->kernel->describe && s < plan->n_tuned) {
+        char algorithm[96];
+        task->kernel->describe(&plan->instrs[s].state, algorithm, sizeof algorithm);
+        HL_TRY(add_text(t, " {%s}", algorithm));
     }
-    if (plan->low != HL_DTYPE_F32) {
+    if (plan->compute_dtype != HL_DTYPE_F32) {
         const char *why;
-        hl_dtype dtype = hl_amp_compute(plan->graph, step->node, &why);
+        hl_dtype dtype = hl_amp_compute(plan->graph, task->node, &why);
         if (dtype != HL_DTYPE_COUNT) HL_TRY(add_text(t, "  [%s: %s]", hl_dtype_name(dtype), why));
     }
     return add_text(t, "%s%s\n", node->scope ? "  ; " : "", node->scope ? node->scope : "");
@@ -145,8 +145,8 @@ static hl_status add_region(text *t, const hl_plan *plan, int32_t r)
         const hl_chain *chain = &plan->schedule.chains[c];
         HL_TRY(add_text(t, "    chain of %lld rows in %lld blocks\n", (long long)chain->rows,
                         (long long)chain->n_blocks));
-        for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
-            HL_TRY(add_step(t, plan, s));
+        for (int32_t s = chain->first_task; s < chain->first_task + chain->n_tasks; s++)
+            HL_TRY(add_task(t, plan, s));
     }
     return HL_OK;
 }
@@ -159,10 +159,11 @@ hl_status hl_plan_print(const hl_plan *plan, char **out_text)
     hl_status status = HL_OK;
     *out_text = NULL;
     HL_GOTO(add_text(&t, "plan on %s: %d instructions, %d regions, arena %lld bytes\n",
-                     plan->device->name, schedule->n_steps, schedule->n_regions,
+                     plan->device->name, schedule->n_tasks, schedule->n_regions,
                      (long long)plan->memory.arena_bytes));
-    if (plan->low != HL_DTYPE_F32)
-        HL_GOTO(add_text(&t, "products in %s, all else in float32\n", hl_dtype_name(plan->low)));
+    if (plan->compute_dtype != HL_DTYPE_F32)
+        HL_GOTO(add_text(&t, "products in %s, all else in float32\n",
+                         hl_dtype_name(plan->compute_dtype)));
     for (int s = 0; s < HL_SEGMENT_COUNT; s++) {
         HL_GOTO(add_text(&t, "%s\n", segments[s]));
         for (int32_t r = schedule->segment_first[s]; r < schedule->segment_first[s + 1]; r++)

@@ -1,7 +1,7 @@
 /* Run: what a region launches.
  *
  * A region's blocks are those of all of its chains, numbered through; a thread takes a block and
- * runs the chain's steps on its rows. Behind the barrier come the further phases of those that have
+ * runs the chain's tasks on its rows. Behind the barrier come the further phases of those that have
  * some, one after the other, in blocks of their own. */
 #include "plan/run.h"
 
@@ -30,10 +30,10 @@ static void run_block(void *context, int64_t block, int thread)
     const hl_chain *chain = run->chains;
     while (block >= chain->n_blocks) block -= chain++->n_blocks;
     int64_t begin = hl_chain_row(chain, block), end = hl_chain_row(chain, block + 1);
-    for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
+    for (int32_t s = chain->first_task; s < chain->first_task + chain->n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
         if (hl_instr_is_skipped(plan, instr)) continue;
-        int64_t per_row = plan->schedule.steps[s].rows_per_block_row;
+        int64_t per_row = plan->schedule.tasks[s].rows_per_block_row;
         hl_launch launch = make_launch(plan, instr, thread);
         instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row,
                              end * per_row, &launch);
@@ -45,43 +45,43 @@ static void run_block(void *context, int64_t block, int thread)
 typedef struct phase_run {
     const hl_plan *plan;
     void **args;
-    int32_t first_step, end_step, phase;
+    int32_t first_task, end_task, phase;
 } phase_run;
 
-/* Blocks of the phase that a step has. */
+/* Blocks of the phase that a task has. */
 static int64_t count_phase_blocks(const phase_run *run, int32_t s)
 {
-    const hl_step *step = &run->plan->schedule.steps[s];
-    bool has = step->req.rows && run->phase < step->req.n_phases &&
+    const hl_task *task = &run->plan->schedule.tasks[s];
+    bool has = task->req.rows && run->phase < task->req.n_phases &&
                !hl_instr_is_skipped(run->plan, &run->plan->instrs[s]);
-    return has ? step->n_phase_blocks : 0;
+    return has ? task->n_phase_blocks : 0;
 }
 
 static void run_phase_block(void *context, int64_t block, int thread)
 {
     const phase_run *run = context;
-    int32_t s = run->first_step;
+    int32_t s = run->first_task;
     for (int64_t n; block >= (n = count_phase_blocks(run, s)); s++) block -= n;
-    const hl_step *step = &run->plan->schedule.steps[s];
+    const hl_task *task = &run->plan->schedule.tasks[s];
     const hl_instr *instr = &run->plan->instrs[s];
-    int64_t n_blocks = step->n_phase_blocks, rows = step->req.phase_rows;
+    int64_t n_blocks = task->n_phase_blocks, rows = task->req.phase_rows;
     hl_launch launch = make_launch(run->plan, instr, thread);
     launch.phase = run->phase;
     instr->kernel->block(&instr->state, run->args + instr->first_arg, block * rows / n_blocks,
                          (block + 1) * rows / n_blocks, &launch);
 }
 
-/* One phase of all steps of a region, which are independent of one another. */
+/* One phase of all tasks of a region, which are independent of one another. */
 static void run_phase(phase_run *run)
 {
     hl_device *device = run->plan->device;
-    int64_t n_blocks = 0, n_steps = 0;
-    for (int32_t s = run->first_step; s < run->end_step; s++) {
+    int64_t n_blocks = 0, n_tasks = 0;
+    for (int32_t s = run->first_task; s < run->end_task; s++) {
         n_blocks += count_phase_blocks(run, s);
-        n_steps += count_phase_blocks(run, s) > 0;
+        n_tasks += count_phase_blocks(run, s) > 0;
     }
-    /* As many blocks as steps: none is worth a barrier. */
-    if (n_blocks == n_steps)
+    /* As many blocks as tasks: none is worth a barrier. */
+    if (n_blocks == n_tasks)
         for (int64_t b = 0; b < n_blocks; b++) run_phase_block(run, b, 0);
     else
         device->ops->parallel(device, n_blocks, run_phase_block, run);
@@ -91,11 +91,11 @@ static void run_phase(phase_run *run)
 static hl_status launch_chain(const hl_plan *plan, const hl_chain *chain, void **args,
                               hl_stream *stream)
 {
-    for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++) {
+    for (int32_t s = chain->first_task; s < chain->first_task + chain->n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
         if (hl_instr_is_skipped(plan, instr)) continue;
         hl_launch launch = make_launch(plan, instr, 0);
-        if (!plan->schedule.steps[s].req.rows && instr->kernel->launch)
+        if (!plan->schedule.tasks[s].req.rows && instr->kernel->launch)
             HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
     }
     return HL_OK;
@@ -116,27 +116,27 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
     const hl_chain *chains = &plan->schedule.chains[region->first_chain];
     run_blocks(&(blocks_run){plan, chains, args}, region->n_blocks, region->serial);
     const hl_chain *last = &chains[region->n_chains - 1];
-    phase_run run = {plan, args, chains->first_step, last->first_step + last->n_steps, 1};
+    phase_run run = {plan, args, chains->first_task, last->first_task + last->n_tasks, 1};
     for (; run.phase < region->n_phases; run.phase++) run_phase(&run);
     for (int32_t c = 0; c < region->n_chains; c++)
         HL_TRY(launch_chain(plan, &chains[c], args, stream));
     return HL_OK;
 }
 
-hl_status hl_plan_run_alone(const hl_plan *plan, int32_t step, void **args, hl_stream *stream)
+hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_stream *stream)
 {
-    hl_chain chain = plan->schedule.chains[plan->schedule.steps[step].chain];
-    chain.first_step = step, chain.n_steps = 1;
+    hl_chain chain = plan->schedule.chains[plan->schedule.tasks[task].chain];
+    chain.first_task = task, chain.n_tasks = 1;
     run_blocks(&(blocks_run){plan, &chain, args}, chain.n_blocks,
                plan->schedule.regions[chain.region].serial);
-    phase_run run = {plan, args, step, step + 1, 1};
-    for (; run.phase < plan->schedule.steps[step].req.n_phases; run.phase++) run_phase(&run);
+    phase_run run = {plan, args, task, task + 1, 1};
+    for (; run.phase < plan->schedule.tasks[task].req.n_phases; run.phase++) run_phase(&run);
     return launch_chain(plan, &chain, args, stream);
 }
 
-hl_status hl_plan_tune(const hl_plan *plan, int32_t step, hl_stream *stream)
+hl_status hl_plan_tune(const hl_plan *plan, int32_t task, hl_stream *stream)
 {
-    const hl_instr *instr = &plan->instrs[step];
+    const hl_instr *instr = &plan->instrs[task];
     if (!instr->kernel->tune || instr->elided) return HL_OK;
     hl_launch launch = make_launch(plan, instr, 0);
     return instr->kernel->tune(&instr->state, plan->args + instr->first_arg, &launch, stream);

@@ -1,4 +1,4 @@
-/* What a region and a step launch. */
+/* What a region and a task launch. */
 #ifndef HL_PLAN_RUN_H
 #define HL_PLAN_RUN_H
 
@@ -8,9 +8,9 @@
  * them. */
 hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void **args,
                              hl_stream *stream);
-/* Runs one of its steps by itself. */
-hl_status hl_plan_run_alone(const hl_plan *plan, int32_t step, void **args, hl_stream *stream);
-/* Autotunes and loads the kernel of a step, on the operands of slot 0. */
-hl_status hl_plan_tune(const hl_plan *plan, int32_t step, hl_stream *stream);
+/* Runs one of its tasks by itself. */
+hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_stream *stream);
+/* Autotunes and loads the kernel of a task, on the operands of slot 0. */
+hl_status hl_plan_tune(const hl_plan *plan, int32_t task, hl_stream *stream);
 
 #endif

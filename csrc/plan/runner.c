@@ -18,9 +18,9 @@
 #include "base/alloc.h"
 #include "base/os.h"
 #include "plan/bind.h"
+#include "plan/dataset.h"
 #include "plan/fault.h"
 #include "plan/run.h"
-#include "plan/source.h"
 
 struct hl_runner {
     hl_session *session;
@@ -76,10 +76,10 @@ static hl_status check_given(const hl_plan *plan)
 static hl_status tune_kernels(run_call *call, hl_plan *plan, hl_run_end *out_end, bool *out_over)
 {
     *out_over = false;
-    if (plan->n_tuned == plan->schedule.n_steps) return HL_OK;
+    if (plan->n_tuned == plan->schedule.n_tasks) return HL_OK;
     HL_TRY(hl_plan_bind(plan));
     call->session->resident = 0;
-    for (; plan->n_tuned < plan->schedule.n_steps && !*out_over; plan->n_tuned++) {
+    for (; plan->n_tuned < plan->schedule.n_tasks && !*out_over; plan->n_tuned++) {
         HL_TRY(hl_plan_tune(plan, plan->n_tuned, call->session->compute));
         *out_over = plan->instrs[plan->n_tuned].kernel->tune && is_over(call, out_end);
     }

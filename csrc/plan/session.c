@@ -162,14 +162,14 @@ static hl_status move(hl_session *session, char *stored, void *host, size_t byte
 
 /* Copies all at once where nothing is converted. Else, and where little is written, it goes in
  * pieces through a host copy in the store's dtype, so that the peak stays small. */
-enum { PIECE = 1 << 12, MOST_ELEMENT_BYTES = 8 };
+enum { PIECE = 1 << 12, MAX_ELEMENT_BYTES = 8 };
 
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
                           int64_t n, hl_dtype dtype, char *user, bool in)
 {
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
     char *stored = (char *)entry->data + (size_t)first * own;
-    if (!session->piece) HL_TRY(hl_alloc(PIECE * MOST_ELEMENT_BYTES, &session->piece));
+    if (!session->piece) HL_TRY(hl_alloc(PIECE * MAX_ELEMENT_BYTES, &session->piece));
     bool is_little = in && n <= PIECE;
     if (n && dtype == entry->dtype && !is_little)
         return move(session, stored, user, (size_t)n * own, in);

@@ -1,7 +1,7 @@
 /* Values: what a plan is given by hand, and what it gives. */
 #include "base/alloc.h"
 #include "plan/bind.h"
-#include "plan/source.h"
+#include "plan/dataset.h"
 
 /* Bytes in the leaf's dtype. */
 static hl_status copy_input(hl_plan *plan, int32_t index, const void *data)

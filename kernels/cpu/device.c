@@ -159,7 +159,7 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
                     .backend = backend,
                     .n_threads = n_threads,
                     .float_type = HL_DTYPE_F32,
-                    .low_type = strcmp(isa->name, "avx512bf16") ? HL_DTYPE_F32 : HL_DTYPE_BF16,
+                    .reduced_dtype = strcmp(isa->name, "avx512bf16") ? HL_DTYPE_F32 : HL_DTYPE_BF16,
                     .fuses = true,
                     .packs = true,
                     .alignment = HL_ALIGN};

@@ -44,7 +44,7 @@
  * bfloat16 needs AVX512_BF16. Its instruction multiplies pairs of neighbours in k and adds both
  * products to a float32 lane; it rounds to nearest even and flushes subnormal operands and results
  * to zero, whatever the modes are. Results are the same bits on every run of one machine, but not
- * those of the emulation (csrc/ops/matmul.c, lower_low), which follows float32's rules.
+ * those of the emulation (csrc/ops/matmul.c, lower_reduced), which follows float32's rules.
  *
  * Each name is that of the instruction set the including file is compiled for (HL_ISA_NAME). */
 #ifndef HL_KERNELS_CPU_GEMM_H
@@ -93,7 +93,7 @@ extern const hl_gemm_type hl_gemm_bf16;
 /* A word of a packed B. */
 typedef uint32_t hl_gemm_word __attribute__((may_alias));
 
-/* ---- packing ---- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 /* B (S,K,N) as it lies: element (s, k, j) is at[s * segment_stride + k * k_stride + j * n_stride],
  * S = 1 for a matrix. `dtype` is HL_DTYPE_F32, which bfloat16 words are rounded from, or
@@ -116,7 +116,7 @@ size_t hl_gemm_pack_bytes(const hl_gemm_type *type, int64_t n_segments, int64_t 
  * or k_stride is 1. */
 void hl_gemm_pack(const hl_gemm_b *b, int64_t panel0, int64_t panel1, hl_gemm_word *packed);
 
-/* ---- C = epilogue(alpha A B) ---- */
+/* ---- C = epilogue(alpha A B) ----------------------------------------------------------------- */
 
 typedef enum hl_gemm_activation {
     HL_GEMM_NONE,
@@ -164,7 +164,7 @@ bool hl_gemm_is_one_block(const hl_gemm *gemm);
 void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                  void *scratch);
 
-/* ---- C = alpha A^T B ---- */
+/* ---- C = alpha A^T B ------------------------------------------------------------------------- */
 
 /* C (+)= alpha A^T B with a long reduction, A (K,M) and B (K,N) as they lie in memory: the weight
  * gradient. */

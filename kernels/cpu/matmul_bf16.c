@@ -1,5 +1,5 @@
 /* Matrix products of bfloat16 on processors with AVX512_BF16, by the GEMM core (gemm.h). Results
- * are float32 (`wide`); what these kernels refuse is lowered to float32.
+ * are float32 (`float32_out`); what these kernels refuse is lowered to float32.
  *
  * A set of its own, "avx512bf16": the float32 kernels of "avx512" and these before them, so that
  * HOTLOOP_CPU=avx512 gives the bits of any AVX-512 machine. */

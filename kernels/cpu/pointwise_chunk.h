@@ -1,5 +1,5 @@
 /* What the pointwise engine's two halves share: the driver (pointwise.c) that cuts the iteration
- * into chunks, and the micro-ops on one chunk (pointwise_f32.c, pointwise_wide.c). */
+ * into chunks, and the micro-ops on one chunk (pointwise_f32.c, pointwise_64.c). */
 #ifndef HL_KERNELS_CPU_POINTWISE_CHUNK_H
 #define HL_KERNELS_CPU_POINTWISE_CHUNK_H
 

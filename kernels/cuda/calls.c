@@ -202,7 +202,8 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
 
 /* ---- shapes of launches ---------------------------------------------------------------------- */
 
-/* Rows that are longer than LONG_ROW go by a block, others by teams of a smaller one. */
+/* Rows that are longer than LONG_ROW go by a block, others by cooperative groups of a smaller one.
+ */
 enum { LONG_ROW = 1024, SMALL_THREADS = 128 };
 /* Blocks per multiprocessor: enough to hide the latency of memory. */
 enum { BUSY_BLOCKS = 16 };
@@ -228,15 +229,16 @@ hl_cuda_shape hl_cuda_shape_nodes(const hl_device *device, int64_t most, int32_t
     return shape;
 }
 
-hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block)
+hl_cuda_shape hl_cuda_shape_coop_groups(const hl_device *device, int64_t R, int64_t C,
+                                        int *out_by_block)
 {
     *out_by_block = C > LONG_ROW;
-    if (*out_by_block) return hl_cuda_shape_blocks(device, R, HL_CUDA_TEAM_THREADS);
+    if (*out_by_block) return hl_cuda_shape_blocks(device, R, HL_CUDA_COOP_THREADS);
     int lanes = 2;
     while (lanes < C && lanes < 32) lanes *= 2;
     if (lanes < 32) *out_by_block = lanes;
-    int64_t n_teams = SMALL_THREADS / lanes;
-    return hl_cuda_shape_blocks(device, (R + n_teams - 1) / n_teams, SMALL_THREADS);
+    int64_t n_coop_groups = SMALL_THREADS / lanes;
+    return hl_cuda_shape_blocks(device, (R + n_coop_groups - 1) / n_coop_groups, SMALL_THREADS);
 }
 
 /* ---- what queries ask ------------------------------------------------------------------------ */
@@ -263,8 +265,8 @@ bool hl_cuda_is_dtype(const hl_graph *graph, const hl_node *node, int first, int
     return true;
 }
 
-bool hl_cuda_is_low_float(const hl_graph *graph, const hl_node *node, int first, int last,
-                          hl_reason *out_why_not)
+bool hl_cuda_is_same_float(const hl_graph *graph, const hl_node *node, int first, int last,
+                           hl_reason *out_why_not)
 {
     hl_dtype dtype = hl_node_in_type(graph, node, first)->dtype;
     if (!hl_cuda_suffix(dtype)) {

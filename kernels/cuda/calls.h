@@ -48,13 +48,13 @@ void hl_cuda_calls_release(hl_kernel_state *state);
      .prepare = prepare_fn,                                                                        \
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
-/* A kernel that can be fused horizontally: together_fn makes one list for all of its nodes. */
-#define HL_CUDA_KERNEL_TOGETHER(OP, text, query_fn, prepare_fn, together_fn)                       \
+/* A kernel that can be fused horizontally: horizontal_fn makes one list for all of its nodes. */
+#define HL_CUDA_KERNEL_HORIZONTAL(OP, text, query_fn, prepare_fn, horizontal_fn)                   \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text,                                                                         \
      .query = query_fn,                                                                            \
      .prepare = prepare_fn,                                                                        \
-     .prepare_together = together_fn,                                                              \
+     .prepare_horizontal = horizontal_fn,                                                          \
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
 
@@ -130,9 +130,10 @@ void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes);
 hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n);
 /* A row of such blocks for each of n nodes, as long as `most` elements, the largest one's, want. */
 hl_cuda_shape hl_cuda_shape_nodes(const hl_device *device, int64_t most, int32_t n);
-/* Teams of fold.h on rows (R,C): some lanes, a warp or a block, by the row's length. Threads and
- * by_block come from C alone, so the bits do not depend on the GPU. */
-hl_cuda_shape hl_cuda_shape_teams(const hl_device *device, int64_t R, int64_t C, int *out_by_block);
+/* Cooperative groups of fold.h on rows (R,C): some lanes, a warp or a block, by the row's length.
+ * Threads and by_block come from C alone, so the bits do not depend on the GPU. */
+hl_cuda_shape hl_cuda_shape_coop_groups(const hl_device *device, int64_t R, int64_t C,
+                                        int *out_by_block);
 /* n_blocks, but no more than keep the device busy; the kernel goes on by its grid. */
 hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, unsigned threads);
 
@@ -141,8 +142,8 @@ hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, un
 /* "f32", "bf16", "f16" in kernels' names; NULL: no such kernels. */
 const char *hl_cuda_suffix(hl_dtype dtype);
 /* Inputs [first, last) are float32, bfloat16 or float16, and all the same. */
-bool hl_cuda_is_low_float(const hl_graph *graph, const hl_node *node, int first, int last,
-                          hl_reason *out_why_not);
+bool hl_cuda_is_same_float(const hl_graph *graph, const hl_node *node, int first, int last,
+                           hl_reason *out_why_not);
 /* Inputs [first, last) are of this dtype; the reason says which is not. */
 bool hl_cuda_is_dtype(const hl_graph *graph, const hl_node *node, int first, int last,
                       hl_dtype dtype, hl_reason *out_why_not);

@@ -1,6 +1,6 @@
-/* What generated kernels take beside operands and the walk: numbers, which are all that a program
- * is not specialised on (generate.c). The words of a program's numbers stand in the order in which
- * its source names them.
+/* What generated kernels take beside operands and the tile iterator: numbers, which are all that a
+ * program is not specialised on (generate.c). The words of a program's numbers stand in the order
+ * in which its source names them.
  *
  * A generated source defines HL_CUDA_NUMBERS as what its program has before it includes this; for
  * launchers it is the most that one can have. */
@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/parts.h"
-#include "kernels/cuda/walk.h"
+#include "kernels/cuda/tile_iterator.h"
 
 /* Of 24 inputs seven strides each, of 72 random steps three words each, of eight divisors three. */
 #ifndef HL_CUDA_NUMBERS
@@ -21,7 +21,7 @@ typedef struct hl_cuda_compiled_params {
         HL_CUDA_AT(void) operand[HL_CUDA_OPERANDS];
         HL_CUDA_AT(void) scratch;
     } at;
-    hl_cuda_walk walk;
+    hl_cuda_tiles tiles;
     uint64_t number[HL_CUDA_NUMBERS];
 } hl_cuda_compiled_params;
 

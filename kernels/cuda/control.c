@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/calls.h"
 
-_Static_assert((int)HL_CUDA_UPDATES == (int)HL_KERNEL_TOGETHER, "all fit");
+_Static_assert((int)HL_CUDA_UPDATES == (int)HL_KERNEL_HORIZONTAL, "all fit");
 
 /* ---- transitions ----------------------------------------------------------------------------- */
 
@@ -105,7 +105,7 @@ static const hl_kernel apply =
     HL_CUDA_KERNEL(CONTROL_APPLY, "control_apply", query_control, prepare_control);
 
 #define UPDATE(OP, text)                                                                           \
-    HL_CUDA_KERNEL_TOGETHER(OP, text, query_update, prepare_update, prepare_updates)
+    HL_CUDA_KERNEL_HORIZONTAL(OP, text, query_update, prepare_update, prepare_updates)
 static const hl_kernel assign = UPDATE(ASSIGN, "assign");
 static const hl_kernel accumulate = UPDATE(ACCUMULATE, "accumulate");
 static const hl_kernel ema = UPDATE(EMA, "ema");

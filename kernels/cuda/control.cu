@@ -21,7 +21,7 @@ HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
     hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0));
 }
 
-/* ---- updates ---- */
+/* ---- updates --------------------------------------------------------------------------------- */
 
 /* state <- value, of one dtype: words of its size, bit by bit. */
 template <class W> HL_DEVICE void assign(void *state, const void *value, int64_t n)
@@ -74,7 +74,7 @@ HL_DEVICE void accumulate(void *state, int32_t state_dtype, const void *value, i
     }
 }
 
-/* ramp: min(decay, (1 + n) / (10 + n)) at applied step n */
+/* ramp: min(decay, (1 + n) / (10 + n)) at optimizer step n */
 HL_DEVICE double find_decay(double decay, int ramp, const hl_control *control)
 {
     double n = (double)control->applied, ramped = (1 + n) / (10 + n);

@@ -12,7 +12,7 @@
 
 enum { WORD = HL_CUDA_WIDEST_WORD, TILE = HL_CUDA_TRANSPOSE_TILE };
 /* Matrices thinner than this would leave most of a tile empty. */
-enum { TRANSPOSE_LEAST = 8 };
+enum { TRANSPOSE_MIN = 8 };
 
 /* Element i of a row-major array stands for element first + at(i) of another. */
 typedef struct strided {
@@ -25,7 +25,7 @@ static strided make_strided(const hl_shape *shape, int64_t first, const int64_t 
     return (strided){first, hl_cuda_layout_make(shape, stride)};
 }
 
-/* ---- strided copies ---- */
+/* ---- strided copies -------------------------------------------------------------------------- */
 
 static bool are_multiples(const strided *s, int64_t k)
 {
@@ -93,7 +93,7 @@ static bool find_transpose(const strided *s, int64_t *out_B, int64_t *out_M, int
     *out_B = at->rank == 3 ? at->dim[0] : 1;
     *out_N = at->dim[last - 1];
     *out_M = at->dim[last];
-    if (*out_M < TRANSPOSE_LEAST || *out_N < TRANSPOSE_LEAST || s->first != 0) return false;
+    if (*out_M < TRANSPOSE_MIN || *out_N < TRANSPOSE_MIN || s->first != 0) return false;
     if (at->rank == 3 && at->stride[0] != *out_M * *out_N) return false;
     return at->stride[last - 1] == 1 && at->stride[last] == *out_N;
 }
@@ -106,7 +106,7 @@ static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N
                  .at = {hl_cuda_in(calls, 0), hl_cuda_out(calls, 0)}, .B = B, .M = M, .N = N);
 }
 
-/* ---- reading at strides: permute, expand, slice, flip, split ---- */
+/* ---- reading at strides: permute, expand, slice, flip, split --------------------------------- */
 
 static strided walk_operand(const hl_graph *graph, const hl_node *node)
 {
@@ -174,7 +174,7 @@ static hl_status prepare_split(hl_device *device, const hl_graph *graph, hl_node
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- writing at strides: concat, slice's gradient ---- */
+/* ---- writing at strides: concat, slice's gradient -------------------------------------------- */
 
 static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_node_id id,
                                 hl_kernel_state *out_state)
@@ -211,7 +211,7 @@ static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- views, where a plan cannot do without the copy ---- */
+/* ---- views, where a plan cannot do without the copy ------------------------------------------ */
 
 static hl_status query_view(hl_device *device, const hl_graph *graph, hl_node_id id,
                             hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -231,7 +231,7 @@ static hl_status prepare_view(hl_device *device, const hl_graph *graph, hl_node_
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- pad ---- */
+/* ---- pad ------------------------------------------------------------------------------------- */
 
 /* Neighbouring dims that are not padded are one. */
 static hl_cuda_padding make_padding(const hl_shape *padded, const hl_shape *plain,

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cuda/choices.h"
+#include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/internal.h"
 
@@ -493,7 +493,7 @@ static void destroy_device(HL_TAKE hl_device *base)
     hl_cublaslt_destroy(device->cublaslt);
     hl_cuda_driver_close(&device->driver);
     hl_free(device->library_roots);
-    hl_free(device->choices);
+    hl_free(device->autotuned);
     hl_free(device->libraries);
     hl_free(device->blocks);
     hl_free(device->entries);
@@ -530,6 +530,6 @@ const hl_device_ops hl_cuda_device_ops = {
     .capture_end = end_capture,
     .capture_launch = launch_capture,
     .capture_destroy = destroy_capture,
-    .choices_print = hl_cuda_choices_print,
-    .choices_read = hl_cuda_choices_read,
+    .autotune_print = hl_cuda_autotune_print,
+    .autotune_read = hl_cuda_autotune_read,
 };

@@ -1,32 +1,33 @@
-/* Teams of threads that own a row, and how they fold values into one.
+/* Cooperative groups of threads that own a row, and how they fold values into one.
  *
- * A team is some lanes of a warp, a warp or a whole block, by the launcher's choice: the longer the
- * rows the larger. Every member gets the fold's result. Its tree depends on the team's size alone,
- * so one launch geometry gives the same bits every time. */
+ * A cooperative group is some lanes of a warp, a warp or a whole block, by the launcher's choice:
+ * the longer the rows the larger. Every member gets the fold's result. Its tree depends on the
+ * cooperative group's size alone, so one launch geometry gives the same bits every time. */
 #ifndef HL_CUDA_FOLD_H
 #define HL_CUDA_FOLD_H
 
 #include "kernels/cuda/prim.h"
 
-struct hl_team {
-    int rank, size;      /* of this thread, of the team */
-    int64_t first, step; /* the team's rows: first, first + step, ... */
+struct hl_coop_group {
+    int rank, size;      /* of this thread, of the cooperative group */
+    int64_t first, step; /* the cooperative group's rows: first, first + step, ... */
     bool is_block;
     uint32_t mask; /* its lanes in this thread's warp */
 };
 
-/* by_block 1: one team a block; 0: one a warp; 2, 4, 8, 16: so many lanes. Blocks hold whole warps.
+/* by_block 1: one cooperative group a block; 0: one a warp; 2, 4, 8, 16: so many lanes. Blocks hold
+ * whole warps.
  */
-HL_DEVICE hl_team hl_team_make(int by_block)
+HL_DEVICE hl_coop_group hl_coop_make(int by_block)
 {
     int thread = hl_thread(), threads = hl_threads();
     if (by_block == 1) return {thread, threads, hl_block_x(), hl_blocks_x(), true, HL_WARP_ALL};
-    int size = by_block == 0 ? 32 : by_block, n_teams = threads / size;
+    int size = by_block == 0 ? 32 : by_block, n_coop_groups = threads / size;
     uint32_t mask = HL_WARP_ALL >> (32 - size) << thread % 32 / size * size;
     return {thread % size,
             size,
-            (int64_t)hl_block_x() * n_teams + thread / size,
-            (int64_t)hl_blocks_x() * n_teams,
+            (int64_t)hl_block_x() * n_coop_groups + thread / size,
+            (int64_t)hl_blocks_x() * n_coop_groups,
             false,
             mask};
 }
@@ -45,39 +46,39 @@ template <class T, class F> HL_DEVICE T hl_warp_fold(T value, F fold)
     return hl_lanes_fold(HL_WARP_ALL, 32, value, fold);
 }
 
-template <class T, class F> HL_DEVICE T hl_team_fold(const hl_team &team, T value, F fold)
+template <class T, class F> HL_DEVICE T hl_coop_fold(const hl_coop_group &coop, T value, F fold)
 {
-    value = hl_lanes_fold(team.mask, team.size, value, fold);
-    if (!team.is_block) return value;
+    value = hl_lanes_fold(coop.mask, coop.size, value, fold);
+    if (!coop.is_block) return value;
     HL_SHARED(T, part, 32);
     hl_barrier(); /* the last fold's readers are through */
-    if (team.rank % 32 == 0) part[team.rank / 32] = value;
+    if (coop.rank % 32 == 0) part[coop.rank / 32] = value;
     hl_barrier();
     T all = part[0];
-    for (int w = 1; w < team.size / 32; w++) all = fold(all, (T)part[w]);
+    for (int w = 1; w < coop.size / 32; w++) all = fold(all, (T)part[w]);
     return all;
 }
 
-HL_DEVICE float hl_team_sum(const hl_team &team, float value)
+HL_DEVICE float hl_coop_sum(const hl_coop_group &coop, float value)
 {
-    return hl_team_fold(team, value, [](float a, float b) { return a + b; });
+    return hl_coop_fold(coop, value, [](float a, float b) { return a + b; });
 }
 
-/* A row as its team holds it: load(c) for this member's columns rank, rank + size, ... of C, the
- * first KEEP of them in registers, so that a row which fits is read once; the others are loaded
- * again each time. */
-template <int KEEP, class Load> struct hl_team_row {
-    hl_team team;
+/* A row as its cooperative group holds it: load(c) for this member's columns rank, rank + size, ...
+ * of C, the first KEEP of them in registers, so that a row which fits is read once; the others are
+ * loaded again each time. */
+template <int KEEP, class Load> struct hl_coop_row {
+    hl_coop_group coop;
     int64_t C;
     Load load;
     decltype(load(0)) kept[KEEP];
 
-    HL_MEMBER hl_team_row(const hl_team &by, int64_t n, Load load_one)
-        : team(by), C(n), load(load_one)
+    HL_MEMBER hl_coop_row(const hl_coop_group &by, int64_t n, Load load_one)
+        : coop(by), C(n), load(load_one)
     {
-        int64_t c = team.rank;
+        int64_t c = coop.rank;
         HL_UNROLL
-        for (int j = 0; j < KEEP; j++, c += team.size) {
+        for (int j = 0; j < KEEP; j++, c += coop.size) {
             if (c >= C) return;
             kept[j] = load(c);
         }
@@ -85,19 +86,19 @@ template <int KEEP, class Load> struct hl_team_row {
     /* visit(c, value) */
     template <class F> HL_MEMBER void each(F visit) const
     {
-        int64_t c = team.rank;
+        int64_t c = coop.rank;
         HL_UNROLL
-        for (int j = 0; j < KEEP; j++, c += team.size) {
+        for (int j = 0; j < KEEP; j++, c += coop.size) {
             if (c >= C) return;
             visit(c, kept[j]);
         }
-        for (; c < C; c += team.size) visit(c, load(c));
+        for (; c < C; c += coop.size) visit(c, load(c));
     }
 };
 template <int KEEP, class Load>
-HL_DEVICE hl_team_row<KEEP, Load> hl_team_keep(const hl_team &team, int64_t C, Load load)
+HL_DEVICE hl_coop_row<KEEP, Load> hl_coop_keep(const hl_coop_group &coop, int64_t C, Load load)
 {
-    return hl_team_row<KEEP, Load>(team, C, load);
+    return hl_coop_row<KEEP, Load>(coop, C, load);
 }
 
 #endif

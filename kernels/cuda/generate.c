@@ -1,4 +1,4 @@
-/* CUDA C++ of a pointwise program, for walk.h.
+/* CUDA C++ of a pointwise program, for tile_iterator.h.
  *
  * Registers are local variables, and micro-ops are the functions that the interpreter calls
  * (micro.h), so both have the same bits. What is whole, or runs along the innermost dim, is moved
@@ -95,7 +95,7 @@ typedef struct program_text {
 /* An operand of one element is none of these: its program serves any number of elements. */
 static bool is_moved_whole(const hl_cuda_pointwise *work, int in)
 {
-    return work->program.in[in].is_whole && work->walk.n != 1;
+    return work->program.in[in].is_whole && work->tiles.n != 1;
 }
 
 /* A load that finds its elements by coordinates. */
@@ -132,7 +132,7 @@ static joint_dims join_dims(const hl_cuda_pointwise *work)
     joint_dims joint = {.rank = n};
     for (int d = 0; d < n; d++) {
         joint.step[d] = steps[n - 1 - d];
-        joint.dim[d] = (d ? joint.step[d - 1] : work->walk.n) / joint.step[d];
+        joint.dim[d] = (d ? joint.step[d - 1] : work->tiles.n) / joint.step[d];
     }
     return joint;
 }
@@ -198,7 +198,7 @@ static int add_number(program_text *t, uint64_t word)
 
 static bool is_long(const hl_cuda_pointwise *work)
 {
-    return work->walk.n > INT32_MAX;
+    return work->tiles.n > INT32_MAX;
 }
 
 /* Of an extent above one. */
@@ -260,7 +260,7 @@ static operand_form find_form(const hl_cuda_pointwise *work, int in)
     const hl_cuda_layout *at = &work->program.in[in].at;
     if (is_moved_whole(work, in)) return FORM_RUN;
     if (at->rank < 2) return FORM_SPREAD; /* one element */
-    if (at->dim[at->rank - 1] % work->walk.width) return FORM_EACH;
+    if (at->dim[at->rank - 1] % work->tiles.width) return FORM_EACH;
     return at->stride[at->rank - 1] ? FORM_RUN : FORM_SPREAD;
 }
 
@@ -319,7 +319,7 @@ static void say_load(program_text *t, int step)
 /* Neighbours of one sample share a block of bits. */
 static void say_draw(program_text *t, int step)
 {
-    bool shares = t->work->program.sample_size % t->work->walk.width == 0;
+    bool shares = t->work->program.sample_size % t->work->tiles.width == 0;
     int key = t->number_of[step];
     say(t->text, "        uint32_t x%d[W];\n        HL_UNROLL\n", step);
     say(t->text, "        for (int k = 0; k < W; k += %s) {\n", shares ? "W" : "1");
@@ -447,8 +447,8 @@ static void say_members(source_text *text, const hl_cuda_pointwise *work,
     program_text t = begin_program(text, work, out_numbers);
     say(text, "    typedef %s V;\n", types[work->kind]);
     say(text, "    typedef %s index;\n", is_long(work) ? "uint64_t" : "uint32_t");
-    int unroll = work->walk.width > p->n_sums ? work->walk.width : p->n_sums;
-    say(text, "    enum { WIDTH = %d, SUMS = %d, UNROLL = %d };\n", work->walk.width, p->n_sums,
+    int unroll = work->tiles.width > p->n_sums ? work->tiles.width : p->n_sums;
+    say(text, "    enum { WIDTH = %d, SUMS = %d, UNROLL = %d };\n", work->tiles.width, p->n_sums,
         unroll);
     say(text, "    void *const *operand;\n    const uint64_t *number;\n");
     for (int s = 0; s < p->n_code; s++)
@@ -490,8 +490,9 @@ hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_sou
     say(&text, "};\n\n");
     name_kernel(&text, "hl_pw", out_name);
     say(&text,
-        "HL_KERNEL(%s, HL_CUDA_WALK_THREADS, HL_CONSTANT hl_cuda_compiled_params p)\n{\n"
-        "    hl_walk(program{p.at.operand, p.number}, p.walk, (program::V *)p.at.scratch);\n}\n",
+        "HL_KERNEL(%s, HL_CUDA_TILE_THREADS, HL_CONSTANT hl_cuda_compiled_params p)\n{\n"
+        "    hl_iterate_tiles(program{p.at.operand, p.number}, p.tiles, (program::V "
+        "*)p.at.scratch);\n}\n",
         out_name);
     return give_text(&text, out_source);
 }
@@ -517,9 +518,9 @@ static int say_once(source_text *text, const hl_cuda_pointwise *work, int k, int
     return k;
 }
 
-hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
-                                    HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
-                                    hl_cuda_compiled_parts_params *params)
+hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
+                                      HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
+                                      hl_cuda_compiled_parts_params *params)
 {
     source_text text = {HL_OK, NULL, 0, 0};
     hl_cuda_numbers numbers;
@@ -537,7 +538,7 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
     }
     name_kernel(&text, "hl_pw_together", out_name);
     say(&text,
-        "HL_KERNEL(%s, HL_CUDA_WALK_THREADS, HL_CONSTANT hl_cuda_compiled_parts_params p)\n{\n"
+        "HL_KERNEL(%s, HL_CUDA_TILE_THREADS, HL_CONSTANT hl_cuda_compiled_parts_params p)\n{\n"
         "    int block = hl_block_x(), part = hl_part_find(p.parts, block);\n"
         "    void *const *operand = p.at.operand + p.parts.first_operand[part];\n"
         "    const uint64_t *number = p.number + p.parts.first_number[part];\n",
@@ -545,7 +546,7 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
     for (int k = 0; k < n_programs; k++)
         say(&text,
             "    if (p.parts.program[part] == %d)\n"
-            "        hl_part_walk(program_%d{operand, number}, p.parts, part, block);\n",
+            "        hl_part_iterate(program_%d{operand, number}, p.parts, part, block);\n",
             k, k);
     say(&text, "}\n");
     return give_text(&text, out_source);

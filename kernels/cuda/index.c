@@ -10,10 +10,10 @@
 #include "kernels/cuda/copy.h"
 
 /* Positions and targets are int32 on the device. */
-static const int64_t MOST = INT32_MAX;
+static const int64_t MAX_ELEMENTS = INT32_MAX;
 enum { WORD = HL_CUDA_WIDEST_WORD };
 
-_Static_assert((int)HL_CUDA_BATCH_PARTS == (int)HL_KERNEL_TOGETHER, "all fit");
+_Static_assert((int)HL_CUDA_BATCH_PARTS == (int)HL_KERNEL_HORIZONTAL, "all fit");
 
 typedef struct indexed {
     hl_dtype dtype, index_dtype;
@@ -64,7 +64,7 @@ static size_t round_scratch(int64_t n)
     return (size_t)hl_round_up(n * 4, HL_ALIGN);
 }
 
-/* ---- reading ---- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Where the elements that an index of this shape stands at lie in x, coordinate 0 along the axis;
  * *out_step is a step of it. */
@@ -180,7 +180,7 @@ static hl_status prepare_batch_gather(hl_device *device, const hl_graph *graph, 
     return prepare_batch(device, graph, &id, 1, out_state);
 }
 
-/* ---- the last of equal indices wins: scratch is the winner of every target ---- */
+/* ---- the last of equal indices wins: scratch is the winner of every target ------------------- */
 
 /* What all that write need: their targets, and x in place, of which a thread reads the element that
  * it writes, or which is copied first. */
@@ -188,7 +188,7 @@ static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_byte
                                hl_kernel_req *out_req, hl_reason *out_why_not)
 {
     int64_t most = n > n_targets ? n : n_targets;
-    if (most > MOST)
+    if (most > MAX_ELEMENTS)
         return hl_reason_set(out_why_not, "needs fewer than 2^31 indices and targets, got %lld",
                              (long long)most);
     out_req->deterministic = true;
@@ -275,7 +275,7 @@ static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_no
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- adding in index order: a sort, then runs of equal targets ---- */
+/* ---- adding in index order: a sort, then runs of equal targets ------------------------------- */
 
 /* Offsets in scratch: pairs go from one half to the other with every pass. */
 typedef struct sort_room {
@@ -405,7 +405,7 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- adding in any order ---- */
+/* ---- adding in any order --------------------------------------------------------------------- */
 
 /* One launch in place of about ten. With more indices than targets many add to the same one, and
  * wait for each other. */
@@ -437,7 +437,7 @@ static hl_status prepare_atomic(hl_device *device, const hl_graph *graph, hl_nod
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- adding to a slice ---- */
+/* ---- adding to a slice ----------------------------------------------------------------------- */
 
 static hl_status query_slice_add(hl_device *device, const hl_graph *graph, hl_node_id id,
                                  hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -478,8 +478,8 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
     HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
     HL_CUDA_KERNEL(SLICE_ADD, "slice_add", query_slice_add, prepare_slice_add),
-    HL_CUDA_KERNEL_TOGETHER(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
-                            prepare_batch),
+    HL_CUDA_KERNEL_HORIZONTAL(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
+                              prepare_batch),
 };
 const hl_kernel *const hl_cuda_index_kernels[] = {
     &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],

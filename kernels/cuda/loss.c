@@ -16,7 +16,7 @@ static hl_status query_loss(hl_device *device, const hl_graph *graph, hl_node_id
     const hl_node *node = &graph->nodes[id];
     int logits = find_logits(node);
     hl_dtype dtype = hl_node_in_type(graph, node, logits)->dtype;
-    if (!hl_cuda_is_low_float(graph, node, 0, logits + 1, out_why_not) ||
+    if (!hl_cuda_is_same_float(graph, node, 0, logits + 1, out_why_not) ||
         !hl_cuda_is_dtype(graph, node, logits + 2, node->n_in, dtype, out_why_not))
         return HL_ERROR_CONFIG;
     out_req->deterministic = true;
@@ -38,7 +38,7 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
         .smoothing = (float)hl_cross_entropy_attrs(node)->label_smoothing,
         .target_dtype = (int32_t)hl_node_in_type(graph, node, target)->dtype,
     };
-    hl_cuda_shape shape = hl_cuda_shape_teams(device, rule.N, rule.C, &rule.by_block);
+    hl_cuda_shape shape = hl_cuda_shape_coop_groups(device, rule.N, rule.C, &rule.by_block);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_loss_at in = {hl_cuda_in(&calls, logits), hl_cuda_in(&calls, target),
                           hl_cuda_in(&calls, target + 1), hl_cuda_control_block(),

@@ -2,21 +2,21 @@
  * kernels/ref/loss.c. A target that is no class is a fault; its row and ignored rows give 0 and
  * weigh 0.
  *
- * A team holds its row in registers (fold.h), so memory is read once, smoothed or not.
+ * A cooperative group holds its row in registers (fold.h), so memory is read once, smoothed or not.
  *
  * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/fault.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/row.h"
 
-/* -1 for a row that gives 0. Uniform over the team. */
+/* -1 for a row that gives 0. Uniform over the cooperative group. */
 HL_DEVICE int64_t take_target(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule, int64_t n,
-                              const hl_team &team)
+                              const hl_coop_group &coop)
 {
     int64_t t = hl_read_int(in.target, rule.target_dtype, n);
     if (t == rule.ignored) return -1;
     if (t >= 0 && t < rule.C) return t;
-    if (team.rank == 0) hl_fault_set(in.control, in.fault, n, t);
+    if (coop.rank == 0) hl_fault_set(in.control, in.fault, n, t);
     return -1;
 }
 
@@ -32,26 +32,26 @@ HL_DEVICE void run_loss(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule
     const T *logits = (const T *)in.logits, *class_weight = (const T *)in.class_weight;
     int64_t C = rule.C;
     float smoothing = rule.smoothing;
-    hl_team team = hl_team_make(rule.by_block);
-    for (int64_t n = team.first; n < rule.N; n += team.step) {
+    hl_coop_group coop = hl_coop_make(rule.by_block);
+    for (int64_t n = coop.first; n < rule.N; n += coop.step) {
         const T *x = logits + n * C;
-        int64_t t = take_target(in, rule, n, team);
+        int64_t t = take_target(in, rule, n, coop);
         float value = 0, row_weight = 0;
         if (t >= 0) {
-            auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
+            auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
             hl_row_sum all = hl_row_exponentials(row);
             float log_sum = logf(all.sum), soft = 0;
             if (smoothing > 0) {
                 row.each([&](int64_t c, float v) {
                     soft += weigh(class_weight, c) * (all.top - v + log_sum);
                 });
-                soft = hl_team_sum(team, soft);
+                soft = hl_coop_sum(coop, soft);
             }
             row_weight = weigh(class_weight, t);
             value = (1 - smoothing) * row_weight * (all.top - hl_read(x, t) + log_sum) +
                     smoothing / (float)C * soft;
         }
-        if (team.rank == 0) {
+        if (coop.rank == 0) {
             hl_write(loss, n, value);
             hl_write(weight, n, row_weight);
         }
@@ -66,22 +66,22 @@ HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &
     const T *logits = (const T *)in.logits, *class_weight = (const T *)in.class_weight;
     int64_t C = rule.C;
     float smoothing = rule.smoothing;
-    hl_team team = hl_team_make(rule.by_block);
+    hl_coop_group coop = hl_coop_make(rule.by_block);
     float all_weights = (float)C, share = smoothing / (float)C;
     if (smoothing > 0 && class_weight) {
         float sum = 0;
-        for (int64_t c = team.rank; c < C; c += team.size) sum += hl_read(class_weight, c);
-        all_weights = hl_team_sum(team, sum);
+        for (int64_t c = coop.rank; c < C; c += coop.size) sum += hl_read(class_weight, c);
+        all_weights = hl_coop_sum(coop, sum);
     }
-    for (int64_t n = team.first; n < rule.N; n += team.step) {
+    for (int64_t n = coop.first; n < rule.N; n += coop.step) {
         const T *x = logits + n * C;
         T *dx = dlogits + n * C;
-        int64_t t = take_target(in, rule, n, team);
+        int64_t t = take_target(in, rule, n, coop);
         if (t < 0) {
-            for (int64_t c = team.rank; c < C; c += team.size) hl_write(dx, c, 0.0f);
+            for (int64_t c = coop.rank; c < C; c += coop.size) hl_write(dx, c, 0.0f);
             continue;
         }
-        auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
+        auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
         hl_row_sum all = hl_row_exponentials(row);
         float g = hl_read(dloss, n * dloss_step), hard = (1 - smoothing) * weigh(class_weight, t);
         float scale = g * (hard + share * all_weights) / all.sum;
@@ -95,11 +95,11 @@ HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &
 }
 
 #define KERNELS(T, suffix)                                                                         \
-    HL_CUDA_ENTRY_OF(cross_entropy, suffix, HL_CUDA_TEAM_THREADS, p)                               \
+    HL_CUDA_ENTRY_OF(cross_entropy, suffix, HL_CUDA_COOP_THREADS, p)                               \
     {                                                                                              \
         run_loss<T>(p.at.in, p.rule, (T *)p.at.loss, (T *)p.at.weight);                            \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(cross_entropy_grad, suffix, HL_CUDA_TEAM_THREADS, p)                          \
+    HL_CUDA_ENTRY_OF(cross_entropy_grad, suffix, HL_CUDA_COOP_THREADS, p)                          \
     {                                                                                              \
         run_gradient<T>(p.at.in, p.rule, (const T *)p.at.dloss, p.dloss_step, (T *)p.at.dlogits);  \
     }

@@ -33,12 +33,12 @@ static int64_t align_in_user(const hl_device *device, const hl_graph *graph, con
     return common_power(least, align_made(device, graph, user->out, depth + 1));
 }
 
-enum { MOST_DEPTH = 8 };
+enum { MAX_DEPTH = 8 };
 
 static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth)
 {
     int64_t align = (int64_t)device->alignment;
-    if (depth > MOST_DEPTH) return (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, value));
+    if (depth > MAX_DEPTH) return (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, value));
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *user = &graph->nodes[i];
         for (int32_t j = 0; j < user->n_in; j++)

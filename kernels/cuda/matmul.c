@@ -4,13 +4,13 @@
 
 #include "kernels/cuda/calls.h"
 
-enum { TILE = HL_CUDA_MATMUL_TILE, OLDEST_BF16 = 80, MOST_BLOCKS = 0x7FFFFFFF };
+enum { TILE = HL_CUDA_MATMUL_TILE, OLDEST_BF16 = 80, MAX_BLOCKS = 0x7FFFFFFF };
 
 hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_reason *out_why_not)
 {
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_low_float(graph, node, 0, 2, out_why_not)) return HL_ERROR_CONFIG;
+    if (!hl_cuda_is_same_float(graph, node, 0, 2, out_why_not)) return HL_ERROR_CONFIG;
     int arch = hl_cuda_device_facts(device)->arch;
     if (hl_node_in_type(graph, node, 0)->dtype == HL_DTYPE_BF16 && arch < OLDEST_BF16)
         return hl_reason_set(out_why_not, "bfloat16 needs sm_%d, got sm_%d", OLDEST_BF16, arch);
@@ -22,7 +22,7 @@ static hl_status query_matmul(hl_device *device, const hl_graph *graph, hl_node_
 {
     const hl_node *node = &graph->nodes[id];
     HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
-    if (node->n_in > 2 && !hl_cuda_is_low_float(graph, node, 2, 3, out_why_not))
+    if (node->n_in > 2 && !hl_cuda_is_same_float(graph, node, 2, 3, out_why_not))
         return HL_ERROR_CONFIG;
     out_req->deterministic = true;
     return HL_OK;
@@ -65,9 +65,8 @@ static hl_cuda_shape shape_tiles(const hl_cuda_product *p, hl_dtype dtype)
 {
     int64_t n = p->a.n * ((p->M + TILE - 1) / TILE) * ((p->N + TILE - 1) / TILE);
     unsigned threads =
-        dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_LOW_THREADS;
-    return (hl_cuda_shape){
-        {(unsigned)(n < MOST_BLOCKS ? n : MOST_BLOCKS), 1, 1}, {threads, 1, 1}, 0};
+        dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
+    return (hl_cuda_shape){{(unsigned)(n < MAX_BLOCKS ? n : MAX_BLOCKS), 1, 1}, {threads, 1, 1}, 0};
 }
 
 static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_node_id id,

@@ -34,7 +34,7 @@ HL_DEVICE void finish(const hl_cuda_matmul_params &p, int64_t z, int64_t row, in
     hl_write_float(p.at.c, p.c_dtype, (z * p.product.M + row) * p.product.N + col, value);
 }
 
-/* ---- fp32 ---- */
+/* ---- fp32 ------------------------------------------------------------------------------------ */
 
 enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
 
@@ -80,12 +80,12 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const hl_cuda_matmul
     }
 }
 
-/* ---- 16 bits ---- */
+/* ---- 16 bits --------------------------------------------------------------------------------- */
 
 enum {
-    LOW_THREADS = HL_CUDA_MATMUL_LOW_THREADS,
-    LOW_K = 32,
-    PITCH_A = LOW_K + 16,
+    REDUCED_THREADS = HL_CUDA_MATMUL_REDUCED_THREADS,
+    REDUCED_K = 32,
+    PITCH_A = REDUCED_K + 16,
     PITCH_B = TILE + 16,
     PITCH_C = TILE + 8
 };
@@ -97,7 +97,7 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
                          int64_t cols, int64_t row, int64_t col, int64_t r0, int64_t c0)
 {
     bool is_dense = col == 1 && row % 8 == 0 && (uintptr_t)src % 16 == 0;
-    for (int e = hl_thread(); is_dense && e < height * width / 8; e += LOW_THREADS) {
+    for (int e = hl_thread(); is_dense && e < height * width / 8; e += REDUCED_THREADS) {
         int i = e / (width / 8), j = e % (width / 8) * 8;
         if (r0 + i < rows && c0 + j + 8 <= cols) {
             hl_async_copy16(dst + i * pitch + j, src + (r0 + i) * row + c0 + j);
@@ -108,7 +108,7 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
             dst[i * pitch + j + k] = is_inside ? src[(r0 + i) * row + c0 + j + k] : T{0};
         }
     }
-    for (int e = hl_thread(); !is_dense && e < height * width; e += LOW_THREADS) {
+    for (int e = hl_thread(); !is_dense && e < height * width; e += REDUCED_THREADS) {
         int i = col == 1 ? e / width : e % height, j = col == 1 ? e % width : e / height;
         bool is_inside = r0 + i < rows && c0 + j < cols;
         dst[i * pitch + j] = is_inside ? src[(r0 + i) * row + (c0 + j) * col] : T{0};
@@ -116,12 +116,12 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
 }
 
 template <class T>
-HL_DEVICE void multiply_low(const T *a, const T *b, const hl_cuda_matmul_params &p, int64_t z,
-                            int64_t row, int64_t col)
+HL_DEVICE void multiply_reduced(const T *a, const T *b, const hl_cuda_matmul_params &p, int64_t z,
+                                int64_t row, int64_t col)
 {
     const hl_cuda_product &s = p.product;
     /* Sums go where operands were: the less memory, the more blocks a multiprocessor has. */
-    enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * LOW_K * PITCH_B };
+    enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * REDUCED_K * PITCH_B };
     static_assert((ROOM_A + ROOM_B) * sizeof(T) >= TILE * PITCH_C * sizeof(float), "they fit");
     HL_SHARED(T, room, ROOM_A + ROOM_B);
     T *ta = room, *tb = ta + ROOM_A;
@@ -130,22 +130,22 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const hl_cuda_matmul_params 
     hl_tile_c sum[2][2];
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++) hl_mma_zero(sum[i][j]);
-    int n_steps = (int)((s.K + LOW_K - 1) / LOW_K);
+    int n_steps = (int)((s.K + REDUCED_K - 1) / REDUCED_K);
     for (int step = -1; step < n_steps; step++) {
         int next = step + 1, at = next & 1;
         if (next < n_steps) {
-            load_tile(ta + at * TILE * PITCH_A, PITCH_A, TILE, LOW_K, a, s.M, s.K, s.a_row, s.a_k,
-                      row, (int64_t)next * LOW_K);
-            load_tile(tb + at * LOW_K * PITCH_B, PITCH_B, LOW_K, TILE, b, s.K, s.N, s.b_k, s.b_col,
-                      (int64_t)next * LOW_K, col);
+            load_tile(ta + at * TILE * PITCH_A, PITCH_A, TILE, REDUCED_K, a, s.M, s.K, s.a_row,
+                      s.a_k, row, (int64_t)next * REDUCED_K);
+            load_tile(tb + at * REDUCED_K * PITCH_B, PITCH_B, REDUCED_K, TILE, b, s.K, s.N, s.b_k,
+                      s.b_col, (int64_t)next * REDUCED_K, col);
         }
         hl_async_commit();
         if (step < 0) continue;
         hl_async_wait<1>();
         hl_barrier();
         const T *from_a = ta + (step & 1) * TILE * PITCH_A;
-        const T *from_b = tb + (step & 1) * LOW_K * PITCH_B;
-        for (int k = 0; k < LOW_K; k += 16) {
+        const T *from_b = tb + (step & 1) * REDUCED_K * PITCH_B;
+        for (int k = 0; k < REDUCED_K; k += 16) {
             hl_tile_a<T> x[2];
             hl_tile_b<T> y[2];
             for (int i = 0; i < 2; i++) {
@@ -162,7 +162,7 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const hl_cuda_matmul_params 
         for (int j = 0; j < 2; j++)
             hl_mma_store(tc + (wr + 16 * i) * PITCH_C + wc + 16 * j, sum[i][j], PITCH_C);
     hl_barrier();
-    for (int e = hl_thread(); e < TILE * TILE; e += LOW_THREADS) {
+    for (int e = hl_thread(); e < TILE * TILE; e += REDUCED_THREADS) {
         int64_t i = row + e / TILE, j = col + e % TILE;
         if (i < s.M && j < s.N) finish(p, z, i, j, tc[e / TILE * PITCH_C + e % TILE]);
     }
@@ -182,5 +182,5 @@ HL_DEVICE void multiply_low(const T *a, const T *b, const hl_cuda_matmul_params 
         }                                                                                          \
     }
 KERNEL(float, f32, F32_THREADS, multiply_f32)
-KERNEL(hl_bf16, bf16, LOW_THREADS, multiply_low)
-KERNEL(hl_f16, f16, LOW_THREADS, multiply_low)
+KERNEL(hl_bf16, bf16, REDUCED_THREADS, multiply_reduced)
+KERNEL(hl_f16, f16, REDUCED_THREADS, multiply_reduced)

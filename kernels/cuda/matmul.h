@@ -9,7 +9,7 @@
 enum {
     HL_CUDA_MATMUL_TILE = 64,
     HL_CUDA_MATMUL_F32_THREADS = 256,
-    HL_CUDA_MATMUL_LOW_THREADS = 128
+    HL_CUDA_MATMUL_REDUCED_THREADS = 128
 };
 
 /* A (...,M,K) @ B (...,K,N), strides in elements: of a's rows and K, of b's K and columns. A batch

@@ -2,18 +2,18 @@
  *
  * Without measuring it is the first that runs, which is nearly always the first. With it (the plan
  * was asked to benchmark) each is timed on the operands' own memory, between two events, and the
- * fastest is kept (choices.h): for the next node of the same description, the next plan and the
- * next process. What was kept is taken only if the heuristics still name it: its workspace is then
- * the node's. */
+ * fastest is kept (autotune_cache.h): for the next node of the same description, the next plan and
+ * the next process. What was kept is taken only if the heuristics still name it: its workspace is
+ * then the node's. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "kernels/cuda/choices.h"
+#include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/matmul_lt.h"
 
 /* A node's share of plan time, and what one algorithm gets of it at most. */
-enum { MOST_NS = 1000000000, ROUND_NS = 2000000, MOST_LAUNCHES = 50, ROUNDS = 3 };
+enum { MAX_NS = 1000000000, ROUND_NS = 2000000, MAX_LAUNCHES = 50, ROUNDS = 3 };
 
 typedef struct tuning {
     hl_lt_state *state;
@@ -44,8 +44,8 @@ static void write_algo(const cublasLtMatmulAlgo_t *algo, char *out_text)
 /* The number of the algorithm that was kept; -1: none, or none that the heuristics still name. */
 static int recall(const hl_lt_state *state, const char *key)
 {
-    char line[HL_CUDA_CHOICE_BYTES], text[ALGO_TEXT + 1];
-    if (!hl_cuda_choice_find(state->device, "matmul", key, line)) return -1;
+    char line[HL_CUDA_AUTOTUNE_BYTES], text[ALGO_TEXT + 1];
+    if (!hl_cuda_autotune_find(state->device, "matmul", key, line)) return -1;
     for (int i = 0; i < state->algos.n; i++) {
         write_algo(&state->algos.algo[i], text);
         if (strncmp(line, text, ALGO_TEXT) == 0) return i;
@@ -55,10 +55,10 @@ static int recall(const hl_lt_state *state, const char *key)
 
 static void keep(const hl_lt_state *state, const char *key, float ms)
 {
-    char line[HL_CUDA_CHOICE_BYTES], algo[ALGO_TEXT + 1];
+    char line[HL_CUDA_AUTOTUNE_BYTES], algo[ALGO_TEXT + 1];
     write_algo(&state->algos.algo[state->chosen], algo);
     snprintf(line, sizeof line, "%s %.1f us", algo, 1e3 * (double)ms);
-    hl_cuda_choice_keep(state->device, "matmul", key, line);
+    hl_cuda_autotune_keep(state->device, "matmul", key, line);
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
@@ -98,8 +98,8 @@ static hl_status measure(const tuning *t, int which, float *out_ms)
     float first, ms;
     HL_TRY(time_launches(t, which, 1, &first));
     HL_TRY(time_launches(t, which, 1, &first));
-    int n = first > 0 ? (int)((float)ROUND_NS * 1e-6f / first) : MOST_LAUNCHES;
-    n = n < 1 ? 1 : n > MOST_LAUNCHES ? MOST_LAUNCHES : n;
+    int n = first > 0 ? (int)((float)ROUND_NS * 1e-6f / first) : MAX_LAUNCHES;
+    n = n < 1 ? 1 : n > MAX_LAUNCHES ? MAX_LAUNCHES : n;
     *out_ms = first;
     for (int round = 0; round < ROUNDS; round++) {
         HL_TRY(time_launches(t, which, n, &ms));
@@ -118,7 +118,7 @@ static bool is_refusal(hl_status status)
 static hl_status choose(tuning *t, bool measures, float *out_ms)
 {
     hl_lt_state *state = t->state;
-    int64_t until = hl_os_time_ns() + MOST_NS;
+    int64_t until = hl_os_time_ns() + MAX_NS;
     int best = -1;
     for (int i = 0; i < state->algos.n; i++) {
         float ms = 0;

@@ -27,7 +27,7 @@ static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t
     return hl_node_in_type(graph, node, 0)->dtype == hl_graph_dtype(graph, node->out) ? places : 0;
 }
 
-/* ---- batch norm ---- */
+/* ---- batch norm ------------------------------------------------------------------------------ */
 
 typedef struct batch_shape {
     int64_t A, C, S;
@@ -57,7 +57,7 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    if (!hl_cuda_is_same_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     batch_shape batch = find_batch(graph, node);
     out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
     out_req->deterministic = true;
@@ -130,16 +130,17 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- layer norm ---- */
+/* ---- layer norm ------------------------------------------------------------------------------ */
 
 static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
                                   hl_kernel_req *out_req, hl_reason *out_why_not)
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    if (!hl_cuda_is_same_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     out_req->deterministic = true;
-    /* A team has read its row before it writes an element of it, and element c where it writes c.
+    /* A cooperative group has read its row before it writes an element of it, and element c where
+     * it writes c.
      */
     out_req->in_place[0] = find_places(graph, node, node->op == HL_OP_LAYER_NORM ? 1 : 3);
     return HL_OK;
@@ -152,7 +153,7 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
     const hl_type *type = hl_node_in_type(graph, node, 0);
     int rank = type->shape.rank, first = rank - (int)hl_layer_norm_attrs(node)->n_axes, by_block;
     int64_t R = hl_shape_span(&type->shape, 0, first), C = hl_shape_span(&type->shape, first, rank);
-    hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
+    hl_cuda_shape shape = hl_cuda_shape_coop_groups(device, R, C, &by_block);
     norm_dtypes dtypes = find_dtypes(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (node->op == HL_OP_LAYER_NORM)

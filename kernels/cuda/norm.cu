@@ -8,7 +8,7 @@
  * What is given may be narrower than what is read (Y, T); statistics and sums are not.
  *
  * Launch: any grid; threads a multiple of 32, HL_CUDA_NORM_THREADS where a block holds columns;
- * teams by by_block (fold.h). */
+ * cooperative groups by by_block (fold.h). */
 #include "kernels/cuda/norm.h"
 
 #include "kernels/cuda/fold.h"
@@ -29,20 +29,20 @@ template <class T, class Y>
 HL_DEVICE void run_layer_norm(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
                               T *rstd, int64_t R, int64_t C, float eps, int by_block)
 {
-    hl_team team = hl_team_make(by_block);
-    for (int64_t r = team.first; r < R; r += team.step) {
+    hl_coop_group coop = hl_coop_make(by_block);
+    for (int64_t r = coop.first; r < R; r += coop.step) {
         const T *x = src + r * C;
         Y *y = dst + r * C;
-        auto row = hl_team_keep<32>(team, C, [=](int64_t c) { return hl_read(x, c); });
+        auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
         float sum = 0, squares = 0;
         row.each([&](int64_t, float v) { sum += v; });
-        float middle = hl_team_sum(team, sum) / (float)C;
+        float middle = hl_coop_sum(coop, sum) / (float)C;
         row.each([&](int64_t, float v) { squares += (v - middle) * (v - middle); });
-        float scale = hl_rsqrt(hl_team_sum(team, squares) / (float)C + eps);
+        float scale = hl_rsqrt(hl_coop_sum(coop, squares) / (float)C + eps);
         row.each([&](int64_t c, float v) {
             hl_write(y, c, (v - middle) * scale * read_or(weight, c, 1) + read_or(bias, c, 0));
         });
-        if (team.rank == 0) {
+        if (coop.rank == 0) {
             hl_write(mean, r, middle);
             hl_write(rstd, r, scale);
         }
@@ -58,10 +58,10 @@ template <class T, class Y>
 HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const T *mean, const T *rstd,
                                    const T *weight, Y *dx, int64_t R, int64_t C, int by_block)
 {
-    hl_team team = hl_team_make(by_block);
-    for (int64_t r = team.first; r < R; r += team.step) {
+    hl_coop_group coop = hl_coop_make(by_block);
+    for (int64_t r = coop.first; r < R; r += coop.step) {
         float middle = hl_read(mean, r), scale = hl_read(rstd, r), sum_g = 0, sum_gz = 0;
-        auto row = hl_team_keep<16>(team, C, [=](int64_t c) {
+        auto row = hl_coop_keep<16>(coop, C, [=](int64_t c) {
             float g = hl_read(dy, r * C + c) * read_or(weight, c, 1);
             return grad_pair{g, (hl_read(src, r * C + c) - middle) * scale};
         });
@@ -69,8 +69,8 @@ HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const T *mean, con
             sum_g += v.g;
             sum_gz += v.g * v.z;
         });
-        sum_g = hl_team_sum(team, sum_g) / (float)C;
-        sum_gz = hl_team_sum(team, sum_gz) / (float)C;
+        sum_g = hl_coop_sum(coop, sum_g) / (float)C;
+        sum_gz = hl_coop_sum(coop, sum_gz) / (float)C;
         row.each([&](int64_t c, grad_pair v) {
             hl_write(dx, r * C + c, scale * (v.g - sum_g - v.z * sum_gz));
         });
@@ -161,20 +161,20 @@ HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, con
     }
 }
 
-/* All three gradients in one launch; a column's threads are a team
- * for hl_team_row, which reads rows beyond those it holds once more. */
+/* All three gradients in one launch; a column's threads are a cooperative group
+ * for hl_coop_row, which reads rows beyond those it holds once more. */
 template <class T, class Y>
 HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
                                            const T *mean, const T *var, Y *dx, T *dweight, T *dbias,
                                            int64_t A, int64_t C, float eps)
 {
-    hl_team column = {hl_thread() / COLUMNS, ROWS, 0, 0, true, HL_WARP_ALL};
+    hl_coop_group column = {hl_thread() / COLUMNS, ROWS, 0, 0, true, HL_WARP_ALL};
     for (int64_t tile = hl_block_x(); tile * COLUMNS < C; tile += hl_blocks_x()) {
         int64_t c = tile * COLUMNS + hl_thread() % COLUMNS;
         int64_t n = c < C ? A : 0;
         float middle = n ? hl_read(mean, c) : 0, sum_g = 0, sum_gz = 0;
         float rstd = n ? hl_rsqrt(hl_read(var, c) + eps) : 0;
-        auto rows = hl_team_keep<16>(column, n, [=](int64_t r) {
+        auto rows = hl_coop_keep<16>(column, n, [=](int64_t r) {
             return grad_pair{hl_read(dy, r * C + c), (hl_read(src, r * C + c) - middle) * rstd};
         });
         rows.each([&](int64_t, grad_pair v) {

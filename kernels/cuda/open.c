@@ -130,8 +130,8 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
     device->facts = (hl_cuda_facts){.arch = facts->arch,
                                     .n_multiprocessors = facts->n_multiprocessors,
                                     .shared_bytes_block = (size_t)facts->shared_bytes};
-    device->base.low_type = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
-    device->base.keeps_low = true;
+    device->base.reduced_dtype = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+    device->base.keeps_reduced = true;
 }
 
 static hl_status find_gpu(hl_cuda_device *device, int index, int n_gpus)
@@ -333,7 +333,7 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
                                .n_threads = 1,
                                .float_type = HL_DTYPE_F32,
                                .fuses = true,
-                               .keeps_low = true,
+                               .keeps_reduced = true,
                                .alignment = 256};
     device->fork_count = hl_os_fork_count();
     hl_status status;

@@ -86,16 +86,16 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- the gradient's norm ---- */
+/* ---- the gradient's norm --------------------------------------------------------------------- */
 
 /* Below the least part two blocks would take no less time than one. What one block of the most
  * threads reads in the time of a launch is not cut. */
-enum { LEAST_PART = 8192, MOST_PARTS = 1024, ALONE = 32768 };
+enum { MIN_PART = 8192, MAX_PARTS = 1024, ALONE = 32768 };
 
 static int64_t count_parts(int64_t n, int64_t *out_part)
 {
-    int64_t part = n <= ALONE ? ALONE : (n + MOST_PARTS - 1) / MOST_PARTS;
-    *out_part = part < LEAST_PART ? LEAST_PART : part;
+    int64_t part = n <= ALONE ? ALONE : (n + MAX_PARTS - 1) / MAX_PARTS;
+    *out_part = part < MIN_PART ? MIN_PART : part;
     return n > 0 ? (n + *out_part - 1) / *out_part : 1;
 }
 

@@ -169,26 +169,26 @@ HL_CUDA_ENTRY(lion, THREADS, p)
     });
 }
 
-/* ---- the gradient's norm: one pass over it; unscaling and clipping are a factor ---- */
+/* ---- the gradient's norm: one pass over it; unscaling and clipping are a factor -------------- */
 
 enum { BATCH = 8 /* loads under way in a thread */ };
 
 /* Of x[begin, end), by the block: of squares, or of sums of them. */
 HL_DEVICE float add_up(const float *x, int64_t begin, int64_t end, bool is_square)
 {
-    hl_team team = hl_team_make(1);
+    hl_coop_group coop = hl_coop_make(1);
     float sum = 0;
-    for (int64_t i = begin + team.rank; i < end; i += (int64_t)BATCH * team.size) {
+    for (int64_t i = begin + coop.rank; i < end; i += (int64_t)BATCH * coop.size) {
         float v[BATCH];
         HL_UNROLL
         for (int j = 0; j < BATCH; j++) {
-            int64_t at = i + (int64_t)j * team.size;
+            int64_t at = i + (int64_t)j * coop.size;
             v[j] = at < end ? x[at] : 0.0f;
         }
         HL_UNROLL
         for (int j = 0; j < BATCH; j++) sum += is_square ? v[j] * v[j] : v[j];
     }
-    return hl_team_sum(team, sum);
+    return hl_coop_sum(coop, sum);
 }
 
 /* Launch: one block a part. */

@@ -17,9 +17,9 @@
 
 #include <stdint.h>
 
-/* Threads of a block where each takes elements by the grid (HL_FOR_GRID), and at most where teams
- * take rows (fold.h). */
-enum { HL_CUDA_ELEMENT_THREADS = 256, HL_CUDA_TEAM_THREADS = 256 };
+/* Threads of a block where each takes elements by the grid (HL_FOR_GRID), and at most where
+ * cooperative groups take rows (fold.h). */
+enum { HL_CUDA_ELEMENT_THREADS = 256, HL_CUDA_COOP_THREADS = 256 };
 
 /* A member of `at`: where something lies that is of type T to the kernel; a number. */
 #ifdef __cplusplus

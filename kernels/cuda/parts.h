@@ -7,7 +7,7 @@
 #ifndef HL_CUDA_PARTS_H
 #define HL_CUDA_PARTS_H
 
-#include "kernels/cuda/walk.h"
+#include "kernels/cuda/tile_iterator.h"
 
 /* Parts at most; operands, and numbers of generated programs (compiled.h), of all together. */
 enum { HL_CUDA_PARTS = 32, HL_CUDA_PARTS_OPERANDS = 128, HL_CUDA_PARTS_NUMBERS = 256 };
@@ -31,12 +31,12 @@ HL_DEVICE int hl_part_find(const hl_cuda_parts &parts, int block)
     return part;
 }
 
-/* A program of walk.h without sums over the elements of a part, by the part's blocks. */
+/* A program of tile_iterator.h without sums over the elements of a part, by the part's blocks. */
 template <class P>
-HL_DEVICE void hl_part_walk(const P &program, const hl_cuda_parts &parts, int part, int block)
+HL_DEVICE void hl_part_iterate(const P &program, const hl_cuda_parts &parts, int part, int block)
 {
     typename P::V none[1][P::WIDTH];
-    int64_t n = parts.n[part], tile = (int64_t)HL_CUDA_WALK_THREADS * program.width();
+    int64_t n = parts.n[part], tile = (int64_t)HL_CUDA_TILE_THREADS * program.width();
     int64_t first = block - parts.first_block[part];
     int64_t stride = (parts.first_block[part + 1] - parts.first_block[part]) * tile;
     bool is_aligned = program.is_aligned();

@@ -10,8 +10,8 @@
 #include "kernels/cuda/calls.h"
 
 _Static_assert((int)HL_CUDA_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS, "all operands fit");
-_Static_assert((int)HL_CUDA_WALK_SUMS == (int)HL_PROGRAM_OUTS, "all sums fit");
-enum { THREADS = HL_CUDA_WALK_THREADS };
+_Static_assert((int)HL_CUDA_TILE_SUMS == (int)HL_PROGRAM_OUTS, "all sums fit");
+enum { THREADS = HL_CUDA_TILE_THREADS };
 
 static const struct {
     const char *variant; /* of kernels */
@@ -48,9 +48,9 @@ static int64_t measure_sample(const hl_shape *shape)
     return size > 0 ? size : 1;
 }
 
-/* What the walk sums. Along a side of one element it is everything, which needs no rows and
- * columns. Sums over the middle group are by batch; others of three groups are of rows, where they
- * keep the inner one, or of columns. */
+/* What the tile iterator sums. Along a side of one element it is everything, which needs no rows
+ * and columns. Sums over the middle group are by batch; others of three groups are of rows, where
+ * they keep the inner one, or of columns. */
 static int32_t find_reduce(const hl_program_groups *groups, int j)
 {
     int sums = groups->sums[j];
@@ -98,8 +98,8 @@ static void write_program(const hl_graph *graph, const hl_node *node, const hl_p
 enum {
     ALONE_STEPS = 16,
     ALONE_BATCHES = 8,
-    LEAST_STEPS = 4,
-    MOST_ROW_TILES = 512,
+    MIN_STEPS = 4,
+    MAX_ROW_TILES = 512,
     NARROW_ELEMENTS = 1 << 17
 };
 
@@ -117,56 +117,56 @@ static int32_t cover(int64_t n, int32_t most)
 }
 
 /* As many lanes as leave a thread few rows, if then there is nothing to merge. */
-static void narrow_tiles(hl_cuda_walk *walk)
+static void narrow_tiles(hl_cuda_tiles *tiles)
 {
-    int64_t n_rows = walk->height;
-    int32_t lanes = walk->lanes;
-    if (walk->n > NARROW_ELEMENTS || n_rows > (int64_t)THREADS * ALONE_STEPS) return;
-    while (lanes > 1 && n_rows > (int64_t)LEAST_STEPS * (THREADS / lanes)) lanes /= 2;
-    walk->lanes = lanes;
-    walk->rows = cover(n_rows, THREADS / lanes);
-    walk->strips = THREADS / lanes / walk->rows;
+    int64_t n_rows = tiles->height;
+    int32_t lanes = tiles->lanes;
+    if (tiles->n > NARROW_ELEMENTS || n_rows > (int64_t)THREADS * ALONE_STEPS) return;
+    while (lanes > 1 && n_rows > (int64_t)MIN_STEPS * (THREADS / lanes)) lanes /= 2;
+    tiles->lanes = lanes;
+    tiles->rows = cover(n_rows, THREADS / lanes);
+    tiles->strips = THREADS / lanes / tiles->rows;
 }
 
 /* n elements in rows of `cols`; 0: in rows as they suit a block. batches: as many have sums over
  * rows of their own. keeps: sums run over rows; crosses: or along them, which wide tiles do at
  * once. */
-static hl_cuda_walk make_walk(int64_t n, int64_t cols, int64_t batches, int32_t width, bool keeps,
-                              bool crosses)
+static hl_cuda_tiles make_tiles(int64_t n, int64_t cols, int64_t batches, int32_t width, bool keeps,
+                                bool crosses)
 {
-    hl_cuda_walk walk = {.n = n, .batches = batches, .width = width, .steps = 1};
-    walk.cols = cols > 0 ? cols : (int64_t)THREADS * width;
-    walk.height = divide_up(divide_up(n, walk.cols), batches);
-    walk.lanes = cols > 0 ? cover(divide_up(cols, width), 32) : 32;
-    walk.rows = cols > 0 ? cover(walk.height, THREADS / walk.lanes) : 1;
-    walk.strips = THREADS / walk.lanes / walk.rows;
-    for (int s = 0; s < HL_CUDA_WALK_SUMS; s++) walk.partial[s] = -1;
-    if (n == 0) return walk;
-    if (keeps && !crosses && cols > 0) narrow_tiles(&walk);
-    int64_t n_rows = divide_up(walk.height, walk.rows); /* of threads */
+    hl_cuda_tiles tiles = {.n = n, .batches = batches, .width = width, .steps = 1};
+    tiles.cols = cols > 0 ? cols : (int64_t)THREADS * width;
+    tiles.height = divide_up(divide_up(n, tiles.cols), batches);
+    tiles.lanes = cols > 0 ? cover(divide_up(cols, width), 32) : 32;
+    tiles.rows = cols > 0 ? cover(tiles.height, THREADS / tiles.lanes) : 1;
+    tiles.strips = THREADS / tiles.lanes / tiles.rows;
+    for (int s = 0; s < HL_CUDA_TILE_SUMS; s++) tiles.partial[s] = -1;
+    if (n == 0) return tiles;
+    if (keeps && !crosses && cols > 0) narrow_tiles(&tiles);
+    int64_t n_rows = divide_up(tiles.height, tiles.rows); /* of threads */
     int64_t alone = ALONE_STEPS * (batches < ALONE_BATCHES ? batches : ALONE_BATCHES);
     if (keeps && n_rows <= alone) {
-        walk.steps = (int32_t)n_rows;
+        tiles.steps = (int32_t)n_rows;
     } else if (keeps) {
-        walk.steps = LEAST_STEPS;
-        while (divide_up(n_rows, walk.steps) > MOST_ROW_TILES) walk.steps *= 2;
+        tiles.steps = MIN_STEPS;
+        while (divide_up(n_rows, tiles.steps) > MAX_ROW_TILES) tiles.steps *= 2;
     }
-    int64_t n_strips = divide_up(walk.cols, (int64_t)walk.lanes * walk.width) * batches;
-    int64_t n_across = divide_up(n_strips, walk.strips);
-    walk.n_col_tiles = (int32_t)n_across;
-    walk.n_tiles = (int32_t)(n_across * divide_up(n_rows, walk.steps));
-    return walk;
+    int64_t n_strips = divide_up(tiles.cols, (int64_t)tiles.lanes * tiles.width) * batches;
+    int64_t n_across = divide_up(n_strips, tiles.strips);
+    tiles.n_col_tiles = (int32_t)n_across;
+    tiles.n_tiles = (int32_t)(n_across * divide_up(n_rows, tiles.steps));
+    return tiles;
 }
 
 /* How many partials one result of such a sum has, and how many all have together. */
-static int64_t count_partials(const hl_cuda_walk *walk, int32_t reduce, int64_t *out_total)
+static int64_t count_partials(const hl_cuda_tiles *tiles, int32_t reduce, int64_t *out_total)
 {
-    int64_t n_strips = divide_up(walk->cols, (int64_t)walk->lanes * walk->width);
-    int64_t n_each = reduce == HL_CUDA_SUM_ROWS   ? walk->n_tiles / walk->n_col_tiles
+    int64_t n_strips = divide_up(tiles->cols, (int64_t)tiles->lanes * tiles->width);
+    int64_t n_each = reduce == HL_CUDA_SUM_ROWS   ? tiles->n_tiles / tiles->n_col_tiles
                      : reduce == HL_CUDA_SUM_COLS ? n_strips
-                                                  : walk->n_tiles;
-    int64_t n_results = reduce == HL_CUDA_SUM_ROWS   ? walk->batches * walk->cols
-                        : reduce == HL_CUDA_SUM_COLS ? divide_up(walk->n, walk->cols)
+                                                  : tiles->n_tiles;
+    int64_t n_results = reduce == HL_CUDA_SUM_ROWS   ? tiles->batches * tiles->cols
+                        : reduce == HL_CUDA_SUM_COLS ? divide_up(tiles->n, tiles->cols)
                                                      : 1;
     *out_total = n_each * n_results;
     return n_each;
@@ -176,7 +176,7 @@ static int64_t count_partials(const hl_cuda_walk *walk, int32_t reduce, int64_t 
  * their own a divisor of the row. */
 static int32_t choose_width(const hl_cuda_program *p, int64_t cols)
 {
-    size_t widest = 16 / HL_CUDA_WALK_WIDTH;
+    size_t widest = 16 / HL_CUDA_TILE_WIDTH;
     for (int s = 0; s < p->n_code; s++) {
         size_t bytes = hl_dtype_bytes((hl_dtype)p->in[p->code[s].in].dtype);
         bool is_moved = p->code[s].op == HL_PW_LOAD && p->in[p->code[s].in].is_whole;
@@ -213,7 +213,7 @@ hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_p
         if (reduce != HL_CUDA_SUM_ALL) cols = work->groups.inner;
         if (work->groups.sums[p->sum_out[s]] == HL_PW_SUM_MIDDLE) batches = work->groups.outer;
     }
-    work->walk = make_walk(n, cols, batches, choose_width(p, cols), keeps, crosses);
+    work->tiles = make_tiles(n, cols, batches, choose_width(p, cols), keeps, crosses);
     return HL_OK;
 }
 
@@ -243,7 +243,7 @@ static int list_stages(const hl_cuda_pointwise *work, int s, merge_stage *out_st
     const hl_program_groups *groups = &work->groups;
     int j = work->program.sum_out[s], n = 0;
     int32_t how = work->program.out[j].reduce;
-    int64_t n_each = count_partials(&work->walk, how, out_total);
+    int64_t n_each = count_partials(&work->tiles, how, out_total);
     bool is_three = groups->outer != 1, by_outer = is_three && !(groups->sums[j] & HL_PW_SUM_OUTER);
     if (how == HL_CUDA_SUM_ALL) {
         if (n_each > 1) out_stages[n++] = (merge_stage){how, 0};
@@ -265,7 +265,7 @@ static int list_stages(const hl_cuda_pointwise *work, int s, merge_stage *out_st
 static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, hl_cuda_calls *calls)
 {
     size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
-    size_t from = (size_t)work->walk.partial[s] * bytes, to = 0;
+    size_t from = (size_t)work->tiles.partial[s] * bytes, to = 0;
     int j = work->program.sum_out[s];
     merge_stage stages[MERGE_STAGES];
     int64_t total;
@@ -275,17 +275,17 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
         int64_t cols = stages[k].cols, n = 0;
         for (; n != 1; from = to) {
             bool crosses = how == HL_CUDA_SUM_COLS;
-            hl_cuda_walk walk = make_walk(total, cols, 1, 1, !crosses, crosses);
-            n = count_partials(&walk, how, &total);
+            hl_cuda_tiles tiles = make_tiles(total, cols, 1, 1, !crosses, crosses);
+            n = count_partials(&tiles, how, &total);
             bool is_last = n == 1 && k + 1 == n_stages;
             if (crosses) cols = n;
             if (!is_last) to = take_scratch(used, total, bytes);
             if (!calls) continue;
             HL_CUDA_CALL(
                 calls, pointwise_merge, kinds[work->kind].variant,
-                hl_cuda_shape_blocks(calls->device, walk.n_tiles, THREADS),
+                hl_cuda_shape_blocks(calls->device, tiles.n_tiles, THREADS),
                 .at.from = hl_cuda_scratch(from),
-                .at.to = is_last ? hl_cuda_out(calls, j) : hl_cuda_scratch(to), .walk = walk,
+                .at.to = is_last ? hl_cuda_out(calls, j) : hl_cuda_scratch(to), .tiles = tiles,
                 .to_dtype = is_last ? work->program.out[j].dtype : (int32_t)kinds[work->kind].dtype,
                 .how = how);
         }
@@ -297,15 +297,15 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
 static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
 {
     size_t used = 0, bytes = hl_dtype_bytes(kinds[work->kind].dtype);
-    for (int s = 0; s < work->program.n_sums && work->walk.n > 0; s++) {
+    for (int s = 0; s < work->program.n_sums && work->tiles.n > 0; s++) {
         int64_t total;
         merge_stage stages[MERGE_STAGES];
         if (list_stages(work, s, stages, &total) == 0) continue;
-        work->walk.partial[s] = (int64_t)(take_scratch(&used, total, bytes) / bytes);
+        work->tiles.partial[s] = (int64_t)(take_scratch(&used, total, bytes) / bytes);
     }
     size_t counted = used;
     for (int s = 0; s < work->program.n_sums; s++)
-        if (work->walk.partial[s] >= 0) merge_partials(work, s, &counted, NULL);
+        if (work->tiles.partial[s] >= 0) merge_partials(work, s, &counted, NULL);
     *out_first = used;
     return counted;
 }
@@ -347,7 +347,7 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
 static void call_compiled(const hl_cuda_pointwise *work, const char *name,
                           const hl_cuda_numbers *numbers, hl_cuda_shape shape, hl_cuda_calls *calls)
 {
-    hl_cuda_compiled_params params = {.at.scratch = hl_cuda_scratch(0), .walk = work->walk};
+    hl_cuda_compiled_params params = {.at.scratch = hl_cuda_scratch(0), .tiles = work->tiles};
     int n_words = numbers->n > 0 ? numbers->n : 1;
     for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
         params.at.operand[k] = hl_cuda_arg(k);
@@ -366,7 +366,7 @@ static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
     hl_cuda_pointwise_params params = {
         .at.program = hl_cuda_upload(calls, &work->program, sizeof work->program),
         .at.scratch = hl_cuda_scratch(0),
-        .walk = work->walk};
+        .tiles = work->tiles};
     for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
         params.at.operand[k] = hl_cuda_arg(k);
     HL_CUDA_CALL_WITH(calls, pointwise, kinds[work->kind].variant, shape, &params);
@@ -382,24 +382,24 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
     place_partials(&work, &used);
     char name[HL_CUDA_NAME_BYTES], *source = NULL;
     hl_status compiled = HL_OK;
-    if (work.walk.n > 0) {
+    if (work.tiles.n > 0) {
         HL_TRY(hl_cuda_generate(&work, &source, name, &numbers));
         compiled = hl_cuda_compile(device, source, name);
         hl_free(source);
     }
     if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.walk.n_tiles, THREADS);
-    if (work.walk.n > 0 && compiled == HL_OK)
+    hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.tiles.n_tiles, THREADS);
+    if (work.tiles.n > 0 && compiled == HL_OK)
         call_compiled(&work, name, &numbers, shape, &calls);
-    else if (work.walk.n > 0)
+    else if (work.tiles.n > 0)
         call_interpreter(&work, shape, &calls);
     for (int s = 0; s < work.program.n_sums; s++) {
         int j = work.program.sum_out[s];
-        if (work.walk.n == 0) /* the sum of nothing */
+        if (work.tiles.n == 0) /* the sum of nothing */
             hl_cuda_call_zero(&calls, hl_cuda_out(&calls, j),
                               hl_type_bytes(hl_node_out_type(graph, &graph->nodes[id], j)));
-        else if (work.walk.partial[s] >= 0)
+        else if (work.tiles.partial[s] >= 0)
             merge_partials(&work, s, &used, &calls);
     }
     return hl_cuda_calls_end(&calls, out_state);
@@ -412,8 +412,8 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
                        .name = "cuda." text,                                                       \
                        .query = query_program,                                                     \
                        .prepare = prepare_program,                                                 \
-                       .prepare_together = hl_cuda_prepare_together,                               \
-                       .is_together = hl_cuda_is_together,                                         \
+                       .prepare_horizontal = hl_cuda_prepare_horizontal,                           \
+                       .is_horizontal = hl_cuda_is_horizontal,                                     \
                        .launch = hl_cuda_calls_launch,                                             \
                        .release = hl_cuda_calls_release},
 

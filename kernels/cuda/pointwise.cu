@@ -5,8 +5,8 @@
  * memory, for local arrays indexed at run time would go through memory. All threads read the same
  * step at once, so the interpreter's switch never diverges.
  *
- * Launch: as walk.h says, of several programs as parts.h does; shared memory n_regs * threads *
- * the type's size. The type is hl_program_kind's. */
+ * Launch: as tile_iterator.h says, of several programs as parts.h does; shared memory n_regs *
+ * threads * the type's size. The type is hl_program_kind's. */
 #include "kernels/cuda/program.h"
 
 /* Steps without operands, for element i; p is what the step reads. */
@@ -57,7 +57,7 @@ template <class V> HL_DEVICE V run_step(int op, V a, V b, V c, int32_t dtype)
 /* R is shared memory as HL_SHARED_DYNAMIC has it. */
 template <class V_, class R, int MAX_SUMS> struct interpreted {
     typedef V_ V;
-    enum { WIDTH = HL_CUDA_WALK_WIDTH, SUMS = MAX_SUMS, UNROLL = 1 };
+    enum { WIDTH = HL_CUDA_TILE_WIDTH, SUMS = MAX_SUMS, UNROLL = 1 };
     const hl_cuda_program *program;
     void *const *operand;
     R &reg;
@@ -108,8 +108,8 @@ template <class V_, class R, int MAX_SUMS> struct interpreted {
 };
 template <class V, class R> HL_DEVICE void interpret(const hl_cuda_pointwise_params &p, R &reg)
 {
-    typedef interpreted<V, R, HL_CUDA_WALK_SUMS> P;
-    hl_walk(P{p.at.program, p.at.operand, reg, p.walk.width}, p.walk, (V *)p.at.scratch);
+    typedef interpreted<V, R, HL_CUDA_TILE_SUMS> P;
+    hl_iterate_tiles(P{p.at.program, p.at.operand, reg, p.tiles.width}, p.tiles, (V *)p.at.scratch);
 }
 /* Part by part; a thread takes one element at a time, neighbours by neighbours. */
 template <class V, class R>
@@ -117,8 +117,8 @@ HL_DEVICE void interpret_part(const hl_cuda_pointwise_parts_params &p, R &reg)
 {
     typedef interpreted<V, R, 0> P;
     int block = hl_block_x(), part = hl_part_find(p.parts, block);
-    hl_part_walk(P{p.at.programs + part, p.at.operand + p.parts.first_operand[part], reg, 1},
-                 p.parts, part, block);
+    hl_part_iterate(P{p.at.programs + part, p.at.operand + p.parts.first_operand[part], reg, 1},
+                    p.parts, part, block);
 }
 
 template <class V_> struct merged {
@@ -155,19 +155,20 @@ template <class V_> struct merged {
 };
 
 #define KERNELS(V, suffix)                                                                         \
-    HL_CUDA_ENTRY_OF(pointwise, suffix, HL_CUDA_WALK_THREADS, p)                                   \
+    HL_CUDA_ENTRY_OF(pointwise, suffix, HL_CUDA_TILE_THREADS, p)                                   \
     {                                                                                              \
         HL_SHARED_DYNAMIC(V, reg);                                                                 \
         interpret<V>(p, reg);                                                                      \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(pointwise_parts, suffix, HL_CUDA_WALK_THREADS, p)                             \
+    HL_CUDA_ENTRY_OF(pointwise_parts, suffix, HL_CUDA_TILE_THREADS, p)                             \
     {                                                                                              \
         HL_SHARED_DYNAMIC(V, reg);                                                                 \
         interpret_part<V>(p, reg);                                                                 \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(pointwise_merge, suffix, HL_CUDA_WALK_THREADS, p)                             \
+    HL_CUDA_ENTRY_OF(pointwise_merge, suffix, HL_CUDA_TILE_THREADS, p)                             \
     {                                                                                              \
-        hl_walk(merged<V>{(const V *)p.at.from, p.at.to, p.to_dtype, p.how}, p.walk, (V *)0);      \
+        hl_iterate_tiles(merged<V>{(const V *)p.at.from, p.at.to, p.to_dtype, p.how}, p.tiles,     \
+                         (V *)0);                                                                  \
     }
 KERNELS(float, f32)
 KERNELS(double, f64)

@@ -11,7 +11,7 @@ typedef struct hl_cuda_pointwise {
     hl_cuda_program program;
     hl_program_groups groups;
     hl_pw_kind kind;
-    hl_cuda_walk walk;
+    hl_cuda_tiles tiles;
 } hl_cuda_pointwise;
 
 static inline bool hl_cuda_is_random(const hl_cuda_step *step)
@@ -39,9 +39,9 @@ hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_sou
 /* The same of n programs without sums, in one kernel (parts.h), which have no more numbers than
  * HL_CUDA_PARTS_NUMBERS. Those that are the same but for numbers are there once. Fills in which
  * program each part is, its first number, and all numbers. */
-hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
-                                    HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
-                                    hl_cuda_compiled_parts_params *params);
+hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
+                                      HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
+                                      hl_cuda_compiled_parts_params *params);
 
 /* Makes sure that the device has the generated kernel of this name; compiles it if need be.
  * HL_ERROR_DEVICE where NVRTC is absent or fails: the log says why, and the interpreter does the
@@ -49,9 +49,9 @@ hl_status hl_cuda_generate_together(const hl_cuda_pointwise *works, int n,
 hl_status hl_cuda_compile(hl_device *device, const char *source, const char *name);
 
 /* hl_kernel's functions for horizontal fusion. */
-bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
-                         int32_t n);
-hl_status hl_cuda_prepare_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
-                                   int32_t n, hl_kernel_state *out_state);
+bool hl_cuda_is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                           int32_t n);
+hl_status hl_cuda_prepare_horizontal(hl_device *device, const hl_graph *graph,
+                                     const hl_node_id *ids, int32_t n, hl_kernel_state *out_state);
 
 #endif

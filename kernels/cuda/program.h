@@ -7,7 +7,7 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/parts.h"
-#include "kernels/cuda/walk.h"
+#include "kernels/cuda/tile_iterator.h"
 
 typedef struct hl_cuda_step {
     uint8_t op, dst, a, b, c, in; /* as in hl_pw_instr; operands that the op lacks repeat a */
@@ -30,7 +30,7 @@ typedef struct hl_cuda_program {
     int32_t sum_out[HL_PROGRAM_OUTS]; /* the output of sum s */
 } hl_cuda_program;
 
-/* ---- kernels, by the type of registers ---- */
+/* ---- kernels, by the type of registers ------------------------------------------------------- */
 
 typedef struct hl_cuda_pointwise_params {
     struct {
@@ -38,7 +38,7 @@ typedef struct hl_cuda_pointwise_params {
         HL_CUDA_AT(const hl_cuda_program) program;
         HL_CUDA_AT(void) scratch;
     } at;
-    hl_cuda_walk walk;
+    hl_cuda_tiles tiles;
 } hl_cuda_pointwise_params;
 
 typedef struct hl_cuda_pointwise_parts_params {
@@ -55,7 +55,7 @@ typedef struct hl_cuda_pointwise_merge_params {
         HL_CUDA_AT(const void) from;
         HL_CUDA_AT(void) to;
     } at;
-    hl_cuda_walk walk;
+    hl_cuda_tiles tiles;
     int32_t to_dtype, how;
 } hl_cuda_pointwise_merge_params;
 

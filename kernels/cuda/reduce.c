@@ -9,12 +9,12 @@
 
 /* Blocks that the largest GPU has room for, four times over: the last ones to end are a small share
  * of all. Below a least part a block would not pay for its launch; it is above the longest row that
- * one warp takes (hl_cuda_shape_teams). */
-enum { MOST_UNITS = 4096, LEAST_PART = 4096 };
+ * one warp takes (hl_cuda_shape_coop_groups). */
+enum { MAX_UNITS = 4096, MIN_PART = 4096 };
 /* Running sums: a warp a part of a row, a thread a part of a column. */
-enum { SCAN_UNITS = 16384, LEAST_SCAN = 1024, SCAN_COLUMN_UNITS = 1 << 18, LEAST_SCAN_COLUMN = 64 };
+enum { SCAN_UNITS = 16384, MIN_SCAN = 1024, SCAN_COLUMN_UNITS = 1 << 18, MIN_SCAN_COLUMN = 64 };
 /* Above it one warp per group would be slow, and the lowered ops use more of the GPU. */
-enum { MOST_PROD_GRAD = 4096 };
+enum { MAX_PROD_GRAD = 4096 };
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
@@ -34,17 +34,17 @@ static int64_t find_part(int64_t n_groups, int64_t N, int64_t units, int64_t lea
 hl_cuda_groups hl_cuda_groups_make(int64_t O, int64_t N, int64_t I)
 {
     int64_t width = hl_cuda_groups_width(I), tiles = divide_up(I, width);
-    int64_t part = find_part(O * tiles, N, MOST_UNITS, LEAST_PART / width);
+    int64_t part = find_part(O * tiles, N, MAX_UNITS, MIN_PART / width);
     return (hl_cuda_groups){O, N, I, part, N > 0 ? divide_up(N, part) : 1};
 }
 
-/* A team a part of a row, or a block a tile of a part's columns. */
+/* A cooperative group a part of a row, or a block a tile of a part's columns. */
 static hl_cuda_shape find_shape(const hl_cuda_calls *calls, const hl_cuda_groups *groups,
                                 int32_t *out_by_block)
 {
     int64_t units = groups->O * groups->n_parts;
     if (groups->I == 1)
-        return hl_cuda_shape_teams(calls->device, units, groups->part, out_by_block);
+        return hl_cuda_shape_coop_groups(calls->device, units, groups->part, out_by_block);
     *out_by_block = 0;
     int64_t tiles = divide_up(groups->I, hl_cuda_groups_width(groups->I));
     return hl_cuda_shape_blocks(calls->device, units * tiles, HL_CUDA_REDUCE_THREADS);
@@ -67,7 +67,7 @@ static size_t find_scratch(const hl_cuda_groups *groups, size_t result_bytes)
     return groups->n_parts > 1 ? (size_t)count_results(groups) * result_bytes : 0;
 }
 
-/* ---- kernels by dtype ---- */
+/* ---- kernels by dtype ------------------------------------------------------------------------ */
 
 static bool is_int(hl_dtype dtype)
 {
@@ -95,7 +95,7 @@ static variant name_variant(const char *what, hl_dtype dtype)
     return name;
 }
 
-/* ---- sum, prod, max, min ---- */
+/* ---- sum, prod, max, min --------------------------------------------------------------------- */
 
 static const char *find_fold(hl_op op)
 {
@@ -128,8 +128,8 @@ static bool find_groups(const hl_graph *graph, const hl_node *node, hl_cuda_grou
     return together;
 }
 
-static hl_status need_together(const hl_graph *graph, const hl_node *node,
-                               hl_cuda_groups *out_groups, hl_reason *out_why_not)
+static hl_status check_adjacent_axes(const hl_graph *graph, const hl_node *node,
+                                     hl_cuda_groups *out_groups, hl_reason *out_why_not)
 {
     if (find_groups(graph, node, out_groups)) return HL_OK;
     return hl_reason_set(out_why_not, "needs axes that stand together");
@@ -141,7 +141,7 @@ static hl_status query_fold(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     const hl_node *node = &graph->nodes[id];
     hl_cuda_groups groups;
-    HL_TRY(need_together(graph, node, &groups, out_why_not));
+    HL_TRY(check_adjacent_axes(graph, node, &groups, out_why_not));
     bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
     hl_dtype state = is_place ? HL_DTYPE_I64 : find_state(hl_node_in_type(graph, node, 0)->dtype);
     out_req->scratch_bytes = find_scratch(&groups, hl_dtype_bytes(state));
@@ -170,7 +170,7 @@ static hl_status prepare_fold(hl_device *device, const hl_graph *graph, hl_node_
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- argmax, argmin ---- */
+/* ---- argmax, argmin -------------------------------------------------------------------------- */
 
 /* M: elements of a group of x, of which the second call reads those that the first one found. */
 static void call_arg(hl_cuda_calls *calls, hl_op op, hl_dtype dtype, hl_cuda_word among,
@@ -199,7 +199,7 @@ static hl_status prepare_arg(hl_device *device, const hl_graph *graph, hl_node_i
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- moments ---- */
+/* ---- moments --------------------------------------------------------------------------------- */
 
 size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups)
 {
@@ -261,8 +261,8 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     (void)device;
     const hl_node *node = &graph->nodes[id];
     hl_cuda_groups groups;
-    if (!hl_cuda_is_low_float(graph, node, 0, 1, out_why_not)) return HL_ERROR_CONFIG;
-    HL_TRY(need_together(graph, node, &groups, out_why_not));
+    if (!hl_cuda_is_same_float(graph, node, 0, 1, out_why_not)) return HL_ERROR_CONFIG;
+    HL_TRY(check_adjacent_axes(graph, node, &groups, out_why_not));
     out_req->scratch_bytes = hl_cuda_moments_bytes(&groups);
     out_req->deterministic = true;
     return HL_OK;
@@ -279,15 +279,15 @@ static hl_status prepare_moments(hl_device *device, const hl_graph *graph, hl_no
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- running sums: of parts, of those, and of each part on top of the ones before it ---- */
+/* ---- running sums: of parts, of those, and of each part on top of the ones before it --------- */
 
 static void find_scan(const hl_graph *graph, const hl_node *node, hl_cuda_groups *out_groups)
 {
     find_groups(graph, node, out_groups);
     hl_cuda_groups *g = out_groups;
     g->part = g->I >= HL_CUDA_REDUCE_COLUMNS
-                  ? find_part(g->O * g->I, g->N, SCAN_COLUMN_UNITS, LEAST_SCAN_COLUMN)
-                  : find_part(g->O * g->I, g->N, SCAN_UNITS, LEAST_SCAN);
+                  ? find_part(g->O * g->I, g->N, SCAN_COLUMN_UNITS, MIN_SCAN_COLUMN)
+                  : find_part(g->O * g->I, g->N, SCAN_UNITS, MIN_SCAN);
     g->n_parts = g->N > 0 ? divide_up(g->N, g->part) : 1;
 }
 
@@ -338,7 +338,7 @@ static hl_status prepare_cumsum(hl_device *device, const hl_graph *graph, hl_nod
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- the product's gradient ---- */
+/* ---- the product's gradient ------------------------------------------------------------------ */
 
 static hl_status query_prod_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
                                  hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -348,9 +348,9 @@ static hl_status query_prod_grad(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_groups groups;
     if (!hl_cuda_is_dtype(graph, node, 0, node->n_in, HL_DTYPE_F32, out_why_not))
         return HL_ERROR_CONFIG;
-    HL_TRY(need_together(graph, node, &groups, out_why_not));
-    if (groups.N > MOST_PROD_GRAD)
-        return hl_reason_set(out_why_not, "needs at most %d factors, got %lld", MOST_PROD_GRAD,
+    HL_TRY(check_adjacent_axes(graph, node, &groups, out_why_not));
+    if (groups.N > MAX_PROD_GRAD)
+        return hl_reason_set(out_why_not, "needs at most %d factors, got %lld", MAX_PROD_GRAD,
                              (long long)groups.N);
     out_req->deterministic = true;
     return HL_OK;

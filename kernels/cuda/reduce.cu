@@ -1,10 +1,10 @@
 /* Reductions and running sums.
  *
- * An array is seen as (O,N,I), N what is reduced. With I = 1 a group is a row, folded by a team;
- * else groups lie side by side, and a block takes up to 32 neighbouring columns, its other threads
- * every so many rows of them. Where there are few groups N is cut into parts, each gives one
- * partial result (O,parts,I), and a second call reduces those: the cut comes from the shape, so the
- * bits do not depend on the grid.
+ * An array is seen as (O,N,I), N what is reduced. With I = 1 a group is a row, folded by a
+ * cooperative group; else groups lie side by side, and a block takes up to 32 neighbouring columns,
+ * its other threads every so many rows of them. Where there are few groups N is cut into parts,
+ * each gives one partial result (O,parts,I), and a second call reduces those: the cut comes from
+ * the shape, so the bits do not depend on the grid.
  *
  * A fold says what it starts from, how it takes in a batch of elements and how two results become
  * one. A thread loads a batch before it adds it up, so many bytes are on their way at once. Mean
@@ -14,7 +14,8 @@
  * Rejected: sums by atomics (other bits every run), "the last block merges" (needs memory that is
  * zero before the launch), statistics by two passes over memory.
  *
- * Launch: any grid; teams by by_block (fold.h), columns (I > 1) THREADS threads. part >= 1. */
+ * Launch: any grid; cooperative groups by by_block (fold.h), columns (I > 1) THREADS threads. part
+ * >= 1. */
 #include "kernels/cuda/reduce.h"
 
 #include "kernels/cuda/any.h"
@@ -22,7 +23,7 @@
 
 enum { THREADS = HL_CUDA_REDUCE_THREADS };
 
-/* ---- what is folded ---- */
+/* ---- what is folded -------------------------------------------------------------------------- */
 
 /* float and 16-bit floats are summed as float. */
 template <class T> HL_DEVICE float widen(T x)
@@ -176,7 +177,7 @@ struct fold_parts : fold_each<fold_parts, moments> {
     }
 };
 
-/* ---- reading ---- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* A whole batch is the common case, which the compiler then makes without conditions. */
 template <class F, int n>
@@ -207,21 +208,21 @@ HL_DEVICE void visit_each(int64_t first, int64_t step, int64_t end, Load load,
     }
 }
 
-/* x[0, n) by a team, 16 bytes a load. Which thread takes what comes from x's address, and operands
- * lie at multiples of 16: from the shape. */
+/* x[0, n) by a cooperative group, 16 bytes a load. Which thread takes what comes from x's address,
+ * and operands lie at multiples of 16: from the shape. */
 template <class F, class T>
-HL_DEVICE void visit_row(const hl_team &team, const T *x, int64_t n, typename F::state &all)
+HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typename F::state &all)
 {
     enum { WIDTH = 16 / sizeof(T), AHEAD = sizeof(T) == 2 ? 2 : 4 };
-    if (team.size < 32) {
-        visit_each<F>(team.rank, team.size, n, [=](int64_t k) { return widen(x[k]); }, all);
+    if (coop.size < 32) {
+        visit_each<F>(coop.rank, coop.size, n, [=](int64_t k) { return widen(x[k]); }, all);
         return;
     }
     int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(T));
     if (head > n) head = n;
     int64_t n_words = (n - head) / WIDTH;
     const hl_word4 *word = (const hl_word4 *)(const void *)(x + head);
-    for (int64_t w = team.rank; w < n_words; w += AHEAD * team.size) {
+    for (int64_t w = coop.rank; w < n_words; w += AHEAD * coop.size) {
         union {
             hl_word4 word;
             T x[WIDTH];
@@ -230,8 +231,8 @@ HL_DEVICE void visit_row(const hl_team &team, const T *x, int64_t n, typename F:
         int there = 0;
         HL_UNROLL
         for (int j = 0; j < AHEAD; j++)
-            if (w + j * team.size < n_words) {
-                in[j].word = word[w + j * team.size];
+            if (w + j * coop.size < n_words) {
+                in[j].word = word[w + j * coop.size];
                 there = (j + 1) * WIDTH;
             }
         HL_UNROLL
@@ -239,27 +240,28 @@ HL_DEVICE void visit_row(const hl_team &team, const T *x, int64_t n, typename F:
         add_batch<F>(all, e, there);
     }
     /* What stands before the first whole word and after the last: fewer than 32. */
-    int64_t edge = team.rank < head ? team.rank : team.rank + n_words * WIDTH;
+    int64_t edge = coop.rank < head ? coop.rank : coop.rank + n_words * WIDTH;
     if (edge >= n) return;
     number_of<T> one[1] = {widen(x[edge])};
     F::add(all, one, 1);
 }
 
-/* ---- groups ---- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
-/* visit(team, o, begin, end, result) takes row o's elements in; store(result's number, result). */
+/* visit(cooperative group, o, begin, end, result) takes row o's elements in; store(result's number,
+ * result). */
 template <class F, class Visit, class Store>
 HL_DEVICE void fold_rows(const hl_cuda_groups &g, int by_block, Visit visit, Store store)
 {
     typedef typename F::state V;
-    hl_team team = hl_team_make(by_block);
+    hl_coop_group coop = hl_coop_make(by_block);
     int64_t N = g.N, part = g.part, n_parts = g.n_parts;
-    for (int64_t v = team.first; v < g.O * n_parts; v += team.step) {
+    for (int64_t v = coop.first; v < g.O * n_parts; v += coop.step) {
         int64_t begin = v % n_parts * part, end = begin + part < N ? begin + part : N;
         V all = F::first();
-        visit(team, v / n_parts, begin, end, all);
-        all = hl_team_fold(team, all, [](V a, V b) { return F::join(a, b); });
-        if (team.rank == 0) store(v, all);
+        visit(coop, v / n_parts, begin, end, all);
+        all = hl_coop_fold(coop, all, [](V a, V b) { return F::join(a, b); });
+        if (coop.rank == 0) store(v, all);
     }
 }
 
@@ -301,9 +303,9 @@ HL_DEVICE void fold_groups(const hl_cuda_groups &g, int by_block, Load load, Sto
     }
     fold_rows<F>(
         g, by_block,
-        [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
+        [=](const hl_coop_group &coop, int64_t o, int64_t begin, int64_t end, V &all) {
             visit_each<F>(
-                begin + team.rank, team.size, end, [=](int64_t k) { return load(o, k, 0); }, all);
+                begin + coop.rank, coop.size, end, [=](int64_t k) { return load(o, k, 0); }, all);
         },
         store);
 }
@@ -322,13 +324,13 @@ HL_DEVICE void fold_floats(const T *x, const hl_cuda_groups &g, int by_block, St
     }
     fold_rows<F>(
         g, by_block,
-        [=](const hl_team &team, int64_t o, int64_t begin, int64_t end, V &all) {
-            visit_row<F>(team, x + o * N + begin, end - begin, all);
+        [=](const hl_coop_group &coop, int64_t o, int64_t begin, int64_t end, V &all) {
+            visit_row<F>(coop, x + o * N + begin, end - begin, all);
         },
         store);
 }
 
-/* ---- sum, prod, max, min ---- */
+/* ---- sum, prod, max, min --------------------------------------------------------------------- */
 
 #define FOLD_KERNEL(name, T, suffix)                                                               \
     HL_CUDA_ENTRY_OF(fold, name##_##suffix, THREADS, p)                                            \
@@ -365,7 +367,7 @@ INT_KERNEL(prod)
 INT_KERNEL(max)
 INT_KERNEL(min)
 
-/* ---- argmax, argmin ---- */
+/* ---- argmax, argmin -------------------------------------------------------------------------- */
 
 /* The second call's candidates are the first one's results. */
 template <class F, class Load> HL_DEVICE void find_places(Load load, const hl_cuda_arg_params &p)
@@ -404,7 +406,7 @@ ARG_KERNELS(double, f64)
 ARG_INT_KERNEL(max, 1)
 ARG_INT_KERNEL(min, -1)
 
-/* ---- moments: mean and population variance ---- */
+/* ---- moments: mean and population variance --------------------------------------------------- */
 
 /* A part's sum of squares, or the variance where the part is all. */
 HL_DEVICE void store_moments(void *mean, void *var, int32_t dtype, int64_t v, moments all,
@@ -453,16 +455,16 @@ HL_CUDA_ENTRY(moments_merge, THREADS, p)
         int64_t C = p.groups.O, S = p.S;                                                           \
         fold_rows<fold_moments>(                                                                   \
             p.groups, p.by_block,                                                                  \
-            [=](const hl_team &team, int64_t c, int64_t begin, int64_t end, moments &all) {        \
+            [=](const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end, moments &all) {  \
                 visit_each<fold_moments>(                                                          \
-                    begin + team.rank, team.size, end,                                             \
+                    begin + coop.rank, coop.size, end,                                             \
                     [=](int64_t k) { return hl_read(x, find_in_planes(c, k, C, S)); }, all);       \
             },                                                                                     \
             STORE_MOMENTS(p));                                                                     \
     }
 HL_FLOAT_TYPES(MOMENT_KERNELS)
 
-/* ---- the sums of batch norm's gradient ---- */
+/* ---- the sums of batch norm's gradient ------------------------------------------------------- */
 
 /* Of dy, and of dy (x - mean). */
 struct grad_sums {
@@ -534,7 +536,7 @@ HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
     }
 HL_FLOAT_TYPES(GRAD_KERNEL)
 
-/* ---- running sums, and the product's gradient ---- */
+/* ---- running sums, and the product's gradient ------------------------------------------------ */
 
 /* Of the lanes up to and with this one. */
 template <class F, class V> HL_DEVICE V scan_warp(V value, int lane)
@@ -619,12 +621,12 @@ HL_CUDA_ENTRY_OF(cumsum, int, THREADS, p)
  * warp a group. */
 HL_CUDA_ENTRY(prod_grad, THREADS, p)
 {
-    hl_team team = hl_team_make(0);
+    hl_coop_group coop = hl_coop_make(0);
     const float *x = p.at.x;
     float *dx = p.at.dx;
     int64_t N = p.N, I = p.I;
     auto load = [=](int64_t i) { return x[i]; };
-    for (int64_t g = team.first; g < p.O * I; g += team.step) {
+    for (int64_t g = coop.first; g < p.O * I; g += coop.step) {
         int64_t base = g / I * N * I + g % I;
         float d = p.at.dprod[g];
         scan_row<fold_prod<float>>(base, 0, N, I, false, 1.0f, load,

@@ -23,8 +23,8 @@ HL_CUDA_BOTH int hl_cuda_groups_width(int64_t I)
     return width;
 }
 
-/* Folds of x, variants sum_*, prod_*, max_*, min_*. by_block, here and below: teams as in fold.h,
- * where I is 1. */
+/* Folds of x, variants sum_*, prod_*, max_*, min_*. by_block, here and below: cooperative groups as
+ * in fold.h, where I is 1. */
 typedef struct hl_cuda_fold_params {
     struct {
         HL_CUDA_AT(const void) x;

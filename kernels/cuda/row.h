@@ -15,9 +15,9 @@ template <class Row> HL_DEVICE hl_row_sum hl_row_exponentials(const Row &row)
 {
     float top = -hl_infinity(), sum = 0;
     row.each([&](int64_t, float v) { top = fmaxf(top, v); });
-    top = hl_team_fold(row.team, top, [](float a, float b) { return fmaxf(a, b); });
+    top = hl_coop_fold(row.coop, top, [](float a, float b) { return fmaxf(a, b); });
     row.each([&](int64_t, float v) { sum += expf(v - top); });
-    return {top, hl_team_sum(row.team, sum)};
+    return {top, hl_coop_sum(row.coop, sum)};
 }
 
 #endif

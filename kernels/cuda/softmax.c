@@ -10,9 +10,10 @@ static hl_status query_rows(hl_device *device, const hl_graph *graph, hl_node_id
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_low_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    if (!hl_cuda_is_same_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     out_req->deterministic = true;
-    /* A team has read its row before it writes an element of it, and element c where it writes c.
+    /* A cooperative group has read its row before it writes an element of it, and element c where
+     * it writes c.
      */
     out_req->in_place[0] = ((uint64_t)1 << node->n_in) - 1;
     return HL_OK;
@@ -26,7 +27,7 @@ static hl_status prepare_rows(hl_device *device, const hl_graph *graph, hl_node_
     int last = type->shape.rank - 1, by_block;
     int64_t R = hl_shape_span(&type->shape, 0, last),
             C = hl_shape_span(&type->shape, last, last + 1);
-    hl_cuda_shape shape = hl_cuda_shape_teams(device, R, C, &by_block);
+    hl_cuda_shape shape = hl_cuda_shape_coop_groups(device, R, C, &by_block);
     bool is_log = node->op == HL_OP_LOG_SOFTMAX || node->op == HL_OP_LOG_SOFTMAX_GRAD;
     char variant[16];
     snprintf(variant, sizeof variant, "%s%s", is_log ? "log_" : "", hl_cuda_suffix(type->dtype));

@@ -2,7 +2,7 @@
 
 Errors: a wrong Python type is a TypeError, everything else an exception of `hotloop.errors`. dtypes
 are names: float32 float64 bfloat16 float16 int64 int32 int16 int8 uint8 bool. Arrays that are
-copied in may have any strides and byte order; those that are kept (Plan.source) must be
+copied in may have any strides and byte order; those that are kept (Plan.dataset) must be
 C-contiguous, aligned and native. NumPy has no bfloat16: such values come out as uint16 with the
 same bits, and uint16 arrays are taken for it where a store, source or input is bfloat16. All types
 are final. One thread at a time uses a session and its plans; a second one gets BusyError.
@@ -81,7 +81,7 @@ class Graph:
     def __new__(cls) -> Self: ...
     def store(self, name: str, dtype: str, n: int, /) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
-    def source(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
+    def dataset(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
     def param(
         self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /
     ) -> int: ...
@@ -108,7 +108,7 @@ class Graph:
     def shape(self, value: int, /) -> tuple[int, ...]: ...
     def dtype(self, value: int, /) -> str: ...
     def kind(self, value: int, /) -> str:
-        """param, state, input, source, scalar, const or act."""
+        """param, state, input, dataset, scalar, const or act."""
     def name(self, value: int, /) -> str | None: ...
     def const_value(self, value: int, /) -> npt.NDArray[Any] | None:
         """A copy of a const leaf's array; None for other values."""
@@ -117,7 +117,7 @@ class Graph:
     def leaves(self) -> list[dict[str, Any]]:
         """id, kind, name, dtype, shape, store, offset, index of every leaf.
 
-        index: the number of an input, source or scalar; None for others.
+        index: the number of an input, dataset or scalar; None for others.
         """
     def depends(self, value: int, leaves: Sequence[int], /) -> list[bool]:
         """For each leaf, whether the value depends on it."""
@@ -167,7 +167,7 @@ class Device:
     @property
     def float_dtype(self) -> str: ...
     @property
-    def low_dtype(self) -> str:
+    def reduced_dtype(self) -> str:
         """The 16-bit type that it multiplies fast, or "float32": none."""
     @property
     def ops(self) -> tuple[str, ...]: ...
@@ -177,14 +177,14 @@ class Device:
         None where the device's memory is the host's.
         """
     def memory_peak_reset(self) -> None: ...
-    def choices(self) -> str:
+    def autotune_cache(self) -> str:
         """The autotune cache of its kernels, as lines of text; "" where it is empty."""
-    def choices_read(self, text: str, /) -> None:
+    def autotune_read(self, text: str, /) -> None:
         """Takes such lines over: what they name is not measured again."""
 
 @final
 class Resident:
-    """A copy of an array in a device's memory, for the sources of any plans there."""
+    """A copy of an array in a device's memory, for the datasets of any plans there."""
 
     def __new__(cls, device: Device, array: npt.NDArray[Any], /) -> Self: ...
 
@@ -271,7 +271,7 @@ class Plan:
         k: int = 1,
         fuse: bool = True,
         chain: bool = True,
-        low: str = "float32",
+        compute_dtype: str = "float32",
         capture: bool = True,
         fed: bool = False,
         deterministic: bool = False,
@@ -279,11 +279,11 @@ class Plan:
     ) -> Self:
         """The graph is copied.
 
-        capture: an asynchronous device replays what a step launches. fed: sources stay on the host,
-        where batches are gathered. deterministic: the same bits every run, or DeviceError.
+        capture: an asynchronous device replays what a step launches. fed: datasets stay on the
+        host, where batches are gathered. deterministic: the same bits every run, or DeviceError.
         benchmark: kernels may be autotuned, before the first step.
         """
-    def source(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
+    def dataset(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""
     def feed(self, feed: Feed | None, /) -> None:
         """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
@@ -316,19 +316,19 @@ class Plan:
         """Bytes of the device and counts, in integers by name, and flops of a step.
 
         arena_bytes, slot_bytes, staging_bytes (of the host), const_bytes, store_bytes (the
-        session's), n_nodes, n_instructions, n_chains, n_regions, n_kernels (launches), n_to_choose
-        (instructions that choose by measuring, before the first step), flops, large_flops.
+        session's), n_nodes, n_instructions, n_chains, n_regions, n_kernels (launches),
+        n_to_autotune (instructions that are autotuned before the first step), flops, large_flops.
         """
     def profile(self) -> tuple[float, list[dict[str, Any]]]:
         """Times a step on the last run's batch: its seconds, and its launches in their order.
 
-        op, kernel, settled (what the kernel chose, or ""), scope (the module, or None), segment
+        op, kernel, algorithm (what the kernel chose, or ""), scope (the module, or None), segment
         ("begin", "micro", "apply"), n_nodes, n_runs (launches in a step), precision (of a product,
         else None), seconds, flops, bytes. Parameters and state stay as they are; outputs are gone.
         Releases the GIL. ConfigError before a run, NotFiniteError when steps are not applied.
         """
     def close(self) -> None:
-        """Gives its memory back now, sources and feed included."""
+        """Gives its memory back now, datasets and feed included."""
     def __str__(self) -> str: ...
 
 def write_file(path: str, parts: Sequence[Any], /) -> None:
@@ -366,7 +366,7 @@ def predict(
     k: int = 1,
     fuse: bool = True,
     chain: bool = True,
-    low: str = "float32",
+    compute_dtype: str = "float32",
     capture: bool = True,
     fed: bool = False,
     deterministic: bool = False,

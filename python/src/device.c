@@ -107,10 +107,10 @@ static PyObject *get_float_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->float_type));
 }
 
-static PyObject *get_low_dtype(PyObject *self, void *unused)
+static PyObject *get_reduced_dtype(PyObject *self, void *unused)
 {
     (void)unused;
-    return hl_py_from_text(hl_dtype_name(device_of(self)->low_type));
+    return hl_py_from_text(hl_dtype_name(device_of(self)->reduced_dtype));
 }
 
 /* Names of the ops that it has a kernel for. */
@@ -153,27 +153,27 @@ static PyObject *reset_memory_peak(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
-static PyObject *get_choices(PyObject *self, PyObject *unused)
+static PyObject *get_autotune_cache(PyObject *self, PyObject *unused)
 {
     (void)unused;
     hl_device *device = ((hl_py_device *)self)->device;
     char *text = NULL;
-    if (!device->ops->choices_print) return PyUnicode_FromString("");
-    hl_status status = device->ops->choices_print(device, &text);
+    if (!device->ops->autotune_print) return PyUnicode_FromString("");
+    hl_status status = device->ops->autotune_print(device, &text);
     if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     PyObject *object = hl_py_from_text(text);
     hl_free(text);
     return object;
 }
 
-static PyObject *take_choices(PyObject *self, PyObject *object)
+static PyObject *take_autotune_cache(PyObject *self, PyObject *object)
 {
     hl_device *device = ((hl_py_device *)self)->device;
     PyObject *bytes = PyUnicode_AsUTF8String(object);
     if (!bytes) return NULL;
     hl_status status = HL_OK;
-    if (device->ops->choices_read)
-        status = device->ops->choices_read(device, PyBytes_AsString(bytes));
+    if (device->ops->autotune_read)
+        status = device->ops->autotune_read(device, PyBytes_AsString(bytes));
     Py_DECREF(bytes);
     if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     return Py_NewRef(Py_None);
@@ -186,10 +186,10 @@ static PyObject *describe(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"choices", get_choices, METH_NOARGS,
-     "choices($self, /)\n--\n\nThe autotune cache of its kernels, as lines of text."},
-    {"choices_read", take_choices, METH_O,
-     "choices_read($self, text, /)\n--\n\nAdds such lines to the cache: what they name is not "
+    {"autotune_cache", get_autotune_cache, METH_NOARGS,
+     "autotune_cache($self, /)\n--\n\nThe autotune cache of its kernels, as lines of text."},
+    {"autotune_read", take_autotune_cache, METH_O,
+     "autotune_read($self, text, /)\n--\n\nAdds such lines to the cache: what they name is not "
      "measured "
      "again."},
     {"memory", get_memory, METH_NOARGS,
@@ -206,7 +206,7 @@ static PyGetSetDef members[] = {
     {"backend", get_backend, NULL, "Name of its backend.", NULL},
     {"n_threads", get_n_threads, NULL, "Threads that one plan uses.", NULL},
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
-    {"low_dtype", get_low_dtype, NULL,
+    {"reduced_dtype", get_reduced_dtype, NULL,
      "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -62,7 +62,7 @@ static hl_status build_graph(gather_node *node)
     hl_attrs_init(HL_SCHEMA_dtype, &attrs);
     attrs.dtype.dtype = key->dst;
     HL_TRY(hl_graph_create(&node->graph));
-    HL_TRY(hl_graph_source(node->graph, "array", src, &in[0]));
+    HL_TRY(hl_graph_dataset(node->graph, "array", src, &in[0]));
     HL_TRY(hl_graph_input(node->graph, "rows", index, &in[1]));
     return hl_graph_add(node->graph, HL_OP_BATCH_GATHER, in, 2, &attrs, &out);
 }

@@ -20,8 +20,8 @@ static PyObject *id_or_raise(PyObject *self, hl_status status, const hl_id *id)
 const char *hl_py_kind_name(hl_value_kind kind)
 {
     static const char *const names[] = {
-        [HL_VALUE_PARAM] = "param",   [HL_VALUE_STATE] = "state",   [HL_VALUE_INPUT] = "input",
-        [HL_VALUE_SOURCE] = "source", [HL_VALUE_SCALAR] = "scalar", [HL_VALUE_CONST] = "const",
+        [HL_VALUE_PARAM] = "param",     [HL_VALUE_STATE] = "state",   [HL_VALUE_INPUT] = "input",
+        [HL_VALUE_DATASET] = "dataset", [HL_VALUE_SCALAR] = "scalar", [HL_VALUE_CONST] = "const",
         [HL_VALUE_ACT] = "act",
     };
     return names[kind];
@@ -159,17 +159,17 @@ static PyObject *add_input(PyObject *self, PyObject *const *args, Py_ssize_t n_a
     return id_or_raise(self, hl_graph_input(graph_of(self), name, type, &id), &id);
 }
 
-static PyObject *add_source(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+static PyObject *add_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     const char *name;
     hl_type type;
     hl_id id;
-    if (!hl_py_args_count("Graph.source", n_args, 3, 3) || !read_leaf(self, args, &name, &type))
+    if (!hl_py_args_count("Graph.dataset", n_args, 3, 3) || !read_leaf(self, args, &name, &type))
         return NULL;
     if (type.shape.rank == 0)
         return hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE,
-                          "source %s: must have a first dim, its rows, got shape ()", name);
-    return id_or_raise(self, hl_graph_source(graph_of(self), name, type, &id), &id);
+                          "dataset %s: must have a first dim, its rows, got shape ()", name);
+    return id_or_raise(self, hl_graph_dataset(graph_of(self), name, type, &id), &id);
 }
 
 static PyObject *add_view(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
@@ -489,8 +489,8 @@ static PyMethodDef methods[] = {
      "store($self, name, dtype, n, /)\n--\n\nDeclares persistent memory of n elements."},
     {"input", HL_PY_METH_FAST(add_input),
      "input($self, name, dtype, shape, /)\n--\n\nAdds a batch slot's field."},
-    {"source", HL_PY_METH_FAST(add_source),
-     "source($self, name, dtype, shape, /)\n--\n\nAdds resident data, from which rows are "
+    {"dataset", HL_PY_METH_FAST(add_dataset),
+     "dataset($self, name, dtype, shape, /)\n--\n\nAdds resident data, from which rows are "
      "gathered."},
     {"param", HL_PY_METH_FAST(add_param),
      "param($self, name, dtype, shape, store, offset, /)\n--\n\nAdds a parameter: elements of a "
@@ -528,7 +528,7 @@ static PyMethodDef methods[] = {
     {"shape", get_shape, METH_O, "shape($self, value, /)\n--\n\nShape of a value."},
     {"dtype", get_dtype, METH_O, "dtype($self, value, /)\n--\n\nName of a value's dtype."},
     {"kind", get_kind, METH_O,
-     "kind($self, value, /)\n--\n\nparam, state, input, source, scalar, const or act."},
+     "kind($self, value, /)\n--\n\nparam, state, input, dataset, scalar, const or act."},
     {"name", get_name, METH_O, "name($self, value, /)\n--\n\nA value's name, or None."},
     {"const_value", get_const_value, METH_O,
      "const_value($self, value, /)\n--\n\nA copy of a const leaf's array; None for other values."},

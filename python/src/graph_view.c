@@ -35,13 +35,13 @@ static PyObject *describe_node(const hl_node *node)
     return dict;
 }
 
-/* Which of the inputs, sources or scalars it is; None for other leaves. */
+/* Which of the inputs, datasets or scalars it is; None for other leaves. */
 static PyObject *find_index(const hl_value *value)
 {
     size_t scalar_bytes = sizeof(((hl_control *)NULL)->scalar[0]);
     switch (value->kind) {
     case HL_VALUE_INPUT:
-    case HL_VALUE_SOURCE: return PyLong_FromLong(value->store);
+    case HL_VALUE_DATASET: return PyLong_FromLong(value->store);
     case HL_VALUE_SCALAR:
         return PyLong_FromSize_t(((size_t)value->offset - offsetof(hl_control, scalar)) /
                                  scalar_bytes);

@@ -239,7 +239,8 @@ static PyMethodDef functions[] = {
      "gather_rows($module, array, rows, dtype, /)\n--\n\narray[rows] as dtype, by the kernel that "
      "training uses, without the GIL."},
     {"predict", HL_PY_METH_KEYWORDS(hl_py_predict),
-     "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, low='float32', "
+     "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
+     "compute_dtype='float32', "
      "capture=True, fed=False, deterministic=False, benchmark=False)\n--\n\nPlan.info() of the "
      "plan that a new session would make, and its text, without memory of the device."},
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),

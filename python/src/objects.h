@@ -1,6 +1,6 @@
 /* The exposed types, and which of them keep references to others.
  *
- * A plan keeps its session, its feed and the arrays of its sources, a runner its plans and their
+ * A plan keeps its session, its feed and the arrays of its datasets, a runner its plans and their
  * session; a session keeps its device, and so does a resident array. A feed knows the plan it is
  * bound to, without keeping it. So whatever order Python drops them in, the core's rule holds:
  * plans go before sessions, sessions before devices. Plans and sessions can be closed, which gives
@@ -55,10 +55,10 @@ typedef struct hl_py_feed {
 struct hl_py_plan {
     PyObject_HEAD hl_plan *plan; /* NULL: closed */
     hl_py_session *session;
-    hl_py_feed *feed;  /* or NULL */
-    PyObject *sources; /* list: array, Resident or None by number */
-    hl_type *types;    /* of inputs, sources, outputs, as the graph had them */
-    int32_t n_inputs, n_sources, n_outputs;
+    hl_py_feed *feed;   /* or NULL */
+    PyObject *datasets; /* list: array, Resident or None by number */
+    hl_type *types;     /* of inputs, datasets, outputs, as the graph had them */
+    int32_t n_inputs, n_datasets, n_outputs;
     int32_t k;
     volatile int stop; /* set by stop(), cleared by the run that sees it */
 };

@@ -16,22 +16,22 @@ static hl_py_plan *plan_of(PyObject *self)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Copies the types of inputs, sources and outputs, before the passes change the graph. */
+/* Copies the types of inputs, datasets and outputs, before the passes change the graph. */
 static hl_status copy_types(hl_py_plan *self, const hl_graph *graph)
 {
     self->n_inputs = graph->n_inputs;
-    self->n_sources = graph->n_sources;
+    self->n_datasets = graph->n_datasets;
     self->n_outputs = (int32_t)graph->n_outputs;
-    size_t n = (size_t)self->n_inputs + (size_t)self->n_sources + (size_t)self->n_outputs;
+    size_t n = (size_t)self->n_inputs + (size_t)self->n_datasets + (size_t)self->n_outputs;
     HL_TRY(hl_alloc((n + 1) * sizeof *self->types, (void **)&self->types));
     for (int64_t v = 0; v < graph->n_values; v++) {
         const hl_value *value = &graph->values[v];
         if (value->kind == HL_VALUE_INPUT) self->types[value->store] = value->type;
-        if (value->kind == HL_VALUE_SOURCE)
+        if (value->kind == HL_VALUE_DATASET)
             self->types[self->n_inputs + value->store] = value->type;
     }
     for (int32_t i = 0; i < self->n_outputs; i++)
-        self->types[self->n_inputs + self->n_sources + i] =
+        self->types[self->n_inputs + self->n_datasets + i] =
             hl_graph_value(graph, graph->outputs[i])->type;
     return HL_OK;
 }
@@ -64,15 +64,15 @@ static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_option
 }
 
 /* TF32 is no type of values: float32 operands that a product rounds. */
-static bool read_low(hl_py_state *state, PyObject *object, hl_plan_options *out)
+static bool read_compute_dtype(hl_py_state *state, PyObject *object, hl_plan_options *out)
 {
     out->tf32 = PyUnicode_Check(object) && PyUnicode_CompareWithASCIIString(object, "tf32") == 0;
-    return out->tf32 || hl_py_dtype(state, object, "low", &out->low);
+    return out->tf32 || hl_py_dtype(state, object, "compute_dtype", &out->compute_dtype);
 }
 
 /* Behind the first two parameters of what takes options. */
 #define OPTION_NAMES                                                                               \
-    HL_PY_NAME_n_slots, HL_PY_NAME_k, HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_low,           \
+    HL_PY_NAME_n_slots, HL_PY_NAME_k, HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_compute_dtype, \
         HL_PY_NAME_capture, HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark
 enum { N_OPTIONS = 11 };
 
@@ -84,7 +84,7 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
         (given[5] && !hl_py_bool(given[5], "chain", &out->chain)) ||
-        (given[6] && !read_low(state, given[6], out)) ||
+        (given[6] && !read_compute_dtype(state, given[6], out)) ||
         (given[7] && !hl_py_bool(given[7], "capture", &out->capture)) ||
         (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
         (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)) ||
@@ -116,8 +116,8 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->session = (hl_py_session *)Py_NewRef(given[0]);
     self->k = options.k;
     hl_graph *graph = ((hl_py_graph *)given[1])->graph;
-    if (create_plan(self, graph, &options)) self->sources = make_nones(self->n_sources);
-    if (self->sources) return (PyObject *)self;
+    if (create_plan(self, graph, &options)) self->datasets = make_nones(self->n_datasets);
+    if (self->datasets) return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
 }
@@ -126,7 +126,7 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(plan_of(self)->session);
     Py_VISIT(plan_of(self)->feed);
-    Py_VISIT(plan_of(self)->sources);
+    Py_VISIT(plan_of(self)->datasets);
     return hl_py_traverse_type(self, visit, arg);
 }
 
@@ -146,7 +146,7 @@ static int clear_plan(PyObject *self)
     if (plan) plan_of(self)->session->n_plans--;
     hl_plan_destroy(plan);
     drop_feed(plan_of(self));
-    Py_CLEAR(plan_of(self)->sources);
+    Py_CLEAR(plan_of(self)->datasets);
     Py_CLEAR(plan_of(self)->session);
     return 0;
 }
@@ -192,56 +192,56 @@ static bool read_index(PyObject *self, PyObject *object, const char *what, int32
     return false;
 }
 
-static bool check_source(PyObject *self, int32_t index, const hl_type *got)
+static bool check_dataset(PyObject *self, int32_t index, const hl_type *got)
 {
     const hl_type *want = &plan_of(self)->types[plan_of(self)->n_inputs + index];
     char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
     if (hl_type_equal(want, got)) return true;
-    hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE, "source %d: must be %s, got %s", index,
+    hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE, "dataset %d: must be %s, got %s", index,
                hl_type_format(want, want_text), hl_type_format(got, got_text));
     return false;
 }
 
 /* Keeps the object in the place of the one before, which is the caller's to drop: last, as it may
  * run the array's own code. */
-static PyObject *keep_source(PyObject *self, int32_t index, PyObject *object)
+static PyObject *keep_dataset(PyObject *self, int32_t index, PyObject *object)
 {
-    PyObject *before = Py_XNewRef(PyList_GetItem(plan_of(self)->sources, index));
-    PyList_SetItem(plan_of(self)->sources, index, Py_NewRef(object));
+    PyObject *before = Py_XNewRef(PyList_GetItem(plan_of(self)->datasets, index));
+    PyList_SetItem(plan_of(self)->datasets, index, Py_NewRef(object));
     return before;
 }
 
 static PyObject *set_resident(PyObject *self, int32_t index, PyObject *object)
 {
     const hl_py_resident *resident = (const hl_py_resident *)object;
-    if (!check_source(self, index, &resident->type) || !enter(self, "source")) return NULL;
-    hl_status status = hl_plan_source_resident(plan_of(self)->plan, index, resident->resident,
-                                               resident->type.shape.dim[0]);
-    PyObject *before = status == HL_OK ? keep_source(self, index, object) : NULL;
+    if (!check_dataset(self, index, &resident->type) || !enter(self, "dataset")) return NULL;
+    hl_status status = hl_plan_dataset_resident(plan_of(self)->plan, index, resident->resident,
+                                                resident->type.shape.dim[0]);
+    PyObject *before = status == HL_OK ? keep_dataset(self, index, object) : NULL;
     leave(self);
     Py_XDECREF(before);
     return hl_py_none_or_raise(hl_py_state_of(self), status);
 }
 
-static PyObject *set_source(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+static PyObject *set_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_state *state = hl_py_state_of(self);
     int32_t index;
     hl_py_array array;
-    if (!hl_py_args_count("Plan.source", n_args, 2, 2) ||
-        !read_index(self, args[0], "source", plan_of(self)->n_sources, &index))
+    if (!hl_py_args_count("Plan.dataset", n_args, 2, 2) ||
+        !read_index(self, args[0], "dataset", plan_of(self)->n_datasets, &index))
         return NULL;
     if (Py_TYPE(args[1]) == state->resident_type) return set_resident(self, index, args[1]);
     hl_dtype as_bits = plan_of(self)->types[plan_of(self)->n_inputs + index].dtype;
     as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
-    if (!hl_py_array_borrow(state, args[1], "source", as_bits, &array)) return NULL;
+    if (!hl_py_array_borrow(state, args[1], "dataset", as_bits, &array)) return NULL;
     hl_status status = HL_OK;
     hl_type got = {array.dtype, array.shape};
-    bool good = check_source(self, index, &got) && enter(self, "source");
+    bool good = check_dataset(self, index, &got) && enter(self, "dataset");
     PyObject *before = NULL;
     if (good) {
-        status = hl_plan_source(plan_of(self)->plan, index, array.data, array.shape.dim[0]);
-        if (status == HL_OK) before = keep_source(self, index, array.object);
+        status = hl_plan_dataset(plan_of(self)->plan, index, array.data, array.shape.dim[0]);
+        if (status == HL_OK) before = keep_dataset(self, index, array.object);
         leave(self);
     }
     hl_py_array_release(&array);
@@ -339,7 +339,7 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t n_
         !enter(self, "output"))
         return NULL;
     const hl_type *type =
-        &plan_of(self)->types[plan_of(self)->n_inputs + plan_of(self)->n_sources + index];
+        &plan_of(self)->types[plan_of(self)->n_inputs + plan_of(self)->n_datasets + index];
     hl_dtype dtype = default_dtype(self, type->dtype);
     PyObject *array = NULL;
     if (n_args < 2 || args[1] == Py_None || hl_py_dtype(state, args[1], "output", &dtype))
@@ -448,7 +448,7 @@ static PyObject *describe_info(const hl_plan_info *info)
         (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes, "n_nodes",
         (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions, "n_chains",
         (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
-        (long long)info->n_kernels, "n_to_choose", (long long)info->n_to_choose, "flops",
+        (long long)info->n_kernels, "n_to_autotune", (long long)info->n_to_autotune, "flops",
         info->flops, "large_flops", info->large_flops);
 }
 
@@ -510,7 +510,7 @@ static PyObject *describe_launch(const hl_launch_time *launch)
                             : launch->tf32                  ? "tf32"
                                                             : hl_dtype_name(launch->dtype);
     return Py_BuildValue("{szszszszszsisLszsdsdsd}", "op", launch->op, "kernel", launch->kernel,
-                         "settled", launch->settled, "scope", launch->scope, "segment",
+                         "algorithm", launch->algorithm, "scope", launch->scope, "segment",
                          segments[launch->segment], "n_nodes", (int)launch->n_nodes, "n_runs",
                          (long long)launch->n_runs, "precision", precision, "seconds",
                          launch->ns * 1e-9, "flops", launch->flops, "bytes", launch->bytes);
@@ -567,8 +567,8 @@ static PyObject *print(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"source", HL_PY_METH_FAST(set_source),
-     "source($self, index, array, /)\n--\n\nResident data of a source; kept, not copied."},
+    {"dataset", HL_PY_METH_FAST(set_dataset),
+     "dataset($self, index, array, /)\n--\n\nResident data of a dataset; kept, not copied."},
     {"feed", set_feed, METH_O,
      "feed($self, feed, /)\n--\n\nWhere batches come from; None: from input()."},
     {"input", HL_PY_METH_FAST(set_input),
@@ -589,7 +589,7 @@ static PyMethodDef methods[] = {
      "last "
      "run; values stay as they are. Releases the GIL."},
     {"close", close_plan, METH_NOARGS,
-     "close($self, /)\n--\n\nGives its memory back, sources and feed included."},
+     "close($self, /)\n--\n\nGives its memory back, datasets and feed included."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -603,11 +603,11 @@ static PyGetSetDef members[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-     "low='float32', capture=True, fed=False, deterministic=False, "
+     "compute_dtype='float32', capture=True, fed=False, deterministic=False, "
      "benchmark=False)\n--\n\n"
-     "A graph bound to a session. low: the type of matrix products, 'bfloat16' or "
+     "A graph bound to a session. compute_dtype: the type of matrix products, 'bfloat16' or "
      "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
-     "launch. fed: sources stay on the host. deterministic: only kernels that give the "
+     "launch. fed: datasets stay on the host. deterministic: only kernels that give the "
      "same bits every run. benchmark: kernels may be autotuned. Raises BusyError when "
      "another thread runs the session. The "
      "graph is copied."},

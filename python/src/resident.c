@@ -1,4 +1,4 @@
-/* Resident: an array in a device's memory, for the sources of any plans there. */
+/* Resident: an array in a device's memory, for the datasets of any plans there. */
 #include "numpy_api.h"
 #include "objects.h"
 

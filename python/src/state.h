@@ -19,6 +19,7 @@
     X(batch)                                                                                       \
     X(capture)                                                                                     \
     X(chain)                                                                                       \
+    X(compute_dtype)                                                                               \
     X(count)                                                                                       \
     X(benchmark)                                                                                   \
     X(deterministic)                                                                               \

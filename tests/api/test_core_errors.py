@@ -211,7 +211,7 @@ def make_targets() -> list[Callable[..., Any]]:
     g = _core.Graph()
     g.store("param", "float32", 4)
     g.output(g.add("relu", [g.input("x", "float32", (2,))])[0])
-    g.source("data", "float32", (2, 2))
+    g.dataset("data", "float32", (2, 2))
     session = _core.Session(_core.Device("cpu", n_threads=1))
     session.store("a", "float32", 4)
     feed = _core.Feed(8, 2)

@@ -15,11 +15,11 @@ from hotloop import _core, errors
 
 
 def make_graph(batch: int = 4, n: int = 10, dtype: str = "float32") -> _core.Graph:
-    """Rows of a resident source, times two; the running sum of row numbers in a store."""
+    """Rows of a dataset, times two; the running sum of row numbers in a store."""
     g = _core.Graph()
     g.store("seen", "int64", batch)
     rows = g.input("rows", "int64", (batch,))
-    data = g.source("data", dtype, (n, 3))
+    data = g.dataset("data", dtype, (n, 3))
     seen = g.state("seen", "int64", (batch,), "seen", 0)
     (x,) = g.add("batch_gather", [data, rows], dtype="float32")
     (y,) = g.add("mul", [x, g.number("float32", 2.0)])
@@ -51,9 +51,9 @@ def session(request: pytest.FixtureRequest) -> _core.Session:
 def test_source_and_input(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph())
     data = np.arange(30, dtype=np.float32).reshape(10, 3)
-    with pytest.raises(errors.ConfigError, match="source"):
+    with pytest.raises(errors.ConfigError, match="dataset"):
         plan.run()
-    plan.source(0, data)
+    plan.dataset(0, data)
     plan.input(0, np.array([3, 1, 9, 9], np.int16)[::-1])
     assert plan.run() == ("done", 1)
     assert (plan.output(0) == 2 * data[[9, 9, 1, 3]]).all()
@@ -81,7 +81,7 @@ def test_fed_plans_give_the_same(session: _core.Session, dtype: str, n_threads: 
         plan = _core.Plan(session, make_graph(dtype=dtype), n_slots=3, fed=fed)
         feed = _core.Feed(10, 4, shuffle=True, n_slots=3, n_threads=n_threads)
         assert feed.n_slots == 3
-        plan.source(0, data)
+        plan.dataset(0, data)
         plan.feed(feed)
         for epoch in range(3):
             feed.seek(epoch)
@@ -100,7 +100,7 @@ def test_closing_ends_loaders(session: _core.Session) -> None:
     feed = _core.Feed(1000, 4, n_slots=8, n_threads=3)
     for _ in range(20):
         plan = _core.Plan(session, make_graph(n=1000), n_slots=8, fed=True)
-        plan.source(0, data)
+        plan.dataset(0, data)
         plan.feed(feed)
         feed.seek(0)
         assert plan.run(2, 1e9) == ("done", 2)
@@ -112,9 +112,9 @@ def test_a_fed_plan_sees_what_it_is_given(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph(batch=5), fed=True)
     feed = _core.Feed(10, 5)
     plan.feed(feed)
-    with pytest.raises(errors.ConfigError, match="source 0 must be set before a run"):
+    with pytest.raises(errors.ConfigError, match="dataset 0 must be set before a run"):
         plan.run()
-    plan.source(0, data)
+    plan.dataset(0, data)
     feed.seek(0)
     plan.run()
     data[5:] = 1.0
@@ -123,7 +123,7 @@ def test_a_fed_plan_sees_what_it_is_given(session: _core.Session) -> None:
     wrong = _core.Feed(20, 5)
     plan.feed(wrong)
     wrong.seek(0, 2)
-    with pytest.raises(errors.DataError, match="source data must be at least 0 and below 10"):
+    with pytest.raises(errors.DataError, match="dataset data must be at least 0 and below 10"):
         plan.run()
 
 
@@ -134,7 +134,7 @@ def test_resident_arrays_are_shared_and_kept() -> None:
     resident = _core.Resident(device, data)
     plans = [_core.Plan(session, make_graph()) for _ in range(2)]
     for plan in plans:
-        plan.source(0, resident)
+        plan.dataset(0, resident)
     expected = 2 * data[:4]
     data[:] = 0.0
     del resident
@@ -143,11 +143,11 @@ def test_resident_arrays_are_shared_and_kept() -> None:
         plan.run()
         assert (plan.output(0) == expected).all()
     with pytest.raises(errors.ShapeError, match="must be float32"):
-        plans[0].source(0, _core.Resident(device, data[:5]))
+        plans[0].dataset(0, _core.Resident(device, data[:5]))
     with pytest.raises(errors.ConfigError, match="must be resident on the plan's device"):
-        plans[0].source(0, _core.Resident(_core.Device("cpu"), data))
+        plans[0].dataset(0, _core.Resident(_core.Device("cpu"), data))
     with pytest.raises(errors.ConfigError, match="not fed"):
-        _core.Plan(session, make_graph(), fed=True).source(0, _core.Resident(device, data))
+        _core.Plan(session, make_graph(), fed=True).dataset(0, _core.Resident(device, data))
 
 
 def test_closing_gives_memory_back() -> None:
@@ -173,7 +173,7 @@ def test_closing_gives_memory_back() -> None:
 def test_snapshot(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph())
     assert session.snapshot()["attempted"] == 0
-    plan.source(0, np.zeros((10, 3), np.float32))
+    plan.dataset(0, np.zeros((10, 3), np.float32))
     session.control_set(attempted=7, loss_scale=4.0)
     plan.run()
     assert session.snapshot() == session.control()
@@ -199,7 +199,7 @@ def test_bfloat16_input() -> None:
 def test_feed(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph())
     data = np.arange(30, dtype=np.float32).reshape(10, 3)
-    plan.source(0, data)
+    plan.dataset(0, data)
     feed = _core.Feed(10, 4, shuffle=True, seed=1)
     plan.feed(feed)
     order = _core.permutation(1, "shuffle", 5, 10)
@@ -235,7 +235,7 @@ def test_feed(session: _core.Session) -> None:
 def test_a_window_of_k(session: _core.Session) -> None:
     """A step takes k batches; an epoch that ends inside the window cuts it short."""
     plan = _core.Plan(session, make_graph(2), k=3)
-    plan.source(0, np.zeros((10, 3), np.float32))
+    plan.dataset(0, np.zeros((10, 3), np.float32))
     feed = _core.Feed(10, 2)
     plan.feed(feed)
     assert plan.run(9, 10.0) == ("feed_end", 2)
@@ -248,7 +248,7 @@ def test_refuses(session: _core.Session) -> None:
     data = np.zeros((10, 3), np.float32)
     frozen = data.copy()
     frozen.flags.writeable = False
-    plan.source(0, frozen)
+    plan.dataset(0, frozen)
     wrong: list[tuple[type[Exception], Any]] = [
         (TypeError, lambda: _core.Plan(session)),
         (TypeError, lambda: _core.Plan(g, session)),
@@ -258,14 +258,14 @@ def test_refuses(session: _core.Session) -> None:
         (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=0)),
         (errors.ConfigError, lambda: _core.Plan(session, g, n_slots=2**40)),
         (errors.ConfigError, lambda: _core.Plan(session, g, k=0)),
-        (errors.ConfigError, lambda: plan.source(1, data)),
-        (errors.ConfigError, lambda: plan.source(-1, data)),
-        (errors.ShapeError, lambda: plan.source(0, data[:9])),
-        (errors.ShapeError, lambda: plan.source(0, data.astype(np.float64))),
-        (errors.DataError, lambda: plan.source(0, np.asfortranarray(data))),
-        (errors.DataError, lambda: plan.source(0, data.astype(">f4"))),
-        (errors.DataError, lambda: plan.source(0, np.zeros((20, 3), np.float32)[::2])),
-        (TypeError, lambda: plan.source(0, data.tolist())),
+        (errors.ConfigError, lambda: plan.dataset(1, data)),
+        (errors.ConfigError, lambda: plan.dataset(-1, data)),
+        (errors.ShapeError, lambda: plan.dataset(0, data[:9])),
+        (errors.ShapeError, lambda: plan.dataset(0, data.astype(np.float64))),
+        (errors.DataError, lambda: plan.dataset(0, np.asfortranarray(data))),
+        (errors.DataError, lambda: plan.dataset(0, data.astype(">f4"))),
+        (errors.DataError, lambda: plan.dataset(0, np.zeros((20, 3), np.float32)[::2])),
+        (TypeError, lambda: plan.dataset(0, data.tolist())),
         (errors.ConfigError, lambda: plan.input(1, data)),
         (errors.ConfigError, lambda: plan.input(2**40, data)),
         (errors.ShapeError, lambda: plan.input(0, np.zeros(5, int))),
@@ -307,7 +307,7 @@ def test_info_and_text(session: _core.Session) -> None:
         "n_chains",
         "n_regions",
         "n_kernels",
-        "n_to_choose",
+        "n_to_autotune",
         "large_flops",
         "flops",
     }
@@ -339,7 +339,7 @@ def test_options_give_the_same_numbers() -> None:
     for fuse, chain, n_slots in itertools.product([True, False], [True, False], [1, 3]):
         session = _core.Session(_core.Device("cpu"))
         plan = _core.Plan(session, make_graph(), n_slots=n_slots, fuse=fuse, chain=chain)
-        plan.source(0, data)
+        plan.dataset(0, data)
         plan.feed(_core.Feed(10, 4, shuffle=True))
         plan.run(2, 10.0)
         results.append(plan.output(0).tobytes())
@@ -358,11 +358,11 @@ def make_runner(session: _core.Session, k: int = 1) -> tuple[_core.Runner, list[
         store = f"seen{batch}"
         graph.store(store, "int64", batch)
         rows = graph.input("rows", "int64", (batch,))
-        source = graph.source("data", "float32", (10, 3))
+        source = graph.dataset("data", "float32", (10, 3))
         graph.output(graph.add("batch_gather", [source, rows], dtype="float32")[0])
         graph.accumulate(graph.state(store, "int64", (batch,), store, 0), rows)
         plan = _core.Plan(session, graph)
-        plan.source(0, data)
+        plan.dataset(0, data)
         plan.feed(_core.Feed(10, batch, first=first, count=count))
         plans.append(plan)
     return _core.Runner([(plans[0], 2), (plans[1], 1)], k), plans
@@ -488,7 +488,7 @@ def test_stop_and_busy() -> None:
     plan, other = _core.Plan(session, make_slow()), _core.Plan(session, make_graph())
     feed = _core.Feed(10, 4)
     other.feed(feed)
-    other.source(0, np.zeros((10, 3), np.float32))
+    other.dataset(0, np.zeros((10, 3), np.float32))
     runner = _core.Runner([(other, 1)])
     plan.stop()
     assert plan.run() == ("asked", 0)
@@ -510,7 +510,7 @@ def test_stop_and_busy() -> None:
         lambda: str(plan),
         lambda: plan.unfinished,
         lambda: setattr(plan, "k", 2),
-        lambda: other.source(0, np.zeros((10, 3), np.float32)),
+        lambda: other.dataset(0, np.zeros((10, 3), np.float32)),
         lambda: other.feed(None),
         lambda: feed.seek(0),
         lambda: session.read("a", "float32"),
@@ -583,7 +583,7 @@ def make_parts() -> dict[str, Any]:
     plan = _core.Plan(session, graph)
     feed = _core.Feed(10, 4, shuffle=True)
     data = np.zeros((10, 3), np.float32)
-    plan.source(0, data)
+    plan.dataset(0, data)
     plan.feed(feed)
     return {
         "device": device,
@@ -622,11 +622,11 @@ def test_sources_are_kept_and_let_go() -> None:
     first = np.zeros((10, 3), np.float32).view(Tagged)
     second = first.copy().view(Tagged)
     alive = weakref.ref(first)
-    plan.source(0, first)
+    plan.dataset(0, first)
     del first
     gc.collect()
     assert alive() is not None
-    plan.source(0, second)
+    plan.dataset(0, second)
     assert alive() is None
 
 
@@ -635,7 +635,7 @@ def test_cycles_are_collected() -> None:
     before = _core.alloc_stats()["n_live"]
     parts = make_parts()
     data = np.zeros((10, 3), np.float32).view(Tagged)
-    parts["plan"].source(0, data)
+    parts["plan"].dataset(0, data)
     data.held = parts
     alive = weakref.ref(data)
     del parts, data
@@ -657,7 +657,7 @@ def test_a_plan_that_the_collector_closed() -> None:
 
     parts = make_parts()
     data = np.zeros((10, 3), np.float32).view(Tagged)
-    parts["plan"].source(0, data)
+    parts["plan"].dataset(0, data)
     data.held = Last(parts)
     del parts, data
     gc.collect()

@@ -20,7 +20,7 @@ SESSION_DEVICE = _core.Device("cpu", n_threads=1)
 def make_plan() -> _core.Plan:
     g = _core.Graph()
     rows = g.input("rows", "int64", (2,))
-    (y,) = g.add("batch_gather", [g.source("data", "float32", (3, 2)), rows], dtype="float32")
+    (y,) = g.add("batch_gather", [g.dataset("data", "float32", (3, 2)), rows], dtype="float32")
     g.output(y)
     return _core.Plan(_core.Session(PLAN_DEVICE), g)
 
@@ -43,13 +43,13 @@ def fail(kind: type[Exception], call: Callable[..., Any], *args: Any, **kwargs: 
         call(*args, **kwargs)
 
 
-def set_source() -> None:
-    PLAN.source(0, DATA)
-    PLAN.source(0, OTHER)
+def set_dataset() -> None:
+    PLAN.dataset(0, DATA)
+    PLAN.dataset(0, OTHER)
 
 
 def read_output() -> None:
-    PLAN.source(0, DATA)
+    PLAN.dataset(0, DATA)
     PLAN.input(0, ROWS)
     PLAN.run(1, 1.0)
     PLAN.output(0, "float64")
@@ -71,9 +71,9 @@ def close_plan() -> None:
 
 
 def set_resident() -> None:
-    PLAN.source(0, _core.Resident(PLAN_DEVICE, DATA))
-    PLAN.source(0, OTHER)
-    fail(errors.ConfigError, PLAN.source, 0, _core.Resident(SESSION_DEVICE, DATA))
+    PLAN.dataset(0, _core.Resident(PLAN_DEVICE, DATA))
+    PLAN.dataset(0, OTHER)
+    fail(errors.ConfigError, PLAN.dataset, 0, _core.Resident(SESSION_DEVICE, DATA))
 
 
 CASES: dict[str, Callable[[], Any]] = {
@@ -88,11 +88,11 @@ CASES: dict[str, Callable[[], Any]] = {
     "feed fails": lambda: fail(errors.ShapeError, _core.Feed, 9, 3, rows=ROWS),
     "plan": make_plan,
     "plan fails": lambda: fail(TypeError, _core.Plan, SESSION, SESSION),
-    "source": set_source,
+    "dataset": set_dataset,
     "resident": set_resident,
     "close": close_plan,
     "memory": lambda: (SESSION_DEVICE.memory(), SESSION_DEVICE.memory_peak_reset()),
-    "source fails": lambda: fail(errors.ShapeError, PLAN.source, 0, DATA[:1]),
+    "dataset fails": lambda: fail(errors.ShapeError, PLAN.dataset, 0, DATA[:1]),
     "set feed": set_feed,
     "input": lambda: PLAN.input(0, ROWS),
     "input fails": lambda: fail(errors.DataError, PLAN.input, 0, DATA),

@@ -13,7 +13,7 @@ static inline hl_id pick(dice *d, const hl_id *pool, int n)
     return pool[roll(d, n)];
 }
 
-enum { ROWS = 24, COLS = 6, MOST_VALUES = 64, N_INDEX = 5 };
+enum { ROWS = 24, COLS = 6, MAX_VALUES = 64, N_INDEX = 5 };
 
 /* Thirds in another order, one of them changed: their bytes begin where operands may. */
 static inline hl_status turn_thirds(hl_graph *graph, dice *d, hl_id x, hl_id *out_id)
@@ -53,7 +53,7 @@ static inline hl_status add_rows(hl_graph *graph, dice *d, hl_id to, hl_id from,
 /* Ops on (ROWS, COLS) values, column vectors and row vectors, with commits and outputs. */
 static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
 {
-    hl_id full[MOST_VALUES], rows[MOST_VALUES];
+    hl_id full[MAX_VALUES], rows[MAX_VALUES];
     int n_full = 0, n_rows = 0;
     hl_type type = {HL_DTYPE_F32, hl_shape_2d(ROWS, COLS)}, row = {HL_DTYPE_F32, hl_shape_1d(COLS)};
     hl_type square = {HL_DTYPE_F32, hl_shape_2d(COLS, COLS)};
@@ -65,7 +65,7 @@ static inline hl_status grow_graph(hl_graph *graph, dice *d, int n_ops)
     HL_TRY(hl_graph_store(graph, "state", HL_DTYPE_F32, COLS, &store));
     HL_TRY(hl_graph_leaf(graph, HL_VALUE_STATE, row, store, 0, "s", &state));
     rows[n_rows++] = state;
-    for (int i = 0; i < n_ops && n_full < MOST_VALUES && n_rows < MOST_VALUES; i++) {
+    for (int i = 0; i < n_ops && n_full < MAX_VALUES && n_rows < MAX_VALUES; i++) {
         hl_id a = pick(d, full, n_full), out;
         hl_attrs axis = {.axis = {0}};
         int64_t start;

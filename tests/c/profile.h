@@ -7,7 +7,7 @@
 
 #include "tests/c/train.h"
 
-enum { MOST_STORE_BYTES = 1 << 18 };
+enum { MAX_STORE_BYTES = 1 << 18 };
 static trainer t;
 
 static void open_net(const hl_backend *backend, uint64_t seed, int k, bool scales)
@@ -28,7 +28,7 @@ static size_t read_stores(char *out)
     for (int64_t i = 0; i < t.session->n_stores; i++) {
         const hl_session_store_entry *entry = &t.session->stores[i];
         size_t more = (size_t)entry->n * hl_dtype_bytes(entry->dtype);
-        CHECK(bytes + more <= MOST_STORE_BYTES);
+        CHECK(bytes + more <= MAX_STORE_BYTES);
         CHECK_OK(hl_session_read(t.session, entry->name, 0, entry->n, entry->dtype, out + bytes));
         bytes += more;
     }
@@ -49,7 +49,7 @@ static void check_launches(const hl_profile *profile)
     double ns = 0, flops = 0;
     hl_plan_info info;
     hl_plan_info_read(t.plan, &info);
-    for (int32_t s = 0; s < t.plan->schedule.n_steps; s++) n_want += !t.plan->instrs[s].elided;
+    for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++) n_want += !t.plan->instrs[s].elided;
     for (int32_t i = 0; i < profile->n_launches; i++) {
         const hl_launch_time *launch = &profile->launches[i];
         n_nodes += launch->n_nodes;
@@ -68,7 +68,7 @@ static void check_launches(const hl_profile *profile)
 /* Stores before and after, and what further training makes of them. */
 static void check_unchanged(const hl_backend *backend, uint64_t seed, int k, bool scales)
 {
-    static char want[MOST_STORE_BYTES], got[MOST_STORE_BYTES];
+    static char want[MAX_STORE_BYTES], got[MAX_STORE_BYTES];
     hl_profile profile;
     for (int profiles = 0; profiles < 2; profiles++) {
         open_net(backend, seed, k, scales);
@@ -80,7 +80,7 @@ static void check_unchanged(const hl_backend *backend, uint64_t seed, int k, boo
         }
         run_steps(2);
         if (profiles) {
-            static char before[MOST_STORE_BYTES];
+            static char before[MAX_STORE_BYTES];
             size_t bytes = read_stores(before);
             CHECK_OK(hl_plan_profile(t.plan, &profile));
             check_launches(&profile);

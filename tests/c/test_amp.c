@@ -44,7 +44,7 @@ static void check_cast(const hl_graph *graph, int64_t index)
     }
 }
 
-static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
+static void check_types(const hl_graph *graph, hl_dtype reduced, bool keeps_reduced)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
@@ -53,15 +53,15 @@ static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
         if (node->op == HL_OP_CAST) check_cast(graph, i);
         if (hl_op_is_product(node->op)) {
             hl_dtype result = hl_graph_dtype(graph, node->out);
-            CHECK_INT(hl_graph_dtype(graph, node->in[0]), low);
-            CHECK_INT(hl_graph_dtype(graph, node->in[1]), low);
-            CHECK(result == HL_DTYPE_F32 || (keeps_low && result == low));
+            CHECK_INT(hl_graph_dtype(graph, node->in[0]), reduced);
+            CHECK_INT(hl_graph_dtype(graph, node->in[1]), reduced);
+            CHECK(result == HL_DTYPE_F32 || (keeps_reduced && result == reduced));
             if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
         } else if (node->op != HL_OP_CAST && hl_op_role_out(node->op, 0) != 'f') {
             for (int32_t j = 0; j < node->n_in; j++)
                 CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));
         }
-        if (!keeps_low && !(flags & HL_OP_VIEW))
+        if (!keeps_reduced && !(flags & HL_OP_VIEW))
             CHECK(node->op == HL_OP_CAST || !is_16(hl_graph_dtype(graph, node->out)));
     }
     for (int64_t i = 0; i < graph->n_commits; i++)
@@ -72,15 +72,16 @@ static void check_types(const hl_graph *graph, hl_dtype low, bool keeps_low)
 
 static void test_pass(void)
 {
-    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype reduced_dtypes[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
     for (uint64_t seed = 0; seed < N_NETS; seed++)
         for (int variant = 0; variant < 4; variant++) {
             hl_graph *graph = make_graph(seed);
-            hl_dtype low = lows[variant % 2];
-            check_case("net %d, %s, keeps_low %d", (int)seed, hl_dtype_name(low), variant / 2);
-            CHECK_OK(hl_pass_amp(graph, low, variant / 2));
+            hl_dtype reduced = reduced_dtypes[variant % 2];
+            check_case("net %d, %s, keeps_reduced %d", (int)seed, hl_dtype_name(reduced),
+                       variant / 2);
+            CHECK_OK(hl_pass_amp(graph, reduced, variant / 2));
             CHECK_OK(hl_graph_verify(graph));
-            check_types(graph, low, variant / 2);
+            check_types(graph, reduced, variant / 2);
             hl_graph_destroy(graph);
         }
 }
@@ -160,7 +161,7 @@ static void test_a_leaf_is_rounded_in_each_segment(void)
 
 /* What a caller reads is not rounded, though a product reads it too; what only a product reads is,
  * where activations stay in 16 bits. */
-static void test_kept_is_wide(void)
+static void test_kept_is_float32(void)
 {
     for (int kept = 0; kept < 2; kept++) {
         hl_graph *graph;
@@ -197,10 +198,10 @@ static void test_numbers_are_exact(void)
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         hl_graph *graph;
         hl_id x, w, a, b;
-        hl_dtype low = i % 2 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
+        hl_dtype reduced = i % 2 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
         bool holds = i % 2 ? cases[i / 2].f16 : cases[i / 2].bf16;
         hl_type square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
-        check_case("%g in %s", cases[i / 2].number, hl_dtype_name(low));
+        check_case("%g in %s", cases[i / 2].number, hl_dtype_name(reduced));
         CHECK_OK(hl_graph_create(&graph));
         CHECK_OK(hl_graph_input(graph, "x", square, &x));
         CHECK_OK(hl_graph_input(graph, "w", square, &w));
@@ -208,7 +209,7 @@ static void test_numbers_are_exact(void)
         CHECK_OK(hl_build_binary_number(graph, HL_OP_MUL, a, cases[i / 2].number, &a));
         CHECK_OK(hl_build_matmul(graph, a, w, false, false, &b));
         CHECK_OK(hl_graph_output(graph, b));
-        CHECK_OK(hl_pass_amp(graph, low, true));
+        CHECK_OK(hl_pass_amp(graph, reduced, true));
         CHECK_OK(hl_graph_verify(graph));
         int64_t n_mul = 0;
         for (int64_t n = 0; n < graph->n_nodes; n++) {
@@ -216,7 +217,7 @@ static void test_numbers_are_exact(void)
             if (node->op != HL_OP_MUL) continue;
             n_mul++;
             for (int32_t j = 0; j < node->n_in; j++)
-                CHECK_INT(hl_graph_dtype(graph, node->in[j]), holds ? low : HL_DTYPE_F32);
+                CHECK_INT(hl_graph_dtype(graph, node->in[j]), holds ? reduced : HL_DTYPE_F32);
         }
         CHECK_INT(n_mul, 1);
         hl_graph_destroy(graph);
@@ -278,14 +279,15 @@ static void test_norms(void)
     for (int o = 0; o < 4; o++)
         for (int readers = 0; readers < N_READERS; readers++)
             for (int variant = 0; variant < 4; variant++) {
-                hl_dtype low = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
-                bool keeps = variant & 2, multiplied = readers & (TO_PRODUCT | TO_VIEW);
-                bool rounds = keeps && multiplied && !(readers & (TO_RELU | TO_OUTPUT));
+                hl_dtype reduced = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
+                bool keeps_reduced = variant & 2, multiplied = readers & (TO_PRODUCT | TO_VIEW);
+                bool rounds = keeps_reduced && multiplied && !(readers & (TO_RELU | TO_OUTPUT));
                 hl_graph *graph;
-                check_case("%s, readers %d, keeps_low %d", hl_op_get(ops[o])->name, readers, keeps);
+                check_case("%s, readers %d, keeps_reduced %d", hl_op_get(ops[o])->name, readers,
+                           keeps_reduced);
                 CHECK_OK(hl_graph_create(&graph));
                 build_norm(graph, ops[o], readers);
-                CHECK_OK(hl_pass_amp(graph, low, keeps));
+                CHECK_OK(hl_pass_amp(graph, reduced, keeps_reduced));
                 CHECK_OK(hl_graph_verify(graph));
                 for (int64_t i = 0; i < graph->n_nodes; i++) {
                     const hl_node *node = &graph->nodes[i];
@@ -295,7 +297,7 @@ static void test_norms(void)
                         node->op == HL_OP_CAST && is_16(hl_graph_dtype(graph, node->out));
                     CHECK(!(rounds && narrows && from && from->op == ops[o]));
                     if (node->op != ops[o]) continue;
-                    CHECK_INT(hl_graph_dtype(graph, node->out), rounds ? low : HL_DTYPE_F32);
+                    CHECK_INT(hl_graph_dtype(graph, node->out), rounds ? reduced : HL_DTYPE_F32);
                     for (int32_t j = 1; j < node->n_out; j++)
                         CHECK_INT(hl_graph_dtype(graph, node->out + j), HL_DTYPE_F32);
                 }
@@ -305,15 +307,15 @@ static void test_norms(void)
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-enum { MOST_FLAT = 4096 };
+enum { MAX_FLAT = 4096 };
 
 typedef struct outcome {
     int64_t n;
-    float param[MOST_FLAT];
+    float param[MAX_FLAT];
     hl_control control;
 } outcome;
 
-static bool keeps_low; /* as a GPU: activations in 16 bits */
+static bool keeps_reduced; /* as a GPU: activations in 16 bits */
 
 static void train(net n, int steps, bool fuse, bool chain, const hl_control *start, outcome *out)
 {
@@ -321,7 +323,7 @@ static void train(net n, int steps, bool fuse, bool chain, const hl_control *sta
     hl_run_end end;
     int64_t ran;
     trainer_open(&t, hl_cpu_backend(), 2);
-    t.device->keeps_low = keeps_low;
+    t.device->keeps_reduced = keeps_reduced;
     trainer_plan(&t, &n, 1, fuse, chain);
     t.net = n;
     trainer_fill(&t);
@@ -352,24 +354,24 @@ static bool same_bits(const outcome *a, const outcome *b)
  * float32. */
 static void test_training(void)
 {
-    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype reduced_dtypes[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
     static outcome full, one, other;
     for (uint64_t seed = 0; seed < 12; seed++)
         for (int l = 0; l < 2; l++) {
             net n = net_roll(seed, 1);
             double worst = 0;
-            check_case("net %d, %s", (int)seed, hl_dtype_name(lows[l]));
-            trainer_low = HL_DTYPE_F32;
+            check_case("net %d, %s", (int)seed, hl_dtype_name(reduced_dtypes[l]));
+            trainer_dtype = HL_DTYPE_F32;
             train(n, 2, true, true, NULL, &full);
-            trainer_low = lows[l];
+            trainer_dtype = reduced_dtypes[l];
             train(n, 2, true, true, NULL, &one);
             train(n, 2, false, false, NULL, &other);
-            trainer_low = HL_DTYPE_F32;
+            trainer_dtype = HL_DTYPE_F32;
             for (int64_t i = 0; i < one.n; i++) {
                 double gap = fabs((double)one.param[i] - (double)full.param[i]);
                 worst = gap > worst ? gap : worst;
                 gap = fabs((double)one.param[i] - (double)other.param[i]);
-                CHECK(gap < (keeps_low ? 0.05 : 1e-5));
+                CHECK(gap < (keeps_reduced ? 0.05 : 1e-5));
             }
             CHECK(worst < 0.05);
             CHECK_INT(one.control.applied, 2);
@@ -398,7 +400,7 @@ static void test_scale_is_exact(void)
 static void test_overflow(void)
 {
     static outcome later, none;
-    trainer_low = HL_DTYPE_F16;
+    trainer_dtype = HL_DTYPE_F16;
     for (uint64_t seed = 0; seed < 12; seed++) {
         net n = net_roll(seed, 1);
         n.dropout = false;  /* its masks count attempted steps */
@@ -419,7 +421,7 @@ static void test_overflow(void)
         CHECK_INT(later.control.applied, 1);
         CHECK(later.control.loss_scale == ldexp(0x1p60, -(int)later.control.skipped));
     }
-    trainer_low = HL_DTYPE_F32;
+    trainer_dtype = HL_DTYPE_F32;
 }
 
 /* Once more with the processor's own bfloat16 products. */
@@ -508,15 +510,15 @@ int main(void)
     test_off();
     test_one_cast();
     test_a_leaf_is_rounded_in_each_segment();
-    test_kept_is_wide();
+    test_kept_is_float32();
     test_numbers_are_exact();
     test_norms();
     test_training();
     test_scale_is_exact();
     test_overflow();
-    keeps_low = true;
+    keeps_reduced = true;
     test_training();
-    keeps_low = false;
+    keeps_reduced = false;
     test_own_products();
     return CHECK_DONE();
 }

@@ -187,7 +187,7 @@ static hl_control make_control(hl_nan_mode mode)
     return control;
 }
 
-/* scalar 0 by applied step: 0.5, 0.25, 0.125, then it stays; scalar 1: 10, 20, 30 */
+/* scalar 0 by optimizer step: 0.5, 0.25, 0.125, then it stays; scalar 1: 10, 20, 30 */
 static const double tables[] = {0.5, 0.25, 0.125, 10, 20, 30};
 
 static void begin(hl_control *control)
@@ -325,7 +325,7 @@ static void test_control_stop(void)
     CHECK_INT(c.applied, 1);
 }
 
-/* Halved by an overflow, doubled after enough applied steps, never below 1; a loss or an index of
+/* Halved by an overflow, doubled after enough optimizer steps, never below 1; a loss or an index of
  * the model's own is not its doing. */
 static void test_loss_scale(void)
 {

@@ -55,7 +55,7 @@ static void test_a_step(void)
     CHECK(entry->lr == 0.5);
 }
 
-/* Scalars go by applied steps, times the host's factor each; later steps keep the last ones. */
+/* Scalars go by optimizer steps, times the host's factor each; later steps keep the last ones. */
 static void test_tables(void)
 {
     hl_control c = make_control();

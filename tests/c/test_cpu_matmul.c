@@ -5,7 +5,7 @@
 #include "base/os.h"
 #include "tests/c/cpu_case.h"
 
-static bool is_low; /* operands are bfloat16 */
+static bool is_bf16; /* operands are bfloat16 */
 
 static hl_type type_of(hl_shape shape)
 {
@@ -29,7 +29,7 @@ static void check_matmul(const hl_shape *batch_a, const hl_shape *batch_b, const
     c.in[1] = type_of(matrix_of(batch_b->rank, batch_b->dim, flags & 2 ? N : K, flags & 2 ? K : N));
     c.in[2] = type_of(hl_shape_1d(N));
     c.out[0] = type_of(matrix_of(batch->rank, batch->dim, M, N));
-    if (is_low) c.in[0].dtype = c.in[1].dtype = HL_DTYPE_BF16, c.attrs.matmul.wide = true;
+    if (is_bf16) c.in[0].dtype = c.in[1].dtype = HL_DTYPE_BF16, c.attrs.matmul.float32_out = true;
     for (int i = 0; i < c.n_in; i++) case_fill(&c, i, -1, 1);
     /* gamma(K) eps sum|ab|, with |ab| <= 1; for long sums six standard deviations of K roundings,
      * each of a partial sum of k terms, whose size is sqrt(k) / 3: 6 eps K / 7.3. */
@@ -208,7 +208,7 @@ static void test_bf16(void)
     }
     case_cpu->ops->destroy(case_cpu);
     CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, &options, &case_cpu));
-    is_low = true;
+    is_bf16 = true;
     test_matmul();
     test_groups();
     test_weight_gradient();

@@ -543,13 +543,13 @@ static void test_programs(void)
         if (op == HL_OP_DROPOUT_MASK)
             attrs = (hl_attrs){.dropout_mask = {.shape = {2, {2, 3}}, .stream = "stream"}};
         if (hl_pw_of_op((hl_op)op) == HL_PW_COUNT || op == HL_OP_CAST) continue;
-        if (info->flags & HL_OP_SOURCE) in[0] = control;
+        if (info->flags & HL_OP_GENERATOR) in[0] = control;
         check_case("%s", info->name);
         CHECK_OK(hl_graph_add(graph, (hl_op)op, in, info->min_in, &attrs, &out));
         const hl_value *value = &graph->values[out];
         CHECK_OK(hl_program_from_node(graph, value->node, &program));
         /* Equal operands are loaded once. */
-        CHECK_INT(program.n_code, info->flags & HL_OP_SOURCE ? 1 : 2);
+        CHECK_INT(program.n_code, info->flags & HL_OP_GENERATOR ? 1 : 2);
         CHECK_OK(hl_program_check(&program, graph, graph->nodes[value->node].in,
                                   graph->nodes[value->node].n_in, &value->type, 1));
     }

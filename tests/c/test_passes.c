@@ -10,13 +10,13 @@
 
 /* ---- clusters -------------------------------------------------------------------------------- */
 
-enum { MOST_NODES = 64 };
+enum { MAX_NODES = 64 };
 
 /* Sums and additions; operands are mostly near, so that paths are long. */
 static hl_graph *grow_graph(dice *d, int n_nodes)
 {
     hl_graph *graph;
-    hl_id values[MOST_NODES + 1];
+    hl_id values[MAX_NODES + 1];
     int n = 0;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(3)}, &values[n++]));
@@ -35,7 +35,7 @@ static hl_graph *grow_graph(dice *d, int n_nodes)
 /* Is there a way from one cluster to another through a third, or along an edge out of a sum? */
 static bool is_path(const hl_graph *graph, const int *cluster, int from, int to)
 {
-    bool reached[MOST_NODES] = {false};
+    bool reached[MAX_NODES] = {false};
     for (bool changed = true; changed;) {
         changed = false;
         for (int64_t i = 0; i < graph->n_nodes; i++) {
@@ -58,7 +58,7 @@ static void test_clusters(void)
     for (int seed = 0; seed < 400; seed++) {
         check_case("seed %d", seed);
         dice d = {hl_rng_key_make((uint64_t)seed, "clusters"), 0};
-        int n = 2 + roll(&d, MOST_NODES - 2), cluster[MOST_NODES];
+        int n = 2 + roll(&d, MAX_NODES - 2), cluster[MAX_NODES];
         hl_graph *graph = grow_graph(&d, n);
         hl_uses uses;
         hl_clusters clusters;
@@ -84,7 +84,7 @@ static void test_clusters(void)
 
 /* ---- placing --------------------------------------------------------------------------------- */
 
-enum { MOST_BLOCKS = 200 };
+enum { MAX_BLOCKS = 200 };
 
 static int64_t scan(const hl_span *spans, const hl_life *lives, int n, int64_t bytes, hl_life life)
 {
@@ -106,11 +106,11 @@ static void test_placing(void)
     for (int seed = 0; seed < 200; seed++) {
         dice d = {hl_rng_key_make((uint64_t)seed, "placing"), 0};
         int32_t n_times = 1 + roll(&d, 60);
-        hl_span spans[MOST_BLOCKS];
-        hl_life lives[MOST_BLOCKS];
+        hl_span spans[MAX_BLOCKS];
+        hl_life lives[MAX_BLOCKS];
         hl_placing placing;
         CHECK_OK(hl_placing_init(n_times, &placing));
-        for (int i = 0; i < MOST_BLOCKS; i++) {
+        for (int i = 0; i < MAX_BLOCKS; i++) {
             check_case("seed %d, block %d", seed, i);
             int64_t bytes = 64 * roll(&d, seed % 2 ? 9 : 3), got;
             int32_t first = roll(&d, n_times);
@@ -273,7 +273,7 @@ static void test_hoist_leaves_what_is_joined(void)
     }
 }
 
-/* ---- parts ---------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 enum { N_STEPS = 12 };
 

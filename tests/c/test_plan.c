@@ -18,9 +18,9 @@ typedef struct span {
     hl_id root;
 } span;
 
-static int32_t region_of(const hl_plan *plan, int32_t step)
+static int32_t region_of(const hl_plan *plan, int32_t task)
 {
-    return plan->schedule.chains[plan->schedule.steps[step].chain].region;
+    return plan->schedule.chains[plan->schedule.tasks[task].chain].region;
 }
 
 static int64_t offset_of(const hl_plan *plan, hl_id id)
@@ -39,8 +39,8 @@ static int collect_spans(const hl_plan *plan, span *spans)
         if (graph->values[v].kind != HL_VALUE_ACT || graph->values[root].kind != HL_VALUE_ACT)
             continue;
         span s = {.first = HL_NONE, .last = HL_NONE, .root = root};
-        for (int32_t i = 0; i < plan->schedule.n_steps; i++) {
-            const hl_node *node = &graph->nodes[plan->schedule.steps[i].node];
+        for (int32_t i = 0; i < plan->schedule.n_tasks; i++) {
+            const hl_node *node = &graph->nodes[plan->schedule.tasks[i].node];
             bool touches = v >= node->out && v < node->out + node->n_out;
             for (int32_t j = 0; j < node->n_in; j++) touches |= node->in[j] == v;
             if (!touches) continue;
@@ -59,7 +59,7 @@ static int collect_spans(const hl_plan *plan, span *spans)
 
 static void check_memory(const hl_plan *plan)
 {
-    static span spans[16 * MOST_VALUES];
+    static span spans[16 * MAX_VALUES];
     int n = collect_spans(plan, spans);
     for (int i = 0; i < n; i++) {
         CHECK(spans[i].begin >= 0 && spans[i].end <= plan->memory.arena_bytes);
@@ -75,10 +75,10 @@ static void check_memory(const hl_plan *plan)
     }
 }
 
-static bool is_made_after(const hl_plan *plan, hl_id id, int32_t step)
+static bool is_made_after(const hl_plan *plan, hl_id id, int32_t task)
 {
     hl_id viewed = hl_graph_viewed(plan->graph, id);
-    return plan->schedule.step_of_node[plan->graph->values[viewed].node] >= step;
+    return plan->schedule.task_of_node[plan->graph->values[viewed].node] >= task;
 }
 
 /* Nobody loses what a step overwrites: in its region, only earlier steps of its own chain may have
@@ -86,7 +86,7 @@ static bool is_made_after(const hl_plan *plan, hl_id id, int32_t step)
 static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reader)
 {
     const hl_graph *graph = plan->graph;
-    const hl_step *w = &plan->schedule.steps[writer], *r = &plan->schedule.steps[reader];
+    const hl_task *w = &plan->schedule.tasks[writer], *r = &plan->schedule.tasks[reader];
     const hl_node *to = &graph->nodes[w->node], *from = &graph->nodes[r->node];
     for (int32_t j = 0; j < to->n_out; j++)
         for (int32_t k = 0; k < from->n_in; k++) {
@@ -105,13 +105,13 @@ static void check_overwritten(const hl_plan *plan, int32_t writer, int32_t reade
 
 static void check_in_place(const hl_plan *plan)
 {
-    for (int32_t w = 0; w < plan->schedule.n_steps; w++) {
-        const hl_node *node = &plan->graph->nodes[plan->schedule.steps[w].node];
+    for (int32_t w = 0; w < plan->schedule.n_tasks; w++) {
+        const hl_node *node = &plan->graph->nodes[plan->schedule.tasks[w].node];
         hl_id root = node->n_out ? plan->memory.places[node->out].root : HL_NONE;
         /* Operands that lie inside a concat are what it would write there. */
         if (root == HL_NONE || node->op == HL_OP_CONCAT || plan->memory.elided[w]) continue;
         if (plan->graph->values[root].kind != HL_VALUE_ACT) continue;
-        for (int32_t r = 0; r < plan->schedule.n_steps; r++)
+        for (int32_t r = 0; r < plan->schedule.n_tasks; r++)
             if (r != w && region_of(plan, r) == region_of(plan, w)) check_overwritten(plan, w, r);
     }
 }
@@ -120,21 +120,21 @@ static void check_in_place(const hl_plan *plan)
 static void check_schedule(const hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
-    for (int32_t s = 0; s < plan->schedule.n_steps; s++) {
-        const hl_step *step = &plan->schedule.steps[s];
-        const hl_node *node = &graph->nodes[step->node];
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
+        const hl_task *task = &plan->schedule.tasks[s];
+        const hl_node *node = &graph->nodes[task->node];
         for (int32_t j = 0; j < node->n_in; j++) {
             hl_id id = node->in[j];
             while (graph->values[id].kind == HL_VALUE_ACT &&
                    hl_op_get(graph->nodes[graph->values[id].node].op)->flags & HL_OP_VIEW)
                 id = graph->nodes[graph->values[id].node].in[0];
             if (graph->values[id].kind != HL_VALUE_ACT) continue;
-            int32_t maker = plan->schedule.step_of_node[graph->values[id].node];
+            int32_t maker = plan->schedule.task_of_node[graph->values[id].node];
             CHECK(maker < s);
             if (region_of(plan, maker) < region_of(plan, s)) continue;
-            CHECK_INT(plan->schedule.steps[maker].chain, step->chain);
-            CHECK(step->req.row_in >> j & 1);
-            CHECK(plan->schedule.steps[maker].req.row_out >> graph->values[id].output & 1);
+            CHECK_INT(plan->schedule.tasks[maker].chain, task->chain);
+            CHECK(task->req.row_in >> j & 1);
+            CHECK(plan->schedule.tasks[maker].req.row_out >> graph->values[id].output & 1);
         }
     }
 }
@@ -148,7 +148,7 @@ static void check_blocks(const hl_plan *plan)
         for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
             const hl_chain *chain = &plan->schedule.chains[c];
             bool works = false;
-            for (int32_t s = chain->first_step; s < chain->first_step + chain->n_steps; s++)
+            for (int32_t s = chain->first_task; s < chain->first_task + chain->n_tasks; s++)
                 works |= chain->rows && !plan->memory.elided[s];
             CHECK(works == (chain->n_blocks > 0));
             for (int64_t b = 0; b < chain->n_blocks; b++)
@@ -254,7 +254,7 @@ static void test_in_place_beside_readers(void)
     }
 }
 
-/* ---- parts ---- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 typedef struct part_case {
     hl_device *device;
@@ -289,8 +289,8 @@ static void end_part(part_case *c, bool is_shared)
     hl_plan *plan = make_plan(c->session, c->graph, true, true);
     check_memory(plan);
     check_in_place(plan);
-    int32_t step = plan->schedule.step_of_node[c->graph->values[c->part].node];
-    CHECK_INT(plan->memory.elided[step], is_shared);
+    int32_t task = plan->schedule.task_of_node[c->graph->values[c->part].node];
+    CHECK_INT(plan->memory.elided[task], is_shared);
     CHECK((plan->memory.places[c->part].root == c->part) == !is_shared);
     close_session(plan, c->session, c->device);
 }
@@ -391,9 +391,9 @@ static void test_parts_in_blocks(void)
     CHECK_OK(hl_graph_output(graph, out));
     hl_plan *plan = make_plan(session, graph, false, true);
     const hl_schedule *schedule = &plan->schedule;
-    int32_t reader = schedule->step_of_node[graph->values[read].node];
-    int32_t writer = schedule->step_of_node[graph->values[out].node];
-    CHECK_INT(schedule->steps[reader].chain, schedule->steps[writer].chain);
+    int32_t reader = schedule->task_of_node[graph->values[read].node];
+    int32_t writer = schedule->task_of_node[graph->values[out].node];
+    CHECK_INT(schedule->tasks[reader].chain, schedule->tasks[writer].chain);
     CHECK_INT(plan->memory.places[part].root, x);
     CHECK_INT(plan->memory.places[out].root, out);
     check_memory(plan);
@@ -480,7 +480,7 @@ static void test_an_elided_concat_costs_nothing(void)
     CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, parts, 2, &axis, &out));
     CHECK_OK(hl_graph_output(graph, out));
     hl_plan *plan = make_plan(session, graph, true, true);
-    CHECK(plan->memory.elided[plan->schedule.n_steps - 1]);
+    CHECK(plan->memory.elided[plan->schedule.n_tasks - 1]);
     check_blocks(plan);
     close_session(plan, session, device);
 }
@@ -510,9 +510,9 @@ static void test_same_value_however_planned(void)
     }
 }
 
-/* ---- training steps ---- */
+/* ---- training steps -------------------------------------------------------------------------- */
 
-enum { MOST_NUMBERS = 8192 };
+enum { MAX_NUMBERS = 8192 };
 
 /* Losses of a few steps over two epochs, then parameters, average and statistics. */
 static int64_t train_net(uint64_t seed, const hl_backend *backend, int n_threads, bool fuse,
@@ -549,7 +549,7 @@ static int64_t train_net(uint64_t seed, const hl_backend *backend, int n_threads
  * bits at any number of threads, in chains or not, in one piece or from deadline to deadline. */
 static void test_training_however_planned(void)
 {
-    static double want[MOST_NUMBERS], plain[MOST_NUMBERS], got[MOST_NUMBERS];
+    static double want[MAX_NUMBERS], plain[MAX_NUMBERS], got[MAX_NUMBERS];
     for (uint64_t seed = 0; seed < 200; seed++) {
         int64_t n = train_net(seed, hl_ref_backend(), 1, false, false, want);
         for (int variant = 0; variant < 6; variant++) {
@@ -573,8 +573,12 @@ static hl_status create_step(void *device)
     hl_graph *graph = NULL, *given;
     hl_session *session = NULL;
     hl_plan *plan = NULL;
-    hl_plan_options options = {
-        .low = HL_DTYPE_BF16, .n_slots = 2, .k = 2, .fuse = true, .chain = true, .benchmark = true};
+    hl_plan_options options = {.compute_dtype = HL_DTYPE_BF16,
+                               .n_slots = 2,
+                               .k = 2,
+                               .fuse = true,
+                               .chain = true,
+                               .benchmark = true};
     net n = net_roll(4, 2);
     n.batch_norm = n.dropout = true;
     hl_status status;
@@ -599,7 +603,7 @@ static void test_every_allocation_of_a_plan_may_fail(void)
     device->ops->destroy(device);
 }
 
-/* ---- graphs that once went wrong ---- */
+/* ---- graphs that once went wrong ------------------------------------------------------------- */
 
 typedef struct bench {
     hl_device *device;

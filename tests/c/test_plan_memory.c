@@ -5,7 +5,7 @@
 #include "tests/c/grow.h"
 #include "tests/c/train.h"
 
-enum { N_GRAPHS = CHECK_UNDER_TSAN ? 60 : 1000, MOST_BLOCKS = 4096 };
+enum { N_GRAPHS = CHECK_UNDER_TSAN ? 60 : 1000, MAX_BLOCKS = 4096 };
 
 /* ---- a device that counts -------------------------------------------------------------------- */
 
@@ -16,7 +16,7 @@ typedef struct block {
 
 /* Of device memory, and of page-locked host memory. */
 typedef struct counter {
-    block blocks[MOST_BLOCKS];
+    block blocks[MAX_BLOCKS];
     int n;
     int64_t bytes, peak;
 } counter;
@@ -29,7 +29,7 @@ static bool is_forbidden; /* predicting */
 static void note(counter *c, void *at, size_t bytes)
 {
     if (!at) return;
-    CHECK(c->n < MOST_BLOCKS);
+    CHECK(c->n < MAX_BLOCKS);
     c->blocks[c->n++] = (block){at, (int64_t)bytes};
     c->bytes += (int64_t)bytes;
     if (c->bytes > c->peak) c->peak = c->bytes;
@@ -254,7 +254,7 @@ static int64_t measure_peak(const hl_backend *backend, const int64_t *rows, int 
         *out_consts += info.const_bytes;
         order[i] = (hl_batches){each[i].plan, DATA_ROWS / rows[i]};
         if (i == 0) trainer_fill(&each[0]);
-        CHECK_OK(hl_plan_source(each[i].plan, 0, each[0].data, DATA_ROWS));
+        CHECK_OK(hl_plan_dataset(each[i].plan, 0, each[0].data, DATA_ROWS));
     }
     CHECK_OK(hl_runner_create(order, n_shapes, 2, &runner));
     for (uint64_t epoch = 0; epoch < 2; epoch++) {

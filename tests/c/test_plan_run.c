@@ -78,7 +78,7 @@ static hl_status run_other(hl_plan *plan)
     return hl_plan_run(plan, 1, 0, NULL, &end, &steps);
 }
 
-/* ---- NaN ---- */
+/* ---- NaN ------------------------------------------------------------------------------------- */
 
 static void test_the_stopping_step_is_finished(void)
 {
@@ -119,7 +119,7 @@ static void test_metrics_after_a_skipped_step(void)
     }
 }
 
-/* ---- a feed that does not fit ---- */
+/* ---- a feed that does not fit ---------------------------------------------------------------- */
 
 static void test_a_feed_must_fit(void)
 {
@@ -142,7 +142,7 @@ static void test_a_feed_must_fit(void)
     trainer_close(&t);
 }
 
-/* ---- a wrong index ---- */
+/* ---- a wrong index --------------------------------------------------------------------------- */
 
 static void set_wrong_index(void)
 {
@@ -154,8 +154,8 @@ static void set_wrong_index(void)
 
 static void test_a_step_with_a_wrong_index_changes_nothing(void)
 {
-    enum { MOST = 4096 };
-    float before[MOST], after[MOST];
+    enum { MAX_ELEMENTS = 4096 };
+    float before[MAX_ELEMENTS], after[MAX_ELEMENTS];
     hl_run_end end;
     int64_t steps;
     open_step(1);
@@ -185,7 +185,7 @@ static void test_a_fault_ends_with_its_step(void)
     trainer_close(&t);
 }
 
-/* ---- plans that share the arena ---- */
+/* ---- plans that share the arena -------------------------------------------------------------- */
 
 static void test_a_step_left_in_the_middle_is_lost_to_another_plan(void)
 {
@@ -240,7 +240,7 @@ static void check_entries_are_busy(void)
     CHECK_INT(hl_plan_profile(t.plan, &profile), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_input(t.plan, 0, HL_DTYPE_I64, &shape, rows), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_output(t.plan, 0, HL_DTYPE_F32, &number), HL_ERROR_BUSY);
-    CHECK_INT(hl_plan_source(t.plan, 0, t.data, DATA_ROWS), HL_ERROR_BUSY);
+    CHECK_INT(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_feed(t.plan, NULL), HL_ERROR_BUSY);
     CHECK_INT(hl_feed_seek(t.feed, 1, 0), HL_ERROR_BUSY);
     CHECK_INT(hl_plan_set_k(t.plan, 2), HL_ERROR_BUSY);

@@ -2,7 +2,7 @@
 #include "tests/c/async_device.h"
 #include "tests/c/profile.h"
 
-enum { N_NETS = 20, MOST_NORMS = 4096 };
+enum { N_NETS = 20, MAX_NORMS = 4096 };
 
 static void test_unchanged(void)
 {
@@ -14,9 +14,9 @@ static void test_unchanged(void)
             check_case("ref, net %d, k %d", (int)seed, k);
             check_unchanged(hl_ref_backend(), seed, k, false);
             check_case("cpu, net %d, k %d", (int)seed, k);
-            trainer_low = seed % 2 ? HL_DTYPE_F16 : HL_DTYPE_F32;
+            trainer_dtype = seed % 2 ? HL_DTYPE_F16 : HL_DTYPE_F32;
             check_unchanged(hl_cpu_backend(), seed, k, seed % 2);
-            trainer_low = HL_DTYPE_F32;
+            trainer_dtype = HL_DTYPE_F32;
             for (int way = 0; way < 8; way++) {
                 trainer_capture = way % 2, trainer_fed = way / 2 % 2;
                 trainer_slots = way / 4 ? 8 : 2;
@@ -31,12 +31,12 @@ static void test_unchanged(void)
 }
 
 /* What reaches CONTROL_APPLY: squared norms of gradients, and of which step. */
-static double norms[MOST_NORMS];
-static int64_t steps_of[MOST_NORMS];
+static double norms[MAX_NORMS];
+static int64_t steps_of[MAX_NORMS];
 static int n_norms;
 static void watch_apply(hl_op op, void *const *args)
 {
-    if (op != HL_OP_CONTROL_APPLY || n_norms == MOST_NORMS) return;
+    if (op != HL_OP_CONTROL_APPLY || n_norms == MAX_NORMS) return;
     steps_of[n_norms] = ((const hl_control *)args[0])->attempted;
     norms[n_norms++] = *(double *)args[1];
 }
@@ -46,7 +46,7 @@ static void watch_apply(hl_op op, void *const *args)
 static void test_same_step(void)
 {
     int n_nets = 0;
-    static char stores[MOST_STORE_BYTES];
+    static char stores[MAX_STORE_BYTES];
     double rate[3] = {0};
     hl_profile profile;
     async_launch_ns = 1e4;
@@ -134,13 +134,13 @@ static void test_refused(void)
 static void test_not_finite(void)
 {
     for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
-        static char before[MOST_STORE_BYTES], after[MOST_STORE_BYTES];
+        static char before[MAX_STORE_BYTES], after[MAX_STORE_BYTES];
         hl_profile profile;
         hl_control control;
         check_case("not finite, asynchronous %d", asynchronous);
         open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, false);
         for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
-        CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+        CHECK_OK(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS));
         for (int mode = HL_NAN_SKIP; mode >= HL_NAN_STOP; mode--) {
             CHECK_OK(hl_session_control_read(t.session, &control));
             control.nan_mode = mode;
@@ -161,7 +161,7 @@ static void test_not_finite(void)
  * is that which fails. */
 static void check_call_fails(int64_t k, int64_t n_calls)
 {
-    static char before[MOST_STORE_BYTES], after[MOST_STORE_BYTES];
+    static char before[MAX_STORE_BYTES], after[MAX_STORE_BYTES];
     hl_profile profile;
     size_t bytes = read_stores(before);
     hl_fault_set(&async_fault, k, false);

@@ -5,10 +5,10 @@
 #include "tests/c/async_device.h"
 #include "tests/c/train.h"
 
-enum { N_NETS = 40, MOST_PARAMS = 4096 };
+enum { N_NETS = 40, MAX_PARAMS = 4096 };
 
 typedef struct outcome {
-    double params[MOST_PARAMS];
+    double params[MAX_PARAMS];
     hl_control control;
     hl_run_end end;
     int64_t steps;
@@ -36,7 +36,7 @@ static void open_net(const hl_backend *backend, uint64_t seed, int k, bool captu
     size_t bytes = (size_t)(DATA_ROWS * t.net.width[0]) * sizeof(float);
     CHECK_OK(hl_resident_create(t.device, t.data, bytes, &resident));
     memset(t.data, 0xFF, sizeof t.data); /* nobody looks here any more */
-    CHECK_OK(hl_plan_source_resident(t.plan, 0, resident, DATA_ROWS));
+    CHECK_OK(hl_plan_dataset_resident(t.plan, 0, resident, DATA_ROWS));
 }
 
 static void close_net(void)
@@ -190,20 +190,20 @@ static void test_never_waits(void)
 }
 
 /* A wrong source of a fed plan is refused where it is found. */
-static void test_fed_sources(void)
+static void test_fed_datasets(void)
 {
-    check_case("fed sources");
+    check_case("fed datasets");
     hl_run_end end;
     int64_t steps;
     open_net(async_backend(), 6, 1, true, FED);
-    CHECK_ERROR(hl_plan_source(t.plan, 0, t.data, DATA_ROWS - 1), HL_ERROR_SHAPE, "rows");
-    CHECK_ERROR(hl_plan_source(t.plan, 1, t.data, DATA_ROWS), HL_ERROR_CONFIG, "sources");
+    CHECK_ERROR(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS - 1), HL_ERROR_SHAPE, "rows");
+    CHECK_ERROR(hl_plan_dataset(t.plan, 1, t.data, DATA_ROWS), HL_ERROR_CONFIG, "datasets");
     CHECK_OK(hl_resident_create(t.device, t.data, 8, &resident));
-    CHECK_ERROR(hl_plan_source_resident(t.plan, 0, resident, DATA_ROWS), HL_ERROR_CONFIG,
+    CHECK_ERROR(hl_plan_dataset_resident(t.plan, 0, resident, DATA_ROWS), HL_ERROR_CONFIG,
                 "must be resident");
-    CHECK_OK(hl_plan_source(t.plan, 0, NULL, DATA_ROWS));
+    CHECK_OK(hl_plan_dataset(t.plan, 0, NULL, DATA_ROWS));
     CHECK_ERROR(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_CONFIG, "must be set");
-    CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+    CHECK_OK(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS));
     hl_feed_options options = *hl_feed_settings(t.feed);
     options.sampler.n = options.count = 2 * DATA_ROWS;
     CHECK_OK(hl_plan_feed(t.plan, NULL));
@@ -255,7 +255,7 @@ static void test_stop(void)
         check_case("stop, asynchronous %d, slots %d", asynchronous, trainer_slots);
         open_net(asynchronous ? async_backend() : hl_ref_backend(), 5, 1, true, COPIED);
         for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
-        CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+        CHECK_OK(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS));
         outcome *out = asynchronous ? &got : &want;
         run_epochs(out, 1000);
         CHECK_INT(out->end, HL_RUN_STOPPED);
@@ -381,7 +381,7 @@ int main(void)
 {
     test_burst();
     test_same_bits();
-    test_fed_sources();
+    test_fed_datasets();
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
         test_never_waits();
         test_stores_never_wait();

@@ -2,7 +2,7 @@
  * hand. */
 #include "tests/c/ref.h"
 
-/* The block as it is in the apply segment of its n-th applied step. */
+/* The block as it is in the apply segment of its n-th optimizer step. */
 static void allow(int64_t n)
 {
     control = (hl_control){.apply = 1, .applied = n, .window_ok = 1, .loss_scale = 1};

@@ -4,10 +4,10 @@
 #include "tests/c/async_device.h"
 #include "tests/c/train.h"
 
-enum { MOST_PLANS = 12, MOST_ENTRIES = 24, MOST_NUMBERS = 4096, N_ORDERS = 24 };
+enum { MAX_PLANS = 12, MAX_ENTRIES = 24, MAX_NUMBERS = 4096, N_ORDERS = 24 };
 
 typedef struct outcome {
-    double numbers[MOST_NUMBERS]; /* parameters, average, statistics */
+    double numbers[MAX_NUMBERS]; /* parameters, average, statistics */
     int64_t n, steps, batches;
     hl_control control;
 } outcome;
@@ -15,9 +15,9 @@ typedef struct outcome {
 /* A network with a plan for each of some numbers of rows, in one session. */
 typedef struct several {
     trainer base; /* the session, the data, the first plan */
-    trainer each[MOST_PLANS];
+    trainer each[MAX_PLANS];
     int n_plans;
-    hl_batches order[MOST_ENTRIES];
+    hl_batches order[MAX_ENTRIES];
     int64_t n_order;
     hl_runner *runner;
 } several;
@@ -49,7 +49,7 @@ static void fill_session(int64_t k)
     s.base.net = s.each[0].net;
     trainer_fill(&s.base);
     for (int i = 0; i < s.n_plans; i++)
-        CHECK_OK(hl_plan_source(s.each[i].plan, 0, s.base.data, DATA_ROWS));
+        CHECK_OK(hl_plan_dataset(s.each[i].plan, 0, s.base.data, DATA_ROWS));
     CHECK_OK(hl_runner_create(s.order, s.n_order, (int32_t)k, &s.runner));
 }
 
@@ -98,12 +98,12 @@ static void run_epoch(outcome *out, uint64_t epoch, int64_t batch, int64_t slice
 static int64_t roll_order(dice *d)
 {
     int n_plans = 2 + roll(d, 3);
-    int64_t left[MOST_PLANS], k = 1 + roll(d, 4);
+    int64_t left[MAX_PLANS], k = 1 + roll(d, 4);
     for (int i = 0; i < n_plans; i++) {
         add_plan(3 + roll(d, 18), (int)k);
         left[i] = DATA_ROWS / s.each[i].net.rows;
     }
-    s.n_order = 2 + roll(d, MOST_ENTRIES - 2);
+    s.n_order = 2 + roll(d, MAX_ENTRIES - 2);
     for (int64_t i = 0; i < s.n_order; i++) {
         int p = roll(d, n_plans);
         int64_t n = left[p] ? roll(d, (int)(left[p] < 4 ? left[p] + 1 : 4)) : 0;
@@ -266,7 +266,7 @@ static void test_stop(void)
         open_two(asynchronous ? async_backend() : hl_cpu_backend(), 7);
         for (int64_t i = 0; i < DATA_ROWS * s.base.net.width[0]; i++) s.base.data[i] = NAN;
         for (int i = 0; i < 2; i++)
-            CHECK_OK(hl_plan_source(s.each[i].plan, 0, s.base.data, DATA_ROWS));
+            CHECK_OK(hl_plan_dataset(s.each[i].plan, 0, s.base.data, DATA_ROWS));
         CHECK_OK(hl_runner_seek(s.runner, 0, 0));
         CHECK_OK(hl_runner_run(s.runner, 5, 0, NULL, &end, &steps, &batches));
         CHECK_INT(end, HL_RUN_STOPPED);

@@ -16,29 +16,29 @@
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
 
-enum { MOST_LAYERS = 4, MOST_WIDTH = 24, DATA_ROWS = 96 };
+enum { MAX_LAYERS = 4, MAX_WIDTH = 24, DATA_ROWS = 96 };
 typedef enum net_denominator { BY_ROWS, BY_NUMBER, BY_WEIGHT } net_denominator;
 
 /* What is rolled for one network; BY_WEIGHT: a sum that depends on the batch. */
 typedef struct net {
-    int n_layers, width[MOST_LAYERS + 1], act[MOST_LAYERS];
+    int n_layers, width[MAX_LAYERS + 1], act[MAX_LAYERS];
     bool dropout, batch_norm, accumulate;
     int64_t rows;
     int n_terms;
     net_denominator denominator[2];
     hl_step_spec spec;
     int64_t n_params, n_flat;
-    hl_id params[2 * MOST_LAYERS + 2];
+    hl_id params[2 * MAX_LAYERS + 2];
     double segments[2][4];
     hl_id loss;
-    bool has_grad[2 * MOST_LAYERS + 2];
+    bool has_grad[2 * MAX_LAYERS + 2];
 } net;
 
 static inline net net_roll(uint64_t seed, int k)
 {
     dice d = {hl_rng_key_make(seed, "net"), 0};
-    net n = {.n_layers = 1 + roll(&d, MOST_LAYERS), .rows = 1 + roll(&d, 40)};
-    for (int i = 0; i <= n.n_layers; i++) n.width[i] = 1 + roll(&d, MOST_WIDTH);
+    net n = {.n_layers = 1 + roll(&d, MAX_LAYERS), .rows = 1 + roll(&d, 40)};
+    for (int i = 0; i <= n.n_layers; i++) n.width[i] = 1 + roll(&d, MAX_WIDTH);
     for (int i = 0; i < n.n_layers; i++) n.act[i] = roll(&d, 4);
     n.dropout = roll(&d, 2), n.batch_norm = roll(&d, 3) == 0;
     n.accumulate = k > 1 || roll(&d, 2);
@@ -161,8 +161,8 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
     HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
-    HL_TRY(hl_graph_source(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])},
-                           &source));
+    HL_TRY(hl_graph_dataset(graph, "x",
+                            (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &source));
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){source, index}, 2, &dtype, &x));
     y = x;
     HL_TRY(net_forward(graph, n, &y));
@@ -180,12 +180,12 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     return hl_graph_output(graph, y);
 }
 
-/* ---- a run of one ---- */
+/* ---- a run of one ---------------------------------------------------------------------------- */
 
-static hl_dtype trainer_low; /* of the products in plans made from now on */
-static bool trainer_capture; /* whether these capture */
-static bool trainer_fed;     /* whether batches are gathered on the host, */
-static int trainer_loaders;  /* on so many threads */
+static hl_dtype trainer_dtype; /* of the products in plans made from now on */
+static bool trainer_capture;   /* whether these capture */
+static bool trainer_fed;       /* whether batches are gathered on the host, */
+static int trainer_loaders;    /* on so many threads */
 static int trainer_slots = 2;
 static bool trainer_profiles; /* whether trainer_run_whole does so in the end */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
@@ -196,7 +196,7 @@ typedef struct trainer {
     hl_plan *plan;
     hl_feed *feed;
     net net;
-    float data[DATA_ROWS * MOST_WIDTH];
+    float data[DATA_ROWS * MAX_WIDTH];
 } trainer;
 
 static inline void trainer_fill(trainer *t)
@@ -208,7 +208,7 @@ static inline void trainer_fill(trainer *t)
     for (int64_t i = 0; i < t->net.n_flat; i++) values[i] = (float)((i * 5) % 17) / 34 - 0.23f;
     CHECK_OK(hl_session_write(t->session, "param", 0, t->net.n_flat, HL_DTYPE_F32, values));
     CHECK_OK(hl_session_write(t->session, "table", 0, 3, HL_DTYPE_F64, rate));
-    CHECK_OK(hl_plan_source(t->plan, 0, t->data, DATA_ROWS));
+    CHECK_OK(hl_plan_dataset(t->plan, 0, t->data, DATA_ROWS));
 }
 
 static inline void trainer_open(trainer *t, const hl_backend *backend, int n_threads)
@@ -222,8 +222,11 @@ static inline void trainer_open(trainer *t, const hl_backend *backend, int n_thr
 static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain)
 {
     hl_graph *graph;
-    hl_plan_options options = {
-        .n_slots = trainer_slots, .k = k, .fuse = fuse, .chain = chain, .low = trainer_low};
+    hl_plan_options options = {.n_slots = trainer_slots,
+                               .k = k,
+                               .fuse = fuse,
+                               .chain = chain,
+                               .compute_dtype = trainer_dtype};
     options.capture = trainer_capture;
     options.fed = trainer_fed;
     CHECK_OK(hl_graph_create(&graph));
@@ -275,7 +278,7 @@ static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend,
     HL_GOTO(hl_plan_create(session, taken, &plan_options, &plan));
     HL_GOTO(hl_feed_create(&feed_options, &feed));
     HL_GOTO(hl_plan_feed(plan, feed));
-    HL_GOTO(hl_plan_source(plan, 0, t->data, DATA_ROWS));
+    HL_GOTO(hl_plan_dataset(plan, 0, t->data, DATA_ROWS));
     HL_GOTO(hl_plan_run(plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
     HL_GOTO(hl_session_read(session, "param", 0, 1, HL_DTYPE_F32, &one));

@@ -8,7 +8,7 @@
 #include "tests/cuda/emu/emu.h"
 #include "tests/cuda/fake_driver.h"
 
-enum { MOST_PARAMS = 64 };
+enum { MAX_PARAMS = 64 };
 
 static const char *run_kernel(void *context, const hl_fake_launch *launch, void *const *params)
 {
@@ -21,9 +21,9 @@ static const char *run_kernel(void *context, const hl_fake_launch *launch, void 
 
 static void register_kernel(const hl_emu_kernel *kernel)
 {
-    size_t bytes[MOST_PARAMS];
+    size_t bytes[MAX_PARAMS];
     int n = hl_emu_param_count(kernel);
-    for (int k = 0; k < n && k < MOST_PARAMS; k++) bytes[k] = hl_emu_param_bytes(kernel, k);
+    for (int k = 0; k < n && k < MAX_PARAMS; k++) bytes[k] = hl_emu_param_bytes(kernel, k);
     hl_fake_kernel(hl_emu_name(kernel), run_kernel, (void *)kernel, n, bytes);
 }
 

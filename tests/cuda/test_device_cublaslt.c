@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "kernels/cuda/choices.h"
+#include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/lt_product.h"
 #include "tests/c/dice.h"
 #include "tests/c/fusion_case.h"
@@ -51,12 +51,13 @@ static const char SUM_A[] = "a: x, sum_rows(x)";
 static const char SUM_B[] = "b: x, sum_rows(x)";
 
 /* a (M,K) and b (K,N), as trans says; third: bias, mask, gelu's operand, or none. */
-static hl_graph *make_graph(hl_dtype dtype, bool wide, const char *fusion, int trans,
+static hl_graph *make_graph(hl_dtype dtype, bool float32_out, const char *fusion, int trans,
                             const hl_type *third)
 {
     hl_graph *graph;
     hl_id in[3], out;
-    hl_attrs attrs = {.matmul = {.trans_a = trans & 1, .trans_b = trans >> 1, .wide = wide}};
+    hl_attrs attrs = {
+        .matmul = {.trans_a = trans & 1, .trans_b = trans >> 1, .float32_out = float32_out}};
     hl_type a = {dtype, trans & 1 ? hl_shape_2d(K, M) : hl_shape_2d(M, K)};
     hl_type b = {dtype, trans >> 1 ? hl_shape_2d(N, K) : hl_shape_2d(K, N)};
     CHECK_OK(hl_graph_create(&graph));
@@ -211,15 +212,16 @@ static void test_gelu(hl_device *device, hl_dtype dtype, const char *fusion, boo
 }
 
 /* Its gradient times a product; has_sums: and the sums over the result's rows. */
-static void test_gelu_grad(hl_device *device, hl_dtype dtype, bool wide, bool has_sums, int trans)
+static void test_gelu_grad(hl_device *device, hl_dtype dtype, bool float32_out, bool has_sums,
+                           int trans)
 {
-    check_case("gelu's gradient: %s, wide %d, sums %d, trans %d", hl_dtype_name(dtype), wide,
-               has_sums, trans);
+    check_case("gelu's gradient: %s, float32_out %d, sums %d, trans %d", hl_dtype_name(dtype),
+               float32_out, has_sums, trans);
     node_case c;
-    hl_dtype result = wide ? HL_DTYPE_F32 : dtype;
+    hl_dtype result = float32_out ? HL_DTYPE_F32 : dtype;
     hl_type operand = {result, hl_shape_2d(M, N)};
     const char *fusion = has_sums ? GELU_GRAD_SUM : GELU_GRAD;
-    hl_graph *graph = make_graph(dtype, wide, fusion, trans, &operand);
+    hl_graph *graph = make_graph(dtype, float32_out, fusion, trans, &operand);
     node_begin(&c, device, graph);
     fill_case(&c);
     CHECK_OK(node_run(&c));
@@ -439,7 +441,7 @@ static void test_choice(void)
     CHECK_INT(run_product(device, true, 2), 3); /* as before: known */
     CHECK_INT(lt_counts().products, measured + 2 * LAUNCHES);
     char *text;
-    CHECK_OK(hl_cuda_choices_print(device, &text));
+    CHECK_OK(hl_cuda_autotune_print(device, &text));
     close_device(device);
 
     check_case("choice from disk");
@@ -451,31 +453,31 @@ static void test_choice(void)
     check_case("choice from text");
     forget_cache();
     device = open_device(NULL);
-    CHECK_OK(hl_cuda_choices_read(device, "no such line\n = \n"));
-    CHECK_OK(hl_cuda_choices_read(device, text));
+    CHECK_OK(hl_cuda_autotune_read(device, "no such line\n = \n"));
+    CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 3);
     CHECK_INT(lt_counts().products, LAUNCHES);
     close_device(device);
 
     check_case("a choice that does not run any more");
     device = open_device(&(hl_fake_lt_config){.n_broken = 4});
-    CHECK_OK(hl_cuda_choices_read(device, text));
+    CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 6);
     close_device(device);
     hl_free(text);
 }
 
 /* A file that names more choices than there can be takes no more memory for them. */
-static void test_many_choices(void)
+static void test_many_entries(void)
 {
-    check_case("many choices");
+    check_case("many entries");
     hl_device *device = open_device(NULL);
     char line[32], *text;
     for (int i = 0; i < 5000; i++) {
         snprintf(line, sizeof line, "k%d = v", i);
-        CHECK_OK(hl_cuda_choices_read(device, line));
+        CHECK_OK(hl_cuda_autotune_read(device, line));
     }
-    CHECK_OK(hl_cuda_choices_print(device, &text));
+    CHECK_OK(hl_cuda_autotune_print(device, &text));
     CHECK(strstr(text, "k4095 = v\n") && !strstr(text, "k4096 = v\n"));
     hl_free(text);
     close_device(device);
@@ -644,7 +646,7 @@ int main(void)
     test_gelu_refusals();
     test_no_nodes();
     test_choice();
-    test_many_choices();
+    test_many_entries();
     test_many_products();
     test_broken();
     test_alignment();

@@ -34,11 +34,12 @@ static const product_case products[] = {
 
 static int n_by_library;
 
-static hl_graph *make_graph(const product_case *p, hl_dtype dtype, int bias, bool wide)
+static hl_graph *make_graph(const product_case *p, hl_dtype dtype, int bias, bool float32_out)
 {
     hl_graph *graph;
     hl_id in[3], out;
-    hl_attrs attrs = {.matmul = {.trans_a = p->trans_a, .trans_b = p->trans_b, .wide = wide}};
+    hl_attrs attrs = {
+        .matmul = {.trans_a = p->trans_a, .trans_b = p->trans_b, .float32_out = float32_out}};
     hl_shape last = hl_shape_1d(p->b.dim[p->b.rank - (p->trans_b ? 2 : 1)]);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "a", (hl_type){dtype, p->a}, &in[0]));
@@ -96,14 +97,14 @@ static void check_product(const node_case *c, const product_case *p, bool has_bi
 }
 
 static void test_product(hl_device *device, const product_case *p, hl_dtype dtype, int bias,
-                         bool wide)
+                         bool float32_out)
 {
     char a[HL_SHAPE_TEXT], b[HL_SHAPE_TEXT];
-    check_case("%s %s @ %s, trans %d%d, bias %d, wide %d", hl_dtype_name(dtype),
+    check_case("%s %s @ %s, trans %d%d, bias %d, float32_out %d", hl_dtype_name(dtype),
                hl_shape_format(&p->a, a), hl_shape_format(&p->b, b), p->trans_a, p->trans_b, bias,
-               wide);
+               float32_out);
     node_case c;
-    hl_graph *graph = make_graph(p, dtype, bias, wide);
+    hl_graph *graph = make_graph(p, dtype, bias, float32_out);
     node_begin(&c, device, graph);
     for (int i = 0; i < c.n_args - 1; i++) {
         hl_type type = node_type(&c, i);
@@ -135,9 +136,9 @@ static void test_products(bool with_library)
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         for (int bias = 0; bias < 3; bias++) {
             test_product(device, &products[i], F32, bias_type(bias, BF16), 0);
-            for (int wide = 0; wide < 2; wide++) {
-                test_product(device, &products[i], BF16, bias_type(bias, BF16), wide);
-                test_product(device, &products[i], F16, bias_type(bias, F16), wide);
+            for (int float32_out = 0; float32_out < 2; float32_out++) {
+                test_product(device, &products[i], BF16, bias_type(bias, BF16), float32_out);
+                test_product(device, &products[i], F16, bias_type(bias, F16), float32_out);
             }
         }
     }
@@ -161,9 +162,10 @@ static void test_refusals(void)
     CHECK_OK(hl_kernel_select(device, half, 0, true, &kernel, &req));
     CHECK(req.deterministic);
     hl_graph_destroy(half);
-    hl_graph *wide = make_graph(&products[0], HL_DTYPE_F64, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, wide, 0, true, &kernel, &req), HL_ERROR_DEVICE, "float64");
-    hl_graph_destroy(wide);
+    hl_graph *doubles = make_graph(&products[0], HL_DTYPE_F64, NO_BIAS, false);
+    CHECK_ERROR(hl_kernel_select(device, doubles, 0, true, &kernel, &req), HL_ERROR_DEVICE,
+                "float64");
+    hl_graph_destroy(doubles);
     fake_device_close(device);
 }
 

@@ -673,7 +673,7 @@ static void test_other_failures(void)
 }
 
 /* A device looks for NVRTC when the first program asks for it: now. */
-static void settle(hl_device *device, bool compiles)
+static void find_nvrtc(hl_device *device, bool compiles)
 {
     program_case p;
     make_product(&p, 2, 2, 1);
@@ -687,9 +687,9 @@ int main(void)
     setenv("HOTLOOP_CACHE_PATH", folder, 1);
     hl_fake_reset(NULL);
     plain = open_device(false);
-    settle(plain, false);
+    find_nvrtc(plain, false);
     compiling = open_device(true);
-    settle(compiling, true);
+    find_nvrtc(compiling, true);
     CHECK_OK(hl_ref_backend()->device_open(hl_ref_backend(), 0, NULL, &case_ref));
     test_forms();
     test_sums();

@@ -13,13 +13,13 @@ static void test_unchanged(void)
             int k = 1 + (int)seed % 3;
             trainer_capture = way % 2, trainer_slots = way / 2 ? 8 : 2;
             trainer_fed = trainer_slots == 2 && seed % 2;
-            trainer_low = lows[seed % 3];
+            trainer_dtype = lows[seed % 3];
             check_case("net %d, k %d, way %d", (int)seed, k, way);
             hl_fake_reset(NULL);
-            check_unchanged(hl_fake_backend(), seed, k, trainer_low == HL_DTYPE_F16);
+            check_unchanged(hl_fake_backend(), seed, k, trainer_dtype == HL_DTYPE_F16);
             CHECK_INT(hl_fake_live_sum(), 0);
         }
-    trainer_slots = 2, trainer_fed = false, trainer_low = HL_DTYPE_F32;
+    trainer_slots = 2, trainer_fed = false, trainer_dtype = HL_DTYPE_F32;
 }
 
 /* One launch waits for as few things as it can: its rounds, and what is put back. */

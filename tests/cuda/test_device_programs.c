@@ -12,7 +12,7 @@
 #include "tests/cuda/fake_table.h"
 #include "tests/cuda/upload.h"
 
-enum { MOST_VALUES = 160, GUARD = 256, WHOLE = 0xFF };
+enum { MAX_VALUES = 160, GUARD = 256, WHOLE = 0xFF };
 
 static hl_device *plain, *compiling; /* without NVRTC, with it */
 
@@ -162,13 +162,13 @@ static void begin(void (*build)(void))
 
 typedef struct run_way {
     hl_device *device;
-    bool is_together, captured, in_place;
+    bool is_horizontal, captured, in_place;
     size_t shift; /* operands lie so many bytes off from where they would lie aligned */
 } run_way;
 
 typedef struct values {
-    unsigned char *at[MOST_VALUES]; /* device memory of each */
-    size_t bytes[MOST_VALUES];
+    unsigned char *at[MAX_VALUES]; /* device memory of each */
+    size_t bytes[MAX_VALUES];
 } values;
 
 static size_t count_bytes(hl_id v)
@@ -241,8 +241,8 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
     hl_kernel_state state = {.kernel = kernel};
     hl_capture *capture = NULL;
     const hl_device_ops *ops = way->device->ops;
-    if (way->is_together)
-        CHECK_OK(kernel->prepare_together(way->device, graph, ids, n, &state));
+    if (way->is_horizontal)
+        CHECK_OK(kernel->prepare_horizontal(way->device, graph, ids, n, &state));
     else
         CHECK_OK(kernel->prepare(way->device, graph, ids[0], &state));
     CHECK_OK(upload_state(way->device, &state));
@@ -261,10 +261,10 @@ static void launch(const run_way *way, const hl_node_id *ids, int n, void *const
 }
 
 /* The bytes of every value that a node made. */
-static void run(const run_way *way, unsigned char *out_bytes[MOST_VALUES])
+static void run(const run_way *way, unsigned char *out_bytes[MAX_VALUES])
 {
     values all;
-    void *args[4 * MOST_VALUES] = {NULL};
+    void *args[4 * MAX_VALUES] = {NULL};
     int n_args = 0, n_nodes = (int)graph->n_nodes, first_arg[HL_CUDA_PARTS];
     hl_node_id ids[HL_CUDA_PARTS] = {0};
     for (hl_id v = 0; v < graph->n_values; v++) put_value(way, &all, v);
@@ -281,8 +281,8 @@ static void run(const run_way *way, unsigned char *out_bytes[MOST_VALUES])
             args[n_args++] = all.at[is_in_place ? node->in[0] : v] + GUARD + way->shift;
         }
     }
-    if (way->is_together) launch(way, ids, n_nodes, args);
-    for (int i = 0; i < n_nodes && !way->is_together; i++)
+    if (way->is_horizontal) launch(way, ids, n_nodes, args);
+    for (int i = 0; i < n_nodes && !way->is_horizontal; i++)
         launch(way, &ids[i], 1, args + first_arg[i]);
     for (int i = 0; i < n_nodes; i++)
         for (int j = 0; j < graph->nodes[i].n_out; j++) {
@@ -298,7 +298,7 @@ static void run(const run_way *way, unsigned char *out_bytes[MOST_VALUES])
 
 static void compare(const run_way *way, unsigned char *const *want, const char *how)
 {
-    unsigned char *got[MOST_VALUES] = {NULL};
+    unsigned char *got[MAX_VALUES] = {NULL};
     run(way, got);
     for (hl_id v = 0; v < graph->n_values; v++) {
         if (got[v] && memcmp(got[v], want[v], count_bytes(v)) != 0)
@@ -310,17 +310,17 @@ static void compare(const run_way *way, unsigned char *const *want, const char *
 /* As they are apart; so many of them are compiled for the first time. */
 static void check_bits(const char *name, void (*build)(void), int n_compiles)
 {
-    unsigned char *want[MOST_VALUES] = {NULL};
+    unsigned char *want[MAX_VALUES] = {NULL};
     begin(build);
     hl_node_id ids[HL_CUDA_PARTS] = {0};
     uint64_t ignored;
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     check_case("%s", name);
     const hl_kernel *kernel = select_kernel(plain, 0, &ignored);
-    for (int n = 1; n <= graph->n_nodes; n++) CHECK(kernel->is_together(plain, graph, ids, n));
+    for (int n = 1; n <= graph->n_nodes; n++) CHECK(kernel->is_horizontal(plain, graph, ids, n));
     run(&(run_way){.device = plain}, want);
     for (int with = 0; with < 2; with++) {
-        run_way way = {.device = with ? compiling : plain, .is_together = true};
+        run_way way = {.device = with ? compiling : plain, .is_horizontal = true};
         int64_t n_compiled = hl_fake_nvrtc_compiles();
         check_case("%s, %s", name, with ? "compiled" : "interpreted");
         compare(&way, want, "together");
@@ -338,7 +338,7 @@ static void check_bits(const char *name, void (*build)(void), int n_compiles)
         hl_emu_set_order(HL_EMU_FORWARD);
         CHECK_INT(hl_fake_nvrtc_compiles() - n_compiled, with ? n_compiles : 0);
     }
-    for (int v = 0; v < MOST_VALUES; v++) free(want[v]);
+    for (int v = 0; v < MAX_VALUES; v++) free(want[v]);
     hl_graph_destroy(graph);
 }
 
@@ -352,7 +352,7 @@ static bool asks(void (*build)(void))
     begin(build);
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     const hl_kernel *kernel = select_kernel(plain, (hl_node_id)graph->n_nodes - 1, &ignored);
-    bool answer = kernel->is_together(plain, graph, ids, (int32_t)graph->n_nodes);
+    bool answer = kernel->is_horizontal(plain, graph, ids, (int32_t)graph->n_nodes);
     hl_graph_destroy(graph);
     return answer;
 }
@@ -489,7 +489,7 @@ static hl_status prepare_all(void *context)
     uint64_t ignored;
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     hl_kernel_state state = {.kernel = select_kernel(device, 0, &ignored)};
-    HL_TRY(state.kernel->prepare_together(device, graph, ids, (int32_t)graph->n_nodes, &state));
+    HL_TRY(state.kernel->prepare_horizontal(device, graph, ids, (int32_t)graph->n_nodes, &state));
     state.kernel->release(&state);
     return HL_OK;
 }

@@ -10,7 +10,7 @@
 #include "tests/c/check.h"
 #include "tests/cuda/fake_table.h"
 
-enum { N = 3000, N_STEPS = 14, N_TABLE = 9, MOST_STATES = 3, MOST_STORES = 3 + MOST_STATES };
+enum { N = 3000, N_STEPS = 14, N_TABLE = 9, MAX_STATES = 3, MAX_STORES = 3 + MAX_STATES };
 
 typedef struct setting {
     hl_op optimizer;
@@ -22,7 +22,7 @@ typedef struct setting {
 
 typedef struct outcome {
     hl_control control[N_STEPS];
-    double values[N_STEPS][MOST_STORES][N];
+    double values[N_STEPS][MAX_STORES][N];
 } outcome;
 
 static outcome want, eager, captured;
@@ -65,7 +65,7 @@ static void add_optimizer(const setting *set, hl_id sum)
 {
     static const double segments[3][4] = {
         {0, 1000, 1, 0.01}, {1000, 2047, 0.5, 0}, {2050, N, 2, 0.1}};
-    static const char *const names[MOST_STATES] = {"optimizer.0", "optimizer.1", "optimizer.2"};
+    static const char *const names[MAX_STATES] = {"optimizer.0", "optimizer.1", "optimizer.2"};
     hl_id in[9], out, param;
     int n_state = hl_op_get(set->optimizer)->n_out - 1, n = 0;
     hl_type table = {HL_DTYPE_F64, hl_shape_2d(3, 4)};
@@ -139,8 +139,8 @@ static void give_state(hl_session *session, const setting *set)
 
 static void read_stores(hl_session *session, const setting *set, double (*values)[N])
 {
-    static const char *const names[MOST_STORES] = {"param",       "ema",         "sum",
-                                                   "optimizer.0", "optimizer.1", "optimizer.2"};
+    static const char *const names[MAX_STORES] = {"param",       "ema",         "sum",
+                                                  "optimizer.0", "optimizer.1", "optimizer.2"};
     int n = 3 + hl_op_get(set->optimizer)->n_out - 1;
     for (int s = 0; s < n; s++)
         CHECK_OK(hl_session_read(session, names[s], 0, N, HL_DTYPE_F64, values[s]));
@@ -222,7 +222,7 @@ static void check_control(const hl_control *got, const hl_control *ref)
 
 static void check_values(int step)
 {
-    for (int s = 0; s < MOST_STORES; s++)
+    for (int s = 0; s < MAX_STORES; s++)
         for (int i = 0; i < N; i++) {
             double got = eager.values[step][s][i], expected = want.values[step][s][i];
             if (fabs(got - expected) <= 1e-5 * (1 + fabs(expected))) continue;

@@ -9,11 +9,11 @@
 #include "tests/cuda/fake_device.h"
 #include "tests/cuda/fake_nvrtc.h"
 
-enum { N_NETS = 16, MOST_NUMBERS = 8192, N_STEPS = 6 };
+enum { N_NETS = 16, MAX_NUMBERS = 8192, N_STEPS = 6 };
 
 typedef struct outcome {
     int64_t n;
-    double numbers[MOST_NUMBERS]; /* losses, parameters, average, statistics */
+    double numbers[MAX_NUMBERS]; /* losses, parameters, average, statistics */
     hl_control control;
 } outcome;
 
@@ -96,14 +96,14 @@ static void test_low(void)
         check_case("net %d, products in %s", (int)seed, hl_dtype_name(lows[seed % 2]));
         hl_fake_reset(NULL);
         train_net(hl_ref_backend(), seed, false, &want);
-        trainer_low = lows[seed % 2];
+        trainer_dtype = lows[seed % 2];
         trainer_capture = false;
         train_net(hl_fake_backend(), seed, true, &eager);
         trainer_capture = true;
         train_net(hl_fake_backend(), seed, true, &captured);
         CHECK_INT(memcmp(&eager, &captured, sizeof eager), 0);
         CHECK(find_gap(&eager, &want) < 0.05);
-        trainer_low = HL_DTYPE_F32;
+        trainer_dtype = HL_DTYPE_F32;
     }
 }
 
@@ -134,11 +134,11 @@ static void test_stop(void)
     hl_run_end end;
     int64_t steps;
     hl_control control;
-    static double before[MOST_NUMBERS], after[MOST_NUMBERS];
+    static double before[MAX_NUMBERS], after[MAX_NUMBERS];
     check_case("stop");
     open_net(&t, hl_fake_backend(), 5, 1, true);
     for (int64_t i = 0; i < DATA_ROWS * t.net.width[0]; i++) t.data[i] = NAN;
-    CHECK_OK(hl_plan_source(t.plan, 0, t.data, DATA_ROWS));
+    CHECK_OK(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS));
     CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F64, before));
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
     CHECK_OK(hl_session_read(t.session, "param", 0, t.net.n_flat, HL_DTYPE_F64, after));
@@ -240,7 +240,7 @@ static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *o
  * bits of one that is interpreted. */
 static void test_batch_sizes(void)
 {
-    static float compiled[MOST_NUMBERS], interpreted[MOST_NUMBERS];
+    static float compiled[MAX_NUMBERS], interpreted[MAX_NUMBERS];
     setenv("HOTLOOP_CACHE_PATH", "", 1);
     for (uint64_t seed = 0; seed < N_SIZED; seed++) {
         check_case("batch sizes, net %d", (int)seed);

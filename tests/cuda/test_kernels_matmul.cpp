@@ -35,7 +35,7 @@ template <class T> static void test_matmul(const matmul_case &k)
     b_batch = a_batch, b_batch.stride[0] = k.one_b ? 0 : b_size;
     unsigned blocks = (unsigned)(1 + k.M % 5); /* fewer than tiles, or more */
     const void *add = k.has_bias ? bias.get() : nullptr;
-    unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_LOW_THREADS;
+    unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
     hl_cuda_product product = {k.M, k.N, k.K, a_row, a_k, b_k, b_col, a_batch, b_batch};
     run_orders({&c, &low}, [&] {
         LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p}, product,

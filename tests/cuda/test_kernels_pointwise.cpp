@@ -32,15 +32,15 @@ static const char *name_of(int op)
 }
 
 /* n elements, `width` to a thread, nothing summed. */
-static hl_cuda_walk walk_flat(int64_t n, int width)
+static hl_cuda_tiles make_flat_tiles(int64_t n, int width)
 {
-    hl_cuda_walk walk = {};
-    walk.n = n, walk.width = width, walk.steps = walk.rows = 1;
-    walk.lanes = 32, walk.strips = HL_CUDA_WALK_THREADS / 32;
-    walk.cols = (int64_t)HL_CUDA_WALK_THREADS * width;
-    walk.batches = 1, walk.height = (n + walk.cols - 1) / walk.cols;
-    walk.n_col_tiles = 1, walk.n_tiles = (n + walk.cols - 1) / walk.cols;
-    return walk;
+    hl_cuda_tiles tiles = {};
+    tiles.n = n, tiles.width = width, tiles.steps = tiles.rows = 1;
+    tiles.lanes = 32, tiles.strips = HL_CUDA_TILE_THREADS / 32;
+    tiles.cols = (int64_t)HL_CUDA_TILE_THREADS * width;
+    tiles.batches = 1, tiles.height = (n + tiles.cols - 1) / tiles.cols;
+    tiles.n_col_tiles = 1, tiles.n_tiles = (n + tiles.cols - 1) / tiles.cols;
+    return tiles;
 }
 
 struct builder {
@@ -97,16 +97,16 @@ struct builder {
         hl_cuda_pointwise_params params = {};
         int i = 0;
         for (void *operand : operands) params.at.operand[i++] = operand;
-        params.at.program = p, params.walk = walk_flat(n_elements, 4);
-        size_t bytes = (size_t)p->n_regs * HL_CUDA_WALK_THREADS * (strcmp(kind, "f32") ? 8 : 4);
+        params.at.program = p, params.tiles = make_flat_tiles(n_elements, 4);
+        size_t bytes = (size_t)p->n_regs * HL_CUDA_TILE_THREADS * (strcmp(kind, "f32") ? 8 : 4);
         run_orders(outs, [&] {
-            launch_grid(std::string("hl_cuda_pointwise_") + kind, {3, 1, 1}, HL_CUDA_WALK_THREADS,
+            launch_grid(std::string("hl_cuda_pointwise_") + kind, {3, 1, 1}, HL_CUDA_TILE_THREADS,
                         bytes, params);
         });
     }
 };
 
-/* ---- every micro-op ---- */
+/* ---- every micro-op -------------------------------------------------------------------------- */
 
 /* The functions of expressions, from the C library. */
 struct wanted {
@@ -276,7 +276,7 @@ static void test_ints()
     }
 }
 
-/* ---- whole programs ---- */
+/* ---- whole programs -------------------------------------------------------------------------- */
 
 /* (x * scale + bias > 0) ? cast to bf16 : 0.25, of a (4,3,5) iteration; two outputs. */
 static void test_broadcast()
@@ -348,7 +348,7 @@ static void test_long()
     }
 }
 
-/* ---- what generated kernels divide by ---- */
+/* ---- what generated kernels divide by -------------------------------------------------------- */
 
 template <class I> static void test_divisor(int64_t d, int bits)
 {

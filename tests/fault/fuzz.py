@@ -202,7 +202,7 @@ class Fuzz:
             attrs["axis"] = 0
         if name == "batch_gather":
             rows = self.make("int64", (c,))
-            return [self.graph.source(f"s{len(self.values)}", real, (a, b)), rows]
+            return [self.graph.dataset(f"s{len(self.values)}", real, (a, b)), rows]
         if name == "matmul":
             attrs.clear()
         made = []
@@ -312,7 +312,7 @@ class Fuzz:
             lambda: session.copy(name, self.pick((*self.stores, "nothing"))),
             lambda: session.control_set(attempted=self.integer(), loss=self.number()),
             lambda: session.control_log(self.integer()),
-            lambda: plan.source(self.integer(), self.fill("float32", (3,))),
+            lambda: plan.dataset(self.integer(), self.fill("float32", (3,))),
             lambda: plan.input(self.integer(), self.fill("int64", (3,))),
             lambda: _core.Runner([(plan, self.integer())], self.integer()).run(1, 0.01),
             lambda: _core.Runner([(plan, 2)]).seek(self.integer(), self.integer()),

@@ -18,7 +18,7 @@ from hotloop import _core
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 ROWS = np.array([3, 1])
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 ENOUGH = 12  # calls in a row that no failure reached
 
 
@@ -101,7 +101,7 @@ def main() -> None:
     for name, call in ENTRIES.items():
         expected = call()
         in_a_row = n = 0
-        while in_a_row < ENOUGH and n < MOST_POINTS:
+        while in_a_row < ENOUGH and n < MAX_POINTS:
             n += 1
             found = fails_at(call, n)
             in_a_row = in_a_row + 1 if found is False else 0

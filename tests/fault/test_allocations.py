@@ -266,11 +266,11 @@ def plan_fed() -> Call:
 
     def call() -> Any:
         graph = _core.Graph()
-        rows, data = graph.input("rows", "int64", (4,)), graph.source("x", "uint8", (10, 3))
+        rows, data = graph.input("rows", "int64", (4,)), graph.dataset("x", "uint8", (10, 3))
         graph.output(graph.add("batch_gather", [data, rows], dtype="float32")[0])
         plan = _core.Plan(make_session(), graph, n_slots=3, fed=True)
         feed = _core.Feed(10, 4, shuffle=True, n_slots=3, n_threads=2)
-        plan.source(0, np.arange(30, dtype=np.uint8).reshape(10, 3))
+        plan.dataset(0, np.arange(30, dtype=np.uint8).reshape(10, 3))
         plan.feed(feed)
         seen = []
         for epoch in range(2):
@@ -287,10 +287,10 @@ def plan_resident() -> Call:
         device = _core.Device("cpu")
         session = _core.Session(device)
         graph = _core.Graph()
-        rows, data = graph.input("rows", "int64", (4,)), graph.source("x", "float32", X.shape)
+        rows, data = graph.input("rows", "int64", (4,)), graph.dataset("x", "float32", X.shape)
         graph.output(graph.add("batch_gather", [data, rows], dtype="float32")[0])
         plan = _core.Plan(session, graph)
-        plan.source(0, _core.Resident(device, X))
+        plan.dataset(0, _core.Resident(device, X))
         plan.input(0, np.arange(4))
         assert plan.run(1, 10.0) == ("done", 1)
         out = plan.output(0)

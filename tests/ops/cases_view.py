@@ -462,7 +462,7 @@ def index_cases():
 
 
 def batch_cases():
-    """BATCH_GATHER reads a resident source, which is no input: see test_batch_gather."""
+    """BATCH_GATHER reads a dataset, which is no input: see test_batch_gather."""
     for dtype in ("float32", "int64"):
         yield Case(
             "batch_gather",

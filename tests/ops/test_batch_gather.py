@@ -14,10 +14,10 @@ DEVICES = [("ref", None), *FAST]
 def gather(session: _core.Session, source: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
     graph = _core.Graph()
     index = graph.input("rows", "int64", rows.shape)
-    data = graph.source("x", str(source.dtype), source.shape)
+    data = graph.dataset("x", str(source.dtype), source.shape)
     graph.output(graph.add("batch_gather", [data, index], dtype=dtype)[0])
     plan = _core.Plan(session, graph)
-    plan.source(0, source)
+    plan.dataset(0, source)
     plan.input(0, rows)
     plan.run(1, 1e9)
     return plan.output(0)

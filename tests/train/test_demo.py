@@ -50,7 +50,7 @@ def test_header_progress_and_time_are_shown(demo: tuple[str, str, Path]) -> None
 
 
 @pytest.mark.extra
-def test_picture_where_matplotlib_is(demo: tuple[str, str, Path]) -> None:
+def test_plot_where_matplotlib_is(demo: tuple[str, str, Path]) -> None:
     take_library("matplotlib")
     out, _, folder = demo
     assert "digits.png" in out

@@ -254,7 +254,7 @@ SCHEDULES = [
 
 @pytest.mark.parametrize("fields", SCHEDULES, ids=str)
 def test_schedule_is_what_steps_use(fields) -> None:
-    """The rate of every applied step is the table's, in the log and in the weights."""
+    """The rate of every optimizer step is the table's, in the log and in the weights."""
     from hotloop.training.schedule import lr_table
 
     model, data, W, b, result = line_run(**fields)

@@ -361,7 +361,7 @@ def test_mixed_precision(gpu: _core.Device, precision: str) -> None:
     """Operands are rounded: close to float32, and not its bits; "auto" is what the GPU has."""
     full = train("gpu")
     mixed = train("gpu", precision=precision)
-    own = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}[gpu.low_dtype]
+    own = {"bfloat16": "bf16-mixed", "float16": "16-mixed"}[gpu.reduced_dtype]
     assert mixed.result.config.precision == (own if precision == "auto" else precision)
     np.testing.assert_allclose(mixed.result.history["loss"], full.result.history["loss"], rtol=0.05)
     assert not same_bits(mixed.weights, full.weights)
@@ -372,7 +372,7 @@ def test_mixed_precision(gpu: _core.Device, precision: str) -> None:
 
 
 def test_the_header(gpu: _core.Device, capsys: pytest.CaptureFixture[str]) -> None:
-    low = "bf16" if gpu.low_dtype == "bfloat16" else "fp16"
+    low = "bf16" if gpu.reduced_dtype == "bfloat16" else "fp16"
     for fields, words in (
         ({}, ("as CUDA graphs", "in the GPU's memory", "precision fp32")),
         (
@@ -863,7 +863,7 @@ def test_updates_of_all_norms_are_one_launch(gpu: _core.Device) -> None:
 
 def test_casts_of_weights_are_one_launch(gpu: _core.Device) -> None:
     """Of several layers and sizes, biases too; a plan and a profile say so."""
-    precision = "bf16-mixed" if gpu.low_dtype == "bfloat16" else "16-mixed"
+    precision = "bf16-mixed" if gpu.reduced_dtype == "bfloat16" else "16-mixed"
     layers = [nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 24), nn.Tanh(), nn.Linear(24, 3)]
     model = nn.Sequential(*layers)
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)

@@ -67,7 +67,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _core.Device:
 
 def needs(gpu: _core.Device, precision: str) -> None:
     """Skips on a Turing what it has not."""
-    if precision in ("tf32", "bf16-mixed") and gpu.low_dtype != "bfloat16":
+    if precision in ("tf32", "bf16-mixed") and gpu.reduced_dtype != "bfloat16":
         pytest.skip(f"{gpu.name} has no {precision} (a GPU of architecture 80 or newer has)")
 
 
@@ -186,21 +186,21 @@ def test_gelu_ends_a_product_without_a_gradient(gpu: _core.Device) -> None:
 
 
 def test_what_was_measured_is_kept(gpu: _core.Device, tmp_path: Path) -> None:
-    before = gpu.choices()
+    before = gpu.autotune_cache()
     train(width=56, benchmark=False)
-    assert gpu.choices() == before
+    assert gpu.autotune_cache() == before
     train(width=56)
-    kept = gpu.choices()
+    kept = gpu.autotune_cache()
     lines = [line for line in kept.splitlines() if "56x16x24" in line]
     assert len(lines) == len(set(lines)) == 1
     assert all(" = " in line and "cuBLASLt" in line and "driver" in line for line in lines)
     assert list((tmp_path / "cache").iterdir())
-    gpu.choices_read(kept)
-    gpu.choices_read("nothing of this kind\n")
-    assert gpu.choices() == kept
+    gpu.autotune_read(kept)
+    gpu.autotune_read("nothing of this kind\n")
+    assert gpu.autotune_cache() == kept
     hl.empty_cache()
     train(width=56)  # on a device that knows it from the disk alone
-    assert lines[0] in accelerator.choose_device("gpu", "32-true")[0].choices().splitlines()
+    assert lines[0] in accelerator.choose_device("gpu", "32-true")[0].autotune_cache().splitlines()
 
 
 def test_what_was_measured_goes_with_the_model(
@@ -210,35 +210,35 @@ def test_what_was_measured_goes_with_the_model(
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
     hl.train(model := net(width=88), data, config(max_epochs=1))
     hl.save(model, path)
-    (kept,) = [line for line in gpu.choices().splitlines() if "88x16x24" in line]
+    (kept,) = [line for line in gpu.autotune_cache().splitlines() if "88x16x24" in line]
     monkeypatch.setenv("HOTLOOP_CACHE_PATH", "")
-    monkeypatch.setattr(accelerator, "_choices", {})
+    monkeypatch.setattr(accelerator, "_autotune_cache", {})
     hl.empty_cache()
-    assert accelerator.open_gpu().choices() == ""  # neither a device nor the disk knows it
+    assert accelerator.open_gpu().autotune_cache() == ""  # neither a device nor the disk knows it
     other = re.sub(r"\S+ us", lambda time: "9" * (len(time[0]) - 5) + ".9 us", kept)
     assert other != kept
     path.write_bytes(path.read_bytes().replace(kept.encode(), other.encode()))
     hl.load(path)
     hl.train(net(width=88), data, config(max_epochs=1))
-    lines = accelerator.choose_device("gpu", "32-true")[0].choices().splitlines()
+    lines = accelerator.choose_device("gpu", "32-true")[0].autotune_cache().splitlines()
     assert other in lines  # taken as it was, not measured again
     assert kept not in lines
 
 
 def test_the_check_of_a_precision_measures_only_its_own_kernels(gpu: _core.Device) -> None:
-    known = set(gpu.choices().splitlines())
+    known = set(gpu.autotune_cache().splitlines())
     train(width=40, precision="auto")
-    made = set(gpu.choices().splitlines()) - known
-    low = {"bfloat16": "bf16", "float16": "f16"}[gpu.low_dtype]
+    made = set(gpu.autotune_cache().splitlines()) - known
+    low = {"bfloat16": "bf16", "float16": "f16"}[gpu.reduced_dtype]
     assert made
     if low == "bf16":  # what is float16's is timed against float32's
         assert all(f"; {low} " in line for line in made)
 
 
 def test_deterministic_does_not_measure(gpu: _core.Device) -> None:
-    before = gpu.choices()
+    before = gpu.autotune_cache()
     train(width=72, deterministic=True)
-    assert gpu.choices() == before
+    assert gpu.autotune_cache() == before
 
 
 class Look:
@@ -252,7 +252,7 @@ class Look:
 
 
 @pytest.mark.parametrize("benchmark", [True, False])
-def test_a_plan_names_what_it_settled_on(benchmark: bool) -> None:
+def test_a_plan_names_its_algorithms(benchmark: bool) -> None:
     look = Look()
     hl.empty_cache()  # and the device with it, which knows what it measured before
     train(benchmark=benchmark, deterministic=False, callbacks=(look,))

@@ -9,6 +9,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.training import saving
 from train.recipes import classes, mlp, quiet, regression, same_bits
 
 X, Y = classes()
@@ -275,6 +276,23 @@ def test_random_bytes(saved: bytes, tmp_path: Path) -> None:
         data = bytearray(saved)
         data[at] = rng.randrange(256)
         refuse(tmp_path / "bad", bytes(data))
+
+
+def test_attributes_by_their_former_names(saved: bytes, tmp_path: Path) -> None:
+    def rename(described):
+        text = json.dumps(described)
+        assert '"float32_out"' in text
+        return json.loads(text.replace('"float32_out"', '"end": 0, "wide"'))
+
+    (tmp_path / "now").write_bytes(saved)
+    (tmp_path / "then").write_bytes(with_description(saved, rename))
+    now, then = (hl.predict(hl.load(tmp_path / name), X) for name in ("now", "then"))
+    np.testing.assert_array_equal(now, then)
+
+
+def test_padding_by_its_former_name() -> None:
+    node = {"op": "pad", "attrs": {"pads": [1, 2, 3, 4], "mode": 1}}
+    assert saving._read_attrs(node) == {"before": [1, 3], "after": [2, 4], "mode": 1}
 
 
 def test_foreign_safetensors(tmp_path: Path) -> None:

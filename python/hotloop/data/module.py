@@ -283,9 +283,9 @@ class DataModule:
                 if field.name == "y":
                     array = ids[field.array.astype(np.int64)]
                     rows = np.arange(len(array)) if split.rows is None else split.rows
-                    strange = array[rows] < 0
-                    if strange.any():
-                        row = int(rows[int(np.argmax(strange))])
+                    invalid = array[rows] < 0
+                    if invalid.any():
+                        row = int(rows[int(np.argmax(invalid))])
                         raise DataError(
                             f"{field.label}: classes must be those of training, "
                             f"{show(list(classes))}, got {self._classes[int(field.array[row])]!r} "
@@ -450,7 +450,7 @@ class DataModule:
             For NaN, infinities (unless allow_nonfinite) and values beyond float32, by the row and
             column of the user's own array.
         """
-        split = self._need(split_name)
+        split = self._require(split_name)
         if split_name in self._checked:
             return
         if not self._allow_nonfinite:
@@ -479,12 +479,12 @@ class DataModule:
         DataError
             With row, value and what is allowed.
         """
-        split = self._need(split_name)
+        split = self._require(split_name)
         for field in split.fields:
             if field.name == "y" and self._target_kind == "class":
                 check_labels(field, split.rows, n_outputs)
 
-    def _need(self, split_name: str) -> Split:
+    def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
         if split is None:
             raise ConfigError(
@@ -514,7 +514,7 @@ class DataModule:
         DataError
             If merge_tail is asked for and every batch has one row.
         """
-        split = self._need(split_name)
+        split = self._require(split_name)
         size = min(self._batch_size, split.n)
         count, tail = divmod(split.n, size)
         if merge_tail and size == 1:
@@ -553,7 +553,7 @@ class DataModule:
         n_slots, n_threads : int
             Batches under way, and threads that gather them, where they are sent to a device.
         """
-        split = self._need(split_name)
+        split = self._require(split_name)
         made, first = [], 0
         for size, count in groups:
             made.append(
@@ -608,7 +608,7 @@ class DataModule:
     ) -> Iterator[Batch]:
         groups = self.batches(split_name, training=training, merge_tail=merge_tail)
         feeds = self.feeds(split_name, groups, training=training)
-        return _gather(self._need(split_name).fields, feeds, epoch)
+        return _gather(self._require(split_name).fields, feeds, epoch)
 
     # ---- as text
 

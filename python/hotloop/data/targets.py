@@ -21,7 +21,7 @@ __all__ = ["Targets", "read_targets"]
 
 Array = npt.NDArray[Any]
 
-_MOST_CLASSES = 2**24  # more is a column of keys or of measurements, not of classes
+_MAX_CLASSES = 2**24  # more is a column of keys or of measurements, not of classes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
     if array.ndim == 2 and low >= 0 and high <= 1 and (like is None or like.kind != "class"):
         _warn_of_one_hot(array, label, f"{array.shape[1]} separate yes-or-no questions")
         return Targets(array, "multilabel", "float32")
-    if low < 0 or high >= _MOST_CLASSES:
+    if low < 0 or high >= _MAX_CLASSES:
         _refuse_labels(array, label, low, high)
     return Targets(array, "class", "int64", None, high + 1)
 
@@ -130,7 +130,7 @@ def _refuse_labels(array: Array, label: str, low: int, high: int) -> None:
     fix = "np.unique(y, return_inverse=True)[1] makes ids of any labels"
     if low == -1 and high == 1 and not (array == 0).any():
         fix = "write (y > 0).astype(int) for labels -1 and 1"
-    rule = "class ids count from 0" if low < 0 else f"class ids must be below {_MOST_CLASSES:,}"
+    rule = "class ids count from 0" if low < 0 else f"class ids must be below {_MAX_CLASSES:,}"
     raise DataError(
         f"{label}: {rule}, got {value} in {where}; {fix}, y.astype(np.float32) makes values to "
         "regress on"

@@ -164,7 +164,7 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
     graph = _core.Graph()
 
     def leaf_for(trace: Trace, owner: Variable) -> int:
-        return graph.source(owner.qualified_name, str(owner.dtype), owner.shape)
+        return graph.dataset(owner.qualified_name, str(owner.dtype), owner.shape)
 
     with Trace(graph, leaf_for) as trace:
         model(*(trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)))

@@ -33,7 +33,7 @@ config = hl.TrainingConfig(max_epochs=20, lr=3e-3)
 
 DEMO_CODE = _SETUP + "result = hl.train(model, data, config)\n"
 
-_PICTURE_CODE = "result.plot({path!r})  # loss and accuracy by epoch\n"
+_PLOT_CODE = "result.plot({path!r})  # loss and accuracy by epoch\n"
 _NAME = "<hotloop demo>"
 
 
@@ -72,7 +72,7 @@ def run_demo(picture: str = "digits.png") -> int:
     seconds = time.perf_counter() - began
     result: TrainResult = names["result"]
     if importlib.util.find_spec("matplotlib") is not None:
-        line = _PICTURE_CODE.format(path=picture)
+        line = _PLOT_CODE.format(path=picture)
         _execute(line, names)
         code += line
         shown = f"loss and accuracy are drawn in {picture}"

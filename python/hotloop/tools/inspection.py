@@ -18,7 +18,7 @@ _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32,
     "F32": 32, "U64": 64, "I64": 64, "F64": 64,
 }  # fmt: skip
-_MOST_CHARACTERS = 200
+_MAX_CHARACTERS = 200
 
 
 def inspect_file(path: str | os.PathLike[str]) -> str:
@@ -58,8 +58,8 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
 
 
 def _shorten(text: str) -> str:
-    cut = len(text) - _MOST_CHARACTERS
-    return text if cut <= 0 else f"{text[:_MOST_CHARACTERS]}... ({cut:,} more characters)"
+    cut = len(text) - _MAX_CHARACTERS
+    return text if cut <= 0 else f"{text[:_MAX_CHARACTERS]}... ({cut:,} more characters)"
 
 
 def _describe_model(text: str | None) -> Iterator[str]:

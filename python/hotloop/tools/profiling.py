@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import ConfigError
-from hotloop.training.precision import NAMES, low_of
+from hotloop.training.precision import NAMES, compute_dtype_of
 
 if TYPE_CHECKING:
     from hotloop import _core
@@ -27,8 +27,8 @@ _SHOWN = 30
 # needs longer than _PATIENCE to time one, such as an emulated one, gets none larger.
 _LAUNCH_SECONDS = 10e-3
 _PATIENCE = 0.5
-_MOST_BYTES = 1 << 30
-_MOST_ROWS = 8192
+_MAX_BYTES = 1 << 30
+_MAX_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class NodeTime:
     ----------
     op, kernel : str
         Such as "matmul" and "cuda.matmul.cublaslt".
-    settled : str
+    algorithm : str
         The algorithm that the kernel was tuned to, or "".
     scope : str or None
         The module that it comes from.
@@ -65,7 +65,7 @@ class NodeTime:
 
     op: str
     kernel: str
-    settled: str
+    algorithm: str
     scope: str | None
     segment: str
     n_nodes: int
@@ -179,7 +179,7 @@ def _row_of(node: NodeTime) -> tuple[str, ...]:
     what = [node.op, f"x{node.n_nodes}" if node.n_nodes > 1 else "", node.precision or ""]
     if node.n_runs != 1:
         what.append(f"{node.n_runs} times")
-    words = [" ".join(filter(None, what)), node.scope or "", node.settled]
+    words = [" ".join(filter(None, what)), node.scope or "", node.algorithm]
     return (
         f"{1e6 * node.seconds * node.n_runs:,.1f}",
         f"{node.share:.1%}",
@@ -252,8 +252,8 @@ def profile(
         finally:
             run.close()
         if peaks is None:
-            low = low_of(run.config.precision)
-            peaks = measure_peaks(run.device, dict.fromkeys(("float32", low)))
+            dtype = compute_dtype_of(run.config.precision)
+            peaks = measure_peaks(run.device, dict.fromkeys(("float32", dtype)))
         return Profile(run.device.name, seconds, launches, peaks)
 
 
@@ -268,13 +268,13 @@ def _check_peaks(peaks: Mapping[str, float] | None) -> None:
 # ---------------------------------------------------------------------------- peaks
 
 
-def measure_peaks(device: _core.Device, lows: Any = ("float32",)) -> dict[str, float]:
+def measure_peaks(device: _core.Device, dtypes: Any = ("float32",)) -> dict[str, float]:
     """The peak rates that the device reaches.
 
     Parameters
     ----------
     device : _core.Device
-    lows : iterable of str
+    dtypes : iterable of str
         Types of products.
 
     Returns
@@ -284,26 +284,26 @@ def measure_peaks(device: _core.Device, lows: Any = ("float32",)) -> dict[str, f
         computes in it; "bytes" per second that a sum of two large arrays reads and writes.
     """
     peaks: dict[str, float] = {}
-    for low in lows:
-        for launch in _grow(device, _make_product, low, 128, _MOST_ROWS):
+    for dtype in dtypes:
+        for launch in _grow(device, _make_product, dtype, 128, _MAX_ROWS):
             if launch["precision"] is not None:
                 rate = launch["flops"] / launch["seconds"]
                 peaks[launch["precision"]] = max(rate, peaks.get(launch["precision"], 0.0))
-    free = (device.memory() or {"free_bytes": _MOST_BYTES})["free_bytes"]
-    most = min(_MOST_BYTES, free // 4) // 12
+    free = (device.memory() or {"free_bytes": _MAX_BYTES})["free_bytes"]
+    most = min(_MAX_BYTES, free // 4) // 12
     for launch in _grow(device, _make_sum, "float32", 1 << 16, most):
         peaks["bytes"] = launch["bytes"] / launch["seconds"]  # of the largest: no cache holds it
     return peaks
 
 
 def _grow(
-    device: _core.Device, make: Callable[[_core.Graph, int], int], low: str, n: int, most: int
+    device: _core.Device, make: Callable[[_core.Graph, int], int], dtype: str, n: int, most: int
 ) -> list[dict[str, Any]]:
     """The slowest launch of each size from n on."""
     found: list[dict[str, Any]] = []
     while n <= most:
         began = time.perf_counter()
-        slowest = max(_time_graph(device, make, low, n), key=lambda one: one["seconds"])
+        slowest = max(_time_graph(device, make, dtype, n), key=lambda one: one["seconds"])
         if slowest["seconds"]:
             found.append(slowest)
         if slowest["seconds"] >= _LAUNCH_SECONDS or time.perf_counter() - began > _PATIENCE:
@@ -313,14 +313,14 @@ def _grow(
 
 
 def _time_graph(
-    device: _core.Device, make: Callable[[_core.Graph, int], int], low: str, n: int
+    device: _core.Device, make: Callable[[_core.Graph, int], int], dtype: str, n: int
 ) -> list[dict[str, Any]]:
     from hotloop import _core
 
     session = _core.Session(device)
     graph = _core.Graph()
     graph.output(make(graph, n))
-    plan = _core.Plan(session, graph, low=low, benchmark=True)
+    plan = _core.Plan(session, graph, compute_dtype=dtype, benchmark=True)
     try:
         while plan.run(1, 1.0)[0] != "done":
             pass

@@ -37,12 +37,12 @@ __all__ = [
     "open_gpu",
     "open_placement",
     "placement_of",
-    "take_choices",
+    "take_autotune_cache",
 ]
 
 _gpus: dict[int, _core.Device] = {}
 _lost: dict[int, str] = {}  # errors of the GPUs that were lost while they were opened
-_choices: dict[str, None] = {}  # lines of autotune caches, for GPUs that are opened later
+_autotune_cache: dict[str, None] = {}  # lines of autotune caches, for GPUs that are opened later
 _pid = 0  # of the process that opened them: a forked child cannot use them
 
 
@@ -95,12 +95,12 @@ def _keep_gpu(index: int) -> _core.Device:
             except DeviceLostError as error:
                 _lost[index] = str(error)
                 raise
-            _gpus[index].choices_read("\n".join(_choices))
+            _gpus[index].autotune_read("\n".join(_autotune_cache))
         _gpus[index].memory()  # asks the driver
     return _gpus[index]
 
 
-def take_choices(lines: str) -> None:
+def take_autotune_cache(lines: str) -> None:
     """Takes over the autotune cache that a model from a file was trained with.
 
     Lines of another GPU, driver or library are never used.
@@ -111,9 +111,9 @@ def take_choices(lines: str) -> None:
         If it is not text.
     """
     lines.encode()
-    _choices.update(dict.fromkeys(lines.splitlines()))
+    _autotune_cache.update(dict.fromkeys(lines.splitlines()))
     for device in _gpus.values():
-        device.choices_read(lines)
+        device.autotune_read(lines)
 
 
 def close_gpus() -> None:
@@ -141,7 +141,7 @@ def losing_device() -> Iterator[None]:
 
 def _check_tf32(device: _core.Device, precision: str) -> None:
     """TF32 came with bfloat16; libraries would quietly take float32 instead of it."""
-    if precision == "tf32" and device.low_dtype != "bfloat16":
+    if precision == "tf32" and device.reduced_dtype != "bfloat16":
         raise ConfigError(
             f"precision: 'tf32' is a format of NVIDIA GPUs' products from sm_80 on, got "
             f"{device.name}; write precision='32-true', or '16-mixed' for faster products"

@@ -28,7 +28,7 @@ from .parts import (
 )
 from .rules import reject
 from .schema import monitor_mode
-from .spelling import ALIASES, TRAINER_FIELDS, collect, settle
+from .spelling import ALIASES, TRAINER_FIELDS, collect, reconcile
 
 __all__ = [
     "EMAConfig",
@@ -66,7 +66,7 @@ class TrainerConfig:
 
     def __init__(self, **options: Unpack[TrainerOptions]) -> None:
         self._claims = collect("TrainerConfig", cast(Mapping[str, Any], options), TRAINER_FIELDS)
-        self._values = settle("TrainerConfig", self._claims)
+        self._values = reconcile("TrainerConfig", self._claims)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that were given, in canonical form."""
@@ -313,7 +313,7 @@ class TrainingConfig:
     }
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
-        self._fill(_DEFAULTS | _settled(options))
+        self._fill(_DEFAULTS | _reconciled(options))
 
     def _fill(self, values: Mapping[str, Any]) -> None:
         for name in _DEFAULTS:
@@ -510,7 +510,7 @@ class TrainingConfig:
 
     def _replaced(self, values: Mapping[str, Any]) -> Self:
         made = object.__new__(type(self))
-        made._fill(self.to_dict(nested=False) | _settled(values))
+        made._fill(self.to_dict(nested=False) | _reconciled(values))
         return made
 
     def to_toml(self, path: str | os.PathLike[str] | None = None, *, strict: bool = True) -> str:
@@ -611,9 +611,9 @@ class TrainingConfig:
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainingConfig)}
 
 
-def _settled(options: Mapping[str, Any]) -> dict[str, Any]:
+def _reconciled(options: Mapping[str, Any]) -> dict[str, Any]:
     owner = "TrainingConfig"
-    return settle(owner, collect(owner, options, frozenset(_DEFAULTS)))
+    return reconcile(owner, collect(owner, options, frozenset(_DEFAULTS)))
 
 
 def _reject_config(value: object) -> NoReturn:

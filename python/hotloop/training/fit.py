@@ -35,10 +35,10 @@ from hotloop.training.config import TrainingConfig
 from hotloop.training.csvlog import CsvLog
 from hotloop.training.fitted import (
     check_model,
+    collect_metadata,
     exclusive,
     fitted_of,
-    learnt,
-    remember,
+    set_metadata,
     uses_batch_statistics,
 )
 from hotloop.training.lookups import check_lookups
@@ -496,7 +496,7 @@ class Run:
         choice = choose(self.config, self.runtime, self.steps, *self._traced[0])
         if choice.warning:
             show(f"hotloop: warning: {choice.warning}")
-        self.runtime.low = choice.low
+        self.runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
 
     def _has_room(self, graph: _core.Graph, groups: list[tuple[int, int]]) -> bool:
@@ -589,7 +589,7 @@ class Run:
         again = "continues from its weights" if fitted_of(self.model) else ""
         facts = [
             ("", name_device(self.device)),
-            ("precision", describe(self.device, self.runtime.low)),
+            ("precision", describe(self.device, self.runtime.compute_dtype)),
             ("model", f"{format_count(self.runtime.n_trainable)} parameters {again}".strip()),
             ("data", f"{rows} rows{self._data_home()}, batch {data.batch_size}{parts}"),
             ("loss", self.steps.loss.name if self.steps.loss else "training_step"),
@@ -649,7 +649,7 @@ class Run:
         self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
         if self.epoch == 0:
             plans = [plan for plan, _, _ in self.train_plans]
-            self._progress.choose(sum(plan.info()["n_to_choose"] for plan in plans))
+            self._progress.autotune(sum(plan.info()["n_to_autotune"] for plan in plans))
         runner = self._runner
         assert runner is not None  # prepare has made it
         runner.seek(self.epoch)
@@ -837,9 +837,12 @@ class Run:
     def _conclude(self) -> TrainResult:
         control = self.runtime.session.control()
         self._restore_best()
-        fitted, peak_bytes = learnt(self.data, self.steps.loss, self.runtime), self._peak_bytes()
+        fitted, peak_bytes = (
+            collect_metadata(self.data, self.steps.loss, self.runtime),
+            self._peak_bytes(),
+        )
         self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
-        remember(self.model, fitted)
+        set_metadata(self.model, fitted)
         seconds = time.perf_counter() - self._began
         timings = self._timings
         timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))

@@ -26,8 +26,8 @@ __all__ = [
     "check_model",
     "exclusive",
     "fitted_of",
-    "learnt",
-    "remember",
+    "collect_metadata",
+    "set_metadata",
     "uses_batch_statistics",
 ]
 
@@ -58,7 +58,7 @@ class Fitted:
         Name of the loss; "training_step" where the model made it itself.
     columns : list of str or None
         Names of the input's columns, where it was a data frame.
-    choices : str
+    autotune_cache : str
         The GPU's autotune cache of this and earlier runs, one line per entry.
     """
 
@@ -70,7 +70,7 @@ class Fitted:
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
     loss: str = "auto"
     columns: list[str] | None = None
-    choices: str = ""
+    autotune_cache: str = ""
 
 
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
@@ -98,8 +98,8 @@ def fitted_of(model: Module) -> Fitted | None:
     return fitted
 
 
-def learnt(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
-    """The metadata of a run, for :func:`remember` once the model has its new weights."""
+def collect_metadata(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
+    """The metadata of a run, for :func:`set_metadata` once the model has its new weights."""
     split = data.split("train")
     assert split is not None  # training always has this split
     inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
@@ -112,11 +112,11 @@ def learnt(data: DataModule, loss: Loss | None, runtime: Runtime) -> Fitted:
         numbers=runtime.last_numbers(),
         loss=loss.name if loss is not None else "training_step",
         columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
-        choices=runtime.device.choices(),
+        autotune_cache=runtime.device.autotune_cache(),
     )
 
 
-def remember(model: Module, fitted: Fitted) -> None:
+def set_metadata(model: Module, fitted: Fitted) -> None:
     """Attaches its metadata to the model."""
     model.__dict__[_ATTRIBUTE] = fitted
 

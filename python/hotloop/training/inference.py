@@ -21,7 +21,7 @@ from hotloop.training.accelerator import (
     open_placement,
 )
 from hotloop.training.fitted import check_model, exclusive, fitted_of
-from hotloop.training.precision import low_of
+from hotloop.training.precision import compute_dtype_of
 from hotloop.training.rules import whole
 from hotloop.training.runtime import (
     Runtime,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Predictor", "empty_cache", "evaluate", "predict", "run_batch"]
 
 _DEFAULT_BATCH = 1024
-_MOST_PLANS = 8
+_MAX_PLANS = 8
 
 
 class Predictor:
@@ -84,7 +84,7 @@ class Predictor:
         key = (shapes, repr(spec), path, fitted, numbers)
         if key not in self._plans:
             self._plans[key] = self._plan(runtime, inputs, spec, path, fitted)
-            while len(self._plans) > _MOST_PLANS:
+            while len(self._plans) > _MAX_PLANS:
                 runtime.drop(self._plans.popitem(last=False)[1][0])
         self._plans.move_to_end(key)
         plan, out_spec = self._plans[key]
@@ -476,7 +476,7 @@ def evaluate(
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
         runtime = Runtime(model, device, seed=config.seed)
         try:
-            runtime.low = low_of(config.precision)
+            runtime.compute_dtype = compute_dtype_of(config.precision)
             steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
             sums = Sums("eval")
             groups = data.batches(split, training=False, merge_tail=False)

@@ -65,8 +65,8 @@ def check_lookups(
         With the input, row, value, and what is allowed.
     """
     for lookup in _find_lookups(graph):
-        sources = [leaf["index"] for leaf in lookup.leaves if leaf["kind"] == "source"]
-        fields = [split.fields[i] for i in sources]
+        datasets = [leaf["index"] for leaf in lookup.leaves if leaf["kind"] == "dataset"]
+        fields = [split.fields[i] for i in datasets]
         is_plain = len(fields) == 1 and _is_plain(lookup, fields[0])
         if is_plain and _core.check_range(fields[0].array, 0, lookup.limit) is None:
             continue
@@ -95,7 +95,7 @@ def _find_lookups(graph: _core.Graph) -> Iterator[_Lookup]:
         is_of_data = all(
             leaf["kind"] not in ("param", "scalar") and leaf["name"] != "control" for leaf in used
         )
-        if is_of_data and any(leaf["kind"] == "source" for leaf in used):
+        if is_of_data and any(leaf["kind"] == "dataset" for leaf in used):
             made_by = [nodes[i] for i in sorted(inner)]
             yield _Lookup(index, limit, node["scope"] or "", made_by, used)
 
@@ -179,8 +179,8 @@ def _part_of(
     needed = {leaf["id"] for leaf in lookup.leaves}
     for leaf in graph.leaves():
         kind, dtype, shape = leaf["kind"], leaf["dtype"], leaf["shape"]
-        if kind in ("input", "source"):  # all of them: they go by number
-            make = part.input if kind == "input" else part.source
+        if kind in ("input", "dataset"):  # all of them: they go by number
+            make = part.input if kind == "input" else part.dataset
             ids[leaf["id"]] = make(leaf["name"], dtype, shape)
         elif leaf["id"] not in needed:
             continue

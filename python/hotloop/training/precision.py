@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.steps import Steps
 
-__all__ = ["Choice", "choose", "describe", "low_of", "start_scale", "wants_scale"]
+__all__ = ["Choice", "choose", "compute_dtype_of", "describe", "start_scale", "wants_scale"]
 
-_LOW = {"bf16-mixed": "bfloat16", "16-mixed": "float16", "tf32": "tf32"}
-_MIXED = {low: precision for precision, low in _LOW.items()}
+_COMPUTE_DTYPES = {"bf16-mixed": "bfloat16", "16-mixed": "float16", "tf32": "tf32"}
+_MIXED = {dtype: precision for precision, dtype in _COMPUTE_DTYPES.items()}
 _UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # one bit of a number near 1
 NAMES = {
     "float64": "fp64", "float32": "fp32", "tf32": "tf32", "bfloat16": "bf16", "float16": "fp16"
@@ -56,24 +56,24 @@ class Choice(NamedTuple):
     warning: str = ""
 
     @property
-    def low(self) -> str:
+    def compute_dtype(self) -> str:
         """The dtype that products compute in."""
-        return low_of(self.precision)
+        return compute_dtype_of(self.precision)
 
 
-def low_of(precision: str) -> str:
+def compute_dtype_of(precision: str) -> str:
     """The compute dtype of products: "auto" and "32-true" stay float32."""
-    return _LOW.get(precision, "float32")
+    return _COMPUTE_DTYPES.get(precision, "float32")
 
 
-def describe(device: _core.Device, low: str) -> str:
+def describe(device: _core.Device, dtype: str) -> str:
     """The compute dtypes of a run, for its header."""
     plain = NAMES[device.float_dtype]
-    if low == "float32":
+    if dtype == "float32":
         return plain
     # Every GPU that is used multiplies float16, and those that have TF32 bfloat16 as well.
-    own = low == device.low_dtype or (device.memory() is not None and low != "bfloat16")
-    return f"{NAMES[low]} products{'' if own else ', emulated'}; {plain} for the rest"
+    own = dtype == device.reduced_dtype or (device.memory() is not None and dtype != "bfloat16")
+    return f"{NAMES[dtype]} products{'' if own else ', emulated'}; {plain} for the rest"
 
 
 def wants_scale(precision: str, device: _core.Device | None = None) -> bool:
@@ -86,7 +86,7 @@ def wants_scale(precision: str, device: _core.Device | None = None) -> bool:
         With it, whether a step for this device needs room for a scale: "auto" may come to it.
     """
     if precision == "auto" and device is not None:
-        return device.memory() is not None and device.low_dtype == "float16"
+        return device.memory() is not None and device.reduced_dtype == "float16"
     return precision == "16-mixed"
 
 
@@ -107,30 +107,30 @@ class _Probe(NamedTuple):
     config: TrainingConfig
     is_timed: bool
 
-    def measure(self, low: str) -> tuple[float, float, dict[str, Any]]:
+    def measure(self, dtype: str) -> tuple[float, float, dict[str, Any]]:
         """Loss, gradient norm and the plan's numbers, "seconds" of a step among them if timed."""
         config = self.config
-        if low == "float32" and not self.is_timed:  # the comparison works with any kernels
+        if dtype == "float32" and not self.is_timed:  # the comparison works with any kernels
             config = config.replace(benchmark=False)
         scratch = Runtime(
             self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
         )
         scratch.numbers = self.runtime.numbers
         try:
-            return self._measure_in(scratch, low)
+            return self._measure_in(scratch, dtype)
         finally:
             scratch.close()
 
-    def _measure_in(self, scratch: Runtime, low: str) -> tuple[float, float, dict[str, Any]]:
+    def _measure_in(self, scratch: Runtime, dtype: str) -> tuple[float, float, dict[str, Any]]:
         import numpy as np
 
         config = self.config
         # A named precision's float32 run is scaled as well: the scale is a power of two.
-        precision = _MIXED.get(low, "auto") if config.precision == "auto" else config.precision
+        precision = _MIXED.get(dtype, "auto") if config.precision == "auto" else config.precision
         shuffled = config.overfit_batches is None
         ring = scratch.ring(0, self.rows)
         feed = self.steps.data.feeds("train", [(self.rows, 1)], training=shuffled, **ring)[0]
-        plan = scratch.plan(self.graph, self.split, feed, low=low)
+        plan = scratch.plan(self.graph, self.split, feed, compute_dtype=dtype)
         scratch.upload()
         scratch.write_tables(np.zeros(self.graph_steps(scratch)))
         scratch.session.control_set(nan_mode="skip")
@@ -165,9 +165,9 @@ def _time_step(plan: _core.Plan, feed: _core.Feed) -> float:
     return min(seconds)
 
 
-def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float]) -> str:
+def _disagreement(dtype: str, got: tuple[float, float], want: tuple[float, float]) -> str:
     """Where a 16-bit step differs from float32 by more than the rule allows; "": nowhere."""
-    unit = _UNIT[low]
+    unit = _UNIT[dtype]
     rules = (
         ("loss", got[0], want[0], _LOSS_UNITS * unit * (1.0 + abs(want[0]))),
         ("gradient norm", got[1], want[1], _NORM_UNITS * unit * abs(want[1]) + 1e-6),
@@ -175,7 +175,7 @@ def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float])
     for what, value, exact, allowed in rules:
         if math.isfinite(exact) and not abs(value - exact) <= allowed:
             return (
-                f"on the first batch the {what} is {value:.6g} with {NAMES[low]} products and "
+                f"on the first batch the {what} is {value:.6g} with {NAMES[dtype]} products and "
                 f"{exact:.6g} with fp32, more than {allowed:.2g} apart"
             )
     return ""
@@ -183,7 +183,7 @@ def _disagreement(low: str, got: tuple[float, float], want: tuple[float, float])
 
 def _could_gain(runtime: Runtime, rows: int) -> bool:
     """Whether planning for 16 bits may pay: by the device, and on a CPU by its largest matrix."""
-    if runtime.device.low_dtype == "float32":
+    if runtime.device.reduced_dtype == "float32":
         return False  # emulated products are slower than float32's
     if runtime.has_own_memory:
         return True
@@ -218,37 +218,38 @@ def choose(
         Of "auto": a concrete precision, float32 where the check failed. What was asked for by name
         is kept; its warning says what the check saw.
     """
-    named, low = config.precision, low_of(config.precision)
-    if named != "auto" and low not in _UNIT:
+    named, dtype = config.precision, compute_dtype_of(config.precision)
+    if named != "auto" and dtype not in _UNIT:
         return Choice(named)
     if named == "auto" and not _could_gain(runtime, rows):
         return Choice("32-true")
     if named == "auto":
-        low = runtime.device.low_dtype
+        dtype = runtime.device.reduced_dtype
     may_measure = config.benchmark and not config.deterministic
-    is_timed = named == "auto" and low == "float16" and may_measure
+    is_timed = named == "auto" and dtype == "float16" and may_measure
     probe = _Probe(runtime, graph, split, rows, steps, config, is_timed)
     try:
         *want, info = probe.measure("float32")
         is_large = runtime.has_own_memory or info["large_flops"] >= _SHARE * info["flops"]
         if named == "auto" and not is_large:
             return Choice("32-true")
-        *got, low_info = probe.measure(low)
+        *got, reduced_info = probe.measure(dtype)
     except DataError:  # an id out of range: the checks of the whole data name the user's row
         return Choice("32-true" if named == "auto" else named)
     except OutOfMemoryError:  # float32 needs more memory than the run, which may fit
         if named == "auto":
-            named = _MIXED.get(low, "32-true")
+            named = _MIXED.get(dtype, "32-true")
         return Choice(named, f"precision {named!r} was not held against fp32, for want of memory")
-    trouble = _disagreement(low, (got[0], got[1]), (want[0], want[1]))
+    trouble = _disagreement(dtype, (got[0], got[1]), (want[0], want[1]))
     if named != "auto":
         return Choice(named, f"precision {named!r}: {trouble}" if trouble else "")
     if trouble:
-        return Choice("32-true", f"precision: fp32 instead of {NAMES[low]}, for {trouble}")
-    if is_timed and low_info["seconds"] > _SLOWER * info["seconds"]:
-        times = low_info["seconds"] / info["seconds"]
+        return Choice("32-true", f"precision: fp32 instead of {NAMES[dtype]}, for {trouble}")
+    if is_timed and reduced_info["seconds"] > _SLOWER * info["seconds"]:
+        times = reduced_info["seconds"] / info["seconds"]
         return Choice(
             "32-true",
-            f"precision: fp32 instead of {NAMES[low]}, for its step took {times:.1f} times as long",
+            f"precision: fp32 instead of {NAMES[dtype]}, for its step took {times:.1f} "
+            f"times as long",
         )
-    return Choice(_MIXED[low])
+    return Choice(_MIXED[dtype])

@@ -100,7 +100,7 @@ class Progress:
         self._title = f"epoch {epoch}/{self._epochs}"
         self._bar.set_description(self._title, refresh=False)
 
-    def choose(self, products: int) -> None:
+    def autotune(self, products: int) -> None:
         """Says that the kernels of so many products are being autotuned."""
         if products == 0 or self._quiet:
             return

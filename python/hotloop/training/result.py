@@ -157,7 +157,7 @@ class TrainResult:
         ConfigError
             If matplotlib is not installed.
         """
-        from hotloop.training.picture import draw_history
+        from hotloop.training.plotting import draw_history
 
         return draw_history(self.history, path)
 

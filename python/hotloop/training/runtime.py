@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.steps import EvalPlan
 
-_MOST_LOADERS = 15
+_MAX_LOADERS = 15
 # Dataset-resident arrays: batches whose row numbers lie in the ring, and their bytes.
-_MOST_SLOTS = 64
+_MAX_SLOTS = 64
 _ROW_NUMBERS = 4 << 20
 
 __all__ = ["Runtime", "Sums", "check_output", "flatten", "unflatten"]
@@ -62,9 +62,9 @@ def check_output(model: Module, output: Any) -> None:
     from hotloop.graph.symbolic import Tensor
 
     leaves = flatten(output)[0]
-    strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-    if strange or not leaves:
-        got = type(strange[0]).__name__ if strange else "nothing in it"
+    invalid = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    if invalid or not leaves:
+        got = type(invalid[0]).__name__ if invalid else "nothing in it"
         fix = "; has it a return?" if output is None else ""
         raise TraceError(
             f"{type(model).__name__}: forward must return a tensor, or a tuple or dict of tensors, "
@@ -164,7 +164,7 @@ class Runtime:
     numbers : dict
         Name to schedule of the numbers in the control block, in its order: "lr", then those that
         the model's first trace used.
-    low : str
+    compute_dtype : str
         The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
     is_fed : bool
         Whether these plans are fed, where the device has memory of its own.
@@ -194,7 +194,7 @@ class Runtime:
         self.numbers: dict[str, Any] = {"lr": None}
         self._has_numbers = False
         self._tables: npt.NDArray[np.float64] | None = None
-        self.low = "float32"
+        self.compute_dtype = "float32"
         self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
         self.is_fed = self.has_own_memory  # an array that is read once need not be resident
@@ -324,22 +324,26 @@ class Runtime:
         feed: _core.Feed | None = None,
         *,
         k: int = 1,
-        low: str | None = None,
+        compute_dtype: str | None = None,
         n_slots: int = 1,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
         slots = n_slots if feed is None else feed.n_slots
         made = _core.Plan(
-            self.session, graph, n_slots=slots, k=k, **self._plan_options(low or self.low)
+            self.session,
+            graph,
+            n_slots=slots,
+            k=k,
+            **self._plan_options(compute_dtype or self.compute_dtype),
         )
         self._plans.append(made)
         if split is not None:
             self.give_data(made, split, feed)
         return made
 
-    def _plan_options(self, low: str) -> dict[str, Any]:
+    def _plan_options(self, compute_dtype: str) -> dict[str, Any]:
         return {
-            "low": low,
+            "compute_dtype": compute_dtype,
             "capture": self._captures,
             "fed": self.is_fed,
             "deterministic": self.deterministic,
@@ -348,7 +352,7 @@ class Runtime:
 
     def predict(self, graph: _core.Graph, *, k: int = 1, n_slots: int = 1) -> dict[str, Any]:
         """``info()`` and "text" of what ``plan`` would make, with no memory of the device."""
-        options = self._plan_options(self.low)
+        options = self._plan_options(self.compute_dtype)
         return _core.predict(self.device, graph, n_slots=n_slots, k=k, **options)
 
     def runner(self, order: Sequence[tuple[_core.Plan, int]], k: int) -> _core.Runner:
@@ -375,9 +379,9 @@ class Runtime:
         if not self.has_own_memory:
             return {"n_slots": 1, "n_threads": 0}
         if self.is_fed:
-            threads = min(workers, _MOST_LOADERS)
+            threads = min(workers, _MAX_LOADERS)
             return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
-        slots = _MOST_SLOTS if k == 1 else 2
+        slots = _MAX_SLOTS if k == 1 else 2
         while slots > 2 and slots * rows * 8 > _ROW_NUMBERS:
             slots //= 2
         return {"n_slots": slots, "n_threads": 0}
@@ -385,7 +389,7 @@ class Runtime:
     def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
         """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""
         for i, field in enumerate(split.fields):
-            plan.source(i, field.array if self.is_fed else self._resident(field.array))
+            plan.dataset(i, field.array if self.is_fed else self._resident(field.array))
         if feed is not None:
             plan.feed(feed)
 
@@ -406,7 +410,7 @@ def gather_batch(
     Returns
     -------
     dict
-        Field name to tensor, in the split's order; sources are numbered in that order.
+        Field name to tensor, in the split's order; datasets are numbered in that order.
     """
     index = trace.input("rows", "int64", (batch,))
     fields: dict[str, Any] = {}
@@ -424,8 +428,8 @@ def gather_batch(
 
 def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     dtype = str(field.array.dtype)
-    source = trace.graph.source(field.name, dtype, field.array.shape)
-    (value,) = trace.graph.add("batch_gather", [source, index.id_in(trace)], dtype=field.dtype)
+    dataset = trace.graph.dataset(field.name, dtype, field.array.shape)
+    (value,) = trace.graph.add("batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype)
     return trace.wrap(value)
 
 

@@ -24,7 +24,7 @@ from hotloop.training.accelerator import (
     losing_device,
     open_placement,
     placement_of,
-    take_choices,
+    take_autotune_cache,
 )
 from hotloop.training.fitted import Fitted, exclusive, fitted_of
 from hotloop.training.inference import trace_forward
@@ -119,7 +119,7 @@ def _describe(model: Module) -> dict[str, Any]:
         "fields": fitted.fields,
         "loss": fitted.loss,
         "columns": fitted.columns,
-        "choices": fitted.choices,
+        "choices": fitted.autotune_cache,
     }
     described["graphs"] = [_record(model, fitted, batch) for batch in _BATCHES]
     return described
@@ -194,7 +194,7 @@ class LoadedModel:
             loss=str(fitted["loss"]),
             columns=fitted["columns"],
         )
-        take_choices(str(fitted.get("choices", "")))
+        take_autotune_cache(str(fitted.get("choices", "")))
         self._recorded = described["graphs"]
         self._place(open_placement("cpu"))
 
@@ -343,11 +343,24 @@ def _rebuild(
             raise CheckpointError(f"load: leaf {leaf['name']!r} of kind {kind!r} is unknown")
         ids[leaf["id"]] = made
     for node in data["nodes"]:
-        outputs = graph.add(node["op"], [ids[i] for i in node["inputs"]], **node["attrs"])
+        outputs = graph.add(node["op"], [ids[i] for i in node["inputs"]], **_read_attrs(node))
         ids.update(zip(node["outputs"], outputs, strict=True))
     for value in data["outputs"]:
         graph.output(ids[value])
     return graph
+
+
+def _read_attrs(node: dict[str, Any]) -> dict[str, Any]:
+    """A node's attributes, by their present names where an older file has others."""
+    attrs = dict(node["attrs"])
+    if "wide" in attrs:
+        attrs["float32_out"] = attrs.pop("wide")
+    if "pads" in attrs:
+        pads = attrs.pop("pads")
+        attrs["before"], attrs["after"] = pads[::2], pads[1::2]
+    if node["op"] == "matmul":
+        attrs.pop("end", None)  # 0 in every file
+    return attrs
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModel:

@@ -20,7 +20,7 @@ from .parts import OptimizerConfig, SchedulerConfig
 from .rules import flag, number, reject, show
 from .schema import FIELD_RULES
 
-__all__ = ["ALIASES", "TRAINER_FIELDS", "Claim", "collect", "settle"]
+__all__ = ["ALIASES", "TRAINER_FIELDS", "Claim", "collect", "reconcile"]
 
 
 class Claim(NamedTuple):
@@ -228,7 +228,7 @@ def _merge(field: str, a: Any, b: Any) -> Any:
     return a
 
 
-def settle(owner: str, claims: Claims) -> dict[str, Any]:
+def reconcile(owner: str, claims: Claims) -> dict[str, Any]:
     """One value per field, or ConfigError where two spellings disagree.
 
     ``use_amp=True`` alone means precision "auto", that is mixed precision where the device gains

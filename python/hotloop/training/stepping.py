@@ -10,7 +10,7 @@ from hotloop.errors import ConfigError, DataError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.training.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.config import TrainingConfig
-from hotloop.training.fitted import check_model, exclusive, learnt, remember
+from hotloop.training.fitted import check_model, collect_metadata, exclusive, set_metadata
 from hotloop.training.lookups import check_lookups
 from hotloop.training.precision import choose, start_scale
 from hotloop.training.progress import show
@@ -103,7 +103,7 @@ class Stepper:
         choice = choose(self._steps.config, self._runtime, self._steps, graph, split, rows)
         if choice.warning:
             show(f"hotloop: warning: {choice.warning}")
-        self._runtime.low = choice.low
+        self._runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
 
     def __repr__(self) -> str:
@@ -190,9 +190,9 @@ class Stepper:
 
         With them goes what the data taught, as after ``train``: class names, standardisation.
         """
-        fitted = learnt(self._data, self._steps.loss, self._runtime)
+        fitted = collect_metadata(self._data, self._steps.loss, self._runtime)
         self._runtime.download()
-        remember(self.model, fitted)
+        set_metadata(self.model, fitted)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["summarize"]
 
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
 
 def summarize(model: Module) -> str:
@@ -39,9 +39,9 @@ def summarize(model: Module) -> str:
         learning += sum(p.numel() for _, p in own if p.requires_grad)
         shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own)
         rows.append((name or "(model)", type(module).__name__, shapes, f"{n:,}"))
-    left_out = len(rows) - _MOST_ROWS
+    left_out = len(rows) - _MAX_ROWS
     if left_out > 0:
-        rows = [*rows[: _MOST_ROWS - 1], (f"... {left_out + 1} more layers", "", "", ""), rows[-1]]
+        rows = [*rows[: _MAX_ROWS - 1], (f"... {left_out + 1} more layers", "", "", ""), rows[-1]]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     lines = [
         "  ".join(

@@ -1,11 +1,11 @@
 /* Where a plan's batches come from, and which plan owns the session's slots. */
-#ifndef HL_PLAN_SOURCE_H
-#define HL_PLAN_SOURCE_H
+#ifndef HL_PLAN_DATASET_H
+#define HL_PLAN_DATASET_H
 
 #include "plan/session.h"
 
-/* Frees the copies of sources, before the rest of the plan. */
-void hl_plan_free_sources(hl_plan *plan);
+/* Frees the copies of datasets, before the rest of the plan. */
+void hl_plan_free_datasets(hl_plan *plan);
 /* Does the plan's feed fill this input? */
 bool hl_plan_is_fed(const hl_plan *plan, int32_t input);
 /* Makes the plan the owner of the slots, at the addresses that it was bound to; inputs that were

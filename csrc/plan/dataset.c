@@ -1,13 +1,13 @@
-/* Sources: the caller's data sets, and the batches that are gathered from them.
+/* Datasets: the caller's data sets, and the batches that are gathered from them.
  *
- * Where the device can read the caller's memory, kernels gather from it. Where it cannot, a source
+ * Where the device can read the caller's memory, kernels gather from it. Where it cannot, a dataset
  * lies in the device's memory, shared by its plans (hl_resident) or as a plan's own copy, and row
  * numbers alone are sent; or the plan is fed: it gathers on the host, on the feed's threads, and
  * batches are sent (passes/feed.c). A run gives the same bits in each of these ways. */
 #include <string.h>
 
 #include "base/alloc.h"
-#include "plan/source.h"
+#include "plan/dataset.h"
 
 /* ---- resident arrays ------------------------------------------------------------------------- */
 
@@ -48,42 +48,42 @@ void hl_resident_destroy(hl_resident *resident)
 
 /* ---- batches of a plan that is fed ----------------------------------------------------------- */
 
-/* The leaf of a source. */
-static const hl_value *find_source(const hl_plan *plan, int32_t index)
+/* The leaf of a dataset. */
+static const hl_value *find_dataset(const hl_plan *plan, int32_t index)
 {
     const hl_value *value = plan->graph->values;
-    while (value->kind != HL_VALUE_SOURCE || value->store != index) value++;
+    while (value->kind != HL_VALUE_DATASET || value->store != index) value++;
     return value;
 }
 
 /* Rows are far apart in memory, so each is prefetched. */
 enum { ROWS_AHEAD = 8 };
 
-/* A batch of a source's rows, in the input's dtype. */
+/* A batch of a dataset's rows, in the input's dtype. */
 static hl_status fill_field(const hl_plan *plan, int32_t input, const int64_t *rows, int64_t n,
                             char *dst)
 {
     const hl_type *to = &hl_graph_value(plan->graph, plan->inputs[input])->type;
-    const hl_value *source = find_source(plan, plan->fed[input]);
-    const hl_shape *shape = &source->type.shape;
+    const hl_value *dataset = find_dataset(plan, plan->fed[input]);
+    const hl_shape *shape = &dataset->type.shape;
     int64_t n_row = hl_shape_span(shape, 1, shape->rank);
-    int64_t src_bytes = n_row * (int64_t)hl_dtype_bytes(source->type.dtype);
+    int64_t src_bytes = n_row * (int64_t)hl_dtype_bytes(dataset->type.dtype);
     int64_t dst_bytes = n_row * (int64_t)hl_dtype_bytes(to->dtype);
-    const char *src = plan->sources[plan->fed[input]];
+    const char *src = plan->datasets[plan->fed[input]];
     if (!src && hl_shape_numel(shape))
-        return hl_status_set(HL_ERROR_CONFIG, "plan: source %d must be set before a run, got none",
+        return hl_status_set(HL_ERROR_CONFIG, "plan: dataset %d must be set before a run, got none",
                              plan->fed[input]);
     for (int64_t i = 0; i < n; i++) {
         if (rows[i] < 0 || rows[i] >= shape->dim[0])
             return hl_status_set(HL_ERROR_DATA,
-                                 "feed: a row of source %s must be at least 0 and below %lld, got "
+                                 "feed: a row of dataset %s must be at least 0 and below %lld, got "
                                  "%lld at position %lld",
-                                 source->name ? source->name : "?", (long long)shape->dim[0],
+                                 dataset->name ? dataset->name : "?", (long long)shape->dim[0],
                                  (long long)rows[i], (long long)i);
         if (i + ROWS_AHEAD < n)
             __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)rows[i + ROWS_AHEAD] *
                                                                    (uintptr_t)src_bytes));
-        hl_convert(to->dtype, dst + i * dst_bytes, source->type.dtype, src + rows[i] * src_bytes,
+        hl_convert(to->dtype, dst + i * dst_bytes, dataset->type.dtype, src + rows[i] * src_bytes,
                    n_row);
     }
     return HL_OK;
@@ -171,75 +171,75 @@ hl_status hl_plan_take_slots(hl_plan *plan)
     return HL_OK;
 }
 
-/* ---- sources --------------------------------------------------------------------------------- */
+/* ---- datasets -------------------------------------------------------------------------------- */
 
-/* Does a kernel read it? No kernel reads a source that is fed. */
+/* Does a kernel read it? No kernel reads a dataset that is fed. */
 static bool is_read(const hl_plan *plan, int32_t index)
 {
-    hl_id id = (hl_id)(find_source(plan, index) - plan->graph->values);
+    hl_id id = (hl_id)(find_dataset(plan, index) - plan->graph->values);
     for (int64_t i = 0; i < plan->graph->n_nodes; i++)
         for (int32_t j = 0; j < plan->graph->nodes[i].n_in; j++)
             if (plan->graph->nodes[i].in[j] == id) return true;
     return false;
 }
 
-static void free_source(hl_plan *plan, int32_t index)
+static void free_dataset(hl_plan *plan, int32_t index)
 {
     hl_device *device = plan->device;
-    if (!plan->source_copies || !plan->source_copies[index]) return;
-    device->ops->memory_free(device, plan->source_copies[index]);
-    plan->source_copies[index] = NULL;
+    if (!plan->dataset_copies || !plan->dataset_copies[index]) return;
+    device->ops->memory_free(device, plan->dataset_copies[index]);
+    plan->dataset_copies[index] = NULL;
 }
 
-void hl_plan_free_sources(hl_plan *plan)
+void hl_plan_free_datasets(hl_plan *plan)
 {
-    for (int32_t i = 0; plan->source_copies && i < plan->graph->n_sources; i++)
-        free_source(plan, i);
+    for (int32_t i = 0; plan->dataset_copies && i < plan->graph->n_datasets; i++)
+        free_dataset(plan, i);
 }
 
-/* Copies a source to an asynchronous device that reads it. */
-static hl_status copy_source(hl_plan *plan, int32_t index, const void *data)
+/* Copies a dataset to an asynchronous device that reads it. */
+static hl_status copy_dataset(hl_plan *plan, int32_t index, const void *data)
 {
     hl_session *session = plan->session;
     hl_device *device = session->device;
-    void **copy = &plan->source_copies[index];
-    size_t bytes = hl_type_bytes(&find_source(plan, index)->type);
+    void **copy = &plan->dataset_copies[index];
+    size_t bytes = hl_type_bytes(&find_dataset(plan, index)->type);
     if (!bytes || !data) return HL_OK;
     if (!*copy) HL_TRY(device->ops->memory_alloc(device, bytes, copy));
-    plan->source_at[index] = *copy;
+    plan->dataset_at[index] = *copy;
     HL_TRY(device->ops->copy(device, *copy, data, bytes, HL_COPY_HOST_TO_DEVICE, session->compute));
     return device->ops->synchronize(device, session->compute);
 }
 
-static hl_status check_source(const hl_plan *plan, int32_t index, int64_t rows)
+static hl_status check_dataset(const hl_plan *plan, int32_t index, int64_t rows)
 {
-    if (index < 0 || index >= plan->graph->n_sources)
-        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d sources, got number %d",
-                             plan->graph->n_sources, index);
-    const hl_value *value = find_source(plan, index);
+    if (index < 0 || index >= plan->graph->n_datasets)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: has %d datasets, got number %d",
+                             plan->graph->n_datasets, index);
+    const hl_value *value = find_dataset(plan, index);
     if (value->type.shape.dim[0] == rows) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "plan: source %s was planned with %lld rows, got %lld",
+    return hl_status_set(HL_ERROR_SHAPE, "plan: dataset %s was planned with %lld rows, got %lld",
                          value->name ? value->name : "?", (long long)value->type.shape.dim[0],
                          (long long)rows);
 }
 
-static hl_status set_source(hl_plan *plan, int32_t index, const void *data)
+static hl_status set_dataset(hl_plan *plan, int32_t index, const void *data)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
-    /* This ends loaders that read the old source. */
+    /* This ends loaders that read the old dataset. */
     if (plan->fed && plan->feed) bind_feed(plan);
-    plan->sources[index] = data;
-    plan->source_at[index] = plan->session->queue ? NULL : (void *)data;
+    plan->datasets[index] = data;
+    plan->dataset_at[index] = plan->session->queue ? NULL : (void *)data;
     plan->generation = -1;
     bool copies = plan->session->queue && is_read(plan, index);
-    return copies ? copy_source(plan, index, data) : HL_OK;
+    return copies ? copy_dataset(plan, index, data) : HL_OK;
 }
 
-hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t rows)
+hl_status hl_plan_dataset(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
-    HL_TRY(check_source(plan, index, rows));
-    HL_TRY(hl_session_enter(plan->session, "source"));
-    hl_status status = set_source(plan, index, data);
+    HL_TRY(check_dataset(plan, index, rows));
+    HL_TRY(hl_session_enter(plan->session, "dataset"));
+    hl_status status = set_dataset(plan, index, data);
     hl_session_leave(plan->session);
     return status;
 }
@@ -247,26 +247,26 @@ hl_status hl_plan_source(hl_plan *plan, int32_t index, const void *data, int64_t
 static hl_status set_resident(hl_plan *plan, int32_t index, const hl_resident *resident)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
-    free_source(plan, index);
-    plan->sources[index] = NULL;
-    plan->source_at[index] = resident->data;
+    free_dataset(plan, index);
+    plan->datasets[index] = NULL;
+    plan->dataset_at[index] = resident->data;
     plan->generation = -1;
     return HL_OK;
 }
 
-hl_status hl_plan_source_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
-                                  int64_t rows)
+hl_status hl_plan_dataset_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
+                                   int64_t rows)
 {
-    HL_TRY(check_source(plan, index, rows));
-    const hl_value *value = find_source(plan, index);
+    HL_TRY(check_dataset(plan, index, rows));
+    const hl_value *value = find_dataset(plan, index);
     if (plan->fed || resident->device != plan->device ||
         resident->bytes != hl_type_bytes(&value->type))
         return hl_status_set(HL_ERROR_CONFIG,
-                             "plan: source %s must be resident on the plan's device, and the plan "
+                             "plan: dataset %s must be resident on the plan's device, and the plan "
                              "not fed, got %zu bytes for %zu",
                              value->name ? value->name : "?", resident->bytes,
                              hl_type_bytes(&value->type));
-    HL_TRY(hl_session_enter(plan->session, "source"));
+    HL_TRY(hl_session_enter(plan->session, "dataset"));
     hl_status status = set_resident(plan, index, resident);
     hl_session_leave(plan->session);
     return status;

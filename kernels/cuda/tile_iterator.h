@@ -25,28 +25,28 @@
  *
  * Rejected: sums by atomics (other bits every run); generated kernels with an iterator of their own
  * (interpreted and compiled programs would differ). */
-#ifndef HL_CUDA_WALK_H
-#define HL_CUDA_WALK_H
+#ifndef HL_CUDA_TILE_ITERATOR_H
+#define HL_CUDA_TILE_ITERATOR_H
 
 #include <stdint.h>
 
-enum { HL_CUDA_WALK_THREADS = 128, HL_CUDA_WALK_WIDTH = 8, HL_CUDA_WALK_SUMS = 12 };
+enum { HL_CUDA_TILE_THREADS = 128, HL_CUDA_TILE_WIDTH = 8, HL_CUDA_TILE_SUMS = 12 };
 /* Of a program, at most: inputs in order, then outputs. */
 enum { HL_CUDA_OPERANDS = 36 };
 /* The dims over which the tile iterator sums an output; the launcher merges the rest (hl_pw_sums).
  * ROWS: those of a batch. */
 enum { HL_CUDA_SUM_NONE, HL_CUDA_SUM_ROWS, HL_CUDA_SUM_COLS, HL_CUDA_SUM_ALL };
 
-typedef struct hl_cuda_walk {
+typedef struct hl_cuda_tiles {
     int64_t n, cols;         /* elements; those of a row */
     int64_t batches, height; /* rows of a batch, or all */
     /* Sum s: where its partials begin in scratch, in elements; -1: it has only one, the result. */
-    int64_t partial[HL_CUDA_WALK_SUMS];
+    int64_t partial[HL_CUDA_TILE_SUMS];
     int32_t width, lanes, strips, rows; /* powers of 2; lanes * strips * rows threads */
     int32_t steps;
     int32_t n_tiles, n_col_tiles; /* tiles; how many lie side by side. 2^31 of them hold more than
                                      any memory does */
-} hl_cuda_walk;
+} hl_cuda_tiles;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/fold.h"
@@ -55,10 +55,10 @@ typedef struct hl_cuda_walk {
 #include "kernels/cuda/philox.h"
 
 /* The state of the sums of one tile. */
-template <class P> struct hl_walker {
+template <class P> struct hl_tile_iterator {
     typedef typename P::V V;
     const P &program;
-    const hl_cuda_walk &walk;
+    const hl_cuda_tiles &tiles;
     V *scratch;
 
     HL_MEMBER void clear(V (*sum)[P::WIDTH]) const
@@ -96,39 +96,39 @@ template <class P> struct hl_walker {
     }
     HL_MEMBER void put(int s, int64_t at, V value) const
     {
-        if (walk.partial[s] < 0)
+        if (tiles.partial[s] < 0)
             program.put(s, at, value);
         else
-            scratch[walk.partial[s] + at] = value;
+            scratch[tiles.partial[s] + at] = value;
     }
     /* Over the threads of the same columns: those of a warp, then what the warps have. */
     template <class R>
     HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, V *sum) const
     {
-        int t = hl_thread(), apart = walk.lanes * walk.strips, side = apart < 32 ? 32 : apart;
+        int t = hl_thread(), apart = tiles.lanes * tiles.strips, side = apart < 32 ? 32 : apart;
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++) {
             if (k < program.width())
                 for (int lanes = 16; lanes >= apart; lanes /= 2)
                     sum[k] = hl_pw_ADD(sum[k], hl_shuffle_xor(HL_WARP_ALL, sum[k], lanes));
         }
-        if (side < HL_CUDA_WALK_THREADS) hl_barrier(); /* the last fold's readers are through */
+        if (side < HL_CUDA_TILE_THREADS) hl_barrier(); /* the last fold's readers are through */
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++)
-            if (t >= side && t % side < apart) room[k * HL_CUDA_WALK_THREADS + t] = sum[k];
-        if (side < HL_CUDA_WALK_THREADS) hl_barrier();
+            if (t >= side && t % side < apart) room[k * HL_CUDA_TILE_THREADS + t] = sum[k];
+        if (side < HL_CUDA_TILE_THREADS) hl_barrier();
         if (t >= apart) return;
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++) {
-            for (int from = t + side; from < HL_CUDA_WALK_THREADS; from += side)
-                sum[k] = hl_pw_ADD(sum[k], (V)room[k * HL_CUDA_WALK_THREADS + from]);
+            for (int from = t + side; from < HL_CUDA_TILE_THREADS; from += side)
+                sum[k] = hl_pw_ADD(sum[k], (V)room[k * HL_CUDA_TILE_THREADS + from]);
             if (k < program.width() && k < n_left) put(s, at + k, sum[k]);
         }
     }
     /* Over the lanes of a strip; all lanes of the warp come here. */
     HL_MEMBER V fold_cols(const V *value) const
     {
-        return hl_lanes_fold(HL_WARP_ALL, walk.lanes, add_up(value),
+        return hl_lanes_fold(HL_WARP_ALL, tiles.lanes, add_up(value),
                              [](V a, V b) { return hl_pw_ADD(a, b); });
     }
     template <class R> HL_MEMBER void fold_all(R &room, int s, int64_t at, const V *sum) const
@@ -138,48 +138,49 @@ template <class P> struct hl_walker {
         if (hl_thread() % 32 == 0) room[hl_thread() / 32] = total;
         hl_barrier();
         if (hl_thread() != 0) return;
-        for (int w = 1; w < HL_CUDA_WALK_THREADS / 32; w++) total = hl_pw_ADD(total, (V)room[w]);
+        for (int w = 1; w < HL_CUDA_TILE_THREADS / 32; w++) total = hl_pw_ADD(total, (V)room[w]);
         put(s, at, total);
     }
 };
 
-/* Launch: any grid of HL_CUDA_WALK_THREADS threads. */
+/* Launch: any grid of HL_CUDA_TILE_THREADS threads. */
 template <class P>
-HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V *scratch)
+HL_DEVICE void hl_iterate_tiles(const P &program, const hl_cuda_tiles &tiles,
+                                typename P::V *scratch)
 {
     typedef typename P::V V;
-    HL_SHARED(V, room, HL_CUDA_WALK_THREADS * P::WIDTH);
-    hl_walker<P> walker = {program, walk, scratch};
-    int lane = hl_thread() % walk.lanes, strip = hl_thread() / walk.lanes % walk.strips;
-    int row = hl_thread() / walk.lanes / walk.strips;
-    int64_t strip_cols = (int64_t)walk.lanes * walk.width;
-    int64_t n_strips = (walk.cols + strip_cols - 1) / strip_cols;
+    HL_SHARED(V, room, HL_CUDA_TILE_THREADS * P::WIDTH);
+    hl_tile_iterator<P> iterator = {program, tiles, scratch};
+    int lane = hl_thread() % tiles.lanes, strip = hl_thread() / tiles.lanes % tiles.strips;
+    int row = hl_thread() / tiles.lanes / tiles.strips;
+    int64_t strip_cols = (int64_t)tiles.lanes * tiles.width;
+    int64_t n_strips = (tiles.cols + strip_cols - 1) / strip_cols;
     bool is_aligned = program.is_aligned();
-    for (int64_t tile = hl_block_x(); tile < walk.n_tiles; tile += hl_blocks_x()) {
-        int32_t tile_row = (int32_t)tile / walk.n_col_tiles;
-        int64_t strip_at = (int64_t)((int32_t)tile % walk.n_col_tiles) * walk.strips + strip;
-        int64_t batch = walk.batches > 1 ? strip_at / n_strips : 0;
+    for (int64_t tile = hl_block_x(); tile < tiles.n_tiles; tile += hl_blocks_x()) {
+        int32_t tile_row = (int32_t)tile / tiles.n_col_tiles;
+        int64_t strip_at = (int64_t)((int32_t)tile % tiles.n_col_tiles) * tiles.strips + strip;
+        int64_t batch = tiles.batches > 1 ? strip_at / n_strips : 0;
         strip_at -= batch * n_strips;
-        int64_t c = strip_at * strip_cols + (int64_t)lane * walk.width;
-        int64_t n_cols = batch < walk.batches ? walk.cols - c : 0; /* from c on */
+        int64_t c = strip_at * strip_cols + (int64_t)lane * tiles.width;
+        int64_t n_cols = batch < tiles.batches ? tiles.cols - c : 0; /* from c on */
         V sum[P::SUMS + 1][P::WIDTH];
-        walker.clear(sum);
-        for (int step = 0; step < walk.steps; step++) {
-            int64_t at = ((int64_t)tile_row * walk.steps + step) * walk.rows + row;
-            int64_t r = batch * walk.height + at, i = r * walk.cols + c;
-            int64_t left = n_cols > 0 && at < walk.height ? walk.n - i : 0;
+        iterator.clear(sum);
+        for (int step = 0; step < tiles.steps; step++) {
+            int64_t at = ((int64_t)tile_row * tiles.steps + step) * tiles.rows + row;
+            int64_t r = batch * tiles.height + at, i = r * tiles.cols + c;
+            int64_t left = n_cols > 0 && at < tiles.height ? tiles.n - i : 0;
             V value[P::SUMS + 1][P::WIDTH];
-            walker.clear(value);
+            iterator.clear(value);
             if (is_aligned && left >= P::WIDTH)
                 program.template take<P::WIDTH>(i, value);
             else
-                walker.take_each(i, left, value);
+                iterator.take_each(i, left, value);
             HL_UNROLL_BY(P::UNROLL)
             for (int s = 0; s < P::SUMS; s++) {
                 if (s >= program.n_sums()) break;
                 if (program.reduce(s) == HL_CUDA_SUM_COLS) {
-                    V total = walker.fold_cols(value[s]);
-                    if (lane == 0 && left > 0) walker.put(s, r * n_strips + strip_at, total);
+                    V total = iterator.fold_cols(value[s]);
+                    if (lane == 0 && left > 0) iterator.put(s, r * n_strips + strip_at, total);
                     continue;
                 }
                 HL_UNROLL_BY(P::UNROLL)
@@ -191,14 +192,14 @@ HL_DEVICE void hl_walk(const P &program, const hl_cuda_walk &walk, typename P::V
         for (int s = 0; s < P::SUMS; s++) {
             if (s >= program.n_sums()) break;
             if (program.reduce(s) == HL_CUDA_SUM_ROWS)
-                walker.fold_rows(room, s, (tile_row * walk.batches + batch) * walk.cols + c, n_cols,
-                                 sum[s]);
-            if (program.reduce(s) == HL_CUDA_SUM_ALL) walker.fold_all(room, s, tile, sum[s]);
+                iterator.fold_rows(room, s, (tile_row * tiles.batches + batch) * tiles.cols + c,
+                                   n_cols, sum[s]);
+            if (program.reduce(s) == HL_CUDA_SUM_ALL) iterator.fold_all(room, s, tile, sum[s]);
         }
     }
 }
 
-/* ---- elements of memory ---- */
+/* ---- elements of memory ---------------------------------------------------------------------- */
 
 /* What a dtype's elements are in memory. */
 template <int DTYPE> struct hl_element;
@@ -281,7 +282,7 @@ template <int DTYPE, int W, class V> HL_DEVICE void hl_spread(const void *p, int
     for (int k = 0; k < W; k++) x[k] = value;
 }
 
-/* ---- random steps ---- */
+/* ---- random steps ---------------------------------------------------------------------------- */
 
 /* 16 bits each for W neighbours from this element of a sample on, a multiple of W. */
 template <int W>

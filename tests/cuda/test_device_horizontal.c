@@ -8,7 +8,7 @@
 #include "tests/c/check.h"
 #include "tests/cuda/fake_table.h"
 
-enum { N = 300, N_COUNTERS = 40, N_STEPS = 3, MOST_STATES = 64 };
+enum { N = 300, N_COUNTERS = 40, N_STEPS = 3, MAX_STATES = 64 };
 
 typedef struct state {
     const char *name;
@@ -22,9 +22,9 @@ typedef struct counts {
 } counts;
 
 static hl_graph *graph;
-static state states[MOST_STATES];
+static state states[MAX_STATES];
 static int n_states;
-static char names[MOST_STATES][16];
+static char names[MAX_STATES][16];
 
 static hl_id add_state(hl_dtype dtype, int64_t n)
 {
@@ -50,7 +50,7 @@ static hl_id add_update(hl_op op, hl_id to, hl_id value)
     return out;
 }
 
-/* ---- graphs, with what their plans have on the GPU ---- */
+/* ---- graphs, with what their plans have on the GPU ------------------------------------------- */
 
 /* Sums of their own are added in place: so many that one launch does not take them all. */
 static counts build_counters(void)
@@ -114,7 +114,7 @@ static counts build_twice(void)
 
 /* Programs that read nothing in common, two of them of float64, and two that need the third's sum.
  */
-static counts build_beside(void)
+static counts build_horizontal(void)
 {
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_F32,
                                       HL_DTYPE_F64, HL_DTYPE_F32, HL_DTYPE_F32};
@@ -259,7 +259,7 @@ static void run(const hl_backend *backend, counts (*build)(void), bool is_gpu, b
 
 static void check_graph(const char *name, counts (*build)(void))
 {
-    static double want[MOST_STATES][N], got[MOST_STATES][N];
+    static double want[MAX_STATES][N], got[MAX_STATES][N];
     run(hl_ref_backend(), build, false, false, want);
     for (int capture = 0; capture < 2; capture++) {
         check_case("%s, captured %d", name, capture);
@@ -276,7 +276,7 @@ int main(void)
     check_graph("shift", build_shift);
     check_graph("row", build_row);
     check_graph("twice", build_twice);
-    check_graph("beside", build_beside);
+    check_graph("beside", build_horizontal);
     check_graph("crowd", build_crowd);
     check_graph("programs", build_programs);
     check_graph("batch", build_batch);

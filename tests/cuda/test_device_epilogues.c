@@ -8,10 +8,10 @@
 #include "tests/cuda/fake_table.h"
 #include "tests/cuda/lt_library.h"
 
-enum { N_NETS = 30, N_STEPS = 5, MOST_FLAT = 4096 };
+enum { N_NETS = 30, N_STEPS = 5, MAX_FLAT = 4096 };
 
 typedef struct outcome {
-    float param[MOST_FLAT], loss;
+    float param[MAX_FLAT], loss;
     int64_t n;                        /* parameters */
     int relus, masks, masked, sums;   /* fused */
     int gelus, both, grads, own_sums; /* the same of gelu */
@@ -115,14 +115,14 @@ static void compare(const net *n, const char *how, double allowed)
     if (!(gap <= allowed)) check_fail(__FILE__, __LINE__, "%s: %g apart", how, gap);
 }
 
-static void test_net(uint64_t seed, hl_dtype low, int *total)
+static void test_net(uint64_t seed, hl_dtype reduced, int *total)
 {
     /* bias, relu, relu with a mask, drelu, gelu with its operand, dgelu, sums of a, sums of b */
     static const int refused[] = {4, 6, 134, 136, 164, 192, 256, 512};
     net n = roll_net(seed);
-    double allowed = low == HL_DTYPE_F32 ? 2e-5 : 3e-2;
-    check_case("net %d, %s", (int)seed, hl_dtype_name(low));
-    trainer_low = low;
+    double allowed = reduced == HL_DTYPE_F32 ? 2e-5 : 3e-2;
+    check_case("net %d, %s", (int)seed, hl_dtype_name(reduced));
+    trainer_dtype = reduced;
     use_library("none", 0);
     train(hl_fake_backend(), n, false, &want);
     compare(&n, "without the library", allowed);
@@ -153,8 +153,8 @@ static void test_layers(void)
     n.n_layers = 3, n.dropout = false, n.rows = 24, n.n_terms = 1;
     for (int i = 0; i < 3; i++) n.act[i] = 1, n.width[i] = 16;
     n.width[3] = 5;
-    for (int low = 0; low < 2; low++) {
-        trainer_low = low ? HL_DTYPE_BF16 : HL_DTYPE_F32;
+    for (int reduced = 0; reduced < 2; reduced++) {
+        trainer_dtype = reduced ? HL_DTYPE_BF16 : HL_DTYPE_F32;
         use_library(FAKE_LT, 0);
         train(hl_fake_backend(), n, true, &got);
         CHECK_INT(got.relus, 0);
@@ -176,15 +176,15 @@ static void test_gelu_layers(void)
     n.n_layers = 3, n.dropout = false, n.rows = 24, n.n_terms = 1;
     for (int i = 0; i < 3; i++) n.act[i] = 4, n.width[i] = 16;
     n.width[3] = 5;
-    for (int low = 0; low < 3; low++) {
-        check_case("layers of gelu, low %d", low);
-        trainer_low = low == 0 ? HL_DTYPE_F32 : low == 1 ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+    for (int reduced = 0; reduced < 3; reduced++) {
+        check_case("layers of gelu, reduced %d", reduced);
+        trainer_dtype = reduced == 0 ? HL_DTYPE_F32 : reduced == 1 ? HL_DTYPE_BF16 : HL_DTYPE_F16;
         use_library("none", 0);
         train(hl_fake_backend(), n, true, &want);
         CHECK_INT(want.pointwise_gelus, 4);
         CHECK_INT(want.both + want.grads + want.gelus + want.sums + want.own_sums, 0);
         use_library(FAKE_LT, 0);
-        compare(&n, "by the library", low ? 3e-2 : 2e-5);
+        compare(&n, "by the library", reduced ? 3e-2 : 2e-5);
         CHECK_INT(got.pointwise_gelus, 0);
         CHECK_INT(got.both, 2);
         CHECK_INT(got.grads, 2);
@@ -192,12 +192,12 @@ static void test_gelu_layers(void)
         CHECK_INT(got.own_sums, 0);
         use_library(FAKE_LT, 0);
         lt_reset(&(hl_fake_lt_config){.refused = {256, 512}});
-        compare(&n, "without sums beside", low ? 3e-2 : 2e-5);
+        compare(&n, "without sums beside", reduced ? 3e-2 : 2e-5);
         CHECK_INT(got.grads, 2);
         CHECK_INT(got.sums, 0);
-        CHECK_INT(got.own_sums, low ? 0 : 2);
+        CHECK_INT(got.own_sums, reduced ? 0 : 2);
     }
-    trainer_low = HL_DTYPE_F32;
+    trainer_dtype = HL_DTYPE_F32;
 }
 
 /* A caller who asks is heard between two products that are settled; then it goes on. */

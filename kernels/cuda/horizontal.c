@@ -5,11 +5,11 @@
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/pointwise.h"
 
-_Static_assert((int)HL_CUDA_PARTS == (int)HL_KERNEL_TOGETHER &&
+_Static_assert((int)HL_CUDA_PARTS == (int)HL_KERNEL_HORIZONTAL &&
                    (int)HL_CUDA_PARTS_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS,
                "a launch holds one program at least, and what a plan fuses");
 
-enum { THREADS = HL_CUDA_WALK_THREADS };
+enum { THREADS = HL_CUDA_TILE_THREADS };
 
 static const struct {
     const char *variant;
@@ -47,7 +47,8 @@ static bool is_alike(const hl_cuda_program *p, const hl_cuda_program *q)
 /* Fuses small programs, or ones that are alike. A program is small when the device holds all of its
  * blocks at once: it takes no longer than a launch, and leaves room for others. A large one would
  * pay more than a launch for the registers of the others, which all blocks of a kernel have. */
-bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids, int32_t n)
+bool hl_cuda_is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                           int32_t n)
 {
     hl_cuda_pointwise first, work;
     bool are_small = true, are_alike = true;
@@ -55,7 +56,7 @@ bool hl_cuda_is_together(hl_device *device, const hl_graph *graph, const hl_node
     if (hl_cuda_pointwise_make(graph, ids[0], &first) != HL_OK) return false;
     for (int32_t i = 0; i < n; i++) {
         if (hl_cuda_pointwise_make(graph, ids[i], &work) != HL_OK) return false;
-        int64_t n_tiles = work.walk.n_tiles;
+        int64_t n_tiles = work.tiles.n_tiles;
         if (n_tiles == 0 || work.program.n_sums || work.kind != first.kind) return false;
         are_small &= hl_cuda_shape_blocks(device, n_tiles, THREADS).grid[0] == n_tiles;
         are_alike &= is_alike(&first.program, &work.program);
@@ -74,21 +75,21 @@ static int lay_out(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
     int64_t n_blocks = 0;
     for (int32_t i = 0; i < n; i++) {
         const hl_cuda_program *p = &works[i].program;
-        parts->n[i] = works[i].walk.n;
+        parts->n[i] = works[i].tiles.n;
         parts->first_block[i] = (int32_t)n_blocks;
         parts->first_operand[i] = (uint8_t)n_operands;
-        n_blocks += hl_cuda_shape_blocks(device, works[i].walk.n_tiles, THREADS).grid[0];
+        n_blocks += hl_cuda_shape_blocks(device, works[i].tiles.n_tiles, THREADS).grid[0];
         n_operands += p->n_in + p->n_out;
     }
     for (int32_t i = n; i <= HL_CUDA_PARTS; i++) parts->first_block[i] = (int32_t)n_blocks;
     return n_operands;
 }
 
-static hl_status compile_together(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
-                                  char *out_name, hl_cuda_compiled_parts_params *params)
+static hl_status compile_horizontal(hl_device *device, const hl_cuda_pointwise *works, int32_t n,
+                                    char *out_name, hl_cuda_compiled_parts_params *params)
 {
     char *source;
-    HL_TRY(hl_cuda_generate_together(works, n, &source, out_name, params));
+    HL_TRY(hl_cuda_generate_horizontal(works, n, &source, out_name, params));
     hl_status status = hl_cuda_compile(device, source, out_name);
     hl_free(source);
     return status;
@@ -122,7 +123,7 @@ static hl_status prepare_works(hl_device *device, const hl_graph *graph, hl_node
     int n_operands = lay_out(device, works, n, &params.parts);
     for (int k = 0; k < n_operands; k++) params.at.operand[k] = hl_cuda_arg(k);
     hl_cuda_shape shape = {{(unsigned)params.parts.first_block[n], 1, 1}, {THREADS, 1, 1}, 0};
-    hl_status compiled = compile_together(device, works, n, name, &params);
+    hl_status compiled = compile_horizontal(device, works, n, name, &params);
     if (compiled != HL_OK && compiled != HL_ERROR_DEVICE) return compiled;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (compiled == HL_OK)
@@ -132,8 +133,8 @@ static hl_status prepare_works(hl_device *device, const hl_graph *graph, hl_node
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-hl_status hl_cuda_prepare_together(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
-                                   int32_t n, hl_kernel_state *out_state)
+hl_status hl_cuda_prepare_horizontal(hl_device *device, const hl_graph *graph,
+                                     const hl_node_id *ids, int32_t n, hl_kernel_state *out_state)
 {
     hl_cuda_pointwise *works = NULL;
     hl_status status;
