@@ -6,7 +6,8 @@
  * - An activation and its gradient. The forward anchor saves what the gradient needs, relu's mask
  *   or gelu's operand, as an output of its epilogue, and the anchor that makes the gradient's dy
  *   reads it in its own. Both sides or none: what is saved is for who reads it.
- * - A chain of pointwise nodes, each of which alone reads the one before it.
+ * - A chain of pointwise nodes behind it, each of which alone reads the one before it; or before
+ *   its first operands, as a prologue.
  * - The sums over rows of a matrix that an anchor reads anyway, by a prologue: so does a bias
  *   gradient stand beside its weight gradient. Where that is refused, they stand with the
  * gradient's anchor that makes the matrix.
@@ -180,6 +181,30 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
     return hl_emit_load(&s->emitter, value, out_reg);
 }
 
+/* Appends the program's operands, but its first, to an attempt; those of all elements take the
+ * program's shape. False: there are too many. */
+static hl_status add_operands(epilogue_state *s, attempt *a, bool *out_added)
+{
+    hl_graph *graph = s->graph;
+    const hl_program *program = &s->emitter.program;
+    *out_added = a->n_in + program->n_in - 1 <= MAX_OPERANDS;
+    for (int32_t i = 1; i < program->n_in && *out_added; i++) {
+        hl_id *in = &a->in[a->n_in++];
+        *in = s->emitter.in[i];
+        if (hl_shape_numel(hl_graph_shape(graph, *in)) == hl_shape_numel(&program->shape))
+            HL_TRY(hl_build_reshape(graph, *in, &program->shape, in));
+    }
+    return HL_OK;
+}
+
+static bool copy_operands(const hl_node *node, attempt *a)
+{
+    if (node->n_in > MAX_OPERANDS) return false;
+    memcpy(a->in, node->in, (size_t)node->n_in * sizeof *a->in);
+    a->n_in = node->n_in;
+    return true;
+}
+
 /* Fills in the epilogue that gives these values; false: there is no such program. */
 static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, attempt *a,
                                bool *out_made)
@@ -195,18 +220,10 @@ static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, at
         if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
         a->types[j] = (hl_type){hl_graph_dtype(graph, values[j]), shape};
     }
-    int32_t n_more = s->emitter.program.n_in - 1;
-    *out_made = status == HL_OK && anchor.n_in + n_more <= MAX_OPERANDS;
+    *out_made = status == HL_OK && copy_operands(&anchor, a);
     if (!*out_made) return status == HL_OK || s->emitter.is_full ? HL_OK : status;
     a->fusion = (hl_fusion){.epilogue = &s->emitter.program};
-    a->n_in = anchor.n_in + n_more;
-    for (int32_t i = 0; i < a->n_in; i++) {
-        bool is_more = i >= anchor.n_in;
-        a->in[i] = is_more ? s->emitter.in[i - anchor.n_in + 1] : anchor.in[i];
-        if (is_more && hl_shape_numel(hl_graph_shape(graph, a->in[i])) == hl_shape_numel(&shape))
-            HL_TRY(hl_build_reshape(graph, a->in[i], &shape, &a->in[i]));
-    }
-    return HL_OK;
+    return add_operands(s, a, out_made);
 }
 
 /* The anchor gives these values itself, in the places of the old ones and before its other
@@ -404,6 +421,82 @@ static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
     return HL_OK;
 }
 
+/* ---- chains before an operand ---------------------------------------------------------------- */
+
+/* The operand of a pointwise node that a chain goes on to: the first in full that memory holds. */
+static hl_id find_base(const hl_graph *graph, const hl_node *node)
+{
+    for (int32_t i = 0; i < node->n_in; i++) {
+        hl_node_id maker = hl_graph_producer(graph, node->in[i]);
+        bool is_drawn = maker != HL_NONE && is_generator(&graph->nodes[maker]);
+        if (!is_drawn &&
+            hl_shape_equal(hl_graph_shape(graph, node->in[i]), hl_graph_shape(graph, node->out)))
+            return node->in[i];
+    }
+    return HL_NONE;
+}
+
+/* Values from which operand k comes by a few nodes, each read by the next alone: one more node in
+ * each. */
+static int find_bases(const epilogue_state *s, hl_node_id anchor, int32_t k, hl_id *out_bases)
+{
+    const hl_graph *graph = s->graph;
+    const hl_node *node = &graph->nodes[anchor];
+    hl_id value = node->in[k];
+    hl_node_id reader = anchor;
+    int n = 0;
+    while (n < MAX_CHAIN) {
+        hl_node_id maker = hl_graph_producer(graph, value);
+        if (maker == HL_NONE || find_only_user(s, value) != reader) break;
+        const hl_node *made = &graph->nodes[maker];
+        if (hl_pw_of_op(made->op) == HL_PW_COUNT || is_generator(made)) break;
+        if (made->segment != node->segment || made->fence != node->fence) break;
+        value = find_base(graph, made);
+        if (value == HL_NONE) break;
+        reader = maker;
+        out_bases[n++] = value;
+    }
+    return n;
+}
+
+static hl_status try_prologue(epilogue_state *s, hl_node_id anchor, int32_t k, hl_id base,
+                              bool *out_taken)
+{
+    hl_graph *graph = s->graph;
+    const hl_node node = graph->nodes[anchor];
+    hl_id operand = node.in[k];
+    attempt a = {.anchor = anchor};
+    uint8_t reg;
+    *out_taken = false;
+    if (hl_graph_dtype(graph, base) != hl_graph_dtype(graph, operand)) return HL_OK;
+    if (!copy_operands(&node, &a)) return HL_OK;
+    hl_graph_stand_by(graph, &node);
+    hl_emit_begin(&s->emitter, graph, hl_graph_shape(graph, operand));
+    hl_status status = hl_emit_load(&s->emitter, base, &reg);
+    if (status == HL_OK) status = emit_value(s, operand, base, &reg);
+    if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
+    if (status != HL_OK) return s->emitter.is_full ? HL_OK : status;
+    a.in[k] = base;
+    a.fusion.prologue[k] = &s->emitter.program;
+    HL_TRY(add_operands(s, &a, out_taken));
+    if (!*out_taken || node.n_out > HL_PROGRAM_OUTS) return HL_OK;
+    for (int32_t j = 0; j < node.n_out; j++) a.old[a.n_out++] = node.out + j;
+    return try_attempt(s, &a, out_taken);
+}
+
+/* As many nodes before one of the operands as one kernel takes. */
+static hl_status fuse_operands(epilogue_state *s, hl_node_id anchor)
+{
+    for (int32_t k = 0; k < HL_PROLOGUES && k < s->graph->nodes[anchor].n_in; k++) {
+        hl_id bases[MAX_CHAIN];
+        bool taken = false;
+        for (int n = find_bases(s, anchor, k, bases); n > 0 && !taken; n--)
+            HL_TRY(try_prologue(s, anchor, k, bases[n - 1], &taken));
+        if (taken) return HL_OK;
+    }
+    return HL_OK;
+}
+
 /* ---- sums over rows -------------------------------------------------------------------------- */
 
 /* What a value is but for its shape, and for being widened. */
@@ -483,19 +576,17 @@ static hl_status fuse_operand_sum(epilogue_state *s, hl_node_id *sums, hl_node_i
         hl_node_id sum = find_sum(s, sums, anchor, k);
         hl_id origin = find_origin(graph, node->in[k]);
         uint8_t reg;
-        if (sum == HL_NONE || node->n_in > MAX_OPERANDS) continue;
+        attempt a = {.anchor = anchor, .n_out = 2};
+        if (sum == HL_NONE || node->n_out != 1 || !copy_operands(node, &a)) continue;
         const hl_shape *shape = hl_graph_shape(graph, node->in[k]);
         hl_emit_begin(&s->emitter, graph, shape);
         hl_program_splits_set(&s->emitter.program, (int32_t[]){shape->rank - 1}, 1);
         HL_TRY(hl_emit_load(&s->emitter, node->in[k], &reg));
         HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_FULL));
         HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_SUM_ROWS));
-        attempt a = {.anchor = anchor, .n_in = node->n_in, .n_out = 2};
-        memcpy(a.in, node->in, (size_t)node->n_in * sizeof *a.in);
         a.fusion.prologue[k] = &s->emitter.program;
         a.types[0] = graph->values[graph->nodes[sum].out].type;
         a.old[0] = node->out, a.old[1] = graph->nodes[sum].out;
-        if (node->n_out != 1) continue;
         HL_TRY(try_attempt(s, &a, &taken));
         if (taken) sums[origin] = HL_NONE;
     }
@@ -515,16 +606,61 @@ static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id an
     const hl_shape *matrix = hl_graph_shape(graph, node->out),
                    *summed = hl_graph_shape(graph, graph->nodes[sum].in[0]);
     if (matrix->dim[matrix->rank - 1] != summed->dim[summed->rank - 1]) return HL_OK;
-    if (node->n_in > MAX_OPERANDS) return HL_OK;
+    attempt a = {.anchor = anchor, .fusion = {.epilogue = program}, .n_out = 2};
+    if (!copy_operands(node, &a)) return HL_OK;
     s->emitter.program = *node->program;
     hl_program_splits_set(program, (int32_t[]){matrix->rank - 1}, 1);
     HL_TRY(hl_emit_output(&s->emitter, program->out[0].reg, HL_PW_SUM_ROWS));
-    attempt a = {.anchor = anchor, .fusion = {.epilogue = program}, .n_in = node->n_in, .n_out = 2};
-    memcpy(a.in, node->in, (size_t)node->n_in * sizeof *a.in);
     a.types[0] = graph->values[node->out].type;
     a.types[1] = graph->values[graph->nodes[sum].out].type;
     a.old[0] = node->out, a.old[1] = graph->nodes[sum].out;
     return try_attempt(s, &a, &taken);
+}
+
+/* ---- relu before dropout --------------------------------------------------------------------- */
+
+/* The node that multiplies this value by a dropout's mask; HL_NONE: there is none. */
+static hl_node_id find_dropout(const epilogue_state *s, hl_id value, hl_id mask)
+{
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
+        const hl_node *node = &s->graph->nodes[s->uses.list[u]];
+        if (node->op == HL_OP_MUL && node->in[0] == value && node->in[1] == mask)
+            return s->uses.list[u];
+    }
+    return HL_NONE;
+}
+
+/* relu's gradient of dy * mask reads the dropout's result in the place of relu's, which then is
+ * nobody's: where the mask lets an element through, they are positive together, and elsewhere
+ * dy * mask is 0. */
+static hl_status read_after_dropout(epilogue_state *s, hl_node_id id)
+{
+    hl_graph *graph = s->graph;
+    const hl_node gradient = graph->nodes[id];
+    hl_node_id scaled = hl_graph_producer(graph, gradient.in[0]);
+    hl_id by;
+    if (scaled == HL_NONE || graph->nodes[scaled].op != HL_OP_MUL) return HL_OK;
+    hl_id mask = graph->nodes[scaled].in[1], y = gradient.in[1];
+    hl_node_id maker = hl_graph_producer(graph, mask);
+    if (maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) != HL_PW_DROPOUT_MASK) return HL_OK;
+    hl_node_id dropout = find_dropout(s, y, mask);
+    if (dropout == HL_NONE || graph->nodes[dropout].segment != gradient.segment) return HL_OK;
+    hl_graph_stand_by(graph, &gradient);
+    HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, gradient.in[0], graph->nodes[dropout].out, &by));
+    return replace_value(s, gradient.out, by);
+}
+
+static hl_status move_relu_gradients(epilogue_state *s)
+{
+    int64_t n = s->graph->n_nodes;
+    hl_status status;
+    HL_GOTO(begin_sweep(s));
+    for (int64_t i = 0; i < n; i++)
+        if (s->graph->nodes[i].op == HL_OP_RELU_GRAD) HL_GOTO(read_after_dropout(s, (hl_node_id)i));
+    HL_GOTO(hl_rewrite_sort(s->graph));
+cleanup:
+    end_sweep(s);
+    return status;
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -541,6 +677,7 @@ static hl_status fuse_results(epilogue_state *s)
         hl_id x = find_result(s, anchor);
         HL_GOTO(fuse_activation(s, anchor, x, &taken));
         if (!taken) HL_GOTO(fuse_chain(s, anchor, x));
+        if (is_open(s, anchor)) HL_GOTO(fuse_operands(s, anchor));
     }
     HL_GOTO(hl_rewrite_sort(s->graph));
 cleanup:
@@ -568,7 +705,8 @@ cleanup:
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic)
 {
     epilogue_state s = {.graph = graph, .device = device, .deterministic = deterministic};
-    hl_status status = fuse_results(&s);
+    hl_status status = move_relu_gradients(&s);
+    if (status == HL_OK) status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);
     hl_free(s.map);
     return status;

@@ -42,8 +42,12 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
 void hl_cuda_calls_release(hl_kernel_state *state);
 
 #define HL_CUDA_KERNEL(OP, text, query_fn, prepare_fn)                                             \
+    HL_CUDA_KERNEL_FUSING(OP, text, query_fn, prepare_fn, NULL)
+/* One that takes programs. */
+#define HL_CUDA_KERNEL_FUSING(OP, text, query_fn, prepare_fn, fusion_texts)                        \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text,                                                                         \
+     .fusions = fusion_texts,                                                                      \
      .query = query_fn,                                                                            \
      .prepare = prepare_fn,                                                                        \
      .launch = hl_cuda_calls_launch,                                                               \

@@ -89,10 +89,5 @@ static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_nod
 
 static const char *const fusions[] = {"", "relu(x)", NULL};
 /* Behind the library's. */
-const hl_kernel hl_cuda_matmul_plain = {.op = HL_OP_MATMUL,
-                                        .name = "cuda.matmul",
-                                        .fusions = fusions,
-                                        .query = query_matmul,
-                                        .prepare = prepare_matmul,
-                                        .launch = hl_cuda_calls_launch,
-                                        .release = hl_cuda_calls_release};
+const hl_kernel hl_cuda_matmul_plain =
+    HL_CUDA_KERNEL_FUSING(MATMUL, "matmul", query_matmul, prepare_matmul, fusions);

@@ -27,6 +27,64 @@ static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t
     return hl_node_in_type(graph, node, 0)->dtype == hl_graph_dtype(graph, node->out) ? places : 0;
 }
 
+/* ---- what a batch norm and its gradient carry -------------------------------------------------
+ */
+
+static const char *const fusions[] = {"", "relu(x)", "mul(x, dropout_mask(y))",
+                                      "mul(relu(x), dropout_mask(y))", NULL};
+static const char *const grad_fusions[] = {"", "a: relu_grad(x, y)",
+                                           "a: relu_grad(mul(x, dropout_mask(y)), z)", NULL};
+
+/* The dropout of a program; NULL: it has none. */
+static const hl_pw_instr *find_dropout(const hl_program *program)
+{
+    for (int32_t i = 0; program && i < program->n_code; i++)
+        if (program->code[i].op == HL_PW_DROPOUT_MASK) return &program->code[i];
+    return NULL;
+}
+
+static hl_cuda_norm_epilogue find_epilogue(const hl_node *node)
+{
+    const hl_program *program = hl_node_epilogue(node);
+    const hl_pw_instr *dropout = find_dropout(program);
+    hl_cuda_norm_epilogue epilogue = {.has_dropout = dropout != NULL};
+    for (int32_t i = 0; program && i < program->n_code; i++)
+        epilogue.has_relu = epilogue.has_relu || program->code[i].op == HL_PW_RELU;
+    if (!dropout) return epilogue;
+    epilogue.key[0] = dropout->key.word[0], epilogue.key[1] = dropout->key.word[1];
+    epilogue.threshold = hl_dropout_threshold(dropout->number);
+    epilogue.scale = (float)hl_dropout_scale(dropout->number);
+    return epilogue;
+}
+
+/* The control block, for dropout; or nothing. */
+static hl_cuda_word find_control(hl_cuda_calls *calls, const hl_node *node)
+{
+    bool has_dropout = find_dropout(hl_node_epilogue(node));
+    return has_dropout ? hl_cuda_in(calls, hl_node_epilogue_in(node)) : (hl_cuda_word){0};
+}
+
+/* The operand that is a result of relu; -1: there is none. */
+static int32_t find_result(const hl_node *node)
+{
+    const hl_program *prologue = node->prologue[0];
+    if (!prologue) return -1;
+    return hl_node_prologue_in(node, 0) + (find_dropout(prologue) != NULL);
+}
+
+/* Where dropout let an element through, its gradient is scaled as it was. */
+static float find_result_scale(const hl_node *node)
+{
+    const hl_pw_instr *dropout = find_dropout(node->prologue[0]);
+    return dropout ? (float)hl_dropout_scale(dropout->number) : 1.0f;
+}
+
+static hl_cuda_word find_result_word(hl_cuda_calls *calls, const hl_node *node)
+{
+    int32_t result = find_result(node);
+    return result < 0 ? (hl_cuda_word){0} : hl_cuda_in(calls, result);
+}
+
 /* ---- batch norm ------------------------------------------------------------------------------ */
 
 typedef struct batch_shape {
@@ -57,7 +115,11 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_same_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    int32_t n_own = hl_node_anchor_in(node), result = find_result(node);
+    if (!hl_cuda_is_same_float(graph, node, 0, n_own, out_why_not)) return HL_ERROR_CONFIG;
+    if (result >= 0 &&
+        !hl_type_equal(hl_node_in_type(graph, node, result), hl_node_in_type(graph, node, 0)))
+        return hl_reason_set(out_why_not, "needs a result of the gradient's type");
     batch_shape batch = find_batch(graph, node);
     out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
     out_req->deterministic = true;
@@ -79,39 +141,44 @@ static void call_held(hl_cuda_calls *calls, const hl_node *node, const norm_dtyp
                      .at.x = hl_cuda_in(calls, 0), .at.weight = hl_cuda_in(calls, 1),
                      .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0),
                      .at.mean = hl_cuda_out(calls, 1), .at.var = hl_cuda_out(calls, 2),
-                     .A = batch->A, .C = batch->C, .eps = eps);
+                     .at.control = find_control(calls, node), .A = batch->A, .C = batch->C,
+                     .eps = eps, .epilogue = find_epilogue(node));
     else
         HL_CUDA_CALL(calls, batch_norm_grad_columns, dtypes->variant, shape,
                      .at.dy = hl_cuda_in(calls, 0), .at.x = hl_cuda_in(calls, 1),
                      .at.weight = hl_cuda_in(calls, 2), .at.mean = hl_cuda_in(calls, 3),
                      .at.var = hl_cuda_in(calls, 4), .at.dx = hl_cuda_out(calls, 0),
                      .at.dweight = hl_cuda_out(calls, 1), .at.dbias = hl_cuda_out(calls, 2),
-                     .A = batch->A, .C = batch->C, .eps = eps);
+                     .at.result = find_result_word(calls, node), .A = batch->A, .C = batch->C,
+                     .eps = eps, .result_scale = find_result_scale(node));
 }
 
-static void call_cut(hl_cuda_calls *calls, const norm_dtypes *dtypes, const batch_shape *batch,
-                     float eps)
+static void call_cut(hl_cuda_calls *calls, const hl_node *node, const norm_dtypes *dtypes,
+                     const batch_shape *batch, float eps)
 {
     int64_t n = batch->A * batch->C * batch->S;
     hl_cuda_moments_call(calls, dtypes->in, &batch->groups, batch->planes, 1);
     HL_CUDA_CALL(calls, batch_norm, dtypes->variant, hl_cuda_shape_elements(calls->device, n),
                  .at.x = hl_cuda_in(calls, 0), .at.mean = hl_cuda_out(calls, 1),
                  .at.var = hl_cuda_out(calls, 2), .at.weight = hl_cuda_in(calls, 1),
-                 .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0), .n = n,
-                 .C = batch->C, .S = batch->S, .eps = eps);
+                 .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0),
+                 .at.control = find_control(calls, node), .n = n, .C = batch->C, .S = batch->S,
+                 .eps = eps, .epilogue = find_epilogue(node));
 }
 
-static void call_grad_cut(hl_cuda_calls *calls, const norm_dtypes *dtypes, const batch_shape *batch,
-                          float eps)
+static void call_grad_cut(hl_cuda_calls *calls, const hl_node *node, const norm_dtypes *dtypes,
+                          const batch_shape *batch, float eps)
 {
+    hl_cuda_word result = find_result_word(calls, node);
+    float result_scale = find_result_scale(node);
     hl_cuda_shape shape = hl_cuda_shape_elements(calls->device, batch->A * batch->C * batch->S);
-    hl_cuda_norm_sums_call(calls, dtypes->in, &batch->groups, batch->S, eps);
+    hl_cuda_norm_sums_call(calls, dtypes->in, &batch->groups, batch->S, eps, result, result_scale);
     HL_CUDA_CALL(calls, batch_norm_dx, dtypes->variant, shape, .at.dy = hl_cuda_in(calls, 0),
                  .at.x = hl_cuda_in(calls, 1), .at.weight = hl_cuda_in(calls, 2),
                  .at.mean = hl_cuda_in(calls, 3), .at.var = hl_cuda_in(calls, 4),
                  .at.dweight = hl_cuda_out(calls, 1), .at.dbias = hl_cuda_out(calls, 2),
-                 .at.dx = hl_cuda_out(calls, 0), .A = batch->A, .C = batch->C, .S = batch->S,
-                 .eps = eps);
+                 .at.result = result, .at.dx = hl_cuda_out(calls, 0), .A = batch->A, .C = batch->C,
+                 .S = batch->S, .eps = eps, .result_scale = result_scale);
 }
 
 static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -124,9 +191,9 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     if (batch.is_held)
         call_held(&calls, node, &dtypes, &batch);
     else if (node->op == HL_OP_BATCH_NORM)
-        call_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
+        call_cut(&calls, node, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     else
-        call_grad_cut(&calls, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
+        call_grad_cut(&calls, node, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -171,9 +238,9 @@ static hl_status prepare_layer_norm(hl_device *device, const hl_graph *graph, hl
 }
 
 static const hl_kernel batch_norm =
-    HL_CUDA_KERNEL(BATCH_NORM, "batch_norm", query_batch_norm, prepare_batch_norm);
-static const hl_kernel batch_norm_grad =
-    HL_CUDA_KERNEL(BATCH_NORM_GRAD, "batch_norm_grad", query_batch_norm, prepare_batch_norm);
+    HL_CUDA_KERNEL_FUSING(BATCH_NORM, "batch_norm", query_batch_norm, prepare_batch_norm, fusions);
+static const hl_kernel batch_norm_grad = HL_CUDA_KERNEL_FUSING(
+    BATCH_NORM_GRAD, "batch_norm_grad", query_batch_norm, prepare_batch_norm, grad_fusions);
 static const hl_kernel layer_norm =
     HL_CUDA_KERNEL(LAYER_NORM, "layer_norm", query_layer_norm, prepare_layer_norm);
 static const hl_kernel layer_norm_grad =

@@ -4,6 +4,7 @@
 #ifndef HL_CUDA_NORM_H
 #define HL_CUDA_NORM_H
 
+#include "ir/control.h"
 #include "kernels/cuda/params.h"
 
 /* At most: 64 registers a thread. */
@@ -44,7 +45,14 @@ typedef struct hl_cuda_layer_norm_grad_params {
     int32_t by_block;
 } hl_cuda_layer_norm_grad_params;
 
-/* By statistics that are there; n = A C S. */
+/* What a batch norm does with its result: relu, then dropout of samples of `C S` elements. */
+typedef struct hl_cuda_norm_epilogue {
+    int32_t has_relu, has_dropout;
+    uint32_t key[2], threshold;
+    float scale;
+} hl_cuda_norm_epilogue;
+
+/* By statistics that are there; n = A C S. control is read for dropout alone. */
 typedef struct hl_cuda_batch_norm_params {
     struct {
         HL_CUDA_AT(const void) x;
@@ -53,12 +61,15 @@ typedef struct hl_cuda_batch_norm_params {
         HL_CUDA_AT(const void) weight;
         HL_CUDA_AT(const void) bias;
         HL_CUDA_AT(void) y;
+        HL_CUDA_AT(const hl_control) control;
     } at;
     int64_t n, C, S;
     float eps;
+    hl_cuda_norm_epilogue epilogue;
 } hl_cuda_batch_norm_params;
 
-/* The input gradient by sums that are there. */
+/* The input gradient by sums that are there. Where there is a result of relu, and of dropout after
+ * it, dy counts where that is positive, times result_scale. */
 typedef struct hl_cuda_batch_norm_dx_params {
     struct {
         HL_CUDA_AT(const void) dy;
@@ -68,10 +79,11 @@ typedef struct hl_cuda_batch_norm_dx_params {
         HL_CUDA_AT(const void) var;
         HL_CUDA_AT(const void) dweight;
         HL_CUDA_AT(const void) dbias;
+        HL_CUDA_AT(const void) result;
         HL_CUDA_AT(void) dx;
     } at;
     int64_t A, C, S;
-    float eps;
+    float eps, result_scale;
 } hl_cuda_batch_norm_dx_params;
 
 /* All of both on (A,C), A at most HL_CUDA_NORM_HELD. */
@@ -83,9 +95,11 @@ typedef struct hl_cuda_batch_norm_columns_params {
         HL_CUDA_AT(void) y;
         HL_CUDA_AT(void) mean;
         HL_CUDA_AT(void) var;
+        HL_CUDA_AT(const hl_control) control;
     } at;
     int64_t A, C;
     float eps;
+    hl_cuda_norm_epilogue epilogue;
 } hl_cuda_batch_norm_columns_params;
 
 typedef struct hl_cuda_batch_norm_grad_columns_params {
@@ -95,12 +109,13 @@ typedef struct hl_cuda_batch_norm_grad_columns_params {
         HL_CUDA_AT(const void) weight;
         HL_CUDA_AT(const void) mean;
         HL_CUDA_AT(const void) var;
+        HL_CUDA_AT(const void) result;
         HL_CUDA_AT(void) dx;
         HL_CUDA_AT(void) dweight;
         HL_CUDA_AT(void) dbias;
     } at;
     int64_t A, C;
-    float eps;
+    float eps, result_scale;
 } hl_cuda_batch_norm_grad_columns_params;
 
 #endif

@@ -233,7 +233,7 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
 }
 
 void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                            int64_t S, float eps)
+                            int64_t S, float eps, hl_cuda_word result, float result_scale)
 {
     int32_t by_block;
     bool is_cut = groups->n_parts > 1;
@@ -241,12 +241,12 @@ void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_
     hl_cuda_word part_g = hl_cuda_scratch(0), var = hl_cuda_in(calls, 4);
     hl_cuda_word part_gc = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
     hl_cuda_shape shape = find_shape(calls, groups, &by_block);
-    HL_CUDA_CALL(calls, batch_norm_sums, hl_cuda_suffix(dtype), shape,
-                 .at.dy = hl_cuda_in(calls, 0), .at.x = hl_cuda_in(calls, 1),
-                 .at.mean = hl_cuda_in(calls, 3), .at.var = var,
-                 .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
-                 .groups = *groups, .S = S, .eps = eps,
-                 .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype), .by_block = by_block);
+    HL_CUDA_CALL(
+        calls, batch_norm_sums, hl_cuda_suffix(dtype), shape, .at.dy = hl_cuda_in(calls, 0),
+        .at.x = hl_cuda_in(calls, 1), .at.mean = hl_cuda_in(calls, 3), .at.var = var,
+        .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
+        .at.result = result, .result_scale = result_scale, .groups = *groups, .S = S, .eps = eps,
+        .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype), .by_block = by_block);
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
     shape = find_shape(calls, &second, &by_block);

@@ -517,16 +517,17 @@ HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
     {                                                                                              \
         const T *dy = (const T *)p.at.dy, *x = (const T *)p.at.x;                                  \
         const T *mean = (const T *)p.at.mean, *var = (const T *)p.at.var;                          \
+        const T *result = (const T *)p.at.result;                                                  \
         void *dbias = p.at.dbias, *dweight = p.at.dweight;                                         \
         int32_t dtype = p.out_dtype;                                                               \
-        float eps = p.eps;                                                                         \
+        float eps = p.eps, result_scale = p.result_scale;                                          \
         int64_t C = p.groups.O * p.groups.I, S = p.S;                                              \
         bool is_whole = p.groups.n_parts == 1;                                                     \
         fold_groups<fold_grads>(                                                                   \
             p.groups, p.by_block,                                                                  \
             [=](int64_t o, int64_t k, int64_t i) {                                                 \
                 int64_t c = o + i, at = find_in_planes(c, k, C, S);                                \
-                float g = hl_read(dy, at);                                                         \
+                float g = hl_read_passed(dy, result, at, result_scale);                            \
                 return grad_sums{g, g * (hl_read(x, at) - hl_read(mean, c))};                      \
             },                                                                                     \
             [=](int64_t v, grad_sums all) {                                                        \

@@ -74,19 +74,21 @@ typedef struct hl_cuda_moments_merge_params {
 } hl_cuda_moments_merge_params;
 
 /* Sums of batch norm's gradient, of dy and x (A,C,S) by groups (1,A,C) where S is 1, else
- * (C, A S, 1); of a part where there are several, without the division by the deviation. */
+ * (C, A S, 1); of a part where there are several, without the division by the deviation. result and
+ * its scale: as in norm.h. */
 typedef struct hl_cuda_batch_norm_sums_params {
     struct {
         HL_CUDA_AT(const void) dy;
         HL_CUDA_AT(const void) x;
         HL_CUDA_AT(const void) mean;
         HL_CUDA_AT(const void) var;
+        HL_CUDA_AT(const void) result;
         HL_CUDA_AT(void) dbias;
         HL_CUDA_AT(void) dweight;
     } at;
     hl_cuda_groups groups;
     int64_t S;
-    float eps;
+    float eps, result_scale;
     int32_t out_dtype, by_block;
 } hl_cuda_batch_norm_sums_params;
 
@@ -138,7 +140,7 @@ size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups);
 /* Outputs 1 and 2 of BATCH_NORM_GRAD, dweight and dbias, by one call or two; takes
  * hl_cuda_moments_bytes of scratch. groups are (1,A,C) where S is 1, else (C, A S, 1). */
 void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                            int64_t S, float eps);
+                            int64_t S, float eps, hl_cuda_word result, float result_scale);
 #endif
 
 #endif

@@ -16,6 +16,7 @@ typedef struct outcome {
     int relus, masks, masked, sums;   /* fused */
     int gelus, both, grads, own_sums; /* the same of gelu */
     int pointwise_gelus;              /* and what is left of it */
+    int norms, norm_grads;            /* batch norms that carry programs */
 } outcome;
 
 static bool is_gelu(hl_pw_op op)
@@ -44,11 +45,13 @@ static void count_ends(const hl_plan *plan, outcome *out)
         out->relus += strcmp(text, "relu(x)") == 0;
         out->masks += strcmp(text, "relu(x), gt(x, 0)") == 0;
         out->masked += is_masked;
-        out->sums += text[0] && text[1] == ':';
+        out->sums += node->op == HL_OP_MATMUL && text[0] && text[1] == ':';
         out->gelus += strcmp(text, "gelu(x)") == 0;
         out->both += strcmp(text, "gelu(x), x") == 0;
         out->grads += is_grad;
         out->own_sums += is_summed;
+        out->norms += node->op == HL_OP_BATCH_NORM && text[0];
+        out->norm_grads += node->op == HL_OP_BATCH_NORM_GRAD && text[0];
         out->pointwise_gelus += count_pointwise_gelus(&plan->graph->nodes[i]);
     }
 }
@@ -200,6 +203,123 @@ static void test_gelu_layers(void)
     trainer_dtype = HL_DTYPE_F32;
 }
 
+/* ---- batch norm, relu and dropout ---- */
+
+enum { NORM_INS = 4, NORM_OUTS = 6, MOST_NORMED = 6000 };
+
+/* x, weight, bias, dy -> y, mean, var, dx, dweight, dbias, with relu and dropout in between. */
+static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu, bool has_dropout)
+{
+    hl_graph *graph;
+    hl_id in[NORM_INS], control, mask, norm, y, d, relu, out;
+    hl_type full = {dtype, *shape}, channels = {dtype, hl_shape_1d(shape->dim[1])};
+    CHECK_OK(hl_graph_create(&graph));
+    for (int i = 0; i < NORM_INS; i++)
+        CHECK_OK(hl_graph_input(graph, "in", i == 1 || i == 2 ? channels : full, &in[i]));
+    hl_attrs norm_attrs = {.batch_norm = {.eps = 1e-3, .dtype = dtype}}, attrs;
+    CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_NORM, in, 3, &norm_attrs, &norm));
+    y = relu = norm, d = in[3];
+    if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU, &norm, 1, NULL, &relu));
+    y = relu;
+    if (has_dropout) {
+        hl_attrs_init(HL_SCHEMA_dropout_mask, &attrs);
+        attrs.dropout_mask.shape = hl_ints_of(shape);
+        attrs.dropout_mask.p = 0.3, attrs.dropout_mask.stream = "drop";
+        attrs.dropout_mask.dtype = dtype;
+        CHECK_OK(hl_graph_control(graph, &control));
+        CHECK_OK(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
+        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){relu, mask}, 2, NULL, &y));
+        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){d, mask}, 2, NULL, &d));
+    }
+    if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU_GRAD, (hl_id[]){d, relu}, 2, NULL, &d));
+    CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD,
+                          (hl_id[]){d, in[0], in[1], norm + 1, norm + 2}, 5, &norm_attrs, &out));
+    CHECK_OK(hl_graph_output(graph, y));
+    for (int i = 1; i < 3; i++) CHECK_OK(hl_graph_output(graph, norm + i));
+    for (int i = 0; i < 3; i++) CHECK_OK(hl_graph_output(graph, out + i));
+    return graph;
+}
+
+/* The outputs one after another; how many nodes carry programs. */
+static int run_norm(hl_graph *graph, bool fuse, float *out, int64_t *out_n)
+{
+    hl_device *device;
+    hl_session *session;
+    hl_plan *plan;
+    hl_run_end end;
+    int64_t ran;
+    int n_fused = 0;
+    static float data[MOST_NORMED];
+    hl_shape shapes[NORM_OUTS];
+    dice_state = 5;
+    for (int i = 0; i < NORM_OUTS; i++) shapes[i] = *hl_graph_shape(graph, graph->outputs[i]);
+    CHECK_OK(
+        hl_fake_backend()->device_open(hl_fake_backend(), 0, &(hl_device_options){0}, &device));
+    CHECK_OK(hl_session_create(device, &session));
+    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = fuse, .chain = true};
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    for (int32_t i = 0; i < NORM_INS; i++) {
+        const hl_type *type = &plan->graph->values[plan->inputs[i]].type;
+        for (int64_t e = 0; e < hl_shape_numel(&type->shape); e++) data[e] = (float)dice_draw();
+        CHECK_OK(hl_plan_input(plan, i, HL_DTYPE_F32, &type->shape, data));
+    }
+    CHECK_OK(hl_plan_run(plan, 1, 0, NULL, &end, &ran));
+    *out_n = 0;
+    for (int32_t i = 0; i < NORM_OUTS; i++) {
+        CHECK_OK(hl_plan_output(plan, i, HL_DTYPE_F32, out + *out_n));
+        *out_n += hl_shape_numel(&shapes[i]);
+    }
+    for (int64_t i = 0; i < plan->graph->n_nodes; i++)
+        n_fused += hl_node_is_anchor(&plan->graph->nodes[i]);
+    hl_plan_destroy(plan);
+    hl_session_destroy(session);
+    device->ops->destroy(device);
+    CHECK(strcmp(hl_fake_message(), "") == 0);
+    return n_fused;
+}
+
+/* One launch each way has the bits of several: in columns that a block holds, in more rows, and in
+ * planes. */
+static void test_norms(void)
+{
+    static const hl_shape shapes[] = {{2, {24, 13}}, {2, {24, 40}},  {2, {1, 8}},
+                                      {2, {70, 33}}, {2, {1030, 5}}, {3, {5, 6, 7}}};
+    static float apart[4 * MOST_NORMED], fused[4 * MOST_NORMED];
+    use_library("none", 0);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int kind = 1; kind < 4; kind++) {
+            bool has_relu = kind & 1, has_dropout = kind >> 1;
+            int64_t n;
+            check_case("batch norm of shape %d, relu %d, dropout %d", (int)s, has_relu,
+                       has_dropout);
+            hl_graph *graph = make_norm(&shapes[s], HL_DTYPE_F32, has_relu, has_dropout);
+            CHECK_INT(run_norm(graph, false, apart, &n), 0);
+            graph = make_norm(&shapes[s], HL_DTYPE_F32, has_relu, has_dropout);
+            CHECK_INT(run_norm(graph, true, fused, &n), has_relu ? 2 : 1);
+            for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]); /* 0 has two signs */
+        }
+}
+
+/* The same in whole trainings. */
+static void test_norm_layers(void)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        net n = roll_net(0);
+        check_case("layers of batch norm, dropout %d", kind);
+        n.batch_norm = true, n.dropout = kind, n.n_terms = 1, n.rows = 24, n.n_layers = 3;
+        for (int i = 0; i < 3; i++) n.act[i] = 1, n.width[i] = 13;
+        n.width[3] = 5;
+        use_library("none", 0);
+        train(hl_fake_backend(), n, false, &want);
+        CHECK_INT(want.norms + want.norm_grads, 0);
+        train(hl_fake_backend(), n, true, &got);
+        CHECK_INT(got.norms, 1);
+        CHECK_INT(got.norm_grads, 1);
+        CHECK(memcmp(want.param, got.param, sizeof got.param) == 0);
+        CHECK(want.loss == got.loss);
+    }
+}
+
 /* A caller who asks is heard between two products that are settled; then it goes on. */
 static void test_asked(void)
 {
@@ -302,6 +422,8 @@ int main(void)
     CHECK(total > N_NETS);
     test_layers();
     test_gelu_layers();
+    test_norms();
+    test_norm_layers();
     test_asked();
     test_searches(0);
     test_searches(134); /* relu with a mask and a bias */

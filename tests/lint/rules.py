@@ -146,7 +146,7 @@ PASS_OPS: dict[str, set[str]] = {
     "clusters": {"SUM"},
     "epilogue": {
         "RESHAPE", "MATMUL", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM",
-        "CAST", "WHERE", "GT",
+        "CAST", "WHERE", "GT", "MUL",
     },
     "feed": {"CAST"},
     "fuse": {"SUM", "CAST"},
