@@ -101,22 +101,27 @@ static hl_status undo(epilogue_state *s, const attempt *a)
     return HL_OK;
 }
 
-/* With the new node where the anchor was: does the device take it? If not, all is as it was. */
+/* With the new node where the anchor was: does the anchor's own kernel take it? If not, all is as it
+ * was: another kernel would lose more at the anchor than it gains beside it. */
 static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
 {
     hl_node anchor = s->graph->nodes[a->anchor], node = anchor;
+    const hl_kernel *own, *kernel;
+    hl_kernel_req req;
     hl_id first;
     node.program = a->fusion.epilogue;
     memcpy(node.prologue, a->fusion.prologue, sizeof node.prologue);
     *out_taken = false;
     if (!is_named(s, &node)) return HL_OK;
+    HL_TRY(hl_kernel_find(s->device, s->graph, a->anchor, s->deterministic, &own, &req));
     hl_graph_stand_by(s->graph, &anchor);
     HL_TRY(hl_graph_add_anchor(s->graph, anchor.op, a->in, a->n_in, &anchor.attrs, &a->fusion,
                                a->types, &first));
     for (int32_t j = 0; j < a->n_out; j++) HL_TRY(put_value(s, a->old[j], first + j, &a->swaps[j]));
     s->replaced[a->anchor] = true;
     HL_TRY(hl_select_try(s->graph, s->device, hl_graph_producer(s->graph, first), s->deterministic,
-                         out_taken));
+                         &kernel));
+    *out_taken = kernel && kernel == own;
     return *out_taken ? HL_OK : undo(s, a);
 }
 

@@ -64,9 +64,10 @@ typedef struct hl_choice {
  * HL_ERROR_DEVICE when a node has no kernel (no deterministic one, if that is asked for). */
 hl_status hl_pass_select(hl_graph *graph, hl_device *device, bool deterministic,
                          HL_GIVE hl_choice **out_choices);
-/* Does a kernel take this node, as hl_pass_select would ask? What it saves gets its form. */
+/* The kernel that hl_pass_select would choose for this node, or NULL. What it saves gets its form.
+ */
 hl_status hl_select_try(hl_graph *graph, hl_device *device, hl_node_id node, bool deterministic,
-                        bool *out_taken);
+                        const hl_kernel **out_kernel);
 
 /* One loss of a training step: a sum and what divides it. */
 typedef struct hl_step_term {

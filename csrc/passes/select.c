@@ -16,12 +16,11 @@ static void set_forms(hl_graph *graph, const hl_node *node, const hl_kernel_req 
 }
 
 hl_status hl_select_try(hl_graph *graph, hl_device *device, hl_node_id node, bool deterministic,
-                        bool *out_taken)
+                        const hl_kernel **out_kernel)
 {
-    hl_choice choice;
-    HL_TRY(hl_kernel_find(device, graph, node, deterministic, &choice.kernel, &choice.req));
-    *out_taken = choice.kernel != NULL;
-    if (*out_taken) set_forms(graph, &graph->nodes[node], &choice.req);
+    hl_kernel_req req;
+    HL_TRY(hl_kernel_find(device, graph, node, deterministic, out_kernel, &req));
+    if (*out_kernel) set_forms(graph, &graph->nodes[node], &req);
     return HL_OK;
 }
 
