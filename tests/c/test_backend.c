@@ -3,8 +3,11 @@
 #include <math.h>
 
 #include "backend/backend.h"
+#include "base/alloc.h"
 #include "base/log.h"
+#include "passes/schedule.h"
 #include "tests/c/check.h"
+#include "tests/c/fusion_case.h"
 
 /* ---- registry and choice --------------------------------------------------------------------- */
 
@@ -61,12 +64,19 @@ static const hl_kernel fast = {.op = HL_OP_NEG, .name = "fake.fast", .query = qu
 static const hl_kernel plain = {.op = HL_OP_NEG, .name = "fake.plain", .query = query_accept};
 static const hl_kernel sure = {.op = HL_OP_NEG, .name = "fake.sure", .query = query_sure};
 static const hl_kernel broken = {.op = HL_OP_NEG, .name = "fake.broken", .query = query_fail};
-static const hl_kernel *fake_list[3];
+static const hl_kernel *fake_list[3], *fake_exp[2];
 
 static const hl_kernel *const *list_fake(const hl_device *device, hl_op op)
 {
     (void)device;
-    return op == HL_OP_NEG ? fake_list : NULL;
+    return op == HL_OP_NEG ? fake_list : fake_exp[0] ? fake_exp : NULL;
+}
+
+/* Of NEG and of EXP. */
+static void set_fake_lists(const hl_kernel *neg, const hl_kernel *exp)
+{
+    fake_list[0] = neg, fake_list[1] = NULL;
+    fake_exp[0] = exp, fake_exp[1] = NULL;
 }
 
 static void set_fake_list(const hl_kernel *first, const hl_kernel *second)
@@ -124,6 +134,101 @@ static void test_select(void)
     CHECK_ERROR(hl_kernel_find(&device, &graph, 0, false, &kernel, &req), HL_ERROR_MEMORY,
                 "fake.broken");
     CHECK(kernel == NULL);
+}
+
+/* ---- programs and saved values ---- */
+
+enum { FORM = 7, FORM_BYTES = 40 };
+
+static hl_status query_saves(hl_device *device, const hl_graph *graph, hl_node_id node,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)graph, (void)node, (void)out_why_not;
+    out_req->saved[0] = (hl_saved){FORM, FORM_BYTES};
+    return HL_OK;
+}
+
+static hl_status query_reads(hl_device *device, const hl_graph *graph, hl_node_id node,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    CHECK_INT(hl_graph_form(graph, graph->nodes[node].in[0]), FORM);
+    out_req->form_in = 1;
+    return HL_OK;
+}
+
+static const char *const relu_alone[] = {"", "relu(x)", NULL};
+static const hl_kernel fusing = {
+    .op = HL_OP_NEG, .name = "fake.fusing", .fusions = relu_alone, .query = query_sure};
+static const hl_kernel saves = {.op = HL_OP_NEG, .name = "fake.saves", .query = query_saves};
+static const hl_kernel reads = {.op = HL_OP_EXP, .name = "fake.reads", .query = query_reads};
+
+/* A kernel is asked about programs that it names, and about no others. */
+static void test_programs(void)
+{
+    const hl_device_ops ops = {.kernels = list_fake};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    hl_type type = {HL_DTYPE_F32, hl_shape_2d(3, 4)};
+    static const char *const texts[] = {"", "relu(x)", "relu(x), gt(x, 0)", "tanh(relu(x))"};
+    for (int i = 0; i < 4; i++) {
+        hl_graph *graph;
+        hl_id x, out;
+        const hl_kernel *kernel;
+        hl_kernel_req req;
+        check_case("programs %s", texts[i]);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", type, &x));
+        CHECK_OK(fusion_add(graph, HL_OP_NEG, &x, 1, NULL, texts[i], &out));
+        CHECK_OK(hl_graph_verify(graph));
+        set_fake_list(&plain, &fusing);
+        CHECK_OK(hl_kernel_find(&device, graph, 0, false, &kernel, &req));
+        CHECK(kernel == (i == 0 ? &plain : i == 1 ? &fusing : NULL));
+        if (i == 3)
+            CHECK_ERROR(hl_kernel_select(&device, graph, 0, false, &kernel, &req), HL_ERROR_DEVICE,
+                        "got tanh(relu(x))");
+        hl_graph_destroy(graph);
+    }
+}
+
+/* The form that a kernel saves a value in goes with the value, through views, and only kernels that
+ * say that they read it get it. */
+static void test_forms(void)
+{
+    const hl_device_ops ops = {.kernels = list_fake};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    hl_type type = {HL_DTYPE_F32, hl_shape_2d(3, 4)};
+    hl_graph *graph;
+    hl_id x, made, view, out;
+    hl_choice *choices;
+    hl_attrs flat = {.shape = {{1, {12}}}};
+    check_case("forms");
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &x, 1, NULL, &made));
+    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &made, 1, &flat, &view));
+    CHECK_OK(hl_graph_add(graph, HL_OP_EXP, &view, 1, NULL, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    set_fake_lists(&saves, &plain);
+    CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_DEVICE,
+                "operand 0 in plain form, got form 7");
+    set_fake_lists(&saves, &reads);
+    CHECK_OK(hl_pass_select(graph, &device, false, &choices));
+    CHECK(choices[0].kernel == &saves && !choices[1].kernel && choices[2].kernel == &reads);
+    CHECK_INT(graph->values[made].form, FORM);
+    CHECK_INT(hl_graph_form(graph, view), FORM);
+    CHECK_INT(hl_value_bytes(graph, made), FORM_BYTES);
+    CHECK_INT(hl_value_bytes(graph, view), FORM_BYTES);
+    CHECK_INT(hl_value_bytes(graph, out), 48);
+    hl_free(choices);
+    /* What a form was set for is made by no other kernel, */
+    set_fake_lists(&plain, &reads);
+    CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_DEVICE,
+                "output 0 must have form 7, got form 0");
+    /* and no caller reads it. */
+    CHECK_OK(hl_graph_output(graph, made));
+    set_fake_lists(&saves, &reads);
+    CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_INTERNAL, "plain form");
+    hl_graph_destroy(graph);
 }
 
 /* ---- null ------------------------------------------------------------------------------------ */
@@ -395,6 +500,8 @@ int main(void)
 {
     test_registry();
     test_select();
+    test_programs();
+    test_forms();
     test_null();
     test_control_step();
     test_control_skip();

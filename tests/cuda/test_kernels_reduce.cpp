@@ -1,4 +1,5 @@
 /* Reductions, statistics and running sums against fp64, in one part and in several. */
+#include "base/rng.h"
 #include "ir/dtype.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/reduce.h"
@@ -309,18 +310,45 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                 return 8 * 0x1p-24 * (2 + scale * (2 + fabs(shift)));
             });
     };
-    auto run = [&](const std::string &to, void *out) {
+    buffer<hl_control> control(1);
+    control[0].attempted = 5, control[0].micro_row = 1000;
+    hl_cuda_norm_epilogue none = {}, epilogue = {};
+    auto run_with = [&](const std::string &to, void *out, const hl_cuda_norm_epilogue &with) {
         LAUNCH(batch_norm, to, 2, 64,
-               {x.get(), m_own.get(), v_own.get(), weight.get(), bias.get(), out}, n, C, S, 1e-5f);
+               {x.get(), m_own.get(), v_own.get(), weight.get(), bias.get(), out, control.get()}, n,
+               C, S, 1e-5f, with);
+    };
+    auto run = [&](const std::string &to, void *out) { run_with(to, out, none); };
+    /* relu, then dropout, of what comes out without. */
+    auto check_epilogue = [&](auto run_one) {
+        buffer<float> plain(n), got(n);
+        hl_rng_key key = {{3, 9}};
+        epilogue = {1, 1, {3, 9}, 26214, 1.5f};
+        if (!std::is_same<T, float>::value) return; /* these round once, at the end */
+        run_one(name, plain.p, none);
+        run_orders({&got}, [&] { run_one(name, got.p, epilogue); });
+        for (int64_t r = 0; r < A; r++)
+            for (int64_t i = 0; i < C * S; i++) {
+                uint16_t bits = hl_rng_bits16(key, 5, 1000 + (uint64_t)r, (uint64_t)i);
+                float want = plain[r * C * S + i] > 0 ? plain[r * C * S + i] : 0;
+                want *= bits < epilogue.threshold ? 0 : epilogue.scale;
+                if (got[r * C * S + i] != want) FAIL("epilogue of element %lld", (long long)i);
+            }
+        n_checks++;
     };
     run_orders({&y}, [&] { run(name, y.p); });
     check_y("y", m_own, v_own);
     check_rounds("y", y, run);
+    check_epilogue(run_with);
     if (S > 1 || A > 1024) return;
-    auto run_columns = [&](const std::string &to, void *out) {
+    auto run_columns_with = [&](const std::string &to, void *out,
+                                const hl_cuda_norm_epilogue &with) {
         LAUNCH(batch_norm_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
-               {x.get(), weight.get(), bias.get(), out, m_own.get(), v_own.get()}, A, C, 1e-5f);
+               {x.get(), weight.get(), bias.get(), out, m_own.get(), v_own.get(), control.get()}, A,
+               C, 1e-5f, with);
     };
+    auto run_columns = [&](const std::string &to, void *out) { run_columns_with(to, out, none); };
+    check_epilogue(run_columns_with);
     run_orders({&y, &m_own, &v_own}, [&] { run_columns(name, y.p); });
     check_close(
         "mean of columns", m_own, [&](int64_t c) { return m[c]; },
@@ -343,7 +371,7 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
     int64_t O = S == 1 ? 1 : C, I = S == 1 ? C : 1;
     buffer<T> dy(n), x(n), weight(C), mean(C), var(C), dx(n), dweight(C), dbias(C);
     buffer<float> part_g(parts * C), part_gc(parts * C);
-    fill_random(dy), fill_random(x, 1, shift), fill_random(weight), fill_random(mean, 0.5, shift);
+    fill_random(x, 1, shift), fill_random(weight), fill_random(mean, 0.5, shift);
     fill_random(var, 0.4, 1);
     const float eps = 1e-3f;
     std::string name = std::string(suffix<T>());
@@ -353,11 +381,6 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
         int64_t c = i / S % C;
         return (number(x[i]) - number(mean[c])) * rstd_of(c);
     };
-    for (int64_t i = 0; i < n; i++) {
-        int64_t c = i / S % C;
-        double g = number(dy[i]), z = z_of(i);
-        sum_g[c] += g, sum_gz[c] += g * z, size_g[c] += fabs(g), size_gz[c] += fabs(g * z);
-    }
     /* x - mean rounds by (|x| + |mean|) eps, and z is as far off as that times 1/std. */
     double u = 0x1p-24, gamma = (double)(K + 16) * u, off = 4 * u * (2 + fabs(shift));
     auto check_sums = [&] {
@@ -387,36 +410,63 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
                 return scale * (16 * u * (1 + g + z * gz) + sums);
             });
     };
+    /* Half of dy counts, and that twice: as if it were so in dy itself. */
+    buffer<T> whole_dy(n), result(n);
+    fill_random(whole_dy), fill_random(result);
+    T *passed = nullptr;
+    float result_scale = 1;
     auto run_dx = [&](const std::string &to, void *out) {
         LAUNCH(batch_norm_dx, to, 2, 64,
-               {dy.get(), x.get(), weight.get(), mean.get(), var.get(), dweight.get(), dbias.get(),
-                out},
-               A, C, S, eps);
+               {passed ? whole_dy.get() : dy.get(), x.get(), weight.get(), mean.get(), var.get(),
+                dweight.get(), dbias.get(), passed, out},
+               A, C, S, eps, result_scale);
     };
-    run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, [&] {
+    for (int64_t i = 0; i < n; i++)
+        hl_write(dy.get(), i, number(result[i]) > 0 ? 2 * (float)number(whole_dy[i]) : 0.0f);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i / S % C;
+        double g = number(dy[i]), z = z_of(i);
+        sum_g[c] += g, sum_gz[c] += g * z, size_g[c] += fabs(g), size_gz[c] += fabs(g * z);
+    }
+    auto run_cut = [&] {
         bool is_cut = parts > 1;
         unsigned threads = S == 1 ? 256 : 64;
         void *to_g = is_cut ? part_g.p : dbias.p, *to_gc = is_cut ? part_gc.p : dweight.p;
         LAUNCH(batch_norm_sums, name, 1 + other_grid(), threads,
-               {dy.get(), x.get(), mean.get(), var.get(), to_g, to_gc}, make_groups(O, K, I, part),
-               S, eps, is_cut ? (int32_t)HL_DTYPE_F32 : dtype_of<T>(), by_block);
+               {passed ? whole_dy.get() : dy.get(), x.get(), mean.get(), var.get(), passed, to_g,
+                to_gc},
+               make_groups(O, K, I, part), S, eps, result_scale,
+               is_cut ? (int32_t)HL_DTYPE_F32 : dtype_of<T>(), by_block);
         if (is_cut)
             LAUNCH_ONLY(batch_norm_sums_merge, 1 + other_grid(), threads,
                         {part_g.get(), part_gc.get(), var.p, dbias.p, dweight.p},
                         make_groups(O, parts, I, parts), eps, dtype_of<T>(), by_block);
         run_dx(name, dx.p);
-    });
+    };
+    auto check_passed = [&](auto run_one) {
+        std::vector<T> want(dx.get(), dx.get() + n), want_dbias(dbias.get(), dbias.get() + C);
+        passed = result.get(), result_scale = 2;
+        run_orders({&dx, &dweight, &dbias}, run_one);
+        passed = nullptr, result_scale = 1;
+        check("dx of what passes", memcmp(want.data(), dx.get(), (size_t)n * sizeof(T)) == 0);
+        check("dbias of it",
+              memcmp(want_dbias.data(), dbias.get(), (size_t)C * sizeof(T)) == 0);
+    };
+    run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, run_cut);
     check_sums(), check_dx(true);
     check_rounds("dx", dx, run_dx);
+    check_passed(run_cut);
     if (S > 1) return;
     auto run_columns = [&](const std::string &to, void *out) {
         LAUNCH(batch_norm_grad_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
-               {dy.get(), x.get(), weight.get(), mean.get(), var.get(), out, dweight.get(),
-                dbias.get()},
-               A, C, eps);
+               {passed ? whole_dy.get() : dy.get(), x.get(), weight.get(), mean.get(), var.get(),
+                passed, out, dweight.get(), dbias.get()},
+               A, C, eps, result_scale);
     };
     run_orders({&dx, &dweight, &dbias}, [&] { run_columns(name, dx.p); });
     check_sums(), check_dx(false);
+    check_passed([&] { run_columns(name, dx.p); });
+    run_columns(name, dx.p);
     check_rounds("dx of columns", dx, run_columns);
 }
 

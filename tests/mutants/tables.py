@@ -1,5 +1,5 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import data, training
+from mutants import core, data, training
 
-MUTANTS = [*training.MUTANTS, *data.MUTANTS]
+MUTANTS = [*training.MUTANTS, *data.MUTANTS, *core.MUTANTS]

@@ -1,0 +1,86 @@
+"""Mutants of the core and its kernels, in C."""
+
+from mutants.mutant import Mutant, c, host, python
+
+_PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
+_EPILOGUES = "tests/ops/test_epilogues.py"
+
+MUTANTS = [
+    Mutant(
+        "view-of-a-constant-is-run",
+        _PASSES + "schedule.c",
+        "if (is_view(graph, id)) return false;",
+        "",
+        python("tests/null/test_planning.py::test_a_view_of_a_constant_is_nothing_to_run"),
+    ),
+    Mutant(
+        "epilogue-changes-the-kernel",
+        _PASSES + "epilogue.c",
+        "*out_taken = kernel && kernel == own;",
+        "*out_taken = kernel != NULL;",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "residual-is-any-type",
+        _CPU + "matmul_nodes.h",
+        "if (!hl_type_equal(residual, hl_node_out_type(graph, node, 0)))",
+        "if (hl_node_out_type(graph, node, 0) == NULL)",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "residual-of-the-first-matrix",
+        _CPU + "matmul_nodes.h",
+        "if (gemm.epilogue.residual) gemm.epilogue.residual += matrix * size;",
+        "",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "operand-of-any-form",
+        "csrc/backend/backend.c",
+        "if (form && !(i < 64 && req->form_in >> i & 1))",
+        "if (form > 64)",
+        c("test_backend"),
+    ),
+    Mutant(
+        "programs-for-any-kernel",
+        "csrc/backend/backend.c",
+        "if (hl_fusion_find(node, kernel->fusions) >= 0) return HL_OK;",
+        "return HL_OK;",
+        c("test_backend"),
+    ),
+    Mutant(
+        "dropped-gradient-is-not-scaled",
+        _CUDA + "norm.c",
+        "return dropout ? (float)hl_dropout_scale(dropout->number) : 1.0f;",
+        "return 1.0f;",
+        host("test_device_epilogues"),
+    ),
+    Mutant(
+        "mask-of-the-next-row",
+        _CUDA + "norm.cu",
+        "lane / DRAWN * DRAWN + j - j0",
+        "lane / DRAWN * DRAWN + (j - j0 + 1) % DRAWN",
+        host("test_device_epilogues"),
+    ),
+    Mutant(
+        "relu-of-what-dropout-left-is-any",
+        _PASSES + "epilogue.c",
+        "if (node->op == HL_OP_MUL && node->in[0] == value && node->in[1] == mask)",
+        "if (node->op == HL_OP_MUL && node->in[0] == value)",
+        host("test_device_epilogues"),
+    ),
+    Mutant(
+        "phases-see-the-first-alone",
+        "csrc/plan/run.c",
+        "launch.phase = run->phase;",
+        "launch.phase = 1 - 1;",
+        c("test_plan"),
+    ),
+    Mutant(
+        "gelu-without-its-cube",
+        "csrc/ir/pointwise_functions.def",
+        "REAL t = F(tanh)((x + x * x * x * cube) * slope);",
+        "REAL t = F(tanh)((x + x * x * cube) * slope);",
+        python("tests/ops/test_values.py"),
+    ),
+]
