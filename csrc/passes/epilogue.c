@@ -101,8 +101,8 @@ static hl_status undo(epilogue_state *s, const attempt *a)
     return HL_OK;
 }
 
-/* With the new node where the anchor was: does the anchor's own kernel take it? If not, all is as it
- * was: another kernel would lose more at the anchor than it gains beside it. */
+/* With the new node where the anchor was: does the anchor's own kernel take it? If not, all is as
+ * it was: another kernel would lose more at the anchor than it gains beside it. */
 static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
 {
     hl_node anchor = s->graph->nodes[a->anchor], node = anchor;

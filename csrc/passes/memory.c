@@ -355,7 +355,8 @@ static hl_id find_dying(const memory_state *m, int32_t task, int32_t i, int32_t 
     if (hl_value_bytes(m->graph, root) != bytes || hl_value_bytes(m->graph, node->in[i]) != bytes)
         return HL_NONE;
     if (m->kept[root] || !is_read_once(m, node, root) || !dies_here(m, root, task)) return HL_NONE;
-    for (int32_t k = 0; k < j; k++) /* of two results only one can have it, be the other read or not */
+    /* Of two results only one can have it, be the other read or not. */
+    for (int32_t k = 0; k < j; k++)
         if (find_root(m, node->out + k) == root) return HL_NONE;
     return m->graph->nodes[value->node].segment == node->segment ? root : (hl_id)HL_NONE;
 }
