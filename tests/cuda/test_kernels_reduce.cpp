@@ -449,8 +449,7 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
         run_orders({&dx, &dweight, &dbias}, run_one);
         passed = nullptr, result_scale = 1;
         check("dx of what passes", memcmp(want.data(), dx.get(), (size_t)n * sizeof(T)) == 0);
-        check("dbias of it",
-              memcmp(want_dbias.data(), dbias.get(), (size_t)C * sizeof(T)) == 0);
+        check("dbias of it", memcmp(want_dbias.data(), dbias.get(), (size_t)C * sizeof(T)) == 0);
     };
     run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, run_cut);
     check_sums(), check_dx(true);
