@@ -102,6 +102,8 @@ def test_values(rng):
         (lambda a, k: 2.0 - a, 2.0 - x),
         (lambda a, k: np.ones((2, 6)) @ a, np.ones((2, 6)) @ x),
         (lambda a, k: hl.where(a > 0, a, 0.0), np.maximum(x, 0)),
+        (lambda a, k: a.logaddexp(0.5), np.logaddexp(x, 0.5)),
+        (lambda a, k: hl.logaddexp(k, k[:1]), np.logaddexp(i, i[:1])),
         (lambda a, k: a.var(1), x.var(1, ddof=1)),
         (lambda a, k: k // 3, i // 3),
         (lambda a, k: -k % 3, -i % 3),

@@ -278,6 +278,9 @@ static void test_points(void)
                  NULL);
     CHECK_BINARY(POW, 3, LIST(0, 0, 1), LIST(0, 2, 3), NULL, LIST(0, 0, 0));
     CHECK_UNARY(SOFTPLUS, 3, LIST(-800, 0, 800), LIST(0, 0.5, 1));
+    CHECK_BINARY(LOGADDEXP, 6, LIST(0, -800, INFINITY, -INFINITY, -INFINITY, 3e38),
+                 LIST(0, 800, INFINITY, -INFINITY, 5, -3e38), LIST(0.5, 0, 0.5, 0.5, 0, 1),
+                 LIST(0.5, 1, 0.5, 0.5, 1, 0));
     CHECK_UNARY(SIGMOID, 3, LIST(-800, 0, 800), LIST(0, 0.25, 0));
 }
 
