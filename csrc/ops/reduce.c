@@ -37,10 +37,13 @@ static hl_dtype sum_dtype(hl_dtype dtype)
     return hl_dtype_is_float(dtype) ? dtype : HL_DTYPE_I64;
 }
 
-static hl_status check_elements(int64_t n, int64_t n_out)
+static hl_status check_elements(const hl_shape *shape, const hl_ints *axes, const hl_shape *out)
 {
-    if (n > 0 || n_out == 0) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "there must be elements to reduce, got none");
+    for (int32_t i = 0; i < axes->n; i++)
+        if (shape->dim[axes->at[i]] == 0 && hl_shape_numel(out) > 0)
+            return hl_status_set(HL_ERROR_SHAPE, "axis %d must have elements to reduce, got none",
+                                 (int)axes->at[i]);
+    return HL_OK;
 }
 
 hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -54,8 +57,7 @@ hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_typ
         out_types[0].dtype = sum_dtype(x->dtype);
         return HL_OK;
     }
-    return check_elements(count_reduced(&x->shape, &attrs->axes),
-                          hl_shape_numel(&out_types[0].shape));
+    return check_elements(&x->shape, &attrs->axes, &out_types[0].shape);
 }
 
 hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -77,7 +79,7 @@ hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_
     hl_ints axes = {1, {attrs->axis}};
     out_types[0].dtype = HL_DTYPE_I64;
     out_types[0].shape = reduce_shape(x, &axes, attrs->keepdim);
-    return check_elements(x->dim[attrs->axis], hl_shape_numel(&out_types[0].shape));
+    return check_elements(x, &axes, &out_types[0].shape);
 }
 
 hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -89,7 +91,7 @@ hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_ty
     out_types[0].dtype = x->dtype;
     out_types[0].shape = reduce_shape(&x->shape, axes, false);
     out_types[1] = out_types[0];
-    return check_elements(count_reduced(&x->shape, axes), hl_shape_numel(&out_types[0].shape));
+    return check_elements(&x->shape, axes, &out_types[0].shape);
 }
 
 hl_status hl_infer_scan(const hl_graph *graph, hl_node *node, hl_type *out_types)
