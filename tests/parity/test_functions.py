@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 from needs import take_library
 
 torch = take_library("torch")
@@ -23,3 +24,20 @@ def test_logaddexp() -> None:
     rng = np.random.default_rng(0)
     near = [rng.standard_normal((5, 1, 7)), rng.standard_normal((3, 1))]
     check_twins(hl.logaddexp, None, torch.logaddexp, None, near)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 101])
+def test_median(n: int) -> None:
+    rng = np.random.default_rng(n)
+    x = rng.permutation(3 * n * 4).reshape(3, n, 4) / 7
+    for dim in (0, 1, -1):
+        for keepdim in (False, True):
+
+            def along(x, dim=dim, keepdim=keepdim):
+                return x.median(dim, keepdim)
+
+            check_twins(along, None, along, None, [x])
+    check_twins(hl.median, None, torch.median, None, [x])
+    spoilt = np.where(x == x[1, 0, 2], np.nan, x)
+    check_twins(hl.median, None, torch.median, None, [spoilt])
+    check_twins(lambda x: hl.median(x, 0), None, lambda x: torch.median(x, 0), None, [spoilt])
