@@ -308,6 +308,25 @@ hl_status hl_vjp_pow(hl_graph *graph, hl_node_id id, const hl_id *dout, const bo
     return hl_build_grad_for(graph, d, in[1], &din[1]);
 }
 
+/* da = d / (1 + e^(b - a)), db = d / (1 + e^(a - b)). Equal operands share d, infinities too: their
+ * difference would be NaN. */
+hl_status hl_vjp_logaddexp(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                           hl_id *din)
+{
+    const hl_id *in = graph->nodes[id].in;
+    hl_id same, gap, d;
+    HL_TRY(hl_build_binary(graph, HL_OP_EQ, in[0], in[1], &same));
+    for (int i = 0; i < 2; i++) {
+        if (!need[i]) continue;
+        HL_TRY(hl_build_binary(graph, HL_OP_SUB, in[i], in[1 - i], &gap));
+        HL_TRY(hl_build_keep_unless(graph, same, gap, &gap));
+        HL_TRY(hl_build_unary(graph, HL_OP_SIGMOID, gap, &d));
+        HL_TRY(hl_build_binary(graph, HL_OP_MUL, dout[0], d, &d));
+        HL_TRY(hl_build_grad_for(graph, d, in[i], &din[i]));
+    }
+    return HL_OK;
+}
+
 /* `wins` compares a with b so that it holds where a is chosen or equal. */
 static hl_status build_extremum(hl_graph *graph, hl_node_id id, hl_id dout, const bool *need,
                                 hl_op wins, hl_id *din)

@@ -37,10 +37,13 @@ static hl_dtype sum_dtype(hl_dtype dtype)
     return hl_dtype_is_float(dtype) ? dtype : HL_DTYPE_I64;
 }
 
-static hl_status check_elements(int64_t n, int64_t n_out)
+static hl_status check_elements(const hl_shape *shape, const hl_ints *axes, const hl_shape *out)
 {
-    if (n > 0 || n_out == 0) return HL_OK;
-    return hl_status_set(HL_ERROR_SHAPE, "there must be elements to reduce, got none");
+    for (int32_t i = 0; i < axes->n; i++)
+        if (shape->dim[axes->at[i]] == 0 && hl_shape_numel(out) > 0)
+            return hl_status_set(HL_ERROR_SHAPE, "axis %d must have elements to reduce, got none",
+                                 (int)axes->at[i]);
+    return HL_OK;
 }
 
 hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -54,8 +57,7 @@ hl_status hl_infer_reduce(const hl_graph *graph, hl_node *node, hl_type *out_typ
         out_types[0].dtype = sum_dtype(x->dtype);
         return HL_OK;
     }
-    return check_elements(count_reduced(&x->shape, &attrs->axes),
-                          hl_shape_numel(&out_types[0].shape));
+    return check_elements(&x->shape, &attrs->axes, &out_types[0].shape);
 }
 
 hl_status hl_infer_prod_grad(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -77,7 +79,14 @@ hl_status hl_infer_argreduce(const hl_graph *graph, hl_node *node, hl_type *out_
     hl_ints axes = {1, {attrs->axis}};
     out_types[0].dtype = HL_DTYPE_I64;
     out_types[0].shape = reduce_shape(x, &axes, attrs->keepdim);
-    return check_elements(x->dim[attrs->axis], hl_shape_numel(&out_types[0].shape));
+    return check_elements(x, &axes, &out_types[0].shape);
+}
+
+hl_status hl_infer_median(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    HL_TRY(hl_infer_argreduce(graph, node, &out_types[1]));
+    out_types[0] = (hl_type){hl_node_in_type(graph, node, 0)->dtype, out_types[1].shape};
+    return HL_OK;
 }
 
 hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -89,7 +98,7 @@ hl_status hl_infer_moments(const hl_graph *graph, hl_node *node, hl_type *out_ty
     out_types[0].dtype = x->dtype;
     out_types[0].shape = reduce_shape(&x->shape, axes, false);
     out_types[1] = out_types[0];
-    return check_elements(count_reduced(&x->shape, axes), hl_shape_numel(&out_types[0].shape));
+    return check_elements(&x->shape, axes, &out_types[0].shape);
 }
 
 hl_status hl_infer_scan(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -144,6 +153,22 @@ hl_status hl_vjp_extreme(hl_graph *graph, hl_node_id id, const hl_id *dout, cons
     HL_TRY(hl_build_keep_dims(graph, dout[0], &shape, axes, n, &d));
     HL_TRY(hl_build_binary(graph, HL_OP_DIV, d, count, &d));
     return hl_build_keep_if(graph, chosen, d, &din[0]);
+}
+
+/* The whole gradient goes to the chosen element. */
+hl_status hl_vjp_median(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                        hl_id *din)
+{
+    hl_node node = graph->nodes[id];
+    hl_type type = graph->values[node.in[0]].type;
+    hl_attrs attrs = {.axis = {node.attrs.arg_reduce.axis}};
+    const int64_t *axis = &attrs.axis.axis;
+    hl_id in[3];
+    if (!need[0]) return HL_OK;
+    HL_TRY(hl_build_full(graph, &type, 0, &in[0]));
+    HL_TRY(hl_build_keep_dims(graph, node.out + 1, &type.shape, axis, 1, &in[1]));
+    HL_TRY(hl_build_keep_dims(graph, dout[0], &type.shape, axis, 1, &in[2]));
+    return hl_graph_add(graph, HL_OP_SCATTER, in, 3, &attrs, &din[0]);
 }
 
 /* dx = dmean / n + dvar * 2 (x - mean) / n */
@@ -283,13 +308,18 @@ static hl_status lower_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl
     return HL_OK;
 }
 
-static hl_status lower_arg(hl_graph *graph, const hl_node *node, hl_id *out_values)
+/* Lowers an op along one axis to the same op along the last one. */
+static hl_status lower_along(hl_graph *graph, const hl_node *node, hl_id *out_values)
 {
-    hl_id x = node->in[0];
+    hl_shape out = *hl_graph_shape(graph, node->out);
+    hl_id x = node->in[0], made;
     hl_attrs attrs = node->attrs;
     if (attrs.arg_reduce.axis == hl_graph_shape(graph, x)->rank - 1) return fail_lower(node->op);
     HL_TRY(build_trailing(graph, x, &attrs.arg_reduce.axis, 1, &x));
-    return hl_graph_add(graph, node->op, &x, 1, &attrs, &out_values[0]);
+    HL_TRY(hl_graph_add(graph, node->op, &x, 1, &attrs, &made));
+    for (int32_t j = 0; j < node->n_out; j++)
+        HL_TRY(hl_build_reshape(graph, made + j, &out, &out_values[j]));
+    return HL_OK;
 }
 
 hl_status hl_lower_reduce(hl_graph *graph, hl_node_id id, hl_id *out_values)
@@ -300,10 +330,8 @@ hl_status hl_lower_reduce(hl_graph *graph, hl_node_id id, hl_id *out_values)
     hl_id x = node.in[0];
     int32_t rank = hl_graph_shape(graph, x)->rank;
     if (node.op == HL_OP_MOMENTS) return lower_moments(graph, x, &axes, out_values);
-    if (node.op == HL_OP_ARGMAX || node.op == HL_OP_ARGMIN) {
-        HL_TRY(lower_arg(graph, &node, out_values));
-        return hl_build_reshape(graph, out_values[0], &out, &out_values[0]);
-    }
+    if (hl_op_get(node.op)->schema == HL_SCHEMA_arg_reduce)
+        return lower_along(graph, &node, out_values);
     axis_split split = split_axes(&axes, rank);
     if (split.group.n > 0 && split.rest.n > 0) {
         HL_TRY(hl_build_reduce(graph, node.op, x, split.group.at, split.group.n, false, &x));

@@ -1,4 +1,4 @@
-/* Reductions other than sums, moments, and running sums.
+/* Reductions other than sums, medians, moments, and running sums.
  *
  * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
  * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
@@ -124,25 +124,25 @@ static void fold_columns(const reduce_state *state, const unsigned char *x, int6
     HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, out, &acc, n);
 }
 
-/* One row: N_CHUNK partial results side by side, then folded onto each other by halves. */
-static void fold_row(const reduce_state *state, const unsigned char *x, unsigned char *out)
+/* One row: N_CHUNK partial results side by side, then folded onto each other by halves; acc's first
+ * is the result. */
+static void fold_row(const reduce_state *state, hl_op op, const unsigned char *x, chunk *acc)
 {
-    chunk acc, room;
+    chunk room;
     size_t bytes = element_of(state->kind);
     int64_t width = hl_cpu_min(N_CHUNK, state->N), n = 1;
-    start_fold(state->op, state->kind, &acc, hl_cpu_max(width, 1));
+    start_fold(op, state->kind, acc, hl_cpu_max(width, 1));
     for (int64_t k = 0; k < state->N; k += N_CHUNK) {
         int64_t count = hl_cpu_min(N_CHUNK, state->N - k);
-        fold_part(state->op, state->kind, &acc, read_part(state, x, k, count, &room), count);
+        fold_part(op, state->kind, acc, read_part(state, x, k, count, &room), count);
     }
     while (n < width) n *= 2;
     for (n /= 2; n > 0; n /= 2) {
         int64_t count = hl_cpu_min(n, width - n);
-        const unsigned char *upper = (const unsigned char *)&acc + (size_t)n * bytes;
-        if (count > 0) fold_part(state->op, state->kind, &acc, upper, count);
+        const unsigned char *upper = (const unsigned char *)acc + (size_t)n * bytes;
+        if (count > 0) fold_part(op, state->kind, acc, upper, count);
         width = hl_cpu_min(width, n);
     }
-    HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, out, &acc, 1);
 }
 
 /* Whether an element beats the best so far: strictly, so that the first of equals wins; a NaN
@@ -282,7 +282,10 @@ static void run_row(const reduce_state *state, void *const *args, int64_t o)
     } else if (state->op == HL_OP_ARGMAX || state->op == HL_OP_ARGMIN) {
         find_row(state, x, out + (size_t)o * out_bytes);
     } else {
-        fold_row(state, x, out + (size_t)o * out_bytes);
+        chunk acc;
+        fold_row(state, state->op, x, &acc);
+        out += (size_t)o * out_bytes;
+        HL_ISA_NAME(hl_pw_store)(state->kind, state->out_dtype, out, &acc, 1);
     }
 }
 
@@ -302,6 +305,143 @@ static void run_reduce(const hl_kernel_state *state, void *const *args, int64_t 
         } else {
             run_columns(reduce, args, o, 0, reduce->I);
         }
+    }
+}
+
+/* ---- medians of rows ---- */
+
+/* Every number has a key, and keys are integers in the order of the numbers: the bits of a positive
+ * float, and those of a negative one's magnitude, negated. An interval of keys that holds a whole
+ * row is halved by counting the elements up to its middle, until it holds one element or equal
+ * ones. So there are at most as many passes over the row as a number has bits, each at the speed of
+ * memory, and none writes. Rejected: selection in a copy of the row, which would need scratch of
+ * any size in every thread. */
+
+/* Converts bits to a key, and a key to bits; -0 has the key of 0. */
+static int64_t order_bits(hl_pw_kind kind, int64_t bits)
+{
+    if (kind == HL_PW_I64 || bits >= 0) return bits;
+    return (kind == HL_PW_F32 ? INT32_MIN : INT64_MIN) - bits;
+}
+
+/* The key of a chunk's first number. */
+static int64_t read_key(hl_pw_kind kind, const chunk *number)
+{
+    int32_t single;
+    memcpy(&single, number->single, sizeof single);
+    return order_bits(kind, kind == HL_PW_F32 ? single : number->integer[0]);
+}
+
+/* Sets a chunk's first number to that of a key. */
+static void write_key(hl_pw_kind kind, int64_t key, chunk *number)
+{
+    int32_t single = (int32_t)order_bits(kind, key);
+    if (kind == HL_PW_F32) {
+        memcpy(number->single, &single, sizeof single);
+    } else {
+        number->integer[0] = order_bits(kind, key);
+    }
+}
+
+static bool is_nan(hl_pw_kind kind, const chunk *number)
+{
+    if (kind == HL_PW_I64) return false;
+    return kind == HL_PW_F32 ? isnan(number->single[0]) : isnan(number->number[0]);
+}
+
+#define COUNT_UPTO(T, member)                                                                      \
+    for (int64_t i = 0; i < n; i++) found += ((const T *)value)[i] <= limit.member[0];
+
+/* Counts a row's elements up to the number of a key. */
+static int64_t count_upto(const reduce_state *state, const unsigned char *x, int64_t key)
+{
+    chunk limit, room;
+    int64_t total = 0;
+    write_key(state->kind, key, &limit);
+    for (int64_t k = 0; k < state->N; k += N_CHUNK) {
+        int64_t n = hl_cpu_min(N_CHUNK, state->N - k);
+        const void *value = read_part(state, x, k, n, &room);
+        int32_t found = 0;
+        if (state->kind == HL_PW_F32) {
+            COUNT_UPTO(float, single)
+        } else if (state->kind == HL_PW_F64) {
+            COUNT_UPTO(double, number)
+        } else {
+            COUNT_UPTO(int64_t, integer)
+        }
+        total += found;
+    }
+    return total;
+}
+
+/* Narrows the interval from the least number of a row to the largest until it holds the median
+ * alone. */
+static void bisect_row(const reduce_state *state, const unsigned char *x, chunk *least,
+                       chunk *largest)
+{
+    int64_t low = read_key(state->kind, least), high = read_key(state->kind, largest);
+    int64_t median = (state->N - 1) / 2, below = 0, upto = state->N;
+    while (low < high && upto - below > 1) {
+        int64_t middle = low + (int64_t)(((uint64_t)high - (uint64_t)low) / 2);
+        int64_t n = count_upto(state, x, middle);
+        if (n > median) {
+            high = middle, upto = n;
+        } else {
+            low = middle + 1, below = n;
+        }
+    }
+    write_key(state->kind, low, least);
+    write_key(state->kind, high, largest);
+}
+
+#define FIND_BETWEEN(T, member)                                                                    \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        T candidate = ((const T *)value)[i];                                                       \
+        if (!(candidate < low->member[0]) && !(candidate > high->member[0])) return k + i;         \
+    }
+
+/* Finds the first element that is neither less than `low` nor greater than `high`. */
+static int64_t find_between(const reduce_state *state, const unsigned char *x, const chunk *low,
+                            const chunk *high)
+{
+    chunk room;
+    for (int64_t k = 0; k < state->N; k += N_CHUNK) {
+        int64_t n = hl_cpu_min(N_CHUNK, state->N - k);
+        const void *value = read_part(state, x, k, n, &room);
+        if (state->kind == HL_PW_F32) {
+            FIND_BETWEEN(float, single)
+        } else if (state->kind == HL_PW_F64) {
+            FIND_BETWEEN(double, number)
+        } else {
+            FIND_BETWEEN(int64_t, integer)
+        }
+    }
+    return 0;
+}
+
+static void run_medians(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                        const hl_launch *launch)
+{
+    (void)launch;
+    const reduce_state *reduce = state->impl;
+    size_t bytes = hl_dtype_bytes(reduce->dtype);
+    int64_t *places = args[2];
+    end = hl_cpu_min(end, reduce->O);
+    for (int64_t o = begin; o < end; o++) {
+        const unsigned char *x = (const unsigned char *)args[0] + (size_t)(o * reduce->N) * bytes;
+        chunk low, high;
+        fold_row(reduce, HL_OP_MIN, x, &low);
+        fold_row(reduce, HL_OP_MAX, x, &high);
+        if (is_nan(reduce->kind, &low)) {
+            /* No number is both at least infinity and at most -infinity; a NaN is neither less
+             * than the one nor greater than the other. */
+            start_fold(HL_OP_MIN, reduce->kind, &low, 1);
+            start_fold(HL_OP_MAX, reduce->kind, &high, 1);
+        } else {
+            bisect_row(reduce, x, &low, &high);
+        }
+        places[o] = find_between(reduce, x, &low, &high);
+        memcpy((unsigned char *)args[1] + (size_t)o * bytes, x + (size_t)places[o] * bytes, bytes);
     }
 }
 
@@ -438,6 +578,18 @@ static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_
     return HL_OK;
 }
 
+static hl_status query_median(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    reduce_state state;
+    HL_TRY(query_reduce(device, graph, id, out_req, out_why_not));
+    make_reduce(graph, &graph->nodes[id], &state);
+    if (state.I != 1) return hl_reason_set(out_why_not, "needs the last axis");
+    out_req->row_out = hl_cpu_bits(2);
+    out_req->row_cost = 100 + 4 * (double)state.N;
+    return HL_OK;
+}
+
 static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_kernel_req *out_req, hl_reason *out_why_not, bool by_column)
 {
@@ -496,6 +648,11 @@ static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_nod
 static const hl_kernel prod = KERNEL(PROD, "prod"), max = KERNEL(MAX, "max");
 static const hl_kernel min = KERNEL(MIN, "min"), cumsum = KERNEL(CUMSUM, "cumsum");
 static const hl_kernel argmax = KERNEL(ARGMAX, "argmax"), argmin = KERNEL(ARGMIN, "argmin");
+static const hl_kernel median = {.op = HL_OP_MEDIAN,
+                                 .name = HL_CPU_NAME("median"),
+                                 .query = query_median,
+                                 .prepare = prepare_reduce,
+                                 .block = run_medians};
 static const hl_kernel row_moments = {.op = HL_OP_MOMENTS,
                                       .name = HL_CPU_NAME("moments.rows"),
                                       .query = query_row_moments,
@@ -508,4 +665,4 @@ static const hl_kernel column_moments = {.op = HL_OP_MOMENTS,
                                          .block = run_column_moments};
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_reduce_kernels)[] = {
-    &prod, &max, &min, &argmax, &argmin, &cumsum, &row_moments, &column_moments, NULL};
+    &prod, &max, &min, &argmax, &argmin, &cumsum, &median, &row_moments, &column_moments, NULL};

@@ -199,6 +199,37 @@ static hl_status prepare_arg(hl_device *device, const hl_graph *graph, hl_node_i
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+/* ---- median ---------------------------------------------------------------------------------- */
+
+static hl_status query_median(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    hl_cuda_groups groups;
+    HL_TRY(check_adjacent_axes(graph, &graph->nodes[id], &groups, out_why_not));
+    if (groups.I != 1) return hl_reason_set(out_why_not, "needs the last axis");
+    if (groups.N > UINT32_MAX)
+        return hl_reason_set(out_why_not, "needs rows of fewer than 2^32 elements, got %lld",
+                             (long long)groups.N);
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
+static hl_status prepare_median(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                hl_kernel_state *out_state)
+{
+    hl_dtype dtype = hl_node_in_type(graph, &graph->nodes[id], 0)->dtype;
+    hl_cuda_groups groups;
+    int32_t by_block;
+    find_groups(graph, &graph->nodes[id], &groups);
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_shape shape = hl_cuda_shape_coop_groups(device, groups.O, groups.N, &by_block);
+    HL_CUDA_CALL(&calls, median, name_variant("", dtype).text, shape,
+                 .at = {hl_cuda_in(&calls, 0), hl_cuda_out(&calls, 0), hl_cuda_out(&calls, 1)},
+                 .R = groups.O, .N = groups.N, .dtype = (int32_t)dtype, .by_block = by_block);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
 /* ---- moments --------------------------------------------------------------------------------- */
 
 size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups)
@@ -374,10 +405,11 @@ static const hl_kernel max = HL_CUDA_KERNEL(MAX, "max", query_fold, prepare_fold
 static const hl_kernel min = HL_CUDA_KERNEL(MIN, "min", query_fold, prepare_fold);
 static const hl_kernel argmax = HL_CUDA_KERNEL(ARGMAX, "argmax", query_fold, prepare_arg);
 static const hl_kernel argmin = HL_CUDA_KERNEL(ARGMIN, "argmin", query_fold, prepare_arg);
+static const hl_kernel median = HL_CUDA_KERNEL(MEDIAN, "median", query_median, prepare_median);
 static const hl_kernel moments = HL_CUDA_KERNEL(MOMENTS, "moments", query_moments, prepare_moments);
 static const hl_kernel cumsum = HL_CUDA_KERNEL(CUMSUM, "cumsum", query_cumsum, prepare_cumsum);
 static const hl_kernel prod_grad =
     HL_CUDA_KERNEL(PROD_GRAD, "prod_grad", query_prod_grad, prepare_prod_grad);
 
-const hl_kernel *const hl_cuda_reduce_kernels[] = {&sum,    &prod,    &max,    &min,       &argmax,
-                                                   &argmin, &moments, &cumsum, &prod_grad, NULL};
+const hl_kernel *const hl_cuda_reduce_kernels[] = {
+    &sum, &prod, &max, &min, &argmax, &argmin, &median, &moments, &cumsum, &prod_grad, NULL};

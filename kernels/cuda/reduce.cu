@@ -406,6 +406,111 @@ ARG_KERNELS(double, f64)
 ARG_INT_KERNEL(max, 1)
 ARG_INT_KERNEL(min, -1)
 
+/* ---- median ---------------------------------------------------------------------------------- */
+
+/* A radix select: every element has a key, an integer of its order, and the digits of the median's
+ * key are found from the highest one down, each by counting the elements that have the digits so
+ * far by their next one. It ends at the last digit, or where one element is left. A cooperative
+ * group holds what it can of its row in registers, so most rows are read from memory once. Digits
+ * have two bits, as in PyTorch's select: a longer digit saves passes over registers, but its
+ * counters would have to be shared. Rejected: several blocks a row, which is a launch a digit. */
+
+HL_DEVICE uint32_t make_key(float x)
+{
+    uint32_t bits = hl_float_bits(x + 0.0f); /* -0 becomes 0 */
+    return x != x ? 0xFFFFFFFF : bits >> 31 ? ~bits : bits | 1u << 31;
+}
+HL_DEVICE uint64_t make_key(double x)
+{
+    union {
+        double number;
+        uint64_t bits;
+    } in = {x + 0.0};
+    return x != x ? ~(uint64_t)0 : in.bits >> 63 ? ~in.bits : in.bits | (uint64_t)1 << 63;
+}
+HL_DEVICE uint64_t make_key(int64_t x)
+{
+    return (uint64_t)x ^ (uint64_t)1 << 63;
+}
+
+/* Counts of elements whose digit is 0, at most 1, at most 2. */
+struct digit_counts {
+    uint32_t zero, one, two;
+};
+
+/* Finds the first key that has these bits under the mask; C: there is none. */
+template <class K, class Row> HL_DEVICE int64_t find_first(const Row &row, K bits, K mask)
+{
+    int64_t first = row.C;
+    row.each([&](int64_t c, K key) {
+        if ((key & mask) == bits && c < first) first = c;
+    });
+    return hl_coop_fold(row.coop, first, [](int64_t a, int64_t b) { return a < b ? a : b; });
+}
+
+template <class K, class Row> HL_DEVICE int64_t find_median(const Row &row)
+{
+    K bits = 0, mask = 0;
+    uint32_t n = (uint32_t)row.C, place = (n - 1) / 2; /* of the median among the n that are left */
+    for (int shift = 8 * (int)sizeof(K) - 2; shift >= 0 && n > 1; shift -= 2) {
+        digit_counts upto = {0, 0, 0};
+        row.each([&](int64_t, K key) {
+            int digit = (key & mask) == bits ? (int)(key >> shift & 3) : 3;
+            upto.zero += digit == 0;
+            upto.one += digit <= 1;
+            upto.two += digit <= 2;
+        });
+        upto = hl_coop_fold(row.coop, upto, [](digit_counts a, digit_counts b) {
+            return digit_counts{a.zero + b.zero, a.one + b.one, a.two + b.two};
+        });
+        int digit = (place >= upto.zero) + (place >= upto.one) + (place >= upto.two);
+        uint32_t below = digit == 0 ? 0 : digit == 1 ? upto.zero : digit == 2 ? upto.one : upto.two;
+        n = (digit == 0 ? upto.zero : digit == 1 ? upto.one : digit == 2 ? upto.two : n) - below;
+        place -= below;
+        bits |= (K)digit << shift;
+        mask |= (K)3 << shift;
+    }
+    return find_first(row, bits, mask);
+}
+
+/* load(i): the key of x[i]; store(r, i): row r's median is x[i]. */
+template <class K, bool has_nan, class Load, class Store>
+HL_DEVICE void run_medians(const hl_cuda_median_params &p, Load load, Store store)
+{
+    enum { KEEP = 128 / sizeof(K) };
+    hl_coop_group coop = hl_coop_make(p.by_block);
+    int64_t N = p.N;
+    for (int64_t r = coop.first; r < p.R; r += coop.step) {
+        auto row = hl_coop_keep<KEEP>(coop, N, [=](int64_t c) { return load(r * N + c); });
+        int64_t place = has_nan ? find_first(row, ~(K)0, ~(K)0) : N;
+        if (place == N) place = find_median<K>(row);
+        if (coop.rank > 0) continue;
+        p.at.places[r] = place;
+        store(r, r * N + place);
+    }
+}
+
+#define MEDIAN_KERNEL(T, suffix)                                                                   \
+    HL_CUDA_ENTRY_OF(median, suffix, THREADS, p)                                                   \
+    {                                                                                              \
+        const T *x = (const T *)p.at.x;                                                            \
+        T *values = (T *)p.at.values;                                                              \
+        run_medians<decltype(make_key(widen(T()))), true>(                                         \
+            p, [=](int64_t i) { return make_key(widen(x[i])); },                                   \
+            [=](int64_t r, int64_t i) { values[r] = x[i]; });                                      \
+    }
+HL_FLOAT_TYPES(MEDIAN_KERNEL)
+MEDIAN_KERNEL(double, f64)
+HL_CUDA_ENTRY_OF(median, int, THREADS, p)
+{
+    const void *x = p.at.x;
+    void *values = p.at.values;
+    int32_t dtype = p.dtype;
+    run_medians<uint64_t, false>(
+        p, [=](int64_t i) { return make_key(hl_read_int(x, dtype, i)); },
+        [=](int64_t r, int64_t i) { store(values, dtype, r, hl_read_int(x, dtype, i)); });
+}
+
 /* ---- moments: mean and population variance --------------------------------------------------- */
 
 /* A part's sum of squares, or the variance where the part is all. */

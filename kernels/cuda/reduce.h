@@ -47,6 +47,18 @@ typedef struct hl_cuda_arg_params {
     int32_t dtype, by_block; /* of int */
 } hl_cuda_arg_params;
 
+/* Medians of rows x (R,N), and where in its row the first element that equals it stands; a NaN, the
+ * first one, where there is one. N < 2^32. */
+typedef struct hl_cuda_median_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(void) values;
+        HL_CUDA_AT(int64_t) places;
+    } at;
+    int64_t R, N;
+    int32_t dtype, by_block; /* dtype: of int */
+} hl_cuda_median_params;
+
 /* Mean and population variance; of a part where there are several, its mean and its sum of squares.
  */
 typedef struct hl_cuda_moments_params {

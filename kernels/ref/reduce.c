@@ -171,6 +171,64 @@ static hl_status launch_argmin(const hl_kernel_state *state, void *const *args,
     return find_extreme(state->impl, args, -1);
 }
 
+/* ---- median ---------------------------------------------------------------------------------- */
+
+/* Below 0: element `a` is less than element `b`; above 0: it is greater. */
+static int compare(const hl_ref_call *call, const void *x, int64_t a, int64_t b)
+{
+    hl_dtype dtype = call->in[0].dtype;
+    if (!hl_dtype_is_float(dtype)) {
+        int64_t va = hl_ref_load_int(x, dtype, a), vb = hl_ref_load_int(x, dtype, b);
+        return (va > vb) - (va < vb);
+    }
+    double va = hl_ref_load(x, dtype, a), vb = hl_ref_load(x, dtype, b);
+    return (va > vb) - (va < vb);
+}
+
+/* The median has at most `middle` elements below it, and more than that up to it. Elements are
+ * tried in order, but for those that lie beyond one which was too low or too high. */
+static int64_t find_median(const hl_ref_call *call, const hl_ref_groups *groups, const void *x,
+                           int64_t g)
+{
+    int64_t n = groups->n_inside, middle = (n - 1) / 2, low = -1, high = -1;
+    for (int64_t k = 0; k < n; k++)
+        if (isnan(hl_ref_load(x, call->in[0].dtype, hl_ref_groups_at(groups, g, k)))) return k;
+    for (int64_t k = 0;; k++) {
+        int64_t at = hl_ref_groups_at(groups, g, k), below = 0, upto = 0;
+        if (low >= 0 && compare(call, x, at, low) <= 0) continue;
+        if (high >= 0 && compare(call, x, at, high) >= 0) continue;
+        for (int64_t i = 0; i < n; i++) {
+            int order = compare(call, x, hl_ref_groups_at(groups, g, i), at);
+            below += order < 0;
+            upto += order <= 0;
+        }
+        if (below <= middle && middle < upto) return k;
+        if (below > middle)
+            high = at;
+        else
+            low = at;
+    }
+}
+
+static hl_status launch_median(const hl_kernel_state *state, void *const *args,
+                               const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    hl_ref_groups groups = make_groups(call);
+    hl_dtype dtype = call->in[0].dtype;
+    for (int64_t g = 0; g < groups.n_groups; g++) {
+        int64_t place = find_median(call, &groups, args[0], g);
+        int64_t at = hl_ref_groups_at(&groups, g, place);
+        if (hl_dtype_is_float(dtype))
+            hl_ref_store(args[1], dtype, g, hl_ref_load(args[0], dtype, at));
+        else
+            hl_ref_store_int(args[1], dtype, g, hl_ref_load_int(args[0], dtype, at));
+        hl_ref_store_int(args[2], call->out[1].dtype, g, place);
+    }
+    return HL_OK;
+}
+
 /* ---- moments, cumsum ------------------------------------------------------------------------- */
 
 /* Two passes: the mean first, then the mean square distance from it. */
@@ -228,6 +286,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(MIN, "amin", hl_ref_query_any, launch_min),
     HL_REF_KERNEL(ARGMAX, "argmax", hl_ref_query_any, launch_argmax),
     HL_REF_KERNEL(ARGMIN, "argmin", hl_ref_query_any, launch_argmin),
+    HL_REF_KERNEL(MEDIAN, "median", hl_ref_query_any, launch_median),
     HL_REF_KERNEL(MOMENTS, "moments", hl_ref_query_f64, launch_moments),
     HL_REF_KERNEL(CUMSUM, "cumsum", hl_ref_query_any, launch_cumsum),
 };

@@ -135,6 +135,7 @@ if TYPE_CHECKING:
         max,
         maximum,
         mean,
+        median,
         min,
         minimum,
         mm,
@@ -260,10 +261,10 @@ __all__ += ["load", "load_digits", "plan", "stepper"]
 __all__ += ["log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logical_and"]
 __all__ += ["logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "long", "lt"]
 __all__ += ["profile"]
-__all__ += ["manual_seed", "masked_fill", "matmul", "max", "maximum", "mean", "min", "minimum"]
-__all__ += ["mm", "movedim", "mul", "mv", "nan_to_num", "narrow", "ne", "neg", "nn", "no_grad"]
-__all__ += ["norm", "one_hot", "ones", "ones_like", "outer", "permute", "pow", "predict", "prod"]
-__all__ += ["rand", "rand_like", "randint", "randn", "randn_like", "randperm", "ravel"]
+__all__ += ["manual_seed", "masked_fill", "matmul", "max", "maximum", "mean", "median", "min"]
+__all__ += ["minimum", "mm", "movedim", "mul", "mv", "nan_to_num", "narrow", "ne", "neg", "nn"]
+__all__ += ["no_grad", "norm", "one_hot", "ones", "ones_like", "outer", "permute", "pow", "predict"]
+__all__ += ["prod", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "ravel"]
 __all__ += ["reciprocal", "relu", "remainder", "repeat", "repeat_interleave", "reshape", "roll"]
 __all__ += ["round", "rsqrt", "save", "scalar", "scatter", "scatter_add", "select", "short"]
 __all__ += ["sigmoid", "sign", "sin", "sinh", "softmax", "split", "sqrt", "square", "squeeze"]

@@ -128,6 +128,7 @@ from hotloop.graph.reduction import (
     logsumexp,
     max,
     mean,
+    median,
     min,
     norm,
     prod,
@@ -182,8 +183,8 @@ __all__ += ["hstack", "index_add", "index_copy", "index_fill", "index_select", "
 __all__ += ["isclose", "isfinite", "isinf", "isnan", "le", "lerp", "linspace", "log", "log10"]
 __all__ += ["log1p", "log2", "log_softmax", "logaddexp", "logical_and", "logical_not"]
 __all__ += ["logical_or", "logical_xor", "logit", "logsumexp", "lt", "manual_seed", "masked_fill"]
-__all__ += ["matmul", "max", "maximum", "mean", "min", "minimum", "mm", "movedim", "mul", "mv"]
-__all__ += ["nan_to_num", "narrow", "ne", "neg", "no_grad", "norm", "one_hot", "ones"]
+__all__ += ["matmul", "max", "maximum", "mean", "median", "min", "minimum", "mm", "movedim"]
+__all__ += ["mul", "mv", "nan_to_num", "narrow", "ne", "neg", "no_grad", "norm", "one_hot", "ones"]
 __all__ += ["ones_like", "outer", "permute", "pow", "prod", "rand", "rand_like", "randint"]
 __all__ += ["randn", "randn_like", "randperm", "ravel", "reciprocal", "relu", "remainder"]
 __all__ += ["repeat", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "scalar"]

@@ -151,6 +151,25 @@ def test_add_refuses(op: str, attrs: dict[str, Any], text: str) -> None:
     assert str(g) == before
 
 
+@pytest.mark.parametrize(
+    ("op", "attrs", "axis"),
+    [
+        ("amax", {}, 1),
+        ("amin", {"axes": (1, 2)}, 1),
+        ("argmax", {"axis": 1}, 1),
+        ("argmin", {"axis": -2}, 1),
+        ("moments", {"axes": (0, -2)}, 1),
+    ],
+)
+def test_axis_without_elements_is_named(op: str, attrs: dict[str, Any], axis: int) -> None:
+    g = _core.Graph()
+    x = g.input("x", "float32", (2, 0, 3))
+    with pytest.raises(errors.ShapeError, match=rf"^{op} of .*: axis {axis} must have elements"):
+        g.add(op, [x], **attrs)
+    none = g.input("none", "float32", (0, 2))
+    g.add("amax", [none], axes=(1,))  # nor has the result any
+
+
 @pytest.mark.parametrize("bad", [-1, 1, 99, 2**31, 2**32, -(2**63), 2**63, 10**30])
 def test_ids_out_of_range(bad: int) -> None:
     g = _core.Graph()

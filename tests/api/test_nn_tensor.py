@@ -28,6 +28,10 @@ def shape_of(fn, *inputs):
         (lambda x: x.mean((0, 1), keepdim=True), (1, 1)),
         (lambda x: x.max(1).indices, (6,)),
         (lambda x: x.argmax(), ()),
+        (lambda x: x.median(), ()),
+        (lambda x: x.median(1).values, (6,)),
+        (lambda x: hl.median(x, -2, keepdim=True).indices, (1, 8)),
+        (lambda x: x.sum().median(0, True).values, ()),
         (lambda x: x.chunk(3, 1)[2], (6, 2)),
         (lambda x: hl.stack(list(x), 1), (8, 6)),
         (lambda x: hl.cat([x, x], -1), (6, 16)),
@@ -102,6 +106,8 @@ def test_values(rng):
         (lambda a, k: 2.0 - a, 2.0 - x),
         (lambda a, k: np.ones((2, 6)) @ a, np.ones((2, 6)) @ x),
         (lambda a, k: hl.where(a > 0, a, 0.0), np.maximum(x, 0)),
+        (lambda a, k: a.logaddexp(0.5), np.logaddexp(x, 0.5)),
+        (lambda a, k: hl.logaddexp(k, k[:1]), np.logaddexp(i, i[:1])),
         (lambda a, k: a.var(1), x.var(1, ddof=1)),
         (lambda a, k: k // 3, i // 3),
         (lambda a, k: -k % 3, -i % 3),
@@ -111,6 +117,12 @@ def test_values(rng):
         (lambda a, k: hl.einsum("ii->i", a[:, :6]), np.diag(x[:, :6])),
         (lambda a, k: a.repeat_interleave(2, 1), np.repeat(x, 2, 1)),
         (lambda a, k: a.cumsum(1), np.cumsum(x, 1)),
+        (lambda a, k: a.median(), np.sort(x.ravel())[23]),
+        (lambda a, k: a.median(0).values, np.sort(x, 0)[2]),
+        (lambda a, k: a.gather(1, hl.median(a, 1, True).indices), np.sort(x, 1)[:, 3:4]),
+        (lambda a, k: k.median(1).values, np.sort(i, 1)[:, 1]),
+        (lambda a, k: (k > 3).median(1).values, np.sort(i > 3, 1)[:, 1]),
+        (lambda a, k: a[:1].sum().median(0).indices, 0),
     ]
     for n, (fn, want) in enumerate(cases):
         (got,) = run(fn, x, i)
@@ -172,6 +184,9 @@ def test_what_a_trace_cannot_do_is_said(fn, words):
         (lambda x: x.expand(6, 9), ("(6, 8)", "(6, 9)")),
         (lambda x: x.permute(0, 0), ("(0, 0)",)),
         (lambda x: x.squeeze(5), ("got 5",)),
+        (lambda x: x.median(2), ("[-2, 1]", "got 2")),
+        (lambda x: x[:, :0].median(1), ("median", "(6, 0)", "axis 1")),
+        (lambda x: x[:0].median(), ("median", "axis 0")),
     ],
 )
 def test_shape_errors_name_both_shapes(fn, words):

@@ -157,6 +157,36 @@ static void test_reduce(void)
     }
 }
 
+/* Rows of every width: far apart, with ties, with extremes and zeros of both signs, with NaN. */
+static void test_median(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32,  HL_DTYPE_BF16, HL_DTYPE_F16, HL_DTYPE_F64,
+                                      HL_DTYPE_I64,  HL_DTYPE_I32,  HL_DTYPE_I8,  HL_DTYPE_U8,
+                                      HL_DTYPE_BOOL, HL_DTYPE_I16};
+    static const double extremes[] = {INFINITY, -INFINITY, 0, -0.0, 3e38, 1e-40};
+    for (int w = 0; w < N_WIDTHS * 10 * 4; w++) {
+        int64_t width = widths[w / 40];
+        int form = w % 4;
+        hl_dtype dtype = dtypes[w / 4 % 10];
+        op_case c = {.op = HL_OP_MEDIAN, .n_in = 1, .n_out = 2, .attrs.arg_reduce.axis = 1};
+        bool is_unsigned = dtype == HL_DTYPE_U8 || dtype == HL_DTYPE_BOOL;
+        double memory;
+        c.in[0] = (hl_type){dtype, hl_shape_2d(19, width)};
+        c.out[0] = (hl_type){dtype, hl_shape_1d(19)};
+        c.out[1] = (hl_type){HL_DTYPE_I64, hl_shape_1d(19)};
+        case_fill(&c, 0, is_unsigned ? 0 : form == 1 ? -2 : -99, form == 1 ? 2 : 99);
+        for (int64_t e = 0; e < 19 * width && hl_dtype_is_float(dtype); e++) {
+            if (form == 1) c.data[0][e] = floor(c.data[0][e]);
+            if (form > 1 && e % 3 == 1) c.data[0][e] = extremes[e / 3 % 6];
+            if (form == 3 && e % 53 == 7) c.data[0][e] = e % 2 ? NAN : -NAN;
+            element_store(&memory, dtype, 0, c.data[0][e]);
+            c.data[0][e] = element_load(&memory, dtype, 0);
+        }
+        check_case("median of %lld %s, form %d", (long long)width, hl_dtype_name(dtype), form);
+        case_check(&c);
+    }
+}
+
 static void test_moments(void)
 {
     for (int b = 0; b < N_BLOCKS; b++) {
@@ -183,6 +213,7 @@ int main(void)
     test_loss();
     test_layer_norm();
     test_reduce();
+    test_median();
     test_moments();
     case_close();
     return CHECK_DONE();

@@ -48,6 +48,8 @@ static const op_node cases[] = {
     {HL_OP_PROD, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
     {HL_OP_MAX, 1, {A(2, 3, 2)}, {.reduce = {.axes = {2, {0, 2}}}}},
     {HL_OP_MIN, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
+    {HL_OP_MEDIAN, 1, {A(2, 3, 2)}, {.arg_reduce = {.axis = 0}}},
+    {HL_OP_MEDIAN, 1, {A(2, 3, 2)}, {.arg_reduce = {.axis = 1, .keepdim = 1}}},
     {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.axes = {.axes = {3, {0, 2, 3}}}}},
     {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.axes = {.axes = {1, {1}}}}},
     {HL_OP_MOMENTS, 1, {A(3, 4)}, {.axes = {.axes = {1, {1}}}}},
@@ -90,7 +92,8 @@ static hl_status add_weighted_sum(hl_graph *graph, hl_id value, hl_id *loss)
     return hl_build_accumulate(graph, product, loss);
 }
 
-/* The op and its gradients; the loss is the sum of all outputs times fixed random weights. */
+/* The op and its gradients; the loss is the sum of all floating outputs times fixed random weights.
+ */
 static hl_status build_trial(const op_node *c, trial *t)
 {
     hl_id in[MAX_IN], grads[MAX_IN], first, loss = HL_NONE;
@@ -104,7 +107,9 @@ static hl_status build_trial(const op_node *c, trial *t)
     HL_TRY(hl_graph_add(t->graph, c->op, in, c->n_in, &c->attrs, &first));
     hl_node_id made = hl_graph_producer(t->graph, first);
     int32_t n_out = made == HL_NONE ? 1 : t->graph->nodes[made].n_out;
-    for (int32_t j = 0; j < n_out; j++) HL_TRY(add_weighted_sum(t->graph, first + j, &loss));
+    for (int32_t j = 0; j < n_out; j++)
+        if (hl_dtype_is_float(hl_graph_dtype(t->graph, first + j)))
+            HL_TRY(add_weighted_sum(t->graph, first + j, &loss));
     HL_TRY(hl_pass_autodiff(t->graph, loss, HL_NONE, in, c->n_in, grads));
     return hl_graph_verify(t->graph);
 }
@@ -271,6 +276,9 @@ static void test_points(void)
     CHECK_BINARY(MINIMUM, 3, LIST(1, 2, 3), LIST(2, 2, 2), LIST(1, 0.5, 0), LIST(0, 0.5, 1));
     CHECK_UNARY(MAX, 4, LIST(1, 3, 3, 2), LIST(0, 0.5, 0.5, 0));
     CHECK_UNARY(MIN, 4, LIST(1, 3, 3, 1), LIST(0.5, 0, 0, 0.5));
+    CHECK_UNARY(MEDIAN, 4, LIST(1, 3, 3, 2), LIST(0, 0, 0, 1));
+    CHECK_UNARY(MEDIAN, 5, LIST(1, 3, 5, 3, 3), LIST(0, 1, 0, 0, 0));
+    CHECK_UNARY(MEDIAN, 4, LIST(5, NAN, 1, NAN), LIST(0, 1, 0, 0));
     CHECK_UNARY(PROD, 3, LIST(2, 0, 3), LIST(0, 6, 0));
     CHECK_UNARY(PROD, 3, LIST(0, 5, 0), LIST(0, 0, 0));
     CHECK_UNARY(PROD, 3, LIST(2, 4, 3), LIST(12, 6, 8));
@@ -278,6 +286,9 @@ static void test_points(void)
                  NULL);
     CHECK_BINARY(POW, 3, LIST(0, 0, 1), LIST(0, 2, 3), NULL, LIST(0, 0, 0));
     CHECK_UNARY(SOFTPLUS, 3, LIST(-800, 0, 800), LIST(0, 0.5, 1));
+    CHECK_BINARY(LOGADDEXP, 6, LIST(0, -800, INFINITY, -INFINITY, -INFINITY, 3e38),
+                 LIST(0, 800, INFINITY, -INFINITY, 5, -3e38), LIST(0.5, 0, 0.5, 0.5, 0, 1),
+                 LIST(0.5, 1, 0.5, 0.5, 1, 0));
     CHECK_UNARY(SIGMOID, 3, LIST(-800, 0, 800), LIST(0, 0.25, 0));
 }
 

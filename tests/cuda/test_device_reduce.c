@@ -112,6 +112,19 @@ static void test_place(hl_op op, hl_dtype dtype, const groups *g, bool has_nan)
     case_check(&c);
 }
 
+/* Kernels take rows. */
+static void test_median(hl_dtype dtype, const groups *g, bool has_nan)
+{
+    if (g->n_axes != 1 || g->axes[0] != g->shape.rank - 1 || count_reduced(g) == 0) return;
+    op_case c = make_case(HL_OP_MEDIAN, dtype, g);
+    c.n_out = 2;
+    c.out[1] = (hl_type){HL_DTYPE_I64, c.out[0].shape};
+    double low = dtype == HL_DTYPE_U8 || dtype == HL_DTYPE_BOOL ? 0 : -30;
+    case_fill(&c, 0, low, dtype == HL_DTYPE_BOOL ? 2 : 90);
+    for (int64_t e = 5; has_nan && e < hl_shape_numel(&g->shape); e += 977) c.data[0][e] = NAN;
+    case_check(&c);
+}
+
 static void test_cumsum(hl_dtype dtype, const groups *g, int is_reverse)
 {
     if (g->n_axes != 1) return;
@@ -161,6 +174,7 @@ static void test_reductions(void)
             for (int i = 0; i < 2; i++) {
                 test_place(HL_OP_ARGMAX, dtype, &all_groups[g], i && hl_dtype_is_float(dtype));
                 test_place(HL_OP_ARGMIN, dtype, &all_groups[g], i && hl_dtype_is_float(dtype));
+                test_median(dtype, &all_groups[g], i && hl_dtype_is_float(dtype));
                 test_cumsum(dtype, &all_groups[g], i);
             }
         }
@@ -269,7 +283,8 @@ static void test_norms(void)
 static void test_refusals(void)
 {
     static const groups apart = {SHAPE(4, 2, 3, 4, 5), 2, {0, 2}};
-    static const groups long_row = {SHAPE(1, 5000), 1, {0}};
+    static const groups long_row = {SHAPE(1, 5000), 1, {0}}, column = {SHAPE(2, 5, 7), 1, {0}};
+    static const groups longest = {SHAPE(2, 2, (int64_t)1 << 32), 1, {1}};
     static const struct {
         hl_op op;
         hl_dtype dtype;
@@ -277,6 +292,9 @@ static void test_refusals(void)
         const char *why;
     } refused[] = {
         {HL_OP_SUM, HL_DTYPE_F32, &apart, "needs axes that stand together"},
+        {HL_OP_MEDIAN, HL_DTYPE_F32, &column, "needs the last axis"},
+        {HL_OP_MEDIAN, HL_DTYPE_F32, &longest,
+         "needs rows of fewer than 2^32 elements, got 4294967296"},
         {HL_OP_MOMENTS, HL_DTYPE_F32, &apart, "needs axes that stand together"},
         {HL_OP_MOMENTS, HL_DTYPE_F64, &long_row, "needs float32, bfloat16 or float16, got float64"},
         {HL_OP_PROD_GRAD, HL_DTYPE_F64, &long_row, "needs float32, got float64"},

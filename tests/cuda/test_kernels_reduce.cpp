@@ -200,6 +200,91 @@ static void test_arg(int64_t O, int64_t N, int64_t I, int sign, int64_t part, in
     }
 }
 
+/* What rows of medians are filled with. */
+enum median_fill { MIXED, TIED, EQUAL, WITH_NAN, ZEROS, FILLS };
+static const char *const fill_names[] = {"mixed", "tied", "equal", "with NaN", "zeros"};
+
+static double draw_element(median_fill fill, int64_t i)
+{
+    static const double extremes[] = {INFINITY, -INFINITY, 0, -0.0, 1e-30, -65504};
+    switch (fill) {
+    case TIED: return (double)random_below(3);
+    case EQUAL: return -2.5;
+    case ZEROS: return random_below(3) ? (i % 2 ? -0.0 : 0.0) : random_number();
+    default: return random_below(8) ? 4 * random_number() : extremes[random_below(6)];
+    }
+}
+
+/* The first of the elements that has fewer than half of them below it, and not above it. */
+static int64_t find_median(int64_t n, const double *x)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (isnan(x[k])) return k;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t below = 0, upto = 0;
+        for (int64_t i = 0; i < n; i++) below += x[i] < x[k], upto += x[i] <= x[k];
+        if (below <= (n - 1) / 2 && (n - 1) / 2 < upto) return k;
+    }
+    return -1;
+}
+
+template <class T>
+static void test_median(int64_t R, int64_t N, unsigned threads, int by_block, median_fill fill)
+{
+    start_case("median %s (%lld,%lld) by %d, %s", suffix<T>(), (long long)R, (long long)N, by_block,
+               fill_names[fill]);
+    buffer<T> x(R * N), values(R);
+    buffer<int64_t> places(R);
+    for (int64_t i = 0; i < x.n; i++) hl_write(x.get(), i, (float)draw_element(fill, i));
+    for (int64_t r = 0; r < R && fill == WITH_NAN; r++)
+        for (int n = 0; n < 1 + r % 3; n++)
+            hl_write(x.get(), r * N + random_below(N), r % 2 ? NAN : -NAN);
+    run_orders({&values, &places}, [&] {
+        LAUNCH(median, suffix<T>(), 1 + other_grid(), threads, {x.get(), values.p, places.get()}, R,
+               N, 0, by_block);
+    });
+    for (int64_t r = 0; r < R; r++) {
+        std::vector<double> row;
+        for (int64_t k = 0; k < N; k++) row.push_back(number(x[r * N + k]));
+        int64_t place = find_median(N, row.data());
+        check("the first of the median's", places[r] == place);
+        check("the median", !memcmp(&values[r], &x[r * N + place], sizeof(T)));
+    }
+}
+
+/* Of numbers that float64 does not hold apart. */
+static void test_int_median(int64_t R, int64_t N, unsigned threads, int by_block)
+{
+    start_case("median int (%lld,%lld) by %d", (long long)R, (long long)N, by_block);
+    buffer<int64_t> x(R * N), values(R), places(R), small_places(R);
+    buffer<int8_t> small(R * N), small_values(R);
+    for (int64_t i = 0; i < x.n; i++) {
+        int64_t high = (int64_t)((uint64_t)random_below(3) << 62);
+        x[i] = random_below(9) ? high + random_below(2 * N) : i % 2 ? INT64_MAX : INT64_MIN;
+        small[i] = (int8_t)random_bits();
+    }
+    run_orders({&values, &places, &small_values, &small_places}, [&] {
+        LAUNCH(median, "int", 1 + other_grid(), threads, {x.p, values.p, places.get()}, R, N,
+               HL_DTYPE_I64, by_block);
+        LAUNCH(median, "int", 1 + other_grid(), threads,
+               {small.p, small_values.p, small_places.get()}, R, N, HL_DTYPE_I8, by_block);
+    });
+    for (int64_t r = 0; r < R; r++) {
+        int64_t below[2] = {0, 0}, upto[2] = {0, 0}, half = (N - 1) / 2;
+        bool is_first = true;
+        for (int64_t i = r * N; i < (r + 1) * N; i++) {
+            below[0] += x[i] < values[r], upto[0] += x[i] <= values[r];
+            below[1] += small[i] < small_values[r], upto[1] += small[i] <= small_values[r];
+            is_first &= i >= r * N + places[r] || x[i] != values[r];
+            is_first &= i >= r * N + small_places[r] || small[i] != small_values[r];
+        }
+        check("half below", below[0] <= half && half < upto[0]);
+        check("half below, of int8", below[1] <= half && half < upto[1]);
+        check("the first", is_first && x[r * N + places[r]] == values[r] &&
+                               small[r * N + small_places[r]] == small_values[r]);
+    }
+}
+
 template <class T> static void test_cumsum(int64_t O, int64_t N, int64_t I, int is_reverse)
 {
     start_case("cumsum %s (%lld,%lld,%lld) reverse %d", suffix<T>(), (long long)O, (long long)N,
@@ -479,6 +564,16 @@ template <class T> static void test_type()
     test_arg<T>(5, 1, 1, 1, 1, 0), test_arg<T>(4, 100, 1, 1, 30, 1);
     test_arg<T>(3, 50, 7, -1, 50, 0), test_arg<T>(1, 90, 40, 1, 16, 0),
         test_arg<T>(9, 6, 1, -1, 6, 8);
+    for (int fill = 0; fill < FILLS; fill++) {
+        test_median<T>(5, 1, 32, 2, (median_fill)fill),
+            test_median<T>(9, 2, 64, 2, (median_fill)fill);
+        test_median<T>(7, 5, 64, 8, (median_fill)fill);
+        test_median<T>(9, 16, 32, 16, (median_fill)fill);
+        test_median<T>(5, 33, 64, 0, (median_fill)fill);
+        test_median<T>(2, 1100, 64, 0, (median_fill)fill); /* more than a warp keeps */
+        test_median<T>(3, 700, 256, 1, (median_fill)fill);
+    }
+    test_median<T>(1, 9000, 256, 1, MIXED); /* more than a block keeps */
     test_cumsum<T>(3, 1, 1, 0), test_cumsum<T>(2, 100, 3, 1), test_cumsum<T>(4, 33, 1, 0);
     test_cumsum<T>(2, 90, 35, 0), test_cumsum<T>(1, 130, 1, 1);
     test_moments<T>(1, 5, 100, 100, 0, 0), test_moments<T>(1, 3, 1000, 1000, 1, 50);
@@ -497,6 +592,8 @@ int main()
     test_type<hl_bf16>();
     test_type<hl_f16>();
     test_int();
+    test_int_median(5, 1, 32, 2), test_int_median(9, 6, 64, 8), test_int_median(4, 64, 64, 0);
+    test_int_median(3, 601, 256, 1);
     test_prod_grad(1, 1, 1), test_prod_grad(3, 70, 1), test_prod_grad(2, 33, 5);
     return finish_tests("test_kernels_reduce");
 }

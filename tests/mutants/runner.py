@@ -174,6 +174,16 @@ def _copy_sources(tree: Path) -> None:
     for name in _BUILT:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, symlinks=True)
+    _rename_objects(tree, ROOT)
+
+
+def _rename_objects(tree: Path, source: Path) -> None:
+    """Lists of headers name objects by their absolute paths: those of the copy from now on."""
+    for name in _BUILT:
+        for path in (tree / name).rglob("*.d"):
+            text = path.read_text()
+            if f"{source}/" in text:
+                path.write_text(text.replace(f"{source}/", f"{tree}/"))
 
 
 def _grouped(mutants: list[Mutant]) -> Iterator[Check]:
@@ -260,6 +270,7 @@ def run_mutants(mutants: list[Mutant], jobs: int) -> Iterator[Outcome]:
             tree, began = free.get(), time.monotonic()
             try:
                 shutil.copytree(base, tree, symlinks=True)
+                _rename_objects(tree, base)
                 what, output = _try_mutant(mutant, tree, processes)
                 shown = "\n".join(output.splitlines()[-_SHOWN_LINES:])
                 return Outcome(mutant, what, time.monotonic() - began, shown)

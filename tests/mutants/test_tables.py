@@ -73,6 +73,22 @@ def test_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "the same: two mutants have this name" in again
 
 
+def test_objects_of_a_copy_depend_on_its_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a change in a header would be made and never compiled."""
+    tree, copy = tmp_path / "tree", tmp_path / "copy"
+    built = "build/cuda-tests/release"
+    (tree / built).mkdir(parents=True)
+    (tree / ".gitignore").write_text("build/\n")
+    (tree / built / "a.d").write_text(f"{tree}/{built}/a.o: csrc/a.h {tree}/b.h\n")
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    monkeypatch.setattr(runner, "ROOT", tree)
+    runner._copy_sources(copy)
+    assert (copy / built / "a.d").read_text() == f"{copy}/{built}/a.o: csrc/a.h {copy}/b.h\n"
+    assert str(copy) not in (tree / built / "a.d").read_text()
+
+
 CODE = """def double(n):
     return 2 * n
 """

@@ -139,12 +139,18 @@ def both_nan(f):
     return lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.nan, f(a, b))
 
 
+def logaddexp_terms(a, b):
+    """The larger one, and what is added to it."""
+    return np.abs(np.maximum(a, b)) + np.log1p(np.exp(-np.abs(a - b)))
+
+
 # op: NumPy's function, rule, gradient?, fill of b
 BINARY = {
     "add": (np.add, rounded(1), True, normal),
     "sub": (np.subtract, rounded(1), True, normal),
     "mul": (np.multiply, rounded(1), True, normal),
     "div": (np.divide, rounded(1), True, positive),
+    "logaddexp": (np.logaddexp, of_terms(16, logaddexp_terms), True, normal),
     "maximum": (both_nan(np.maximum), exact, True, normal),
     "minimum": (both_nan(np.minimum), exact, True, normal),
     "eq": (np.equal, exact, False, None),
@@ -199,6 +205,12 @@ def binary_cases():
         np.power,
         ulps(2),
     )
+    f, rule, *_ = BINARY["logaddexp"]
+    far = (uniform(-120, 120, 1003), uniform(-120, 120, 1003))
+    yield Case("logaddexp", "far", far, f, rule, grad=(0, 1))
+    # beside 0, every digit of what is small
+    yield Case("logaddexp", "zero", (uniform(-100, 0, 1003), given(0.0)), f, rule, grad=(0,))
+    yield Case("logaddexp", "int64", (ints(-9, 9, 33), ints(-9, 9, 33)), f, rule)
     for name in ("n17", "row", "outer", "number"):
         a, b = SHAPES[name]
         quarters = lambda *s: lambda rng: whole(-40, 40, *s)(rng) / 4 + 0.125  # noqa: E731

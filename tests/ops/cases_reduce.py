@@ -334,6 +334,68 @@ def scan_cases():
     )
 
 
+# ---------------------------------------------------------------------------- median
+
+
+def median(x, axis, keep=False):
+    """The lower one in the middle, and the first that equals it; or the first NaN."""
+    middle = np.take(np.sort(x, axis), [(x.shape[axis] - 1) // 2], axis)
+    nan = x != x
+    chosen = np.where(nan.any(axis, keepdims=True), nan, x == middle)
+    places = chosen.argmax(axis, keepdims=True)
+    values = np.take_along_axis(x, places, axis)
+    return tuple(y if keep else y.squeeze(axis) for y in (values, places))
+
+
+def median_case(name, fill, axis, grad=()):
+    return Case("median", name, (fill,), lambda x: median(x, axis), exact, {"axis": axis}, grad)
+
+
+def median_cases():
+    for n in (*SIZES, 2, 64, 4099):
+        yield median_case(f"n{n}", apart(3, n), 1, (0,) if n < 100 else ())
+    for shape, axis in (((9, 17), 0), ((1003, 5), 0), ((3, 4, 5), -2), ((6, 2, 1), 1), ((7,), 0)):
+        tag = "x".join(map(str, shape)) + f"@{axis}"
+        yield median_case(tag, apart(*shape), axis, (0,))
+    yield Case(
+        "median",
+        "keep",
+        (apart(9, 4, 3),),
+        lambda x: median(x, 1, True),
+        exact,
+        {"axis": 1, "keepdim": 1},
+        grad=(0,),
+    )
+    for axis in (0, 1):
+        yield median_case(f"ties@{axis}", whole(0, 2, 33, 18), axis)
+        yield median_case(f"nan@{axis}", sprinkled(normal(33, 18), [np.nan], 40), axis)
+    yield median_case("equal", given(np.full((3, 8), -0.5)), 1)
+    yield median_case("special", sprinkled(normal(9, 19), [np.inf, -np.inf, 0.0, -0.0], 2), 1)
+    # zeros of both signs, their neighbours in float32, and larger numbers
+    near = [0.0, -0.0, 2.0**-149, -(2.0**-149), 0.5, -2.0, 7.0, -100.0]
+    yield median_case("zeros", lambda rng: rng.choice(near, (999, 7)), 1)
+    yield median_case("no-rows", normal(0, 4), 1)
+    for dtype in ("int64", "int32", "int16", "uint8", "bool"):
+        yield median_case(dtype, ints(0, 1 if dtype == "bool" else 9, 9, 18, dtype=dtype), 1)
+    yield median_case("large-ints", ints(2**62, 2**62 + 3, 9, 18), 1)
+
+    def rounded_median(dtype):
+        def build(g, ids):
+            values, places = g.add("median", g.add("cast", ids, dtype=dtype), axis=0)
+            return [*g.add("cast", [values], dtype="float32"), places]
+
+        return build
+
+    for dtype in ("bfloat16", "float16"):
+        yield Case(
+            "median",
+            dtype,
+            (whole(-128, 128, 65, 7),),
+            lambda x: median(x, 0),
+            build=rounded_median(dtype),
+        )
+
+
 # ---------------------------------------------------------------------------- softmax
 
 
@@ -372,5 +434,8 @@ def softmax_cases():
         yield Case(op, "no-rows", (normal(0, 5),), f, rule)
 
 
-CASES = [*matmul_cases(), *reduce_cases(), moments_offset(), *scan_cases(), *softmax_cases()]
+CASES = [
+    *(*matmul_cases(), *reduce_cases(), moments_offset(), *scan_cases()),
+    *(*median_cases(), *softmax_cases()),
+]
 assert of_largest

@@ -407,12 +407,11 @@ def isclose(
 
 
 def logaddexp(input: Operand, other: Operand) -> Tensor:
-    """``log(e**a + e**b)`` without overflow."""
-    a, b = unify(input, other, what="logaddexp")
-    same = a == b  # of two equal infinities the difference is NaN
-    larger = maximum(a, b)
-    gap = where(same, 0.0, -abs(where(same, 0.0, a) - where(same, 0.0, b)))
-    return larger + log1p(exp(gap))
+    """``log(e**a + e**b)`` without overflow.
+
+    Equal operands share the gradient, equal infinities too, where torch's is NaN.
+    """
+    return _binary_float("logaddexp", input, other)
 
 
 def xlogy(input: Operand, other: Operand) -> Tensor:

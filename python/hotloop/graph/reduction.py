@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Extreme", "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cumsum"),
-    *("log_softmax", "logsumexp", "max", "mean", "min", "norm", "prod", "softmax", "std"),
-    *("std_mean", "sum", "var", "var_mean"),
+    *("log_softmax", "logsumexp", "max", "mean", "median", "min", "norm", "prod", "softmax"),
+    *("std", "std_mean", "sum", "var", "var_mean"),
 ]
 
 Dim: TypeAlias = int | Sequence[int] | None
 
 
 class Extreme(NamedTuple):
-    """What ``max`` and ``min`` along one dim return."""
+    """What ``max``, ``min`` and ``median`` along one dim return."""
 
     values: Any
     indices: Any
@@ -155,6 +155,32 @@ def _extreme(which: str, input: Operand, dim: Any, keepdim: bool) -> Any:
     if keepdim:
         return Extreme(values, indices)
     return Extreme(values.squeeze(axis), indices.squeeze(axis))
+
+
+def median(input: Operand, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Median of all (a tensor), or along a dim (values and indices).
+
+    Of an even number of elements it is the lower one of the two in the middle; where there is a
+    NaN it is that.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, optional
+        A dim gives ``(values, indices)``; nothing gives the median of all. The index is that of
+        the first element that equals the median, or of the first NaN; all of the gradient goes
+        there.
+    keepdim : bool
+        Leaves the dim as 1.
+    """
+    x = lift(input, what="median")
+    if dim is None:
+        return add_node("median", x.reshape(-1), axis=0)
+    axis = axis_of(x, dim, "median")
+    if not x.ndim:
+        return Extreme(*add_nodes("median", x.reshape(1), axis=axis))
+    return Extreme(*add_nodes("median", x, axis=axis, keepdim=int(keepdim)))
 
 
 def any(input: Operand, dim: Dim = None, keepdim: bool = False) -> Tensor:

@@ -535,6 +535,10 @@ class Tensor(Value):
         """Smallest of all, along a dim, or of two tensors; as :func:`max`."""
         return reduction.min(self, dim, keepdim)
 
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Median of all (a tensor), or along a dim (values and indices)."""
+        return reduction.median(self, dim, keepdim)
+
     def any(self, dim: Dim = None, keepdim: bool = False) -> Tensor:
         """Bool: one element at least differs from 0."""
         return reduction.any(self, dim, keepdim)
