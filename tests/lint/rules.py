@@ -151,6 +151,7 @@ PASS_OPS: dict[str, set[str]] = {
     "feed": {"CAST"},
     "fuse": {"SUM", "CAST"},
     "hoist": {"EXPAND"},
+    "layout": {"PERMUTE"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "ACCUMULATE", "ASSIGN"
     },

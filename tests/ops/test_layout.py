@@ -1,0 +1,142 @@
+"""Permutations that cancel go, and what stands in between gives the same elements."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hotloop import _core
+
+SHAPE = (3, 4, 5)
+Build = Callable[[_core.Graph, list[int]], list[int]]
+
+
+def add(graph: _core.Graph, op: str, *ids: int, **attrs) -> int:
+    return graph.add(op, list(ids), **attrs)[0]
+
+
+def turn(graph: _core.Graph, value: int, *dims: int) -> int:
+    return add(graph, "permute", value, dims=dims)
+
+
+def run(build: Build, fuse: bool, device: str = "cpu", n: int = 3) -> tuple[list, int]:
+    """Outputs of a graph of inputs of one shape; how many permutations are left."""
+    graph = _core.Graph()
+    ids = [graph.input(f"x{i}", "float32", SHAPE) for i in range(n)]
+    for value in build(graph, ids):
+        graph.output(value)
+    plan = _core.Plan(_core.Session(_core.Device(device)), graph, fuse=fuse)
+    rng = np.random.default_rng(1)
+    for i in range(n):
+        plan.input(i, rng.standard_normal(SHAPE).astype("float32"))
+    plan.run(1)
+    return [plan.output(i) for i in range(len(graph.outputs()))], str(plan).count(".permute")
+
+
+def there_and_back(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "relu", turn(graph, x[0], 2, 0, 1))
+    return [turn(graph, y, 1, 2, 0)]
+
+
+def two_that_meet(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "add", turn(graph, x[0], 2, 1, 0), turn(graph, x[1], 2, 1, 0))
+    return [turn(graph, add(graph, "mul", y, graph.number("float32", 3.0)), 2, 1, 0)]
+
+
+def copies_in_between(graph: _core.Graph, x: list[int]) -> list[int]:
+    """Attributes that name dims name their new places."""
+    y = turn(graph, x[0], 1, 2, 0)
+    y = add(graph, "slice", y, axis=1, start=1, stop=4)
+    y = add(graph, "pad", y, before=(1, 0, 2), after=(0, 3, 1), value=7.0)
+    y = add(graph, "flip", y, axes=(0, 2))
+    z = add(graph, "concat", y, add(graph, "neg", y), axis=2)
+    parts = graph.add("split", [z], axis=0, size=2)
+    return [turn(graph, part, 2, 0, 1) for part in parts]
+
+
+def many_readers(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "tanh", turn(graph, x[0], 0, 2, 1))
+    a, b = add(graph, "exp", y), add(graph, "neg", y)
+    total = add(graph, "where", add(graph, "gt", a, b), a, b)
+    return [turn(graph, total, 0, 2, 1), turn(graph, y, 0, 2, 1), turn(graph, a, 0, 2, 1)]
+
+
+def three_in_a_row(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "abs", turn(graph, x[0], 1, 2, 0))
+    z = add(graph, "abs", turn(graph, y, 1, 2, 0))
+    return [turn(graph, z, 1, 2, 0)]
+
+
+GONE = [there_and_back, two_that_meet, copies_in_between, many_readers, three_in_a_row]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+@pytest.mark.parametrize("build", GONE, ids=lambda build: build.__name__)
+def test_they_go(build: Build, device: str) -> None:
+    want, before = run(build, False, device)
+    got, after = run(build, True, device)
+    assert before > 1
+    assert after == 0
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def one_way(graph: _core.Graph, x: list[int]) -> list[int]:
+    return [add(graph, "relu", turn(graph, x[0], 2, 0, 1))]
+
+
+def other_order(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = turn(graph, add(graph, "reshape", x[1], shape=(5, 4, 3)), 2, 1, 0)
+    y = add(graph, "add", turn(graph, x[0], 0, 1, 2), y)
+    return [
+        add(graph, "add", y, turn(graph, add(graph, "reshape", x[2], shape=(4, 5, 3)), 2, 0, 1))
+    ]
+
+
+def kept(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "relu", turn(graph, x[0], 2, 0, 1))
+    return [y, add(graph, "sum", turn(graph, y, 1, 2, 0), axes=(0,))]
+
+
+def of_neighbours(graph: _core.Graph, x: list[int]) -> list[int]:
+    y = add(graph, "sum", turn(graph, x[0], 2, 0, 1), axes=(0,))
+    return [turn(graph, y, 1, 0)]
+
+
+@pytest.mark.parametrize("build", [one_way, other_order, kept, of_neighbours])
+def test_they_stay(build: Build) -> None:
+    want, before = run(build, False)
+    got, after = run(build, True)
+    assert after <= before
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    orders = list(itertools.permutations(range(3)))
+
+    def build(graph: _core.Graph, x: list[int]) -> list[int]:
+        values = list(x)
+        for _ in range(rng.integers(5, 25)):
+            value = values[rng.integers(len(values))]
+            kind = rng.integers(4)
+            if kind == 0:
+                values.append(turn(graph, value, *orders[rng.integers(6)]))
+            elif kind == 1:
+                values.append(add(graph, ("relu", "neg", "tanh")[rng.integers(3)], value))
+            elif kind == 2:
+                values.append(add(graph, "flip", value, axes=(int(rng.integers(3)),)))
+            else:
+                others = [v for v in values if graph.shape(v) == graph.shape(value)]
+                values.append(add(graph, "add", value, others[rng.integers(len(others))]))
+        return [values[i] for i in rng.integers(3, len(values), 4)]
+
+    state = rng.bit_generator.state
+    want, before = run(build, False)
+    rng.bit_generator.state = state
+    got, after = run(build, True)
+    assert after <= before
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
