@@ -3,7 +3,8 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), layout, epilogue, lower, pack, hoist, fuse, select, schedule, memory. */
+ * device computes in float64), layout, epilogue, lower, pack, hoist, fuse, select, schedule,
+ * memory. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -37,8 +38,8 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their dtype. */
 hl_status hl_pass_double(hl_graph *graph);
 
-/* Permutations that cancel one another are taken out, and what lies in between works on its operands
- * in the order in which they lie. */
+/* Permutations that cancel one another are taken out, and what lies in between works on its
+ * operands in the order in which they lie. */
 hl_status hl_pass_layout(hl_graph *graph);
 
 /* Pointwise work around a node for whose op the device has kernels that take programs becomes
