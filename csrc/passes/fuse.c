@@ -457,12 +457,11 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
     return HL_OK;
 }
 
-/* A sum over middle axes that found nobody to join: devices have kernels for it. */
-static bool is_lone_sum(const emit_state *e)
+/* Sums over middle axes that found no pointwise work to join: devices have kernels for them. */
+static bool has_sums_alone(const emit_state *e)
 {
-    const hl_node *node = &e->fuse->graph->nodes[e->cluster];
-    bool is_alone = e->fuse->clusters.n_members[e->cluster] == 1 && e->out.program.n_code == 1;
-    return node->op == HL_OP_SUM && is_alone && e->out.program.split[0] > 0;
+    const hl_program *program = &e->out.program;
+    return program->split[0] > 0 && program->n_code == program->n_in;
 }
 
 /* The cluster's nodes stay single: as if they had never been fusible. */
@@ -492,7 +491,7 @@ static hl_status rewrite_clusters(fuse_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
-        if ((status != HL_OK && e->out.is_full) || (status == HL_OK && is_lone_sum(e))) {
+        if ((status != HL_OK && e->out.is_full) || (status == HL_OK && has_sums_alone(e))) {
             dissolve(s, (hl_node_id)i);
             continue;
         }
