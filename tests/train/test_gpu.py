@@ -451,7 +451,7 @@ def test_out_of_memory(gpu: _core.Device) -> None:
 
 @emulated
 def test_micro_batches_where_memory_ends() -> None:
-    """A GPU of 9 MB: the same steps in parts, an epoch's short last batch among them."""
+    """A GPU of 6 MB: the same steps in parts, an epoch's short last batch among them."""
     code = """
 rng = np.random.default_rng(3)
 x = rng.standard_normal((2 * 256 + 200, 6)).astype(np.float32)
@@ -477,7 +477,7 @@ for model, fields in ((wide(), {"on_oom": "raise"}), (wide(nn.BatchNorm1d(4096))
     except hl.OutOfMemoryError as error:
         print("raised:", error)
 """
-    out = " ".join(run_alone(code, f"memory={(64 + 9) << 20}").split())
+    out = " ".join(run_alone(code, f"memory={(64 + 6) << 20}").split())
     assert out.count("trying micro-batches of 128 rows") == 1
     assert "batch 256 in micro-batches of " in out
     assert out.count("raised:") == 2
