@@ -428,7 +428,7 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_w
     if (is_product)
         *out_why = has_16_bits(graph, node->in[0]) ? "product, summed in float32"
                                                    : "product without a 16-bit kernel";
-    else if (node->program)
+    else if (node->program && !hl_node_is_anchor(node))
         *out_why = "pointwise program: registers are float32";
     else if (rounds)
         *out_why = "rounds its operand";

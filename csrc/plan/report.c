@@ -123,7 +123,13 @@ static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
-    if (node->program) HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    if (hl_node_is_anchor(node)) {
+        char programs[HL_FUSION_TEXT];
+        hl_fusion_format(node, programs);
+        HL_TRY(add_text(t, " {%s}", programs));
+    } else if (node->program) {
+        HL_TRY(add_text(t, " {%d steps}", node->program->n_code));
+    }
     if (task->kernel->describe && s < plan->n_tuned) {
         char algorithm[96];
         task->kernel->describe(&plan->instrs[s].state, algorithm, sizeof algorithm);
