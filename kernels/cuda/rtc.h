@@ -13,7 +13,7 @@ typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
 typedef unsigned long long uintptr_t;
 
-#define INT32_MAX 0x7FFFFFFF
+#define INT32_MAX 2147483647
 #define INT64_MAX 0x7FFFFFFFFFFFFFFFLL
 #define INT64_MIN (-INT64_MAX - 1)
 
