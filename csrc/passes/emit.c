@@ -8,7 +8,7 @@
 static hl_status check_room(hl_emitter *e, int32_t n, int32_t most)
 {
     if (n < most) return HL_OK;
-    e->is_full = true;
+    e->is_refused = true;
     return hl_status_set(HL_ERROR_INTERNAL, "fuse: a program has room for %d, got more", most);
 }
 

@@ -1,5 +1,6 @@
-/* Emission: a pointwise program from nodes of a graph, step by step. Every call fails with is_full
- * where the program is at one of its limits, so that a pass can leave the nodes as they are. */
+/* Emission: a pointwise program from nodes of a graph, step by step. Where the program is at one of
+ * its limits, or a pass finds that it cannot be written, the call fails and is_refused is set, so
+ * that the pass can leave the nodes as they are. */
 #ifndef HL_PASSES_EMIT_H
 #define HL_PASSES_EMIT_H
 
@@ -10,7 +11,7 @@ typedef struct hl_emitter {
     hl_program program;
     hl_id in[HL_PROGRAM_INS];     /* by input of the program */
     hl_id value[HL_PROGRAM_REGS]; /* by register: the value that it holds */
-    bool is_full;
+    bool is_refused;
 } hl_emitter;
 
 void hl_emit_begin(hl_emitter *e, const hl_graph *graph, const hl_shape *shape);

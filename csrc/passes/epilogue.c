@@ -129,7 +129,7 @@ static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
 
 static hl_status refuse(epilogue_state *s)
 {
-    s->emitter.is_full = true;
+    s->emitter.is_refused = true;
     return hl_status_set(HL_ERROR_INTERNAL, "epilogue: this is no program of the anchor's result");
 }
 
@@ -226,7 +226,7 @@ static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, at
         a->types[j] = (hl_type){hl_graph_dtype(graph, values[j]), shape};
     }
     *out_made = status == HL_OK && copy_operands(&anchor, a);
-    if (!*out_made) return status == HL_OK || s->emitter.is_full ? HL_OK : status;
+    if (!*out_made) return status == HL_OK || s->emitter.is_refused ? HL_OK : status;
     a->fusion = (hl_fusion){.epilogue = &s->emitter.program};
     return add_operands(s, a, out_made);
 }
@@ -480,7 +480,7 @@ static hl_status try_prologue(epilogue_state *s, hl_node_id anchor, int32_t k, h
     hl_status status = hl_emit_load(&s->emitter, base, &reg);
     if (status == HL_OK) status = emit_value(s, operand, base, &reg);
     if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
-    if (status != HL_OK) return s->emitter.is_full ? HL_OK : status;
+    if (status != HL_OK) return s->emitter.is_refused ? HL_OK : status;
     a.in[k] = base;
     a.fusion.prologue[k] = &s->emitter.program;
     HL_TRY(add_operands(s, &a, out_taken));

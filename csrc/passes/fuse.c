@@ -491,7 +491,7 @@ static hl_status rewrite_clusters(fuse_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, NULL, e, types, values);
-        if ((status != HL_OK && e->out.is_full) || (status == HL_OK && has_sums_alone(e))) {
+        if ((status != HL_OK && e->out.is_refused) || (status == HL_OK && has_sums_alone(e))) {
             dissolve(s, (hl_node_id)i);
             continue;
         }
@@ -501,7 +501,7 @@ static hl_status rewrite_clusters(fuse_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         if (cluster_of(s, (hl_node_id)i) != i) continue;
         status = emit_cluster(s, (hl_node_id)i, loaded, e, types, values);
-        if (status != HL_OK && e->out.is_full) continue;
+        if (status != HL_OK && e->out.is_refused) continue;
         HL_GOTO(status);
         if (!e->out.program.n_out) continue;
         hl_id first;

@@ -274,6 +274,17 @@ static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void 
     return HL_OK;
 }
 
+/* The plan's feed again, with an index out of range in it. */
+static void feed_wrong(int64_t *calls)
+{
+    hl_feed_options options = *hl_feed_settings(t.feed);
+    options.fill = fill_wrong, options.context = calls;
+    CHECK_OK(hl_plan_feed(t.plan, NULL));
+    hl_feed_destroy(t.feed);
+    CHECK_OK(hl_feed_create(&options, &t.feed));
+    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+}
+
 /* An index out of range: the error comes, its window is not applied, and training can go on. */
 static void test_fault(void)
 {
@@ -281,12 +292,7 @@ static void test_fault(void)
     open_net(async_backend(), 6, 1, true, COPIED);
     int64_t calls = 0, steps;
     hl_run_end end;
-    hl_feed_options options = *hl_feed_settings(t.feed);
-    options.fill = fill_wrong, options.context = &calls;
-    CHECK_OK(hl_plan_feed(t.plan, NULL));
-    hl_feed_destroy(t.feed);
-    CHECK_OK(hl_feed_create(&options, &t.feed));
-    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    feed_wrong(&calls);
     CHECK_INT(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA);
     CHECK(strstr(hl_status_message(), "got 103") != NULL);
     read_outcome(&got);
@@ -330,12 +336,7 @@ static void test_fault_of_another_plan(void)
         open_net(async_backend(), 6, 1, true, COPIED);
         int64_t calls = 0, steps;
         hl_run_end end;
-        hl_feed_options options = *hl_feed_settings(t.feed);
-        options.fill = fill_wrong, options.context = &calls;
-        CHECK_OK(hl_plan_feed(t.plan, NULL));
-        hl_feed_destroy(t.feed);
-        CHECK_OK(hl_feed_create(&options, &t.feed));
-        CHECK_OK(hl_plan_feed(t.plan, t.feed));
+        feed_wrong(&calls);
         CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not learned of yet */
         hl_plan *small = make_small();
         if (is_closed) {
