@@ -274,11 +274,13 @@ static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void 
     return HL_OK;
 }
 
-/* The plan's feed again, with an index out of range in it. */
-static void feed_wrong(int64_t *calls)
+/* The plan's feed again, with an index out of range in it; so many batches, 0: as many as before.
+ */
+static void feed_wrong(int64_t *calls, int64_t n_batches)
 {
     hl_feed_options options = *hl_feed_settings(t.feed);
     options.fill = fill_wrong, options.context = calls;
+    if (n_batches) options.count = n_batches * options.batch;
     CHECK_OK(hl_plan_feed(t.plan, NULL));
     hl_feed_destroy(t.feed);
     CHECK_OK(hl_feed_create(&options, &t.feed));
@@ -292,7 +294,7 @@ static void test_fault(void)
     open_net(async_backend(), 6, 1, true, COPIED);
     int64_t calls = 0, steps;
     hl_run_end end;
-    feed_wrong(&calls);
+    feed_wrong(&calls, 0);
     CHECK_INT(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA);
     CHECK(strstr(hl_status_message(), "got 103") != NULL);
     read_outcome(&got);
@@ -303,11 +305,7 @@ static void test_fault(void)
     CHECK_INT(end, HL_RUN_FEED_END);
     /* The last batch of an epoch, though no further one is asked for. */
     calls = 0;
-    options.count = 3 * options.batch;
-    CHECK_OK(hl_plan_feed(t.plan, NULL));
-    hl_feed_destroy(t.feed);
-    CHECK_OK(hl_feed_create(&options, &t.feed));
-    CHECK_OK(hl_plan_feed(t.plan, t.feed));
+    feed_wrong(&calls, 3);
     CHECK_INT(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps), HL_ERROR_DATA);
     close_net();
 }
@@ -336,7 +334,7 @@ static void test_fault_of_another_plan(void)
         open_net(async_backend(), 6, 1, true, COPIED);
         int64_t calls = 0, steps;
         hl_run_end end;
-        feed_wrong(&calls);
+        feed_wrong(&calls, 0);
         CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not learned of yet */
         hl_plan *small = make_small();
         if (is_closed) {
