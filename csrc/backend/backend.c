@@ -43,9 +43,18 @@ static hl_status check_forms(const hl_graph *graph, const hl_node *node, const h
     return HL_OK;
 }
 
+static hl_status check_order(const hl_kernel_req *req, hl_reason *out_why_not)
+{
+    char text[HL_SHAPE_TEXT];
+    hl_shape order = hl_shape_make(req->order.n, req->order.at);
+    if (order.rank == 0) return HL_OK;
+    return hl_reason_set(out_why_not, "needs its dims in the order %s",
+                         hl_shape_format(&order, text));
+}
+
 /* *out_kernel NULL: every kernel refused, and *out_reason is the last one's. */
 static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node,
-                             bool deterministic, const hl_kernel **out_kernel,
+                             bool deterministic, bool in_any_order, const hl_kernel **out_kernel,
                              hl_kernel_req *out_req, hl_reason *out_reason)
 {
     *out_kernel = NULL;
@@ -60,6 +69,7 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
         if (status == HL_OK && deterministic && !out_req->deterministic)
             status = hl_reason_set(out_reason, "%s is not deterministic, as was asked for",
                                    (*list)->name);
+        if (status == HL_OK && !in_any_order) status = check_order(out_req, out_reason);
         if (status == HL_OK) {
             if (out_req->grain < 1) out_req->grain = 1;
             *out_kernel = *list;
@@ -77,14 +87,22 @@ hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id no
                          bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    return ask_kernels(device, graph, node, deterministic, out_kernel, out_req, &reason);
+    return ask_kernels(device, graph, node, deterministic, false, out_kernel, out_req, &reason);
+}
+
+hl_status hl_kernel_find_in_any_order(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                      bool deterministic, const hl_kernel **out_kernel,
+                                      hl_kernel_req *out_req)
+{
+    hl_reason reason = {""};
+    return ask_kernels(device, graph, node, deterministic, true, out_kernel, out_req, &reason);
 }
 
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
                            bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    HL_TRY(ask_kernels(device, graph, node, deterministic, out_kernel, out_req, &reason));
+    HL_TRY(ask_kernels(device, graph, node, deterministic, false, out_kernel, out_req, &reason));
     if (*out_kernel) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none on %s (%s)",
                          hl_op_get(graph->nodes[node].op)->name, device->name, reason.text);

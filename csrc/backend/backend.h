@@ -68,7 +68,11 @@ typedef struct hl_kernel_req {
      * HL_KERNEL_PLACES-th on may not. */
     uint64_t in_place[HL_KERNEL_PLACES];
     hl_saved saved[HL_KERNEL_PLACES]; /* by output */
-    uint64_t form_in;   /* bit i: input i is read in the form that its value has (hl_value.form) */
+    uint64_t form_in; /* bit i: input i is read in the form that its value has (hl_value.form) */
+    /* The physical layout that it takes and gives: dim i of every operand is dim order.at[i] of
+     * what it was, and node and results are then as hl_node_permute says. The lower pass puts
+     * permutations around the node and asks again. n 0: all as they lie. */
+    hl_ints order;
     bool deterministic; /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
@@ -172,9 +176,13 @@ struct hl_kernel {
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
                            bool deterministic, const hl_kernel **out_kernel,
                            hl_kernel_req *out_req);
-/* Like it, but *out_kernel NULL and HL_OK when there is none: for lowering. */
+/* Like it, but *out_kernel NULL and HL_OK when there is none. */
 hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id node,
                          bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req);
+/* Like hl_kernel_find, but the kernel may want another order of dims (hl_kernel_req.order). */
+hl_status hl_kernel_find_in_any_order(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                      bool deterministic, const hl_kernel **out_kernel,
+                                      hl_kernel_req *out_req);
 
 /* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)

@@ -112,6 +112,10 @@ hl_op hl_op_parse(const char *name);
 
 /* The axes that a node works along: of its attribute `axes` or `axis`; none: it has neither. */
 hl_ints hl_node_axes(const hl_node *node);
+/* Do dims stand both before and behind all of them? */
+bool hl_node_axes_are_inner(const hl_graph *graph, const hl_node *node);
+/* The order of the first operand's dims in which they come last. */
+hl_ints hl_node_axes_last(const hl_graph *graph, const hl_node *node);
 hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node);
 /* hl_op_info.permute, its default included. */
 bool hl_node_permute(const hl_graph *graph, const hl_node *node, const hl_ints *dims,

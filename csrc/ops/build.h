@@ -23,6 +23,10 @@ hl_status hl_build_full(hl_graph *graph, const hl_type *type, double number, hl_
 hl_status hl_build_reshape(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id);
 /* dims[i] is the dim of x that becomes dim i. */
 hl_status hl_build_permute(hl_graph *graph, hl_id x, const int64_t *dims, hl_id *out_id);
+/* The node as hl_node_permute gives it for this order, between permutations: out_values[j] is its
+ * output j as it was. HL_ERROR_INTERNAL when its op does not take another order. */
+hl_status hl_build_in_order(hl_graph *graph, hl_node_id node, const hl_ints *order,
+                            hl_id *out_values);
 hl_status hl_build_expand(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id);
 /* Elements [start, stop) along an axis. */
 hl_status hl_build_slice(hl_graph *graph, hl_id x, int axis, int64_t start, int64_t stop,

@@ -1,4 +1,6 @@
 /* How physical layouts pass through ops: attributes that name dims name their new places. */
+#include "base/alloc.h"
+#include "ops/build.h"
 #include "ops/ops.h"
 
 /* Where a dim of the old order stands in the new one. */
@@ -82,4 +84,36 @@ bool hl_permute_reduce(const hl_graph *graph, const hl_node *node, const hl_ints
     for (int32_t d = 0; d < rank; d++)
         if (number[dims->at[d]] != HL_NONE) out_dims->at[out_dims->n++] = number[dims->at[d]];
     return true;
+}
+
+/* ---- a node in another order ----------------------------------------------------------------- */
+
+/* The value with its dims in this order, if it has as many. */
+static hl_status turn(hl_graph *graph, hl_id value, const hl_ints *order, hl_id *out_id)
+{
+    *out_id = value;
+    if (hl_graph_shape(graph, value)->rank != order->n) return HL_OK;
+    return hl_build_permute(graph, value, order->at, out_id);
+}
+
+hl_status hl_build_in_order(hl_graph *graph, hl_node_id id, const hl_ints *order, hl_id *out_values)
+{
+    const hl_node node = graph->nodes[id];
+    hl_attrs attrs = node.attrs;
+    hl_ints out_order, back = {0};
+    hl_id *in, made;
+    if (!hl_node_permute(graph, &node, order, &attrs, &out_order))
+        return hl_status_set(HL_ERROR_INTERNAL, "%s: it must take another order of dims",
+                             hl_op_get(node.op)->name);
+    back.n = out_order.n;
+    invert(&out_order, back.at);
+    HL_TRY(hl_alloc(((size_t)node.n_in + 1) * sizeof *in, (void **)&in));
+    hl_status status = HL_OK;
+    for (int32_t i = 0; i < node.n_in && status == HL_OK; i++)
+        status = turn(graph, node.in[i], order, &in[i]);
+    if (status == HL_OK) status = hl_graph_add(graph, node.op, in, node.n_in, &attrs, &made);
+    for (int32_t j = 0; j < node.n_out && status == HL_OK; j++)
+        status = turn(graph, made + j, &back, &out_values[j]);
+    hl_free(in);
+    return status;
 }

@@ -232,27 +232,6 @@ static axis_split split_axes(const hl_ints *axes, int32_t rank)
     return split;
 }
 
-/* x with the axes moved behind the others; *axes become their new places. */
-static hl_status build_trailing(hl_graph *graph, hl_id x, int64_t *axes, int32_t n, hl_id *out_id)
-{
-    int32_t rank = hl_graph_shape(graph, x)->rank, kept = 0;
-    int64_t dims[HL_MAX_RANK] = {0};
-    for (int32_t d = 0, i = 0; d < rank; d++) {
-        if (i < n && axes[i] == d)
-            dims[rank - n + i++] = d;
-        else
-            dims[kept++] = d;
-    }
-    for (int32_t i = 0; i < n; i++) axes[i] = rank - n + i;
-    return hl_build_permute(graph, x, dims, out_id);
-}
-
-static bool is_trailing(const hl_ints *axes, int32_t rank)
-{
-    int32_t n = axes->n;
-    return n == 0 || (axes->at[0] == rank - n && axes->at[n - 1] == rank - 1);
-}
-
 static hl_status fail_lower(hl_op op)
 {
     return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none",
@@ -297,29 +276,9 @@ static hl_status sum_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl_i
 
 static hl_status lower_moments(hl_graph *graph, hl_id x, const hl_ints *axes, hl_id *out_values)
 {
-    int32_t rank = hl_graph_shape(graph, x)->rank;
-    axis_split split = split_axes(axes, rank);
+    axis_split split = split_axes(axes, hl_graph_shape(graph, x)->rank);
     if (split.group.n > 0 && split.rest.n > 0) return merge_moments(graph, x, &split, out_values);
-    if (is_trailing(axes, rank)) return sum_moments(graph, x, axes, out_values);
-    hl_ints moved = *axes;
-    HL_TRY(build_trailing(graph, x, moved.at, moved.n, &x));
-    HL_TRY(add_moments(graph, x, &moved, &out_values[0]));
-    out_values[1] = out_values[0] + 1;
-    return HL_OK;
-}
-
-/* Lowers an op along one axis to the same op along the last one. */
-static hl_status lower_along(hl_graph *graph, const hl_node *node, hl_id *out_values)
-{
-    hl_shape out = *hl_graph_shape(graph, node->out);
-    hl_id x = node->in[0], made;
-    hl_attrs attrs = node->attrs;
-    if (attrs.arg_reduce.axis == hl_graph_shape(graph, x)->rank - 1) return fail_lower(node->op);
-    HL_TRY(build_trailing(graph, x, &attrs.arg_reduce.axis, 1, &x));
-    HL_TRY(hl_graph_add(graph, node->op, &x, 1, &attrs, &made));
-    for (int32_t j = 0; j < node->n_out; j++)
-        HL_TRY(hl_build_reshape(graph, made + j, &out, &out_values[j]));
-    return HL_OK;
+    return sum_moments(graph, x, axes, out_values);
 }
 
 hl_status hl_lower_reduce(hl_graph *graph, hl_node_id id, hl_id *out_values)
@@ -328,20 +287,11 @@ hl_status hl_lower_reduce(hl_graph *graph, hl_node_id id, hl_id *out_values)
     hl_shape out = *hl_graph_shape(graph, node.out);
     hl_ints axes = hl_node_axes(&node);
     hl_id x = node.in[0];
-    int32_t rank = hl_graph_shape(graph, x)->rank;
     if (node.op == HL_OP_MOMENTS) return lower_moments(graph, x, &axes, out_values);
-    if (hl_op_get(node.op)->schema == HL_SCHEMA_arg_reduce)
-        return lower_along(graph, &node, out_values);
-    axis_split split = split_axes(&axes, rank);
-    if (split.group.n > 0 && split.rest.n > 0) {
-        HL_TRY(hl_build_reduce(graph, node.op, x, split.group.at, split.group.n, false, &x));
-        HL_TRY(hl_build_reduce(graph, node.op, x, split.rest.at, split.rest.n, false, &x));
-    } else if (is_trailing(&axes, rank)) {
-        return fail_lower(node.op);
-    } else {
-        HL_TRY(build_trailing(graph, x, axes.at, axes.n, &x));
-        HL_TRY(hl_build_reduce(graph, node.op, x, axes.at, axes.n, false, &x));
-    }
+    axis_split split = split_axes(&axes, hl_graph_shape(graph, x)->rank);
+    if (split.group.n == 0 || split.rest.n == 0) return fail_lower(node.op);
+    HL_TRY(hl_build_reduce(graph, node.op, x, split.group.at, split.group.n, false, &x));
+    HL_TRY(hl_build_reduce(graph, node.op, x, split.rest.at, split.rest.n, false, &x));
     return hl_build_reshape(graph, x, &out, &out_values[0]);
 }
 

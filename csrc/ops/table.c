@@ -64,3 +64,22 @@ hl_ints hl_node_axes(const hl_node *node)
     if (!axis) return (hl_ints){0};
     return (hl_ints){1, {hl_attrs_int(&node->attrs, axis)}};
 }
+
+bool hl_node_axes_are_inner(const hl_graph *graph, const hl_node *node)
+{
+    hl_ints axes = hl_node_axes(node);
+    int32_t last = hl_graph_shape(graph, node->in[0])->rank - 1;
+    return axes.n > 0 && axes.at[0] > 0 && axes.at[axes.n - 1] < last;
+}
+
+hl_ints hl_node_axes_last(const hl_graph *graph, const hl_node *node)
+{
+    hl_ints axes = hl_node_axes(node), order = {.n = hl_graph_shape(graph, node->in[0])->rank};
+    int32_t n_axes = 0, n_others = 0;
+    for (int32_t d = 0; d < order.n; d++) {
+        bool is_axis = n_axes < axes.n && axes.at[n_axes] == d;
+        order.at[is_axis ? order.n - axes.n + n_axes : n_others] = d;
+        n_axes += is_axis, n_others += !is_axis;
+    }
+    return order;
+}

@@ -13,8 +13,9 @@
  * all it leads to is float32 work: so parameters' gradients and the losses' inputs are never
  * rounded. The bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
- * Norms compute in float32 and round what they give themselves (role 'g') where products
- * alone read it, sums (of a bias' gradient) apart: a cast behind them would be a launch of its own.
+ * Norms compute in float32 and round what they give themselves (role 'g') where it leads to
+ * products alone, sums (of a bias' gradient) apart: a cast behind them would be a launch of its
+ * own.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
  * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
@@ -117,14 +118,33 @@ static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id valu
     return false;
 }
 
-/* Nothing reads it but products and sums, itself or a view of it: is a product among them? */
+/* Will the follower take its operands in 16 bits if this one has 16? Others that are no numbers and
+ * not drawn anew may be float32. */
+static bool follows_alone(const amp_state *s, const hl_node *node, hl_id value)
+{
+    double number;
+    if (!is_follower(node) || !reads_only_as(node, value, 'f')) return false;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        hl_id in = node->in[i];
+        hl_node_id maker = hl_graph_producer(s->graph, in);
+        bool is_drawn = maker != HL_NONE && has_flag(&s->graph->nodes[maker], HL_OP_GENERATOR);
+        if (in != value && hl_op_role_in(node->op, i) == 'f' && !is_drawn &&
+            !hl_graph_number_read(s->graph, in, &number))
+            return false;
+    }
+    return true;
+}
+
+/* Nothing reads it but sums and products, themselves or behind followers, itself or a view of it:
+ * is a product among them? */
 static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id value,
                                  bool *out_any)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        bool multiplies = is_reduced_product(s, user) && reads_only_as(user, value, 'r');
+        bool multiplies = (is_reduced_product(s, user) && reads_only_as(user, value, 'r')) ||
+                          (follows_alone(s, user, value) && are_wanted(s, user));
         if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
             return false;
         if (!multiplies && !has_flag(user, HL_OP_VIEW) && !reads_only_as(user, value, 'w'))

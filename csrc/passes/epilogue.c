@@ -35,6 +35,8 @@ typedef struct epilogue_state {
     int64_t n_map;
     bool *replaced; /* by node, of those that were there when the sweep began */
     hl_emitter emitter;
+    hl_dtype rounds_to; /* casts to this type and to float32 are no steps; COUNT: all are */
+    bool has_dropped;   /* there was one */
 } epilogue_state;
 
 /* ---- replacing, and back --------------------------------------------------------------------- */
@@ -162,6 +164,28 @@ static bool comes_from(const hl_graph *graph, hl_id value, hl_id x, int n_steps)
     return false;
 }
 
+/* What a value was widened from: loading it widens. */
+static hl_id find_narrow(const hl_graph *graph, hl_id value)
+{
+    hl_node_id maker = hl_graph_producer(graph, value);
+    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return value;
+    hl_id from = graph->nodes[maker].in[0];
+    hl_dtype dtype = hl_graph_dtype(graph, from);
+    bool widens = hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
+                  (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16);
+    return widens ? from : value;
+}
+
+/* An epilogue computes in float32 and rounds once, where its result is stored: what a cast between
+ * rounds before, it does not. */
+static bool is_dropped(const epilogue_state *s, const hl_node *node)
+{
+    if (node->op != HL_OP_CAST || s->rounds_to == HL_DTYPE_COUNT) return false;
+    hl_dtype from = hl_graph_dtype(s->graph, node->in[0]), to = hl_graph_dtype(s->graph, node->out);
+    return (from == s->rounds_to || from == HL_DTYPE_F32) &&
+           (to == s->rounds_to || to == HL_DTYPE_F32);
+}
+
 /* A value of the program, x being the anchor's result: computed if it is made of x, else loaded. */
 static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *out_reg)
 {
@@ -178,12 +202,16 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
     }
     if (comes_from(graph, value, x, MAX_CHAIN)) {
         const hl_node *node = &graph->nodes[maker];
+        if (is_dropped(s, node)) {
+            s->has_dropped = true;
+            return emit_value(s, node->in[0], x, out_reg);
+        }
         for (int32_t i = 0; i < node->n_in; i++) HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
         return hl_emit_node(&s->emitter, node, reg, out_reg);
     }
     int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
     if (n != 1 && n != hl_shape_numel(shape)) return refuse(s);
-    return hl_emit_load(&s->emitter, value, out_reg);
+    return hl_emit_load(&s->emitter, find_narrow(graph, value), out_reg);
 }
 
 /* Appends the program's operands, but its first, to an attempt; those of all elements take the
@@ -218,14 +246,20 @@ static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, at
     hl_node anchor = graph->nodes[a->anchor];
     hl_shape shape = *hl_graph_shape(graph, anchor.out);
     uint8_t reg;
+    bool is_rounded_once = true;
+    s->rounds_to = hl_graph_dtype(graph, anchor.out);
+    s->has_dropped = false;
     hl_emit_begin(&s->emitter, graph, &shape);
     hl_status status = hl_emit_load(&s->emitter, anchor.out, &reg);
     for (int j = 0; j < n && status == HL_OK; j++) {
         status = emit_value(s, values[j], anchor.out, &reg);
         if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
         a->types[j] = (hl_type){hl_graph_dtype(graph, values[j]), shape};
+        is_rounded_once = is_rounded_once && a->types[j].dtype == s->rounds_to;
     }
-    *out_made = status == HL_OK && copy_operands(&anchor, a);
+    s->rounds_to = HL_DTYPE_COUNT;
+    *out_made =
+        status == HL_OK && (is_rounded_once || !s->has_dropped) && copy_operands(&anchor, a);
     if (!*out_made) return status == HL_OK || s->emitter.is_refused ? HL_OK : status;
     a->fusion = (hl_fusion){.epilogue = &s->emitter.program};
     return add_operands(s, a, out_made);
@@ -624,13 +658,29 @@ static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id an
 
 /* ---- relu before dropout --------------------------------------------------------------------- */
 
-/* The node that multiplies this value by a dropout's mask; HL_NONE: there is none. */
-static hl_node_id find_dropout(const epilogue_state *s, hl_id value, hl_id mask)
+/* The cast of a value to this type; HL_NONE: there is none. */
+static hl_id find_cast(const epilogue_state *s, hl_id value, hl_dtype dtype)
 {
     for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
         const hl_node *node = &s->graph->nodes[s->uses.list[u]];
-        if (node->op == HL_OP_MUL && node->in[0] == value && node->in[1] == mask)
-            return s->uses.list[u];
+        if (node->op == HL_OP_CAST && hl_graph_dtype(s->graph, node->out) == dtype)
+            return node->out;
+    }
+    return HL_NONE;
+}
+
+/* This value times a dropout's mask, in its type: one of 16 bits is widened for the product, which
+ * is rounded then. HL_NONE: there is none. */
+static hl_id find_dropout(const epilogue_state *s, hl_id value, hl_id mask)
+{
+    hl_id narrow = find_narrow(s->graph, value);
+    hl_dtype dtype = hl_graph_dtype(s->graph, narrow), wide = hl_graph_dtype(s->graph, mask);
+    hl_id factor = dtype == wide ? narrow : find_cast(s, narrow, wide);
+    if (factor == HL_NONE) return HL_NONE;
+    for (int32_t u = s->uses.start[factor]; u < s->uses.start[factor + 1]; u++) {
+        const hl_node *node = &s->graph->nodes[s->uses.list[u]];
+        if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)
+            return dtype == wide ? node->out : find_cast(s, node->out, dtype);
     }
     return HL_NONE;
 }
@@ -648,10 +698,12 @@ static hl_status read_after_dropout(epilogue_state *s, hl_node_id id)
     hl_id mask = graph->nodes[scaled].in[1], y = gradient.in[1];
     hl_node_id maker = hl_graph_producer(graph, mask);
     if (maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) != HL_PW_DROPOUT_MASK) return HL_OK;
-    hl_node_id dropout = find_dropout(s, y, mask);
-    if (dropout == HL_NONE || graph->nodes[dropout].segment != gradient.segment) return HL_OK;
+    hl_id result = find_dropout(s, y, mask);
+    if (result == HL_NONE) return HL_OK;
+    hl_node_id dropout = hl_graph_producer(graph, result);
+    if (graph->nodes[dropout].segment != gradient.segment) return HL_OK;
     hl_graph_stand_by(graph, &gradient);
-    HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, gradient.in[0], graph->nodes[dropout].out, &by));
+    HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, gradient.in[0], result, &by));
     return replace_value(s, gradient.out, by);
 }
 
@@ -709,7 +761,10 @@ cleanup:
 
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic)
 {
-    epilogue_state s = {.graph = graph, .device = device, .deterministic = deterministic};
+    epilogue_state s = {.graph = graph,
+                        .device = device,
+                        .deterministic = deterministic,
+                        .rounds_to = HL_DTYPE_COUNT};
     hl_status status = move_relu_gradients(&s);
     if (status == HL_OK) status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);

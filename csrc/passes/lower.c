@@ -1,8 +1,11 @@
 /* Lowering: ops for which the device has no kernel are replaced by ops for which it has one, by the
- * table's rules. So is a node that makes many values, most of which nobody reads. */
+ * table's rules. So is a node that makes many values, most of which nobody reads. A node whose
+ * kernel takes dims in another order gets permutations around it, which the layout pass then
+ * cancels against others. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
+#include "ops/build.h"
 #include "passes/rewrite.h"
 
 enum { MAX_ROUNDS = 8 };
@@ -42,11 +45,14 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
         const hl_op_info *op = hl_op_get(node.op);
         const hl_kernel *kernel;
         hl_kernel_req req;
-        if (!op->lower) continue;
-        HL_GOTO(hl_kernel_find(device, graph, (hl_node_id)i, deterministic, &kernel, &req));
-        if (kernel && !is_mostly_unread(&uses, &node)) continue;
+        if (!op->lower && !op->permute) continue;
+        HL_GOTO(hl_kernel_find_in_any_order(device, graph, (hl_node_id)i, deterministic, &kernel,
+                                            &req));
+        bool is_lowered = op->lower && (!kernel || is_mostly_unread(&uses, &node));
+        if (!is_lowered && req.order.n == 0) continue;
         hl_graph_stand_by(graph, &node);
-        HL_GOTO(op->lower(graph, (hl_node_id)i, out));
+        HL_GOTO(is_lowered ? op->lower(graph, (hl_node_id)i, out)
+                           : hl_build_in_order(graph, (hl_node_id)i, &req.order, out));
         for (int32_t j = 0; j < node.n_out; j++) map[node.out + j] = out[j];
         *out_changed = true;
     }

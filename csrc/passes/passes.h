@@ -3,8 +3,10 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), layout, epilogue, lower, pack, hoist, fuse, select, schedule,
- * memory. */
+ * device computes in float64), lower, layout, epilogue, pack, hoist, fuse, select, schedule,
+ * memory. What is rematerialised to save memory is cloned between feed and amp, where a node is
+ * still one op, behind a fence (ir/graph.h) that keeps later passes from joining the copy with its
+ * original; nothing asks for that yet. */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -38,6 +40,11 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id node, const char **out
  * their dtype. */
 hl_status hl_pass_double(hl_graph *graph);
 
+/* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
+ * it has, by the table's lower functions; so do splits of which at most half is read. Nodes get the
+ * order of dims that their kernel wants (hl_kernel_req.order), permutations around them. */
+hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
+
 /* Permutations that cancel one another are taken out, and what lies in between works on its
  * operands in the order in which they lie. */
 hl_status hl_pass_layout(hl_graph *graph);
@@ -45,10 +52,6 @@ hl_status hl_pass_layout(hl_graph *graph);
 /* Pointwise work around a node for whose op the device has kernels that take programs becomes
  * programs of that node (ir/fusion.h). */
 hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministic);
-
-/* Ops for which the device has no kernel (no deterministic one, if that is asked for) become those
- * it has, by the table's lower functions; so do splits of which at most half is read. */
-hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 
 /* Matrix products with a two-dimensional right side use a packed copy of it. For devices that
  * pack. */

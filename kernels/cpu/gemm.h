@@ -25,6 +25,10 @@
  * ranges of some rows before the next rows keeps their C in its cache. With `first` false at the
  * first call C is added to, as BLAS does with beta = 1.
  *
+ * C is where the caller wants it, with any distance between rows: in a chain of products (the two
+ * layers of an MLP, scores and values of attention) it is a tile in thread scratch, of as many rows
+ * as a cache holds, which the next product reads as its A, rounded first for bfloat16.
+ *
  * An element of C goes through these steps, each of them one rounding, and steps that are absent
  * cost nothing in the inner loop:
  *

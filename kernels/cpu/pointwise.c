@@ -414,7 +414,14 @@ static hl_status query_sums(hl_device *device, const hl_graph *graph, hl_node_id
     (void)device;
     pw_plan plan;
     int64_t most = 1;
-    HL_TRY(HL_ISA_NAME(hl_pw_plan_make)(graph, node, &plan, out_why_not));
+    hl_status status = HL_ISA_NAME(hl_pw_plan_make)(graph, node, &plan, out_why_not);
+    if (status == HL_ERROR_CONFIG && graph->nodes[node].op == HL_OP_SUM &&
+        hl_node_axes_are_inner(graph, &graph->nodes[node])) {
+        out_req->order = hl_node_axes_last(graph, &graph->nodes[node]);
+        out_req->deterministic = true;
+        return HL_OK;
+    }
+    HL_TRY(status);
     *out_req = plan.req;
     for (int j = 0; j < plan.n_out; j++)
         if (plan.out[j].sums & HL_PW_SUM_OUTER) most = hl_cpu_max(most, plan.out[j].n);

@@ -563,9 +563,14 @@ static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_
                               hl_kernel_req *out_req, hl_reason *out_why_not)
 {
     (void)device;
+    const hl_node *node = &graph->nodes[id];
     reduce_state state;
-    if (!make_reduce(graph, &graph->nodes[id], &state)) {
-        return hl_reason_set(out_why_not, "needs axes that stand together");
+    out_req->deterministic = true;
+    if (!make_reduce(graph, node, &state)) {
+        if (!hl_node_axes_are_inner(graph, node))
+            return hl_reason_set(out_why_not, "needs axes that stand together");
+        out_req->order = hl_node_axes_last(graph, node);
+        return HL_OK;
     }
     int64_t rows = state.by_column ? state.I : state.O;
     out_req->rows = hl_cpu_max(rows, 1);
@@ -574,7 +579,6 @@ static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_
     out_req->row_in = !state.by_column;
     out_req->row_out = 1;
     out_req->row_cost = (double)state.N * (double)(state.by_column ? 1 : state.I);
-    out_req->deterministic = true;
     return HL_OK;
 }
 
@@ -584,7 +588,7 @@ static hl_status query_median(hl_device *device, const hl_graph *graph, hl_node_
     reduce_state state;
     HL_TRY(query_reduce(device, graph, id, out_req, out_why_not));
     make_reduce(graph, &graph->nodes[id], &state);
-    if (state.I != 1) return hl_reason_set(out_why_not, "needs the last axis");
+    if (state.I != 1) out_req->order = hl_node_axes_last(graph, &graph->nodes[id]);
     out_req->row_out = hl_cpu_bits(2);
     out_req->row_cost = 100 + 4 * (double)state.N;
     return HL_OK;
@@ -599,13 +603,17 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     if (!hl_rows_is_f32(graph, node, 0, 1, out_why_not)) return HL_ERROR_CONFIG;
     bool fits = make_reduce(graph, node, &state) && state.by_column == by_column &&
                 (by_column || state.I == 1);
+    out_req->deterministic = true;
+    if (!fits && !by_column && hl_node_axes_are_inner(graph, node)) {
+        out_req->order = hl_node_axes_last(graph, node);
+        return HL_OK;
+    }
     if (!fits) return hl_reason_set(out_why_not, "needs leading or trailing axes");
     out_req->rows = hl_cpu_max(by_column ? state.N : state.O, 1);
     out_req->grain = by_column ? state.grain : hl_cpu_line_grain(sizeof(float));
     out_req->row_in = 1;
     out_req->row_out = by_column ? 0 : 3;
     out_req->row_cost = 0.3 * (double)(by_column ? state.I : state.N);
-    out_req->deterministic = true;
     if (by_column) {
         out_req->scratch_bytes = (size_t)(state.n_partials * 2 * state.I) * sizeof(float);
     }

@@ -103,8 +103,8 @@ HL_DEVICE hl_coop_row<KEEP, Load> hl_coop_keep(const hl_coop_group &coop, int64_
 
 /* dy where a result of relu, and of dropout after it, lets it through, times the dropout's scale;
  * all of it where there is none. What was dropped is 0, as is what relu held back. */
-template <class T>
-HL_DEVICE float hl_read_passed(const T *dy, const T *result, int64_t i, float scale)
+template <class T, class R>
+HL_DEVICE float hl_read_passed(const T *dy, const R *result, int64_t i, float scale)
 {
     if (!result) return hl_read(dy, i);
     return hl_read(result, i) > 0 ? hl_read(dy, i) * scale : 0.0f;

@@ -117,9 +117,8 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     const hl_node *node = &graph->nodes[id];
     int32_t n_own = hl_node_anchor_in(node), result = find_result(node);
     if (!hl_cuda_is_same_float(graph, node, 0, n_own, out_why_not)) return HL_ERROR_CONFIG;
-    if (result >= 0 &&
-        !hl_type_equal(hl_node_in_type(graph, node, result), hl_node_in_type(graph, node, 0)))
-        return hl_reason_set(out_why_not, "needs a result of the gradient's type");
+    if (result >= 0 && hl_node_in_type(graph, node, result)->dtype != find_dtypes(graph, node).out)
+        return hl_reason_set(out_why_not, "needs a result of the type of what it gives");
     batch_shape batch = find_batch(graph, node);
     out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
     out_req->deterministic = true;
@@ -172,7 +171,8 @@ static void call_grad_cut(hl_cuda_calls *calls, const hl_node *node, const norm_
     hl_cuda_word result = find_result_word(calls, node);
     float result_scale = find_result_scale(node);
     hl_cuda_shape shape = hl_cuda_shape_elements(calls->device, batch->A * batch->C * batch->S);
-    hl_cuda_norm_sums_call(calls, dtypes->in, &batch->groups, batch->S, eps, result, result_scale);
+    hl_cuda_norm_sums_call(calls, dtypes->in, dtypes->variant, &batch->groups, batch->S, eps,
+                           result, result_scale);
     HL_CUDA_CALL(calls, batch_norm_dx, dtypes->variant, shape, .at.dy = hl_cuda_in(calls, 0),
                  .at.x = hl_cuda_in(calls, 1), .at.weight = hl_cuda_in(calls, 2),
                  .at.mean = hl_cuda_in(calls, 3), .at.var = hl_cuda_in(calls, 4),

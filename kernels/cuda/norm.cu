@@ -5,7 +5,8 @@
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
  *
- * What is given may be narrower than what is read (Y, T); statistics and sums are not.
+ * What is given may be narrower than what is read (Y, T); statistics and sums are not. A result of
+ * relu that a gradient reads is as narrow as what it gives.
  *
  * Launch: any grid; threads a multiple of 32, HL_CUDA_NORM_THREADS where a block holds columns;
  * cooperative groups by by_block (fold.h). */
@@ -195,7 +196,7 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
  * dweight / n), z = (x - mean) / std, n = A S. */
 template <class T, class Y>
 HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, const T *mean,
-                                 const T *var, const T *dweight, const T *dbias, const T *result,
+                                 const T *var, const T *dweight, const T *dbias, const Y *result,
                                  Y *dx, int64_t A, int64_t C, int64_t S, float eps,
                                  float result_scale)
 {
@@ -216,7 +217,7 @@ HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, con
  * for hl_coop_row, which reads rows beyond those it holds once more. */
 template <class T, class Y>
 HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
-                                           const T *mean, const T *var, const T *result, Y *dx,
+                                           const T *mean, const T *var, const Y *result, Y *dx,
                                            T *dweight, T *dbias, int64_t A, int64_t C, float eps,
                                            float result_scale)
 {
@@ -278,14 +279,14 @@ HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *w
     {                                                                                              \
         run_batch_norm_dx((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight,           \
                           (const T *)p.at.mean, (const T *)p.at.var, (const T *)p.at.dweight,      \
-                          (const T *)p.at.dbias, (const T *)p.at.result, (Y *)p.at.dx, p.A, p.C,   \
+                          (const T *)p.at.dbias, (const Y *)p.at.result, (Y *)p.at.dx, p.A, p.C,   \
                           p.S, p.eps, p.result_scale);                                             \
     }                                                                                              \
     HL_CUDA_ENTRY_OF(batch_norm_grad_columns, suffix, THREADS, p)                                  \
     {                                                                                              \
         run_batch_norm_grad_columns((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight, \
                                     (const T *)p.at.mean, (const T *)p.at.var,                     \
-                                    (const T *)p.at.result, (Y *)p.at.dx, (T *)p.at.dweight,       \
+                                    (const Y *)p.at.result, (Y *)p.at.dx, (T *)p.at.dweight,       \
                                     (T *)p.at.dbias, p.A, p.C, p.eps, p.result_scale);             \
     }
 KERNELS(float, float, f32)

@@ -135,13 +135,24 @@ static hl_status check_adjacent_axes(const hl_graph *graph, const hl_node *node,
     return hl_reason_set(out_why_not, "needs axes that stand together");
 }
 
+/* Like it, but axes in the midst of others it takes as the last ones. */
+static hl_status check_axes(const hl_graph *graph, const hl_node *node, hl_kernel_req *out_req,
+                            hl_cuda_groups *out_groups, hl_reason *out_why_not)
+{
+    if (find_groups(graph, node, out_groups)) return HL_OK;
+    if (!hl_node_axes_are_inner(graph, node))
+        return check_adjacent_axes(graph, node, out_groups, out_why_not);
+    out_req->order = hl_node_axes_last(graph, node);
+    return HL_OK;
+}
+
 static hl_status query_fold(hl_device *device, const hl_graph *graph, hl_node_id id,
                             hl_kernel_req *out_req, hl_reason *out_why_not)
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
     hl_cuda_groups groups;
-    HL_TRY(check_adjacent_axes(graph, node, &groups, out_why_not));
+    HL_TRY(check_axes(graph, node, out_req, &groups, out_why_not));
     bool is_place = node->op == HL_OP_ARGMAX || node->op == HL_OP_ARGMIN;
     hl_dtype state = is_place ? HL_DTYPE_I64 : find_state(hl_node_in_type(graph, node, 0)->dtype);
     out_req->scratch_bytes = find_scratch(&groups, hl_dtype_bytes(state));
@@ -207,7 +218,7 @@ static hl_status query_median(hl_device *device, const hl_graph *graph, hl_node_
     (void)device;
     hl_cuda_groups groups;
     HL_TRY(check_adjacent_axes(graph, &graph->nodes[id], &groups, out_why_not));
-    if (groups.I != 1) return hl_reason_set(out_why_not, "needs the last axis");
+    if (groups.I != 1) out_req->order = hl_node_axes_last(graph, &graph->nodes[id]);
     if (groups.N > UINT32_MAX)
         return hl_reason_set(out_why_not, "needs rows of fewer than 2^32 elements, got %lld",
                              (long long)groups.N);
@@ -263,8 +274,9 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
                  .groups = *groups, .out_dtype = (int32_t)dtype, .by_block = by_block);
 }
 
-void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                            int64_t S, float eps, hl_cuda_word result, float result_scale)
+void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const char *suffix,
+                            const hl_cuda_groups *groups, int64_t S, float eps, hl_cuda_word result,
+                            float result_scale)
 {
     int32_t by_block;
     bool is_cut = groups->n_parts > 1;
@@ -272,12 +284,12 @@ void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_
     hl_cuda_word part_g = hl_cuda_scratch(0), var = hl_cuda_in(calls, 4);
     hl_cuda_word part_gc = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
     hl_cuda_shape shape = find_shape(calls, groups, &by_block);
-    HL_CUDA_CALL(
-        calls, batch_norm_sums, hl_cuda_suffix(dtype), shape, .at.dy = hl_cuda_in(calls, 0),
-        .at.x = hl_cuda_in(calls, 1), .at.mean = hl_cuda_in(calls, 3), .at.var = var,
-        .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
-        .at.result = result, .result_scale = result_scale, .groups = *groups, .S = S, .eps = eps,
-        .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype), .by_block = by_block);
+    HL_CUDA_CALL(calls, batch_norm_sums, suffix, shape, .at.dy = hl_cuda_in(calls, 0),
+                 .at.x = hl_cuda_in(calls, 1), .at.mean = hl_cuda_in(calls, 3), .at.var = var,
+                 .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
+                 .at.result = result, .result_scale = result_scale, .groups = *groups, .S = S,
+                 .eps = eps, .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype),
+                 .by_block = by_block);
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
     shape = find_shape(calls, &second, &by_block);
@@ -293,7 +305,7 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     const hl_node *node = &graph->nodes[id];
     hl_cuda_groups groups;
     if (!hl_cuda_is_same_float(graph, node, 0, 1, out_why_not)) return HL_ERROR_CONFIG;
-    HL_TRY(check_adjacent_axes(graph, node, &groups, out_why_not));
+    HL_TRY(check_axes(graph, node, out_req, &groups, out_why_not));
     out_req->scratch_bytes = hl_cuda_moments_bytes(&groups);
     out_req->deterministic = true;
     return HL_OK;

@@ -617,12 +617,12 @@ HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
 }
 
 /* Of the groups o or i is 0, the other the channel. */
-#define GRAD_KERNEL(T, suffix)                                                                     \
+#define GRAD_KERNEL(T, R, suffix)                                                                  \
     HL_CUDA_ENTRY_OF(batch_norm_sums, suffix, THREADS, p)                                          \
     {                                                                                              \
         const T *dy = (const T *)p.at.dy, *x = (const T *)p.at.x;                                  \
         const T *mean = (const T *)p.at.mean, *var = (const T *)p.at.var;                          \
-        const T *result = (const T *)p.at.result;                                                  \
+        const R *result = (const R *)p.at.result;                                                  \
         void *dbias = p.at.dbias, *dweight = p.at.dweight;                                         \
         int32_t dtype = p.out_dtype;                                                               \
         float eps = p.eps, result_scale = p.result_scale;                                          \
@@ -640,7 +640,11 @@ HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
                 store_grads(dbias, dweight, dtype, v, all, rstd);                                  \
             });                                                                                    \
     }
-HL_FLOAT_TYPES(GRAD_KERNEL)
+GRAD_KERNEL(float, float, f32)
+GRAD_KERNEL(hl_bf16, hl_bf16, bf16)
+GRAD_KERNEL(hl_f16, hl_f16, f16)
+GRAD_KERNEL(float, hl_bf16, f32_bf16)
+GRAD_KERNEL(float, hl_f16, f32_f16)
 
 /* ---- running sums, and the product's gradient ------------------------------------------------ */
 

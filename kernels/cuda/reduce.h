@@ -150,9 +150,11 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
 size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups);
 
 /* Outputs 1 and 2 of BATCH_NORM_GRAD, dweight and dbias, by one call or two; takes
- * hl_cuda_moments_bytes of scratch. groups are (1,A,C) where S is 1, else (C, A S, 1). */
-void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                            int64_t S, float eps, hl_cuda_word result, float result_scale);
+ * hl_cuda_moments_bytes of scratch. groups are (1,A,C) where S is 1, else (C, A S, 1). suffix:
+ * "f32_bf16" for operands in float32 and a result of relu in bfloat16. */
+void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const char *suffix,
+                            const hl_cuda_groups *groups, int64_t S, float eps, hl_cuda_word result,
+                            float result_scale);
 #endif
 
 #endif

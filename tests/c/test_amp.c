@@ -227,7 +227,15 @@ static void test_numbers_are_exact(void)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-enum { TO_PRODUCT = 1, TO_VIEW = 2, TO_SUM = 4, TO_RELU = 8, TO_OUTPUT = 16, N_READERS = 32 };
+enum {
+    TO_PRODUCT = 1,
+    TO_VIEW = 2,
+    TO_SUM = 4,
+    TO_RELU = 8,
+    TO_ADDED = 16, /* to float32 */
+    TO_OUTPUT = 32,
+    N_READERS = 64
+};
 
 /* x (6,4) -> a norm, its first output read by these. */
 static void build_norm(hl_graph *graph, hl_op op, int readers)
@@ -266,12 +274,17 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
         CHECK_OK(hl_build_matmul(graph, out, w, false, false, &out));
         CHECK_OK(hl_graph_output(graph, out));
     }
+    if (readers & TO_ADDED) {
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, y[0], in[0], &out));
+        CHECK_OK(hl_build_matmul(graph, out, w, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
     if (readers & TO_OUTPUT) CHECK_OK(hl_graph_output(graph, y[0]));
     if (hl_op_get(op)->n_out > 1) CHECK_OK(hl_graph_output(graph, y[0] + 1));
 }
 
-/* Rounded by the norm where products read it, and beside them sums alone; where the device keeps
- * 16 bits. Its other outputs stay. */
+/* Rounded by the norm where products read it, relu in between or not, and beside them sums alone;
+ * where the device keeps 16 bits. Its other outputs stay. */
 static void test_norms(void)
 {
     static const hl_op ops[] = {HL_OP_BATCH_NORM, HL_OP_BATCH_NORM_GRAD, HL_OP_LAYER_NORM,
@@ -280,8 +293,9 @@ static void test_norms(void)
         for (int readers = 0; readers < N_READERS; readers++)
             for (int variant = 0; variant < 4; variant++) {
                 hl_dtype reduced = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
-                bool keeps_reduced = variant & 2, multiplied = readers & (TO_PRODUCT | TO_VIEW);
-                bool rounds = keeps_reduced && multiplied && !(readers & (TO_RELU | TO_OUTPUT));
+                bool keeps_reduced = variant & 2;
+                bool multiplied = readers & (TO_PRODUCT | TO_VIEW | TO_RELU);
+                bool rounds = keeps_reduced && multiplied && !(readers & (TO_ADDED | TO_OUTPUT));
                 hl_graph *graph;
                 check_case("%s, readers %d, keeps_reduced %d", hl_op_get(ops[o])->name, readers,
                            keeps_reduced);

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "ops/build.h"
 #include "passes/schedule.h"
 #include "tests/c/check.h"
 #include "tests/c/fusion_case.h"
@@ -228,6 +229,90 @@ static void test_forms(void)
     CHECK_OK(hl_graph_output(graph, made));
     set_fake_lists(&saves, &reads);
     CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_INTERNAL, "plain form");
+    hl_graph_destroy(graph);
+}
+
+/* ---- layouts ---- */
+
+/* Takes a running sum along the first dim alone: wants the axis there, the others in their order.
+ */
+static hl_status query_first_axis(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    const hl_node *node = &graph->nodes[id];
+    int64_t axis = hl_node_axes(node).at[0];
+    int32_t rank = hl_graph_shape(graph, node->in[0])->rank;
+    out_req->deterministic = true;
+    if (axis == 0) return HL_OK;
+    out_req->order = (hl_ints){rank, {axis}};
+    for (int32_t d = 0, n = 1; d < rank; d++)
+        if (d != axis) out_req->order.at[n++] = d;
+    return HL_OK;
+}
+
+static const hl_kernel by_first = {
+    .op = HL_OP_CUMSUM, .name = "fake.by_first", .query = query_first_axis};
+static const hl_kernel copies = {.op = HL_OP_PERMUTE, .name = "fake.copies", .query = query_sure};
+
+static const hl_kernel *const *list_layouts(const hl_device *device, hl_op op)
+{
+    static const hl_kernel *const scans[] = {&by_first, NULL}, *const turns[] = {&copies, NULL};
+    (void)device;
+    return op == HL_OP_CUMSUM ? scans : op == HL_OP_PERMUTE ? turns : NULL;
+}
+
+static int count_nodes(const hl_graph *graph, hl_op op)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == op;
+    return n;
+}
+
+/* Nodes get the order of dims that their kernel takes; where two in a row take the same one, there
+ * is no permutation between them. */
+static void test_layouts(void)
+{
+    const hl_device_ops ops = {.kernels = list_layouts};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    hl_type type = {HL_DTYPE_F32, {3, {2, 3, 4}}};
+    hl_attrs attrs = {.scan = {.axis = 2}};
+    hl_graph *graph;
+    hl_id x, out;
+    const hl_kernel *kernel;
+    hl_kernel_req req;
+    hl_choice *choices;
+    check_case("layouts");
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CUMSUM, &x, 1, &attrs, &out));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CUMSUM, &out, 1, &attrs, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    CHECK_ERROR(hl_kernel_select(&device, graph, 0, false, &kernel, &req), HL_ERROR_DEVICE,
+                "needs its dims in the order (2, 0, 1)");
+    CHECK_OK(hl_kernel_find(&device, graph, 0, false, &kernel, &req));
+    CHECK(kernel == NULL && req.order.n == 0);
+    CHECK_OK(hl_kernel_find_in_any_order(&device, graph, 0, false, &kernel, &req));
+    CHECK(kernel == &by_first && req.order.n == 3 && req.order.at[0] == 2);
+    CHECK_OK(hl_pass_lower(graph, &device, false));
+    CHECK_INT(count_nodes(graph, HL_OP_PERMUTE), 4);
+    CHECK_OK(hl_pass_layout(graph));
+    CHECK_INT(count_nodes(graph, HL_OP_PERMUTE), 2);
+    CHECK_INT(count_nodes(graph, HL_OP_CUMSUM), 2);
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK(hl_shape_equal(hl_graph_shape(graph, graph->outputs[0]), &type.shape));
+    CHECK_OK(hl_pass_select(graph, &device, false, &choices));
+    hl_free(choices);
+    hl_graph_destroy(graph);
+
+    /* A kernel must not want an order that its op does not take. */
+    check_case("no such layout");
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &x));
+    CHECK_OK(hl_graph_add(graph, HL_OP_SOFTMAX, &x, 1, NULL, &out));
+    hl_id made;
+    CHECK_ERROR(hl_build_in_order(graph, 0, &(hl_ints){3, {2, 0, 1}}, &made), HL_ERROR_INTERNAL,
+                "softmax: it must take another order of dims");
     hl_graph_destroy(graph);
 }
 
@@ -502,6 +587,7 @@ int main(void)
     test_select();
     test_programs();
     test_forms();
+    test_layouts();
     test_null();
     test_control_step();
     test_control_skip();

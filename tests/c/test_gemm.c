@@ -1,7 +1,7 @@
 /* GEMM against sums in doubles: ranges of the reduction, A by rows, columns and segments, packing
- * by three strides, every epilogue, in float32 and, where the processor has it, bfloat16. And its
- * promises: the same bits however rows and columns are dealt, nothing written outside C, nothing
- * read from scratch before it was written. Compiled once per instruction set.
+ * by three strides, every epilogue, products in a row, in float32 and, where the processor has it,
+ * bfloat16. And its promises: the same bits however rows and columns are dealt, nothing written
+ * outside C, nothing read from scratch before it was written. Compiled once per instruction set.
  *
  * Every buffer lies between guards of 0xFF, which is NaN in both types: a value read from there
  * shows in the result. Under the address sanitizer it ends where its last element ends. */
@@ -451,6 +451,44 @@ static void check_cell(int64_t m, int64_t n, int64_t k_x, int64_t k_h)
     free_matrix(&packed_w), free_matrix(&packed_u), free_parts(&p);
 }
 
+/* relu(a w) u on rows [row, row + m): the tile between the products is all that is kept of the
+ * first. */
+static void run_chain(const range *first, const range *second, int64_t row, int64_t m, matrix *c)
+{
+    range one = *first, two = *second;
+    int64_t n = one.gemm.n;
+    matrix tile = make_matrix(HL_DTYPE_F32, m, n, n), rounded = make_matrix(dtype, m, n, n);
+    matrix rows = *c;
+    one.gemm.a = (const char *)one.gemm.a + (size_t)(row * one.gemm.a_row) * hl_dtype_bytes(dtype);
+    run_ranges(&one, 1, m, &tile, false);
+    for (int64_t i = 0; i < m * n; i++)
+        element_store(rounded.at, dtype, i, element_load(tile.at, HL_DTYPE_F32, i));
+    two.gemm.a = rounded.at, two.gemm.a_row = n, two.gemm.a_col = 1;
+    rows.at = (float *)c->at + row * c->ld;
+    run_ranges(&two, 1, m, &rows, false);
+    free_matrix(&tile), free_matrix(&rounded);
+}
+
+/* Two products in a row through a tile of any height: the same bits as through a whole matrix. */
+static void check_chain(int64_t m, int64_t k, int64_t middle, int64_t n, int64_t step)
+{
+    check_case("%s chain m=%d k=%d middle=%d n=%d step=%d", hl_dtype_name(dtype), (int)m, (int)k,
+               (int)middle, (int)n, (int)step);
+    range first = {.gemm = make_gemm(middle, 1, k)}, second = {.gemm = make_gemm(n, 1, middle)};
+    matrix a = make_a(&first.gemm, m, k, false, 0), w = make_random(dtype, k, middle, middle);
+    matrix u = make_random(dtype, middle, n, n), whole = make_matrix(HL_DTYPE_F32, m, n, n + 3);
+    matrix tiled = make_matrix(HL_DTYPE_F32, m, n, n + 3);
+    hl_gemm_b from_w = make_b(&w, k, middle, false), from_u = make_b(&u, middle, n, false);
+    matrix packed_w = pack(&from_w, &first, 1), packed_u = pack(&from_u, &second, 1);
+    first.gemm.epilogue.activation = HL_GEMM_RELU;
+    run_chain(&first, &second, 0, m, &whole);
+    for (int64_t row = 0; row < m; row += step)
+        run_chain(&first, &second, row, min64(step, m - row), &tiled);
+    CHECK(memcmp(whole.at, tiled.at, whole.bytes) == 0);
+    free_matrix(&a), free_matrix(&w), free_matrix(&u), free_matrix(&whole), free_matrix(&tiled);
+    free_matrix(&packed_w), free_matrix(&packed_u);
+}
+
 static void test_ranges(void)
 {
     check_splits(7, 3, 13, n_terms, false);
@@ -460,6 +498,9 @@ static void test_ranges(void)
     check_cell(5, 16, 9, 6);
     check_cell(33, 4 * HL_GEMM_PANEL, 29, 128);
     check_cell(20, 70, 1300, 700);
+    check_chain(40, 13, 50, 7, 1);
+    check_chain(61, 64, 96, 33, 14);
+    check_chain(50, 700, 1500, 20, 23);
 }
 
 /* ---- segments: convolutions ---- */

@@ -17,6 +17,7 @@ typedef struct outcome {
     int gelus, both, grads, own_sums; /* the same of gelu */
     int pointwise_gelus;              /* and what is left of it */
     int norms, norm_grads;            /* batch norms that carry programs */
+    int rounded_norms;                /* of the former, that give 16 bits */
 } outcome;
 
 static bool is_gelu(hl_pw_op op)
@@ -51,6 +52,8 @@ static void count_ends(const hl_plan *plan, outcome *out)
         out->grads += is_grad;
         out->own_sums += is_summed;
         out->norms += node->op == HL_OP_BATCH_NORM && text[0];
+        out->rounded_norms += node->op == HL_OP_BATCH_NORM && text[0] &&
+                              hl_graph_dtype(plan->graph, node->out) != HL_DTYPE_F32;
         out->norm_grads += node->op == HL_OP_BATCH_NORM_GRAD && text[0];
         out->pointwise_gelus += count_pointwise_gelus(&plan->graph->nodes[i]);
     }
@@ -205,14 +208,28 @@ static void test_gelu_layers(void)
 
 /* ---- batch norm, relu and dropout ---- */
 
-enum { NORM_INS = 4, NORM_OUTS = 6, MOST_NORMED = 6000 };
+enum { NORM_INS = 4, MOST_NORM_OUTS = 7, MOST_NORMED = 6000 };
 
-/* x, weight, bias, dy -> y, mean, var, dx, dweight, dbias, with relu and dropout in between. */
-static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu, bool has_dropout)
+/* The value times the mask; 16 bits are rounded behind the product. */
+static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask)
+{
+    hl_dtype dtype = hl_graph_dtype(graph, value);
+    hl_id wide, out;
+    CHECK_OK(hl_build_cast(graph, value, HL_DTYPE_F32, &wide));
+    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){wide, mask}, 2, NULL, &out));
+    CHECK_OK(hl_build_cast(graph, out, dtype, &out));
+    return out;
+}
+
+/* x, weight, bias, dy in float32 -> y, mean, var, dx, dweight, dbias, with relu and dropout in
+ * between. dtype: of y and dx. Dropout scales by 2, which loses nothing in 16 bits. has_other: what
+ * dropout takes has another factor before the mask. */
+static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu, bool has_dropout,
+                           bool has_other)
 {
     hl_graph *graph;
-    hl_id in[NORM_INS], control, mask, norm, y, d, relu, out;
-    hl_type full = {dtype, *shape}, channels = {dtype, hl_shape_1d(shape->dim[1])};
+    hl_id in[NORM_INS], control, mask, norm, y, d, relu, out, other = HL_NONE;
+    hl_type full = {HL_DTYPE_F32, *shape}, channels = {HL_DTYPE_F32, hl_shape_1d(shape->dim[1])};
     CHECK_OK(hl_graph_create(&graph));
     for (int i = 0; i < NORM_INS; i++)
         CHECK_OK(hl_graph_input(graph, "in", i == 1 || i == 2 ? channels : full, &in[i]));
@@ -221,15 +238,16 @@ static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu,
     y = relu = norm, d = in[3];
     if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU, &norm, 1, NULL, &relu));
     y = relu;
+    if (has_other) other = add_masked(graph, relu, in[0]);
     if (has_dropout) {
         hl_attrs_init(HL_SCHEMA_dropout_mask, &attrs);
         attrs.dropout_mask.shape = hl_ints_of(shape);
-        attrs.dropout_mask.p = 0.3, attrs.dropout_mask.stream = "drop";
-        attrs.dropout_mask.dtype = dtype;
+        attrs.dropout_mask.p = 0.5, attrs.dropout_mask.stream = "drop";
+        attrs.dropout_mask.dtype = HL_DTYPE_F32;
         CHECK_OK(hl_graph_control(graph, &control));
         CHECK_OK(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
-        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){relu, mask}, 2, NULL, &y));
-        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){d, mask}, 2, NULL, &d));
+        y = add_masked(graph, relu, mask);
+        d = add_masked(graph, d, mask);
     }
     if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU_GRAD, (hl_id[]){d, relu}, 2, NULL, &d));
     CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD,
@@ -237,6 +255,7 @@ static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu,
     CHECK_OK(hl_graph_output(graph, y));
     for (int i = 1; i < 3; i++) CHECK_OK(hl_graph_output(graph, norm + i));
     for (int i = 0; i < 3; i++) CHECK_OK(hl_graph_output(graph, out + i));
+    if (has_other) CHECK_OK(hl_graph_output(graph, other));
     return graph;
 }
 
@@ -250,9 +269,10 @@ static int run_norm(hl_graph *graph, bool fuse, float *out, int64_t *out_n)
     int64_t ran;
     int n_fused = 0;
     static float data[MOST_NORMED];
-    hl_shape shapes[NORM_OUTS];
+    hl_shape shapes[MOST_NORM_OUTS];
+    int32_t n_outputs = (int32_t)graph->n_outputs;
     dice_state = 5;
-    for (int i = 0; i < NORM_OUTS; i++) shapes[i] = *hl_graph_shape(graph, graph->outputs[i]);
+    for (int i = 0; i < n_outputs; i++) shapes[i] = *hl_graph_shape(graph, graph->outputs[i]);
     CHECK_OK(
         hl_fake_backend()->device_open(hl_fake_backend(), 0, &(hl_device_options){0}, &device));
     CHECK_OK(hl_session_create(device, &session));
@@ -265,7 +285,7 @@ static int run_norm(hl_graph *graph, bool fuse, float *out, int64_t *out_n)
     }
     CHECK_OK(hl_plan_run(plan, 1, 0, NULL, &end, &ran));
     *out_n = 0;
-    for (int32_t i = 0; i < NORM_OUTS; i++) {
+    for (int32_t i = 0; i < n_outputs; i++) {
         CHECK_OK(hl_plan_output(plan, i, HL_DTYPE_F32, out + *out_n));
         *out_n += hl_shape_numel(&shapes[i]);
     }
@@ -279,25 +299,34 @@ static int run_norm(hl_graph *graph, bool fuse, float *out, int64_t *out_n)
 }
 
 /* One launch each way has the bits of several: in columns that a block holds, in more rows, and in
- * planes. */
+ * planes; with results in float32 and in 16 bits. */
 static void test_norms(void)
 {
     static const hl_shape shapes[] = {{2, {24, 13}}, {2, {24, 40}},  {2, {1, 8}},
                                       {2, {70, 33}}, {2, {1030, 5}}, {3, {5, 6, 7}}};
     static float apart[4 * MOST_NORMED], fused[4 * MOST_NORMED];
+    hl_graph *graph;
+    int64_t n;
     use_library("none", 0);
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int kind = 1; kind < 4; kind++) {
-            bool has_relu = kind & 1, has_dropout = kind >> 1;
-            int64_t n;
-            check_case("batch norm of shape %d, relu %d, dropout %d", (int)s, has_relu,
-                       has_dropout);
-            hl_graph *graph = make_norm(&shapes[s], HL_DTYPE_F32, has_relu, has_dropout);
+        for (int kind = 3; kind < 12; kind++) {
+            hl_dtype dtype = dtypes[kind / 3 - 1];
+            bool has_relu = kind % 3 < 2, has_dropout = kind % 3 > 0;
+            check_case("batch norm of shape %d, %s, relu %d, dropout %d", (int)s,
+                       hl_dtype_name(dtype), has_relu, has_dropout);
+            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, false);
             CHECK_INT(run_norm(graph, false, apart, &n), 0);
-            graph = make_norm(&shapes[s], HL_DTYPE_F32, has_relu, has_dropout);
+            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, false);
             CHECK_INT(run_norm(graph, true, fused, &n), has_relu ? 2 : 1);
             for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]); /* 0 has two signs */
         }
+    check_case("%s", "a factor beside the mask");
+    graph = make_norm(&shapes[0], HL_DTYPE_F32, true, true, true);
+    run_norm(graph, false, apart, &n);
+    graph = make_norm(&shapes[0], HL_DTYPE_F32, true, true, true);
+    run_norm(graph, true, fused, &n);
+    for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]);
 }
 
 /* The same in whole trainings. */
@@ -317,6 +346,15 @@ static void test_norm_layers(void)
         CHECK_INT(got.norm_grads, 1);
         CHECK(memcmp(want.param, got.param, sizeof got.param) == 0);
         CHECK(want.loss == got.loss);
+        /* In 16 bits dropout's factor is rounded with the rest of it, not once more. */
+        trainer_dtype = HL_DTYPE_BF16;
+        train(hl_fake_backend(), n, false, &want);
+        train(hl_fake_backend(), n, true, &got);
+        CHECK_INT(got.norms, 1);
+        CHECK_INT(got.rounded_norms, 1);
+        CHECK_INT(got.norm_grads, 1);
+        CHECK(find_gap(&want, &got) <= (n.dropout ? 3e-2 : 0));
+        trainer_dtype = HL_DTYPE_F32;
     }
 }
 

@@ -283,7 +283,7 @@ static void test_norms(void)
 static void test_refusals(void)
 {
     static const groups apart = {SHAPE(4, 2, 3, 4, 5), 2, {0, 2}};
-    static const groups long_row = {SHAPE(1, 5000), 1, {0}}, column = {SHAPE(2, 5, 7), 1, {0}};
+    static const groups long_row = {SHAPE(1, 5000), 1, {0}};
     static const groups longest = {SHAPE(2, 2, (int64_t)1 << 32), 1, {1}};
     static const struct {
         hl_op op;
@@ -292,7 +292,6 @@ static void test_refusals(void)
         const char *why;
     } refused[] = {
         {HL_OP_SUM, HL_DTYPE_F32, &apart, "needs axes that stand together"},
-        {HL_OP_MEDIAN, HL_DTYPE_F32, &column, "needs the last axis"},
         {HL_OP_MEDIAN, HL_DTYPE_F32, &longest,
          "needs rows of fewer than 2^32 elements, got 4294967296"},
         {HL_OP_MOMENTS, HL_DTYPE_F32, &apart, "needs axes that stand together"},
@@ -313,7 +312,34 @@ static void test_refusals(void)
         for (; list && list[0]; list++) /* the last one's reason */
             CHECK_INT(list[0]->query(case_gpu, &g.graph, 0, &req, &why), HL_ERROR_CONFIG);
         CHECK(strcmp(why.text, refused[i].why) == 0);
-        CHECK(hl_op_get(c.op)->lower != NULL);
+        CHECK(hl_op_get(c.op)->lower != NULL || refused[i].g == &longest);
+    }
+}
+
+/* What a kernel takes with the dims in another order. */
+static void test_orders(void)
+{
+    static const groups column = {SHAPE(3, 5, 7, 2), 1, {0}}, middle = {SHAPE(3, 5, 7, 2), 1, {1}};
+    static const groups inner = {SHAPE(5, 2, 3, 4, 5, 2), 2, {1, 3}};
+    static const struct {
+        hl_op op;
+        const groups *g;
+        hl_ints order;
+    } asked[] = {
+        {HL_OP_MEDIAN, &column, {3, {1, 2, 0}}},   {HL_OP_MEDIAN, &middle, {3, {0, 2, 1}}},
+        {HL_OP_SUM, &inner, {5, {0, 2, 4, 1, 3}}}, {HL_OP_MAX, &inner, {5, {0, 2, 4, 1, 3}}},
+        {HL_OP_PROD, &middle, {0, {0}}},           {HL_OP_MOMENTS, &inner, {5, {0, 2, 4, 1, 3}}},
+    };
+    for (int i = 0; i < COUNT(asked); i++) {
+        op_case c = make_case(asked[i].op, HL_DTYPE_F32, asked[i].g);
+        case_graph g;
+        const hl_kernel *kernel;
+        hl_kernel_req req;
+        case_build(&c, false, &g);
+        CHECK_OK(hl_kernel_find_in_any_order(case_gpu, &g.graph, 0, true, &kernel, &req));
+        CHECK(kernel != NULL);
+        CHECK_INT(req.order.n, asked[i].order.n);
+        for (int32_t d = 0; d < req.order.n; d++) CHECK_INT(req.order.at[d], asked[i].order.at[d]);
     }
 }
 
@@ -323,6 +349,7 @@ int main(void)
     test_reductions();
     test_norms();
     test_refusals();
+    test_orders();
     case_close();
     return CHECK_DONE();
 }

@@ -65,8 +65,8 @@ MUTANTS = [
     Mutant(
         "relu-of-what-dropout-left-is-any",
         _PASSES + "epilogue.c",
-        "if (node->op == HL_OP_MUL && node->in[0] == value && node->in[1] == mask)",
-        "if (node->op == HL_OP_MUL && node->in[0] == value)",
+        "if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)",
+        "if (node->op == HL_OP_MUL && node->in[0] == factor)",
         host("test_device_epilogues"),
     ),
     Mutant(
