@@ -150,6 +150,8 @@ hl_status hl_lt_algos_find(hl_device *base, const hl_lt_product *product, hl_lt_
     hl_status status = find_or_ask(base, lt, product, &answer);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
+    /* What the library cannot even describe is for another kernel; a driver that fails is not. */
+    if (status == HL_ERROR_DEVICE) return hl_reason_set(out_why_not, "%.150s", hl_status_message());
     HL_TRY(status);
     *out_algos = answer.algos;
     if (answer.algos.n) return HL_OK;

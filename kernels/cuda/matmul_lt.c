@@ -34,9 +34,7 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
         return HL_ERROR_CONFIG;
     hl_status status = hl_lt_algos_find(device, &state->product, &state->algos, out_why_not);
     if (status == HL_OK && !state->benchmark) drop_larger(&state->algos);
-    /* What the library cannot even describe is for another kernel. */
-    return status == HL_ERROR_DEVICE ? hl_reason_set(out_why_not, "%.150s", hl_status_message())
-                                     : status;
+    return status;
 }
 
 static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id id,

@@ -63,6 +63,35 @@ MUTANTS = [
         host("test_device_epilogues"),
     ),
     Mutant(
+        "order-is-its-own-inverse",
+        "csrc/ops/permute.c",
+        "invert(&out_order, back.at);",
+        "back = out_order;",
+        c("test_vjp"),
+    ),
+    Mutant(
+        "followers-of-float32-round-norms",
+        _PASSES + "amp.c",
+        "if (in != value && hl_op_role_in(node->op, i) == 'f' && !is_drawn &&",
+        "if (in == HL_NONE && hl_op_role_in(node->op, i) == 'f' && !is_drawn &&",
+        c("test_amp"),
+    ),
+    Mutant(
+        "dropout-rounds-before-it-scales",
+        _PASSES + "epilogue.c",
+        "if (node->op != HL_OP_CAST || s->rounds_to == HL_DTYPE_COUNT) return false;",
+        "if (node->op == HL_OP_CAST || s->rounds_to == HL_DTYPE_COUNT) return false;",
+        host("test_device_epilogues"),
+    ),
+    Mutant(
+        "failing-driver-is-a-refusal",
+        _CUDA + "lt_heuristics.c",
+        "    HL_TRY(hl_cuda_enter(base));\n    hl_mutex_lock(&device->library_lock);",
+        '    if (hl_cuda_enter(base) != HL_OK) return hl_reason_set(out_why_not, "?");\n'
+        "    hl_mutex_lock(&device->library_lock);",
+        host("test_device_cublaslt"),
+    ),
+    Mutant(
         "relu-of-what-dropout-left-is-any",
         _PASSES + "epilogue.c",
         "if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)",
