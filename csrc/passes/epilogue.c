@@ -10,7 +10,7 @@
  *   its first operands, as a prologue.
  * - The sums over rows of a matrix that an anchor reads anyway, by a prologue: so does a bias
  *   gradient stand beside its weight gradient. Where that is refused, they stand with the
- * gradient's anchor that makes the matrix.
+ *   gradient's anchor that makes the matrix.
  *
  * Only programs that a kernel names are tried, and the kernel is asked about the node as it would
  * stand in the graph: what it refuses stays as it was, and is fused like any pointwise work. A sum
@@ -164,18 +164,6 @@ static bool comes_from(const hl_graph *graph, hl_id value, hl_id x, int n_steps)
     return false;
 }
 
-/* What a value was widened from: loading it widens. */
-static hl_id find_narrow(const hl_graph *graph, hl_id value)
-{
-    hl_node_id maker = hl_graph_producer(graph, value);
-    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return value;
-    hl_id from = graph->nodes[maker].in[0];
-    hl_dtype dtype = hl_graph_dtype(graph, from);
-    bool widens = hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
-                  (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16);
-    return widens ? from : value;
-}
-
 /* An epilogue computes in float32 and rounds once, where its result is stored: what a cast between
  * rounds before, it does not. */
 static bool is_dropped(const epilogue_state *s, const hl_node *node)
@@ -211,7 +199,8 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
     }
     int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
     if (n != 1 && n != hl_shape_numel(shape)) return refuse(s);
-    return hl_emit_load(&s->emitter, find_narrow(graph, value), out_reg);
+    /* Loading widens. */
+    return hl_emit_load(&s->emitter, hl_rewrite_narrow(graph, value), out_reg);
 }
 
 /* Appends the program's operands, but its first, to an attempt; those of all elements take the
@@ -542,13 +531,11 @@ static hl_status fuse_operands(epilogue_state *s, hl_node_id anchor)
 static hl_id find_origin(const hl_graph *graph, hl_id value)
 {
     for (;;) {
+        value = hl_rewrite_narrow(graph, value);
         hl_node_id maker = hl_graph_producer(graph, value);
-        if (maker == HL_NONE) return value;
-        const hl_node *node = &graph->nodes[maker];
-        bool widens = node->op == HL_OP_CAST && hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
-                      hl_dtype_is_float(hl_graph_dtype(graph, node->in[0]));
-        if (!widens && !(hl_op_get(node->op)->flags & HL_OP_VIEW)) return value;
-        value = node->in[0];
+        if (maker == HL_NONE || !(hl_op_get(graph->nodes[maker].op)->flags & HL_OP_VIEW))
+            return value;
+        value = graph->nodes[maker].in[0];
     }
 }
 
@@ -656,70 +643,6 @@ static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id an
     return try_attempt(s, &a, &taken);
 }
 
-/* ---- relu before dropout --------------------------------------------------------------------- */
-
-/* The cast of a value to this type; HL_NONE: there is none. */
-static hl_id find_cast(const epilogue_state *s, hl_id value, hl_dtype dtype)
-{
-    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
-        const hl_node *node = &s->graph->nodes[s->uses.list[u]];
-        if (node->op == HL_OP_CAST && hl_graph_dtype(s->graph, node->out) == dtype)
-            return node->out;
-    }
-    return HL_NONE;
-}
-
-/* This value times a dropout's mask, in its type: one of 16 bits is widened for the product, which
- * is rounded then. HL_NONE: there is none. */
-static hl_id find_dropout(const epilogue_state *s, hl_id value, hl_id mask)
-{
-    hl_id narrow = find_narrow(s->graph, value);
-    hl_dtype dtype = hl_graph_dtype(s->graph, narrow), wide = hl_graph_dtype(s->graph, mask);
-    hl_id factor = dtype == wide ? narrow : find_cast(s, narrow, wide);
-    if (factor == HL_NONE) return HL_NONE;
-    for (int32_t u = s->uses.start[factor]; u < s->uses.start[factor + 1]; u++) {
-        const hl_node *node = &s->graph->nodes[s->uses.list[u]];
-        if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)
-            return dtype == wide ? node->out : find_cast(s, node->out, dtype);
-    }
-    return HL_NONE;
-}
-
-/* relu's gradient of dy * mask reads the dropout's result in the place of relu's, which then is
- * nobody's: where the mask lets an element through, they are positive together, and elsewhere
- * dy * mask is 0. */
-static hl_status read_after_dropout(epilogue_state *s, hl_node_id id)
-{
-    hl_graph *graph = s->graph;
-    const hl_node gradient = graph->nodes[id];
-    hl_node_id scaled = hl_graph_producer(graph, gradient.in[0]);
-    hl_id by;
-    if (scaled == HL_NONE || graph->nodes[scaled].op != HL_OP_MUL) return HL_OK;
-    hl_id mask = graph->nodes[scaled].in[1], y = gradient.in[1];
-    hl_node_id maker = hl_graph_producer(graph, mask);
-    if (maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) != HL_PW_DROPOUT_MASK) return HL_OK;
-    hl_id result = find_dropout(s, y, mask);
-    if (result == HL_NONE) return HL_OK;
-    hl_node_id dropout = hl_graph_producer(graph, result);
-    if (graph->nodes[dropout].segment != gradient.segment) return HL_OK;
-    hl_graph_stand_by(graph, &gradient);
-    HL_TRY(hl_build_binary(graph, HL_OP_RELU_GRAD, gradient.in[0], result, &by));
-    return replace_value(s, gradient.out, by);
-}
-
-static hl_status move_relu_gradients(epilogue_state *s)
-{
-    int64_t n = s->graph->n_nodes;
-    hl_status status;
-    HL_GOTO(begin_sweep(s));
-    for (int64_t i = 0; i < n; i++)
-        if (s->graph->nodes[i].op == HL_OP_RELU_GRAD) HL_GOTO(read_after_dropout(s, (hl_node_id)i));
-    HL_GOTO(hl_rewrite_sort(s->graph));
-cleanup:
-    end_sweep(s);
-    return status;
-}
-
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static hl_status fuse_results(epilogue_state *s)
@@ -765,8 +688,7 @@ hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministi
                         .device = device,
                         .deterministic = deterministic,
                         .rounds_to = HL_DTYPE_COUNT};
-    hl_status status = move_relu_gradients(&s);
-    if (status == HL_OK) status = fuse_results(&s);
+    hl_status status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);
     hl_free(s.map);
     return status;

@@ -3,7 +3,7 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), lower, layout, epilogue, pack, hoist, fuse, select, schedule,
+ * device computes in float64), lower, layout, relu, epilogue, pack, hoist, fuse, select, schedule,
  * memory. What is rematerialised to save memory is cloned between feed and amp, where a node is
  * still one op, behind a fence (ir/graph.h) that keeps later passes from joining the copy with its
  * original; nothing asks for that yet. */
@@ -48,6 +48,9 @@ hl_status hl_pass_lower(hl_graph *graph, hl_device *device, bool deterministic);
 /* Permutations that cancel one another are taken out, and what lies in between works on its
  * operands in the order in which they lie. */
 hl_status hl_pass_layout(hl_graph *graph);
+
+/* Gradients of relu before dropout read dropout's result. */
+hl_status hl_pass_relu(hl_graph *graph);
 
 /* Pointwise work around a node for whose op the device has kernels that take programs becomes
  * programs of that node (ir/fusion.h). */

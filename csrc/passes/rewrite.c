@@ -136,6 +136,17 @@ static hl_status place_node(sort_state *s, hl_node_id root)
     return HL_OK;
 }
 
+hl_id hl_rewrite_narrow(const hl_graph *graph, hl_id value)
+{
+    hl_node_id maker = hl_graph_producer(graph, value);
+    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return value;
+    hl_id from = graph->nodes[maker].in[0];
+    hl_dtype dtype = hl_graph_dtype(graph, from);
+    bool widens = hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
+                  (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16);
+    return widens ? from : value;
+}
+
 hl_status hl_rewrite_sort(hl_graph *graph)
 {
     int64_t n = graph->n_nodes;

@@ -31,6 +31,9 @@ bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed);
  * entries; newer values stand for themselves. */
 void hl_rewrite_replace(hl_graph *graph, hl_id *map, int64_t n_map);
 
+/* The value of 16 bits that this float32 one was widened from; the value itself: it was not. */
+hl_id hl_rewrite_narrow(const hl_graph *graph, hl_id value);
+
 /* Drops nodes that nothing needs and restores the order: segments in turn, operands first,
  * otherwise as before. */
 hl_status hl_rewrite_sort(hl_graph *graph);

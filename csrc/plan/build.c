@@ -26,6 +26,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     if (device->float_type == HL_DTYPE_F64) HL_TRY(hl_pass_double(graph));
     HL_TRY(hl_pass_lower(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_layout(graph));
+    if (options->fuse) HL_TRY(hl_pass_relu(graph));
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));

@@ -145,8 +145,7 @@ PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
     "clusters": {"SUM"},
     "epilogue": {
-        "RESHAPE", "MATMUL", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM",
-        "CAST", "WHERE", "GT", "MUL",
+        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM", "CAST", "WHERE", "GT"
     },
     "feed": {"CAST"},
     "fuse": {"SUM", "CAST"},
@@ -155,7 +154,9 @@ PASS_OPS: dict[str, set[str]] = {
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "ACCUMULATE", "ASSIGN"
     },
-    "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED", "RELU"},
+    "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
+    "relu": {"RELU_GRAD", "CAST", "MUL"},
+    "rewrite": {"CAST"},
     "step": {
         "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "CONCAT", "ASSIGN", "ACCUMULATE",
         "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY"

@@ -1,5 +1,6 @@
 """Holds every file of the tree to rules.py; one test per rule, all faults in one message."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,6 +70,14 @@ def test_ops_are_facts_of_the_table() -> None:
         for fault in rules.check_op_names(path, text)
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_passes_name_what_they_may() -> None:
+    texts = {path: text for path, text in files(CORE, ".c") if "/passes/" in path}
+    for stem, ops in rules.PASS_OPS.items():
+        text = rules.strip_c(texts[f"csrc/passes/{stem}.c"])
+        unnamed = {op for op in ops if not re.search(rf"\bHL_OP_{op}\b", text)}
+        assert not unnamed, f"{stem} may name {unnamed} and does not"
 
 
 def test_core_never_prints_or_ends() -> None:

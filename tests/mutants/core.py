@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         "relu-of-what-dropout-left-is-any",
-        _PASSES + "epilogue.c",
+        _PASSES + "relu.c",
         "if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)",
         "if (node->op == HL_OP_MUL && node->in[0] == factor)",
         host("test_device_epilogues"),

@@ -1,0 +1,74 @@
+/* relu before dropout: its gradient reads dropout's result, and its own result is stored nowhere.
+ *
+ * Where the mask lets an element through, relu's result and dropout's are positive together;
+ * elsewhere the gradient is of dy * mask, which is 0. */
+#include "base/alloc.h"
+#include "ops/build.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+/* The cast of a value to this type; HL_NONE: there is none. */
+static hl_id find_cast(const hl_graph *graph, const hl_uses *uses, hl_id value, hl_dtype dtype)
+{
+    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
+        const hl_node *node = &graph->nodes[uses->list[u]];
+        if (node->op == HL_OP_CAST && hl_graph_dtype(graph, node->out) == dtype) return node->out;
+    }
+    return HL_NONE;
+}
+
+/* This value times a dropout's mask, in its type: one of 16 bits is widened for the product, which
+ * is rounded then. HL_NONE: there is none. */
+static hl_id find_dropout(const hl_graph *graph, const hl_uses *uses, hl_id value, hl_id mask)
+{
+    hl_id narrow = hl_rewrite_narrow(graph, value);
+    hl_dtype dtype = hl_graph_dtype(graph, narrow), wide = hl_graph_dtype(graph, mask);
+    hl_id factor = dtype == wide ? narrow : find_cast(graph, uses, narrow, wide);
+    if (factor == HL_NONE) return HL_NONE;
+    for (int32_t u = uses->start[factor]; u < uses->start[factor + 1]; u++) {
+        const hl_node *node = &graph->nodes[uses->list[u]];
+        if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)
+            return dtype == wide ? node->out : find_cast(graph, uses, node->out, dtype);
+    }
+    return HL_NONE;
+}
+
+/* *out_by: what takes the place of a gradient; HL_NONE: nothing. */
+static hl_status read_after_dropout(hl_graph *graph, const hl_uses *uses, const hl_node *gradient,
+                                    hl_id *out_by)
+{
+    hl_node_id scaled = hl_graph_producer(graph, gradient->in[0]);
+    *out_by = HL_NONE;
+    if (scaled == HL_NONE || graph->nodes[scaled].op != HL_OP_MUL) return HL_OK;
+    hl_id mask = graph->nodes[scaled].in[1];
+    hl_node_id maker = hl_graph_producer(graph, mask);
+    if (maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) != HL_PW_DROPOUT_MASK) return HL_OK;
+    hl_id result = find_dropout(graph, uses, gradient->in[1], mask);
+    if (result == HL_NONE) return HL_OK;
+    if (graph->nodes[hl_graph_producer(graph, result)].segment != gradient->segment) return HL_OK;
+    hl_graph_stand_by(graph, gradient);
+    return hl_build_binary(graph, HL_OP_RELU_GRAD, gradient->in[0], result, out_by);
+}
+
+hl_status hl_pass_relu(hl_graph *graph)
+{
+    int64_t n_nodes = graph->n_nodes, n_values = graph->n_values;
+    hl_uses uses = {0};
+    hl_id *map = NULL;
+    hl_status status;
+    HL_GOTO(hl_uses_init(graph, &uses));
+    HL_GOTO(hl_rewrite_map(graph, &map));
+    for (int64_t i = 0; i < n_nodes; i++) {
+        const hl_node node = graph->nodes[i];
+        hl_id by;
+        if (node.op != HL_OP_RELU_GRAD) continue;
+        HL_GOTO(read_after_dropout(graph, &uses, &node, &by));
+        if (by != HL_NONE) map[node.out] = by;
+    }
+    hl_rewrite_replace(graph, map, n_values);
+    HL_GOTO(hl_rewrite_sort(graph));
+cleanup:
+    hl_free(map);
+    hl_uses_deinit(&uses);
+    return status;
+}
