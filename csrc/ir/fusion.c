@@ -1,6 +1,7 @@
 /* Programs that a node carries: where their operands and results are, and their text. */
 #include "ir/fusion.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +105,7 @@ static void put_register(text_out *out, const hl_program *program, int reg)
     if (op == HL_PW_LOAD) {
         put_input(out, instr->in);
     } else if (op == HL_PW_NUMBER) {
-        put_text(out, "%.9g", instr->number);
+        put_text(out, instr->number == 0 && !signbit(instr->number) ? "0" : "number");
     } else {
         put_text(out, "%s(", hl_pw_name(op));
         for (int k = 0; k < n; k++) {

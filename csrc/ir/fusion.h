@@ -13,6 +13,7 @@
  *
  *     relu(x)                    the epilogue, x being the anchor's result
  *     relu(x), gt(x, 0)          an epilogue of two outputs
+ *     mul(x, number)             any number but 0, which the kernel reads from the program
  *     add(x, y)                  y, z, w: further operands, in the order in which they are loaded
  *     sum_rows(where(y, x, 0))   a sum over all dims but those of the program's columns
  *     a: x, sum_rows(x)          a prologue of operand 0 (b: of operand 1), x being the operand

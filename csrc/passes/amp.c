@@ -30,6 +30,10 @@
 
 enum { MAX_VIEWS = 64 };
 
+/* What reads a value, itself or what views and followers make of it: others than sums and products,
+ * sums alone or nothing, or products and perhaps sums. */
+typedef enum fed { FED_OTHERS, FED_SUMS, FED_PRODUCTS } fed;
+
 typedef struct amp_state {
     hl_graph *graph;
     hl_dtype reduced;
@@ -40,6 +44,7 @@ typedef struct amp_state {
     hl_id *map;       /* by old value: what float32 readers take */
     bool *wanted;     /* by old value: leads to a product, and nothing outside reads it; or one of
                          several that a node makes, and nothing reads it */
+    fed *feeds;       /* by old value */
     hl_id *in;        /* room for the operands of any node */
 } amp_state;
 
@@ -135,30 +140,32 @@ static bool follows_alone(const amp_state *s, const hl_node *node, hl_id value)
     return true;
 }
 
-/* Nothing reads it but sums and products, themselves or behind followers, itself or a view of it:
- * is a product among them? */
-static bool feeds_products_alone(const amp_state *s, const hl_uses *uses, hl_id value,
-                                 bool *out_any)
+/* What the node's results feed, all of them. */
+static fed find_results_fed(const amp_state *s, const hl_node *node)
 {
-    if (uses->kept[value] || !is_f32(s, value)) return false;
-    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
-        const hl_node *user = &s->graph->nodes[uses->list[u]];
-        bool multiplies = (is_reduced_product(s, user) && reads_only_as(user, value, 'r')) ||
-                          (follows_alone(s, user, value) && are_wanted(s, user));
-        if (has_flag(user, HL_OP_VIEW) && !feeds_products_alone(s, uses, user->out, out_any))
-            return false;
-        if (!multiplies && !has_flag(user, HL_OP_VIEW) && !reads_only_as(user, value, 'w'))
-            return false;
-        *out_any |= multiplies;
-    }
-    return true;
+    fed least = FED_PRODUCTS;
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (s->feeds[node->out + j] < least) least = s->feeds[node->out + j];
+    return least;
 }
 
-/* May the first output of a node that gives 16 bits be rounded there? */
-static bool is_wanted_reduced(const amp_state *s, const hl_uses *uses, hl_id value)
+/* What a value feeds, of whose consumers that is known. */
+static fed find_fed(const amp_state *s, const hl_uses *uses, hl_id value)
 {
-    bool any = false;
-    return feeds_products_alone(s, uses, value, &any) && any;
+    fed most = FED_SUMS;
+    if (uses->kept[value] || !is_f32(s, value)) return FED_OTHERS;
+    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
+        const hl_node *user = &s->graph->nodes[uses->list[u]];
+        bool passes_on = has_flag(user, HL_OP_VIEW) || follows_alone(s, user, value);
+        fed by_user = passes_on ? find_results_fed(s, user)
+                      : is_reduced_product(s, user) && reads_only_as(user, value, 'r')
+                          ? FED_PRODUCTS
+                      : reads_only_as(user, value, 'w') ? FED_SUMS
+                                                        : FED_OTHERS;
+        if (by_user == FED_OTHERS) return FED_OTHERS;
+        if (by_user > most) most = by_user;
+    }
+    return most;
 }
 
 /* Consumers come later, so one sweep from the end sees all. */
@@ -168,9 +175,11 @@ static hl_status mark_wanted(amp_state *s)
     HL_TRY(hl_uses_init(s->graph, &uses));
     for (int64_t i = s->graph->n_nodes - 1; i >= 0; i--) {
         const hl_node *node = &s->graph->nodes[i];
-        for (int32_t j = 0; j < node->n_out; j++)
+        for (int32_t j = 0; j < node->n_out; j++) {
             s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
-        if (is_giver(node)) s->wanted[node->out] = is_wanted_reduced(s, &uses, node->out);
+            s->feeds[node->out + j] = find_fed(s, &uses, node->out + j);
+        }
+        if (is_giver(node)) s->wanted[node->out] = s->feeds[node->out] == FED_PRODUCTS;
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -395,14 +404,15 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype reduced, bool keeps_reduced)
     size_t n = (size_t)graph->n_values + 1, n_in = count_operands(graph);
     hl_status status = HL_OK;
     void *memory = NULL;
-    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(bool)) +
+    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(fed) + sizeof(bool)) +
                              n_in * sizeof(hl_id),
                          &memory));
     s.copy = memory;
     s.map = s.copy + n;
     s.in = s.map + n;
     s.made = (hl_segment *)(s.in + n_in);
-    s.wanted = (bool *)(s.made + n);
+    s.feeds = (fed *)(s.made + n);
+    s.wanted = (bool *)(s.feeds + n);
     for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
     if (keeps_reduced) HL_GOTO(mark_wanted(&s));
     HL_GOTO(rewrite_nodes(&s));

@@ -1,7 +1,7 @@
 /* Epilogues: pointwise work around an anchor becomes programs that its node carries.
  *
- * An anchor is a node of an op for which the device has kernels that take programs (matrix products
- * so far). What is tried, the most that one kernel could do first:
+ * An anchor is a node of an op for which the device has kernels that take programs. What is tried,
+ * the most that one kernel could do first:
  *
  * - An activation and its gradient. The forward anchor saves what the gradient needs, relu's mask
  *   or gelu's operand, as an output of its epilogue, and the anchor that makes the gradient's dy
@@ -25,15 +25,25 @@
 
 enum { MAX_GRADIENTS = 8, MAX_CHAIN = 4, MAX_OPERANDS = 8 };
 
+/* An operand of a node that the pass has added. */
+typedef struct added_use {
+    hl_node_id node;
+    int64_t next; /* of the same value; HL_NONE */
+} added_use;
+
 typedef struct epilogue_state {
     hl_graph *graph;
     hl_device *device;
     bool deterministic;
     hl_uses uses;   /* as they were when a sweep began, */
     int64_t n_used; /* of so many values: what is added has none yet */
-    hl_id *map;     /* everything to itself */
-    int64_t n_map;
     bool *replaced; /* by node, of those that were there when the sweep began */
+    /* Which of the nodes added since read a value that was there: by value, the last one in
+     * added_uses, HL_NONE: none. */
+    int64_t *last_added;
+    added_use *added_uses;
+    int64_t n_added, cap_added;
+    int64_t n_listed; /* nodes whose operands are listed, here or in uses */
     hl_emitter emitter;
     hl_dtype rounds_to; /* casts to this type and to float32 are no steps; COUNT: all are */
     bool has_dropped;   /* there was one */
@@ -41,21 +51,47 @@ typedef struct epilogue_state {
 
 /* ---- replacing, and back --------------------------------------------------------------------- */
 
-static hl_status reserve_map(epilogue_state *s)
+/* Lists the operands of the nodes that were added since the last time. */
+static hl_status list_added(epilogue_state *s)
 {
-    int64_t n = s->n_map;
-    HL_TRY(hl_alloc_grow((void **)&s->map, &s->n_map, s->graph->n_values, sizeof *s->map));
-    for (; n < s->n_map; n++) s->map[n] = (hl_id)n;
+    for (; s->n_listed < s->graph->n_nodes; s->n_listed++) {
+        const hl_node *node = &s->graph->nodes[s->n_listed];
+        for (int32_t j = 0; j < node->n_in; j++) {
+            hl_id value = node->in[j];
+            if (value >= s->n_used) continue;
+            HL_TRY(hl_alloc_grow((void **)&s->added_uses, &s->cap_added, s->n_added + 1,
+                                 sizeof *s->added_uses));
+            s->added_uses[s->n_added] = (added_use){(hl_node_id)s->n_listed, s->last_added[value]};
+            s->last_added[value] = s->n_added++;
+        }
+    }
     return HL_OK;
 }
 
-static hl_status replace_value(epilogue_state *s, hl_id old, hl_id by)
+static void replace_operands(epilogue_state *s, hl_node_id id, hl_id from, hl_id to)
 {
-    HL_TRY(reserve_map(s));
-    s->map[old] = by;
-    hl_rewrite_replace(s->graph, s->map, s->graph->n_values);
-    s->map[old] = old;
-    return HL_OK;
+    /* The arena's operand list is const for readers; passes own the graph. */
+    hl_id *in = (hl_id *)s->graph->nodes[id].in;
+    for (int32_t j = 0; j < s->graph->nodes[id].n_in; j++)
+        if (in[j] == from) in[j] = to;
+}
+
+/* Those that read the value when the sweep began, and nodes that were added since, read `to` in the
+ * place of `from`: the value and what stands for it, or back. What was added to be an output of the
+ * anchor itself has no readers. */
+static void redirect(epilogue_state *s, hl_id value, hl_id from, hl_id to)
+{
+    hl_graph *graph = s->graph;
+    if (value >= s->n_used) return;
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++)
+        replace_operands(s, s->uses.list[u], from, to);
+    for (int64_t u = s->last_added[value]; u != HL_NONE; u = s->added_uses[u].next)
+        replace_operands(s, s->added_uses[u].node, from, to);
+    if (!s->uses.kept[value]) return;
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        if (graph->commits[i].value == from) graph->commits[i].value = to;
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        if (graph->outputs[i] == from) graph->outputs[i] = to;
 }
 
 /* What stands where a value was. */
@@ -69,7 +105,9 @@ static hl_status put_value(epilogue_state *s, hl_id old, hl_id by, value_swap *o
     hl_shape shape = *hl_graph_shape(s->graph, old);
     out_swap->old = old;
     HL_TRY(hl_build_reshape(s->graph, by, &shape, &out_swap->now));
-    return replace_value(s, old, out_swap->now);
+    HL_TRY(list_added(s));
+    redirect(s, old, old, out_swap->now);
+    return HL_OK;
 }
 
 /* ---- an anchor with programs ----------------------------------------------------------------- */
@@ -95,12 +133,11 @@ static bool is_named(const epilogue_state *s, const hl_node *node)
     return false;
 }
 
-static hl_status undo(epilogue_state *s, const attempt *a)
+static void undo(epilogue_state *s, const attempt *a)
 {
     for (int32_t j = a->n_out - 1; j >= 0; j--)
-        HL_TRY(replace_value(s, a->swaps[j].now, a->swaps[j].old));
+        redirect(s, a->swaps[j].old, a->swaps[j].now, a->swaps[j].old);
     s->replaced[a->anchor] = false;
-    return HL_OK;
 }
 
 /* With the new node where the anchor was: does the anchor's own kernel take it? If not, all is as
@@ -124,7 +161,8 @@ static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
     HL_TRY(hl_select_try(s->graph, s->device, hl_graph_producer(s->graph, first), s->deterministic,
                          &kernel));
     *out_taken = kernel && kernel == own;
-    return *out_taken ? HL_OK : undo(s, a);
+    if (!*out_taken) undo(s, a);
+    return HL_OK;
 }
 
 /* ---- programs from nodes --------------------------------------------------------------------- */
@@ -274,7 +312,11 @@ static hl_status try_epilogue(epilogue_state *s, hl_node_id anchor, const hl_id 
 static hl_status begin_sweep(epilogue_state *s)
 {
     s->n_used = s->graph->n_values;
+    s->n_listed = s->graph->n_nodes;
+    s->n_added = 0;
     HL_TRY(hl_alloc_zero((size_t)s->graph->n_nodes + 1, (void **)&s->replaced));
+    HL_TRY(hl_alloc(((size_t)s->n_used + 1) * sizeof *s->last_added, (void **)&s->last_added));
+    for (int64_t v = 0; v < s->n_used; v++) s->last_added[v] = HL_NONE;
     return hl_uses_init(s->graph, &s->uses);
 }
 
@@ -282,7 +324,9 @@ static void end_sweep(epilogue_state *s)
 {
     hl_uses_deinit(&s->uses);
     hl_free(s->replaced);
+    hl_free(s->last_added);
     s->replaced = NULL;
+    s->last_added = NULL;
 }
 
 /* May this node still become one with programs? */
@@ -402,7 +446,8 @@ static hl_status fuse_with_gradients(epilogue_state *s, const activation *act, h
     if (!*out_taken) return HL_OK;
     HL_TRY(fuse_gradients(s, act, a.swaps[1].now, gradients, n, &n_taken));
     *out_taken = n_taken > 0;
-    return n_taken ? HL_OK : undo(s, &a);
+    if (!n_taken) undo(s, &a);
+    return HL_OK;
 }
 
 /* The activation that reads the anchor's result x, and nobody else but its gradients where those
@@ -690,6 +735,6 @@ hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministi
                         .rounds_to = HL_DTYPE_COUNT};
     hl_status status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);
-    hl_free(s.map);
+    hl_free(s.added_uses);
     return status;
 }

@@ -9,8 +9,6 @@
  * Only ops that compute or move each element by itself are followed: a sum over other neighbours
  * would round otherwise. Rejected: a search over the layouts of all values at once, which pays
  * where ops prefer one (convolution), and is then a matter of what kernels say they take. */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/passes.h"
@@ -24,9 +22,13 @@ typedef struct layout_state {
     hl_ints *order;   /* by value in the region: its dim i is dim order[i] of what replaces it */
     hl_id *now;       /* by value in the region: what replaces it */
     bool *is_in;      /* by value: is it in the region? */
+    bool *is_entry;   /* by value in the region: a permutation of one outside, read in its place */
     bool *is_wanted;  /* by value in the region: somebody needs it as it was */
     bool *is_done;    /* by node: it was rewritten */
     hl_node_id first; /* permutation that the region begins with */
+    hl_node_id last;  /* node that reads it last */
+    hl_id *entered;   /* its values */
+    int64_t n_entered;
 } layout_state;
 
 static hl_ints invert(const hl_ints *dims)
@@ -65,11 +67,20 @@ static bool is_permute(const hl_node *node)
 
 /* ---- the region ------------------------------------------------------------------------------ */
 
-static void enter(layout_state *s, hl_id value, const hl_ints *order)
+static void enter(layout_state *s, hl_id value, const hl_ints *order, bool is_entry)
 {
-    s->is_in[value] = true, s->is_wanted[value] = false;
+    s->is_in[value] = true, s->is_wanted[value] = false, s->is_entry[value] = is_entry;
     s->order[value] = *order;
     s->now[value] = HL_NONE;
+    s->entered[s->n_entered++] = value;
+    int32_t end = s->uses.start[value + 1];
+    if (end > s->uses.start[value] && s->uses.list[end - 1] > s->last)
+        s->last = s->uses.list[end - 1];
+}
+
+static void leave_region(layout_state *s)
+{
+    while (s->n_entered > 0) s->is_in[s->entered[--s->n_entered]] = false;
 }
 
 /* The order of an operand that stands in the region or may enter it; NULL: it does neither. */
@@ -128,23 +139,24 @@ static bool reads_region(const layout_state *s, const hl_node *node)
 static void grow_region(layout_state *s, hl_node_id first)
 {
     const hl_graph *graph = s->graph;
-    s->first = first;
-    enter(s, graph->nodes[first].out, &hl_permute_attrs(&graph->nodes[first])->dims);
-    for (int64_t i = first + 1; i < s->n_nodes; i++) {
+    s->first = s->last = first;
+    enter(s, graph->nodes[first].out, &hl_permute_attrs(&graph->nodes[first])->dims, true);
+    for (int64_t i = first + 1; i <= s->last; i++) {
         const hl_node *node = &graph->nodes[i];
         hl_attrs attrs;
         hl_ints order;
         if (s->is_done[i] || !reads_region(s, node)) continue;
         if (is_permute(node)) {
             order = compose(&s->order[node->in[0]], &hl_permute_attrs(node)->dims);
-            enter(s, node->out, &order);
+            enter(s, node->out, &order, false);
         } else if (can_reorder(s, node, &attrs, &order)) {
             for (int32_t k = 0; k < node->n_in; k++)
                 if (!s->is_in[node->in[k]] && hl_graph_shape(graph, node->in[k])->rank > 0)
                     enter(s, node->in[k],
                           &hl_permute_attrs(&graph->nodes[hl_graph_producer(graph, node->in[k])])
-                               ->dims);
-            for (int32_t k = 0; k < node->n_out; k++) enter(s, node->out + k, &order);
+                               ->dims,
+                          true);
+            for (int32_t k = 0; k < node->n_out; k++) enter(s, node->out + k, &order, false);
         } else {
             for (int32_t k = 0; k < node->n_in; k++)
                 if (s->is_in[node->in[k]]) s->is_wanted[node->in[k]] = true;
@@ -159,26 +171,19 @@ static bool is_read_outside(const layout_state *s, hl_id value)
     for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
         hl_node_id id = s->uses.list[u];
         const hl_node *user = &s->graph->nodes[id];
-        bool is_inside = user->n_out > 0 && s->is_in[user->out];
+        bool is_inside = user->n_out > 0 && s->is_in[user->out] && !s->is_entry[user->out];
         if (id <= s->first || !is_inside) return true;
     }
     return false;
 }
 
-/* Is the value a permutation of one outside, which the region reads in its place? */
-static bool is_entry(const layout_state *s, hl_id value)
-{
-    const hl_node *maker = &s->graph->nodes[hl_graph_producer(s->graph, value)];
-    return is_permute(maker) && !s->is_in[maker->in[0]];
-}
-
 static void count_gain(const layout_state *s, layout_gain *gain)
 {
-    for (int64_t v = 0; v < s->n_values; v++) {
-        if (!s->is_in[v]) continue;
-        const hl_node *maker = &s->graph->nodes[hl_graph_producer(s->graph, (hl_id)v)];
-        bool is_read = is_read_outside(s, (hl_id)v);
-        if (is_entry(s, (hl_id)v)) {
+    for (int64_t i = 0; i < s->n_entered; i++) {
+        hl_id v = s->entered[i];
+        const hl_node *maker = &s->graph->nodes[hl_graph_producer(s->graph, v)];
+        bool is_read = is_read_outside(s, v);
+        if (s->is_entry[v]) {
             gain->removed += !is_read;
         } else {
             gain->removed += is_permute(maker);
@@ -225,9 +230,10 @@ static hl_status rewrite_node(layout_state *s, const hl_node *node)
 static hl_status rewrite_region(layout_state *s, hl_node_id first)
 {
     hl_status status = HL_OK;
-    for (int64_t i = first + 1; i < s->n_nodes && status == HL_OK; i++) {
+    for (int64_t i = first + 1; i <= s->last && status == HL_OK; i++) {
         const hl_node node = s->graph->nodes[i];
         if (s->is_done[i] || !reads_region(s, &node) || !s->is_in[node.out]) continue;
+        if (s->is_entry[node.out]) continue;
         hl_graph_stand_by(s->graph, &node);
         s->is_done[i] = true;
         if (is_permute(&node))
@@ -245,12 +251,14 @@ static hl_status rewrite_region(layout_state *s, hl_node_id first)
 static hl_status alloc_state(layout_state *s, void **out_memory)
 {
     size_t n = (size_t)s->n_values + 1;
-    HL_TRY(hl_alloc_zero(n * (sizeof(hl_ints) + sizeof(hl_id) + 2) + (size_t)s->n_nodes + 1,
+    HL_TRY(hl_alloc_zero(n * (sizeof(hl_ints) + 2 * sizeof(hl_id) + 3) + (size_t)s->n_nodes + 1,
                          out_memory));
     s->order = *out_memory;
     s->now = (hl_id *)(s->order + n);
-    s->is_in = (bool *)(s->now + n);
-    s->is_wanted = s->is_in + n;
+    s->entered = s->now + n;
+    s->is_in = (bool *)(s->entered + n);
+    s->is_entry = s->is_in + n;
+    s->is_wanted = s->is_entry + n;
     s->is_done = s->is_wanted + n;
     return HL_OK;
 }
@@ -267,7 +275,7 @@ hl_status hl_pass_layout(hl_graph *graph)
     for (int64_t i = 0; i < s.n_nodes; i++) {
         layout_gain gain = {0, 0};
         if (!is_permute(&graph->nodes[i]) || s.is_done[i]) continue;
-        memset(s.is_in, 0, (size_t)s.n_values);
+        leave_region(&s);
         grow_region(&s, (hl_node_id)i);
         count_gain(&s, &gain);
         if (gain.removed <= gain.inserted) continue;

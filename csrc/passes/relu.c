@@ -1,7 +1,9 @@
 /* relu before dropout: its gradient reads dropout's result, and its own result is stored nowhere.
  *
- * Where the mask lets an element through, relu's result and dropout's are positive together;
- * elsewhere the gradient is of dy * mask, which is 0. */
+ * Where the mask lets an element through, relu's result and dropout's are positive together, and
+ * the gradient is dy times the mask's scale; elsewhere it is 0. So the gradient needs no mask: it
+ * is that of relu, from dropout's result and dy * scale. (An infinite dy is 0 there too, where dy *
+ * 0 would be NaN.) */
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/passes.h"
@@ -17,18 +19,36 @@ static hl_id find_cast(const hl_graph *graph, const hl_uses *uses, hl_id value, 
     return HL_NONE;
 }
 
+/* The other factor of a product of which one is this value; HL_NONE: it is none of it. */
+static hl_id find_factor(const hl_node *node, hl_id value)
+{
+    if (node->op != HL_OP_MUL) return HL_NONE;
+    return node->in[1] == value ? node->in[0] : node->in[0] == value ? node->in[1] : HL_NONE;
+}
+
 /* This value times a dropout's mask, in its type: one of 16 bits is widened for the product, which
  * is rounded then. HL_NONE: there is none. */
 static hl_id find_dropout(const hl_graph *graph, const hl_uses *uses, hl_id value, hl_id mask)
 {
     hl_id narrow = hl_rewrite_narrow(graph, value);
-    hl_dtype dtype = hl_graph_dtype(graph, narrow), wide = hl_graph_dtype(graph, mask);
-    hl_id factor = dtype == wide ? narrow : find_cast(graph, uses, narrow, wide);
+    hl_dtype dtype = hl_graph_dtype(graph, narrow), computed = hl_graph_dtype(graph, mask);
+    hl_id factor = dtype == computed ? narrow : find_cast(graph, uses, narrow, computed);
     if (factor == HL_NONE) return HL_NONE;
     for (int32_t u = uses->start[factor]; u < uses->start[factor + 1]; u++) {
         const hl_node *node = &graph->nodes[uses->list[u]];
-        if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)
-            return dtype == wide ? node->out : find_cast(graph, uses, node->out, dtype);
+        if (find_factor(node, factor) == mask)
+            return dtype == computed ? node->out : find_cast(graph, uses, node->out, dtype);
+    }
+    return HL_NONE;
+}
+
+/* The mask of a dropout that is a factor of this product; HL_NONE: none is. */
+static hl_node_id find_mask(const hl_graph *graph, const hl_node *product)
+{
+    for (int32_t i = 0; product->op == HL_OP_MUL && i < 2; i++) {
+        hl_node_id maker = hl_graph_producer(graph, product->in[i]);
+        if (maker != HL_NONE && hl_pw_of_op(graph->nodes[maker].op) == HL_PW_DROPOUT_MASK)
+            return maker;
     }
     return HL_NONE;
 }
@@ -37,17 +57,23 @@ static hl_id find_dropout(const hl_graph *graph, const hl_uses *uses, hl_id valu
 static hl_status read_after_dropout(hl_graph *graph, const hl_uses *uses, const hl_node *gradient,
                                     hl_id *out_by)
 {
-    hl_node_id scaled = hl_graph_producer(graph, gradient->in[0]);
+    hl_dtype dtype = hl_graph_dtype(graph, gradient->in[0]);
+    hl_node_id maker = hl_graph_producer(graph, gradient->in[0]);
     *out_by = HL_NONE;
-    if (scaled == HL_NONE || graph->nodes[scaled].op != HL_OP_MUL) return HL_OK;
-    hl_id mask = graph->nodes[scaled].in[1];
-    hl_node_id maker = hl_graph_producer(graph, mask);
-    if (maker == HL_NONE || hl_pw_of_op(graph->nodes[maker].op) != HL_PW_DROPOUT_MASK) return HL_OK;
-    hl_id result = find_dropout(graph, uses, gradient->in[1], mask);
-    if (result == HL_NONE) return HL_OK;
+    if (maker != HL_NONE && graph->nodes[maker].op == HL_OP_CAST)
+        maker = hl_graph_producer(graph, graph->nodes[maker].in[0]);
+    if (maker == HL_NONE) return HL_OK;
+    hl_node_id mask = find_mask(graph, &graph->nodes[maker]);
+    if (mask == HL_NONE) return HL_OK;
+    hl_id drawn = graph->nodes[mask].out, dy = find_factor(&graph->nodes[maker], drawn), scaled;
+    hl_id result = find_dropout(graph, uses, gradient->in[1], drawn);
+    if (result == HL_NONE || !hl_dtype_is_float(dtype)) return HL_OK;
     if (graph->nodes[hl_graph_producer(graph, result)].segment != gradient->segment) return HL_OK;
+    double scale = hl_dropout_scale(hl_dropout_mask_attrs(&graph->nodes[mask])->p);
     hl_graph_stand_by(graph, gradient);
-    return hl_build_binary(graph, HL_OP_RELU_GRAD, gradient->in[0], result, out_by);
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dy, scale, &scaled));
+    HL_TRY(hl_build_cast(graph, scaled, dtype, &scaled));
+    return hl_build_binary(graph, HL_OP_RELU_GRAD, scaled, result, out_by);
 }
 
 hl_status hl_pass_relu(hl_graph *graph)

@@ -520,7 +520,7 @@ void hl_schedule_partition(const hl_graph *graph, const hl_device *device, const
 
 /* ---- entry ----------------------------------------------------------------------------------- */
 
-static void list_steps(sched_state *s, const hl_choice *choices)
+static void list_tasks(sched_state *s, const hl_choice *choices)
 {
     for (int64_t i = 0; i < s->graph->n_nodes; i++) {
         s->out->task_of_node[i] = HL_NONE;
@@ -570,7 +570,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_ch
     hl_status status = HL_OK;
     HL_GOTO(alloc_schedule(&s, &memory));
     HL_GOTO(hl_uses_init(graph, &s.uses));
-    list_steps(&s, choices);
+    list_tasks(&s, choices);
     count_waits(&s);
     HL_GOTO(add_update_waits(&s));
     for (int64_t i = 0; i < graph->n_nodes; i++) want_fills(&s, (hl_node_id)i);

@@ -372,6 +372,7 @@ static void leave_session(hl_plan *plan)
 {
     hl_session *session = plan->session;
     hl_plan **link = &session->plans;
+    hl_session_await(session);
     if (session->slots_of == plan) hl_plan_release_slots(session);
     if (plan->feed) hl_feed_bind(plan->feed, NULL); /* its loaders end */
     if (session->unfinished && session->unfinished->plan == plan) session->unfinished = NULL;
@@ -380,6 +381,7 @@ static void leave_session(hl_plan *plan)
     if (*link) *link = plan->next;
     hl_plan_free_datasets(plan);
     if (plan->consts) plan->device->ops->memory_free(plan->device, plan->consts);
+    hl_session_leave(session);
 }
 
 static void release_instructions(hl_plan *plan)

@@ -59,6 +59,7 @@ typedef struct hl_plan_options {
  * graph names, and room for the plan in its arena and slots. */
 hl_status hl_plan_create(hl_session *session, HL_TAKE hl_graph *graph,
                          const hl_plan_options *options, HL_GIVE hl_plan **out_plan);
+/* Waits while another thread runs the session: not for a caller within a run. NULL is allowed. */
 void hl_plan_destroy(HL_TAKE hl_plan *plan);
 
 /* A plan in numbers. Bytes are the device's, as creating the plan takes them: for stores that the
@@ -145,7 +146,7 @@ typedef struct hl_batches {
  * beginning. */
 hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
                            HL_GIVE hl_runner **out_runner);
-/* NULL is allowed. */
+/* Waits as hl_plan_destroy does. NULL is allowed. */
 void hl_runner_destroy(HL_TAKE hl_runner *runner);
 /* Goes to a batch of an epoch, feeds included; forgets a step that was left in the middle. */
 hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch);

@@ -421,8 +421,12 @@ cleanup:
 void hl_runner_destroy(hl_runner *runner)
 {
     if (!runner) return;
-    if (runner->session && runner->session->unfinished == &runner->state)
-        runner->session->unfinished = NULL;
+    hl_session *session = runner->session;
+    if (session) {
+        hl_session_await(session);
+        if (session->unfinished == &runner->state) session->unfinished = NULL;
+        hl_session_leave(session);
+    }
     hl_free(runner->order);
     hl_free(runner->plans);
     hl_free(runner);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/os.h"
 
 hl_status hl_session_create(hl_device *device, hl_session **out_session)
 {
@@ -45,12 +46,21 @@ void hl_session_destroy(hl_session *session)
     hl_free(session);
 }
 
-hl_status hl_session_enter(hl_session *session, const char *what)
+static bool try_enter(hl_session *session)
 {
     int idle = 0;
-    if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
-        return HL_OK;
+    return __atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
+                                       __ATOMIC_RELAXED);
+}
+
+void hl_session_await(hl_session *session)
+{
+    while (!try_enter(session)) hl_os_thread_yield();
+}
+
+hl_status hl_session_enter(hl_session *session, const char *what)
+{
+    if (try_enter(session)) return HL_OK;
     return hl_status_set(
         HL_ERROR_BUSY,
         "%s: this model is already running in another thread; wait for it or stop it", what);

@@ -38,6 +38,8 @@ struct hl_session {
 
 /* Makes the caller the only one that runs; HL_ERROR_BUSY when there is another. */
 hl_status hl_session_enter(hl_session *session, const char *what);
+/* Like it, but waits for the other: for what must not fail. */
+void hl_session_await(hl_session *session);
 void hl_session_leave(hl_session *session);
 hl_session_store_entry *hl_session_find(const hl_session *session, const char *name);
 /* The dtype that a store of the graph's dtype has on the device. */

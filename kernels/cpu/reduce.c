@@ -604,7 +604,7 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     bool fits = make_reduce(graph, node, &state) && state.by_column == by_column &&
                 (by_column || state.I == 1);
     out_req->deterministic = true;
-    if (!fits && !by_column && hl_node_axes_are_inner(graph, node)) {
+    if (!fits && !by_column && !state.by_column && hl_node_axes_are_inner(graph, node)) {
         out_req->order = hl_node_axes_last(graph, node);
         return HL_OK;
     }

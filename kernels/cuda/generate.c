@@ -536,7 +536,7 @@ hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
         n_numbers += numbers.n;
         if (k == n_programs) n_programs++;
     }
-    name_kernel(&text, "hl_pw_together", out_name);
+    name_kernel(&text, "hl_pw_several", out_name);
     say(&text,
         "HL_KERNEL(%s, HL_CUDA_TILE_THREADS, HL_CONSTANT hl_cuda_compiled_parts_params p)\n{\n"
         "    int block = hl_block_x(), part = hl_part_find(p.parts, block);\n"

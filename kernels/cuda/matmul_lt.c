@@ -3,7 +3,7 @@
  * The library's heuristics (lt_heuristics.h) say whether it can, with which algorithms, best first,
  * and how much workspace they want; that is the node's scratch.
  *
- * Before the first launch one of them is settled: without measuring the first that runs, with it
+ * Before the first launch one of them is chosen: without measuring the first that runs, with it
  * the fastest (matmul_tune.c). That also loads the library's kernels, which a capture forbids. */
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Which of cuBLASLt's algorithms a product takes: settled once, before its first launch.
+/* Which of cuBLASLt's algorithms a product takes: chosen once, before its first launch.
  *
  * Without measuring it is the first that runs, which is nearly always the first. With it (the plan
  * was asked to benchmark) each is timed on the operands' own memory, between two events, and the

@@ -33,23 +33,22 @@ static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t
 static const char *const fusions[] = {"", "relu(x)", "mul(x, dropout_mask(y))",
                                       "mul(relu(x), dropout_mask(y))", NULL};
 static const char *const grad_fusions[] = {"", "a: relu_grad(x, y)",
-                                           "a: relu_grad(mul(x, dropout_mask(y)), z)", NULL};
+                                           "a: relu_grad(mul(x, number), y)", NULL};
 
-/* The dropout of a program; NULL: it has none. */
-static const hl_pw_instr *find_dropout(const hl_program *program)
+/* The first step of a program that is this one; NULL: none is. */
+static const hl_pw_instr *find_step(const hl_program *program, hl_pw_op op)
 {
     for (int32_t i = 0; program && i < program->n_code; i++)
-        if (program->code[i].op == HL_PW_DROPOUT_MASK) return &program->code[i];
+        if (program->code[i].op == op) return &program->code[i];
     return NULL;
 }
 
 static hl_cuda_norm_epilogue find_epilogue(const hl_node *node)
 {
     const hl_program *program = hl_node_epilogue(node);
-    const hl_pw_instr *dropout = find_dropout(program);
-    hl_cuda_norm_epilogue epilogue = {.has_dropout = dropout != NULL};
-    for (int32_t i = 0; program && i < program->n_code; i++)
-        epilogue.has_relu = epilogue.has_relu || program->code[i].op == HL_PW_RELU;
+    const hl_pw_instr *dropout = find_step(program, HL_PW_DROPOUT_MASK);
+    hl_cuda_norm_epilogue epilogue = {.has_relu = find_step(program, HL_PW_RELU) != NULL,
+                                      .has_dropout = dropout != NULL};
     if (!dropout) return epilogue;
     epilogue.key[0] = dropout->key.word[0], epilogue.key[1] = dropout->key.word[1];
     epilogue.threshold = hl_dropout_threshold(dropout->number);
@@ -60,23 +59,21 @@ static hl_cuda_norm_epilogue find_epilogue(const hl_node *node)
 /* The control block, for dropout; or nothing. */
 static hl_cuda_word find_control(hl_cuda_calls *calls, const hl_node *node)
 {
-    bool has_dropout = find_dropout(hl_node_epilogue(node));
+    bool has_dropout = find_step(hl_node_epilogue(node), HL_PW_DROPOUT_MASK);
     return has_dropout ? hl_cuda_in(calls, hl_node_epilogue_in(node)) : (hl_cuda_word){0};
 }
 
 /* The operand that is a result of relu; -1: there is none. */
 static int32_t find_result(const hl_node *node)
 {
-    const hl_program *prologue = node->prologue[0];
-    if (!prologue) return -1;
-    return hl_node_prologue_in(node, 0) + (find_dropout(prologue) != NULL);
+    return node->prologue[0] ? hl_node_prologue_in(node, 0) : -1;
 }
 
-/* Where dropout let an element through, its gradient is scaled as it was. */
+/* What dy is multiplied by where the result is positive. */
 static float find_result_scale(const hl_node *node)
 {
-    const hl_pw_instr *dropout = find_dropout(node->prologue[0]);
-    return dropout ? (float)hl_dropout_scale(dropout->number) : 1.0f;
+    const hl_pw_instr *scale = find_step(node->prologue[0], HL_PW_NUMBER);
+    return scale ? (float)scale->number : 1.0f;
 }
 
 static hl_cuda_word find_result_word(hl_cuda_calls *calls, const hl_node *node)

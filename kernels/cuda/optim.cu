@@ -1,13 +1,13 @@
 /* Optimizers over the flat parameter buffer: one launch, one pass over memory.
  *
- * A block takes tiles of the buffer and walks the segments that meet a tile, which gives each
- * element its learning rate scale and weight decay; segments need no order, and what none covers is
- * left as it is. Each thread looks at segments of its own for the tile, and what they found goes
- * round as the warps' votes: a model has a segment per tensor, and walking all of them in every
- * thread would cost more than the update. The formulas are kernels/cpu/optim.c's (torch.optim's, in
- * its fp32 order); coefficients that a step has in common are made in double and rounded once, and
- * the powers of Adam's correction by two threads of a block, for double is slow on most GPUs. When
- * the guard is down nothing is touched.
+ * A block takes tiles of the buffer and goes through the segments that meet a tile, which gives
+ * each element its learning rate scale and weight decay; segments need no order, and what none
+ * covers is left as it is. Each thread looks at segments of its own for the tile, and what they
+ * found goes round as the warps' votes: a model has a segment per tensor, and going through all of
+ * them in every thread would cost more than the update. The formulas are kernels/cpu/optim.c's
+ * (torch.optim's, in its fp32 order); coefficients that a step has in common are made in double and
+ * rounded once, and the powers of Adam's correction by two threads of a block, for double is slow
+ * on most GPUs. When the guard is down nothing is touched.
  *
  * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/optim.h"
@@ -34,7 +34,8 @@ HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
 
 /* make(lr, decay) of a segment, lr in double, gives what is done to each element i of it. */
 template <class Make>
-HL_DEVICE void walk(const hl_cuda_optim_at &all, const hl_cuda_optim_size &of, Make make)
+HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim_size &of,
+                                Make make)
 {
     int64_t n = of.n, n_segments = of.n_segments;
     const double *segments = all.segments;
@@ -74,7 +75,7 @@ HL_CUDA_ENTRY(sgd, THREADS, p)
     float scale = *all.grad_scale, beta = (float)p.momentum, take = (float)(1 - p.dampening);
     bool has_momentum = p.momentum != 0, is_first = all.control->applied == 1;
     bool nesterov = p.nesterov != 0;
-    walk(all, p.size, [=](double rate, double weight_decay) {
+    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
             float w = param[i], g = grad[i] * scale + decay * w;
@@ -105,7 +106,7 @@ HL_CUDA_ENTRY(adam, THREADS, p)
     float per_root2 = (float)(double)correction[1];
     float scale = *all.grad_scale, keep2 = (float)p.beta2, tiny = (float)p.eps;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
-    walk(all, p.size, [=](double rate, double weight_decay) {
+    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)(rate * per_correction1);
         float keep = decoupled ? (float)(1 - rate * weight_decay) : 1.0f;
         float decay = decoupled ? 0.0f : (float)weight_decay;
@@ -128,7 +129,7 @@ HL_CUDA_ENTRY(rmsprop, THREADS, p)
     float scale = *all.grad_scale, keep = (float)p.alpha, take = (float)(1 - p.alpha);
     float tiny = (float)p.eps, beta = (float)p.momentum;
     bool has_momentum = p.momentum > 0, centered = p.centered != 0;
-    walk(all, p.size, [=](double rate, double weight_decay) {
+    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
             float w = param[i], g = grad[i] * scale + decay * w;
@@ -157,7 +158,7 @@ HL_CUDA_ENTRY(lion, THREADS, p)
     const float *grad = all.grad;
     float scale = *all.grad_scale, keep1 = (float)p.beta1, keep2 = (float)p.beta2;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
-    walk(all, p.size, [=](double rate, double weight_decay) {
+    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
         return [=](int64_t i) {
             float w = param[i], g = grad[i] * scale, old = m[i];

@@ -43,6 +43,7 @@ typedef struct hl_py_session {
     hl_py_device *device;
     int busy; /* atomic */
     int n_plans;
+    struct hl_py_discarded *discarded;
 } hl_py_session;
 
 typedef struct hl_py_feed {
@@ -57,7 +58,8 @@ struct hl_py_plan {
     hl_py_session *session;
     hl_py_feed *feed;   /* or NULL */
     PyObject *datasets; /* list: array, Resident or None by number */
-    hl_type *types;     /* of inputs, datasets, outputs, as the graph had them */
+    struct hl_py_discarded *discarded;
+    hl_type *types; /* of inputs, datasets, outputs, as the graph had them */
     int32_t n_inputs, n_datasets, n_outputs;
     int32_t k;
     volatile int stop; /* set by stop(), cleared by the run that sees it */
@@ -67,8 +69,19 @@ typedef struct hl_py_runner {
     PyObject_HEAD hl_runner *runner; /* NULL: closed */
     hl_py_session *session;
     PyObject *plans; /* list: of the order */
+    struct hl_py_discarded *discarded;
     volatile int stop;
 } hl_py_runner;
+
+/* What a plan or a runner leaves to its session, which may be running in another thread then; made
+ * with the plan, so that a deallocation needs no memory. */
+typedef struct hl_py_discarded {
+    struct hl_py_discarded *next;
+    hl_plan *plan;
+    hl_runner *runner;
+    hl_py_feed *feed;
+    PyObject *datasets;
+} hl_py_discarded;
 
 /* False with an exception when the plan was closed. */
 bool hl_py_plan_check_open(PyObject *plan, const char *what);
@@ -79,7 +92,10 @@ const char *hl_py_end_name(hl_run_end end);
 /* BusyError and false while another thread uses the session; ConfigError when it is closed. `what`
  * names the call. */
 bool hl_py_session_enter(hl_py_session *session, const char *what);
+/* With the GIL; destroys what was discarded meanwhile. */
 void hl_py_session_leave(hl_py_session *session);
+/* Destroys it, now or when the call that uses the session leaves. */
+void hl_py_session_discard(hl_py_session *session, HL_TAKE hl_py_discarded *discarded);
 
 /* An object of our own type, checked. */
 static inline bool hl_py_check_type(PyObject *object, PyTypeObject *type, const char *what,

@@ -116,7 +116,11 @@ static PyObject *make_plan(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->session = (hl_py_session *)Py_NewRef(given[0]);
     self->k = options.k;
     hl_graph *graph = ((hl_py_graph *)given[1])->graph;
-    if (create_plan(self, graph, &options)) self->datasets = make_nones(self->n_datasets);
+    hl_status status = hl_alloc_zero(sizeof *self->discarded, (void **)&self->discarded);
+    if (status != HL_OK)
+        hl_py_raise(state, status);
+    else if (create_plan(self, graph, &options))
+        self->datasets = make_nones(self->n_datasets);
     if (self->datasets) return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
@@ -138,16 +142,19 @@ static void drop_feed(hl_py_plan *self)
     Py_CLEAR(self->feed);
 }
 
-/* Destroys the core's plan before the objects that it uses. */
 static int clear_plan(PyObject *self)
 {
-    hl_plan *plan = plan_of(self)->plan;
-    plan_of(self)->plan = NULL;
-    if (plan) plan_of(self)->session->n_plans--;
-    hl_plan_destroy(plan);
-    drop_feed(plan_of(self));
-    Py_CLEAR(plan_of(self)->datasets);
-    Py_CLEAR(plan_of(self)->session);
+    static hl_py_plan gone; /* whose feeds are nobody else's yet */
+    hl_py_plan *plan = plan_of(self);
+    hl_py_discarded *discarded = plan->discarded;
+    if (discarded) {
+        *discarded = (hl_py_discarded){.plan = plan->plan, .feed = plan->feed};
+        discarded->datasets = plan->datasets;
+        if (plan->feed) plan->feed->plan = &gone;
+        plan->plan = NULL, plan->feed = NULL, plan->datasets = NULL, plan->discarded = NULL;
+        hl_py_session_discard(plan->session, discarded);
+    }
+    Py_CLEAR(plan->session);
     return 0;
 }
 

@@ -83,7 +83,11 @@ static PyObject *make_runner(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (!entries) return NULL;
     hl_py_runner *self = (hl_py_runner *)PyType_GenericAlloc(type, 0);
     if (self) self->plans = PyList_New(0);
-    if (self && !(self->plans && create_runner(self, entries, (int32_t)k))) Py_CLEAR(self);
+    hl_status status =
+        self ? hl_alloc_zero(sizeof *self->discarded, (void **)&self->discarded) : HL_OK;
+    if (status != HL_OK) hl_py_raise(state, status);
+    bool good = self && self->plans && status == HL_OK;
+    if (self && !(good && create_runner(self, entries, (int32_t)k))) Py_CLEAR(self);
     Py_DECREF(entries);
     return (PyObject *)self;
 }
@@ -98,9 +102,11 @@ static int traverse_runner(PyObject *self, visitproc visit, void *arg)
 static int clear_runner(PyObject *self)
 {
     hl_py_runner *runner = runner_of(self);
-    if (runner->runner) runner->session->n_plans--;
-    hl_runner_destroy(runner->runner);
-    runner->runner = NULL;
+    if (runner->session && runner->discarded) {
+        *runner->discarded = (hl_py_discarded){.runner = runner->runner};
+        hl_py_session_discard(runner->session, runner->discarded);
+        runner->runner = NULL, runner->discarded = NULL;
+    }
     Py_CLEAR(runner->plans);
     Py_CLEAR(runner->session);
     return 0;
@@ -110,6 +116,7 @@ static void free_runner(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     clear_runner(self);
+    hl_free(runner_of(self)->discarded);
     hl_py_free(self);
 }
 

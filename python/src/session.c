@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "numpy_api.h"
 #include "objects.h"
 
@@ -12,25 +13,56 @@ static hl_py_session *session_of(PyObject *self)
     return (hl_py_session *)self;
 }
 
-bool hl_py_session_enter(hl_py_session *session, const char *what)
+static bool try_enter(hl_py_session *session)
 {
     int idle = 0;
+    return __atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
+                                       __ATOMIC_RELAXED);
+}
+
+bool hl_py_session_enter(hl_py_session *session, const char *what)
+{
     if (!session->session) {
         hl_py_fail(hl_py_state_of((PyObject *)session), HL_ERROR_CONFIG,
                    "%s: the session must be open, got a closed one", what);
         return false;
     }
-    if (__atomic_compare_exchange_n(&session->busy, &idle, 1, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
-        return true;
+    if (try_enter(session)) return true;
     hl_py_fail(hl_py_state_of((PyObject *)session), HL_ERROR_BUSY,
                "%s: this model is already running in another thread; wait for it or stop it", what);
     return false;
 }
 
+/* The core's objects before those that they use. */
+static void destroy_discarded(hl_py_session *session, hl_py_discarded *discarded)
+{
+    if (discarded->plan || discarded->runner) session->n_plans--;
+    hl_runner_destroy(discarded->runner);
+    hl_plan_destroy(discarded->plan);
+    if (discarded->feed) {
+        hl_feed_bind(discarded->feed->feed, NULL);
+        discarded->feed->plan = NULL;
+        Py_DECREF((PyObject *)discarded->feed);
+    }
+    Py_XDECREF(discarded->datasets);
+    hl_free(discarded);
+}
+
 void hl_py_session_leave(hl_py_session *session)
 {
+    while (session->discarded) {
+        hl_py_discarded *first = session->discarded;
+        session->discarded = first->next;
+        destroy_discarded(session, first);
+    }
     __atomic_store_n(&session->busy, 0, __ATOMIC_RELEASE);
+}
+
+void hl_py_session_discard(hl_py_session *session, hl_py_discarded *discarded)
+{
+    discarded->next = session->discarded;
+    session->discarded = discarded;
+    if (try_enter(session)) hl_py_session_leave(session);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -40,6 +40,14 @@ def make_slow(steps: int = 40) -> _core.Graph:
     return g
 
 
+def is_busy(session: _core.Session) -> bool:
+    try:
+        session.stores()
+    except errors.BusyError:
+        return True
+    return False
+
+
 @pytest.fixture(params=["cpu", "ref"])
 def session(request: pytest.FixtureRequest) -> _core.Session:
     return _core.Session(_core.Device(request.param))
@@ -148,6 +156,31 @@ def test_resident_arrays_are_shared_and_kept() -> None:
         plans[0].dataset(0, _core.Resident(_core.Device("cpu"), data))
     with pytest.raises(errors.ConfigError, match="not fed"):
         _core.Plan(session, make_graph(), fed=True).dataset(0, _core.Resident(device, data))
+
+
+def test_a_plan_may_go_while_another_runs() -> None:
+    """Its memory is given back when the call that uses the session leaves."""
+    session = _core.Session(_core.Device("cpu"))
+    gone, running = (_core.Plan(session, make_graph()) for _ in range(2))
+    data = np.zeros((10, 3), np.float32)
+    for plan in (gone, running):
+        plan.dataset(0, data)
+        plan.input(0, np.zeros(4, np.int64))
+    feed = _core.Feed(10, 4)
+    gone.feed(feed)
+    runner = _core.Runner([(gone, 1)])
+    thread = threading.Thread(target=lambda: running.run(10**9, 1.0))
+    thread.start()
+    time.sleep(0.2)
+    assert is_busy(session)
+    del gone, plan, runner
+    gc.collect()
+    with pytest.raises(errors.BusyError, match="another plan has"):
+        running.feed(feed)
+    thread.join()
+    running.feed(feed)
+    running.close()
+    session.close()
 
 
 def test_closing_gives_memory_back() -> None:

@@ -234,14 +234,15 @@ enum {
     TO_RELU = 8,
     TO_ADDED = 16, /* to float32 */
     TO_OUTPUT = 32,
-    N_READERS = 64
+    TO_SOFTMAX = 64, /* behind the relu */
+    N_READERS = 128
 };
 
 /* x (6,4) -> a norm, its first output read by these. */
 static void build_norm(hl_graph *graph, hl_op op, int readers)
 {
     static const hl_op grads[] = {HL_OP_BATCH_NORM_GRAD, HL_OP_LAYER_NORM_GRAD};
-    hl_id in[5], w, y[3], out;
+    hl_id in[5], w, y[3], out, relu = HL_NONE;
     hl_type x = {HL_DTYPE_F32, hl_shape_2d(6, 4)}, channel = {HL_DTYPE_F32, hl_shape_1d(4)};
     hl_type row = {HL_DTYPE_F32, hl_shape_1d(6)}, square = {HL_DTYPE_F32, hl_shape_2d(4, 4)};
     hl_attrs attrs;
@@ -270,8 +271,12 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
         CHECK_OK(hl_graph_output(graph, out));
     }
     if (readers & TO_RELU) {
-        CHECK_OK(hl_build_unary(graph, HL_OP_RELU, y[0], &out));
-        CHECK_OK(hl_build_matmul(graph, out, w, false, false, &out));
+        CHECK_OK(hl_build_unary(graph, HL_OP_RELU, y[0], &relu));
+        CHECK_OK(hl_build_matmul(graph, relu, w, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    if (readers & TO_RELU && readers & TO_SOFTMAX) {
+        CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, relu, &out));
         CHECK_OK(hl_graph_output(graph, out));
     }
     if (readers & TO_ADDED) {
@@ -283,7 +288,7 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
     if (hl_op_get(op)->n_out > 1) CHECK_OK(hl_graph_output(graph, y[0] + 1));
 }
 
-/* Rounded by the norm where products read it, relu in between or not, and beside them sums alone;
+/* Rounded by the norm where products read it, relu in between or not, and nothing else but sums;
  * where the device keeps 16 bits. Its other outputs stay. */
 static void test_norms(void)
 {
@@ -295,7 +300,9 @@ static void test_norms(void)
                 hl_dtype reduced = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
                 bool keeps_reduced = variant & 2;
                 bool multiplied = readers & (TO_PRODUCT | TO_VIEW | TO_RELU);
-                bool rounds = keeps_reduced && multiplied && !(readers & (TO_ADDED | TO_OUTPUT));
+                bool is_read_else =
+                    readers & (TO_ADDED | TO_OUTPUT) || (readers & TO_RELU && readers & TO_SOFTMAX);
+                bool rounds = keeps_reduced && multiplied && !is_read_else;
                 hl_graph *graph;
                 check_case("%s, readers %d, keeps_reduced %d", hl_op_get(ops[o])->name, readers,
                            keeps_reduced);

@@ -1,5 +1,5 @@
 /* One device, several threads: models of their own run side by side, each with the bits that it has
- * alone; two callers of one model are told so. */
+ * alone; plans and runners of a model go while another thread runs it. */
 #include <pthread.h>
 
 #include "kernels/cpu/cpu.h"
@@ -106,8 +106,46 @@ static void test_models_side_by_side(void)
     }
 }
 
+static void *run_calls(void *context)
+{
+    const model *m = context;
+    hl_run_end end;
+    int64_t steps;
+    for (int i = 0; i < N_STEPS; i++) CHECK_OK(hl_plan_run(m->plan, 1, 0, NULL, &end, &steps));
+    return NULL;
+}
+
+static void test_what_goes_meanwhile(void)
+{
+    enum { N_GONE = 20 };
+    hl_plan_options plan_options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
+    hl_device_options options = {.n_threads = 2};
+    static model m;
+    hl_plan *plans[N_GONE];
+    hl_runner *runners[N_GONE];
+    hl_device *device;
+    pthread_t thread;
+    check_case("%s", "plans and runners that go meanwhile");
+    CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, &options, &device));
+    open_model(&m, device, 1);
+    for (int i = 0; i < N_GONE; i++) {
+        CHECK_OK(hl_plan_create(m.session, make_graph(), &plan_options, &plans[i]));
+        CHECK_OK(hl_runner_create(&(hl_batches){plans[i], 1}, 1, 1, &runners[i]));
+    }
+    CHECK_INT(pthread_create(&thread, NULL, run_calls, &m), 0);
+    for (int i = 0; i < N_GONE; i++) {
+        hl_runner_destroy(runners[i]);
+        hl_plan_destroy(plans[i]);
+    }
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK(m.session->plans == m.plan && m.plan->next == NULL);
+    close_model(&m);
+    device->ops->destroy(device);
+}
+
 int main(void)
 {
     test_models_side_by_side();
+    test_what_goes_meanwhile();
     return CHECK_DONE();
 }
