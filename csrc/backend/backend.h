@@ -78,8 +78,8 @@ typedef struct hl_kernel_req {
     int64_t rows;
     int64_t grain; /* a block begins at a multiple of it: partial sums, tile heights that matter; >=
                       1 */
-    uint64_t row_in;  /* bit i: input i is read row by row; others, and all from the 64th on, are
-                         read whole */
+    uint64_t row_in; /* bit i: input i is read row by row, in the first phase alone; others, and all
+                        from the 64th on, are read whole */
     uint64_t row_out; /* bit j: output j is written row by row; others, and all from the 64th on,
                          are whole behind the last phase */
     double row_cost; /* rough ns of one core per row: decides how many blocks are worth a barrier */

@@ -45,6 +45,7 @@ typedef struct epilogue_state {
     int64_t n_added, cap_added;
     int64_t n_listed; /* nodes whose operands are listed, here or in uses */
     hl_emitter emitter;
+    hl_node place; /* of the anchor: what it computes stands in its segment, behind its fence */
     hl_dtype rounds_to; /* casts to this type and to float32 are no steps; COUNT: all are */
     bool has_dropped;   /* there was one */
 } epilogue_state;
@@ -228,6 +229,7 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
     }
     if (comes_from(graph, value, x, MAX_CHAIN)) {
         const hl_node *node = &graph->nodes[maker];
+        if (node->segment != s->place.segment || node->fence != s->place.fence) return refuse(s);
         if (is_dropped(s, node)) {
             s->has_dropped = true;
             return emit_value(s, node->in[0], x, out_reg);
@@ -248,6 +250,11 @@ static hl_status add_operands(epilogue_state *s, attempt *a, bool *out_added)
     hl_graph *graph = s->graph;
     const hl_program *program = &s->emitter.program;
     *out_added = a->n_in + program->n_in - 1 <= MAX_OPERANDS;
+    /* Another result of the anchor is there when its kernel ends. */
+    for (int32_t i = 1; i < program->n_in; i++)
+        *out_added =
+            *out_added &&
+            hl_graph_producer(graph, hl_graph_viewed(graph, s->emitter.in[i])) != a->anchor;
     for (int32_t i = 1; i < program->n_in && *out_added; i++) {
         hl_id *in = &a->in[a->n_in++];
         *in = s->emitter.in[i];
@@ -276,6 +283,7 @@ static hl_status make_epilogue(epilogue_state *s, const hl_id *values, int n, at
     bool is_rounded_once = true;
     s->rounds_to = hl_graph_dtype(graph, anchor.out);
     s->has_dropped = false;
+    s->place = anchor;
     hl_emit_begin(&s->emitter, graph, &shape);
     hl_status status = hl_emit_load(&s->emitter, anchor.out, &reg);
     for (int j = 0; j < n && status == HL_OK; j++) {
@@ -544,6 +552,7 @@ static hl_status try_prologue(epilogue_state *s, hl_node_id anchor, int32_t k, h
     if (hl_graph_dtype(graph, base) != hl_graph_dtype(graph, operand)) return HL_OK;
     if (!copy_operands(&node, &a)) return HL_OK;
     hl_graph_stand_by(graph, &node);
+    s->place = node;
     hl_emit_begin(&s->emitter, graph, hl_graph_shape(graph, operand));
     hl_status status = hl_emit_load(&s->emitter, base, &reg);
     if (status == HL_OK) status = emit_value(s, operand, base, &reg);

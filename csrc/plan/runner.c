@@ -457,11 +457,11 @@ hl_status hl_runner_abandon(hl_runner *runner)
     return abandon(runner->session, &runner->state);
 }
 
-/* Counts the batches of this plan that come before the runner's next one. */
-static int64_t count_taken(const hl_runner *runner, const hl_plan *plan)
+/* Counts the batches of this plan that come before batch `done` of entry `at`. */
+static int64_t count_taken(const hl_runner *runner, const hl_plan *plan, int64_t at, int64_t done)
 {
-    int64_t n = runner->order[runner->at].plan == plan ? runner->done : 0;
-    for (int64_t i = 0; i < runner->at; i++)
+    int64_t n = runner->order[at].plan == plan ? done : 0;
+    for (int64_t i = 0; i < at; i++)
         if (runner->order[i].plan == plan) n += runner->order[i].n;
     return n;
 }
@@ -473,6 +473,15 @@ hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch)
     if (batch < 0 || done > runner->order[at].n)
         return hl_status_set(HL_ERROR_CONFIG, "run: a batch must lie in the order, got %lld",
                              (long long)batch);
+    /* What a feed would refuse is refused before anything moves. */
+    for (int64_t i = 0; i < runner->n_plans; i++) {
+        const hl_plan *plan = runner->plans[i];
+        int64_t n = count_taken(runner, plan, at, done);
+        if (plan->feed && n > hl_feed_batches(plan->feed))
+            return hl_status_set(HL_ERROR_CONFIG,
+                                 "run: a feed must have the batches of the order, got %lld of %lld",
+                                 (long long)hl_feed_batches(plan->feed), (long long)n);
+    }
     HL_TRY(hl_session_enter(runner->session, "seek"));
     give_up_step(runner->session, &runner->state);
     runner->at = at;
@@ -480,7 +489,8 @@ hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch)
     hl_session_leave(runner->session);
     for (int64_t i = 0; i < runner->n_plans; i++) {
         const hl_plan *plan = runner->plans[i];
-        if (plan->feed) HL_TRY(hl_feed_seek(plan->feed, epoch, count_taken(runner, plan)));
+        int64_t n = count_taken(runner, plan, at, done);
+        if (plan->feed) HL_TRY(hl_feed_seek(plan->feed, epoch, n));
     }
     return HL_OK;
 }

@@ -210,22 +210,32 @@ static void test_gelu_layers(void)
 
 enum { NORM_INS = 4, MOST_NORM_OUTS = 7, MOST_NORMED = 6000 };
 
+/* Of a norm's graph: as a layer has it, another factor before dropout's mask, the mask as the first
+ * factor, gradients as the only outputs. */
+typedef enum norm_form {
+    AS_A_LAYER,
+    OTHER_FACTOR,
+    MASK_FIRST,
+    GRADIENTS_ALONE,
+    NORM_FORMS
+} norm_form;
+
 /* The value times the mask; 16 bits are rounded behind the product. */
-static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask)
+static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask, bool mask_first)
 {
     hl_dtype dtype = hl_graph_dtype(graph, value);
     hl_id wide, out;
     CHECK_OK(hl_build_cast(graph, value, HL_DTYPE_F32, &wide));
-    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){wide, mask}, 2, NULL, &out));
+    hl_id factors[2] = {mask_first ? mask : wide, mask_first ? wide : mask};
+    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, factors, 2, NULL, &out));
     CHECK_OK(hl_build_cast(graph, out, dtype, &out));
     return out;
 }
 
 /* x, weight, bias, dy in float32 -> y, mean, var, dx, dweight, dbias, with relu and dropout in
- * between. dtype: of y and dx. Dropout scales by 2, which loses nothing in 16 bits. has_other: what
- * dropout takes has another factor before the mask. */
+ * between. dtype: of y and dx. Dropout scales by 2, which loses nothing in 16 bits. */
 static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu, bool has_dropout,
-                           bool has_other)
+                           norm_form form)
 {
     hl_graph *graph;
     hl_id in[NORM_INS], control, mask, norm, y, d, relu, out, other = HL_NONE;
@@ -238,7 +248,7 @@ static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu,
     y = relu = norm, d = in[3];
     if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU, &norm, 1, NULL, &relu));
     y = relu;
-    if (has_other) other = add_masked(graph, relu, in[0]);
+    if (form == OTHER_FACTOR) other = add_masked(graph, relu, in[0], false);
     if (has_dropout) {
         hl_attrs_init(HL_SCHEMA_dropout_mask, &attrs);
         attrs.dropout_mask.shape = hl_ints_of(shape);
@@ -246,16 +256,16 @@ static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu,
         attrs.dropout_mask.dtype = HL_DTYPE_F32;
         CHECK_OK(hl_graph_control(graph, &control));
         CHECK_OK(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
-        y = add_masked(graph, relu, mask);
-        d = add_masked(graph, d, mask);
+        y = add_masked(graph, relu, mask, form == MASK_FIRST);
+        d = add_masked(graph, d, mask, form == MASK_FIRST);
     }
     if (has_relu) CHECK_OK(hl_graph_add(graph, HL_OP_RELU_GRAD, (hl_id[]){d, relu}, 2, NULL, &d));
     CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD,
                           (hl_id[]){d, in[0], in[1], norm + 1, norm + 2}, 5, &norm_attrs, &out));
-    CHECK_OK(hl_graph_output(graph, y));
+    if (form != GRADIENTS_ALONE) CHECK_OK(hl_graph_output(graph, y));
     for (int i = 1; i < 3; i++) CHECK_OK(hl_graph_output(graph, norm + i));
     for (int i = 0; i < 3; i++) CHECK_OK(hl_graph_output(graph, out + i));
-    if (has_other) CHECK_OK(hl_graph_output(graph, other));
+    if (form == OTHER_FACTOR) CHECK_OK(hl_graph_output(graph, other));
     return graph;
 }
 
@@ -315,18 +325,22 @@ static void test_norms(void)
             bool has_relu = kind % 3 < 2, has_dropout = kind % 3 > 0;
             check_case("batch norm of shape %d, %s, relu %d, dropout %d", (int)s,
                        hl_dtype_name(dtype), has_relu, has_dropout);
-            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, false);
+            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, AS_A_LAYER);
             CHECK_INT(run_norm(graph, false, apart, &n), 0);
-            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, false);
+            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, AS_A_LAYER);
             CHECK_INT(run_norm(graph, true, fused, &n), has_relu ? 2 : 1);
             for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]); /* 0 has two signs */
         }
-    check_case("%s", "a factor beside the mask");
-    graph = make_norm(&shapes[0], HL_DTYPE_F32, true, true, true);
-    run_norm(graph, false, apart, &n);
-    graph = make_norm(&shapes[0], HL_DTYPE_F32, true, true, true);
-    run_norm(graph, true, fused, &n);
-    for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]);
+    for (int form = 0; form < NORM_FORMS; form++)
+        for (int d = 0; d < 2; d++) {
+            check_case("form %d of batch norm, %s", form, hl_dtype_name(dtypes[d]));
+            graph = make_norm(&shapes[0], dtypes[d], true, true, (norm_form)form);
+            run_norm(graph, false, apart, &n);
+            graph = make_norm(&shapes[0], dtypes[d], true, true, (norm_form)form);
+            int n_fused = run_norm(graph, true, fused, &n);
+            CHECK(form != MASK_FIRST || n_fused == 2);
+            for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]);
+        }
 }
 
 /* The same in whole trainings. */

@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant(
         "dropped-gradient-is-not-scaled",
         _CUDA + "norm.c",
-        "return dropout ? (float)hl_dropout_scale(dropout->number) : 1.0f;",
+        "return scale ? (float)scale->number : 1.0f;",
         "return 1.0f;",
         host("test_device_epilogues"),
     ),
@@ -61,6 +61,22 @@ MUTANTS = [
         "lane / DRAWN * DRAWN + j - j0",
         "lane / DRAWN * DRAWN + (j - j0 + 1) % DRAWN",
         host("test_device_epilogues"),
+    ),
+    Mutant(
+        "entry-of-a-region-is-rewritten",
+        _PASSES + "layout.c",
+        "if (s->is_entry[node.out]) continue;",
+        "",
+        python("tests/ops/test_layout.py"),
+    ),
+    Mutant(
+        "epilogues-look-at-every-node",
+        _PASSES + "epilogue.c",
+        "    if (value >= s->n_used) return;",
+        "    for (int64_t i = 0; i < graph->n_nodes; i++)\n"
+        "        replace_operands(s, (hl_node_id)i, from, to);\n"
+        "    if (value >= s->n_used) return;",
+        python("tests/null/test_planning.py::test_a_loop_over_steps_is_planned_in_linear_time"),
     ),
     Mutant(
         "order-is-its-own-inverse",
@@ -94,8 +110,8 @@ MUTANTS = [
     Mutant(
         "relu-of-what-dropout-left-is-any",
         _PASSES + "relu.c",
-        "if (node->op == HL_OP_MUL && node->in[0] == factor && node->in[1] == mask)",
-        "if (node->op == HL_OP_MUL && node->in[0] == factor)",
+        "if (find_factor(node, factor) == mask)",
+        "if (find_factor(node, factor) != HL_NONE)",
         host("test_device_epilogues"),
     ),
     Mutant(

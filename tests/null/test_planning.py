@@ -5,6 +5,7 @@ bytes and words.
 """
 
 import re
+import time
 
 import hotloop as hl
 import numpy as np
@@ -276,6 +277,25 @@ def test_a_loop_over_steps_takes_linear_memory(read: str, device: str) -> None:
         arenas.append(_core.Plan(_core.Session(_core.Device(device)), graph).info()["arena_bytes"])
         assert arenas[-1] < 60_000 + 15 * rows * n * width * 4
     assert arenas[2] < 4.5 * arenas[1] < 4.5 * 4.5 * arenas[0]
+
+
+def test_a_loop_over_steps_is_planned_in_linear_time() -> None:
+    """Epilogues are tried at each of many products: that takes no more time than the rest."""
+    graph = _core.Graph()
+    graph.store("w", "float32", 8 * 8)
+    w = graph.param("w", "float32", (8, 8), "w", 0)
+    h = graph.input("h", "float32", (4, 8))
+    for _ in range(2000):
+        (h,) = graph.add("relu", graph.add("matmul", [h, w]))
+    (loss,) = graph.add("sum", [h])
+    for gradient in graph.backward(loss, [w]):
+        graph.output(gradient)
+    session, seconds = _core.Session(_core.Device("cpu")), {True: [], False: []}
+    for fuse in (True, False) * 3:
+        began = time.perf_counter()
+        _core.Plan(session, graph, fuse=fuse)
+        seconds[fuse].append(time.perf_counter() - began)
+    assert min(seconds[True]) < 3 * min(seconds[False]), seconds
 
 
 def test_steps_are_read_where_they_lie() -> None:
