@@ -111,7 +111,21 @@ def twice(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
     return [add(graph, "add", y, y)]
 
 
-@pytest.mark.parametrize("build", [two_readers, kept, by_columns, broadcast, twice])
+def widened(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+    """A residual of 16 bits: the kernel reads float32."""
+    narrow = add(graph, "cast", ids["r"], dtype="bfloat16")
+    wide = add(graph, "cast", narrow, dtype="float32")
+    return [add(graph, "add", product(graph, ids), wide)]
+
+
+def single(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+    """A residual of one element."""
+    return [add(graph, "add", product(graph, ids), add(graph, "amax", ids["r"], axes=()))]
+
+
+@pytest.mark.parametrize(
+    "build", [two_readers, kept, by_columns, broadcast, twice, widened, single]
+)
 def test_stays_apart_and_right(build: Build) -> None:
     want, _ = run(build, MATRICES, False)
     got, text = run(build, MATRICES, True)
