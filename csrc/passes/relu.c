@@ -68,6 +68,9 @@ static hl_status read_after_dropout(hl_graph *graph, const hl_uses *uses, const 
     hl_id drawn = graph->nodes[mask].out, dy = find_factor(&graph->nodes[maker], drawn), scaled;
     hl_id result = find_dropout(graph, uses, gradient->in[1], drawn);
     if (result == HL_NONE || !hl_dtype_is_float(dtype)) return HL_OK;
+    /* The mask alone may give the product its type, and a scale would not. */
+    if (!hl_type_equal(&graph->values[dy].type, &graph->values[graph->nodes[maker].out].type))
+        return HL_OK;
     if (graph->nodes[hl_graph_producer(graph, result)].segment != gradient->segment) return HL_OK;
     double scale = hl_dropout_scale(hl_dropout_mask_attrs(&graph->nodes[mask])->p);
     hl_graph_stand_by(graph, gradient);
