@@ -517,8 +517,96 @@ static void test_fences_keep_what_is_kept(void)
     }
 }
 
+/* ---- relu ------------------------------------------------------------------------------------ */
+
+typedef enum dropout_form {
+    IN_FLOAT32,
+    IN_16_BITS,       /* widened for the products, which are rounded then */
+    MASK_FIRST,       /* of the factors */
+    ROW_OF_GRADIENTS, /* dy has one row, which the mask spreads */
+    OTHER_MASK,       /* relu's result is multiplied by another mask than dy */
+    NOT_DROPPED,      /* and by none */
+    OTHER_SEGMENT,    /* the gradient is computed in other steps than dropout's result */
+    N_DROPOUT_FORMS
+} dropout_form;
+
+static hl_id add_mask(hl_graph *graph, const hl_shape *shape, const char *stream)
+{
+    hl_attrs attrs;
+    hl_id control, mask;
+    hl_attrs_init(HL_SCHEMA_dropout_mask, &attrs);
+    attrs.dropout_mask.shape = hl_ints_of(shape);
+    attrs.dropout_mask.p = 0.75, attrs.dropout_mask.stream = stream;
+    attrs.dropout_mask.dtype = HL_DTYPE_F32;
+    CHECK_OK(hl_graph_control(graph, &control));
+    CHECK_OK(hl_graph_add(graph, HL_OP_DROPOUT_MASK, &control, 1, &attrs, &mask));
+    return mask;
+}
+
+static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask, dropout_form form)
+{
+    hl_dtype dtype = hl_graph_dtype(graph, value);
+    hl_id out;
+    CHECK_OK(hl_build_cast(graph, value, HL_DTYPE_F32, &out));
+    hl_id factors[2] = {form == MASK_FIRST ? mask : out, form == MASK_FIRST ? out : mask};
+    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, factors, 2, NULL, &out));
+    CHECK_OK(hl_build_cast(graph, out, dtype, &out));
+    return out;
+}
+
+/* Outputs: dropout(relu(x)) and relu's gradient. */
+static hl_graph *make_dropout(dropout_form form)
+{
+    hl_dtype dtype = form == IN_16_BITS ? HL_DTYPE_BF16 : HL_DTYPE_F32;
+    hl_type full = {dtype, hl_shape_2d(4, 5)}, row = {dtype, hl_shape_2d(1, 5)};
+    hl_graph *graph;
+    hl_id x, dy, mask, other, out;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", full, &x));
+    CHECK_OK(hl_graph_input(graph, "dy", form == ROW_OF_GRADIENTS ? row : full, &dy));
+    CHECK_OK(hl_build_unary(graph, HL_OP_RELU, x, &x));
+    other = mask = add_mask(graph, &full.shape, "drop");
+    if (form == OTHER_MASK) other = add_mask(graph, &full.shape, "other");
+    out = form == NOT_DROPPED ? x : add_masked(graph, x, other, form);
+    CHECK_OK(hl_graph_output(graph, out));
+    if (form == OTHER_SEGMENT) graph->segment = HL_SEGMENT_APPLY;
+    dy = add_masked(graph, dy, mask, form);
+    CHECK_OK(hl_build_binary(graph, HL_OP_RELU_GRAD, dy, x, &out));
+    CHECK_OK(hl_graph_output(graph, out));
+    return graph;
+}
+
+/* Is a mask drawn for this value, or for what it is computed from? */
+static bool reads_mask(const hl_graph *graph, hl_id value)
+{
+    hl_node_id maker = hl_graph_producer(graph, value);
+    if (maker == HL_NONE) return false;
+    const hl_node *node = &graph->nodes[maker];
+    bool found = node->op == HL_OP_DROPOUT_MASK;
+    for (int32_t j = 0; j < node->n_in; j++) found |= reads_mask(graph, node->in[j]);
+    return found;
+}
+
+static void test_relu_before_dropout(void)
+{
+    for (int form = 0; form < N_DROPOUT_FORMS; form++) {
+        check_case("form %d", form);
+        hl_graph *graph = make_dropout((dropout_form)form);
+        hl_type type = graph->values[graph->outputs[1]].type;
+        CHECK_OK(hl_pass_relu(graph));
+        CHECK(hl_type_equal(&graph->values[graph->outputs[1]].type, &type));
+        const hl_node *gradient = &graph->nodes[hl_graph_producer(graph, graph->outputs[1])];
+        CHECK_INT(gradient->op, HL_OP_RELU_GRAD);
+        CHECK_INT(reads_mask(graph, gradient->in[0]), form >= ROW_OF_GRADIENTS);
+        CHECK_INT(gradient->in[1] == graph->outputs[0],
+                  form < ROW_OF_GRADIENTS || form == NOT_DROPPED);
+        hl_graph_destroy(graph);
+    }
+}
+
 int main(void)
 {
+    test_relu_before_dropout();
     test_copies_stay_apart();
     test_fences_keep_what_is_kept();
     test_gradients_of_parts();

@@ -111,7 +111,13 @@ static void *run_calls(void *context)
     const model *m = context;
     hl_run_end end;
     int64_t steps;
-    for (int i = 0; i < N_STEPS; i++) CHECK_OK(hl_plan_run(m->plan, 1, 0, NULL, &end, &steps));
+    for (int i = 0; i < N_STEPS; i++) {
+        hl_status status;
+        do /* what goes has the session for a moment */
+            status = hl_plan_run(m->plan, 1, 0, NULL, &end, &steps);
+        while (status == HL_ERROR_BUSY);
+        CHECK_OK(status);
+    }
     return NULL;
 }
 
