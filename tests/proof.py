@@ -30,6 +30,7 @@ STAGES = {
     "C under sanitizers, full counts": ["make", "sanitize-c"],
     "Python under sanitizers": ["make", "sanitize-python"],
     "mutants": [sys.executable, "tests/mutants"],
+    "CUDA kernels, emulated": ["make", "cuda-check"],
     "kernels by the oldest compiler": ["make", "cuda-oldest"],
     "wheels": ["make", "wheel", "wheel-cpu"],
     "all tests, long ones too": [sys.executable, "-m", "pytest", "tests", "--long"],
