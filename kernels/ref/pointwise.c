@@ -123,12 +123,6 @@ REAL_MASK(le, x <= y)
 REAL_MASK(gt, x > y)
 REAL_MASK(ge, x >= y)
 
-#define REAL                     double
-#define FUNCTION(name, operands) static double real_##name operands
-#define F(name)                  real_##name
-#include "ir/pointwise_functions.def"
-#undef F
-
 /* The remainder of floored division, exactly: fmod has x's sign, the result y's. */
 static double real_mod(double x, double y)
 {
@@ -165,6 +159,12 @@ static double real_truth(bool mask)
 {
     return mask;
 }
+
+#define REAL                     double
+#define FUNCTION(name, operands) static double real_##name operands
+#define F(name)                  real_##name
+#include "ir/pointwise_functions.def"
+#undef F
 
 /* ---- the same in int64: sums and products wrap ----------------------------------------------- */
 

@@ -93,3 +93,19 @@ def test_hotloops_names():
         assert getattr(hl, name) is not None, name
     with pytest.raises(AttributeError, match="did you mean 'where'"):
         hl.whre  # noqa: B018
+
+
+# Of the families of ops: what other modules of the package use, and no user.
+_INTERNAL = {"Extreme", "cut", "detach", "drawn", "get_item", "linear_map", "sizes_of"}
+_INTERNAL |= {"uniform_bits"}
+
+
+def test_each_op_is_a_name_of_hotloop():
+    import hotloop as hl
+    from hotloop import ops
+    from hotloop.graph import contraction, creation, indexing, pointwise, reduction, views
+
+    families = (contraction, creation, indexing, pointwise, reduction, views)
+    defined = {name for family in families for name in family.__all__}
+    assert defined - set(ops.__all__) == _INTERNAL, "missing in ops.py"
+    assert set(ops.__all__) <= set(hl.__all__), "missing in __init__.py"
