@@ -59,8 +59,11 @@ def weights(model: nn.Module) -> dict[str, Array]:
 
 
 def same_bits(a: dict[str, Array], b: dict[str, Array]) -> bool:
-    """Whether two state dicts hold the same bytes."""
-    return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
+    """Whether two state dicts hold the same bytes, in arrays of the same dtypes and shapes."""
+    return a.keys() == b.keys() and all(
+        (a[k].dtype, a[k].shape, a[k].tobytes()) == (b[k].dtype, b[k].shape, b[k].tobytes())
+        for k in a
+    )
 
 
 # ---------------------------------------------------------------------------- by hand

@@ -69,6 +69,30 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
         )
 
 
+class Scaled(nn.Module):
+    """A parameter and, in its norm, a buffer that have no dims."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6)
+        self.scale = nn.Parameter(np.float32(1.5))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(x)) * self.scale
+
+
+def test_numbers_keep_their_shape(tmp_path: Path) -> None:
+    model, again = Scaled(), Scaled()
+    hl.train(model, (X, Y), quiet(max_epochs=1))
+    hl.save(model, tmp_path / "a")
+    loaded = hl.load(tmp_path / "a")
+    assert loaded.state_dict()["scale"].shape == ()
+    again.load_state_dict(loaded.state_dict())
+    assert same_bits(again.state_dict(), model.state_dict())
+    np.testing.assert_allclose(hl.predict(loaded, X), hl.predict(model, X), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 90, 256, 257, 600])
 def test_any_number_of_rows(n: int, tmp_path: Path) -> None:
     model, inputs = fitted("classes")

@@ -91,7 +91,7 @@ def write_safetensors(
     parts: list[Any] = []
     at = 0
     for name, array in tensors.items():
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")  # ascontiguousarray would give a number a dim
         kind = _DTYPES.get(str(array.dtype))
         if kind is None:
             raise ConfigError(f"save: {name} must be of a dtype safetensors has, got {array.dtype}")
