@@ -169,15 +169,18 @@ def test_a_plan_may_go_while_another_runs() -> None:
     feed = _core.Feed(10, 4)
     gone.feed(feed)
     runner = _core.Runner([(gone, 1)])
-    thread = threading.Thread(target=lambda: running.run(10**9, 1.0))
+    thread = threading.Thread(target=lambda: running.run(10**9, 1e9))
     thread.start()
-    time.sleep(0.2)
-    assert is_busy(session)
-    del gone, plan, runner
-    gc.collect()
-    with pytest.raises(errors.BusyError, match="another plan has"):
-        running.feed(feed)
-    thread.join()
+    try:
+        while not is_busy(session):
+            time.sleep(0.01)
+        del gone, plan, runner
+        gc.collect()
+        with pytest.raises(errors.BusyError, match="another plan has"):
+            running.feed(feed)
+    finally:
+        running.stop()
+        thread.join()
     running.feed(feed)
     running.close()
     session.close()
