@@ -29,9 +29,10 @@ static hl_status check_forms(const hl_graph *graph, const hl_node *node, const h
 {
     for (int32_t i = 0; i < node->n_in; i++) {
         uint32_t form = hl_graph_form(graph, node->in[i]);
-        if (form && !(i < 64 && req->form_in >> i & 1))
-            return hl_reason_set(out_why_not, "needs operand %d in plain form, got form %u", (int)i,
-                                 form);
+        uint32_t read = i < HL_ANCHOR_INS ? req->form_in[i] : 0;
+        if (form != read)
+            return hl_reason_set(out_why_not, "needs operand %d in form %u, got form %u", (int)i,
+                                 read, form);
     }
     for (int32_t j = 0; j < node->n_out; j++) {
         uint32_t want = graph->values[node->out + j].form;

@@ -46,7 +46,7 @@ typedef struct hl_kernel hl_kernel;
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-enum { HL_REASON_BYTES = 160, HL_KERNEL_PLACES = 8 };
+enum { HL_REASON_BYTES = 160, HL_KERNEL_PLACES = HL_PROGRAM_OUTS };
 typedef struct hl_reason {
     char text[HL_REASON_BYTES]; /* why not: "needs K >= 8, got 3" */
 } hl_reason;
@@ -68,7 +68,8 @@ typedef struct hl_kernel_req {
      * HL_KERNEL_PLACES-th on may not. */
     uint64_t in_place[HL_KERNEL_PLACES];
     hl_saved saved[HL_KERNEL_PLACES]; /* by output */
-    uint64_t form_in; /* bit i: input i is read in the form that its value has (hl_value.form) */
+    /* The form in which input i is read (hl_value.form); 0, as for all further inputs: plain. */
+    uint32_t form_in[HL_ANCHOR_INS];
     /* The physical layout that it takes and gives: dim i of every operand is dim order.at[i] of
      * what it was, and node and results are then as hl_node_permute says. The lower pass puts
      * permutations around the node and asks again. n 0: all as they lie. */

@@ -41,7 +41,8 @@ int32_t hl_node_prologue_in(const hl_node *node, int32_t k);
 /* The output, by number, that is output 1 of the prologue of operand k. */
 int32_t hl_node_prologue_out(const hl_node *node, int32_t k);
 
-enum { HL_FUSION_TEXT = 192, HL_ANCHOR_OUTS = 8 };
+/* HL_ANCHOR_INS: the most operands, those of its programs included, that passes give a node. */
+enum { HL_FUSION_TEXT = 192, HL_ANCHOR_INS = 8, HL_ANCHOR_OUTS = 8 };
 /* "" for a node without programs. What has no room is cut, and is then no kernel's. */
 void hl_fusion_format(const hl_node *node, char out_text[HL_FUSION_TEXT]);
 /* Its place in a list that ends with NULL; 0 for a list of NULL and a node without programs; -1. */

@@ -224,7 +224,6 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
         hl_node_id maker = hl_graph_producer(graph, value);
         hl_node place = {.segment = segment, .scope = graph->scope};
         if (maker != HL_NONE) place.segment = graph->nodes[maker].segment;
-        if (maker != HL_NONE) place.fence = graph->nodes[maker].fence;
         hl_graph_stand_by(graph, &place);
         HL_TRY(cast_to(s, value, s->reduced, out_copy));
         keep_copy(s, value, *out_copy, graph->segment);

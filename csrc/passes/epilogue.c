@@ -23,7 +23,7 @@
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
-enum { MAX_GRADIENTS = 8, MAX_CHAIN = 4, MAX_OPERANDS = 8 };
+enum { MAX_GRADIENTS = 8, MAX_CHAIN = 4 };
 
 /* An operand of a node that the pass has added. */
 typedef struct added_use {
@@ -117,7 +117,7 @@ static hl_status put_value(epilogue_state *s, hl_id old, hl_id by, value_swap *o
 typedef struct attempt {
     hl_node_id anchor;
     hl_fusion fusion;
-    hl_id in[MAX_OPERANDS];
+    hl_id in[HL_ANCHOR_INS];
     int32_t n_in;
     hl_type types[HL_PROGRAM_OUTS]; /* of the programs' outputs, as hl_graph_add_anchor has them */
     hl_id old[HL_PROGRAM_OUTS];     /* by output: what it takes the place of */
@@ -249,7 +249,7 @@ static hl_status add_operands(epilogue_state *s, attempt *a, bool *out_added)
 {
     hl_graph *graph = s->graph;
     const hl_program *program = &s->emitter.program;
-    *out_added = a->n_in + program->n_in - 1 <= MAX_OPERANDS;
+    *out_added = a->n_in + program->n_in - 1 <= HL_ANCHOR_INS;
     /* Another result of the anchor is there when its kernel ends. */
     for (int32_t i = 1; i < program->n_in; i++)
         *out_added =
@@ -266,7 +266,7 @@ static hl_status add_operands(epilogue_state *s, attempt *a, bool *out_added)
 
 static bool copy_operands(const hl_node *node, attempt *a)
 {
-    if (node->n_in > MAX_OPERANDS) return false;
+    if (node->n_in > HL_ANCHOR_INS) return false;
     memcpy(a->in, node->in, (size_t)node->n_in * sizeof *a->in);
     a->n_in = node->n_in;
     return true;
@@ -309,6 +309,7 @@ static hl_status try_epilogue(epilogue_state *s, hl_node_id anchor, const hl_id 
     const hl_node node = s->graph->nodes[anchor];
     hl_graph_stand_by(s->graph, &node);
     HL_TRY(make_epilogue(s, values, n, a, out_taken));
+    *out_taken = *out_taken && n + node.n_out - 1 <= HL_PROGRAM_OUTS;
     if (!*out_taken) return HL_OK;
     for (int j = 0; j < n; j++) a->old[a->n_out++] = old[j];
     for (int32_t j = 1; j < node.n_out; j++) a->old[a->n_out++] = node.out + j;
@@ -489,8 +490,7 @@ static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
     for (; n < MAX_CHAIN; n++) {
         hl_node_id user = find_only_user(s, value);
         if (user == HL_NONE || hl_pw_of_op(s->graph->nodes[user].op) == HL_PW_COUNT) break;
-        const hl_node *node = &s->graph->nodes[user], *first = &s->graph->nodes[anchor];
-        if (node->segment != first->segment || node->fence != first->fence) break;
+        const hl_node *node = &s->graph->nodes[user];
         if (!hl_shape_equal(hl_graph_shape(s->graph, node->out), hl_graph_shape(s->graph, x)))
             break;
         ends[n] = value = node->out;
@@ -531,7 +531,6 @@ static int find_bases(const epilogue_state *s, hl_node_id anchor, int32_t k, hl_
         if (maker == HL_NONE || find_only_user(s, value) != reader) break;
         const hl_node *made = &graph->nodes[maker];
         if (hl_pw_of_op(made->op) == HL_PW_COUNT || is_generator(made)) break;
-        if (made->segment != node->segment || made->fence != node->fence) break;
         value = find_base(graph, made);
         if (value == HL_NONE) break;
         reader = maker;

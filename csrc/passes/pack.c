@@ -8,8 +8,6 @@
 #include "ops/build.h"
 #include "passes/rewrite.h"
 
-enum { MAX_OPERANDS = 8 };
-
 typedef struct pack_state {
     hl_graph *graph;
     hl_id *map;
@@ -39,7 +37,7 @@ static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
         .matmul_pack = {hl_matmul_attrs(node)->trans_b, hl_graph_dtype(s->graph, node->in[1])}};
     hl_node_id maker = hl_graph_producer(s->graph, matrix);
     hl_node place = *node;
-    place.fence = maker != HL_NONE ? s->graph->nodes[maker].fence : 0;
+    place.fence = 0;
     if (maker != HL_NONE)
         place.segment = s->graph->nodes[maker].segment;
     else if (hl_rewrite_is_fixed(hl_graph_value(s->graph, matrix), s->changed))
@@ -69,7 +67,7 @@ static hl_status add_packed(pack_state *s, const hl_node *node, const hl_id *own
 {
     hl_graph *graph = s->graph;
     hl_attrs attrs = {.matmul_packed = {rows->dim[1], node->attrs.matmul.float32_out}};
-    hl_id in[MAX_OPERANDS];
+    hl_id in[HL_ANCHOR_INS];
     hl_type types[HL_PROGRAM_OUTS];
     hl_program program;
     memcpy(in, own, (size_t)n_own * sizeof *in);
@@ -116,7 +114,7 @@ static bool can_pack(const hl_graph *graph, const hl_node *node)
     hl_program program;
     hl_shape rows = {0};
     if (node->op != HL_OP_MATMUL || hl_matmul_attrs(node)->trans_a) return false;
-    if (node->prologue[0] || node->prologue[1] || node->n_in > MAX_OPERANDS) return false;
+    if (node->prologue[0] || node->prologue[1] || node->n_in > HL_ANCHOR_INS) return false;
     if (node->program && !flatten_program(node->program, &rows, &program)) return false;
     return hl_graph_shape(graph, node->in[1])->rank == 2 &&
            hl_graph_shape(graph, node->in[0])->rank >= 2;

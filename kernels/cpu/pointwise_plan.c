@@ -257,10 +257,10 @@ static void place_values(pw_plan *plan)
     }
 }
 
-/* True when nothing reads input i of a chunk after output 0 of the chunk was written. */
-static bool is_read_before_output(const pw_plan *plan, int i)
+/* True when nothing reads input i of a chunk after output j of the chunk was written. */
+static bool is_read_before_output(const pw_plan *plan, int i, int j)
 {
-    const pw_output *out = &plan->out[0];
+    const pw_output *out = &plan->out[j];
     const pw_view *view = &plan->view[i];
     if (!view->is_flat || hl_dtype_bytes(view->dtype) != hl_dtype_bytes(out->dtype)) return false;
     for (int s = 0; s < plan->n_steps; s++) {
@@ -272,15 +272,15 @@ static bool is_read_before_output(const pw_plan *plan, int i)
     return true;
 }
 
-/* Output 0 may lie over a flat input of its size that it does not disturb. */
-static uint64_t find_in_place(const hl_node *node, const pw_plan *plan)
+/* Output j may lie over a flat input of its size that it does not disturb. */
+static uint64_t find_in_place(const hl_node *node, const pw_plan *plan, int j)
 {
     uint64_t mask = 0;
-    if (plan->n_out == 0 || plan->out[0].sums != HL_PW_FULL) return 0;
+    if (plan->out[j].sums != HL_PW_FULL) return 0;
     for (int i = 0; i < plan->n_in; i++) {
         bool fits = true;
         for (int other = 0; other < plan->n_in && fits; other++) {
-            if (node->in[other] == node->in[i]) fits = is_read_before_output(plan, other);
+            if (node->in[other] == node->in[i]) fits = is_read_before_output(plan, other, j);
         }
         if (fits) mask |= (uint64_t)1 << i;
     }
@@ -574,7 +574,8 @@ hl_status HL_ISA_NAME(hl_pw_plan_make)(const hl_graph *graph, hl_node_id id, pw_
     place_values(plan);
     plan->req.rows = plan->rows;
     plan->req.deterministic = true;
-    plan->req.in_place[0] = total > 0 ? find_in_place(node, plan) : 0;
+    for (int j = 0; j < plan->n_out && total > 0; j++)
+        plan->req.in_place[j] = find_in_place(node, plan, j);
     plan->req.thread_scratch_bytes = assign_buffers(plan);
     make_items(plan);
     plan->req.row_cost = estimate_cost(plan) * (double)plan->cols;

@@ -156,8 +156,9 @@ static bool check_aux(const hl_graph *graph, const hl_node *node, const lt_epilo
         hl_type want = *hl_node_out_type(graph, node, 0),
                 got = *hl_node_in_type(graph, node, p->aux_arg);
         if (epilogue->is_mask) want.dtype = HL_DTYPE_BOOL;
-        if (!hl_type_equal(&want, &got) || hl_graph_form(graph, node->in[p->aux_arg]) != form)
+        if (!hl_type_equal(&want, &got))
             return hl_reason_set(out_why_not, "needs what its own kernel saved"), false;
+        p->form_in = form;
     }
     if (epilogue->aux == MADE && epilogue->is_mask)
         p->saved = (hl_saved){form, p->n * p->aux_ld / 8};

@@ -18,6 +18,7 @@ typedef struct hl_lt_product {
     int64_t aux_ld;          /* bits of a mask, elements of gelu's operand */
     int vector_arg, aux_arg; /* bias or sums; mask or operand: number in args; -1: none */
     hl_saved saved;          /* the aux that it makes */
+    uint32_t form_in;        /* of the aux that it reads */
 } hl_lt_product;
 
 /* What nodes may carry. */

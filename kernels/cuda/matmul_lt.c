@@ -46,10 +46,9 @@ static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id i
     for (int i = 0; i < state.algos.n; i++)
         if (state.algos.bytes[i] > out_req->scratch_bytes)
             out_req->scratch_bytes = state.algos.bytes[i];
-    const hl_node *node = &graph->nodes[id];
-    for (int32_t i = hl_node_anchor_in(node); i < node->n_in; i++)
-        out_req->form_in |= (uint64_t)1 << i;
-    if (state.product.saved.form) out_req->saved[1] = state.product.saved;
+    const hl_lt_product *product = &state.product;
+    if (product->saved.form) out_req->saved[1] = product->saved;
+    if (product->form_in) out_req->form_in[product->aux_arg] = product->form_in;
     out_req->deterministic = true;
     return HL_OK;
 }

@@ -312,15 +312,15 @@ static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Element i of output 0 may lie over element i of what is read at i alone, by the thread that
- * writes it. */
-static uint64_t find_in_place(const hl_cuda_program *p)
+/* Element i of output j may lie over element i of what is read at i alone: the thread that writes
+ * it has read all that it needs by then. */
+static uint64_t find_in_place(const hl_cuda_program *p, int j)
 {
     uint64_t mask = 0;
-    for (int s = 0; s < p->n_code && p->out[0].reduce == HL_CUDA_SUM_NONE; s++) {
+    for (int s = 0; s < p->n_code && p->out[j].reduce == HL_CUDA_SUM_NONE; s++) {
         int in = p->code[s].in;
         if (p->code[s].op == HL_PW_LOAD && p->in[in].is_whole &&
-            hl_dtype_bytes((hl_dtype)p->in[in].dtype) == hl_dtype_bytes((hl_dtype)p->out[0].dtype))
+            hl_dtype_bytes((hl_dtype)p->in[in].dtype) == hl_dtype_bytes((hl_dtype)p->out[j].dtype))
             mask |= (uint64_t)1 << in;
     }
     return mask;
@@ -340,7 +340,8 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
                                           "axes alone");
     out_req->deterministic = true;
     out_req->scratch_bytes = place_partials(&work, &first);
-    out_req->in_place[0] = find_in_place(&work.program);
+    for (int j = 0; j < work.program.n_out; j++)
+        out_req->in_place[j] = find_in_place(&work.program, j);
     return HL_OK;
 }
 

@@ -185,11 +185,17 @@ static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
 
 enum { CASE_APART = -1, CASE_BY_ROWS = -2 };
 
-/* False when no kernel takes the node. in_place: output 0 is laid over this input; CASE_BY_ROWS:
- * blocks are kept to their rows. */
+/* The way to run a case in which output j is laid over input i. */
+static inline int case_over(int i, int j)
+{
+    return j * CASE_MAX + i;
+}
+
+/* False when no kernel takes the node. way: case_over of two operands, CASE_APART, or CASE_BY_ROWS:
+ * blocks are kept to their rows. *out_req: what the kernel asks for. */
 __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device, int64_t grains,
-                                                  int in_place, unsigned char **out_bytes,
-                                                  uint64_t *out_in_place)
+                                                  int way, unsigned char **out_bytes,
+                                                  hl_kernel_req *out_req)
 {
     bool is_ref = device == case_ref;
     case_graph g;
@@ -207,9 +213,10 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
         return false;
     }
     if (req.grain < 1) req.grain = 1;
-    *out_in_place = req.in_place[0];
+    *out_req = req;
+    int over = way < 0 ? -1 : way % CASE_MAX, placed = way < 0 ? -1 : c->n_in + way / CASE_MAX;
     /* What is read whole is overwritten when all is read. */
-    bool is_cut = in_place < 0 || hl_kernel_reads_rows(&req, in_place);
+    bool is_cut = way < 0 || hl_kernel_reads_rows(&req, over);
     if (!is_cut) grains = req.rows / req.grain + 1;
     hl_kernel_state state = {.kernel = kernel};
     CHECK_OK(kernel->prepare(device, &g.graph, 0, &state));
@@ -224,8 +231,8 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
         int j = v - c->n_in;
         if (j >= 0 && c->is_guarded) {
             args[v] = args[j];
-        } else if (j == 0 && in_place >= 0) {
-            args[v] = args[in_place];
+        } else if (v == placed) {
+            args[v] = args[over];
         } else {
             args[v] = case_alloc(case_bytes(type));
         }
@@ -240,14 +247,14 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
                         .control = &control,
                         .segment = c->segment};
     case_rows rows = {.n_in = c->n_in, .n_out = c->n_out};
-    for (int v = 0; v < c->n_in + c->n_out && in_place == CASE_BY_ROWS; v++) {
+    for (int v = 0; v < c->n_in + c->n_out && way == CASE_BY_ROWS; v++) {
         bool is_control = v < c->n_in && c->is_control[v];
         rows.bytes[v] = is_control ? 0 : case_bytes(&g.value[v].type);
         rows.saved[v] = malloc(rows.bytes[v] + 1);
         memcpy(rows.saved[v], args[v], rows.bytes[v]);
     }
     case_launch(kernel, &state, &req, (void *const *)args, &launch, grains,
-                in_place == CASE_BY_ROWS ? &rows : NULL);
+                way == CASE_BY_ROWS ? &rows : NULL);
     for (int v = 0; v < c->n_in + c->n_out; v++) free(rows.saved[v]);
     c->control_after[is_ref] = control;
     for (int j = 0; j < c->n_out; j++) {
@@ -267,7 +274,7 @@ __attribute__((unused)) static bool case_run_once(op_case *c, hl_device *device,
     }
     for (int v = 0; v < c->n_in + c->n_out; v++) {
         if (args[v] == (unsigned char *)&control) continue;
-        bool is_alias = v >= c->n_in && (c->is_guarded || (v == c->n_in && in_place >= 0));
+        bool is_alias = v >= c->n_in && (c->is_guarded || v == placed);
         if (!is_alias) case_free(args[v], case_bytes(&g.value[v].type));
     }
     case_free(scratch, req.scratch_bytes);

@@ -33,18 +33,17 @@ __attribute__((unused)) static void case_check(op_case *c)
 {
     static const int64_t cuts[] = {1, 2, 3, 1000000000};
     unsigned char *first[CASE_MAX] = {NULL};
-    uint64_t in_place = 0, ignored;
-    bool runs = case_run_once(c, case_cpu, cuts[0], CASE_APART, first, &in_place);
-    int n_places = c->is_guarded ? -1 : c->n_in;
-    for (int v = 1; runs && v < 5 + n_places; v++) {
-        int place = v < 4 ? CASE_APART : v == 4 ? CASE_BY_ROWS : v - 5;
-        if (place >= 0 && !(in_place >> place & 1)) continue;
+    hl_kernel_req req = {0}, ignored;
+    bool runs = case_run_once(c, case_cpu, cuts[0], CASE_APART, first, &req);
+    int n_ways = c->is_guarded ? 4 : 5 + case_over(0, c->n_out);
+    for (int v = 1; runs && v < n_ways; v++) {
+        int way = v < 4 ? CASE_APART : v == 4 ? CASE_BY_ROWS : v - 5;
+        if (way >= 0 && !hl_kernel_takes_place(&req, way % CASE_MAX, way / CASE_MAX)) continue;
         unsigned char *again[CASE_MAX] = {NULL};
-        case_run_once(c, case_cpu, cuts[v < 4 ? v : 1], place, again, &ignored);
+        case_run_once(c, case_cpu, cuts[v < 4 ? v : 1], way, again, &ignored);
         for (int j = 0; j < c->n_out; j++) {
             if (first[j] && memcmp(first[j], again[j], case_bytes(&c->out[j])) != 0) {
-                check_fail(__FILE__, __LINE__, "output %d: other bits, run %d, in place %d", j, v,
-                           place);
+                check_fail(__FILE__, __LINE__, "output %d: other bits, run %d, way %d", j, v, way);
             }
             free(again[j]);
         }

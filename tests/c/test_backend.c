@@ -137,9 +137,10 @@ static void test_select(void)
     CHECK(kernel == NULL);
 }
 
-/* ---- programs and saved values ---- */
+/* ---- programs ---- */
 
 enum { FORM = 7, FORM_BYTES = 40 };
+static uint32_t form_read;
 
 static hl_status query_saves(hl_device *device, const hl_graph *graph, hl_node_id node,
                              hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -154,7 +155,7 @@ static hl_status query_reads(hl_device *device, const hl_graph *graph, hl_node_i
 {
     (void)device, (void)out_why_not;
     CHECK_INT(hl_graph_form(graph, graph->nodes[node].in[0]), FORM);
-    out_req->form_in = 1;
+    out_req->form_in[0] = form_read;
     return HL_OK;
 }
 
@@ -191,6 +192,71 @@ static void test_programs(void)
     }
 }
 
+/* ---- and fences ---- */
+
+typedef enum fenced {
+    NOTHING_FENCED,
+    CHAIN_FENCED,      /* what reads an anchor's result */
+    ANCHOR_FENCED,     /* an anchor whose operand is made before */
+    ACTIVATION_FENCED, /* an activation, and all behind it */
+    GRADIENT_FENCED,   /* its gradient, but not the anchor of that one's dy */
+    N_FENCED
+} fenced;
+
+/* relu behind an anchor and before one, and relu with its gradient; outputs: the three. */
+static hl_graph *make_fenced(fenced where)
+{
+    hl_graph *graph;
+    hl_id x[3], y, dy;
+    hl_type type = {HL_DTYPE_F32, hl_shape_2d(3, 4)};
+    CHECK_OK(hl_graph_create(&graph));
+    for (int i = 0; i < 3; i++) CHECK_OK(hl_graph_input(graph, "x", type, &x[i]));
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, x[0], &y));
+    graph->fence = where == CHAIN_FENCED;
+    CHECK_OK(hl_build_unary(graph, HL_OP_RELU, y, &y));
+    CHECK_OK(hl_graph_output(graph, y));
+    graph->fence = 0;
+    CHECK_OK(hl_build_unary(graph, HL_OP_RELU, x[1], &y));
+    graph->fence = where == ANCHOR_FENCED;
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, y, &y));
+    CHECK_OK(hl_graph_output(graph, y));
+    graph->fence = 0;
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, x[2], &y));
+    graph->fence = where == ACTIVATION_FENCED;
+    CHECK_OK(hl_build_unary(graph, HL_OP_RELU, y, &y));
+    CHECK_OK(hl_build_unary(graph, HL_OP_NEG, x[0], &dy));
+    graph->fence = where == ACTIVATION_FENCED || where == GRADIENT_FENCED;
+    CHECK_OK(hl_build_binary(graph, HL_OP_RELU_GRAD, dy, y, &dy));
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, dy, y, &y));
+    CHECK_OK(hl_graph_output(graph, y));
+    return graph;
+}
+
+/* A node takes no program that stands behind another fence. (relu whose gradient can't be fused is
+ * one alone.) */
+static void test_programs_and_fences(void)
+{
+    static const char *const texts[] = {
+        "", "relu(x)", "a: relu(x)", "relu(x), gt(x, 0)", "where(y, x, 0)", NULL};
+    static const hl_kernel anchor = {
+        .op = HL_OP_NEG, .name = "fake.anchor", .fusions = texts, .query = query_sure};
+    const hl_device_ops ops = {.kernels = list_fake};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    set_fake_lists(&anchor, NULL);
+    for (int where = 0; where < N_FENCED; where++) {
+        check_case("fence %d", where);
+        hl_graph *graph = make_fenced((fenced)where);
+        int n_anchors = 0;
+        CHECK_OK(hl_pass_epilogue(graph, &device, false));
+        for (int64_t i = 0; i < graph->n_nodes; i++)
+            n_anchors += hl_node_is_anchor(&graph->nodes[i]);
+        CHECK_INT(n_anchors, where == NOTHING_FENCED ? 4 : where == ACTIVATION_FENCED ? 2 : 3);
+        hl_graph_destroy(graph);
+    }
+}
+
+/* ---- and saved values ---- */
+
 /* The form that a kernel saves a value in goes with the value, through views, and only kernels that
  * say that they read it get it. */
 static void test_forms(void)
@@ -211,8 +277,12 @@ static void test_forms(void)
     CHECK_OK(hl_graph_output(graph, out));
     set_fake_lists(&saves, &plain);
     CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_DEVICE,
-                "operand 0 in plain form, got form 7");
+                "operand 0 in form 0, got form 7");
     set_fake_lists(&saves, &reads);
+    form_read = FORM + 1;
+    CHECK_ERROR(hl_pass_select(graph, &device, false, &choices), HL_ERROR_DEVICE,
+                "operand 0 in form 8, got form 7");
+    form_read = FORM;
     CHECK_OK(hl_pass_select(graph, &device, false, &choices));
     CHECK(choices[0].kernel == &saves && !choices[1].kernel && choices[2].kernel == &reads);
     CHECK_INT(graph->values[made].form, FORM);
@@ -586,6 +656,7 @@ int main(void)
     test_registry();
     test_select();
     test_programs();
+    test_programs_and_fences();
     test_forms();
     test_layouts();
     test_null();

@@ -180,24 +180,48 @@ static void test_predictions(void)
     }
 }
 
-/* A graph that cannot be planned, and one whose sizes fit nowhere: as creation says it. */
-static void test_no_prediction(void)
+/* A batch, or values in 6 x 2^59 elements: more than 63 bits count. */
+static hl_graph *make_huge(bool is_batch)
 {
-    hl_plan_options options = {.n_slots = 16};
-    hl_plan_info info;
     hl_graph *graph;
-    hl_device *device;
     hl_id x, y;
-    check_case("no prediction");
-    CHECK_OK(hl_null_backend()->device_open(hl_null_backend(), 0, NULL, &device));
+    hl_shape shape = hl_shape_2d((int64_t)1 << 57, 4);
+    hl_type type = {HL_DTYPE_F32, is_batch ? shape : hl_shape_1d(4)};
     CHECK_OK(hl_graph_create(&graph));
-    hl_type type = {HL_DTYPE_F32, hl_shape_2d((int64_t)1 << 57, 4)};
     CHECK_OK(hl_graph_input(graph, "x", type, &x));
-    CHECK_OK(hl_build_sum(graph, x, NULL, 0, false, &y));
-    CHECK_OK(hl_graph_output(graph, y));
-    CHECK_INT(hl_plan_predict(device, graph, &options, &info, NULL), HL_ERROR_MEMORY);
-    CHECK_INT(info.arena_bytes, 0);
-    device->ops->destroy(device);
+    if (is_batch) {
+        CHECK_OK(hl_build_sum(graph, x, NULL, 0, false, &y));
+        CHECK_OK(hl_graph_output(graph, y));
+        return graph;
+    }
+    CHECK_OK(hl_build_expand(graph, x, &shape, &x));
+    for (int i = 0; i < 6; i++) {
+        CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, x, &x));
+        CHECK_OK(hl_graph_output(graph, x));
+    }
+    return graph;
+}
+
+/* Sizes that do not fit in 63 bits are memory that is not there, for predictions too. */
+static void test_sizes_that_overflow(void)
+{
+    for (int is_batch = 0; is_batch < 2; is_batch++) {
+        hl_plan_options options = {.n_slots = is_batch ? 16 : 1, .k = 1, .chain = true};
+        hl_plan_info info;
+        hl_device *device;
+        hl_session *session;
+        hl_plan *plan;
+        check_case("is_batch %d", is_batch);
+        CHECK_OK(hl_null_backend()->device_open(hl_null_backend(), 0, NULL, &device));
+        CHECK_INT(hl_plan_predict(device, make_huge(is_batch), &options, &info, NULL),
+                  HL_ERROR_MEMORY);
+        CHECK_INT(info.arena_bytes, 0);
+        CHECK_OK(hl_session_create(device, &session));
+        CHECK_INT(hl_plan_create(session, make_huge(is_batch), &options, &plan), HL_ERROR_MEMORY);
+        CHECK(plan == NULL);
+        hl_session_destroy(session);
+        device->ops->destroy(device);
+    }
 }
 
 static hl_status predict_step(void *device)
@@ -347,7 +371,7 @@ static void test_captures(void)
 int main(void)
 {
     test_predictions();
-    test_no_prediction();
+    test_sizes_that_overflow();
     test_every_allocation_of_a_prediction_may_fail();
     test_many_shapes();
     test_captures();

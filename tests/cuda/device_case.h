@@ -60,7 +60,7 @@ static bool case_run_gpu(op_case *c, unsigned char **out_bytes)
 __attribute__((unused)) static void case_check(op_case *c)
 {
     unsigned char *first[CASE_MAX] = {NULL};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     if (case_run_gpu(c, first) && !c->allows_any &&
         case_run_once(c, case_ref, 1, CASE_APART, NULL, &ignored))
         case_compare(c);

@@ -189,20 +189,22 @@ static inline hl_status node_repeat(node_case *c, const hl_kernel_state *state, 
     return status;
 }
 
-/* Output 0 over each input that the kernel allows, where the test has laid nothing over anything.
+/* Each output over each input that the kernel allows, where the test has laid nothing over
+ * anything.
  */
 static inline hl_status node_run_in_place(node_case *c, const hl_kernel_state *state,
-                                          uint64_t places)
+                                          const hl_kernel_req *req)
 {
     for (int v = c->n_in; v < c->n_args; v++)
         if (c->over[v] != v) return HL_OK;
-    for (int place = 0; place < c->n_in; place++) {
-        if (!(places >> place & 1)) continue;
-        c->over[c->n_in] = place;
-        hl_status status = node_repeat(c, state, false);
-        c->over[c->n_in] = c->n_in;
-        HL_TRY(status);
-    }
+    for (int v = c->n_in; v < c->n_args; v++)
+        for (int in = 0; in < c->n_in; in++) {
+            if (!hl_kernel_takes_place(req, in, v - c->n_in)) continue;
+            c->over[v] = in;
+            hl_status status = node_repeat(c, state, false);
+            c->over[v] = v;
+            HL_TRY(status);
+        }
     return HL_OK;
 }
 
@@ -218,7 +220,7 @@ static inline hl_status node_run(node_case *c)
     hl_status status = upload_state(c->device, &state);
     if (status == HL_OK) status = node_run_once(c, &state, true, false);
     if (status == HL_OK) status = node_repeat(c, &state, true);
-    if (status == HL_OK) status = node_run_in_place(c, &state, req.in_place[0]);
+    if (status == HL_OK) status = node_run_in_place(c, &state, &req);
     release_state(c->device, &state);
     return status;
 }

@@ -88,7 +88,7 @@ static bool run_on(hl_device *device, program_case *p, unsigned char **out_bytes
 static void check_program(program_case *p)
 {
     unsigned char *first[CASE_MAX] = {NULL};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     int64_t n_compiled = hl_fake_nvrtc_compiles();
     bool runs = run_on(plain, p, first);
     CHECK_INT(hl_fake_nvrtc_compiles(), n_compiled);
@@ -273,7 +273,7 @@ static void check_node(hl_op op, hl_dtype in, int n_in, hl_dtype out, int64_t at
     p.c.tolerance = out == HL_DTYPE_BF16 ? 0x1p-7 : out == HL_DTYPE_F16 ? 0x1p-10 : 1e-6;
     check_case("%s from %s to %s", hl_op_get(op)->name, hl_dtype_name(in), hl_dtype_name(out));
     unsigned char *bytes[2][CASE_MAX] = {{NULL}};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     if (run_on(plain, &p, bytes[0]) && run_on(compiling, &p, bytes[1]) &&
         case_run_once(&p.c, case_ref, 1, CASE_APART, NULL, &ignored)) {
         CHECK(memcmp(bytes[0][0], bytes[1][0], case_bytes(&p.c.out[0])) == 0);

@@ -224,19 +224,27 @@ static unsigned char *take_value(const run_way *way, const values *all, hl_id v)
     return bytes;
 }
 
-static const hl_kernel *select_kernel(hl_device *device, hl_node_id node, uint64_t *out_in_place)
+static const hl_kernel *select_kernel(hl_device *device, hl_node_id node, hl_kernel_req *out_req)
 {
     const hl_kernel *kernel;
-    hl_kernel_req req;
-    CHECK_OK(hl_kernel_select(device, graph, node, true, &kernel, &req));
-    *out_in_place = req.in_place[0];
+    CHECK_OK(hl_kernel_select(device, graph, node, true, &kernel, out_req));
     return kernel;
+}
+
+/* Where output j of a node lies: in place over input j where the kernel allows it, if asked. */
+static hl_id find_place(const run_way *way, hl_node_id id, int j)
+{
+    hl_kernel_req req;
+    const hl_node *node = &graph->nodes[id];
+    select_kernel(way->device, id, &req);
+    bool is_in_place = way->in_place && j < node->n_in && hl_kernel_takes_place(&req, j, j);
+    return is_in_place ? node->in[j] : node->out + j;
 }
 
 /* Nodes first to end - 1 by one launch, or that one node. */
 static void launch(const run_way *way, const hl_node_id *ids, int n, void *const *args)
 {
-    uint64_t ignored;
+    hl_kernel_req ignored;
     const hl_kernel *kernel = select_kernel(way->device, ids[0], &ignored);
     hl_kernel_state state = {.kernel = kernel};
     hl_capture *capture = NULL;
@@ -270,28 +278,18 @@ static void run(const run_way *way, unsigned char *out_bytes[MAX_VALUES])
     for (hl_id v = 0; v < graph->n_values; v++) put_value(way, &all, v);
     for (int i = 0; i < n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        uint64_t places;
-        select_kernel(way->device, i, &places);
         ids[i] = i, first_arg[i] = n_args;
         for (int j = 0; j < node->n_in; j++)
             args[n_args++] = all.at[node->in[j]] + GUARD + way->shift;
-        for (int j = 0; j < node->n_out; j++) {
-            hl_id v = node->out + j;
-            bool is_in_place = way->in_place && j == 0 && places & 1;
-            args[n_args++] = all.at[is_in_place ? node->in[0] : v] + GUARD + way->shift;
-        }
+        for (int j = 0; j < node->n_out; j++)
+            args[n_args++] = all.at[find_place(way, i, j)] + GUARD + way->shift;
     }
     if (way->is_horizontal) launch(way, ids, n_nodes, args);
     for (int i = 0; i < n_nodes && !way->is_horizontal; i++)
         launch(way, &ids[i], 1, args + first_arg[i]);
     for (int i = 0; i < n_nodes; i++)
-        for (int j = 0; j < graph->nodes[i].n_out; j++) {
-            uint64_t places;
-            select_kernel(way->device, i, &places);
-            bool is_in_place = way->in_place && j == 0 && places & 1;
-            hl_id v = graph->nodes[i].out + j;
-            out_bytes[v] = take_value(way, &all, is_in_place ? graph->nodes[i].in[0] : v);
-        }
+        for (int j = 0; j < graph->nodes[i].n_out; j++)
+            out_bytes[graph->nodes[i].out + j] = take_value(way, &all, find_place(way, i, j));
     for (hl_id v = 0; v < graph->n_values; v++)
         way->device->ops->memory_free(way->device, all.at[v]);
 }
@@ -313,7 +311,7 @@ static void check_bits(const char *name, void (*build)(void), int n_compiles)
     unsigned char *want[MAX_VALUES] = {NULL};
     begin(build);
     hl_node_id ids[HL_CUDA_PARTS] = {0};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     check_case("%s", name);
     const hl_kernel *kernel = select_kernel(plain, 0, &ignored);
@@ -348,7 +346,7 @@ static void check_bits(const char *name, void (*build)(void), int n_compiles)
 static bool asks(void (*build)(void))
 {
     hl_node_id ids[2 * HL_CUDA_PARTS] = {0};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     begin(build);
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     const hl_kernel *kernel = select_kernel(plain, (hl_node_id)graph->n_nodes - 1, &ignored);
@@ -486,7 +484,7 @@ static hl_status prepare_all(void *context)
 {
     hl_device *device = context;
     hl_node_id ids[HL_CUDA_PARTS] = {0};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     for (int i = 0; i < graph->n_nodes; i++) ids[i] = i;
     hl_kernel_state state = {.kernel = select_kernel(device, 0, &ignored)};
     HL_TRY(state.kernel->prepare_horizontal(device, graph, ids, (int32_t)graph->n_nodes, &state));

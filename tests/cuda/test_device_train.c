@@ -109,6 +109,45 @@ static void test_low(void)
 
 static trainer t;
 
+/* What is predicted takes no memory of the GPU's, nor page-locked memory, and is what creating the
+ * plan takes; with NVRTC and without. */
+static void test_predictions(void)
+{
+    setenv("HOTLOOP_CACHE_PATH", "", 1);
+    for (uint64_t seed = 0; seed < 2 * N_NETS; seed++) {
+        hl_plan_options options = {.n_slots = 2 + (int)seed % 4, .k = 2, .fuse = true};
+        net n = net_roll(seed, options.k);
+        hl_plan_info predicted, created;
+        hl_graph *graph;
+        hl_device *device;
+        hl_session *session;
+        hl_plan *plan;
+        check_case("prediction of net %d", (int)seed);
+        hl_fake_reset(NULL);
+        setenv("HOTLOOP_NVRTC_PATH", seed < N_NETS ? FAKE_NVRTC : "none", 1);
+        CHECK_OK(hl_fake_backend()->device_open(hl_fake_backend(), 0, NULL, &device));
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(net_build(graph, &n));
+        int64_t n_allocs = hl_fake_calls("cuMemAlloc_v2"),
+                n_pinned = hl_fake_calls("cuMemHostAlloc");
+        CHECK_OK(hl_plan_predict(device, graph, &options, &predicted, NULL));
+        CHECK_INT(hl_fake_calls("cuMemAlloc_v2"), n_allocs);
+        CHECK_INT(hl_fake_calls("cuMemHostAlloc"), n_pinned);
+        CHECK_OK(hl_session_create(device, &session));
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(net_build(graph, &n));
+        CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+        CHECK(hl_fake_calls("cuMemAlloc_v2") > n_allocs &&
+              hl_fake_calls("cuMemHostAlloc") > n_pinned);
+        hl_plan_info_read(plan, &created);
+        CHECK(!memcmp(&predicted, &created, sizeof created));
+        hl_plan_destroy(plan);
+        hl_session_destroy(session);
+        device->ops->destroy(device);
+    }
+    setenv("HOTLOOP_NVRTC_PATH", "none", 1);
+}
+
 /* Inside an epoch the host waits for no work but for what it queued some steps ago. */
 static void test_never_waits(void)
 {
@@ -257,6 +296,7 @@ int main(void)
 {
     test_nets();
     test_low();
+    test_predictions();
     test_never_waits();
     test_stop();
     test_fault();

@@ -210,7 +210,7 @@ static void check_random(hl_op op, hl_dtype dtype, hl_shape shape, double p)
     check_case("%s %s %s p %g", hl_op_get(op)->name, hl_dtype_name(dtype),
                hl_shape_format(&shape, text), p);
     unsigned char *first[CASE_MAX] = {NULL}, *want[CASE_MAX] = {NULL};
-    uint64_t ignored;
+    hl_kernel_req ignored;
     if (case_run_gpu(&c, first) && case_run_once(&c, cpu, 1, CASE_APART, want, &ignored))
         CHECK_INT(memcmp(first[0], want[0], case_bytes(&c.out[0])), 0);
     free(first[0]), free(want[0]);

@@ -37,8 +37,8 @@ MUTANTS = [
     Mutant(
         "operand-of-any-form",
         "csrc/backend/backend.c",
-        "if (form && !(i < 64 && req->form_in >> i & 1))",
-        "if (form > 64)",
+        "if (form != read)",
+        "if (form && !read)",
         c("test_backend"),
     ),
     Mutant(
