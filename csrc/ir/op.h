@@ -95,6 +95,8 @@ char hl_op_role_in(hl_op op, int operand);
 char hl_op_role_out(hl_op op, int result);
 /* Does its time grow with the speed of 16-bit products: has it reduced operands? */
 bool hl_op_is_product(hl_op op);
+/* Is its result the sum of its operand over the attribute axes? */
+bool hl_op_is_sum(hl_op op);
 
 const hl_op_info *hl_op_get(hl_op op);
 /* HL_OP_COUNT when unknown. */

@@ -46,6 +46,11 @@ bool hl_op_is_product(hl_op op)
     return hl_op_role_in(op, 0) == 'r';
 }
 
+bool hl_op_is_sum(hl_op op)
+{
+    return op_table[op].flags & HL_OP_SUMS;
+}
+
 int64_t hl_node_extent(const hl_graph *graph, const hl_node *node)
 {
     hl_op_index index = op_table[node->op].index;

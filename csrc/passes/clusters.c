@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "ir/op.h"
 
 /* The gap between neighbours, into which a run of clusters fits; 31 bits of nodes allow it. */
 static const int64_t ROOM = (int64_t)1 << 31;
@@ -161,7 +162,7 @@ static bool visit(hl_clusters *c, search_end *end, const search_end *other, hl_n
 /* Does an edge from this node straight to the other end count as inside the joined cluster? */
 static bool is_inside(const hl_node *node, const search_end *end)
 {
-    return end->n_passed == 1 && node->op != HL_OP_SUM;
+    return end->n_passed == 1 && !hl_op_is_sum(node->op);
 }
 
 /* Goes from the next cluster of the low end to its readers; true: there is a path. */

@@ -595,12 +595,12 @@ static hl_id find_origin(const hl_graph *graph, hl_id value)
 /* A float32 sum over all dims but the last. */
 static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
 {
-    if (node->op != HL_OP_SUM || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
+    if (!hl_op_is_sum(node->op) || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
     int32_t n = hl_graph_shape(graph, node->in[0])->rank - 1;
-    const hl_ints *axes = &hl_reduce_attrs(node)->axes;
-    if (n < 1 || axes->n != n) return false;
+    hl_ints axes = hl_node_axes(node);
+    if (n < 1 || axes.n != n) return false;
     for (int32_t d = 0; d < n; d++)
-        if (axes->at[d] != d) return false;
+        if (axes.at[d] != d) return false;
     return true;
 }
 

@@ -49,12 +49,12 @@ static bool is_float_or_bool(hl_dtype dtype)
     return hl_dtype_is_float(dtype) || dtype == HL_DTYPE_BOOL;
 }
 
-/* Adds those of a SUM; false where there are too many. */
+/* Adds those of a sum; false where there are too many. */
 static bool add_splits(const hl_graph *graph, const hl_node *node, int32_t *splits,
                        int32_t *n_splits)
 {
-    return hl_program_splits_add(hl_graph_shape(graph, node->in[0]), &hl_reduce_attrs(node)->axes,
-                                 splits, n_splits);
+    hl_ints axes = hl_node_axes(node);
+    return hl_program_splits_add(hl_graph_shape(graph, node->in[0]), &axes, splits, n_splits);
 }
 
 static bool is_fusible(const hl_graph *graph, const hl_node *node)
@@ -63,7 +63,7 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
     int32_t splits[HL_PROGRAM_SPLITS], n_splits = 0;
     if (op->flags & HL_OP_GENERATOR) return false;
     if (hl_pw_of_op(node->op) == HL_PW_COUNT &&
-        !(node->op == HL_OP_SUM && add_splits(graph, node, splits, &n_splits)))
+        !(hl_op_is_sum(node->op) && add_splits(graph, node, splits, &n_splits)))
         return false;
     if (!is_float_or_bool(hl_graph_dtype(graph, node->out))) return false;
     for (int32_t j = 0; j < node->n_in; j++)
@@ -96,7 +96,7 @@ static hl_status find_fusible(fuse_state *s)
 static const hl_shape *iteration_shape(const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
-    return hl_graph_shape(graph, node->op == HL_OP_SUM ? node->in[0] : node->out);
+    return hl_graph_shape(graph, hl_op_is_sum(node->op) ? node->in[0] : node->out);
 }
 
 static bool is_generator(const hl_graph *graph, hl_id value)
@@ -125,7 +125,7 @@ static bool add_cluster_splits(const fuse_state *s, hl_node_id leader, sum_split
     do {
         const hl_node *node = &s->graph->nodes[m];
         int32_t own[HL_PROGRAM_SPLITS], n_own = 0;
-        if (node->op == HL_OP_SUM) {
+        if (hl_op_is_sum(node->op)) {
             if (!add_splits(s->graph, node, splits->at, &splits->n)) return false;
             add_splits(s->graph, node, own, &n_own);
             splits->needs_two = splits->needs_two || n_own == 2;
@@ -133,6 +133,12 @@ static bool add_cluster_splits(const fuse_state *s, hl_node_id leader, sum_split
         m = s->clusters.next[m];
     } while (m != leader);
     return true;
+}
+
+static hl_pw_sums sums_of(const hl_program *program, const hl_node *sum)
+{
+    hl_ints axes = hl_node_axes(sum);
+    return hl_program_sums(program, &axes);
 }
 
 /* Does a sum of the cluster keep what is behind the first of two splits, and nothing else? Devices
@@ -143,11 +149,10 @@ static bool sums_outer_alone(const fuse_state *s, hl_node_id leader, const sum_s
     do {
         const hl_node *node = &s->graph->nodes[m];
         hl_program program = {0};
-        if (node->op == HL_OP_SUM) {
+        if (hl_op_is_sum(node->op)) {
             program.shape = *hl_graph_shape(s->graph, node->in[0]);
             hl_program_splits_set(&program, splits->at, splits->n);
-            if (hl_program_sums(&program, &hl_reduce_attrs(node)->axes) == HL_PW_SUM_OUTER)
-                return true;
+            if (sums_of(&program, node) == HL_PW_SUM_OUTER) return true;
         }
         m = s->clusters.next[m];
     } while (m != leader);
@@ -216,7 +221,7 @@ static void grow_clusters(fuse_state *s)
         for (int32_t j = 0; j < node->n_in; j++) {
             hl_node_id p = hl_graph_producer(graph, node->in[j]);
             /* The value of a sum has another shape than its iteration: nobody joins behind it. */
-            if (p != HL_NONE && graph->nodes[p].op != HL_OP_SUM) try_join(s, p, (hl_node_id)i);
+            if (p != HL_NONE && !hl_op_is_sum(graph->nodes[p].op)) try_join(s, p, (hl_node_id)i);
         }
     }
     /* Sums that read the same value: one pass for all of them. */
@@ -257,7 +262,7 @@ static int count_results(const fuse_state *s, hl_node_id leader)
     hl_node_id m = leader;
     do {
         hl_id value = s->graph->nodes[m].out;
-        bool is_wanted = s->uses.kept[value] || s->graph->nodes[m].op == HL_OP_SUM;
+        bool is_wanted = s->uses.kept[value] || hl_op_is_sum(s->graph->nodes[m].op);
         for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1] && !is_wanted; u++)
             is_wanted = cluster_of(s, s->uses.list[u]) != leader;
         n += is_wanted;
@@ -359,7 +364,7 @@ static bool is_worth_rematerialising(const emit_state *e, hl_id value, remateria
 {
     const hl_graph *graph = e->fuse->graph;
     hl_node_id p = hl_graph_producer(graph, value);
-    if (p == HL_NONE || !e->fuse->fusible[p] || graph->nodes[p].op == HL_OP_SUM) return false;
+    if (p == HL_NONE || !e->fuse->fusible[p] || hl_op_is_sum(graph->nodes[p].op)) return false;
     if (!hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape)) return false;
     if (!have_one_place(graph, p, e->cluster)) return false;
     if (--budget->steps < 0) return false;
@@ -395,7 +400,7 @@ static hl_status emit_value(emit_state *e, hl_id value, uint8_t *out_reg)
     hl_node_id p = hl_graph_producer(graph, value);
     rematerialise_budget budget = {MAX_REMATERIALISED, 1};
     bool member =
-        p != HL_NONE && cluster_of(e->fuse, p) == e->cluster && graph->nodes[p].op != HL_OP_SUM;
+        p != HL_NONE && cluster_of(e->fuse, p) == e->cluster && !hl_op_is_sum(graph->nodes[p].op);
     bool same_shape = hl_shape_equal(hl_graph_shape(graph, value), &e->out.program.shape);
     if (member || (is_generator(graph, value) && same_shape) ||
         is_worth_rematerialising(e, value, &budget))
@@ -443,8 +448,8 @@ static hl_status emit_cluster(fuse_state *s, hl_node_id cluster, const bool *loa
         if (loaded && !is_read_outside(s, node->out, loaded)) continue;
         uint8_t reg;
         hl_pw_sums sums = HL_PW_FULL;
-        if (node->op == HL_OP_SUM) {
-            sums = hl_program_sums(&e->out.program, &hl_reduce_attrs(node)->axes);
+        if (hl_op_is_sum(node->op)) {
+            sums = sums_of(&e->out.program, node);
             HL_TRY(emit_value(e, node->in[0], &reg));
         } else {
             HL_TRY(emit_value(e, node->out, &reg));

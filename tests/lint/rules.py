@@ -143,25 +143,35 @@ def check_circles(texts: dict[str, str]) -> list[str]:
 # What a pass builds, or looks for because it builds its replacement.
 PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
-    "clusters": {"SUM"},
     "epilogue": {
-        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "SUM", "CAST", "WHERE", "GT"
+        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT"
     },
     "feed": {"CAST"},
-    "fuse": {"SUM", "CAST"},
+    "fuse": {"CAST"},
     "hoist": {"EXPAND"},
     "layout": {"PERMUTE"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "ACCUMULATE", "ASSIGN"
     },
     "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
-    "relu": {"RELU_GRAD", "CAST", "MUL"},
+    "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},
     "rewrite": {"CAST"},
     "step": {
         "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "CONCAT", "ASSIGN", "ACCUMULATE",
         "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY"
     },
 }  # fmt: skip
+
+
+def find_op_names(code: str) -> Iterator[tuple[int, str, str]]:
+    """Where C without comments names an op, itself, as a micro-op or by its attributes: the place,
+    the word, and the op's name in capitals."""
+    table = "".join(path.read_text(encoding="utf-8") for path in _OPS)
+    ops = set(re.findall(r"^HL_(?:OP|PW|PW_CAST|PW_DRAW)\((\w+)", table, re.MULTILINE))
+    for match in re.finditer(r"\bHL_(?:OP|PW)_(\w+)|\bhl_(\w+)_attrs\b", code):
+        name = match.group(1) or match.group(2).upper()
+        if name in ops:
+            yield match.start(), match.group(), name
 
 
 def check_op_names(path: str, text: str) -> list[str]:
@@ -174,12 +184,10 @@ def check_op_names(path: str, text: str) -> list[str]:
     else:
         return []
     code = strip_c(text)
-    table = "".join(path.read_text(encoding="utf-8") for path in _OPS)
-    ops = set(re.findall(r"^HL_(?:OP|PW|PW_CAST|PW_DRAW)\((\w+)", table, re.MULTILINE))
     return [
-        f"line {line_of(code, match.start())}: {match.group()} is named; ask the op table"
-        for match in re.finditer(r"\bHL_OP_(\w+)", code)
-        if match.group(1) in ops - allowed
+        f"line {line_of(code, at)}: {word} is named; ask the op table"
+        for at, word, name in find_op_names(code)
+        if name not in allowed
     ]
 
 

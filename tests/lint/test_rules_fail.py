@@ -80,11 +80,12 @@ def test_includes(path: str, bad: str, good: str) -> None:
 
 
 def test_op_names() -> None:
-    bad = "    if (node->op == HL_OP_MATMUL) return;\n"
-    for folder in ("plan", "backend", "data", "passes"):
-        assert rules.check_op_names(f"csrc/{folder}/a.c", bad)
-    assert not rules.check_op_names("csrc/ops/matmul.c", bad)
-    assert not rules.check_op_names("csrc/passes/pack.c", bad)
+    named = "    if (node->op == HL_OP_MATMUL) return;\n"
+    for bad in (named, "if (hl_matmul_attrs(node)->trans_b)", "hl_pw_of_op(op) == HL_PW_RELU_GRAD"):
+        for folder in ("plan", "backend", "data", "passes"):
+            assert rules.check_op_names(f"csrc/{folder}/a.c", bad)
+        assert not rules.check_op_names("csrc/ops/matmul.c", bad)
+    assert not rules.check_op_names("csrc/passes/pack.c", named)
     assert not rules.check_op_names("csrc/plan/a.c", "if (flags & HL_OP_VIEW || op < HL_OP_COUNT)")
 
 
