@@ -1,6 +1,5 @@
 """Holds every file of the tree to rules.py; one test per rule, all faults in one message."""
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
