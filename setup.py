@@ -22,6 +22,7 @@ HL_CUDA=auto|0|1      with nvcc where it works | never | or fail
 HL_CUDA_ARCHS=75;90   GPU architectures, or all; unset: those of this machine's GPUs, else 75
 HL_SANITIZE=LIST      address,undefined or thread; assertions on
 HL_COVERAGE=1         gcov instrumentation; assertions on
+HL_SETS=avx2          these instruction sets of kernels/cpu alone: quicker, for this machine only
 HL_WERROR=1           warnings are errors
 """
 
@@ -239,7 +240,10 @@ def find(folder: str, pattern: str = "**/*.c") -> list[Path]:
 def instruction_sets(machine: str) -> dict[str, list[str]]:
     """The sets kernels/cpu is compiled for on a target, each with all its flags."""
     sets = INSTRUCTION_SETS if machine.startswith("x86_64") else {"portable": []}
-    return {name: [f"-DHL_ISA={name}", *flags] for name, flags in sets.items()}
+    wanted = os.environ.get("HL_SETS", "").split(",") if os.environ.get("HL_SETS") else list(sets)
+    if unknown := [name for name in wanted if name not in sets]:
+        raise SetupError(f"HL_SETS: must name some of {', '.join(sets)}, got {unknown[0]!r}")
+    return {name: [f"-DHL_ISA={name}", *sets[name]] for name in sets if name in wanted}
 
 
 def embedded_by(source: Path) -> tuple[str, ...]:
@@ -262,7 +266,7 @@ def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:
         units = [cuda if unit.source == CUDA_HOST else unit for unit in units]
     for path in find("kernels/cpu"):
         if path.name in CPU_ONCE:
-            units.append(Unit(path))
+            units.append(Unit(path, tuple(f"-DHL_HAS_{name}" for name in sets)))
             continue
         for name, flags in sets.items():
             units.append(Unit(path, tuple(flags), f"-{name}"))

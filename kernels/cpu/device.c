@@ -20,10 +20,15 @@ typedef struct isa_entry {
 } isa_entry;
 
 #define LIST_OF(family, isa) hl_cpu_##family##_kernels_##isa,
+/* The build says which sets it has. */
+#ifdef HL_HAS_portable
 static const hl_kernel *const *const families_portable[] = {HL_CPU_FAMILIES(LIST_OF, portable)
                                                                 NULL};
-#if defined(__x86_64__)
+#endif
+#ifdef HL_HAS_avx2
 static const hl_kernel *const *const families_avx2[] = {HL_CPU_FAMILIES(LIST_OF, avx2) NULL};
+#endif
+#ifdef HL_HAS_avx512
 static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 static const hl_kernel *const *const families_avx512bf16[] = {
     LIST_OF(matmul_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
@@ -31,12 +36,16 @@ static const hl_kernel *const *const families_avx512bf16[] = {
 
 /* The best first, and last portable, which every machine has. */
 static const isa_entry isa_table[] = {
-#if defined(__x86_64__)
+#ifdef HL_HAS_avx512
     {"avx512bf16", families_avx512bf16},
     {"avx512", families_avx512},
+#endif
+#ifdef HL_HAS_avx2
     {"avx2", families_avx2},
 #endif
+#ifdef HL_HAS_portable
     {"portable", families_portable},
+#endif
 };
 enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
 
@@ -99,6 +108,11 @@ static hl_status choose_isa(const hl_os_cpu *cpu, const char *wanted, const isa_
         if (matches && !*out_isa) *out_isa = &isa_table[i];
     }
     if (*out_isa) return HL_OK;
+    if (!names[0])
+        return hl_status_set(HL_ERROR_DEVICE,
+                             "cpu: the processor must have an instruction set of this build, got "
+                             "one without %s; build again without HL_SETS",
+                             isa_table[N_ISA - 1].name);
     return hl_status_set(HL_ERROR_CONFIG,
                          "HOTLOOP_CPU: must be an instruction set of this machine (%s), got \"%s\"",
                          names, wanted);
@@ -120,16 +134,16 @@ static int64_t append_kernels(const isa_entry *isa, hl_op op, const hl_kernel **
 
 static hl_status build_lists(cpu_device *cpu, const isa_entry *isa)
 {
-    const isa_entry *portable = &isa_table[N_ISA - 1];
+    const isa_entry *last = &isa_table[N_ISA - 1];
     int64_t n = 0;
     for (int op = 0; op < HL_OP_COUNT; op++) {
-        n += append_kernels(isa, (hl_op)op, NULL) + append_kernels(portable, (hl_op)op, NULL) + 1;
+        n += append_kernels(isa, (hl_op)op, NULL) + append_kernels(last, (hl_op)op, NULL) + 1;
     }
     HL_TRY(hl_alloc_zero((size_t)n * sizeof *cpu->entries, (void **)&cpu->entries));
     const hl_kernel **next = cpu->entries;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         int64_t n_op = append_kernels(isa, (hl_op)op, next);
-        if (isa != portable) n_op += append_kernels(portable, (hl_op)op, next + n_op);
+        if (isa != last) n_op += append_kernels(last, (hl_op)op, next + n_op);
         cpu->list[op] = n_op > 0 ? next : NULL;
         next += n_op + 1;
     }

@@ -78,6 +78,19 @@ def test_only_what_changed_is_compiled_again(build) -> None:
     assert compile_all(build)[0] == set(), "another set of flags must not evict the first"
 
 
+def test_chosen_instruction_sets(build, monkeypatch) -> None:
+    """HL_SETS compiles kernels for these alone, and tells the file that chooses between them."""
+    monkeypatch.setenv("HL_SETS", "portable")
+    units = {unit.source.name + unit.tag: unit.flags for unit in build.core_units("x86_64-linux")}
+    assert {name for name in units if name.startswith("scale")} == {"scale.c-portable"}
+    assert units["device.c"] == ("-DHL_HAS_portable",)
+    compiled, _ = compile_all(build)
+    assert {name for name in compiled if name.startswith("scale")} == {"scale-portable"}
+    monkeypatch.setenv("HL_SETS", "avx2,avx1024")
+    with pytest.raises(build.SetupError, match="avx512, got 'avx1024'"):
+        build.core_units("x86_64-linux")
+
+
 def test_a_deleted_header_is_missed(build) -> None:
     compile_all(build)
     (build.ROOT / "csrc/base/one.h").unlink()
