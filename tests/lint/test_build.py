@@ -24,7 +24,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
-    for name in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC", "CUDA_HOME", "CUDA_PATH"):
+    names = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC", "CUDA_HOME", "CUDA_PATH", "HL_SETS")
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     for path, text in {
         "csrc/base/one.h": "int hl_one(void);\n",
