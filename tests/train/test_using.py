@@ -273,6 +273,18 @@ def test_predict_of_wrong_shape(bad) -> None:
     assert hl.predict(model, X).shape == (90, 3)
 
 
+def test_predict_of_floats_for_ids() -> None:
+    """What was trained on integers truncates nothing, a NaN least of all."""
+    ids = np.arange(90) % 7
+    model = nn.Sequential(nn.Embedding(7, 3))
+    hl.train(model, (ids, Y), quiet(max_epochs=1, loss="cross_entropy"))
+    want = hl.predict(model, ids)
+    assert np.array_equal(hl.predict(model, ids.astype(np.int32)), want)
+    for bad in (ids + 0.5, np.full(90, np.nan, np.float32), ids.astype(np.float64)):
+        with pytest.raises(hl.DataError, match=r"must hold integers as in training, got float"):
+            hl.predict(model, bad)
+
+
 # ---------------------------------------------------------------------------- the same bits
 
 
@@ -355,7 +367,11 @@ def test_stepper_refuses_a_wrong_batch() -> None:
         step.step({"x": X[:32, :3], "y": Y[:32]})
     with pytest.raises(hl.DataError, match="y"):
         step.step({"x": X[:32]})
-    assert step.step({"x": X[:32], "y": Y[:32]})["applied"]
+    with pytest.raises(hl.DataError, match="y must hold int64 .* got float64"):
+        step.step({"x": X[:32], "y": Y[:32] + 0.5})
+    with pytest.raises(hl.DataError, match="x must hold float32 .* got <U"):
+        step.step({"x": X[:32].astype(str), "y": Y[:32]})
+    assert step.step({"x": X[:32].astype(np.float64), "y": Y[:32].astype(np.int8)})["applied"]
 
 
 def test_seed_decides_everything() -> None:

@@ -250,7 +250,7 @@ def predict(
     ConfigError
         If proba or labels is asked of a model that was not trained as a classifier.
     DataError
-        If a dict lacks a column that training had.
+        If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
         If the data does not have the shape that the model takes.
     """
@@ -375,11 +375,16 @@ def _check_fields(arrays: list[Array], fitted: Any, *, exactly: bool) -> None:
                 f"predict: must get one array for each of {names} as in training, got {len(arrays)}"
             )
         return
-    for array, (name, _, shape) in zip(arrays, fitted.fields):
+    for array, (name, dtype, shape) in zip(arrays, fitted.fields):
         if array.shape[1:] != shape:
             raise ShapeError(
                 f"predict: {name} must have shape (rows, {', '.join(map(str, shape))}) as in "
                 f"training, got {array.shape}"
+            )
+        if dtype == "int64" and array.dtype.kind == "f":
+            raise DataError(
+                f"predict: {name} must hold integers as in training, got {array.dtype}; if they are "
+                "whole, use .astype(np.int64)"
             )
 
 

@@ -143,7 +143,14 @@ class Stepper:
         dict
             ``loss``, ``grad_norm``, ``lr``, ``step`` (optimizer steps) and ``applied`` (False: a
             loss or gradient was not finite and nothing changed).
+
+        Raises
+        ------
+        DataError
+            If the batch lacks a field of the data, or has one of another shape or kind of number.
         """
+        import numpy as np
+
         named = _fields_of(batch)
         rows = len(next(iter(named.values())))
         with exclusive(self.model, "step"), losing_device():
@@ -154,6 +161,11 @@ class Stepper:
                 if named[name].shape != buffer.shape:
                     raise DataError(
                         f"step: {name} must have shape {buffer.shape}, got {named[name].shape}"
+                    )
+                if not np.can_cast(named[name].dtype, buffer.dtype, "same_kind"):
+                    raise DataError(
+                        f"step: {name} must hold {buffer.dtype} or what converts to it without "
+                        f"loss, got {named[name].dtype}"
                     )
                 buffer[...] = named[name]
             feed.seek(0)
