@@ -4,8 +4,9 @@
  * A backend is three const tables: what it is (hl_backend), what a device of it does
  * (hl_device_ops), and per op an ordered list of kernels, fast ones first, a plain one last. A plan
  * asks each kernel in turn: `query` says no with a reason, or yes with what it needs; `prepare`
- * makes its state, in host memory alone, since it is asked for predictions too; then the kernel
- * runs many times and never allocates, synchronises or fails for reasons of shape.
+ * makes its state, in host memory alone, since it is asked for predictions too (code that a driver
+ * loads for it is the device's and serves all plans); then the kernel runs many times and never
+ * allocates, synchronises or fails for reasons of shape.
  *
  * Work that is cut. A device with a `parallel` function runs kernels in blocks: the kernel says how
  * many rows its work has and runs any range of them; the plan owns the loop. Operands marked
