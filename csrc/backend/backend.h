@@ -71,9 +71,9 @@ typedef struct hl_kernel_req {
     hl_saved saved[HL_KERNEL_PLACES]; /* by output */
     /* The form in which input i is read (hl_value.form); 0, as for all further inputs: plain. */
     uint32_t form_in[HL_ANCHOR_INS];
-    /* The physical layout that it takes and gives: dim i of every operand is dim order.at[i] of
-     * what it was, and node and results are then as hl_node_permute says. The lower pass puts
-     * permutations around the node and asks again. n 0: all as they lie. */
+    /* The physical layout that it takes and gives. It wants every operand permuted, dim i being
+     * what was dim order.at[i]; hl_node_permute says what node and results are then. The lower pass
+     * puts permutations around the node and asks again. n 0: no permutation. */
     hl_ints order;
     bool deterministic; /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
@@ -123,9 +123,9 @@ typedef struct hl_launch {
     int thread;
     int32_t phase;
     hl_control *control; /* error word; the plan's control block, host or device address */
-    int32_t plan;        /* its number in the session, and */
-    hl_node_id node;     /* the node: for the error word */
-    hl_segment segment;  /* which guard applies */
+    int32_t plan;        /* the plan's number in the session: with node it makes the error word */
+    hl_node_id node;
+    hl_segment segment; /* which guard applies */
 } hl_launch;
 
 enum { HL_KERNEL_HORIZONTAL = 32 };
@@ -157,9 +157,9 @@ struct hl_kernel {
     hl_status (*prepare_next)(hl_device *device, const hl_graph *graph, hl_node_id node,
                               hl_node_id next, hl_kernel_state *out_state);
     hl_op next_op;
-    /* (optional; asynchronous devices) Once, before the first launch and outside of any capture,
-     * with the addresses of slot 0: loads what a first launch would load, and may measure. It may
-     * wait for the device; outputs and scratch are its own, inputs hold anything. */
+    /* (optional; asynchronous devices) Called once before the first launch, outside of captures,
+     * with the addresses of slot 0. It may load code, measure candidates and wait for the device;
+     * it may overwrite outputs and scratch, and inputs hold any values. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
     /* (optional) What the kernel was tuned to, for a plan's text: "algorithm 2 of 4, 13.1 us". */

@@ -30,9 +30,12 @@
 
 enum { MAX_VIEWS = 64 };
 
-/* What reads a value, itself or what views and followers make of it: others than sums and products,
- * sums alone or nothing, or products and perhaps sums. */
-typedef enum fed { FED_OTHERS, FED_SUMS, FED_PRODUCTS } fed;
+/* What the readers of a value are, its views' and followers' readers in their place. */
+typedef enum fed {
+    FED_OTHERS,  /* some that are neither products nor sums */
+    FED_SUMS,    /* sums alone, or none */
+    FED_PRODUCTS /* products, and perhaps sums */
+} fed;
 
 typedef struct amp_state {
     hl_graph *graph;
@@ -42,8 +45,8 @@ typedef struct amp_state {
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
-    bool *wanted;     /* by old value: leads to a product, and nothing outside reads it; or one of
-                         several that a node makes, and nothing reads it */
+    bool *wanted;     /* by old value: it leads to products alone; or it is one of several results
+                         of a node, and nothing reads it */
     fed *feeds;       /* by old value */
     hl_id *in;        /* room for the operands of any node */
 } amp_state;
@@ -112,7 +115,7 @@ static bool are_wanted(const amp_state *s, const hl_node *node)
 static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     if (uses->kept[value] || !is_f32(s, value)) return false;
-    /* One of several results, and nobody's. */
+    /* A result that nothing reads does not keep the node's other results in float32. */
     const hl_value *v = hl_graph_value(s->graph, value);
     if (!hl_uses_count(uses, value)) return s->graph->nodes[v->node].n_out > 1;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
@@ -149,7 +152,7 @@ static fed find_results_fed(const amp_state *s, const hl_node *node)
     return least;
 }
 
-/* What a value feeds, of whose consumers that is known. */
+/* Classifies the readers of a value; what the readers' own results feed is known already. */
 static fed find_fed(const amp_state *s, const hl_uses *uses, hl_id value)
 {
     fed most = FED_SUMS;
@@ -292,9 +295,13 @@ static hl_status rewrite_giver(amp_state *s, const hl_node *node)
     return replace_outputs(s, node, out);
 }
 
-/* What an operand of a follower is: 16 bits, a number that 16 bits hold or no float at all, a
- * number that they don't hold or what is made anew at every use (random), or float32. */
-typedef enum operand_kind { OPERAND_REDUCED, OPERAND_HELD, OPERAND_ANEW, OPERAND_F32 } operand_kind;
+/* Kinds of operands of a follower. */
+typedef enum operand_kind {
+    OPERAND_REDUCED, /* of 16 bits */
+    OPERAND_HELD,    /* a number that 16 bits hold exactly, or no float */
+    OPERAND_ANEW,    /* a number that they do not hold, or random values, made at every use */
+    OPERAND_F32
+} operand_kind;
 
 static bool holds(hl_dtype reduced, double number)
 {
@@ -380,7 +387,7 @@ static hl_status rewrite_nodes(amp_state *s)
     return HL_OK;
 }
 
-/* Of the node that has the most. */
+/* The largest number of operands that a node has. */
 static size_t count_operands(const hl_graph *graph)
 {
     int32_t most = 0;

@@ -225,8 +225,8 @@ static int compare_places(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The union, named `least`, takes the place of the end that could go on; the clusters that the
- * other end found move behind it, in the order they had. */
+/* Moves the union, named `least`, to the place of the end whose search was not over; the clusters
+ * that the other end's search found follow behind it in the order they had. */
 static void move(hl_clusters *c, search_end *over, hl_node_id stays, hl_node_id least, bool down)
 {
     hl_cluster_spot *run = over->found + 1;

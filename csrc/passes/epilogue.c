@@ -77,9 +77,9 @@ static void replace_operands(epilogue_state *s, hl_node_id id, hl_id from, hl_id
         if (in[j] == from) in[j] = to;
 }
 
-/* Those that read the value when the sweep began, and nodes that were added since, read `to` in the
- * place of `from`: the value and what stands for it, or back. What was added to be an output of the
- * anchor itself has no readers. */
+/* Makes the readers of a value, old ones and those that were added since the sweep began, read `to`
+ * in the place of `from`: one of the two is the value, the other what stands for it. What was added
+ * to be an output of the anchor itself has no readers. */
 static void redirect(epilogue_state *s, hl_id value, hl_id from, hl_id to)
 {
     hl_graph *graph = s->graph;
@@ -517,8 +517,8 @@ static hl_id find_base(const hl_graph *graph, const hl_node *node)
     return HL_NONE;
 }
 
-/* Values from which operand k comes by a few nodes, each read by the next alone: one more node in
- * each. */
+/* Lists values from which a chain of pointwise nodes, each read by the next alone, computes operand
+ * k: the chain to the first one has one node, the chain to each further one another. */
 static int find_bases(const epilogue_state *s, hl_node_id anchor, int32_t k, hl_id *out_bases)
 {
     const hl_graph *graph = s->graph;
@@ -604,7 +604,7 @@ static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
     return true;
 }
 
-/* Sums by what they sum: by value, the node, or HL_NONE. */
+/* out_sums: for each value the node that sums it over its rows, or HL_NONE. */
 static hl_status list_sums(const hl_graph *graph, hl_node_id **out_sums)
 {
     HL_TRY(hl_alloc((size_t)graph->n_values * sizeof **out_sums, (void **)out_sums));

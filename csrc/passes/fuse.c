@@ -72,8 +72,8 @@ static bool is_fusible(const hl_graph *graph, const hl_node *node)
     return true;
 }
 
-/* Who reads a state goes before its update, who reads the update behind it: one cluster of both
- * could not be anywhere. So nothing is fused that depends on an update of its own segment. */
+/* A reader of a state runs before the state's update, a reader of the update after it, so there is
+ * no place for a cluster of both. Nothing is fused that depends on an update of its own segment. */
 static hl_status find_fusible(fuse_state *s)
 {
     const hl_graph *graph = s->graph;
@@ -303,8 +303,8 @@ static int compare_small(const void *a, const void *b)
     return kinds ? kinds : (x->leader > y->leader) - (x->leader < y->leader);
 }
 
-/* Each with the one before it of its kind, in node order: where that has no room left, or leads to
- * it, the next begins anew. */
+/* Joins each small cluster, in node order, with the one before it of its kind. Where that one has
+ * no room left, or there is a path between the two, the next cluster begins anew. */
 static hl_status join_horizontal(fuse_state *s)
 {
     const hl_graph *graph = s->graph;
