@@ -28,7 +28,7 @@ from benchmarks.worker import parser_of, serve, workload_of
 from benchmarks.workloads import FEEDING, Workload, make_arrays
 
 MODES = ("default", "loader", "tuned", "compiled", "graph", "peak", "copy")
-_LOW = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_REDUCED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _WARM_UP = 20
 
 
@@ -61,9 +61,9 @@ class Trainer:
 
     def __init__(self, workload: Workload, mode: str, device: torch.device) -> None:
         self.workload, self.mode = workload, mode
-        low = _LOW.get(workload.precision)
-        self._autocast = torch.autocast(device.type, dtype=low, enabled=low is not None)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=low is torch.float16)
+        reduced = _REDUCED.get(workload.precision)
+        self._autocast = torch.autocast(device.type, dtype=reduced, enabled=reduced is not None)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=reduced is torch.float16)
         self.model = make_model(nn, workload).to(device).train()
         self._parameters = list(self.model.parameters())
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[workload.optimizer]
@@ -143,7 +143,7 @@ def _capture(trainer: Trainer, batches: Iterator[Any]) -> Callable[[], int]:
 
 def make_product(workload: Workload, device: torch.device, n: int) -> Callable[[], int]:
     """A function that multiplies two random n x n matrices and returns its operations."""
-    dtype = _LOW.get(workload.precision, torch.float32)
+    dtype = _REDUCED.get(workload.precision, torch.float32)
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
 

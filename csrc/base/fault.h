@@ -1,4 +1,4 @@
-/* Fault counter: makes the k-th of a kind of calls fail, so that a test can walk every place where
+/* Fault counter: makes the k-th of a kind of calls fail, so that a test can visit every place where
  * one may. Always compiled in: one relaxed load per call, and the tested code is the shipped
  * code. */
 #ifndef HL_BASE_FAULT_H

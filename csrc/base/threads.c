@@ -49,7 +49,6 @@ struct hl_pool {
 
     _Alignas(HL_ALIGN) _Atomic int32_t n_sleeping;
     _Atomic uint32_t wake_sequence;
-    atomic_bool is_parked;
     atomic_bool is_ending;
 
     _Alignas(HL_ALIGN) int n_threads;
@@ -88,7 +87,7 @@ static bool has_ended(hl_pool *pool)
     return atomic_load(&pool->pending) == 0;
 }
 
-/* True as soon as `is_true`; false when the time is over or the pool is to be still. */
+/* True as soon as `is_true`; false when the time is over. */
 static bool spin_until(hl_pool *pool, bool (*is_true)(hl_pool *))
 {
     if (pool->spin_ns == 0) return is_true(pool);
@@ -98,7 +97,6 @@ static bool spin_until(hl_pool *pool, bool (*is_true)(hl_pool *))
             if (is_true(pool)) return true;
             hl_os_cpu_relax();
         }
-        if (atomic_load_explicit(&pool->is_parked, memory_order_relaxed)) return false;
         int64_t now = hl_os_time_ns();
         if (deadline == 0) deadline = now + pool->spin_ns;
         if (now >= deadline) return false;
@@ -151,7 +149,6 @@ static void revive_pool(hl_pool *pool)
     atomic_store(&pool->pending, 0);
     atomic_store(&pool->caller_sleeps, 0);
     atomic_store(&pool->n_sleeping, 0);
-    atomic_store(&pool->is_parked, false);
     hl_status status = start_workers(pool);
     if (status != HL_OK)
         hl_log(HL_LOG_WARNING, "threads: a forked process runs on %d of %d threads (%s)",
@@ -229,8 +226,6 @@ static void share_blocks(hl_pool *pool, int64_t first, int64_t n_blocks, hl_pool
                          void *context)
 {
     if (pool->fork_count != hl_os_fork_count()) revive_pool(pool);
-    if (atomic_load_explicit(&pool->is_parked, memory_order_relaxed))
-        atomic_store(&pool->is_parked, false);
     pool->fn = fn;
     pool->context = context;
     pool->n_blocks = n_blocks;
@@ -256,13 +251,6 @@ void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context)
     if (first == n_blocks) return;
     share_blocks(pool, first, n_blocks, fn, context);
     atomic_store_explicit(&pool->owner, 0, memory_order_release);
-}
-
-void hl_pool_park(hl_pool *pool)
-{
-    if (pool->fork_count != hl_os_fork_count()) return;
-    atomic_store(&pool->is_parked, true);
-    while (atomic_load(&pool->n_sleeping) < pool->n_workers) hl_os_thread_yield();
 }
 
 struct hl_thread {

@@ -29,9 +29,6 @@ int hl_pool_threads(const hl_pool *pool);
  * all are done. From any thread, but not from fn; the caller takes part as its run's thread 0.
  * n_blocks 1 or one thread: no synchronisation at all. */
 void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context);
-/* Puts every worker to sleep, returns when they are: call before a foreign library starts threads
- * of its own. The next run wakes them. */
-void hl_pool_park(hl_pool *pool);
 
 /* Blocking threads for loaders: never spin. A thread must not outlive what its context points to;
  * join waits for it (in a forked child, where it does not exist, join only frees). */

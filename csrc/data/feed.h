@@ -23,11 +23,9 @@ typedef struct hl_sampler {
     uint64_t seed;
 } hl_sampler;
 
-/* out[i] = row at position first + i of the epoch's order; first + count <= n. */
-void hl_sampler_fill(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
-                     int64_t *out);
-/* The same in two parts, for many calls in one epoch. */
+/* The order of an epoch's rows. */
 void hl_sampler_order_init(const hl_sampler *sampler, uint64_t epoch, hl_permutation *out_order);
+/* out[i] = row at position first + i of the order; first + count <= n. */
 void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *order, int64_t first,
                            int64_t count, int64_t *out);
 

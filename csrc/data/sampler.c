@@ -19,11 +19,3 @@ void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *orde
     if (!sampler->rows) return;
     for (int64_t i = 0; i < count; i++) out[i] = sampler->rows[out[i]];
 }
-
-void hl_sampler_fill(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
-                     int64_t *out)
-{
-    hl_permutation order;
-    if (sampler->shuffle) hl_sampler_order_init(sampler, epoch, &order);
-    hl_sampler_order_fill(sampler, &order, first, count, out);
-}

@@ -91,7 +91,7 @@ const hl_attr_info *hl_schema_find(hl_schema schema, const char *name);
 /* Defaults; the caller then sets what was given. */
 void hl_attrs_init(hl_schema schema, hl_attrs *out_attrs);
 
-/* An attribute by the table, of int, flag or dtype; of float; of ints; of text. */
+/* An attribute's value, by its row of the table: the first two for int, flag and dtype. */
 int64_t hl_attrs_int(const hl_attrs *attrs, const hl_attr_info *info);
 void hl_attrs_int_set(hl_attrs *attrs, const hl_attr_info *info, int64_t value);
 static inline double *hl_attrs_float(const hl_attrs *attrs, const hl_attr_info *info)

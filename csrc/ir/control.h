@@ -45,7 +45,7 @@ typedef struct hl_control {
     int64_t skipped;
     int64_t micro_row; /* first sample of the current micro-batch in its window */
     int64_t n_micro;   /* micro-batches done in the window */
-    int32_t apply;     /* of the current step, valid from CONTROL_APPLY on */
+    int32_t apply;     /* 1: the current step's update is applied; valid from CONTROL_APPLY on */
     int32_t window_ok; /* no micro-batch of the window had a non-finite loss or an index out of
                           range; 1 between windows */
     int32_t stopped;   /* latched: no later step changes anything */
@@ -53,7 +53,7 @@ typedef struct hl_control {
     int64_t stopped_at; /* attempted step that stopped the run */
     double loss;        /* of the last micro-batch */
     double grad_norm;   /* of the last step, before clipping */
-    double lr;          /* scalar 0 of the current step, for the ring */
+    double lr;          /* scalar 0 as the current step uses it, for the ring */
     double clip;        /* norm to clip to; 0: none */
     double loss_scale;  /* 1 when precision is not fp16; at least 1 */
     int64_t good_steps; /* since the scale last changed */

@@ -1,4 +1,5 @@
-/* Elements from one dtype to another, on the host: what goes into a session, a slot, or out. */
+/* Elements from one dtype to another, on the host: for what enters a session or a slot, or is read
+ * from them. */
 #ifndef HL_IR_CONVERT_H
 #define HL_IR_CONVERT_H
 

@@ -28,7 +28,7 @@ typedef struct hl_fusion {
     const hl_program *prologue[HL_PROLOGUES];
 } hl_fusion;
 
-/* An anchor with programs; a POINTWISE_FUSED node is its program and none. */
+/* Does the node carry programs? A POINTWISE_FUSED node does not: it is its program. */
 bool hl_node_is_anchor(const hl_node *node);
 /* NULL where there is none. */
 const hl_program *hl_node_epilogue(const hl_node *node);
@@ -43,13 +43,14 @@ int32_t hl_node_prologue_out(const hl_node *node, int32_t k);
 
 /* HL_ANCHOR_INS: the most operands, those of its programs included, that passes give a node. */
 enum { HL_FUSION_TEXT = 192, HL_ANCHOR_INS = 8, HL_ANCHOR_OUTS = 8 };
-/* "" for a node without programs. What has no room is cut, and is then no kernel's. */
+/* "" for a node without programs. A text that is too long is cut, and no kernel names it. */
 void hl_fusion_format(const hl_node *node, char out_text[HL_FUSION_TEXT]);
-/* Its place in a list that ends with NULL; 0 for a list of NULL and a node without programs; -1. */
+/* The index of the node's text in a list that ends with NULL, or -1. Without a list: 0 if the node
+ * has no programs. */
 int hl_fusion_find(const hl_node *node, const char *const *texts);
 
 /* Adds a node that carries programs, which are copied. types: of the epilogue's outputs, then of
- * each prologue's behind its first. */
+ * each prologue's outputs but its first. */
 hl_status hl_graph_add_anchor(hl_graph *graph, hl_op op, const hl_id *in, int32_t n_in,
                               const hl_attrs *attrs, const hl_fusion *fusion, const hl_type *types,
                               hl_id *out_first);

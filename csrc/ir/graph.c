@@ -75,8 +75,8 @@ static hl_status copy_doubles(hl_arena *arena, const hl_type *type, const double
                               const double **out_copy)
 {
     const void *copy;
-    hl_type wide = {HL_DTYPE_F64, type->shape};
-    HL_TRY(hl_arena_copy(arena, values, hl_type_bytes(&wide), &copy));
+    hl_type as_double = {HL_DTYPE_F64, type->shape};
+    HL_TRY(hl_arena_copy(arena, values, hl_type_bytes(&as_double), &copy));
     *out_copy = copy;
     return HL_OK;
 }
@@ -418,8 +418,6 @@ hl_status hl_graph_scope(hl_graph *graph, const char *scope)
     graph->scope = scope;
     return HL_OK;
 }
-
-/* Operands come first, so these walks end. */
 
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n)
 {

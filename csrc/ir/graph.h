@@ -70,18 +70,18 @@ typedef struct hl_value {
     hl_type type;
     hl_node_id node; /* ACT: its producer, HL_NONE when that was left out (dead) */
     int32_t output;  /* ACT: which output */
-    /* ACT: 0, or the number of a form of a kernel's own in which it is saved for kernels that know
-     * that form, and its size. Set when kernels are chosen (passes/select.c). */
+    /* ACT: the form in which its kernel saves it, for kernels that read that form, and the form's
+     * size; 0: plain, as `type` says. Set when kernels are chosen (passes/select.c). */
     uint32_t form;
     int64_t form_bytes;
-    /* PARAM, STATE, SCALAR: index into graph->stores. INPUT, DATASET: slot field, dataset. */
+    /* PARAM, STATE, SCALAR: index into graph->stores. INPUT: field of the slot. DATASET: number. */
     int32_t store;
     /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store). */
     int64_t offset;
     const char *name; /* qualified name; NULL for ACT unless the user named it */
     const void *data; /* CONST */
-    /* CONST of a floating type: what was rounded to it, for devices that compute in float64; or
-     * NULL. */
+    /* CONST of a floating type: its values before rounding, for devices that compute in float64;
+     * or NULL. */
     const double *doubles;
 } hl_value;
 
@@ -99,7 +99,7 @@ enum { HL_PROLOGUES = 2 };
 typedef struct hl_node {
     hl_op op;
     hl_segment segment;
-    int32_t fence; /* no lower than its operands' of the same segment; see hl_graph */
+    int32_t fence; /* no lower than its operands' of the same segment; see the file's head */
     int32_t n_in, n_out;
     const hl_id *in; /* in the arena */
     hl_id out;       /* outputs are out, out + 1, ... */
@@ -129,7 +129,7 @@ typedef struct hl_graph {
     int64_t n_stores, cap_stores;
     hl_id *outputs; /* values that the caller reads after a run */
     int64_t n_outputs, cap_outputs;
-    hl_type *types; /* room for what the node that is being added makes */
+    hl_type *types; /* output types of the node that is being added */
     int64_t cap_types;
     int32_t n_inputs, n_datasets, n_scalars;
     hl_segment segment;   /* of nodes added from now on */
@@ -145,10 +145,11 @@ void hl_graph_destroy(HL_TAKE hl_graph *graph);
 /* Deep copy: values and nodes keep their ids. */
 hl_status hl_graph_clone(const hl_graph *graph, HL_GIVE hl_graph **out_graph);
 
-/* Room for `more` entries beyond n; `list` is one of the graph's arrays, and ids fit in 31 bits. */
+/* Makes room in `list`, one of the graph's arrays, for `more` entries beyond n; ids must fit in 31
+ * bits. */
 hl_status hl_graph_grow(void *list, int64_t *capacity, int64_t n, int64_t more, size_t bytes);
 
-/* A store of that name, dtype and size that is there already is given again. */
+/* Adds a store, or finds the one of that name, whose dtype and size must be the same. */
 hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n,
                          int32_t *out_store);
 /* HL_NONE when there is no store of that name. */
@@ -192,7 +193,7 @@ hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
 /* Nodes added from now on stand where this one stands: segment, fence and scope. */
 void hl_graph_stand_by(hl_graph *graph, const hl_node *node);
-/* Of nodes added from now on; the text is copied, NULL or "" is none. */
+/* Sets the scope of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);
 
 /* Text of the whole graph, one node a line, allocated. */
@@ -204,12 +205,12 @@ hl_status hl_graph_verify(const hl_graph *graph);
  * out: their values are dead and must not be used. hl_graph_verify checks the order. */
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n);
 
-/* The value whose bytes a view shows; any other is its own. */
+/* The value that a view is of, through views of views; a value that is no view itself. */
 hl_id hl_graph_viewed(const hl_graph *graph, hl_id id);
-/* The form in which it is saved, views looked through; 0: as its type says. */
+/* hl_value.form, of a view that of the value that it is of. */
 uint32_t hl_graph_form(const hl_graph *graph, hl_id id);
-/* The leaf whose memory a value of guarded updates is, through updates in a row; a parameter or
- * state is its own; HL_NONE: neither. */
+/* The PARAM or STATE leaf that guarded updates, one after another, turn into this value in place; a
+ * leaf of these kinds is its own. HL_NONE: there is none. */
 hl_id hl_graph_updated(const hl_graph *graph, hl_id id);
 
 static inline const hl_value *hl_graph_value(const hl_graph *graph, hl_id id)

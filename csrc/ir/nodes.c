@@ -273,8 +273,8 @@ static hl_status clone_values(hl_graph *graph, const hl_graph *from)
                 hl_arena_copy(&graph->arena, value.data, hl_type_bytes(&value.type), &value.data));
         if (value.doubles) {
             const void *copy;
-            hl_type wide = {HL_DTYPE_F64, value.type.shape};
-            HL_TRY(hl_arena_copy(&graph->arena, value.doubles, hl_type_bytes(&wide), &copy));
+            hl_type as_double = {HL_DTYPE_F64, value.type.shape};
+            HL_TRY(hl_arena_copy(&graph->arena, value.doubles, hl_type_bytes(&as_double), &copy));
             value.doubles = copy;
         }
         graph->values[graph->n_values++] = value;
@@ -357,7 +357,7 @@ cleanup:
     hl_graph_destroy(copy);
     return status;
 }
-/* ---- what a value is of ---------------------------------------------------------------------- */
+/* ---- what a value is of: operands come first, so these loops end ----------------------------- */
 
 hl_id hl_graph_viewed(const hl_graph *graph, hl_id id)
 {

@@ -9,33 +9,33 @@
 /* Facts about an op that passes and kernels rely on. */
 enum {
     HL_OP_POINTWISE = 1 << 0, /* out[i] from in[broadcast i]; has a micro-op in ir/program.h, so it
-                                 can be fused, or is lowered to ops that have */
+                                 can be fused, or is lowered to ops that have one */
     HL_OP_GENERATOR = 1 << 1, /* pointwise without data operands: each consumer rematerialises it */
-    HL_OP_GUARDED = 1 << 2,   /* reads the control block; out[j] is in[j] updated in place, and left
-                                 as it is when the step is held back. in[j] is a PARAM or STATE leaf
-                                 or the output of another update in the same segment, which no
-                                 third goes on from and nobody reads later; the last of such a row
-                                 is committed to the leaf */
+    HL_OP_GUARDED = 1 << 2,   /* updates in[j] in place, as out[j], unless the control block holds
+                                 the step back. in[j] is a PARAM or STATE leaf or another update's
+                                 output in this segment. At most one update takes a value; its other
+                                 readers run before that one. The last of updates in a row is
+                                 committed to the leaf */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
     HL_OP_RANDOM = 1 << 6,    /* has the attributes stream and seed */
     HL_OP_SUMS = 1 << 7,      /* out is the sum of in[0] over the attribute axes */
     HL_OP_JOINS = 1 << 8, /* out is in[0], in[1], ... one behind another along the attribute axis */
-    HL_OP_BATCH = 1 << 9, /* rows in[1] of a dataset-resident array in[0], converted to the
-                             attribute dtype: what a feed may send in its place */
-    HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it written over: kernels work in
-                                     place where they may */
+    HL_OP_BATCH = 1 << 9, /* out is rows in[1] of dataset in[0], converted to the attribute dtype:
+                             a batch, which the host gathers instead where the plan is fed */
+    HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it overwritten: kernels work in
+                                     place where the plan allows it */
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
- * (negative axes), and is then a fixed point. Writes "<rule>, got <value>" alone: hl_graph_add puts
- * scope, op and operands in front. Where the table has no number of outputs it is called twice:
- * with out_types NULL it sets node->n_out, and out_types then has room for so many. */
+ * (negative axes) so that a second call changes nothing. Writes "<rule>, got <value>" alone:
+ * hl_graph_add puts scope, op and operands in front. Where the table has no number of outputs it is
+ * called twice: with out_types NULL it sets node->n_out, then out_types has room for that many. */
 typedef hl_status (*hl_op_infer_fn)(const hl_graph *graph, hl_node *node, hl_type *out_types);
 
-/* Adds nodes for the gradients: dout[j] is the gradient of output j or HL_NONE when nothing depends
- * on it (one at least is there); writes din[i] = the gradient of input i in its type. din comes
- * filled with HL_NONE, which stands for "none"; need[i] false: may be left so. */
+/* Adds nodes for the gradients: dout[j] is the gradient of output j, or HL_NONE when nothing
+ * depends on it (at least one is given); writes din[i] = the gradient of input i in its type. din
+ * comes filled with HL_NONE, "no gradient", and may stay so where need[i] is false. */
 typedef hl_status (*hl_op_vjp_fn)(hl_graph *graph, hl_node_id node, const hl_id *dout,
                                   const bool *need, hl_id *din);
 
@@ -44,22 +44,23 @@ typedef hl_status (*hl_op_vjp_fn)(hl_graph *graph, hl_node_id node, const hl_id 
  * have to be lowered again, but is always simpler. HL_ERROR_DEVICE when nothing simpler is left. */
 typedef hl_status (*hl_op_lower_fn)(hl_graph *graph, hl_node_id node, hl_id *out_values);
 
-/* What a node does and moves: each operand and result once, and of the control block nothing. */
+/* Operations of a node and bytes that it moves: each operand and result once, the control block
+ * not at all. */
 typedef struct hl_cost {
     double flops, bytes;
-    int64_t side; /* of a matrix product: the least of rows, columns and terms of a sum; else 0 */
+    int64_t side; /* of a matrix product: the least of M, N and K; else 0 */
 } hl_cost;
 typedef hl_cost (*hl_op_cost_fn)(const hl_graph *graph, const hl_node *node);
 
-/* How a physical layout passes through: where dim i of every operand of the result's rank is dim
- * dims[i] of what it was, the node with *attrs (on entry its own) has results whose dim i is dim
- * out_dims[i] of what it was. False: it does not. */
+/* The same node on permuted operands (passes/layout.c): given operands whose dim i was dim dims[i],
+ * sets *attrs (on entry the node's own) so that the node computes the same elements, and out_dims
+ * so that dim i of its results was dim out_dims[i]. False if it cannot. */
 typedef bool (*hl_op_permute_fn)(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
                                  hl_attrs *attrs, hl_ints *out_dims);
 
-/* Operand `index` holds numbers of parts of operand `of` along an axis, which kernels check.
- * index 0: there is no such operand. */
-enum { HL_AXIS_ATTR = -1 }; /* the attribute's */
+/* Operand `index` holds positions along `axis` of operand `of`; kernels check them. index 0: the op
+ * has no such operand. */
+enum { HL_AXIS_ATTR = -1 }; /* the axis of the attributes */
 typedef struct hl_op_index {
     int8_t index, of, axis;
 } hl_op_index;
@@ -67,7 +68,7 @@ typedef struct hl_op_index {
 typedef struct hl_op_info {
     const char *name;
     int min_in, max_in; /* max_in -1: any number */
-    int n_out;          /* -1: as many as infer says, or a program */
+    int n_out;          /* -1: as many as infer, or the node's program, says */
     uint32_t flags;
     hl_schema schema; /* of its attributes */
     hl_op_infer_fn infer;
@@ -85,15 +86,15 @@ typedef struct hl_op_info {
      * g  computed in float32, and rounded once to the attribute dtype if that has 16 bits
      * s  float32 */
     const char *precision;
-    hl_op_cost_fn cost; /* NULL: bytes alone, and an operation an element if it is pointwise */
-    hl_op_permute_fn permute; /* NULL: passes through pointwise ops as it is, and no others */
+    hl_op_cost_fn cost;       /* NULL: bytes, and one operation per element if it is pointwise */
+    hl_op_permute_fn permute; /* NULL: pointwise ops but generators take any order, others none */
     hl_op_index index;
 } hl_op_info;
 
 /* Letters of `precision`. */
 char hl_op_role_in(hl_op op, int operand);
 char hl_op_role_out(hl_op op, int result);
-/* Does its time grow with the speed of 16-bit products: has it reduced operands? */
+/* Is it a matrix product: are its operands of role r? */
 bool hl_op_is_product(hl_op op);
 /* Is its result the sum of its operand over the attribute axes? */
 bool hl_op_is_sum(hl_op op);
@@ -112,17 +113,17 @@ hl_op hl_op_parse(const char *name);
 #include "ir/attrs.def"
 #undef HL_ATTRS
 
-/* The axes that a node works along: of its attribute `axes` or `axis`; none: it has neither. */
+/* The axes that a node works along, by its attribute `axes` or `axis`; none if it has neither. */
 hl_ints hl_node_axes(const hl_node *node);
-/* Do dims stand both before and behind all of them? */
+/* Are there dims both before the first and behind the last of these axes? */
 bool hl_node_axes_are_inner(const hl_graph *graph, const hl_node *node);
-/* The order of the first operand's dims in which they come last. */
+/* The order of the first operand's dims in which these axes come last. */
 hl_ints hl_node_axes_last(const hl_graph *graph, const hl_node *node);
 hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node);
 /* hl_op_info.permute, its default included. */
 bool hl_node_permute(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
                      hl_attrs *attrs, hl_ints *out_dims);
-/* How many things the node's index chooses from; 0: it has none. */
+/* Bound of the node's index operand (hl_op_index): the size of that axis; 0: it has no index. */
 int64_t hl_node_extent(const hl_graph *graph, const hl_node *node);
 
 #endif

@@ -57,9 +57,9 @@ enum { HL_PROGRAM_REGS = 48, HL_PROGRAM_INS = 24, HL_PROGRAM_OUTS = 12, HL_PROGR
 typedef struct hl_pw_instr {
     uint8_t op;           /* hl_pw_op */
     uint8_t dst, a, b, c; /* registers */
-    uint8_t in;           /* LOAD: input number. Random steps: the control block's */
-    double number;        /* NUMBER: its value. DROPOUT_MASK: probability of zero. CAST: hl_dtype */
-    hl_rng_key key;       /* of random steps */
+    uint8_t in;     /* number of an input. LOAD: the one it reads. Random: the control block */
+    double number;  /* NUMBER: its value. DROPOUT_MASK: probability of zero. CAST: hl_dtype */
+    hl_rng_key key; /* of random steps */
 } hl_pw_instr;
 
 /* Groups of dims that an output is summed over, as a mask. Where no sum needs three groups the
@@ -83,7 +83,7 @@ struct hl_program {
     hl_pw_instr code[HL_PROGRAM_CODE];
     struct {
         uint8_t reg;
-        uint8_t sums; /* hl_pw_sums; OUTER alone: not in three groups */
+        uint8_t sums; /* hl_pw_sums; with three groups not OUTER alone */
     } out[HL_PROGRAM_OUTS];
 };
 
@@ -110,14 +110,14 @@ static inline bool hl_pw_is_random(hl_pw_op op)
 {
     return op == HL_PW_DROPOUT_MASK || op == HL_PW_UNIFORM;
 }
-/* True when the step gives a real number whatever its operands are. */
+/* Does the step give a floating-point number whatever its operands are? */
 bool hl_pw_is_real(const hl_pw_instr *instr);
 /* The micro-op of a pointwise op; HL_PW_COUNT when it has none. */
 hl_pw_op hl_pw_of_op(hl_op op);
 /* The step of a pointwise node: what its attributes say. Registers and `in` are the caller's. */
 hl_pw_instr hl_pw_instr_make(const hl_node *node);
-/* Adds to the sorted splits those at which a sum over the axes divides the shape: where summed dims
- * and others meet, dims of one element apart. False, and nothing added, where that makes more than
+/* Adds to the sorted splits those that a sum over the axes needs: the places where summed dims and
+ * others meet, dims of one element ignored. False, and nothing added, where that makes more than
  * HL_PROGRAM_SPLITS. */
 bool hl_program_splits_add(const hl_shape *shape, const hl_ints *axes, int32_t *splits,
                            int32_t *n_splits);
@@ -125,9 +125,8 @@ bool hl_program_splits_add(const hl_shape *shape, const hl_ints *axes, int32_t *
 void hl_program_splits_set(hl_program *program, const int32_t *splits, int32_t n_splits);
 hl_pw_sums hl_program_sums(const hl_program *program, const hl_ints *axes);
 
-/* Elements of the groups, as an engine sees them: groups of one element are joined to the others,
- * so that there is an outer group only where all three have several (or none), and a sum is FULL,
- * ROWS, COLS or ALL where there is not. */
+/* Elements of the groups, as an engine sees them. Where a group has one element, the other two are
+ * middle and inner, `outer` is 1, and a sum is FULL, ROWS, COLS or ALL. */
 typedef struct hl_program_groups {
     int64_t outer, middle, inner;
     int32_t outer_dims, row_dims; /* dims before the middle group, and before the inner one */
@@ -139,10 +138,10 @@ hl_program_groups hl_program_groups_make(const hl_program *program);
  * run on the same engine. Input i is operand i; constants of one element are numbers in the code.
  * HL_ERROR_CONFIG for any other node. */
 hl_status hl_program_from_node(const hl_graph *graph, hl_node_id node, hl_program *out_program);
-/* What the registers of a node's program hold, on every device, by what the code says alone:
- * operands that it does not load are numbers in it. I64 where all it loads and gives is integers
- * and bools and no step is real: then all is exact. F64 where it gives, casts to or loads float64;
- * an operand of one element among many is no reason, since float64 is slow. F32 else. */
+/* What the registers of a node's program hold, on every device, by its code alone: operands that it
+ * does not load are numbers in it. I64 where all inputs and outputs are integers and bools and no
+ * step is real, so that all is exact. F64 where it casts to float64 or has a float64 input or
+ * output, inputs of one element among many apart, since float64 is slow. Else F32. */
 hl_pw_kind hl_program_kind(const hl_program *program, const hl_graph *graph, const hl_node *node);
 /* HL_ERROR_INTERNAL unless the code is well-formed and outputs of these types come of inputs of
  * those: numbers of elements count, so a sum may keep dims of 1. */

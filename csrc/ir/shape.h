@@ -17,8 +17,8 @@ typedef struct hl_shape {
 int64_t hl_shape_numel(const hl_shape *shape);
 /* Product of dims [begin, end). */
 int64_t hl_shape_span(const hl_shape *shape, int begin, int end);
-/* The shape as (O,N,I): N is the ascending axes (none: all dims), O what stands before them, I what
- * stands behind. False when they do not stand together; dims of 1 between them do not count. */
+/* The shape as (O,N,I): the elements along the ascending axes (none: all dims), before and behind
+ * them. False when the axes are not neighbours; dims of 1 between them do not count. */
 bool hl_shape_split(const hl_shape *shape, const int64_t *axes, int n_axes, int64_t *out_O,
                     int64_t *out_N, int64_t *out_I);
 /* HL_ERROR_SHAPE when a dim is negative or the elements times 8 bytes overflow int64. `what` stands
@@ -35,10 +35,10 @@ void hl_shape_strides(const hl_shape *shape, int64_t *out_stride);
 /* Strides in the operand of the dims of the shape that it is broadcast to: 0 where it repeats. */
 void hl_shape_broadcast_strides(const hl_shape *shape, const hl_shape *operand,
                                 int64_t *out_stride);
-/* The shape's elements in their order, at these strides, in as few dims as say the same: dims of
- * one element are left out, and neighbours are one dim where a step of the outer one is all of the
- * inner one, or where both repeat. Strides may be 0 or negative. Returns the number of dims that it
- * wrote, 0 for one element. */
+/* The shape's elements in their order, at these strides, in as few dims as possible: dims of one
+ * element are left out, and neighbours become one dim where the outer stride is the inner one times
+ * the inner dim (both 0 included). Strides may be 0 or negative. Returns the number of dims
+ * written, 0 for one element. */
 int32_t hl_shape_merge(const hl_shape *shape, const int64_t *stride, int64_t *out_dim,
                        int64_t *out_stride);
 /* "(2, 3)", "(2,)", "()"; text has room for HL_SHAPE_TEXT bytes. Returns text. */
@@ -51,7 +51,7 @@ static inline hl_shape hl_shape_make(int32_t rank, const int64_t *dim)
     for (int32_t i = 0; i < rank; i++) shape.dim[i] = dim[i];
     return shape;
 }
-/* Named, not compound literals, which C++ has not: kernels' sources read this header too. */
+/* Variables, no compound literals: C++ has none, and CUDA kernels include this header too. */
 static inline hl_shape hl_shape_scalar(void)
 {
     hl_shape shape = {0, {0}};

@@ -14,7 +14,8 @@ hl_status hl_build_number_like(hl_graph *graph, hl_id like, double number, hl_id
 /* a op number, number in a's dtype. */
 hl_status hl_build_binary_number(hl_graph *graph, hl_op op, hl_id a, double number, hl_id *out_id);
 hl_status hl_build_where(hl_graph *graph, hl_id condition, hl_id a, hl_id b, hl_id *out_id);
-/* a where the condition holds, 0 elsewhere; 0 where it holds, a elsewhere. No NaN leaks through. */
+/* keep_if: a where the condition holds, else 0; keep_unless: the reverse. A NaN of a stays out
+ * where the result is 0. */
 hl_status hl_build_keep_if(hl_graph *graph, hl_id condition, hl_id a, hl_id *out_id);
 hl_status hl_build_keep_unless(hl_graph *graph, hl_id condition, hl_id a, hl_id *out_id);
 hl_status hl_build_cast(hl_graph *graph, hl_id x, hl_dtype dtype, hl_id *out_id);
@@ -50,7 +51,7 @@ hl_status hl_build_accumulate(hl_graph *graph, hl_id term, hl_id *sum);
 
 hl_status hl_build_matmul(hl_graph *graph, hl_id a, hl_id b, bool trans_a, bool trans_b,
                           hl_id *out_id);
-/* x (N, C, ...) and n values per channel: (C) as (1, C, 1, ...) of the same rank. */
+/* Values per channel (C) as (1, C, 1, ...) of this rank, to broadcast with x (N, C, ...). */
 hl_status hl_build_channels(hl_graph *graph, hl_id per_channel, int rank, hl_id *out_id);
 
 #endif

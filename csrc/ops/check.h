@@ -15,7 +15,7 @@ hl_status hl_check_shape(const hl_type *type, const hl_shape *shape, const char 
 hl_status hl_check_type(const hl_type *type, const hl_type *want, const char *what);
 hl_status hl_check_rank(const hl_type *type, int least, const char *what);
 hl_status hl_check_rank_exactly(const hl_type *type, int rank, const char *what);
-/* Of the control block's type: a kernel reads its fields, so fewer bytes would be read past. */
+/* It must have the control block's type: a kernel would read beyond a smaller value. */
 hl_status hl_check_control(const hl_type *type);
 /* An attribute that is a dtype. */
 hl_status hl_check_dtype_attr(hl_dtype dtype);

@@ -7,7 +7,7 @@ static bool is_other_float(hl_dtype dtype)
 }
 
 /* Takes the values before rounding, where they are known. */
-static hl_status widen_const(hl_graph *graph, hl_value *value)
+static hl_status convert_const(hl_graph *graph, hl_value *value)
 {
     int64_t n = hl_shape_numel(&value->type.shape);
     if (!value->doubles && value->type.dtype != HL_DTYPE_F32)
@@ -28,7 +28,7 @@ hl_status hl_pass_double(hl_graph *graph)
         hl_value *value = &graph->values[i];
         /* A resident array keeps its own type; BATCH_GATHER converts. */
         if (value->kind == HL_VALUE_DATASET || !is_other_float(value->type.dtype)) continue;
-        if (value->kind == HL_VALUE_CONST) HL_TRY(widen_const(graph, value));
+        if (value->kind == HL_VALUE_CONST) HL_TRY(convert_const(graph, value));
         value->type.dtype = HL_DTYPE_F64;
     }
     for (int64_t i = 0; i < graph->n_stores; i++)

@@ -67,7 +67,7 @@ void hl_plan_destroy(HL_TAKE hl_plan *plan);
 typedef struct hl_plan_info {
     int64_t arena_bytes;   /* activations, scratch */
     int64_t slot_bytes;    /* batches, all slots */
-    int64_t staging_bytes; /* page-locked host memory of an asynchronous device: as many */
+    int64_t staging_bytes; /* the slots' page-locked host memory; asynchronous devices */
     int64_t const_bytes;   /* constants; asynchronous devices */
     int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
@@ -163,13 +163,13 @@ typedef struct hl_launch_time {
     const char *op, *kernel, *scope; /* scope: NULL or the module's name */
     char algorithm[96];              /* what the kernel was tuned to, or "" */
     hl_segment segment;
-    int32_t n_nodes; /* whose work it is: updates may be one launch */
+    int32_t n_nodes; /* whose work it does; several where they are fused horizontally */
     int64_t n_runs;  /* in a step */
     hl_dtype dtype;  /* of a product's operands; HL_DTYPE_COUNT: no product */
-    bool tf32;       /* which may be rounded */
+    bool tf32;       /* these may be rounded to TF32 */
     double ns;
     double flops; /* of products, pointwise work and reductions; of other nodes 0 */
-    double bytes; /* that must be read and written, each once */
+    double bytes; /* read and written, each once */
 } hl_launch_time;
 typedef struct hl_profile {
     hl_launch_time *launches; /* in the order of the step */

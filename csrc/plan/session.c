@@ -94,8 +94,8 @@ static hl_status init_control(hl_session *session, void *data)
 
 hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype)
 {
-    bool is_wide = hl_dtype_is_float(dtype) && device->float_type == HL_DTYPE_F64;
-    return is_wide ? HL_DTYPE_F64 : dtype;
+    bool is_double = hl_dtype_is_float(dtype) && device->float_type == HL_DTYPE_F64;
+    return is_double ? HL_DTYPE_F64 : dtype;
 }
 
 hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype dtype, int64_t n)

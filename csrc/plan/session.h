@@ -31,7 +31,7 @@ struct hl_session {
     void *slots, *staging;    /* device memory, and the host halves that a feed fills */
     int64_t slot_bytes;
     hl_plan *slots_of;  /* the plan whose batches lie there, or NULL */
-    void *piece;        /* host memory of transfers, kept so that a run's peak is known before it */
+    void *piece;        /* host buffer of transfers, kept so that a run's peak is known before it */
     int64_t generation; /* of addresses: plans bind again when it has changed */
     int busy;           /* atomic */
 };

@@ -1,10 +1,10 @@
 /* Copies that only move elements: reshape, permute, expand, slice, flip, concat, split, slice's
  * gradient, pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
  *
- * Permute, expand, slice and flip are one thing: the result's dims, in order, walk the operand by
- * strides of their own. Dims that are walked in step are merged; runs are copied whole, and where
- * the run lies in another dim the two are transposed in tiles, so that both sides are touched a
- * cache line at a time. */
+ * Permute, expand, slice and flip are one strided copy: each dim of the result has a stride in the
+ * operand, and neighbouring dims that one stride describes are merged. Runs are copied whole; where
+ * a dim other than the last has stride 1, the two are transposed in tiles, so that both sides are
+ * touched a cache line at a time. */
 #include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/rows.h"
 
@@ -27,7 +27,7 @@ static int64_t clip_start(int64_t start, int64_t n)
 }
 
 /* Strides of the result's dims in the operand, and its first element. */
-static int64_t walk_operand(const hl_graph *graph, const hl_node *node, int64_t *out_stride)
+static int64_t find_operand_strides(const hl_graph *graph, const hl_node *node, int64_t *out_stride)
 {
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
@@ -66,7 +66,7 @@ static strided_state make_strided(const hl_graph *graph, const hl_node *node)
     const hl_type *x = hl_node_in_type(graph, node, 0), *out = hl_node_out_type(graph, node, 0);
     strided_state state = {.bytes = hl_dtype_bytes(x->dtype)};
     int64_t stride[HL_MAX_RANK] = {0};
-    state.first = walk_operand(graph, node, stride);
+    state.first = find_operand_strides(graph, node, stride);
     state.n_dims = hl_shape_merge(&out->shape, stride, state.dim, state.stride);
     if (state.n_dims == 0) state.dim[state.n_dims++] = 1;
     state.is_row_wise = state.dim[0] * state.stride[0] == hl_shape_numel(&x->shape);
@@ -143,7 +143,7 @@ static void transpose_tile(unsigned char *dst, ptrdiff_t dst_step, const unsigne
     }
 }
 
-/* dim `d` of the result walks the operand one by one, the last dim in larger steps. */
+/* Dim `d` of the result has stride 1 in the operand, the last dim a larger one. */
 static void transpose_plane(const strided_state *s, int d, const int64_t *dim, unsigned char *dst,
                             const unsigned char *src)
 {
@@ -160,7 +160,8 @@ static void transpose_plane(const strided_state *s, int d, const int64_t *dim, u
     }
 }
 
-/* Walks the dims before `stop` but `skip`; at each point the rest is one plane or one run. */
+/* Iterates over the dims from `d` on, without `skip` and the last: those are one plane or one run.
+ */
 static void copy_dims(const strided_state *s, const int64_t *dim, int skip, int d,
                       unsigned char *dst, const unsigned char *src)
 {

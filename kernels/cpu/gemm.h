@@ -142,8 +142,8 @@ typedef struct hl_gemm {
     /* A by rows or by columns; one of the strides is 1, in elements. Unused with segments. */
     const void *a;
     int64_t a_row, a_col;
-    /* A by segments, NULL: not so. Segment s of row i begins segment_offset elements behind
-     * segments[s * ld_segments + i]. */
+    /* Pointers to A's segments; NULL if A is a matrix. Segment s of row i begins segment_offset
+     * elements behind segments[s * ld_segments + i]. */
     const void *const *segments;
     int64_t n_segments, ld_segments, segment_offset; /* n_segments: 1 without segments */
     /* Packed, at the first word row of this range in panel 0; b_rows: word rows of a panel, of the

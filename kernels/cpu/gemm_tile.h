@@ -227,7 +227,7 @@ struct hl_gemm_type {
      * m columns of the words of k and a gap each. */
     hl_gemm_columns (*view_columns)(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
                                     hl_gemm_word *packed);
-    /* All of C where it has so few columns that a tile would be mostly empty; NULL: no such way. */
+    /* Rows of C where it has at most thin_max columns, so that tiles would be mostly empty. */
     int64_t thin_max;
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);
 };

@@ -269,33 +269,33 @@ static void run_slice_add(const hl_kernel_state *state, void *const *args, int64
 
 /* ---- element by element: gather, scatter ---- */
 
-/* Lines of the index along its last dim. Places in `array` and along its axis. */
-typedef struct line_walk {
+/* Where one line of the index, along its last dim, lies in an array. */
+typedef struct line_layout {
     int64_t base;      /* of the line's first element, its coordinate along the axis left out */
     int64_t axis_step; /* in the array, per step of the axis */
     int64_t step;      /* in the array, per element of the line; 0 when the axis is the last dim */
     int64_t own;       /* coordinate along the axis of the line's first element */
-} line_walk;
+} line_layout;
 
-static line_walk walk_line(const index_state *s, const hl_shape *array, int64_t line)
+static line_layout make_line_layout(const index_state *s, const hl_shape *array, int64_t line)
 {
-    line_walk walk = {0};
+    line_layout layout = {0};
     int last = s->index.rank - 1;
     int64_t scale = 1;
-    if (last < 0) return (line_walk){.axis_step = 1};
+    if (last < 0) return (line_layout){.axis_step = 1};
     for (int d = last; d >= 0; d--) {
         int64_t coordinate = d == last ? 0 : line % s->index.dim[d];
         if (d < last) line /= s->index.dim[d];
         if (d == s->axis) {
-            walk.axis_step = scale;
-            walk.own = coordinate;
+            layout.axis_step = scale;
+            layout.own = coordinate;
         } else {
-            walk.base += coordinate * scale;
-            if (d == last) walk.step = scale;
+            layout.base += coordinate * scale;
+            if (d == last) layout.step = scale;
         }
         scale *= array->dim[d];
     }
-    return walk;
+    return layout;
 }
 
 static int64_t line_length(const index_state *s)
@@ -314,11 +314,11 @@ static void run_gather(const hl_kernel_state *state, void *const *args, int64_t 
     if (s->n_index == 0) return;
     int64_t per_row = s->n_index / width / rows;
     for (int64_t line = begin * per_row; line < end * per_row; line++) {
-        line_walk walk = walk_line(s, &s->x, line);
+        line_layout layout = make_line_layout(s, &s->x, line);
         for (int64_t j = 0; j < width; j++) {
             int64_t i = line * width + j, k = take_index(s, args[1], i, true, launch);
             unsigned char *to = out + (size_t)i * s->bytes;
-            int64_t from = walk.base + k * walk.axis_step + j * walk.step;
+            int64_t from = layout.base + k * layout.axis_step + j * layout.step;
             if (k >= 0) {
                 copy_row(to, x + (size_t)from * s->bytes, s->bytes);
             } else {
@@ -337,7 +337,8 @@ static void scatter_lines(const index_state *s, void *const *args, int64_t first
     unsigned char *out = args[3];
     int64_t width = line_length(s);
     for (int64_t line = first; line < last; line++) {
-        line_walk to = walk_line(s, &s->x, line), from = walk_line(s, &s->src, line);
+        line_layout to = make_line_layout(s, &s->x, line),
+                    from = make_line_layout(s, &s->src, line);
         for (int64_t j = 0; j < width; j++) {
             int64_t k = take_index(s, args[1], line * width + j, reports, launch);
             if (k < 0 || (s->axis == 0 && (k < low || k >= high))) continue;

@@ -54,7 +54,7 @@ static inline int64_t hl_cpu_grain(int64_t rows)
     return grain;
 }
 
-/* Rows that lie within one cache line of each other must not go to two threads. */
+/* Rows of a block at least, so that two threads do not write to the same cache line. */
 static inline int64_t hl_cpu_line_grain(int64_t row_bytes)
 {
     int64_t grain = 1;
@@ -62,13 +62,13 @@ static inline int64_t hl_cpu_line_grain(int64_t row_bytes)
     return grain;
 }
 
-/* Every operand row by row. */
+/* Bits 0 to n - 1: hl_kernel_req.row_in of n operands that are all read row by row. */
 static inline uint64_t hl_cpu_bits(int n)
 {
     return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
 }
 
-/* A kernel's state that is one plain struct: its copy. */
+/* Makes a kernel's state of a copy of a plain struct. */
 static inline hl_status hl_cpu_give_state(const void *state, size_t bytes,
                                           hl_kernel_state *out_state)
 {

@@ -6,7 +6,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernel.h"
 
-/* C (.,n) of A with these strides and k terms of one matrix B, which is packed alone. */
+/* A product with n columns and k terms: A has these strides, B is one packed matrix. */
 static inline hl_gemm hl_matmul_make_gemm(const hl_gemm_type *type, int64_t n, int64_t k,
                                           int64_t a_row, int64_t a_col)
 {

@@ -8,7 +8,7 @@
  * NS_PER_MAC          a multiply-add on one core, ns, roughly
  * takes, takes_pack   whether a product's types, a packing's, are its own, and why not
  *
- * Products may end by an activation, and add a residual before it.
+ * A product's epilogue is a residual, an activation, or both in this order.
  *
  * MATMUL_PACK and MATMUL_PACKED are a weight's two halves: packed once a step, used by every block
  * of rows. A^T B of two matrices, the weight gradient, is partitioned into tiles of the result.

@@ -1,7 +1,7 @@
 /* Optimizers over the flat parameter buffer: one pass over memory per step.
  *
  * The segment table gives each stretch its learning rate scale and weight decay; a block of
- * elements walks the segments that meet it. The formulas are torch.optim's, in its fp32 order of
+ * elements visits the segments that meet it. The formulas are torch.optim's, in its fp32 order of
  * operations (torch 2.13, single-tensor form); coefficients that a step has in common are made in
  * double and rounded once. What no segment covers is left as it is, and everything is when the
  * step is not applied. */

@@ -48,7 +48,8 @@ struct pw_link {
 
 typedef enum pw_link_end { PW_LINK_LOAD, PW_LINK_STORE, PW_LINK_RETURN } pw_link_end;
 pw_link_fn HL_ISA_NAME(hl_pw_link_end)(pw_link_end end);
-/* The link of a micro-op that finds operand `position` in the registers; NULL when it has none. */
+/* The link of a micro-op whose operand `position` is what the link before it passes on; NULL: there
+ * is none. */
 pw_link_fn HL_ISA_NAME(hl_pw_link_find)(int op, int position);
 /* Runs the chain on whole groups of [0, n); returns the elements done. */
 int64_t HL_ISA_NAME(hl_pw_run_chain)(const pw_link *link, void *const *at, int64_t n);

@@ -1,8 +1,8 @@
 /* A pointwise program made ready for the CPU: how the iteration is cut, where each value lives,
  * what runs how often. Made by pointwise_plan.c, run by pointwise.c.
  *
- * The iteration [rows, cols] is walked in flat order in chunks of at most PW_CHUNK elements. Its
- * `unit` is the length after which row vectors repeat (1 when there are none). A short unit: a
+ * The iteration [rows, cols] is traversed in flat order, in chunks of at most PW_CHUNK elements.
+ * Its `unit` is the length after which row vectors repeat (1 when there are none). A short unit: a
  * chunk is as many whole units as fit, so a row vector is laid out once per block of work. A long
  * unit: a chunk is a piece of one unit, and all rows of a block take a piece before the next one
  * begins, for the same reason.
@@ -24,8 +24,8 @@ typedef enum pw_span {
     PW_SPANS
 } pw_span;
 
-/* An operand seen from the flat iteration: dims merged where it walks them in step. Strides are in
- * elements; the innermost is 0 or 1. */
+/* An operand as the flat iteration reads it: neighbouring dims that one stride describes are
+ * merged. Strides are in elements; the innermost is 0 or 1. */
 typedef struct pw_view {
     hl_dtype dtype;
     pw_span span;
@@ -69,7 +69,7 @@ typedef struct pw_plan {
     int64_t rows, cols;   /* as the plan is cut; total = rows * cols */
     int64_t unit;
     int64_t chunk;      /* elements of a chunk: units, or a piece of one */
-    int64_t whole;      /* a piece is within so many elements: a unit, or a row of it */
+    int64_t whole;      /* no piece crosses a multiple of this: a unit, or a row of it */
     int64_t n_partials; /* of grain rows each */
     int64_t O, M, I;
     int64_t per_sample;

@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "kernels/cpu/simd/simd.h"
 
-/* Counters made at once, 8 elements each; the bits may be followed by as many more, which are
- * rubbish. */
+/* Counters made at once, 8 elements each; up to as many elements without meaning may be written
+ * behind the last one. */
 enum {
     HL_RANDOM_COUNTERS = HL_ISA_AVX512 ? 2 * HL_VL : HL_VL,
     HL_RANDOM_SLACK = 8 * HL_RANDOM_COUNTERS

@@ -48,7 +48,7 @@ static inline bool hl_rows_is_f32(const hl_graph *graph, const hl_node *node, in
     return true;
 }
 
-/* The largest, or a NaN or something less than that where there is one. */
+/* The largest element. With a NaN in the row it may be a NaN or too small. */
 HL_SIMD float hl_row_max(const float *x, int64_t n)
 {
     hl_v low = hl_v_set1(-INFINITY);
@@ -99,7 +99,7 @@ HL_SIMD void hl_row_store(float *p, hl_v a, int64_t n)
     }
 }
 
-/* dst = e^(x - largest) where dst is not NULL; the sum of it. */
+/* dst = e^(x - largest), unless dst is NULL; returns the sum of these. */
 HL_SIMD float hl_row_exp(const float *x, float largest, float *dst, int64_t n)
 {
     hl_v top = hl_v_set1(largest), sum = hl_v_zero();

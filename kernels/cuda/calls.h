@@ -3,7 +3,7 @@
  *
  * A family's prepare makes the list, and one launch serves every family. So a family's file holds
  * what is its own: which kernel, what shape of launch, which parameters. The first error is kept
- * and hl_cuda_calls_end tells it, so that a list reads as a list:
+ * and hl_cuda_calls_end returns it, so that a list reads as a list:
  *
  *     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, node);
  *     HL_CUDA_CALL(&calls, softmax, "f32", shape, .at.x = hl_cuda_in(&calls, 0),
@@ -43,7 +43,7 @@ void hl_cuda_calls_release(hl_kernel_state *state);
 
 #define HL_CUDA_KERNEL(OP, text, query_fn, prepare_fn)                                             \
     HL_CUDA_KERNEL_FUSING(OP, text, query_fn, prepare_fn, NULL)
-/* One that takes programs. */
+/* A kernel that takes fusions (hl_kernel.fusions). */
 #define HL_CUDA_KERNEL_FUSING(OP, text, query_fn, prepare_fn, fusion_texts)                        \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text,                                                                         \
@@ -124,21 +124,23 @@ void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *kind, const char *var
 void hl_cuda_call_copy(hl_cuda_calls *calls, hl_cuda_word to, hl_cuda_word from, size_t bytes);
 void hl_cuda_call_zero(hl_cuda_calls *calls, hl_cuda_word at, size_t bytes);
 
-/* Where the last call's operands all lie at multiples of so many bytes it is made, else the next
- * one: for wide words, since a plan may put an operand at any element of a larger block. */
+/* The last call is made where all its operands lie at multiples of so many bytes, else the next one
+ * instead: for wide words, since a plan may put an operand at any element of a larger block. */
 void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes);
 
 /* ---- shapes of launches ---------------------------------------------------------------------- */
 
-/* A thread an element and more, HL_CUDA_ELEMENT_THREADS a block. */
+/* A thread per element, HL_CUDA_ELEMENT_THREADS a block, in at most as many blocks as keep the
+ * device busy: threads then take several elements (HL_FOR_GRID). */
 hl_cuda_shape hl_cuda_shape_elements(const hl_device *device, int64_t n);
-/* A row of such blocks for each of n nodes, as long as `most` elements, the largest one's, want. */
+/* A row of such blocks for each of n nodes, of which the largest has `most` elements. */
 hl_cuda_shape hl_cuda_shape_nodes(const hl_device *device, int64_t most, int32_t n);
 /* Cooperative groups of fold.h on rows (R,C): some lanes, a warp or a block, by the row's length.
  * Threads and by_block come from C alone, so the bits do not depend on the GPU. */
 hl_cuda_shape hl_cuda_shape_coop_groups(const hl_device *device, int64_t R, int64_t C,
                                         int *out_by_block);
-/* n_blocks, but no more than keep the device busy; the kernel goes on by its grid. */
+/* n_blocks, but at most as many as keep the device busy: blocks then take several shares, by steps
+ * of the grid. */
 hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, unsigned threads);
 
 /* ---- what queries ask ------------------------------------------------------------------------ */

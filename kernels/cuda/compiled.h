@@ -2,8 +2,8 @@
  * program is not specialised on (generate.c). The words of a program's numbers stand in the order
  * in which its source names them.
  *
- * A generated source defines HL_CUDA_NUMBERS as what its program has before it includes this; for
- * launchers it is the most that one can have. */
+ * A generated source defines HL_CUDA_NUMBERS as its program's count before it includes this; for
+ * launchers it is the most that a program can have. */
 #ifndef HL_CUDA_COMPILED_H
 #define HL_CUDA_COMPILED_H
 
@@ -52,7 +52,7 @@ static inline void hl_cuda_divisor_make(int64_t d, int b, uint64_t *out_words)
 #endif
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
-/* i / divisor, and what is left. */
+/* i / divisor, and the remainder. */
 HL_DEVICE uint32_t hl_divide_by(const uint64_t *divisor, uint32_t i, uint32_t *out_rest)
 {
     uint32_t quotient = hl_mul_high(i, (uint32_t)divisor[0]) >> (uint32_t)divisor[2];

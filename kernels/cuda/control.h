@@ -1,6 +1,5 @@
-/* Transitions of the control block, and guarded updates: many small states as one launch takes
- * them.
- */
+/* Parameters of the control block's transitions, and of guarded updates, many of which are one
+ * launch. */
 #ifndef HL_CUDA_CONTROL_H
 #define HL_CUDA_CONTROL_H
 
@@ -50,7 +49,7 @@ typedef struct hl_cuda_update {
 typedef struct hl_cuda_update_states_params {
     struct {
         HL_CUDA_AT(const hl_control) control;
-        /* Update u's from HL_CUDA_UPDATE_ARGS * u on. */
+        /* Those of update u begin at HL_CUDA_UPDATE_ARGS * u. */
         HL_CUDA_AT(void) operand[HL_CUDA_UPDATES * HL_CUDA_UPDATE_ARGS];
     } at;
     hl_cuda_update of[HL_CUDA_UPDATES];

@@ -108,13 +108,14 @@ static void call_transpose(hl_cuda_calls *calls, int64_t B, int64_t M, int64_t N
 
 /* ---- reading at strides: permute, expand, slice, flip, split --------------------------------- */
 
-static strided walk_operand(const hl_graph *graph, const hl_node *node)
+/* Where each element of the result lies in the operand. */
+static strided find_operand_strides(const hl_graph *graph, const hl_node *node)
 {
     hl_ints axes = hl_node_axes(node);
     const hl_shape *x = &hl_node_in_type(graph, node, 0)->shape;
     const hl_shape *out = &hl_node_out_type(graph, node, 0)->shape;
     int64_t own[HL_MAX_RANK], stride[HL_MAX_RANK], first = 0;
-    hl_cuda_strides(x, own);
+    hl_shape_strides(x, own);
     switch (node->op) {
     case HL_OP_EXPAND: return (strided){0, hl_cuda_layout_broadcast(out, x)};
     case HL_OP_PERMUTE:
@@ -147,7 +148,7 @@ static hl_status prepare_read(hl_device *device, const hl_graph *graph, hl_node_
 {
     const hl_node *node = &graph->nodes[id];
     size_t bytes = hl_dtype_bytes(hl_node_in_type(graph, node, 0)->dtype);
-    strided s = walk_operand(graph, node);
+    strided s = find_operand_strides(graph, node);
     int64_t B, M, N;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (find_transpose(&s, &B, &M, &N))
@@ -164,7 +165,7 @@ static hl_status prepare_split(hl_device *device, const hl_graph *graph, hl_node
     const hl_type *x = hl_node_in_type(graph, node, 0);
     int64_t axis = hl_split_attrs(node)->axis, begin = 0, stride[HL_MAX_RANK];
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_strides(&x->shape, stride);
+    hl_shape_strides(&x->shape, stride);
     for (int32_t j = 0; j < node->n_out; j++) {
         const hl_shape *out = &hl_node_out_type(graph, node, j)->shape;
         strided s = make_strided(out, begin * stride[axis], stride);
@@ -183,7 +184,7 @@ static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_nod
     const hl_type *out = hl_node_out_type(graph, node, 0);
     int64_t axis = hl_axis_attrs(node)->axis, begin = 0, stride[HL_MAX_RANK];
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_strides(&out->shape, stride);
+    hl_shape_strides(&out->shape, stride);
     for (int32_t i = 0; i < node->n_in; i++) {
         const hl_shape *x = &hl_node_in_type(graph, node, i)->shape;
         strided s = make_strided(x, begin * stride[axis], stride);
@@ -201,7 +202,7 @@ static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl
     const hl_type *dx = hl_node_out_type(graph, node, 0);
     const hl_attrs_slice_grad *slice = hl_slice_grad_attrs(node);
     int64_t axis = slice->axis, stride[HL_MAX_RANK];
-    hl_cuda_strides(&dx->shape, stride);
+    hl_shape_strides(&dx->shape, stride);
     int64_t first = slice->start * stride[axis];
     if (dy->dim[axis] > 1) stride[axis] *= slice->step;
     strided s = make_strided(dy, first, stride);

@@ -1,4 +1,4 @@
-/* Copies: variants are the bytes of a word, 1, 2, 4 or 8. */
+/* Parameters of kernels that copy. A variant is the bytes of the words that move: 1, 2, 4 or 8. */
 #ifndef HL_CUDA_COPY_H
 #define HL_CUDA_COPY_H
 
@@ -8,8 +8,8 @@
 /* The widest words that elements move as, in bytes. */
 enum { HL_CUDA_WIDEST_WORD = 16 };
 
-/* Element i of one array stands for element first + at(i) of the other: of src (from_*), or of dst
- * (to_*); 16 is a variant too. */
+/* from_*: dst[i] = src[first + layout(i)]; to_*: dst[first + layout(i)] = src[i]. Words may have 16
+ * bytes too. */
 typedef struct hl_cuda_copy_params {
     struct {
         HL_CUDA_AT(const void) src;
@@ -29,7 +29,7 @@ typedef struct hl_cuda_transpose_params {
     int64_t B, M, N;
 } hl_cuda_transpose_params;
 
-/* Padded coordinate p of a dim stands for p - before. mode as in ops.def. */
+/* Coordinate p of a padded dim is coordinate p - before of the plain one. mode: as in ops.def. */
 typedef struct hl_cuda_padding {
     int64_t n_padded, n_plain;
     int64_t padded[HL_CUDA_RANK], plain[HL_CUDA_RANK], before[HL_CUDA_RANK];
@@ -42,7 +42,7 @@ typedef struct hl_cuda_pad_params {
         HL_CUDA_AT(void) dst;
     } at;
     hl_cuda_padding padding;
-    double value; /* of what stands for nothing */
+    double value; /* of padding, in mode constant */
     int32_t dtype;
 } hl_cuda_pad_params;
 

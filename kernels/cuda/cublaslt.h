@@ -1,7 +1,7 @@
 /* cuBLASLt as a table of functions, found when the first product asks for it: one handle a device.
  *
- * Like the driver's table: no header of NVIDIA's, a sentence where there is none, a fake one in
- * tests. The library uses the current context, so a caller has entered the device. */
+ * Like the driver's table: no header of NVIDIA's, a sentence where the library is absent, a fake
+ * library in tests. It uses the current context, so a caller has entered the device. */
 #ifndef HL_KERNELS_CUDA_CUBLASLT_H
 #define HL_KERNELS_CUDA_CUBLASLT_H
 

@@ -46,6 +46,8 @@ HL_CUDA_FAMILIES(HL_CUDA_LIST)
 
 /* ---- for kernels ----------------------------------------------------------------------------- */
 
+/* Ampere: the oldest that multiplies bfloat16. */
+enum { HL_CUDA_OLDEST_BF16 = 80 };
 typedef struct hl_cuda_facts {
     int arch; /* 90: sm_90 */
     int n_multiprocessors;
@@ -53,7 +55,7 @@ typedef struct hl_cuda_facts {
 } hl_cuda_facts;
 const hl_cuda_facts *hl_cuda_device_facts(const hl_device *device);
 const hl_cuda_driver *hl_cuda_device_driver(const hl_device *device);
-/* What a stream of the contract is to the driver; NULL: the device's own. */
+/* The driver's handle of a stream; NULL: of the device's own. */
 CUstream hl_cuda_stream_handle(const hl_device *device, const hl_stream *stream);
 
 /* A kernel by its extern "C" name, out of any of the fatbins; lives as long as the device. It is

@@ -65,7 +65,6 @@ hl_status hl_fatbin_next_image(hl_fatbin_cursor *cursor, hl_fatbin_image *out_im
         return refuse("an image must end within its container", bytes);
     out_image->arch = (int)read_int(at + 28, 4);
     out_image->is_ptx = kind == 1;
-    out_image->is_compressed = read_int(at + 40, 8) >> 13 & 5;
     out_image->bytes = (size_t)bytes;
     cursor->image += header + bytes;
     *out_more = true;

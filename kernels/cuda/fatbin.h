@@ -15,7 +15,6 @@
 typedef struct hl_fatbin_image {
     int arch; /* 90: sm_90 or compute_90 */
     bool is_ptx;
-    bool is_compressed;
     size_t bytes; /* in the file */
 } hl_fatbin_image;
 

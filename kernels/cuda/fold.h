@@ -101,8 +101,8 @@ HL_DEVICE hl_coop_row<KEEP, Load> hl_coop_keep(const hl_coop_group &coop, int64_
     return hl_coop_row<KEEP, Load>(coop, C, load);
 }
 
-/* dy where a result of relu, and of dropout after it, lets it through, times the dropout's scale;
- * all of it where there is none. What was dropped is 0, as is what relu held back. */
+/* The gradient before relu, and dropout after it, whose result is given: dy * scale where the
+ * result is positive, else 0, since what relu or dropout held back is 0. Without a result: dy. */
 template <class T, class R>
 HL_DEVICE float hl_read_passed(const T *dy, const R *result, int64_t i, float scale)
 {

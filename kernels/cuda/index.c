@@ -72,7 +72,7 @@ static hl_cuda_layout make_along(const hl_shape *index, const hl_shape *x, int a
                                  int64_t *out_step)
 {
     int64_t stride[HL_MAX_RANK];
-    hl_cuda_strides(x, stride);
+    hl_shape_strides(x, stride);
     *out_step = stride[axis];
     stride[axis] = 0;
     return hl_cuda_layout_make(index, stride);
@@ -182,8 +182,8 @@ static hl_status prepare_batch_gather(hl_device *device, const hl_graph *graph, 
 
 /* ---- the last of equal indices wins: scratch is the winner of every target ------------------- */
 
-/* What all that write need: their targets, and x in place, of which a thread reads the element that
- * it writes, or which is copied first. */
+/* What all kernels that write ask for: fewer than 2^31 indices and targets, and x in place, of
+ * which a thread reads no element but the one that it writes, or which is copied first. */
 static hl_status require_write(int64_t n, int64_t n_targets, size_t scratch_bytes,
                                hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -240,7 +240,7 @@ static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl
 static hl_cuda_layout make_from(const hl_graph *graph, const hl_node *node)
 {
     int64_t stride[HL_MAX_RANK];
-    hl_cuda_strides(&hl_node_in_type(graph, node, 2)->shape, stride);
+    hl_shape_strides(&hl_node_in_type(graph, node, 2)->shape, stride);
     return hl_cuda_layout_make(&hl_node_in_type(graph, node, 1)->shape, stride);
 }
 
@@ -456,7 +456,7 @@ static hl_status prepare_slice_add(hl_device *device, const hl_graph *graph, hl_
     const hl_type *x = hl_node_in_type(graph, node, 0);
     const hl_shape *src = &hl_node_in_type(graph, node, 1)->shape;
     int64_t stride[HL_MAX_RANK];
-    hl_cuda_strides(&x->shape, stride);
+    hl_shape_strides(&x->shape, stride);
     int64_t first = slice->start * stride[slice->axis];
     stride[slice->axis] *= slice->step;
     hl_cuda_layout layout = hl_cuda_layout_make(src, stride);

@@ -1,5 +1,5 @@
-/* Indexed access along the middle of (O,A,I). Words of a batch apart, variants are the bytes of a
- * word, or the suffix of a dtype. */
+/* Parameters of kernels that access arrays by index, along the middle dim of (O,A,I). A variant is
+ * the bytes of the words that move, or a dtype's suffix; batch_gather has none. */
 #ifndef HL_CUDA_INDEX_H
 #define HL_CUDA_INDEX_H
 
@@ -7,7 +7,8 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/params.h"
 
-/* An array of indices, each of them below n; the error word of an index outside. */
+/* An array of indices of this dtype, each at least 0 and below n, and where another one is reported
+ * (fault.h). */
 typedef struct hl_cuda_index_at {
     HL_CUDA_AT(const void) p;
     HL_CUDA_AT(hl_control) control;
@@ -43,7 +44,7 @@ typedef struct hl_cuda_index_select_params {
     int64_t O, I, n;
 } hl_cuda_index_select_params;
 
-/* ---- the last of equal indices wins: `winner` of every target, -1 before a claim ---- */
+/* ---- the last of equal indices wins: winner[target] is its place in the index, -1: none ---- */
 
 typedef struct hl_cuda_fill_params {
     struct {
@@ -96,13 +97,13 @@ typedef struct hl_cuda_scatter_params {
     hl_cuda_layout from;
 } hl_cuda_scatter_params;
 
-/* ---- sorting by targets, with the place that each index brings ---- */
+/* ---- radix sort of pairs: keys are targets, values are places in src ---- */
 
-/* A tile is what a block counts and moves at a time; digits are of eight bits. */
+/* A block counts and moves a tile at a time; digits have eight bits. */
 enum { HL_CUDA_SORT_TILE = 1024, HL_CUDA_SORT_DIGITS = 256, HL_CUDA_SORT_THREADS = 256 };
 enum { HL_CUDA_SCAN_THREADS = 1024 };
 
-/* An index outside sorts behind all targets. */
+/* An index out of range sorts behind all targets. */
 typedef struct hl_cuda_index_keys_params {
     struct {
         hl_cuda_index_at index;
@@ -144,7 +145,7 @@ typedef struct hl_cuda_sort_scan_params {
     int64_t n;
 } hl_cuda_sort_scan_params;
 
-/* Pairs to where the scanned counts say. */
+/* Moves each pair to the place that the scanned counts give. */
 typedef struct hl_cuda_sort_move_params {
     struct {
         HL_CUDA_AT(const uint32_t) keys;
@@ -181,8 +182,7 @@ typedef struct hl_cuda_index_add_atomic_params {
     int64_t O, I, n;
 } hl_cuda_index_add_atomic_params;
 
-/* out, which holds x, += src, of which element i stands for element first + layout(i): no two meet.
- */
+/* out[first + layout(i)] += src[i]; out holds x, and no two i meet in one element. */
 typedef struct hl_cuda_slice_add_params {
     struct {
         HL_CUDA_AT(const void) src;
@@ -194,20 +194,20 @@ typedef struct hl_cuda_slice_add_params {
 
 /* ---- a batch: a part for each array, one launch for all ---- */
 
-enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, rows, what comes of it */ };
+enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, row numbers, result */ };
 
 typedef struct hl_cuda_batch_part {
     int64_t n_axis, I, n; /* rows there are, elements of a row, rows that are taken */
     int64_t row_bytes;    /* of rows that are taken as they are; 0: they are converted */
     int32_t src_dtype, index_dtype, out_dtype;
-    int32_t node_step; /* from the launch's node to this part's */
+    int32_t node_step; /* this part's node minus the launch's, for faults */
 } hl_cuda_batch_part;
 
 typedef struct hl_cuda_batch_gather_params {
     struct {
         HL_CUDA_AT(hl_control) control;
         HL_CUDA_NUMBER fault;
-        /* Part u's from HL_CUDA_BATCH_ARGS * u on. */
+        /* Those of part u begin at HL_CUDA_BATCH_ARGS * u. */
         HL_CUDA_AT(void) operand[HL_CUDA_BATCH_PARTS * HL_CUDA_BATCH_ARGS];
     } at;
     hl_cuda_batch_part part[HL_CUDA_BATCH_PARTS];

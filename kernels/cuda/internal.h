@@ -1,5 +1,5 @@
-/* Inside of the CUDA device, for open.c, device.c, compile.c and the libraries' tables and kept
- * choices alone. */
+/* Inside of the CUDA device, for open.c, device.c, compile.c, the libraries' tables and the
+ * autotune cache alone. */
 #ifndef HL_KERNELS_CUDA_INTERNAL_H
 #define HL_KERNELS_CUDA_INTERNAL_H
 
@@ -26,7 +26,7 @@ typedef struct hl_cuda_compiler {
     hl_mutex lock;
     hl_cuda_nvrtc nvrtc;
     bool is_tried, has_warned;
-    hl_status_record why_not; /* NVRTC was looked for in vain */
+    hl_status_record why_not; /* why there is no NVRTC, once it was looked for */
 } hl_cuda_compiler;
 
 typedef struct hl_cuda_device {

@@ -3,15 +3,6 @@
 
 _Static_assert((int)HL_CUDA_RANK == (int)HL_MAX_RANK, "a layout holds every shape");
 
-void hl_cuda_strides(const hl_shape *shape, int64_t *out_stride)
-{
-    int64_t step = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        out_stride[d] = step;
-        step *= shape->dim[d];
-    }
-}
-
 hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride)
 {
     hl_cuda_layout layout = {.n = hl_shape_numel(shape)};
@@ -21,10 +12,8 @@ hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride)
 
 hl_cuda_layout hl_cuda_layout_broadcast(const hl_shape *shape, const hl_shape *x)
 {
-    int64_t own[HL_MAX_RANK], stride[HL_MAX_RANK] = {0};
-    int lead = shape->rank - x->rank;
-    hl_cuda_strides(x, own);
-    for (int d = 0; d < x->rank; d++) stride[lead + d] = x->dim[d] == 1 ? 0 : own[d];
+    int64_t stride[HL_MAX_RANK];
+    hl_shape_broadcast_strides(shape, x, stride);
     return hl_cuda_layout_make(shape, stride);
 }
 

@@ -17,22 +17,19 @@ typedef struct hl_cuda_layout {
 #ifndef __cplusplus
 #include "ir/shape.h"
 
-/* Row-major strides of a shape's own dims. */
-void hl_cuda_strides(const hl_shape *shape, int64_t *out_stride);
-/* The layout of shape's elements at these strides, in as few dims as say the same: those of one
- * element are left out, those that are walked in step are one. So kernels divide less. */
+/* The layout of a shape's elements at these strides, in as few dims as describe it
+ * (hl_shape_merge), so that kernels divide less. */
 hl_cuda_layout hl_cuda_layout_make(const hl_shape *shape, const int64_t *stride);
 /* x broadcast to shape, as NumPy does. */
 hl_cuda_layout hl_cuda_layout_broadcast(const hl_shape *shape, const hl_shape *x);
-/* Element i lies at i. */
+/* Does element i lie at i? */
 bool hl_cuda_layout_is_whole(const hl_cuda_layout *layout);
 #endif
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
 #include "kernels/cuda/prim.h"
 
-/* i / n, and what is left; is_short: both are below 2^32. Divisions of 64 bits are long on a GPU.
- */
+/* i / n, and the remainder; is_short: both are below 2^32. 64-bit divisions are slow on a GPU. */
 HL_DEVICE int64_t hl_divide(int64_t i, int64_t n, bool is_short, int64_t *out_rest)
 {
     int64_t quotient = is_short ? (int64_t)((uint32_t)i / (uint32_t)n) : i / n;

@@ -5,7 +5,7 @@
  * the process has already loaded, so that torch and hotloop share one copy; the nvidia-* wheels
  * below the given roots; the system's search. Names of CUDA 13 come before those of CUDA 12, but
  * for a driver of CUDA 12, which CUDA 13's libraries do not run on.
- * Whatever the end, there is a sentence. */
+ * Whether found or not, a sentence says so. */
 #ifndef HL_KERNELS_CUDA_LIBRARY_H
 #define HL_KERNELS_CUDA_LIBRARY_H
 

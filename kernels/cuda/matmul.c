@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/calls.h"
 
-enum { TILE = HL_CUDA_MATMUL_TILE, OLDEST_BF16 = 80, MAX_BLOCKS = 0x7FFFFFFF };
+enum { TILE = HL_CUDA_MATMUL_TILE, MAX_BLOCKS = 0x7FFFFFFF };
 
 hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_reason *out_why_not)
@@ -12,8 +12,9 @@ hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, h
     const hl_node *node = &graph->nodes[id];
     if (!hl_cuda_is_same_float(graph, node, 0, 2, out_why_not)) return HL_ERROR_CONFIG;
     int arch = hl_cuda_device_facts(device)->arch;
-    if (hl_node_in_type(graph, node, 0)->dtype == HL_DTYPE_BF16 && arch < OLDEST_BF16)
-        return hl_reason_set(out_why_not, "bfloat16 needs sm_%d, got sm_%d", OLDEST_BF16, arch);
+    if (hl_node_in_type(graph, node, 0)->dtype == HL_DTYPE_BF16 && arch < HL_CUDA_OLDEST_BF16)
+        return hl_reason_set(out_why_not, "bfloat16 needs sm_%d, got sm_%d", HL_CUDA_OLDEST_BF16,
+                             arch);
     return HL_OK;
 }
 

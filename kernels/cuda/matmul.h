@@ -34,7 +34,7 @@ typedef struct hl_cuda_matmul_params {
 #ifndef __cplusplus
 #include "backend/backend.h"
 
-/* Of a MATMUL. */
+/* The product of a MATMUL node. */
 hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node);
 
 /* Operands of one type that the GPU has products for, else the reason. */

@@ -1,16 +1,16 @@
-/* Layer norm on rows (R,C), batch norm on (A,C,S), and their gradients. What is given may be
- * narrower than what is read: a variant is f32, or f32_bf16. weight and bias of a layer norm may be
- * NULL. */
+/* Layer norm on rows (R,C), batch norm on (A,C,S), and their gradients. A variant is the dtype of
+ * all operands and results, f32, or two, f32_bf16: then y, dx and `result` have the second. weight
+ * and bias of a layer norm may be NULL. */
 #ifndef HL_CUDA_NORM_H
 #define HL_CUDA_NORM_H
 
 #include "ir/control.h"
 #include "kernels/cuda/params.h"
 
-/* At most: 64 registers a thread. */
+/* Threads of a block at most, which leaves 64 registers a thread. */
 enum { HL_CUDA_NORM_THREADS = 1024 };
-/* Of a block that holds its columns: columns, rows of threads, rows that a thread holds; so many
- * rows at most. */
+/* A block of the *_columns kernels keeps its columns in registers: columns, rows of threads, rows
+ * per thread; a block holds at most HELD rows. */
 enum {
     HL_CUDA_NORM_COLUMNS = 32,
     HL_CUDA_NORM_ROWS = HL_CUDA_NORM_THREADS / HL_CUDA_NORM_COLUMNS,
@@ -52,7 +52,7 @@ typedef struct hl_cuda_norm_epilogue {
     float scale;
 } hl_cuda_norm_epilogue;
 
-/* By statistics that are there; n = A C S. control is read for dropout alone. */
+/* Results by given statistics; n = A C S. control is read for dropout alone. */
 typedef struct hl_cuda_batch_norm_params {
     struct {
         HL_CUDA_AT(const void) x;
@@ -68,8 +68,8 @@ typedef struct hl_cuda_batch_norm_params {
     hl_cuda_norm_epilogue epilogue;
 } hl_cuda_batch_norm_params;
 
-/* The input gradient by sums that are there. Where there is a result of relu, and of dropout after
- * it, dy counts where that is positive, times result_scale. */
+/* The input gradient by given sums, dweight and dbias. result: of relu, and of dropout after it, or
+ * NULL; where it is given, dy counts where it is positive, times result_scale. */
 typedef struct hl_cuda_batch_norm_dx_params {
     struct {
         HL_CUDA_AT(const void) dy;
@@ -86,7 +86,7 @@ typedef struct hl_cuda_batch_norm_dx_params {
     float eps, result_scale;
 } hl_cuda_batch_norm_dx_params;
 
-/* All of both on (A,C), A at most HL_CUDA_NORM_HELD. */
+/* Statistics and results, or all gradients, on (A,C) in one launch, A being at most HELD. */
 typedef struct hl_cuda_batch_norm_columns_params {
     struct {
         HL_CUDA_AT(const void) x;

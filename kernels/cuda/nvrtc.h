@@ -28,8 +28,8 @@ typedef struct hl_cuda_image {
     char *bytes; /* from hl_alloc */
     size_t n_bytes;
 } hl_cuda_image;
-/* Beside the architecture: products and sums stay two roundings, as in the interpreter, where each
- * is a step of its own. */
+/* Options beside the architecture. Without fmad a product and a sum are rounded apart, as in the
+ * interpreter, where each is a step of its own. */
 #define HL_CUDA_NVRTC_OPTIONS "--std=c++17", "--fmad=false", "--device-as-default-execution-space"
 /* HL_ERROR_DEVICE with NVRTC's own first words when the source does not compile. */
 hl_status hl_cuda_nvrtc_compile(const hl_cuda_nvrtc *nvrtc, const char *source, int arch,

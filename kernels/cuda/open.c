@@ -12,8 +12,6 @@
 
 /* Turing: the oldest that the kernels are compiled for. */
 enum { OLDEST_ARCH = 75 };
-/* Ampere: the oldest that multiplies bfloat16. */
-enum { FIRST_BF16_ARCH = 80 };
 /* What the symbols of driver.def need, and the driver release that brought it. */
 enum { OLDEST_CUDA = 12000 };
 
@@ -130,7 +128,7 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
     device->facts = (hl_cuda_facts){.arch = facts->arch,
                                     .n_multiprocessors = facts->n_multiprocessors,
                                     .shared_bytes_block = (size_t)facts->shared_bytes};
-    device->base.reduced_dtype = facts->arch >= FIRST_BF16_ARCH ? HL_DTYPE_BF16 : HL_DTYPE_F16;
+    device->base.reduced_dtype = facts->arch >= HL_CUDA_OLDEST_BF16 ? HL_DTYPE_BF16 : HL_DTYPE_F16;
     device->base.keeps_reduced = true;
 }
 

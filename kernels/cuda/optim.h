@@ -5,7 +5,7 @@
 #include "ir/control.h"
 #include "kernels/cuda/params.h"
 
-/* A block's tile is so many elements for each thread. */
+/* Elements that each thread of a block takes at a time. */
 enum { HL_CUDA_OPTIM_THREADS = 256, HL_CUDA_OPTIM_ELEMENTS = 4 };
 
 /* What every optimizer reads and writes: n parameters in segments (n_segments,4). */
@@ -78,9 +78,9 @@ typedef struct hl_cuda_gradient_norm_parts_params {
     int64_t n, part;
 } hl_cuda_gradient_norm_parts_params;
 
-/* x: the gradient itself where it is one part (is_square), else the parts' sums. scale may be NULL;
- * clip 0: none. control NULL: none, else the transition to apply follows, by the square at
- * next_square. */
+/* x: the gradient where it is one part (is_square: its elements are squared), else the parts' sums.
+ * scale may be NULL; clip 0: none. Unless control is NULL the kernel goes on with CONTROL_APPLY,
+ * which reads the squared norm at next_square. */
 typedef struct hl_cuda_gradient_norm_params {
     struct {
         HL_CUDA_AT(const float) x;

@@ -9,15 +9,15 @@
 
 #include "kernels/cuda/tile_iterator.h"
 
-/* Parts at most; operands, and numbers of generated programs (compiled.h), of all together. */
+/* At most: parts; operands of all parts; numbers of all generated programs (compiled.h). */
 enum { HL_CUDA_PARTS = 32, HL_CUDA_PARTS_OPERANDS = 128, HL_CUDA_PARTS_NUMBERS = 256 };
 
 typedef struct hl_cuda_parts {
     int64_t n[HL_CUDA_PARTS];               /* elements */
-    int32_t first_block[HL_CUDA_PARTS + 1]; /* from the last part's end on: how many there are */
+    int32_t first_block[HL_CUDA_PARTS + 1]; /* behind the last part: the number of blocks */
     uint16_t first_number[HL_CUDA_PARTS];
     uint8_t first_operand[HL_CUDA_PARTS];
-    uint8_t program[HL_CUDA_PARTS]; /* of a generated kernel, which has equal ones once */
+    uint8_t program[HL_CUDA_PARTS]; /* number in a generated kernel, which has equal ones once */
 } hl_cuda_parts;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)

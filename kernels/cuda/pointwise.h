@@ -19,7 +19,7 @@ static inline bool hl_cuda_is_random(const hl_cuda_step *step)
     return hl_pw_is_random((hl_pw_op)step->op);
 }
 
-/* The program that a node is, without a place for partial sums. */
+/* Makes a node's program; the places of partial sums are left open. */
 hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work);
 
 /* The numbers that a generated kernel takes as arguments, in the order in which its source names
@@ -36,9 +36,9 @@ int hl_cuda_count_numbers(const hl_cuda_pointwise *work);
 enum { HL_CUDA_NAME_BYTES = 32 };
 hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_source,
                            char out_name[HL_CUDA_NAME_BYTES], hl_cuda_numbers *out_numbers);
-/* The same of n programs without sums, in one kernel (parts.h), which have no more numbers than
- * HL_CUDA_PARTS_NUMBERS. Those that are the same but for numbers are there once. Fills in which
- * program each part is, its first number, and all numbers. */
+/* The same for n programs without sums in one kernel (parts.h), with at most HL_CUDA_PARTS_NUMBERS
+ * numbers. Programs that differ in numbers alone are generated once. Fills in each part's program
+ * and first number, and all numbers. */
 hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
                                       HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
                                       hl_cuda_compiled_parts_params *params);

@@ -55,18 +55,12 @@ struct alignas(16) hl_word4 {
 #define hl_threads()  ((int)blockDim.x)
 #define hl_block_x()  ((int)blockIdx.x)
 #define hl_block_y()  ((int)blockIdx.y)
-#define hl_block_z()  ((int)blockIdx.z)
 #define hl_blocks_x() ((int)gridDim.x)
 #define hl_blocks_y() ((int)gridDim.y)
-#define hl_blocks_z() ((int)gridDim.z)
 
 #define hl_barrier()               __syncthreads()
 #define hl_warp_sync(mask)         __syncwarp(mask)
 #define hl_ballot(mask, predicate) __ballot_sync(mask, predicate)
-#define hl_any(mask, predicate)    (__any_sync(mask, predicate) != 0)
-#define hl_all(mask, predicate)    (__all_sync(mask, predicate) != 0)
-/* Makes what was written before visible to threads of other blocks before what follows. */
-#define hl_fence()                 __threadfence()
 
 /* Shuffles move any plain value of 4, 8, 12 or 16 bytes. A lane beyond the warp reads itself. */
 template <class T, class F> HL_DEVICE T hl_shuffle_words(T value, F move)
@@ -93,11 +87,6 @@ template <class T> HL_DEVICE T hl_shuffle_up(uint32_t mask, T value, int delta)
 {
     return hl_shuffle_words(value,
                             [=](uint32_t w) { return __shfl_up_sync(mask, w, (unsigned)delta); });
-}
-template <class T> HL_DEVICE T hl_shuffle_down(uint32_t mask, T value, int delta)
-{
-    return hl_shuffle_words(value,
-                            [=](uint32_t w) { return __shfl_down_sync(mask, w, (unsigned)delta); });
 }
 
 /* Each returns the old value. Sums of floats depend on the order of threads: not deterministic. */

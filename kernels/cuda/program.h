@@ -49,7 +49,7 @@ typedef struct hl_cuda_pointwise_parts_params {
     hl_cuda_parts parts;
 } hl_cuda_pointwise_parts_params;
 
-/* Partials of one sum, or what they were merged to, summed up; how: HL_CUDA_SUM_*. */
+/* Adds up the partials of one sum, or what an earlier merge left of them; how: HL_CUDA_SUM_*. */
 typedef struct hl_cuda_pointwise_merge_params {
     struct {
         HL_CUDA_AT(const void) from;

@@ -26,15 +26,15 @@ enum { THREADS = HL_CUDA_REDUCE_THREADS };
 /* ---- what is folded -------------------------------------------------------------------------- */
 
 /* float and 16-bit floats are summed as float. */
-template <class T> HL_DEVICE float widen(T x)
+template <class T> HL_DEVICE float upcast(T x)
 {
     return hl_to_float(x);
 }
-HL_DEVICE double widen(double x)
+HL_DEVICE double upcast(double x)
 {
     return x;
 }
-template <class T> using number_of = decltype(widen(T()));
+template <class T> using number_of = decltype(upcast(T()));
 
 /* Integers wrap. */
 template <class V> HL_DEVICE V plus(V a, V b)
@@ -215,7 +215,7 @@ HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typen
 {
     enum { WIDTH = 16 / sizeof(T), AHEAD = sizeof(T) == 2 ? 2 : 4 };
     if (coop.size < 32) {
-        visit_each<F>(coop.rank, coop.size, n, [=](int64_t k) { return widen(x[k]); }, all);
+        visit_each<F>(coop.rank, coop.size, n, [=](int64_t k) { return upcast(x[k]); }, all);
         return;
     }
     int64_t head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(T));
@@ -236,13 +236,13 @@ HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typen
                 there = (j + 1) * WIDTH;
             }
         HL_UNROLL
-        for (int j = 0; j < AHEAD * WIDTH; j++) e[j] = widen(in[j / WIDTH].x[j % WIDTH]);
+        for (int j = 0; j < AHEAD * WIDTH; j++) e[j] = upcast(in[j / WIDTH].x[j % WIDTH]);
         add_batch<F>(all, e, there);
     }
     /* What stands before the first whole word and after the last: fewer than 32. */
     int64_t edge = coop.rank < head ? coop.rank : coop.rank + n_words * WIDTH;
     if (edge >= n) return;
-    number_of<T> one[1] = {widen(x[edge])};
+    number_of<T> one[1] = {upcast(x[edge])};
     F::add(all, one, 1);
 }
 
@@ -318,7 +318,7 @@ HL_DEVICE void fold_floats(const T *x, const hl_cuda_groups &g, int by_block, St
     int64_t N = g.N, I = g.I;
     if (I != 1) {
         fold_cols<F>(
-            g, [=](int64_t o, int64_t k, int64_t i) { return widen(x[(o * N + k) * I + i]); },
+            g, [=](int64_t o, int64_t k, int64_t i) { return upcast(x[(o * N + k) * I + i]); },
             store);
         return;
     }
@@ -388,7 +388,7 @@ template <class F, class Load> HL_DEVICE void find_places(Load load, const hl_cu
     HL_CUDA_ENTRY_OF(arg, name##_##suffix, THREADS, p)                                             \
     {                                                                                              \
         const T *x = (const T *)p.at.x;                                                            \
-        find_places<fold_arg<number_of<T>, sign>>([=](int64_t at) { return widen(x[at]); }, p);    \
+        find_places<fold_arg<number_of<T>, sign>>([=](int64_t at) { return upcast(x[at]); }, p);   \
     }
 #define ARG_INT_KERNEL(name, sign)                                                                 \
     HL_CUDA_ENTRY_OF(arg, name##_int, THREADS, p)                                                  \
@@ -495,8 +495,8 @@ HL_DEVICE void run_medians(const hl_cuda_median_params &p, Load load, Store stor
     {                                                                                              \
         const T *x = (const T *)p.at.x;                                                            \
         T *values = (T *)p.at.values;                                                              \
-        run_medians<decltype(make_key(widen(T()))), true>(                                         \
-            p, [=](int64_t i) { return make_key(widen(x[i])); },                                   \
+        run_medians<decltype(make_key(upcast(T()))), true>(                                        \
+            p, [=](int64_t i) { return make_key(upcast(x[i])); },                                  \
             [=](int64_t r, int64_t i) { values[r] = x[i]; });                                      \
     }
 HL_FLOAT_TYPES(MEDIAN_KERNEL)
@@ -713,7 +713,7 @@ HL_DEVICE void run_cumsum(Load load, Store store, const hl_cuda_cumsum_params &p
         const T *x = (const T *)p.at.x;                                                            \
         void *out = p.at.out;                                                                      \
         int32_t out_dtype = p.out_dtype;                                                           \
-        run_cumsum<V>([=](int64_t i) { return widen(x[i]); },                                      \
+        run_cumsum<V>([=](int64_t i) { return upcast(x[i]); },                                     \
                       [=](int64_t i, V sum) { store(out, out_dtype, i, sum); }, p);                \
     }
 HL_FLOAT_TYPES(CUMSUM_KERNEL)

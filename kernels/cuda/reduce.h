@@ -9,8 +9,8 @@
 /* Threads of a block; columns that it takes side by side, at most. */
 enum { HL_CUDA_REDUCE_THREADS = 256, HL_CUDA_REDUCE_COLUMNS = 32 };
 
-/* An array (O,N,I), reduced over N in n_parts parts of `part` elements, the last of the rest. By
- * the shape alone. */
+/* An array (O,N,I), reduced over N in n_parts parts of `part` elements; the last part has the rest.
+ * They follow from the shape alone. */
 typedef struct hl_cuda_groups {
     int64_t O, N, I, part, n_parts;
 } hl_cuda_groups;
@@ -31,7 +31,7 @@ typedef struct hl_cuda_fold_params {
         HL_CUDA_AT(void) out;
     } at;
     hl_cuda_groups groups;
-    int32_t dtype, out_dtype, by_block; /* dtype: of int */
+    int32_t dtype, out_dtype, by_block; /* dtype: of x in variant int, here and below */
 } hl_cuda_fold_params;
 
 /* Where the largest (max_*) or smallest (min_*) of x (O,M,I) stands: of all elements k, or where
@@ -44,7 +44,7 @@ typedef struct hl_cuda_arg_params {
     } at;
     hl_cuda_groups groups;
     int64_t M;
-    int32_t dtype, by_block; /* of int */
+    int32_t dtype, by_block;
 } hl_cuda_arg_params;
 
 /* Medians of rows x (R,N), and where in its row the first element that equals it stands; a NaN, the
@@ -56,7 +56,7 @@ typedef struct hl_cuda_median_params {
         HL_CUDA_AT(int64_t) places;
     } at;
     int64_t R, N;
-    int32_t dtype, by_block; /* dtype: of int */
+    int32_t dtype, by_block;
 } hl_cuda_median_params;
 
 /* Mean and population variance; of a part where there are several, its mean and its sum of squares.
@@ -73,7 +73,7 @@ typedef struct hl_cuda_moments_params {
 } hl_cuda_moments_params;
 typedef hl_cuda_moments_params hl_cuda_plane_moments_params;
 
-/* Of parts as those were cut: groups are the cut's. */
+/* Merges the moments of parts; groups are those of the launch that made them. */
 typedef struct hl_cuda_moments_merge_params {
     struct {
         HL_CUDA_AT(const float) part_mean;
@@ -117,7 +117,8 @@ typedef struct hl_cuda_batch_norm_sums_merge_params {
     int32_t out_dtype, by_block;
 } hl_cuda_batch_norm_sums_merge_params;
 
-/* Running sums; before (O,parts,I): those over whole parts, NULL where there is one. */
+/* Cumulative sums; before (O,n_parts,I): those of the sums of whole parts, NULL where there is one
+ * part. */
 typedef struct hl_cuda_cumsum_params {
     struct {
         HL_CUDA_AT(const void) x;
@@ -125,7 +126,7 @@ typedef struct hl_cuda_cumsum_params {
         HL_CUDA_AT(void) out;
     } at;
     hl_cuda_groups groups;
-    int32_t dtype, out_dtype, is_reverse; /* dtype: of int */
+    int32_t dtype, out_dtype, is_reverse;
 } hl_cuda_cumsum_params;
 
 typedef struct hl_cuda_prod_grad_params {

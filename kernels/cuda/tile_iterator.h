@@ -101,7 +101,7 @@ template <class P> struct hl_tile_iterator {
         else
             scratch[tiles.partial[s] + at] = value;
     }
-    /* Over the threads of the same columns: those of a warp, then what the warps have. */
+    /* Over the threads of the same columns: within warps, then over the warps' results. */
     template <class R>
     HL_MEMBER void fold_rows(R &room, int s, int64_t at, int64_t n_left, V *sum) const
     {

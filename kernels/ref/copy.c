@@ -56,7 +56,7 @@ static hl_status launch_permute(const hl_kernel_state *state, void *const *args,
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     int64_t x_stride[HL_MAX_RANK], stride[HL_MAX_RANK];
-    hl_ref_strides(&call->in[0].shape, x_stride);
+    hl_shape_strides(&call->in[0].shape, x_stride);
     for (int d = 0; d < call->out[0].shape.rank; d++)
         stride[d] = x_stride[call->attrs.permute.dims.at[d]];
     return copy_strided(call, args, 0, stride);
@@ -70,7 +70,7 @@ static hl_status launch_expand(const hl_kernel_state *state, void *const *args,
     const hl_shape *x = &call->in[0].shape;
     int lead = call->out[0].shape.rank - x->rank;
     int64_t x_stride[HL_MAX_RANK], stride[HL_MAX_RANK] = {0};
-    hl_ref_strides(x, x_stride);
+    hl_shape_strides(x, x_stride);
     for (int d = 0; d < x->rank; d++) stride[lead + d] = x->dim[d] == 1 ? 0 : x_stride[d];
     return copy_strided(call, args, 0, stride);
 }
@@ -82,7 +82,7 @@ static hl_status launch_slice(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     int64_t axis = call->attrs.slice.axis, step = call->attrs.slice.step;
     int64_t stride[HL_MAX_RANK];
-    hl_ref_strides(&call->in[0].shape, stride);
+    hl_shape_strides(&call->in[0].shape, stride);
     int64_t start = clip_start(call->attrs.slice.start, call->in[0].shape.dim[axis]);
     int64_t first = start * stride[axis];
     stride[axis] = widen_stride(stride[axis], step, call->out[0].shape.dim[axis]);
@@ -95,7 +95,7 @@ static hl_status launch_flip(const hl_kernel_state *state, void *const *args,
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     int64_t first = 0, stride[HL_MAX_RANK];
-    hl_ref_strides(&call->in[0].shape, stride);
+    hl_shape_strides(&call->in[0].shape, stride);
     for (int32_t a = 0; a < call->axes.n; a++) {
         int64_t axis = call->axes.at[a];
         first += (call->in[0].shape.dim[axis] - 1) * stride[axis];
@@ -113,7 +113,7 @@ static hl_status launch_slice_grad(const hl_kernel_state *state, void *const *ar
     const hl_attrs_slice_grad *slice = &call->attrs.slice_grad;
     int64_t axis = slice->axis, step = slice->step, size = slice->size;
     int64_t stride[HL_MAX_RANK];
-    hl_ref_strides(dx, stride);
+    hl_shape_strides(dx, stride);
     int64_t first = clip_start(slice->start, size) * stride[axis];
     stride[axis] = widen_stride(stride[axis], step, dy->dim[axis]);
     size_t bytes = element_bytes(&call->out[0]), all = (size_t)hl_shape_numel(dx) * bytes;
@@ -131,7 +131,7 @@ static hl_status launch_concat(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     const hl_shape *out = &call->out[0].shape;
     int64_t axis = call->attrs.axis.axis, begin = 0, stride[HL_MAX_RANK];
-    hl_ref_strides(out, stride);
+    hl_shape_strides(out, stride);
     for (int32_t j = 0; j < call->n_in; j++) {
         const hl_shape *x = &call->in[j].shape;
         int64_t n = hl_shape_numel(x);
@@ -149,7 +149,7 @@ static hl_status launch_split(const hl_kernel_state *state, void *const *args,
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     int64_t axis = call->attrs.split.axis, begin = 0, stride[HL_MAX_RANK];
-    hl_ref_strides(&call->in[0].shape, stride);
+    hl_shape_strides(&call->in[0].shape, stride);
     for (int32_t j = 0; j < call->n_out; j++) {
         const hl_shape *out = &call->out[j].shape;
         int64_t n = hl_shape_numel(out);

@@ -67,15 +67,6 @@ int64_t hl_ref_truncate(double value)
 
 /* ---- places in row-major arrays -------------------------------------------------------------- */
 
-void hl_ref_strides(const hl_shape *shape, int64_t *out_stride)
-{
-    int64_t stride = 1;
-    for (int d = shape->rank - 1; d >= 0; d--) {
-        out_stride[d] = stride;
-        stride *= shape->dim[d];
-    }
-}
-
 int64_t hl_ref_offset(const hl_shape *shape, const int64_t *stride, int64_t linear)
 {
     int64_t offset = 0;
@@ -90,7 +81,7 @@ hl_ref_groups hl_ref_groups_make(const hl_shape *shape, const int64_t *axes, int
 {
     hl_ref_groups groups = {0};
     int64_t stride[HL_MAX_RANK];
-    hl_ref_strides(shape, stride);
+    hl_shape_strides(shape, stride);
     for (int d = 0; d < shape->rank; d++) {
         bool is_reduced = n_axes == 0;
         for (int32_t a = 0; a < n_axes; a++) is_reduced |= axes[a] == d;

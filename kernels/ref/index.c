@@ -49,7 +49,7 @@ static int64_t find_along(const hl_shape *array, const hl_shape *index, int64_t 
                           int64_t k)
 {
     int64_t stride[HL_MAX_RANK];
-    hl_ref_strides(array, stride);
+    hl_shape_strides(array, stride);
     int64_t along = k * stride[axis];
     stride[axis] = 0;
     return along + hl_ref_offset(index, stride, i);

@@ -14,7 +14,7 @@ static operand make_operand(const double *data, const hl_shape *shape, bool is_t
 {
     int lead = out->rank - shape->rank;
     int64_t stride[HL_MAX_RANK];
-    hl_ref_strides(shape, stride);
+    hl_shape_strides(shape, stride);
     operand x = {.data = data, .batch = hl_shape_make(out->rank - 2, out->dim)};
     for (int d = 0; d < shape->rank - 2; d++)
         x.batch_stride[lead + d] = shape->dim[d] == 1 ? 0 : stride[d];

@@ -61,8 +61,6 @@ int64_t hl_ref_truncate(double value);
 
 /* ---- places in row-major arrays -------------------------------------------------------------- */
 
-/* Distance in elements between neighbours along each dim. */
-void hl_ref_strides(const hl_shape *shape, int64_t *out_stride);
 /* The place in memory of element `linear` (row-major) of a shape that is laid out by strides. */
 int64_t hl_ref_offset(const hl_shape *shape, const int64_t *stride, int64_t linear);
 

@@ -56,7 +56,7 @@ def session(request: pytest.FixtureRequest) -> _core.Session:
 # ---------------------------------------------------------------------------- data
 
 
-def test_source_and_input(session: _core.Session) -> None:
+def test_dataset_and_input(session: _core.Session) -> None:
     plan = _core.Plan(session, make_graph())
     data = np.arange(30, dtype=np.float32).reshape(10, 3)
     with pytest.raises(errors.ConfigError, match="dataset"):

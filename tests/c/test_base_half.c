@@ -94,7 +94,7 @@ static void test_f16_rounding(void)
             }
         }
     }
-    /* A walk over all floats, denormal and overflowing ones with them. */
+    /* Over all floats, denormal and overflowing ones with them. */
     for (uint64_t word = 0; word < 0x7F800000; word += 4099) {
         float value = float_of((uint32_t)word);
         check_case("f16 of %a", (double)value);

@@ -52,8 +52,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Too large to walk: many images, all in range and different, from both sides of the 16-bit lanes'
- * limit; the first 2^18 and a random sample. */
+/* Too large to visit whole: many images, all in range and different, from both sides of the 16-bit
+ * lanes' limit; the first 2^18 and a random sample. */
 static void test_large(void)
 {
     enum { N = 1 << 18 };

@@ -94,7 +94,7 @@ static void test_stop(void)
         hl_control_micro(&c, kind ? 2 : NAN, 4);
         CHECK_INT(c.stopped, !kind);
         CHECK(hl_control_blocks_micro(&c) == !kind);
-        hl_control_micro(&c, 3, 4); /* of a stopped step: no longer heard */
+        hl_control_micro(&c, 3, 4); /* of a stopped step: ignored */
         CHECK(kind ? c.loss == 3 && c.n_micro == 2 : isnan(c.loss) && c.n_micro == 1);
         hl_control_apply(&c, kind ? INFINITY : 1);
         CHECK(c.stopped == 1 && c.stopped_at == 2 && c.apply == 0);

@@ -14,6 +14,15 @@ enum { MAX_SLOTS = 8, MAX_BATCH = 64 };
 
 /* ---- sampler --------------------------------------------------------------------------------- */
 
+/* out[i] = row at position first + i of the epoch's order. */
+static void draw_rows(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
+                      int64_t *out)
+{
+    hl_permutation order;
+    hl_sampler_order_init(sampler, epoch, &order);
+    hl_sampler_order_fill(sampler, &order, first, count, out);
+}
+
 static void test_sampler_order(void)
 {
     int64_t rows[1000], all[1000], part[1000];
@@ -23,7 +32,7 @@ static void test_sampler_order(void)
         hl_sampler sampler = {.n = sizes[s], .rows = rows, .shuffle = true, .seed = 9};
         check_case("n %lld", (long long)sampler.n);
         bool seen[1000] = {false};
-        hl_sampler_fill(&sampler, 3, 0, sampler.n, all);
+        draw_rows(&sampler, 3, 0, sampler.n, all);
         for (int64_t i = 0; i < sampler.n; i++) {
             int64_t position = 5000 - all[i];
             CHECK(position >= 0 && position < sampler.n && !seen[position]);
@@ -31,7 +40,7 @@ static void test_sampler_order(void)
         }
         for (int64_t first = 0; first < sampler.n; first += 13) {
             int64_t count = sampler.n - first < 29 ? sampler.n - first : 29;
-            hl_sampler_fill(&sampler, 3, first, count, part);
+            draw_rows(&sampler, 3, first, count, part);
             CHECK(memcmp(part, all + first, (size_t)count * sizeof *part) == 0);
         }
     }
@@ -42,14 +51,14 @@ static void test_sampler_seed_and_epoch(void)
 {
     int64_t a[500], b[500];
     hl_sampler sampler = {.n = 500, .shuffle = true, .seed = 1};
-    hl_sampler_fill(&sampler, 0, 0, 500, a);
-    hl_sampler_fill(&sampler, 1, 0, 500, b);
+    draw_rows(&sampler, 0, 0, 500, a);
+    draw_rows(&sampler, 1, 0, 500, b);
     CHECK(memcmp(a, b, sizeof a) != 0);
     sampler.seed = 2;
-    hl_sampler_fill(&sampler, 0, 0, 500, b);
+    draw_rows(&sampler, 0, 0, 500, b);
     CHECK(memcmp(a, b, sizeof a) != 0);
     sampler.shuffle = false;
-    hl_sampler_fill(&sampler, 7, 100, 3, b);
+    draw_rows(&sampler, 7, 100, 3, b);
     CHECK(b[0] == 100 && b[1] == 101 && b[2] == 102);
 }
 
@@ -120,8 +129,8 @@ static void check_epoch(hl_feed *feed, filler *f, const hl_feed_options *options
         CHECK_OK(hl_feed_next(feed, &slot, &rows, &is_end));
         CHECK_INT(is_end, batch == n_batches);
         if (is_end || batch >= n_batches) return;
-        hl_sampler_fill(&options->sampler, epoch, options->first + batch * options->batch,
-                        options->batch, want);
+        draw_rows(&options->sampler, epoch, options->first + batch * options->batch, options->batch,
+                  want);
         CHECK(slot >= 0 && slot < options->n_slots);
         CHECK(memcmp(rows, want, (size_t)options->batch * sizeof *want) == 0);
         if (!f) continue;
@@ -210,7 +219,7 @@ static void test_errors_of_fill(void)
         init_filler(&f);
         hl_feed_options options = make_options(&f, n_threads, 4);
         check_case("%d threads", n_threads);
-        hl_sampler_fill(&options.sampler, 0, options.first + 3 * 16, 16, rows);
+        draw_rows(&options.sampler, 0, options.first + 3 * 16, 16, rows);
         f.bad_row = rows[5];
         CHECK_OK(hl_feed_create(&options, &feed));
         bind(feed, f.addresses, NULL, NULL);

@@ -598,18 +598,18 @@ static hl_pw_kind kind_of_binary(hl_graph *graph, hl_op op, hl_id a, hl_id b)
 static void test_program_kinds(void)
 {
     hl_graph *graph;
-    hl_id x, i, wide, one, one_wide, number, half, wide_number, cast;
+    hl_id x, i, doubles, one, one_double, number, half, number_64, cast;
     const hl_type scalar = {HL_DTYPE_F32, hl_shape_scalar()};
-    const hl_type wide_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
+    const hl_type double_scalar = {HL_DTYPE_F64, hl_shape_scalar()};
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", FLOAT(5), &x));
     CHECK_OK(hl_graph_input(graph, "i", (hl_type){HL_DTYPE_I64, SHAPE(5)}, &i));
-    CHECK_OK(hl_graph_input(graph, "wide", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &wide));
+    CHECK_OK(hl_graph_input(graph, "doubles", (hl_type){HL_DTYPE_F64, SHAPE(5)}, &doubles));
     CHECK_OK(hl_graph_input(graph, "one", scalar, &one));
-    CHECK_OK(hl_graph_input(graph, "one_wide", wide_scalar, &one_wide));
+    CHECK_OK(hl_graph_input(graph, "one_double", double_scalar, &one_double));
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){3}, &number));
     CHECK_OK(hl_graph_const_round(graph, scalar, (double[]){0.5}, &half));
-    CHECK_OK(hl_graph_const_round(graph, wide_scalar, (double[]){0.1}, &wide_number));
+    CHECK_OK(hl_graph_const_round(graph, double_scalar, (double[]){0.1}, &number_64));
     CHECK_OK(hl_graph_add(graph, HL_OP_CAST, IDS(i), ATTRS(.dtype = {HL_DTYPE_F64}), &cast));
     CHECK_INT(kind_of(graph, cast), HL_PW_F64);
     CHECK_INT(kind_of_binary(graph, HL_OP_ADD, i, i), HL_PW_I64);
@@ -617,10 +617,10 @@ static void test_program_kinds(void)
     CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, half), HL_PW_F32);
     CHECK_INT(kind_of_binary(graph, HL_OP_GT, i, one), HL_PW_F32);
     CHECK_INT(kind_of_binary(graph, HL_OP_DIV, i, i), HL_PW_F32);
-    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, wide), HL_PW_F64);
-    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_wide), HL_PW_F32);
-    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_wide), HL_PW_F64);
-    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, wide_number), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, doubles), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, x, one_double), HL_PW_F32);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, one_double), HL_PW_F64);
+    CHECK_INT(kind_of_binary(graph, HL_OP_GT, one, number_64), HL_PW_F32);
     hl_graph_destroy(graph);
 }
 
@@ -648,7 +648,7 @@ static void test_reorder(void)
     hl_graph_destroy(graph);
 }
 
-/* Breaks one thing of a good graph, hears the verifier, mends it. */
+/* Breaks one thing of a good graph, checks the verifier's message, mends it. */
 #define CHECK_BROKEN(place, value, text)                                                           \
     do {                                                                                           \
         __typeof__(place) check_kept = (place);                                                    \

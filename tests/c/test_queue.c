@@ -189,7 +189,7 @@ static void test_never_waits(void)
     for (int home = COPIED; home < N_HOMES; home++) check_never_waits((data_home)home);
 }
 
-/* A wrong source of a fed plan is refused where it is found. */
+/* A wrong dataset of a fed plan is refused where it is found. */
 static void test_fed_datasets(void)
 {
     check_case("fed datasets");
@@ -248,7 +248,7 @@ static void test_seek_while_batches_are_queued(void)
     async_eager = 0;
 }
 
-/* A stop is heard of late, and nothing has changed since. */
+/* The host polls a stop some steps late, and those steps have changed nothing. */
 static void test_stop(void)
 {
     for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
@@ -325,8 +325,8 @@ static hl_plan *make_small(void)
     return plan;
 }
 
-/* Another plan of the session is the first to learn of the index out of range that the last step
- * queued by the network met: it has no node of that number. */
+/* An index out of range, which the last step queued by the network met, is polled first in a run of
+ * another plan of the session: that one has no node of that number. */
 static void test_fault_of_another_plan(void)
 {
     for (int is_closed = 0; is_closed < 2; is_closed++) {
@@ -335,7 +335,7 @@ static void test_fault_of_another_plan(void)
         int64_t calls = 0, steps;
         hl_run_end end;
         feed_wrong(&calls, 0);
-        CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not learned of yet */
+        CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not polled yet */
         hl_plan *small = make_small();
         if (is_closed) {
             hl_plan_destroy(t.plan);

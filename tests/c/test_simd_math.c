@@ -213,31 +213,29 @@ static void test_memory(void)
         hl_vm first = hl_vm_first(n);
         a = hl_v_select(first, hl_v_set1(1), hl_v_set1(2));
         for (int i = 0; i < HL_VL; i++) CHECK(a[i] == (i < n ? 1 : 2));
-        CHECK(hl_vm_any(first) == (n > 0) && hl_vm_all(first) == (n == HL_VL));
+        CHECK(hl_vm_any(first) == (n > 0) && hl_vm_any(hl_vm_not(first)) == (n < HL_VL));
     }
     hl_v gathered = hl_v_gather(source, hl_vi_shl(hl_vi_iota(), 1));
     for (int i = 0; i < HL_VL; i++) CHECK(gathered[i] == source[2 * i]);
     CHECK(hl_v_sum(hl_v_load(source)) == HL_VL * (HL_VL + 1) / 2);
-    CHECK(hl_v_max_lane(hl_v_load(source)) == HL_VL && hl_v_min_lane(hl_v_load(source)) == 1);
+    CHECK(hl_v_max_lane(hl_v_load(source)) == HL_VL);
 }
 
 static void test_integers(void)
 {
     uint64_t state = 7;
     for (int round = 0; round < 10000; round++) {
-        hl_vi a, b, high, low;
+        hl_vi a, b;
         for (int i = 0; i < HL_VL; i++) {
             state = state * 6364136223846793005ull + 1442695040888963407ull;
             a[i] = (int32_t)(state >> 32);
             state = state * 6364136223846793005ull + 1442695040888963407ull;
             b[i] = (int32_t)(state >> 32);
         }
-        hl_vi_mul_wide(a, b, &high, &low);
         hl_vi product = hl_vi_mul(a, b);
         for (int i = 0; i < HL_VL; i++) {
-            uint64_t want = (uint64_t)(uint32_t)a[i] * (uint32_t)b[i];
-            CHECK((uint32_t)high[i] == want >> 32 && (uint32_t)low[i] == (uint32_t)want);
-            CHECK(product[i] == low[i]);
+            uint32_t want = (uint32_t)a[i] * (uint32_t)b[i];
+            CHECK((uint32_t)product[i] == want);
         }
     }
 }
@@ -255,25 +253,23 @@ static void test_rounding(void)
     hl_v nan = hl_v_set1(NAN), one = hl_v_set1(1);
     CHECK(hl_v_min(nan, one)[0] == 1 && isnan(hl_v_min(one, nan)[0]));
     CHECK(hl_v_max(nan, one)[0] == 1 && isnan(hl_v_max(one, nan)[0]));
-    CHECK(!hl_vm_any(hl_v_lt(nan, one)) && hl_vm_all(hl_v_ne(nan, nan)));
+    CHECK(!hl_vm_any(hl_v_lt(nan, one)) && !hl_vm_any(hl_vm_not(hl_v_ne(nan, nan))));
 }
 
 static void test_bf16(void)
 {
     for (uint32_t high = 0; high < 0x10000; high += HL_VL) {
         uint16_t bits[HL_VL], back[HL_VL];
-        float near[HL_VL];
-        for (int i = 0; i < HL_VL; i++) bits[i] = (uint16_t)(high + (uint32_t)i);
-        hl_v x = hl_v_load_bf16(bits);
+        float exact[HL_VL], near[HL_VL];
         for (int i = 0; i < HL_VL; i++) {
-            float want = float_of_bits((uint32_t)bits[i] << 16);
-            CHECK(x[i] == want || (isnan(x[i]) && isnan(want)));
+            bits[i] = (uint16_t)(high + (uint32_t)i);
+            exact[i] = float_of_bits((uint32_t)bits[i] << 16);
             /* exactly half way up: goes to the even neighbour */
             near[i] = float_of_bits((uint32_t)bits[i] << 16 | 0x8000);
         }
-        hl_v_store_bf16(back, x);
+        hl_v_store_bf16(back, hl_v_load(exact));
         for (int i = 0; i < HL_VL; i++)
-            CHECK(back[i] == bits[i] || (isnan(x[i]) && (back[i] & 0x7FFF) > 0x7F80));
+            CHECK(back[i] == bits[i] || (isnan(exact[i]) && (back[i] & 0x7FFF) > 0x7F80));
         hl_v_store_bf16(back, hl_v_load(near));
         for (int i = 0; i < HL_VL; i++)
             CHECK(isnan(near[i]) ? (back[i] & 0x7FFF) > 0x7F80

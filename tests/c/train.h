@@ -153,7 +153,7 @@ static inline hl_status net_term(hl_graph *graph, const net *n, int t, hl_id x, 
 
 static inline hl_status net_build(hl_graph *graph, net *n)
 {
-    hl_id index, source, x, y;
+    hl_id index, dataset, x, y;
     int32_t store;
     hl_step_term terms[2];
     hl_attrs dtype = {.dtype = {HL_DTYPE_F32}};
@@ -161,9 +161,9 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
     HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
-    HL_TRY(hl_graph_dataset(graph, "x",
-                            (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &source));
-    HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){source, index}, 2, &dtype, &x));
+    HL_TRY(hl_graph_dataset(
+        graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &dataset));
+    HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){dataset, index}, 2, &dtype, &x));
     y = x;
     HL_TRY(net_forward(graph, n, &y));
     for (int t = 0; t < n->n_terms; t++) HL_TRY(net_term(graph, n, t, x, y, &terms[t]));

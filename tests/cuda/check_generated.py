@@ -5,9 +5,9 @@
 
 Over the emulated driver, which has a GPU's architecture and cannot load its code: so each program
 of the ops' cases, forward and back, is generated and compiled as on a GPU, refused by the driver,
-and then interpreted; and then cases of pointwise ops side by side, whose programs go together into
-one kernel. NVRTC needs no GPU; the emulated one of the other tests is a host compiler
-and takes what NVRTC may not. CASES: how many, an op's first case before any op's second.
+and then interpreted; and then cases of pointwise ops side by side, whose programs are fused
+horizontally into one kernel. NVRTC needs no GPU; the emulated one of the other tests is a host
+compiler and takes what NVRTC may not. CASES: how many, an op's first case before any op's second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def take_log() -> list[str]:
 
 
 def compile_rows(n_each: int = 12) -> int:
-    """Graphs of so many cases of pointwise ops each: how many programs go with another one."""
+    """How many programs are fused horizontally in graphs of so many cases of pointwise ops each."""
     from hotloop import _core
     from ops import cases_pointwise
     from ops.harness import open_session
@@ -68,16 +68,16 @@ def main() -> int:
             check_fast_gradients(case, "cuda", None)
         texts += [f"{case.id}: {text}" for text in take_log()]
     n_alone = len(texts)
-    n_joined = compile_rows()
+    n_fused = compile_rows()
     texts += [f"in a row: {text}" for text in take_log()]
     wrong = [f"FAIL {text}" for text in texts if REFUSED not in text]
     print(
         *wrong,
         f"NVRTC {versions['NVRTC']}: {n_alone} generated programs of {n} cases, and "
-        f"{len(texts) - n_alone} of cases in rows, where {n_joined} programs go with another",
+        f"{len(texts) - n_alone} of cases in rows, where {n_fused} programs are fused horizontally",
         sep="\n",
     )
-    return 1 if wrong or not n_alone or not n_joined else 0
+    return 1 if wrong or not n_alone or not n_fused else 0
 
 
 if __name__ == "__main__":

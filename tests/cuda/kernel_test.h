@@ -317,19 +317,20 @@ static void check_close(const char *what, const buffer<T> &got, W want, B bound)
 /* A kernel that writes Y gives the bits of the one that writes float32, rounded: run(suffix, out).
  */
 template <class Y, class F>
-static void check_rounds_to(const char *what, const buffer<float> &wide, F run)
+static void check_rounds_to(const char *what, const buffer<float> &values, F run)
 {
-    buffer<Y> got(wide.n), want(wide.n);
+    buffer<Y> got(values.n), want(values.n);
     run_orders({&got}, [&] { run(std::string("f32_") + suffix<Y>(), got.get()); });
-    for (int64_t i = 0; i < wide.n; i++) hl_write(want.get(), i, wide[i]);
+    for (int64_t i = 0; i < values.n; i++) hl_write(want.get(), i, values[i]);
     n_checks++;
     if (memcmp(got.p, want.p, got.n_bytes)) FAIL("%s: other bits in %s", what, suffix<Y>());
 }
-template <class T, class F> static void check_rounds(const char *what, const buffer<T> &wide, F run)
+template <class T, class F>
+static void check_rounds(const char *what, const buffer<T> &values, F run)
 {
     if constexpr (std::is_same<T, float>::value) {
-        check_rounds_to<hl_bf16>(what, wide, run);
-        check_rounds_to<hl_f16>(what, wide, run);
+        check_rounds_to<hl_bf16>(what, values, run);
+        check_rounds_to<hl_f16>(what, values, run);
     }
 }
 static inline void check(const char *what, bool holds)

@@ -1,6 +1,6 @@
-/* One node on the emulated GPU: its kernel is chosen, prepared and settled, then launched, replayed
- * from a capture, and launched with its output over each input that the kernel allows. All runs
- * must give the same bits, which the test then compares with what it knows.
+/* One node on the emulated GPU: its kernel is chosen, prepared and autotuned, then launched,
+ * replayed from a capture, and launched with its output over each input that the kernel allows. All
+ * runs must give the same bits, which the test then compares with what it knows.
  *
  * Around every operand lie guards, which read as NaN, as scratch and outputs do; inputs stay as
  * they were; attributes' names are gone by the launch, as they are in a plan. A failure is a

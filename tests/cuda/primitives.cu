@@ -9,27 +9,24 @@ HL_KERNEL(prim_shuffles, 1024, const int32_t *in, int32_t *out)
     out[t] = hl_shuffle(HL_WARP_ALL, in[t], (t * 7) & 31);
     out[n + t] = hl_shuffle_xor(HL_WARP_ALL, in[t], 5);
     out[2 * n + t] = hl_shuffle_up(HL_WARP_ALL, in[t], 3);
-    out[3 * n + t] = hl_shuffle_down(HL_WARP_ALL, in[t], 9);
 }
 struct prim_three {
     float a;
     int32_t b, c;
 };
-HL_KERNEL(prim_wide, 1024, const int64_t *in, int64_t *out)
+HL_KERNEL(prim_shuffle_bytes, 1024, const int64_t *in, int64_t *out)
 {
     int n = hl_threads(), t = hl_thread();
     out[t] = hl_shuffle_xor(HL_WARP_ALL, in[t], 1);
     prim_three three = {(float)t, t + 1, t + 2};
-    three = hl_shuffle_down(HL_WARP_ALL, three, 2);
+    three = hl_shuffle_up(HL_WARP_ALL, three, 2);
     out[n + t] = (int64_t)three.a + 1000 * three.b + 1000000LL * three.c;
 }
 HL_KERNEL(prim_votes, 1024, const int32_t *in, uint32_t *out)
 {
     int n = hl_threads(), t = hl_thread();
     out[t] = hl_ballot(HL_WARP_ALL, in[t] > 0);
-    out[n + t] = hl_any(HL_WARP_ALL, in[t] > 60);
-    out[2 * n + t] = hl_all(HL_WARP_ALL, in[t] > -1);
-    out[3 * n + t] = t % 32 < 8 ? (uint32_t)hl_count_bits(hl_ballot(0xFFu, in[t] % 2 != 0)) : 0;
+    out[n + t] = t % 32 < 8 ? (uint32_t)hl_count_bits(hl_ballot(0xFFu, in[t] % 2 != 0)) : 0;
 }
 HL_KERNEL(prim_atomics, 1024, int32_t *sum, uint32_t *count, int32_t *most, int64_t *first,
           float *total)
@@ -105,7 +102,7 @@ HL_KERNEL(prim_convert, 256, const float *in, hl_bf16 *b, hl_f16 *h, float *back
 }
 HL_KERNEL(prim_where, 64, int32_t *out)
 {
-    int block = (hl_block_z() * hl_blocks_y() + hl_block_y()) * hl_blocks_x() + hl_block_x();
+    int block = hl_block_y() * hl_blocks_x() + hl_block_x();
     out[block * hl_threads() + hl_thread()] =
-        hl_blocks_z() * 1000 + hl_block_z() * 100 + hl_block_y() * 10 + hl_block_x();
+        hl_blocks_y() * 100 + hl_block_y() * 10 + hl_block_x();
 }

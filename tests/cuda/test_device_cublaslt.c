@@ -1,5 +1,5 @@
-/* Products by cuBLASLt on the emulated GPU: their ends, which algorithm is taken and kept, what is
- * said of alignment, and every call of the library made to fail. */
+/* Products by cuBLASLt on the emulated GPU: their epilogues, which algorithm is taken and kept in
+ * the autotune cache, what is said of alignment, and every call of the library made to fail. */
 #include <math.h>
 #include <unistd.h>
 
@@ -311,7 +311,8 @@ static void test_gelu_refusals(void)
 {
     static const char *const fusions[] = {GELU, GELU_BOTH, GELU_GRAD, GELU_GRAD_SUM};
     static const int epilogues[] = {32, 160, 192, 208};
-    hl_type operand = {HL_DTYPE_F32, hl_shape_2d(M, N)}, low = {HL_DTYPE_BF16, hl_shape_2d(M, N)};
+    hl_type operand = {HL_DTYPE_F32, hl_shape_2d(M, N)},
+            reduced = {HL_DTYPE_BF16, hl_shape_2d(M, N)};
     for (int i = 0; i < 4; i++)
         for (int refuse = 0; refuse < 2; refuse++) {
             check_case("epilogue %d, refused %d", epilogues[i], refuse);
@@ -326,7 +327,7 @@ static void test_gelu_refusals(void)
         }
     hl_device *device = open_device(NULL);
     check_case("sums of 16 bits");
-    hl_graph *graph = make_graph(HL_DTYPE_BF16, false, GELU_GRAD_SUM, 0, &low);
+    hl_graph *graph = make_graph(HL_DTYPE_BF16, false, GELU_GRAD_SUM, 0, &reduced);
     CHECK(find_kernel(device, graph) == NULL);
     hl_graph_destroy(graph);
     for (int64_t n = 1; n <= 24; n++) {
@@ -426,11 +427,11 @@ static int run_product(hl_device *device, bool benchmark, int n_times)
     return lt_counts().last_algo;
 }
 
-enum { LAUNCHES = 3 }; /* of one node that is not measured: settling, alone, captured */
+enum { LAUNCHES = 3 }; /* of one node that is not measured: while it is tuned, alone, captured */
 
-static void test_choice(void)
+static void test_autotune_cache(void)
 {
-    check_case("choice");
+    check_case("autotuned");
     forget_cache();
     hl_device *device = open_device(NULL);
     CHECK_INT(run_product(device, false, 1), 0);
@@ -444,13 +445,13 @@ static void test_choice(void)
     CHECK_OK(hl_cuda_autotune_print(device, &text));
     close_device(device);
 
-    check_case("choice from disk");
+    check_case("cache from disk");
     device = open_device(NULL);
     CHECK_INT(run_product(device, true, 1), 3);
     CHECK_INT(lt_counts().products, LAUNCHES);
     close_device(device);
 
-    check_case("choice from text");
+    check_case("cache from text");
     forget_cache();
     device = open_device(NULL);
     CHECK_OK(hl_cuda_autotune_read(device, "no such line\n = \n"));
@@ -459,7 +460,7 @@ static void test_choice(void)
     CHECK_INT(lt_counts().products, LAUNCHES);
     close_device(device);
 
-    check_case("a choice that does not run any more");
+    check_case("a cached algorithm that no longer runs");
     device = open_device(&(hl_fake_lt_config){.n_broken = 4});
     CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 6);
@@ -467,7 +468,7 @@ static void test_choice(void)
     hl_free(text);
 }
 
-/* A file that names more choices than there can be takes no more memory for them. */
+/* The cache keeps no more entries than it has room for, however many lines a text has. */
 static void test_many_entries(void)
 {
     check_case("many entries");
@@ -563,7 +564,7 @@ static void test_alignment(void)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Chooses, prepares, settles, runs; any status. The k-th allocation fails, 0: none. */
+/* Chooses the kernel, prepares, tunes, runs; any status. The k-th allocation fails, 0: none. */
 static hl_status try_product(hl_device *device, bool benchmark, int64_t k, bool *out_reached)
 {
     node_case c;
@@ -647,7 +648,7 @@ int main(void)
     test_refusals();
     test_gelu_refusals();
     test_no_nodes();
-    test_choice();
+    test_autotune_cache();
     test_many_entries();
     test_many_products();
     test_broken();

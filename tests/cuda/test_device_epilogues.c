@@ -1,6 +1,6 @@
-/* Ends of products in whole training steps on the emulated GPU: with them (cuBLASLt), without the
- * library, with each of them refused, and without fusion, parameters and losses stay together; what
- * the pass makes of a layer is what it promises. */
+/* Epilogues of products in whole training steps on the emulated GPU: with them (cuBLASLt), without
+ * the library, with each of them refused, and without fusion, parameters and losses agree; what the
+ * pass makes of a layer is what it promises. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -208,7 +208,7 @@ static void test_gelu_layers(void)
 
 /* ---- batch norm, relu and dropout ---- */
 
-enum { NORM_INS = 4, MOST_NORM_OUTS = 7, MOST_NORMED = 6000 };
+enum { NORM_INS = 4, MAX_NORM_OUTS = 7, MAX_NORM_ELEMENTS = 6000 };
 
 /* Of a norm's graph: as a layer has it, another factor before dropout's mask, the mask as the first
  * factor, gradients as the only outputs. */
@@ -224,9 +224,9 @@ typedef enum norm_form {
 static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask, bool mask_first)
 {
     hl_dtype dtype = hl_graph_dtype(graph, value);
-    hl_id wide, out;
-    CHECK_OK(hl_build_cast(graph, value, HL_DTYPE_F32, &wide));
-    hl_id factors[2] = {mask_first ? mask : wide, mask_first ? wide : mask};
+    hl_id as_float, out;
+    CHECK_OK(hl_build_cast(graph, value, HL_DTYPE_F32, &as_float));
+    hl_id factors[2] = {mask_first ? mask : as_float, mask_first ? as_float : mask};
     CHECK_OK(hl_graph_add(graph, HL_OP_MUL, factors, 2, NULL, &out));
     CHECK_OK(hl_build_cast(graph, out, dtype, &out));
     return out;
@@ -278,8 +278,8 @@ static int run_norm(hl_graph *graph, bool fuse, float *out, int64_t *out_n)
     hl_run_end end;
     int64_t ran;
     int n_fused = 0;
-    static float data[MOST_NORMED];
-    hl_shape shapes[MOST_NORM_OUTS];
+    static float data[MAX_NORM_ELEMENTS];
+    hl_shape shapes[MAX_NORM_OUTS];
     int32_t n_outputs = (int32_t)graph->n_outputs;
     dice_state = 5;
     for (int i = 0; i < n_outputs; i++) shapes[i] = *hl_graph_shape(graph, graph->outputs[i]);
@@ -314,7 +314,7 @@ static void test_norms(void)
 {
     static const hl_shape shapes[] = {{2, {24, 13}}, {2, {24, 40}},  {2, {1, 8}},
                                       {2, {70, 33}}, {2, {1030, 5}}, {3, {5, 6, 7}}};
-    static float apart[4 * MOST_NORMED], fused[4 * MOST_NORMED];
+    static float apart[4 * MAX_NORM_ELEMENTS], fused[4 * MAX_NORM_ELEMENTS];
     hl_graph *graph;
     int64_t n;
     use_library("none", 0);
@@ -372,7 +372,7 @@ static void test_norm_layers(void)
     }
 }
 
-/* A caller who asks is heard between two products that are settled; then it goes on. */
+/* The stop flag is polled after each product that is autotuned; the next call goes on there. */
 static void test_asked(void)
 {
     trainer t;

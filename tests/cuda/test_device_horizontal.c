@@ -16,9 +16,9 @@ typedef struct state {
     int64_t n;
 } state;
 
-/* Steps that go with the one before them (-1: not asked), and programs. */
+/* Nodes that the launch of the one before them does too (-1: any number), and programs. */
 typedef struct counts {
-    int joined, programs;
+    int fused, programs;
 } counts;
 
 static hl_graph *graph;
@@ -65,7 +65,7 @@ static counts build_counters(void)
                               &sum));
         CHECK_OK(hl_graph_commit(graph, counter, sum));
     }
-    return (counts){.joined = N_COUNTERS - 2};
+    return (counts){.fused = N_COUNTERS - 2};
 }
 
 /* Of every kind, dtype and size. */
@@ -80,7 +80,7 @@ static counts build_kinds(void)
         hl_id set = add_state(dtypes[d], 1), by = add_state(dtypes[d], 1);
         CHECK_OK(hl_graph_commit(graph, set, add_update(HL_OP_ASSIGN, set, by)));
     }
-    return (counts){.joined = 3 * 4 - 1};
+    return (counts){.fused = 3 * 4 - 1};
 }
 
 /* a <- b and b <- c: a reads b before it is overwritten. */
@@ -128,12 +128,12 @@ static counts build_horizontal(void)
         if (s == 2) CHECK_OK(hl_graph_add(graph, HL_OP_SUM, &value, 1, &all, &sum));
         CHECK_OK(hl_graph_commit(graph, to, value));
     }
-    return (counts){.joined = -1, .programs = 3};
+    return (counts){.fused = -1, .programs = 3};
 }
 
-/* More of them than one program has results: three programs, which are one launch, as their updates
- * are. */
-static counts build_crowd(void)
+/* More negations than one program has results: three programs, which are one launch, as their
+ * updates are. */
+static counts build_many_results(void)
 {
     enum { ALL = 30, PROGRAMS = 3 };
     hl_id value;
@@ -142,7 +142,7 @@ static counts build_crowd(void)
         CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &to, 1, NULL, &value));
         CHECK_OK(hl_graph_commit(graph, to, value));
     }
-    return (counts){.joined = PROGRAMS - 1 + ALL - 1, .programs = 1};
+    return (counts){.fused = PROGRAMS - 1 + ALL - 1, .programs = 1};
 }
 
 /* Programs of several shapes, behind one that sums, and three of which each reads the last one's;
@@ -174,7 +174,7 @@ static counts build_programs(void)
     CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, value, N_ALL, &(hl_attrs){0}, &row));
     hl_id to = add_state(HL_DTYPE_F32, n);
     CHECK_OK(hl_graph_commit(graph, to, add_update(HL_OP_ASSIGN, to, row)));
-    return (counts){.joined = SUMS - 1, .programs = 4};
+    return (counts){.fused = SUMS - 1, .programs = 4};
 }
 
 /* A batch out of several arrays, a type and a width each, one of them converted. */
@@ -205,7 +205,7 @@ static counts build_batch(void)
         CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[a], 1, &flat, &value[a]));
         CHECK_OK(hl_graph_commit(graph, to[a], add_update(HL_OP_ASSIGN, to[a], value[a])));
     }
-    return (counts){.joined = 2 * (N_ARRAYS - 1)};
+    return (counts){.fused = 2 * (N_ARRAYS - 1)};
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -236,8 +236,8 @@ static void run(const hl_backend *backend, counts (*build)(void), bool is_gpu, b
     n_states = 0;
     counts want = build();
     CHECK_OK(hl_plan_create(session, graph, &options, &plan));
-    if (want.joined >= 0)
-        CHECK_INT(count_in_text(plan, "with the one before"), is_gpu ? want.joined : 0);
+    if (want.fused >= 0)
+        CHECK_INT(count_in_text(plan, "with the one before"), is_gpu ? want.fused : 0);
     CHECK_INT(count_in_text(plan, "cuda.pointwise:"), is_gpu ? want.programs : 0);
     for (int s = 0; s < n_states; s++) {
         double values[N];
@@ -277,7 +277,7 @@ int main(void)
     check_graph("row", build_row);
     check_graph("twice", build_twice);
     check_graph("beside", build_horizontal);
-    check_graph("crowd", build_crowd);
+    check_graph("many results", build_many_results);
     check_graph("programs", build_programs);
     check_graph("batch", build_batch);
     return CHECK_DONE();

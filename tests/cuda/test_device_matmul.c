@@ -125,9 +125,9 @@ static hl_device *open_device(int arch, bool with_library)
 }
 
 /* None, float32, or 16 bits. */
-static int bias_type(int kind, hl_dtype low)
+static int bias_type(int kind, hl_dtype reduced)
 {
-    return kind == 0 ? NO_BIAS : kind == 1 ? (int)F32 : (int)low;
+    return kind == 0 ? NO_BIAS : kind == 1 ? (int)F32 : (int)reduced;
 }
 
 static void test_products(bool with_library)
@@ -155,9 +155,10 @@ static void test_refusals(void)
     hl_device *device = open_device(75, false);
     hl_kernel_req req;
     const hl_kernel *kernel;
-    hl_graph *low = make_graph(&products[0], BF16, NO_BIAS, false);
-    CHECK_ERROR(hl_kernel_select(device, low, 0, true, &kernel, &req), HL_ERROR_DEVICE, "sm_75");
-    hl_graph_destroy(low);
+    hl_graph *reduced = make_graph(&products[0], BF16, NO_BIAS, false);
+    CHECK_ERROR(hl_kernel_select(device, reduced, 0, true, &kernel, &req), HL_ERROR_DEVICE,
+                "sm_75");
+    hl_graph_destroy(reduced);
     hl_graph *half = make_graph(&products[0], F16, NO_BIAS, false);
     CHECK_OK(hl_kernel_select(device, half, 0, true, &kernel, &req));
     CHECK(req.deterministic);

@@ -7,13 +7,13 @@ enum { N_NETS = 3, STRIDE = 61 };
 
 static void test_unchanged(void)
 {
-    static const hl_dtype lows[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
     for (uint64_t seed = 0; seed < N_NETS; seed++)
         for (int way = 0; way < 4; way++) {
             int k = 1 + (int)seed % 3;
             trainer_capture = way % 2, trainer_slots = way / 2 ? 8 : 2;
             trainer_fed = trainer_slots == 2 && seed % 2;
-            trainer_dtype = lows[seed % 3];
+            trainer_dtype = dtypes[seed % 3];
             check_case("net %d, k %d, way %d", (int)seed, k, way);
             hl_fake_reset(NULL);
             check_unchanged(hl_fake_backend(), seed, k, trainer_dtype == HL_DTYPE_F16);

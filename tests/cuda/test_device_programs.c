@@ -1,7 +1,7 @@
 /* Pointwise programs of several nodes in one launch, on the emulated GPU: the bits of the same ones
  * launched apart, interpreted and compiled, in several orders of threads and blocks, captured, at
- * any alignment and in place; nothing beside the operands is written. And which steps go together,
- * what is compiled once, what a failure leaves. */
+ * any alignment and in place; nothing beside the operands is written. And which nodes are fused
+ * horizontally, what is compiled once, what a failure leaves. */
 #include <stdlib.h>
 
 #include "kernels/cuda/parts.h"
@@ -321,7 +321,7 @@ static void check_bits(const char *name, void (*build)(void), int n_compiles)
         run_way way = {.device = with ? compiling : plain, .is_horizontal = true};
         int64_t n_compiled = hl_fake_nvrtc_compiles();
         check_case("%s, %s", name, with ? "compiled" : "interpreted");
-        compare(&way, want, "together");
+        compare(&way, want, "in one launch");
         way.captured = true;
         compare(&way, want, "captured");
         way.captured = false, way.shift = 8;
@@ -340,10 +340,10 @@ static void check_bits(const char *name, void (*build)(void), int n_compiles)
     hl_graph_destroy(graph);
 }
 
-/* ---- which go together ----------------------------------------------------------------------- */
+/* ---- which are fused horizontally ------------------------------------------------------------ */
 
-/* Do the nodes? */
-static bool asks(void (*build)(void))
+/* Are all nodes of the graph one launch? */
+static bool is_fused(void (*build)(void))
 {
     hl_node_id ids[2 * HL_CUDA_PARTS] = {0};
     hl_kernel_req ignored;
@@ -461,21 +461,21 @@ static void build_too_many_operands(void)
 
 static void test_which(void)
 {
-    check_case("which go together");
-    CHECK(asks(build_one_large));
-    CHECK(!asks(build_large_and_small));
-    CHECK(!asks(build_large_and_another));
-    CHECK(!asks(build_two_numbers));
-    CHECK(!asks(build_two_types));
-    CHECK(!asks(build_two_broadcasts));
-    CHECK(!asks(build_two_draws));
-    CHECK(!asks(build_two_kinds));
-    CHECK(!asks(build_sum));
-    CHECK(!asks(build_nothing));
-    CHECK(asks(build_most_numbers));
-    CHECK(!asks(build_too_many_numbers));
-    CHECK(asks(build_most_operands));
-    CHECK(!asks(build_too_many_operands));
+    check_case("which are fused horizontally");
+    CHECK(is_fused(build_one_large));
+    CHECK(!is_fused(build_large_and_small));
+    CHECK(!is_fused(build_large_and_another));
+    CHECK(!is_fused(build_two_numbers));
+    CHECK(!is_fused(build_two_types));
+    CHECK(!is_fused(build_two_broadcasts));
+    CHECK(!is_fused(build_two_draws));
+    CHECK(!is_fused(build_two_kinds));
+    CHECK(!is_fused(build_sum));
+    CHECK(!is_fused(build_nothing));
+    CHECK(is_fused(build_most_numbers));
+    CHECK(!is_fused(build_too_many_numbers));
+    CHECK(is_fused(build_most_operands));
+    CHECK(!is_fused(build_too_many_operands));
 }
 
 /* ---- compiling, failures --------------------------------------------------------------------- */

@@ -107,7 +107,7 @@ static void build_step(const setting *set)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What each step is told; step 9 is out of range for float16 gradients, 4 for the model itself. */
+/* Each step's operands; step 9 is out of range for float16 gradients, 4 for the model itself. */
 static void give_numbers(hl_session *session, int step)
 {
     static float grad[N];

@@ -1,7 +1,7 @@
 /* Whole training steps on the emulated GPU: small random networks with every optimizer, dropout,
  * batch statistics and accumulation, in float32 and with 16-bit products. A plan that is captured
  * gives the bits of one that is run call by call, fused or not, and both are close to the
- * reference. A stop and a wrong index are heard of without a wait inside an epoch; driver calls may
+ * reference. A stop and a wrong index are polled without a wait inside an epoch; driver calls may
  * fail. */
 #include <stdlib.h>
 
@@ -89,14 +89,14 @@ static void test_nets(void)
 }
 
 /* The reference is not rounded, and so not as close. */
-static void test_low(void)
+static void test_reduced(void)
 {
-    static const hl_dtype lows[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
+    static const hl_dtype dtypes[] = {HL_DTYPE_BF16, HL_DTYPE_F16};
     for (uint64_t seed = 0; seed < N_NETS; seed++) {
-        check_case("net %d, products in %s", (int)seed, hl_dtype_name(lows[seed % 2]));
+        check_case("net %d, products in %s", (int)seed, hl_dtype_name(dtypes[seed % 2]));
         hl_fake_reset(NULL);
         train_net(hl_ref_backend(), seed, false, &want);
-        trainer_dtype = lows[seed % 2];
+        trainer_dtype = dtypes[seed % 2];
         trainer_capture = false;
         train_net(hl_fake_backend(), seed, true, &eager);
         trainer_capture = true;
@@ -295,7 +295,7 @@ static void test_batch_sizes(void)
 int main(void)
 {
     test_nets();
-    test_low();
+    test_reduced();
     test_predictions();
     test_never_waits();
     test_stop();

@@ -28,7 +28,7 @@ template <class T> static void test_matmul(const matmul_case &k)
     int64_t b_k = k.trans_b ? 1 : ldb, b_col = k.trans_b ? ldb : 1;
     buffer<T> a(k.batches * a_size), b((k.one_b ? 1 : k.batches) * b_size);
     buffer<float> bias(k.N), c(k.batches * k.M * k.N);
-    buffer<hl_bf16> low(c.n);
+    buffer<hl_bf16> reduced(c.n);
     fill_random(a), fill_random(b), fill_random(bias);
     hl_cuda_layout a_batch = {}, b_batch;
     a_batch.n = a_batch.dim[0] = k.batches, a_batch.rank = 1, a_batch.stride[0] = a_size;
@@ -37,10 +37,10 @@ template <class T> static void test_matmul(const matmul_case &k)
     const void *add = k.has_bias ? bias.get() : nullptr;
     unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
     hl_cuda_product product = {k.M, k.N, k.K, a_row, a_k, b_k, b_col, a_batch, b_batch};
-    run_orders({&c, &low}, [&] {
+    run_orders({&c, &reduced}, [&] {
         LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p}, product,
                HL_DTYPE_F32, HL_DTYPE_F32, k.relu);
-        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, low.p}, product,
+        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, reduced.p}, product,
                HL_DTYPE_F32, HL_DTYPE_BF16, k.relu);
     });
     std::vector<double> want(c.n), size(c.n);
@@ -57,7 +57,7 @@ template <class T> static void test_matmul(const matmul_case &k)
     }
     auto bound = [&](int64_t i) { return (double)(k.K + 2) * 0x1p-24 * size[(size_t)i]; };
     check_close("c", c, [&](int64_t i) { return want[(size_t)i]; }, bound);
-    check_close("c in bf16", low, [&](int64_t i) { return want[(size_t)i]; }, bound);
+    check_close("c in bf16", reduced, [&](int64_t i) { return want[(size_t)i]; }, bound);
 }
 
 int main()

@@ -321,9 +321,9 @@ static void test_broadcast()
         quarter = program.number(0.25);
     int y = program.step(HL_PW_ADD, program.step(HL_PW_MUL, rx, rs), rb),
         positive = program.step(HL_PW_GT, y, zero);
-    int low = program.step(HL_PW_CAST, y);
+    int rounded = program.step(HL_PW_CAST, y);
     program.p->code[program.p->n_code - 1].dtype = HL_DTYPE_BF16;
-    program.store(program.step(HL_PW_WHERE, positive, low, quarter), HL_DTYPE_F32);
+    program.store(program.step(HL_PW_WHERE, positive, rounded, quarter), HL_DTYPE_F32);
     program.store(positive, HL_DTYPE_BOOL);
     program.run("f32", {x.p, scale.p, bias.p, out.p, flag.p}, {&out, &flag});
     for (int64_t i = 0; i < 60; i++) {

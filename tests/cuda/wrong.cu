@@ -49,7 +49,7 @@ KERNEL(wrong_mask_too_wide)
 KERNEL(wrong_mask_names_exited)
 {
     if (hl_thread() == 63) return;
-    out[hl_thread()] = hl_shuffle_down(HL_WARP_ALL, in[hl_thread()], 1);
+    out[hl_thread()] = hl_shuffle_up(HL_WARP_ALL, in[hl_thread()], 1);
 }
 KERNEL(wrong_masks_differ)
 {
@@ -64,12 +64,12 @@ KERNEL(wrong_collectives_differ)
     if (hl_thread() % 32 < 16)
         v = hl_shuffle_xor(HL_WARP_ALL, v, 1);
     else
-        v = hl_any(HL_WARP_ALL, v > 0) ? 1 : 0;
+        v = hl_ballot(HL_WARP_ALL, v > 0) ? 1 : 0;
     out[hl_thread()] = v;
 }
 KERNEL(wrong_shuffle_source)
 {
-    if (hl_thread() % 32 < 16) out[hl_thread()] = hl_shuffle_down(0xFFFFu, in[hl_thread()], 1);
+    if (hl_thread() % 32 < 16) out[hl_thread()] = hl_shuffle(0xFFFFu, in[hl_thread()], 16);
 }
 KERNEL(wrong_partial_warp)
 {

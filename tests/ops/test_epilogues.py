@@ -97,7 +97,7 @@ def kept(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
 
 
 def by_columns(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
-    """A product that no kernel ends by anything: the weight gradient's."""
+    """A product whose kernel has no epilogues: the weight gradient's."""
     return [add(graph, "relu", add(graph, "matmul", ids["x"], ids["r"], trans_a=True))]
 
 
@@ -111,11 +111,11 @@ def twice(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
     return [add(graph, "add", y, y)]
 
 
-def widened(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+def bfloat16_residual(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
     """A residual of 16 bits: the kernel reads float32."""
     narrow = add(graph, "cast", ids["r"], dtype="bfloat16")
-    wide = add(graph, "cast", narrow, dtype="float32")
-    return [add(graph, "add", product(graph, ids), wide)]
+    as_float32 = add(graph, "cast", narrow, dtype="float32")
+    return [add(graph, "add", product(graph, ids), as_float32)]
 
 
 def single(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
@@ -124,7 +124,7 @@ def single(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "build", [two_readers, kept, by_columns, broadcast, twice, widened, single]
+    "build", [two_readers, kept, by_columns, broadcast, twice, bfloat16_residual, single]
 )
 def test_stays_apart_and_right(build: Build) -> None:
     want, _ = run(build, MATRICES, False)

@@ -39,10 +39,10 @@ def test_rounds_as_a_cast(name: str, backend: str, isa: str | None, dtype: str) 
             assert graph.dtype(y) == (dtype if rounds else "float32")
             if not rounds:
                 (y,) = graph.add("cast", [y], dtype=dtype)
-            (wide,) = graph.add("cast", [y], dtype="float32")
-            (product,) = graph.add("mul", [wide, by])
+            (as_float32,) = graph.add("cast", [y], dtype="float32")
+            (product,) = graph.add("mul", [as_float32, by])
             (loss,) = graph.add("sum", [product])
-            results += [wide, *statistics, *graph.backward(loss, operands)]
+            results += [as_float32, *statistics, *graph.backward(loss, operands)]
         return results
 
     # Unfused: a program with a sum at its end sums by the program's cut.

@@ -29,14 +29,14 @@ def make(layers: Any) -> Any:
     )  # fmt: skip
 
 
-def run_torch(model: nn.Module, data: hl.DataModule, *, low: bool) -> list[float]:
+def run_torch(model: nn.Module, data: hl.DataModule, *, reduced: bool) -> list[float]:
     twin = make(torch.nn)
     copy_weights(model, twin)
     optimizer = torch.optim.SGD(twin.parameters(), 0.05, 0.9)
     losses = []
     for batch in batches(data):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast("cpu", torch.bfloat16, enabled=reduced):
             logits = twin(torch.from_numpy(batch["x"].copy()))
         loss = torch.nn.functional.cross_entropy(
             logits.float(), torch.from_numpy(batch["y"].copy())
@@ -63,8 +63,8 @@ def test_as_close_to_float32_as_autocast(seed: int) -> None:
     X, y = classes(320, 20, 5, seed)
     data = hl.DataModule.from_arrays(X, y, val=None, batch_size=64)
     model = make(nn)
-    full = np.array(run_torch(model, data, low=False))
-    theirs = np.array(run_torch(model, data, low=True))
+    full = np.array(run_torch(model, data, reduced=False))
+    theirs = np.array(run_torch(model, data, reduced=True))
     ours = np.array(run_hotloop(model, data, "bf16-mixed"))
     np.testing.assert_allclose(ours, theirs, rtol=8 * UNIT, atol=8 * UNIT * 0.1)
     gap = np.sqrt(np.mean((ours - full) ** 2))
@@ -76,6 +76,6 @@ def test_float16_stays_near_float32(seed: int) -> None:
     X, y = classes(320, 20, 5, seed)
     data = hl.DataModule.from_arrays(X, y, val=None, batch_size=64)
     model = make(nn)
-    full = np.array(run_torch(model, data, low=False))
+    full = np.array(run_torch(model, data, reduced=False))
     ours = np.array(run_hotloop(model, data, "16-mixed"))
     np.testing.assert_allclose(ours, full, rtol=8 * 2.0**-11, atol=2.0**-11)

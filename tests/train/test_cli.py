@@ -54,6 +54,16 @@ def test_train_saves_a_model_that_predicts(folder: Path) -> None:
     assert hl.predict(loaded, x, proba=True).shape == (120, 3)
 
 
+def test_train_draws_a_plot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hotloop.training.result import TrainResult
+
+    drawn: list[Path] = []
+    monkeypatch.setattr(TrainResult, "plot", lambda _, path: drawn.append(path))
+    (folder / "run.toml").write_text('plot = "net.png"\n' + RUN)
+    assert main(["train", str(folder / "run.toml")]) == 0
+    assert drawn == [folder / "net.png"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

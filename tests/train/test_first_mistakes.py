@@ -97,6 +97,16 @@ def train(model, y=Y, **fields):
         (lambda: hl.train(mlp(), X, Y), hl.ConfigError, r"train\(model, \(X, y\), config\)"),
         (lambda: train(mlp(), Y.astype(float)), hl.ShapeError, "for classes give integers"),
         (
+            lambda: train(mlp(), Y.astype(float), loss="cross_entropy"),
+            hl.ConfigError,
+            r"must be integers, got float32; use .astype\(int\) on the array, or give prob",
+        ),
+        (
+            lambda: hl.train(nn.Embedding(N_OUT, 3), (Y.astype(np.uint8), Y), quiet()),
+            hl.TraceError,
+            r"got float32 \(uint8 arrays enter the model as float32\); use .astype\(int\)",
+        ),
+        (
             lambda: train(nn.Linear(N_IN, 1), np.arange(len(X)) % 3),
             hl.DataError,
             "tells 2 classes apart, got 2 in row",

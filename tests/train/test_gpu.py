@@ -192,7 +192,7 @@ def test_the_demo(gpu: _core.Device) -> None:
 
 
 def test_a_loss_that_is_not_finite(gpu: _core.Device) -> None:
-    """The run ends with the step that had it, though the host hears of it later."""
+    """The run ends with the step that had it, though the host polls it later."""
     x = X.copy()
     x[40] = np.inf
     for on_nan in ("stop", "skip"):
@@ -372,14 +372,14 @@ def test_mixed_precision(gpu: _core.Device, precision: str) -> None:
 
 
 def test_the_header(gpu: _core.Device, capsys: pytest.CaptureFixture[str]) -> None:
-    low = "bf16" if gpu.reduced_dtype == "bfloat16" else "fp16"
+    reduced = "bf16" if gpu.reduced_dtype == "bfloat16" else "fp16"
     for fields, words in (
         ({}, ("as CUDA graphs", "in the GPU's memory", "precision fp32")),
         (
             {"cuda_graph": False, "device_cache": False},
             ("steps launched one by one", "fed from the CPU"),
         ),
-        ({"precision": "auto"}, (f"{low} products; fp32 for the rest",)),
+        ({"precision": "auto"}, (f"{reduced} products; fp32 for the rest",)),
     ):
         train("gpu", max_epochs=1, enable_progress_bar="auto", **fields)
         header = " ".join(capsys.readouterr().err.split())
@@ -788,10 +788,10 @@ def test_a_gpu_whose_float16_is_slow_gets_float32() -> None:
     code = """
 from hotloop.training import precision
 measure = precision._Probe.measure
-def measure_slowly(self, low):
-    loss, norm, info = measure(self, low)
+def measure_slowly(self, dtype):
+    loss, norm, info = measure(self, dtype)
     assert "seconds" not in info or 0 < info["seconds"] < 60
-    return loss, norm, info | {"seconds": slow if low == "float16" else 1.0}
+    return loss, norm, info | {"seconds": slow if dtype == "float16" else 1.0}
 precision._Probe.measure = measure_slowly
 for slow in (1.05, 1.5):
     for fields in ({}, {"deterministic": True}, {"benchmark": False}):
@@ -846,7 +846,7 @@ def test_profiling_times_every_node(gpu: _core.Device, cuda_graph: bool, precisi
     assert sum(node.share for node in found.nodes) == pytest.approx(1)
     assert found.step_seconds > 0
     assert all(node.roofline is not None for node in found.nodes if node.seconds)
-    # The times of updates that go together are one launch's.
+    # Updates that are fused horizontally have one launch and one time.
     assert sum(node.n_nodes for node in found.nodes) >= len(found.nodes)
 
 

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt in trainings on a GPU, real or emulated: their ends, TF32, measuring.
+"""Products by cuBLASLt in trainings on a GPU, real or emulated: epilogues, TF32, autotuning.
 
 With HOTLOOP_TEST_GPU set and a cuBLASLt that starts: the fake one of tests/cuda (make cuda-check),
 or the GPU's; elsewhere each test skips and says so.
@@ -135,7 +135,7 @@ def test_gelu_costs_the_launches_of_relu() -> None:
 @emulated
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_exact_gelu_stays_exact(precision: str) -> None:
-    """No product ends by it: only the last layer's sums stand beside one."""
+    """No product has it as its epilogue: only the last layer's sums stand beside one."""
     text = plan_of(net(act=nn.GELU), precision)
     assert count_fused(text) == (precision == "32-true")
     assert len(activations(text)) == 4
@@ -231,10 +231,10 @@ def test_the_check_of_a_precision_measures_only_its_own_kernels(gpu: _core.Devic
     known = set(gpu.autotune_cache().splitlines())
     train(width=40, precision="auto")
     made = set(gpu.autotune_cache().splitlines()) - known
-    low = {"bfloat16": "bf16", "float16": "f16"}[gpu.reduced_dtype]
+    reduced = {"bfloat16": "bf16", "float16": "f16"}[gpu.reduced_dtype]
     assert made
-    if low == "bf16":  # what is float16's is timed against float32's
-        assert all(f"; {low} " in line for line in made)
+    if reduced == "bf16":  # what is float16's is timed against float32's
+        assert all(f"; {reduced} " in line for line in made)
 
 
 def test_deterministic_does_not_measure(gpu: _core.Device) -> None:

@@ -27,15 +27,15 @@ def trained(precision: str, **fields: Any) -> tuple[hl.TrainResult, dict[str, An
 def test_follows_float32(precision: str, fields: dict[str, Any]) -> None:
     """Rounding of operands, relative to the loss and to weights near 1, grown by 20 steps."""
     full, w32 = trained("32-true", **fields)
-    low, w16 = trained(precision, **fields)
+    reduced, w16 = trained(precision, **fields)
     allowed = 8 * UNIT[precision]
-    np.testing.assert_allclose(low.history["loss"], full.history["loss"], rtol=allowed)
-    np.testing.assert_allclose(low.history["val_loss"], full.history["val_loss"], rtol=allowed)
+    np.testing.assert_allclose(reduced.history["loss"], full.history["loss"], rtol=allowed)
+    np.testing.assert_allclose(reduced.history["val_loss"], full.history["val_loss"], rtol=allowed)
     assert any(w16[name].tobytes() != w32[name].tobytes() for name in w32), "nothing was rounded"
     for name in w32:
         np.testing.assert_allclose(w16[name], w32[name], rtol=0, atol=allowed)
-    assert low.steps == full.steps
-    assert low.skipped_steps == 0
+    assert reduced.steps == full.steps
+    assert reduced.skipped_steps == 0
 
 
 @pytest.mark.parametrize("precision", MIXED)
@@ -71,24 +71,24 @@ def test_a_stepper_scales_the_loss_as_train_does() -> None:
         assert (control["loss_scale"], control["scaling"]) == (scale, int(scale > 1))
 
 
-@pytest.mark.parametrize("low", ["bfloat16", "float16"])
-def test_what_counts_as_agreement(low: str) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_counts_as_agreement(dtype: str) -> None:
     """8 units of 1 + loss, and 32 units of the norm; what is not finite agrees with nothing."""
-    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[low]
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
     loss, norm = 3.0, 0.5
     for sign in (-1, 1):
         for units, words in ((7.9, ""), (8.1, "the loss is")):
             got = (loss + sign * units * unit * (1 + loss), norm)
-            assert words in precision_module._disagreement(low, got, (loss, norm))
-            assert bool(words) == bool(precision_module._disagreement(low, got, (loss, norm)))
+            assert words in precision_module._disagreement(dtype, got, (loss, norm))
+            assert bool(words) == bool(precision_module._disagreement(dtype, got, (loss, norm)))
         for units, words in ((31.9, ""), (32.1, "the gradient norm is")):
             got = (loss, norm + sign * units * unit * norm)
-            assert words in precision_module._disagreement(low, got, (loss, norm))
-            assert bool(words) == bool(precision_module._disagreement(low, got, (loss, norm)))
+            assert words in precision_module._disagreement(dtype, got, (loss, norm))
+            assert bool(words) == bool(precision_module._disagreement(dtype, got, (loss, norm)))
     for bad in (np.nan, np.inf, -np.inf):
-        assert "the loss" in precision_module._disagreement(low, (bad, norm), (loss, norm))
-        assert "norm" in precision_module._disagreement(low, (loss, bad), (loss, norm))
-        assert not precision_module._disagreement(low, (loss, norm), (bad, bad))
+        assert "the loss" in precision_module._disagreement(dtype, (bad, norm), (loss, norm))
+        assert "norm" in precision_module._disagreement(dtype, (loss, bad), (loss, norm))
+        assert not precision_module._disagreement(dtype, (loss, norm), (bad, bad))
 
 
 def test_overflow_skips_and_halves() -> None:
@@ -198,9 +198,9 @@ def test_evaluate_computes_as_the_configuration_says() -> None:
     X, y = classes(256, 12, 4)
     model = hl.train(mlp(12, 4), (X, y), quiet(max_epochs=1)).model
     full = hl.evaluate(model, (X, y), config=quiet(precision="32-true"))
-    low = hl.evaluate(model, (X, y), config=quiet(precision="bf16-mixed"))
-    assert low["loss"] != full["loss"]
-    assert low["loss"] == pytest.approx(full["loss"], rel=8 * UNIT["bf16-mixed"])
+    reduced = hl.evaluate(model, (X, y), config=quiet(precision="bf16-mixed"))
+    assert reduced["loss"] != full["loss"]
+    assert reduced["loss"] == pytest.approx(full["loss"], rel=8 * UNIT["bf16-mixed"])
 
 
 # ---- "auto"
@@ -263,9 +263,9 @@ def test_auto_falls_back_when_the_check_fails(
 ) -> None:
     measure = precision_module._Probe.measure
 
-    def wrong(self: Any, low: str) -> tuple[float, float, dict[str, Any]]:
-        loss, norm, info = measure(self, low)
-        return (loss, norm, info) if low == "float32" else (loss, norm * 1.5, info)
+    def wrong(self: Any, dtype: str) -> tuple[float, float, dict[str, Any]]:
+        loss, norm, info = measure(self, dtype)
+        return (loss, norm, info) if dtype == "float32" else (loss, norm * 1.5, info)
 
     monkeypatch.setattr(precision_module._Probe, "measure", wrong)
     model, data = large()

@@ -265,9 +265,9 @@ DAMAGE = {
     "outputs unknown": set_at(["graphs", 0, "outputs"], [10**9]),
     "outputs texts": set_at(["graphs", 0, "outputs"], ["x"]),
     "out spec": set_at(["graphs", 0, "out"], {"dict": 5}),
-    "choices no text": set_at(["fitted", "choices"], "\ud800"),
-    "choices a list": set_at(["fitted", "choices"], ["a = b"] * 3),
-    "choices of all kinds": set_at(["fitted", "choices"], " = \n=\n\0\na = b" * 10_000),
+    "cache no text": set_at(["fitted", "autotune_cache"], "\ud800"),
+    "cache a list": set_at(["fitted", "autotune_cache"], ["a = b"] * 3),
+    "cache of all kinds": set_at(["fitted", "autotune_cache"], " = \n=\n\0\na = b" * 10_000),
 }
 
 
@@ -279,7 +279,7 @@ def test_tampered_description(damage: str, saved: bytes, tmp_path: Path) -> None
 MUST_REFUSE = [
     "no json", "a list", "a number", "null", "format", "no graphs", "graphs null", "no fitted",
     "unknown op", "internal op", "input unknown", "leaf kind", "outputs unknown",
-    "choices no text",
+    "cache no text",
 ]  # fmt: skip
 
 
@@ -317,6 +317,26 @@ def test_attributes_by_their_former_names(saved: bytes, tmp_path: Path) -> None:
 def test_padding_by_its_former_name() -> None:
     node = {"op": "pad", "attrs": {"pads": [1, 2, 3, 4], "mode": 1}}
     assert saving._read_attrs(node) == {"before": [1, 3], "after": [2, 4], "mode": 1}
+
+
+@pytest.mark.parametrize("key", ["autotune_cache", "choices"])
+def test_autotune_cache_by_either_name(
+    key: str, saved: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older files have it under "choices"."""
+
+    def rename(described):
+        assert described["fitted"].pop("autotune_cache") == ""
+        assert "choices" not in described["fitted"]
+        described["fitted"][key] = "matmul; gpu; 1; k = v\n"
+        return described
+
+    taken: list[str] = []
+    monkeypatch.setattr(saving, "take_autotune_cache", taken.append)
+    path = tmp_path / "model"
+    path.write_bytes(with_description(saved, rename))
+    assert hl.predict(hl.load(path), X).shape == (90, 3)
+    assert taken == ["matmul; gpu; 1; k = v\n"]
 
 
 def test_foreign_safetensors(tmp_path: Path) -> None:

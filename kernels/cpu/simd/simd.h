@@ -40,7 +40,6 @@
 #define HL_ISA_IS_CODE(isa) HL_JOIN(HL_ISA_IS_, isa)
 #define HL_ISA_AVX512       (HL_ISA_IS_CODE(HL_ISA) == 3)
 #define HL_ISA_AVX2         (HL_ISA_IS_CODE(HL_ISA) == 2)
-#define HL_ISA_PORTABLE     (HL_ISA_IS_CODE(HL_ISA) == 0)
 
 #if HL_ISA_AVX512
 #ifndef __AVX512DQ__
@@ -110,15 +109,6 @@ HL_SIMD hl_vi hl_vi_iota(void)
     return (hl_vi){0, 1, 2, 3};
 #endif
 }
-/* The bits, unchanged. */
-HL_SIMD hl_vi hl_v_as_int(hl_v a)
-{
-    return (hl_vi)a;
-}
-HL_SIMD hl_v hl_vi_as_float(hl_vi a)
-{
-    return (hl_v)a;
-}
 
 /* ---- masks ---- */
 
@@ -158,10 +148,6 @@ HL_SIMD bool hl_vm_any(hl_vm a)
     memcpy(half, &a, sizeof half);
     return (half[0] | half[1]) != 0;
 #endif
-}
-HL_SIMD bool hl_vm_all(hl_vm a)
-{
-    return !hl_vm_any(hl_vm_not(a));
 }
 
 /* mask ? yes : no */
@@ -284,14 +270,6 @@ HL_SIMD void hl_v_store_n(float *p, hl_v a, int64_t n)
     for (int64_t i = 0; i < n; i++) p[i] = a[i];
 #endif
 }
-HL_SIMD hl_vi hl_vi_load_n(const int32_t *p, int64_t n)
-{
-    return (hl_vi)hl_v_load_n((const float *)(const void *)p, n);
-}
-HL_SIMD void hl_vi_store_n(int32_t *p, hl_vi a, int64_t n)
-{
-    hl_v_store_n((float *)(void *)p, (hl_v)a, n);
-}
 /* a[i] = base[index[i]] */
 HL_SIMD hl_v hl_v_gather(const float *base, hl_vi index)
 {
@@ -319,10 +297,6 @@ HL_SIMD hl_v hl_v_sub(hl_v a, hl_v b)
 HL_SIMD hl_v hl_v_mul(hl_v a, hl_v b)
 {
     return a * b;
-}
-HL_SIMD hl_v hl_v_div(hl_v a, hl_v b)
-{
-    return a / b;
 }
 /* a * b + c. One rounding where the set has the instruction (AVX2, AVX-512, aarch64); portable
  * x86-64 has none and rounds twice, because a software fma costs a hundred times as much. */
@@ -473,10 +447,6 @@ HL_SIMD float hl_v_max_lane(hl_v a)
     float low = c[0] > c[2] ? c[0] : c[2], high = c[1] > c[3] ? c[1] : c[3];
     return low > high ? low : high;
 }
-HL_SIMD float hl_v_min_lane(hl_v a)
-{
-    return -hl_v_max_lane(-a);
-}
 
 /* a0 b0 a1 b1 ... of the lower halves, then of the upper ones. */
 HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
@@ -495,9 +465,9 @@ HL_SIMD void hl_v_interleave(hl_v a, hl_v b, hl_v *out_low, hl_v *out_high)
 #endif
 }
 
-/* `count` rows, a power of two, woven: their first lanes, then their second ones, and so on. Each
- * round interleaves rows that are half of them apart; after log2(count) rounds every lane has
- * arrived. */
+/* Interleaves `count` rows, a power of two: first all their first lanes, then their second ones,
+ * and so on. Each of log2(count) rounds interleaves the rows of the first half with those of the
+ * second. */
 HL_SIMD void hl_v_weave(hl_v *rows, const int count)
 {
     hl_v next[HL_VL];
@@ -531,18 +501,6 @@ HL_SIMD hl_vi hl_vi_mul(hl_vi a, hl_vi b)
 {
     return (hl_vi)((hl_vu)a * (hl_vu)b);
 }
-HL_SIMD hl_vi hl_vi_and(hl_vi a, hl_vi b)
-{
-    return a & b;
-}
-HL_SIMD hl_vi hl_vi_or(hl_vi a, hl_vi b)
-{
-    return a | b;
-}
-HL_SIMD hl_vi hl_vi_xor(hl_vi a, hl_vi b)
-{
-    return a ^ b;
-}
 /* 0 <= bits <= 31; shr fills with zeros, sar with the sign. */
 HL_SIMD hl_vi hl_vi_shl(hl_vi a, int bits)
 {
@@ -556,51 +514,9 @@ HL_SIMD hl_vi hl_vi_sar(hl_vi a, int bits)
 {
     return a >> bits;
 }
-/* The 64-bit products of unsigned lanes, as high and low words: a Philox round. */
-HL_SIMD void hl_vi_mul_wide(hl_vi a, hl_vi b, hl_vi *out_high, hl_vi *out_low)
-{
-#if HL_ISA_AVX512
-    __m512i even = _mm512_mul_epu32((__m512i)a, (__m512i)b);
-    __m512i odd =
-        _mm512_mul_epu32(_mm512_srli_epi64((__m512i)a, 32), _mm512_srli_epi64((__m512i)b, 32));
-    *out_high = (hl_vi)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-    *out_low = (hl_vi)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-#elif HL_ISA_AVX2
-    __m256i even = _mm256_mul_epu32((__m256i)a, (__m256i)b);
-    __m256i odd =
-        _mm256_mul_epu32(_mm256_srli_epi64((__m256i)a, 32), _mm256_srli_epi64((__m256i)b, 32));
-    *out_high = (hl_vi)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    *out_low = (hl_vi)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-#elif defined(__SSE2__)
-    __m128i even = _mm_mul_epu32((__m128i)a, (__m128i)b);
-    __m128i odd = _mm_mul_epu32(_mm_srli_epi64((__m128i)a, 32), _mm_srli_epi64((__m128i)b, 32));
-    __m128i high_words = _mm_set1_epi64x((long long)0xFFFFFFFF00000000);
-    *out_high = (hl_vi)_mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(odd, high_words));
-    *out_low = (hl_vi)_mm_or_si128(_mm_andnot_si128(high_words, even), _mm_slli_epi64(odd, 32));
-#else
-    hl_vi high, low;
-    for (int i = 0; i < HL_VL; i++) {
-        uint64_t product = (uint64_t)(uint32_t)a[i] * (uint32_t)b[i];
-        high[i] = (int32_t)(product >> 32), low[i] = (int32_t)product;
-    }
-    *out_high = high, *out_low = low;
-#endif
-}
 
 /* ---- bfloat16 in memory ---- */
 
-HL_SIMD hl_v hl_v_load_bf16(const uint16_t *p)
-{
-#if HL_ISA_AVX512
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
-    return (hl_v)_mm512_slli_epi32(wide, 16);
-#elif HL_ISA_AVX2
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
-    return (hl_v)_mm256_slli_epi32(wide, 16);
-#else
-    return (hl_v)hl_vi_shl(__builtin_convertvector(*(const hl_vh_any *)p, hl_vi), 16);
-#endif
-}
 /* To nearest even; a NaN stays a NaN. */
 HL_SIMD void hl_v_store_bf16(uint16_t *p, hl_v a)
 {
@@ -612,12 +528,6 @@ HL_SIMD void hl_v_store_bf16(uint16_t *p, hl_v a)
 #else
     *(hl_vh_any *)p = __builtin_convertvector(high, hl_vh);
 #endif
-}
-HL_SIMD hl_v hl_v_load_bf16_n(const uint16_t *p, int64_t n)
-{
-    uint16_t lanes[HL_VL] = {0};
-    memcpy(lanes, p, (size_t)n * 2);
-    return hl_v_load_bf16(lanes);
 }
 HL_SIMD void hl_v_store_bf16_n(uint16_t *p, hl_v a, int64_t n)
 {

@@ -58,13 +58,13 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> None:
     array = field.array
     if array.dtype.kind != "f":
         return
-    is_wide = array.dtype == np.float64
-    if _core.check_finite(array) is None and not (is_wide and _exceeds(array)):
+    is_float64 = array.dtype == np.float64
+    if _core.check_finite(array) is None and not (is_float64 and _exceeds(array)):
         return
     first: tuple[str, float] | None = None
     n_values = n_rows = 0
     for numbers, values in blocks(array, rows):
-        bad = ~(np.abs(values) <= _LARGEST) if is_wide else ~np.isfinite(values)
+        bad = ~(np.abs(values) <= _LARGEST) if is_float64 else ~np.isfinite(values)
         if not bad.any():
             continue
         if first is None:

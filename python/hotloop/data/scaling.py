@@ -43,13 +43,13 @@ def fit_standard(
     first = np.where(np.isfinite(first), first, 0.0)
     count = np.zeros(shape)
     total = np.zeros(shape)
-    for values, known in _wide_blocks(field, rows, skip_nonfinite, first):
+    for values, known in _float64_blocks(field, rows, skip_nonfinite, first):
         count += known
         total += (values - first).sum(axis=0)
     count = np.maximum(count, 1.0)
     mean = first + total / count
     squares = np.zeros(shape)
-    for values, _ in _wide_blocks(field, rows, skip_nonfinite, mean):
+    for values, _ in _float64_blocks(field, rows, skip_nonfinite, mean):
         squares += np.square(values - mean).sum(axis=0)
     deviation = np.sqrt(squares / count)
     std = deviation.astype(np.float32)
@@ -59,14 +59,14 @@ def fit_standard(
     return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
-def _wide_blocks(
+def _float64_blocks(
     field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: npt.NDArray[Any]
 ) -> Any:
     """Blocks in float64 with their count per feature; what is not finite as ``fill``."""
     for _, values in blocks(field.array, rows):
-        wide = values.astype(np.float64)
+        numbers = values.astype(np.float64)
         if not skip:
-            yield wide, len(wide)
+            yield numbers, len(numbers)
             continue
-        known = np.isfinite(wide)
-        yield np.where(known, wide, fill), known.sum(axis=0)
+        known = np.isfinite(numbers)
+        yield np.where(known, numbers, fill), known.sum(axis=0)

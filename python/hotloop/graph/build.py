@@ -32,6 +32,7 @@ __all__ = [
     "is_tensor",
     "lift",
     "lift_float",
+    "not_integers",
     "number",
     "to_array",
     "unify",
@@ -195,6 +196,26 @@ def add_nodes(op: str, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
 def add_node(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
     """Adds a node and gives its first output."""
     return add_nodes(op, *inputs, **attrs)[0]
+
+
+def not_integers(x: Tensor) -> str:
+    """``"got <dtype>; <what to do>"``: the end of an error about a tensor that must hold integers.
+
+    An array is cast where it is made. Its own dtype may be another than the tensor's.
+    """
+    trace = tracing.current()
+    graph, value = trace.graph, x.id_in(trace)
+    kind, given = graph.kind(value), "uint8 and bool"
+    if kind == "act":
+        node = next(node for node in graph.nodes() if value in node["outputs"])
+        if node["op"] == "batch_gather":
+            kind, given = "input", graph.dtype(node["inputs"][0])
+    if kind not in ("input", "const"):
+        return f"got {x.dtype}; use .long()"
+    why = ""
+    if kind == "input" and given in ("uint8 and bool", "uint8", "bool"):
+        why = f" ({given} arrays enter the model as float32)"
+    return f"got {x.dtype}{why}; use .astype(int) on the array"
 
 
 def axis_of(x: Tensor, dim: int, what: str) -> int:

@@ -15,7 +15,17 @@ import numpy as np
 
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, pointwise, views
-from hotloop.graph.build import Operand, add_node, axis_of, cast, is_int, is_tensor, lift, to_array
+from hotloop.graph.build import (
+    Operand,
+    add_node,
+    axis_of,
+    cast,
+    is_int,
+    is_tensor,
+    lift,
+    not_integers,
+    to_array,
+)
 
 if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
@@ -29,7 +39,7 @@ __all__ = [
 def _index(value: Operand, what: str) -> Tensor:
     index = lift(value, what=what)
     if index.dtype.is_floating_point or index.dtype == dtypes.bool_:
-        raise TraceError(f"{what}: the index must hold integers, got {index.dtype}; use .long()")
+        raise TraceError(f"{what}: the index must hold integers, {not_integers(index)}")
     return index
 
 

@@ -177,14 +177,14 @@ class Trace:
     def number(self, dtype: str, value: float) -> Tensor:
         """A rank-0 constant; equal numbers are one leaf."""
         try:
-            wide = float(value)
+            as_float64 = float(value)
         except OverflowError:
             raise DataError(
                 f"constant: a number must fit in its dtype {dtype}, got an int beyond float64"
             ) from None
         key = (dtype, repr(value))
         if key not in self._numbers:
-            self._numbers[key] = self.graph.number(dtype, wide)
+            self._numbers[key] = self.graph.number(dtype, as_float64)
         return self.wrap(self._numbers[key])
 
     def scalar(self, name: str, schedule: Any) -> Tensor:

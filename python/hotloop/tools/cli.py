@@ -19,7 +19,7 @@ __all__ = ["main"]
 def _demo(arguments: argparse.Namespace) -> int:
     from hotloop.tools.demo import run_demo
 
-    return run_demo(arguments.picture)
+    return run_demo(arguments.plot)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="train a model on real data, in seconds")
     demo.add_argument(
-        "--picture",
+        "--plot",
         metavar="FILE",
         default="digits.png",
         help="where to draw loss and accuracy, if matplotlib is installed (default: %(default)s)",

@@ -50,12 +50,12 @@ def demo_parts() -> tuple[Module, DataModule, TrainingConfig]:
     return names["model"], names["data"], names["config"]
 
 
-def run_demo(picture: str = "digits.png") -> int:
+def run_demo(plot: str = "digits.png") -> int:
     """Trains a classifier of digits, draws its curves, and shows the code that did it.
 
     Parameters
     ----------
-    picture : str
+    plot : str
         Where to draw loss and accuracy, if matplotlib is installed.
 
     Returns
@@ -72,10 +72,10 @@ def run_demo(picture: str = "digits.png") -> int:
     seconds = time.perf_counter() - began
     result: TrainResult = names["result"]
     if importlib.util.find_spec("matplotlib") is not None:
-        line = _PLOT_CODE.format(path=picture)
+        line = _PLOT_CODE.format(path=plot)
         _execute(line, names)
         code += line
-        shown = f"loss and accuracy are drawn in {picture}"
+        shown = f"loss and accuracy are drawn in {plot}"
     else:
         shown = "pip install matplotlib to have loss and accuracy drawn"
     print(_summary(result, seconds, shown))

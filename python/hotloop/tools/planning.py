@@ -78,7 +78,8 @@ def plan(
 
     Examples
     --------
-    >>> print(hl.plan(net, (X, y), batch_size=64))  # doctest: +SKIP
+    >>> data = hl.DataModule.from_arrays(X, y, batch_size=64)  # doctest: +SKIP
+    >>> print(hl.plan(net, data))  # doctest: +SKIP
     """
     from hotloop.data.module import as_datamodule
     from hotloop.training.config import TrainingConfig

@@ -230,7 +230,8 @@ def profile(
 
     Examples
     --------
-    >>> print(hl.profile(net, (X, y), batch_size=64))  # doctest: +SKIP
+    >>> data = hl.DataModule.from_arrays(X, y, batch_size=64)  # doctest: +SKIP
+    >>> print(hl.profile(net, data))  # doctest: +SKIP
     """
     from hotloop.data.module import as_datamodule
     from hotloop.training.accelerator import losing_device

@@ -2,7 +2,7 @@
 
     model = "net.py:Net"            # a Module class or a function without arguments
     save = "net.safetensors"        # optional
-    picture = "net.png"             # optional, needs matplotlib
+    plot = "net.png"                # optional, needs matplotlib
 
     [data]                          # arrays, and any keyword of DataModule.from_arrays
     x = "train.npz:x"               # or "x.npy"
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["train_file"]
 
-_KEYS = ("model", "save", "picture", "data", "training")
+_KEYS = ("model", "save", "plot", "data", "training")
 
 
 def train_file(path: str | os.PathLike[str]) -> TrainResult:
@@ -69,12 +69,12 @@ def train_file(path: str | os.PathLike[str]) -> TrainResult:
         raise ConfigError(f"{path}: [data]: {error}") from error
     model = _model(path, _text(path, run, "model", required=True))
     save = _text(path, run, "save")
-    picture = _text(path, run, "picture")
+    plot = _text(path, run, "plot")
     result = train(model, data, config)
     if save:
         result.save(path.parent / save)
-    if picture:
-        result.plot(path.parent / picture)
+    if plot:
+        result.plot(path.parent / plot)
     return result
 
 

@@ -29,7 +29,7 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
     losses = [name for name in history if name == "loss" or name.endswith("_loss")]
     others = [name for name in history if name not in losses and name not in _NOT_CURVES]
     panels = [("loss", losses), ("metrics", others)] if others else [("loss", losses)]
-    shown_anywhere = type("Picture", (Figure,), {"_repr_png_": _as_png})
+    shown_anywhere = type("Plot", (Figure,), {"_repr_png_": _as_png})
     figure = shown_anywhere(figsize=(5.0 * len(panels), 3.5), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, names) in zip(axes, panels, strict=True):

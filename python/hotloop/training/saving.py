@@ -119,7 +119,7 @@ def _describe(model: Module) -> dict[str, Any]:
         "fields": fitted.fields,
         "loss": fitted.loss,
         "columns": fitted.columns,
-        "choices": fitted.autotune_cache,
+        "autotune_cache": fitted.autotune_cache,
     }
     described["graphs"] = [_record(model, fitted, batch) for batch in _BATCHES]
     return described
@@ -194,7 +194,8 @@ class LoadedModel:
             loss=str(fitted["loss"]),
             columns=fitted["columns"],
         )
-        take_autotune_cache(str(fitted.get("choices", "")))
+        lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
+        take_autotune_cache(str(lines))
         self._recorded = described["graphs"]
         self._place(open_placement("cpu"))
 

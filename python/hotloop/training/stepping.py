@@ -111,7 +111,7 @@ class Stepper:
         return f"Stepper({type(self.model).__name__}, {done} of {self._total} steps)"
 
     def _plan(self, rows: int) -> _Staged:
-        """The plan for batches of ``rows``: its sources are buffers that ``step`` fills."""
+        """The plan for batches of ``rows``: its datasets are buffers that ``step`` fills."""
         import numpy as np
 
         if rows not in self._plans:

@@ -274,7 +274,6 @@ static int find_source(const fiber *t, int lane)
     case OP_SHUFFLE: return t->arg & 31;
     case OP_SHUFFLE_XOR: return (lane ^ t->arg) < WARP ? lane ^ t->arg : lane;
     case OP_SHUFFLE_UP: return lane - t->arg >= 0 ? lane - t->arg : lane;
-    case OP_SHUFFLE_DOWN: return lane + t->arg < WARP ? lane + t->arg : lane;
     default: return lane;
     }
 }

@@ -18,7 +18,6 @@ enum op : uint8_t {
     OP_SHUFFLE,
     OP_SHUFFLE_XOR,
     OP_SHUFFLE_UP,
-    OP_SHUFFLE_DOWN,
     OP_BALLOT,
     OP_SYNC,
     OP_MMA_LOAD,
@@ -186,17 +185,12 @@ struct registrar {
 #define hl_threads()  (hl_emu::self().threads)
 #define hl_block_x()  ((int)hl_emu::self().block.x)
 #define hl_block_y()  ((int)hl_emu::self().block.y)
-#define hl_block_z()  ((int)hl_emu::self().block.z)
 #define hl_blocks_x() ((int)hl_emu::self().blocks.x)
 #define hl_blocks_y() ((int)hl_emu::self().blocks.y)
-#define hl_blocks_z() ((int)hl_emu::self().blocks.z)
 
 #define hl_barrier()               hl_emu::barrier(HL_EMU_HERE)
 #define hl_warp_sync(mask)         hl_emu::warp_sync(mask, HL_EMU_HERE)
 #define hl_ballot(mask, predicate) hl_emu::ballot(mask, predicate, HL_EMU_HERE)
-#define hl_any(mask, predicate)    (hl_emu::ballot(mask, predicate, HL_EMU_HERE) != 0)
-#define hl_all(mask, predicate)    (hl_emu::ballot(mask, !(predicate), HL_EMU_HERE) == 0)
-#define hl_fence()                 __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 template <class T>
 static inline T hl_emu_shuffle(hl_emu::op o, uint32_t mask, T value, int arg, hl_emu::place at)
@@ -211,8 +205,6 @@ static inline T hl_emu_shuffle(hl_emu::op o, uint32_t mask, T value, int arg, hl
     hl_emu_shuffle(hl_emu::OP_SHUFFLE_XOR, mask, v, lanes, HL_EMU_HERE)
 #define hl_shuffle_up(mask, v, delta)                                                              \
     hl_emu_shuffle(hl_emu::OP_SHUFFLE_UP, mask, v, delta, HL_EMU_HERE)
-#define hl_shuffle_down(mask, v, delta)                                                            \
-    hl_emu_shuffle(hl_emu::OP_SHUFFLE_DOWN, mask, v, delta, HL_EMU_HERE)
 
 HL_DEVICE float hl_atomic_add(float *p, float v)
 {

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import dtypes, indexing, pointwise, views
 from hotloop.graph import reduction as reducing
-from hotloop.graph.build import Operand, add_node, add_nodes, cast, lift, lift_float
+from hotloop.graph.build import (
+    Operand,
+    add_node,
+    add_nodes,
+    cast,
+    lift,
+    lift_float,
+    not_integers,
+)
 from hotloop.graph.pointwise import where
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
@@ -46,7 +54,7 @@ def _check_classes(what: str, x: Tensor, target: Tensor) -> tuple[int, ...]:
         )
     if target.dtype.is_floating_point:
         raise ConfigError(
-            f"{what}: class targets must be integers, got {target.dtype}; use .long(), or "
+            f"{what}: class targets must be integers, {not_integers(target)}, or give "
             f"probabilities of shape {x.shape}"
         )
     return shape

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import contraction, dtypes, pointwise
-from hotloop.graph.build import Operand, add_node, cast, lift, lift_float
+from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, not_integers
 
 if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
@@ -117,7 +117,7 @@ def embedding(
             raise ConfigError(f"embedding: {name} must be {default}, got {given!r}: not built")
     index, table = lift(input, what="embedding"), lift(weight, what="embedding")
     if index.dtype.is_floating_point or index.dtype == dtypes.bool_:
-        raise TraceError(f"embedding: indices must be integers, got {index.dtype}; use .long()")
+        raise TraceError(f"embedding: indices must be integers, {not_integers(index)}")
     if table.ndim != 2:
         raise ShapeError(f"embedding: weight must have 2 dims, got shape {table.shape}")
     rows = add_node("index_select", table, index, axis=0)
