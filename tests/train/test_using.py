@@ -367,9 +367,9 @@ def test_stepper_refuses_a_wrong_batch() -> None:
         step.step({"x": X[:32, :3], "y": Y[:32]})
     with pytest.raises(hl.DataError, match="y"):
         step.step({"x": X[:32]})
-    with pytest.raises(hl.DataError, match="y must hold int64 .* got float64"):
+    with pytest.raises(hl.DataError, match=r"y must hold int64 .* got float64"):
         step.step({"x": X[:32], "y": Y[:32] + 0.5})
-    with pytest.raises(hl.DataError, match="x must hold float32 .* got <U"):
+    with pytest.raises(hl.DataError, match=r"x must hold float32 .* got <U"):
         step.step({"x": X[:32].astype(str), "y": Y[:32]})
     assert step.step({"x": X[:32].astype(np.float64), "y": Y[:32].astype(np.int8)})["applied"]
 

@@ -383,8 +383,8 @@ def _check_fields(arrays: list[Array], fitted: Any, *, exactly: bool) -> None:
             )
         if dtype == "int64" and array.dtype.kind == "f":
             raise DataError(
-                f"predict: {name} must hold integers as in training, got {array.dtype}; if they are "
-                "whole, use .astype(np.int64)"
+                f"predict: {name} must hold integers as in training, got {array.dtype}; use "
+                ".astype(np.int64) if they are whole"
             )
 
 
