@@ -117,6 +117,41 @@ static void test_updates_wait_for_readers(void)
     CHECK(n_pairs > 1000);
 }
 
+/* Who reads a value of an update, through views too, goes before the next update in a row, though
+ * it is ready later. */
+static void test_updates_in_a_row_wait(void)
+{
+    for (int n_views = 0; n_views < 3; n_views++) {
+        check_case("%d views", n_views);
+        bench b = open_bench(2);
+        hl_shape shapes[] = {hl_shape_2d(4, N_STORE / 4), hl_shape_2d(N_STORE, 1)};
+        hl_id x, control, once, twice, seen, late;
+        hl_type type = {HL_DTYPE_F32, hl_shape_1d(N_STORE)};
+        hl_id state = add_leaf(&b, 0, N_STORE);
+        CHECK_OK(hl_graph_control(b.graph, &control));
+        CHECK_OK(hl_graph_input(b.graph, "x", type, &x));
+        CHECK_OK(hl_graph_add(b.graph, HL_OP_ASSIGN, (hl_id[]){state, x, control}, 3, NULL, &once));
+        CHECK_OK(
+            hl_graph_add(b.graph, HL_OP_ACCUMULATE, (hl_id[]){once, x, control}, 3, NULL, &twice));
+        CHECK_OK(hl_graph_commit(b.graph, state, twice));
+        late = x;
+        for (int i = 0; i < 3; i++) CHECK_OK(hl_build_unary(b.graph, HL_OP_SOFTMAX, late, &late));
+        CHECK_OK(hl_build_sum(b.graph, late, NULL, 0, false, &late));
+        seen = once;
+        for (int i = 0; i < n_views; i++)
+            CHECK_OK(hl_build_reshape(b.graph, seen, &shapes[i], &seen));
+        CHECK_OK(hl_build_binary(b.graph, HL_OP_MUL, seen, late, &seen));
+        CHECK_OK(hl_graph_output(b.graph, seen));
+        plan_bench(&b);
+        const int32_t *task_of_node = b.plan->schedule.task_of_node;
+        int32_t update = task_of_node[hl_graph_producer(b.graph, twice)];
+        int32_t reader = task_of_node[hl_graph_producer(b.graph, b.graph->outputs[0])];
+        CHECK(region_of(b.plan, reader) < region_of(b.plan, update));
+        close_bench(&b);
+    }
+    check_case("%s", "");
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* x (rows,cols) -> softmax -> seen in other rows -> softmax: one chain where the ones are parts of
@@ -160,6 +195,7 @@ static void test_rows_of_a_chain(void)
 int main(void)
 {
     test_updates_wait_for_readers();
+    test_updates_in_a_row_wait();
     test_rows_of_a_chain();
     return CHECK_DONE();
 }
