@@ -15,7 +15,7 @@ import pytest
 from hotloop.errors import ConfigError
 from hotloop.training.config import SchedulerConfig, TrainingConfig
 from hotloop.training.schedule import PlateauState, count_steps, lr_table, warmup_steps
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 LR = 0.1
@@ -259,16 +259,31 @@ class PlateauOracle:
         }
     ),
     values=st.lists(st.one_of(st.floats(-2, 2), st.just(math.nan), st.just(math.inf)), max_size=40),
-    cut=st.integers(0, 40),
 )
-def test_plateau_state(settings: dict[str, Any], values: list[float], cut: int) -> None:
+@example(  # each number of the state counts in it: two bad values, a cut, two that rest it, a cut
+    settings={
+        "mode": "min",
+        "factor": 0.5,
+        "patience": 1,
+        "threshold": 0.1,
+        "threshold_mode": "rel",
+        "cooldown": 2,
+        "min_lr": 0.0,
+        "eps": 0.0,
+    },
+    values=[1.0] * 10,
+)
+def test_plateau_state(settings: dict[str, Any], values: list[float]) -> None:
+    """Torch's, also where each update continues from what a checkpoint of the last one holds."""
     oracle, state = PlateauOracle(LR, **settings), PlateauState(LR, **settings)
-    for i, value in enumerate(values):
-        assert state.update(value) * LR == pytest.approx(oracle.step(value), rel=1e-12)
-        if i == cut:  # continue from what a checkpoint holds
-            saved = json.loads(json.dumps(state.state_dict()))
-            state = PlateauState(LR, **settings)
-            state.load_state_dict(saved)
+    saved = state.state_dict()
+    for value in values:
+        expected = pytest.approx(oracle.step(value), rel=1e-12)
+        assert state.update(value) * LR == expected
+        continued = PlateauState(LR, **settings)
+        continued.load_state_dict(json.loads(json.dumps(saved)))
+        assert continued.update(value) * LR == expected
+        saved = continued.state_dict()
 
 
 def test_plateau_from_config() -> None:

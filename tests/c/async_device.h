@@ -4,8 +4,9 @@
  * Its memory cannot be read by the host: addresses are moved by 2^47, beyond what a process may
  * have, so a direct access faults. Copies read staging memory when their turn comes and other host
  * memory at the call. Work on a stream runs as late as it may, or as soon, and a stream waits only
- * for the events it was told to, so an order that nothing enforces shows as other bits. Calls that
- * no capture may contain fail in one. */
+ * for the events it was told to, so an order that nothing enforces shows as other bits. Memory that
+ * was given back is full of NaN for a while, and who writes there is found. Calls that no capture
+ * may contain fail in one. */
 #ifndef TESTS_C_ASYNC_DEVICE_H
 #define TESTS_C_ASYNC_DEVICE_H
 
@@ -34,7 +35,7 @@ static double async_launch_ns = 1e6;
 static void (*async_watch)(hl_op op, void *const *args);
 
 static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
-enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64, ASYNC_STREAMS = 9 };
+enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64, ASYNC_STREAMS = 9, ASYNC_GONE = 32 };
 
 typedef enum async_kind {
     ASYNC_LAUNCH,
@@ -74,6 +75,12 @@ struct hl_capture {
     int64_t n, capacity;
 };
 
+/* Device memory that was given back, as the host sees it. */
+typedef struct async_block {
+    char *at;
+    size_t bytes;
+} async_block;
+
 typedef struct async_device {
     hl_device base;
     hl_device *inner;
@@ -81,6 +88,8 @@ typedef struct async_device {
     const hl_kernel *list[HL_OP_COUNT][2];
     char *staging[ASYNC_STAGING];
     size_t staging_bytes[ASYNC_STAGING];
+    async_block gone[ASYNC_GONE]; /* the latest of them */
+    int64_t n_gone;
     int64_t n_syncs, n_live, n_replays;
     hl_stream *streams[ASYNC_STREAMS]; /* the last one stays NULL */
     hl_stream own;                     /* what NULL stands for */
@@ -257,22 +266,42 @@ static hl_status async_event_elapsed(hl_device *device, hl_event *from, hl_event
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Its size stands before a block. */
 static hl_status async_memory_alloc(hl_device *device, size_t bytes, void **out_ptr)
 {
     ASYNC_CALL();
+    void *memory;
     *out_ptr = NULL;
     CHECK(!async_of(device)->in_capture);
-    HL_TRY(hl_alloc(bytes, out_ptr));
-    memset(*out_ptr, 0xFF, bytes); /* NaN */
-    *out_ptr = async_hide(*out_ptr);
-    async_of(device)->n_live += *out_ptr != NULL;
+    if (!bytes) return HL_OK;
+    HL_TRY(hl_alloc(bytes + HL_ALIGN, &memory));
+    *(size_t *)memory = bytes;
+    *out_ptr = async_hide((char *)memory + HL_ALIGN);
+    memset(async_show(*out_ptr), 0xFF, bytes); /* NaN */
+    async_of(device)->n_live++;
     return HL_OK;
+}
+static void async_let_go(async_block *block)
+{
+    size_t n = 0;
+    if (!block->at) return;
+    while (n < block->bytes && block->at[n] == (char)0xFF) n++;
+    CHECK(n == block->bytes); /* else somebody wrote there */
+    hl_free(block->at - HL_ALIGN);
+    block->at = NULL;
 }
 static void async_memory_free(hl_device *device, void *ptr)
 {
-    async_drain(async_of(device));
-    async_of(device)->n_live -= ptr != NULL;
-    hl_free(async_show(ptr));
+    async_device *d = async_of(device);
+    async_drain(d);
+    if (!ptr) return;
+    d->n_live--;
+    async_block *gone = &d->gone[d->n_gone++ % ASYNC_GONE];
+    async_let_go(gone);
+    gone->at = async_show(ptr);
+    gone->bytes = *(size_t *)(void *)(gone->at - HL_ALIGN);
+    memset(gone->at, 0xFF, gone->bytes);
+    if (CHECK_UNDER_SANITIZER) async_let_go(gone); /* it finds reads, too */
 }
 static hl_status async_host_alloc(hl_device *device, size_t bytes, void **out_ptr)
 {
@@ -420,6 +449,7 @@ static void async_destroy(hl_device *device)
 {
     async_device *d = async_of(device);
     CHECK_INT(d->n_live, 0);
+    for (int i = 0; i < ASYNC_GONE; i++) async_let_go(&d->gone[i]);
     d->inner->ops->destroy(d->inner);
     free(d->own.ops);
     free(d);

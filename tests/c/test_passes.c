@@ -202,10 +202,10 @@ static void test_hoist_leaves_what_is_overwritten(void)
 }
 
 /* Two that write over one value, or one over a view of it, over an output, or over what was made in
- * an earlier segment: each has a fill of its own. */
+ * an earlier segment: each has a fill of its own, in its own segment. */
 static void test_each_writer_has_its_own_fill(void)
 {
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 5; variant++) {
         check_case("variant %d", variant);
         hoist_case c = begin_hoist();
         hl_id out[2], flat = c.zeros;
@@ -216,13 +216,15 @@ static void test_each_writer_has_its_own_fill(void)
         }
         if (variant == 2) CHECK_OK(hl_graph_output(c.graph, c.zeros));
         if (variant == 3) c.graph->nodes[0].segment = HL_SEGMENT_BEGIN;
+        if (variant == 4) c.graph->segment = HL_SEGMENT_APPLY;
         out[0] = add_rows(&c, flat, c.index, c.src);
         out[1] = variant ? HL_NONE : add_rows(&c, flat, c.index, c.src);
+        c.graph->segment = HL_SEGMENT_MICRO;
         CHECK_OK(hl_pass_hoist(c.graph));
         for (int i = 0; i < 2 && out[i] != HL_NONE; i++) {
             const hl_node *fill = maker_of_base(c.graph, out[i]);
             CHECK_INT(fill->op, HL_OP_EXPAND);
-            CHECK_INT(fill->segment, HL_SEGMENT_MICRO);
+            CHECK_INT(fill->segment, variant == 4 ? HL_SEGMENT_APPLY : HL_SEGMENT_MICRO);
             CHECK(variant != 2 || fill->out != c.zeros);
         }
         if (out[1] != HL_NONE)
@@ -491,6 +493,30 @@ static void test_copies_stay_apart(void)
     }
 }
 
+/* What has one place is joined, though what has another one stands in between. */
+static void test_places_that_alternate(void)
+{
+    static const hl_op ops[] = {HL_OP_EXP, HL_OP_TANH, HL_OP_SIN, HL_OP_COS, HL_OP_NEG, HL_OP_ABS};
+    for (int variant = 0; variant < 3; variant++) {
+        check_case("variant %d", variant);
+        hl_graph *graph;
+        hl_id x, out;
+        hl_type type = {HL_DTYPE_F32, hl_shape_2d(4, 5)};
+        CHECK_OK(hl_graph_create(&graph));
+        for (int i = 0; i < 6; i++) {
+            CHECK_OK(hl_graph_input(graph, "x", type, &x));
+            if (variant == 1) graph->fence = i % 2;
+            if (variant == 2) graph->segment = i % 2 ? HL_SEGMENT_APPLY : HL_SEGMENT_MICRO;
+            CHECK_OK(hl_build_unary(graph, ops[i], x, &out));
+            CHECK_OK(hl_graph_output(graph, out));
+        }
+        fuse_all(graph);
+        CHECK_INT(count_nodes(graph), variant ? 2 : 1);
+        CHECK_INT(graph->n_nodes, variant ? 2 : 1);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* A value that is cheap to compute again from what a cluster reads anyway: the cluster loads it
  * when it comes from the other side of a fence. */
 static void test_fences_keep_what_is_kept(void)
@@ -515,6 +541,113 @@ static void test_fences_keep_what_is_kept(void)
         CHECK_INT(last->n_in, 2 + fence);
         hl_graph_destroy(graph);
     }
+}
+
+/* ---- guards, packing, feeding ---------------------------------------------------------------- */
+
+typedef enum commit_form {
+    OF_A_VALUE,
+    OF_A_SUM,         /* with the state: an addition */
+    OF_A_SPREAD_SUM,  /* with a number, which is no update's operand */
+    OF_A_STATE,       /* nobody changes it */
+    OF_CHANGED_STATE, /* of another store, which takes this one's value */
+    N_COMMIT_FORMS
+} commit_form;
+
+static hl_id add_state(hl_graph *graph, const char *name)
+{
+    int32_t store;
+    hl_id leaf;
+    hl_type type = {HL_DTYPE_F32, hl_shape_1d(4)};
+    CHECK_OK(hl_graph_store(graph, name, HL_DTYPE_F32, 4, &store));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, type, store, 0, name, &leaf));
+    return leaf;
+}
+
+/* The op and the operand of a commit's update, which is in the commit's segment. */
+static void test_commits_become_updates(void)
+{
+    for (int form = 0; form < N_COMMIT_FORMS; form++)
+        for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++) {
+            check_case("form %d, segment %d", form, segment);
+            hl_graph *graph;
+            hl_id x, one, value;
+            hl_type type = {HL_DTYPE_F32, hl_shape_1d(4)};
+            hl_type number = {HL_DTYPE_F32, hl_shape_scalar()};
+            CHECK_OK(hl_graph_create(&graph));
+            CHECK_OK(hl_graph_input(graph, "x", type, &x));
+            CHECK_OK(hl_graph_input(graph, "one", number, &one));
+            hl_id state = add_state(graph, "state"), other = add_state(graph, "other");
+            graph->segment = (hl_segment)segment;
+            value = x;
+            if (form == OF_A_SUM) CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, state, &value));
+            if (form == OF_A_SPREAD_SUM)
+                CHECK_OK(hl_build_binary(graph, HL_OP_ADD, one, state, &value));
+            if (form >= OF_A_STATE) value = other;
+            CHECK_OK(hl_graph_commit(graph, state, value));
+            if (form == OF_CHANGED_STATE) CHECK_OK(hl_graph_commit(graph, other, state));
+            graph->segment = HL_SEGMENT_MICRO;
+            CHECK_OK(hl_pass_guard(graph));
+            CHECK_OK(hl_graph_verify(graph));
+            const hl_node *update =
+                &graph->nodes[hl_graph_producer(graph, graph->commits[0].value)];
+            CHECK_INT(update->op, form == OF_A_SUM ? HL_OP_ACCUMULATE : HL_OP_ASSIGN);
+            CHECK_INT(update->segment, segment);
+            CHECK_INT(count_op(graph, HL_OP_CONCAT), form == OF_CHANGED_STATE ? 2 : 0);
+            if (form == OF_A_SUM) value = x;
+            CHECK_INT(update->in[1] == value, form != OF_CHANGED_STATE);
+            hl_graph_destroy(graph);
+        }
+}
+
+/* A matrix is packed from the float32 that it was rounded from, and from nothing else. */
+static void test_packs_of_rounded_matrices(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_F64, HL_DTYPE_F16, HL_DTYPE_I64};
+    for (int i = 0; i < 4; i++) {
+        check_case("of %s", hl_dtype_name(dtypes[i]));
+        hl_graph *graph;
+        hl_id x, w, rounded, out;
+        hl_device device = {.packs = true};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_BF16, hl_shape_2d(3, 4)}, &x));
+        CHECK_OK(hl_graph_input(graph, "w", (hl_type){dtypes[i], hl_shape_2d(4, 5)}, &w));
+        CHECK_OK(hl_build_cast(graph, w, HL_DTYPE_BF16, &rounded));
+        CHECK_OK(hl_build_matmul(graph, x, rounded, false, false, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+        CHECK_OK(hl_pass_pack(graph, &device));
+        CHECK_OK(hl_graph_verify(graph));
+        CHECK_INT(count_op(graph, HL_OP_MATMUL_PACK), 1);
+        CHECK_INT(count_op(graph, HL_OP_CAST), i > 0);
+        hl_graph_destroy(graph);
+    }
+}
+
+/* Rows by the batch's numbers are fed; by others, which the host learns too late, they are not. */
+static void test_what_is_fed(void)
+{
+    hl_graph *graph;
+    hl_id rows, others, x, out;
+    int32_t *datasets;
+    hl_attrs dtype = {.dtype = {HL_DTYPE_F32}};
+    hl_type numbers = {HL_DTYPE_I64, hl_shape_1d(3)};
+    check_case("%s", "");
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "rows", numbers, &rows));
+    CHECK_OK(hl_graph_input(graph, "others", numbers, &others));
+    CHECK_OK(hl_graph_dataset(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(7, 2)}, &x));
+    for (int i = 0; i < 2; i++) {
+        hl_id in[2] = {x, i ? others : rows};
+        CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_GATHER, in, 2, &dtype, &out));
+        CHECK_OK(hl_graph_output(graph, out));
+    }
+    CHECK_OK(hl_pass_feed(graph, &datasets));
+    CHECK_OK(hl_graph_verify(graph));
+    CHECK_INT(graph->n_inputs, 3);
+    CHECK(datasets[0] == HL_NONE && datasets[1] == HL_NONE && datasets[2] == 0);
+    CHECK_INT(count_op(graph, HL_OP_BATCH_GATHER), 1);
+    hl_free(datasets);
+    hl_graph_destroy(graph);
 }
 
 /* ---- relu ------------------------------------------------------------------------------------ */
@@ -608,7 +741,11 @@ int main(void)
 {
     test_relu_before_dropout();
     test_copies_stay_apart();
+    test_places_that_alternate();
     test_fences_keep_what_is_kept();
+    test_commits_become_updates();
+    test_packs_of_rounded_matrices();
+    test_what_is_fed();
     test_gradients_of_parts();
     test_parts_among_other_shares();
     test_gradient_of_a_concat();

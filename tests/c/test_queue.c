@@ -157,6 +157,24 @@ static void check_never_waits(data_home home)
     close_net();
 }
 
+/* The host hears of a step while three are under way behind it, and no later. */
+static void test_hears_in_time(void)
+{
+    check_case("hears in time, slots %d", trainer_slots);
+    uint64_t seed = 0;
+    while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
+    open_net(async_backend(), seed, 1, true, COPIED);
+    hl_run_end end;
+    int64_t steps;
+    hl_control control;
+    for (int64_t i = 1; i <= 8; i++) {
+        CHECK_OK(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps));
+        CHECK_OK(hl_session_snapshot(t.session, &control));
+        CHECK_INT(control.attempted, i > 3 ? i - 3 : 0);
+    }
+    close_net();
+}
+
 /* What is written and copied between epochs is so in the stream's order: reading it is the first
  * to wait. */
 static void test_stores_never_wait(void)
@@ -205,13 +223,14 @@ static void test_fed_datasets(void)
     CHECK_ERROR(hl_plan_run(t.plan, 1, 0, NULL, &end, &steps), HL_ERROR_CONFIG, "must be set");
     CHECK_OK(hl_plan_dataset(t.plan, 0, t.data, DATA_ROWS));
     hl_feed_options options = *hl_feed_settings(t.feed);
-    options.sampler.n = options.count = 2 * DATA_ROWS;
+    options.sampler = (hl_sampler){.n = DATA_ROWS + 1};
+    options.first = DATA_ROWS + 1 - options.batch, options.count = options.batch;
     CHECK_OK(hl_plan_feed(t.plan, NULL));
     hl_feed_destroy(t.feed);
     CHECK_OK(hl_feed_create(&options, &t.feed));
     CHECK_OK(hl_plan_feed(t.plan, t.feed));
     CHECK_ERROR(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps), HL_ERROR_DATA,
-                "must be at least 0 and below 96");
+                "must be at least 0 and below 96, got 96 at position");
     close_net();
 }
 
@@ -383,6 +402,7 @@ int main(void)
     test_fed_datasets();
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
         test_never_waits();
+        test_hears_in_time();
         test_stores_never_wait();
         test_seek_while_batches_are_queued();
         test_stop();

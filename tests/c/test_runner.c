@@ -279,6 +279,21 @@ static void test_stop(void)
     }
 }
 
+/* A plan that trains nothing: x (3) -> tanh(x). */
+static hl_plan *make_tanh(hl_session *session)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x;
+    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(3)}, &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    return plan;
+}
+
 static void test_refused(void)
 {
     hl_run_end end;
@@ -292,6 +307,9 @@ static void test_refused(void)
     s.order[1].n = 2;
     CHECK_ERROR(hl_runner_seek(s.runner, 0, 8), HL_ERROR_CONFIG, "got 8");
     CHECK_ERROR(hl_runner_seek(s.runner, 0, -1), HL_ERROR_CONFIG, "got -1");
+    hl_batches mixed[] = {s.order[0], {make_tanh(s.base.session), 1}};
+    CHECK_ERROR(hl_runner_create(mixed, 2, 1, &runner), HL_ERROR_CONFIG, "all train or none");
+    hl_plan_destroy(mixed[1].plan);
     CHECK_OK(hl_session_enter(s.base.session, "test"));
     CHECK_INT(hl_runner_run(s.runner, 1, 0, NULL, &end, &steps, &batches), HL_ERROR_BUSY);
     CHECK_INT(hl_runner_seek(s.runner, 0, 0), HL_ERROR_BUSY);
@@ -304,7 +322,52 @@ static void test_refused(void)
     CHECK_ERROR(hl_runner_run(s.runner, 1000, 0, NULL, &end, &steps, &batches), HL_ERROR_CONFIG,
                 "a feed must have the batches of the order");
     CHECK(!hl_runner_is_unfinished(s.runner));
+    /* And where the second one's has not: the first one's stays where it was. */
+    hl_runner_destroy(s.runner);
+    s.order[0].n = 5;
+    s.order[1].n = DATA_ROWS / 7 + 1;
+    CHECK_OK(hl_runner_create(s.order, 2, 2, &s.runner));
+    CHECK_OK(hl_runner_seek(s.runner, 0, 2));
+    CHECK_ERROR(hl_runner_seek(s.runner, 1, 5 + s.order[1].n), HL_ERROR_CONFIG,
+                "a feed must have the batches of the order, got 13 of 14");
+    CHECK_OK(hl_runner_run(s.runner, 1, 0, NULL, &end, &steps, &batches));
+    CHECK_INT(hl_feed_slot(s.each[0].feed), 4 % hl_feed_settings(s.each[0].feed)->n_slots);
     close_session();
+}
+
+/* A window in which the next plan cannot go on: what was not queued yet of its step is forgotten,
+ * and the next step is whole. */
+static void test_given_up_in_a_window(void)
+{
+    for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+        hl_run_end end;
+        int64_t steps, batches;
+        check_case("given up, asynchronous %d", asynchronous);
+        open_session(asynchronous ? async_backend() : hl_ref_backend(), 4, 1);
+        add_plan(16, 3);
+        add_plan(7, 3);
+        s.order[0] = (hl_batches){s.each[0].plan, 1};
+        s.order[1] = (hl_batches){s.each[1].plan, 2};
+        s.n_order = 2;
+        fill_session(3);
+        for (int epoch = 0; epoch < 3; epoch++) {
+            /* In the first one kernels are made ready, for which every plan must be. */
+            if (epoch == 1) {
+                CHECK_OK(hl_plan_dataset(s.each[1].plan, 0, NULL, DATA_ROWS));
+                CHECK_OK(hl_runner_seek(s.runner, 1, 0));
+                CHECK_ERROR(hl_runner_run(s.runner, 1, 0, NULL, &end, &steps, &batches),
+                            HL_ERROR_CONFIG, "must be set before a run");
+                CHECK_OK(hl_plan_dataset(s.each[1].plan, 0, s.base.data, DATA_ROWS));
+            } else {
+                run_epoch(&got, (uint64_t)epoch, 0, 1000, false);
+            }
+            read_outcome(&got);
+            CHECK_INT(got.control.applied, (epoch + 2) / 2);
+            /* What runs at once has begun the step. */
+            CHECK_INT(got.control.attempted, epoch + 1 - (asynchronous && epoch));
+        }
+        close_session();
+    }
 }
 
 /* A step left in the middle is lost to another run of the session, and can be given up. */
@@ -312,7 +375,7 @@ static void test_unfinished(void)
 {
     hl_run_end end;
     int64_t steps, batches;
-    for (int variant = 0; variant < 3; variant++) {
+    for (int variant = 0; variant < 4; variant++) {
         check_case("variant %d", variant);
         open_two(hl_cpu_backend(), 7);
         CHECK_OK(hl_runner_seek(s.runner, 0, 0));
@@ -325,6 +388,10 @@ static void test_unfinished(void)
                         HL_ERROR_CONFIG, "cannot go on");
         } else if (variant == 1) {
             CHECK_OK(hl_runner_abandon(s.runner));
+        } else if (variant == 2) { /* nobody knows of a runner that is gone */
+            hl_runner_destroy(s.runner);
+            CHECK(!s.base.session->unfinished);
+            CHECK_OK(hl_runner_create(s.order, s.n_order, 7, &s.runner));
         } else {
             CHECK_OK(hl_runner_seek(s.runner, 0, 0));
         }
@@ -371,6 +438,7 @@ int main(void)
     test_seek();
     test_stop();
     test_refused();
+    test_given_up_in_a_window();
     test_unfinished();
     test_given_inputs();
     return CHECK_DONE();

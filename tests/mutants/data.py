@@ -59,7 +59,7 @@ MUTANTS = [
     Mutant(
         "classes-are-counted-in-all-rows",
         _MODULE,
-        "ids = ids if split.rows is None else ids[split.rows]\n",
+        "        ids = ids if split.rows is None else ids[split.rows]\n",
         "",
         python(_TESTS + "test_as_text"),
     ),

@@ -538,10 +538,10 @@ _STATE = [
         python(_TESTS + "saving.py::test_round_trip"),
     ),
     Mutant(
-        "plain-average-of-statistics-lags",
+        "plain-average-has-the-initial-statistics",
         _NORM,
         "momentum = 1.0 / count.float()",
-        "momentum = 1.0 / self.num_batches_tracked.float()",
+        "momentum = 1.0 / (count.float() + 1.0)",
         python(_FEATURES + "test_running_statistics"),
     ),
     Mutant(

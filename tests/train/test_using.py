@@ -313,9 +313,11 @@ def test_stepper_evaluate() -> None:
     config = quiet(max_epochs=1, lr=1e-2)
     result = hl.train(model, data, config)
     step = hl.stepper(mlp(), config, data)
+    before = step.evaluate()  # whose sums, in the mean of all, would be seen in those that follow
     for batch in data.train_batches(0):
         step.step(batch)
     values = step.evaluate()
+    assert before["loss"] != values["loss"]
     assert values["loss"] == result.history["val_loss"][-1]
     assert values["accuracy"] == result.history["val_accuracy"][-1]
     assert step.evaluate() == values
