@@ -228,15 +228,15 @@ static void test_other_data(int asynchronous)
 /* ---- where things lie ------------------------------------------------------------------------ */
 
 /* x (4) -> (a number of elements that is none of x's) the sum of x, spread and squared. */
-static hl_plan *make_wide(bench *b, int64_t n)
+static hl_plan *make_spread(bench *b, int64_t n)
 {
     hl_graph *graph;
     hl_id x;
-    hl_shape wide = hl_shape_1d(n);
+    hl_shape shape = hl_shape_1d(n);
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "x", row, &x));
     CHECK_OK(hl_build_sum(graph, x, NULL, 0, false, &x));
-    CHECK_OK(hl_build_expand(graph, x, &wide, &x));
+    CHECK_OK(hl_build_expand(graph, x, &shape, &x));
     CHECK_OK(hl_build_unary(graph, HL_OP_SOFTMAX, x, &x));
     CHECK_OK(hl_graph_output(graph, x));
     return make_plan(b, graph, 1);
@@ -247,10 +247,10 @@ static hl_plan *make_wide(bench *b, int64_t n)
 static void test_the_arena_moves(int asynchronous)
 {
     bench b = open_bench(asynchronous);
-    hl_plan *plan = make_wide(&b, 64), *other = NULL;
+    hl_plan *plan = make_spread(&b, 64), *other = NULL;
     for (int i = 0; i < 3; i++) {
         check_case("asynchronous %d, run %d", asynchronous, i);
-        if (i == 2) other = make_wide(&b, 1 << 16);
+        if (i == 2) other = make_spread(&b, 1 << 16);
         give(plan, 4, 0.25f);
         CHECK_OK(run(plan, 1));
         CHECK(read_first(plan, 0) == 1.0f / 64);

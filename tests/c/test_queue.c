@@ -157,10 +157,10 @@ static void check_never_waits(data_home home)
     close_net();
 }
 
-/* The host hears of a step while three are under way behind it, and no later. */
-static void test_hears_in_time(void)
+/* The host has polled a step when three are under way behind it, and no later. */
+static void test_polls_in_time(void)
 {
-    check_case("hears in time, slots %d", trainer_slots);
+    check_case("polls in time, slots %d", trainer_slots);
     uint64_t seed = 0;
     while (net_roll(seed, 1).rows > DATA_ROWS / 8) seed++;
     open_net(async_backend(), seed, 1, true, COPIED);
@@ -402,7 +402,7 @@ int main(void)
     test_fed_datasets();
     for (trainer_slots = 2; trainer_slots <= 8; trainer_slots += 6) {
         test_never_waits();
-        test_hears_in_time();
+        test_polls_in_time();
         test_stores_never_wait();
         test_seek_while_batches_are_queued();
         test_stop();
