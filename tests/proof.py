@@ -33,7 +33,10 @@ STAGES = {
     "CUDA kernels, emulated": ["make", "cuda-check"],
     "kernels by the oldest compiler": ["make", "cuda-oldest"],
     "wheels": ["make", "wheel", "wheel-cpu"],
-    "all tests, long ones too": [sys.executable, "-m", "pytest", "tests", "--long"],
+    "all tests, long ones too": [
+        *(sys.executable, "-m", "pytest", "tests", "--long"),
+        *("-n", "auto", "--maxprocesses=4", "--dist=worksteal"),
+    ],
 }
 _SUMMARY = re.compile(r"(\d+) (passed|failed|skipped|errors?|deselected|xfailed|xpassed)")
 _PROGRAM = re.compile(r"^(ok|FAIL|SKIP) +(\S+)")
