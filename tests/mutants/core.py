@@ -3,9 +3,10 @@
 from mutants.mutant import Mutant, c, host, python
 
 _PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
+_FILES, _PLAN = "csrc/base/os_linux_file.c", "csrc/plan/"
 _EPILOGUES = "tests/ops/test_epilogues.py"
 
-MUTANTS = [
+_KERNELS = [
     Mutant(
         "view-of-a-constant-is-run",
         _PASSES + "schedule.c",
@@ -32,6 +33,20 @@ MUTANTS = [
         _CPU + "matmul_nodes.h",
         "if (gemm.epilogue.residual) gemm.epilogue.residual += matrix * size;",
         "",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "residual-of-the-first-columns",
+        _CPU + "matmul_nodes.h",
+        "if (part.epilogue.residual) part.epilogue.residual += col;",
+        "",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "residual-is-overwritten-before-it-is-added",
+        _CPU + "matmul_nodes.h",
+        "    if (hl_gemm_is_one_block(gemm)) out_req->in_place[0]",
+        "    out_req->in_place[0]",
         python(_EPILOGUES),
     ),
     Mutant(
@@ -129,3 +144,151 @@ MUTANTS = [
         python("tests/ops/test_values.py"),
     ),
 ]
+
+_RUNS = [
+    Mutant(
+        "file-is-not-on-the-disk",
+        _FILES,
+        "fsync(file.descriptor) != 0",
+        "0",
+        c("test_base_file"),
+    ),
+    Mutant(
+        "name-is-not-on-the-disk",
+        _FILES,
+        "!error && fsync(directory.descriptor) != 0",
+        "error",
+        c("test_base_file"),
+    ),
+    Mutant(
+        "loaders-fill-slots-that-are-being-sent",
+        _PLAN + "dataset.c",
+        "session->queue ? hl_queue_drain_copies(session->queue) : HL_OK",
+        "HL_OK",
+        c("test_queue"),
+    ),
+    Mutant(
+        "fault-is-of-the-latest-plan",
+        _PLAN + "fault.c",
+        "plan->number != hl_control_fault_plan(error_code)",
+        "plan->number < 0",
+        c("test_queue"),
+    ),
+    Mutant(
+        "window-changes-while-it-runs",
+        _PLAN + "runner.c",
+        '    HL_TRY(hl_session_enter(plan->session, "k"));\n',
+        "",
+        c("test_plan_run"),
+    ),
+    Mutant(
+        "step-that-was-given-up-is-queued",
+        _PLAN + "queue.c",
+        "int32_t ok = 1;\n    queue->run = (segment_run){0};",
+        "int32_t ok = 1;",
+        c("test_runner"),
+    ),
+    Mutant(
+        "launches-are-replayed-in-memory-that-is-gone",
+        _PLAN + "bind.c",
+        "if (session->queue) hl_queue_drop_captures(session->queue, plan);",
+        "",
+        c("test_plan_values"),
+    ),
+    Mutant(
+        "kernels-read-the-data-of-before",
+        _PLAN + "dataset.c",
+        "NULL : (void *)data;\n    plan->generation = -1;",
+        "NULL : (void *)data;",
+        c("test_plan_values"),
+    ),
+    Mutant(
+        "first-slot-alone-is-cleared",
+        _PLAN + "dataset.c",
+        "(size_t)(plan->slot_bytes * plan->n_slots), session->compute",
+        "(size_t)plan->slot_bytes, session->compute",
+        c("test_plan_values"),
+    ),
+]
+
+_GRAPHS = [
+    Mutant(
+        "rounded-copy-outlives-an-update",
+        _PASSES + "amp.c",
+        "s->made[value] == segment ||",
+        "true ||",
+        c("test_amp"),
+    ),
+    Mutant(
+        "other-results-are-not-replaced",
+        _PASSES + "amp.c",
+        "bool rounded = ",
+        "if (j) break;\n        bool rounded = ",
+        c("test_amp"),
+    ),
+    Mutant(
+        "fill-is-hoisted-away-from-its-writer",
+        _PASSES + "hoist.c",
+        "if (!goes_with_reader(graph, &uses, (hl_node_id)i))",
+        "",
+        c("test_passes"),
+    ),
+    Mutant(
+        "fill-stands-in-another-segment-than-its-writer",
+        _PASSES + "hoist.c",
+        "    hl_graph_stand_by(graph, &node);\n",
+        "",
+        c("test_passes"),
+    ),
+    Mutant(
+        "numbers-alone-are-not-doubles",
+        "csrc/ir/program.c",
+        "numel(&type->shape) == 1 && n != 1;",
+        "numel(&type->shape) == 1;",
+        c("test_ir"),
+    ),
+    Mutant(
+        "value-joins-its-copy-behind-a-fence",
+        _PASSES + "fuse.c",
+        "x->segment == y->segment && x->fence == y->fence",
+        "x->segment == y->segment",
+        c("test_passes"),
+    ),
+    Mutant(
+        "fence-between-others-keeps-them-apart",
+        _PASSES + "fuse.c",
+        "    if (x->fence != y->fence) return x->fence < y->fence ? -1 : 1;\n",
+        "",
+        c("test_passes"),
+    ),
+    Mutant(
+        "split-that-is-hardly-read-stays",
+        _PASSES + "lower.c",
+        "(!kernel || is_mostly_unread(&uses, &node))",
+        "!kernel",
+        c("test_passes"),
+    ),
+    Mutant(
+        "split-that-is-read-by-half-stays",
+        _PASSES + "lower.c",
+        "n_read <= node->n_out - n_read",
+        "n_read < node->n_out - n_read",
+        c("test_passes"),
+    ),
+    Mutant(
+        "update-misses-a-reader-of-more",
+        _PASSES + "schedule.c",
+        "same && reads[r - 1].reach > reads[r].end ? reads[r - 1].reach : reads[r].end;",
+        "same ? reads[r].end : reads[r].end;",
+        c("test_schedule"),
+    ),
+    Mutant(
+        "rows-that-do-not-fit-are-one-chain",
+        _PASSES + "schedule.c",
+        "return req->rows % rows == 0 || rows % req->rows == 0 ? chain : JOIN_NO;",
+        "return chain;",
+        c("test_schedule"),
+    ),
+]
+
+MUTANTS = [*_KERNELS, *_RUNS, *_GRAPHS]

@@ -36,6 +36,8 @@ def run(build: Build, shapes: dict[str, tuple[int, ...]], fuse: bool) -> tuple[l
 MATRICES = {"x": (M, K), "w": (K, N), "b": (N,), "r": (M, N)}
 STACKED = {"x": (3, M, K), "w": (K, N), "b": (N,), "r": (3, M, N)}
 BATCHED = {"x": (20, 5, K), "w": (20, K, N), "b": (N,), "r": (20, 5, N)}
+# More of each w than is packed at a time, and sums in several pieces.
+LONG = {"x": (2, 33, 2100), "w": (2, 2100, 150), "b": (150,), "r": (2, 33, 150)}
 
 
 def activation(op: str) -> Build:
@@ -62,7 +64,9 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("shapes", [MATRICES, STACKED, BATCHED], ids=["matrix", "stack", "batch"])
+@pytest.mark.parametrize(
+    "shapes", [MATRICES, STACKED, BATCHED, LONG], ids=["matrix", "stack", "batch", "long"]
+)
 @pytest.mark.parametrize("name", TAKEN)
 def test_is_part_of_the_product(name: str, shapes) -> None:
     want, apart = run(TAKEN[name], shapes, False)
@@ -144,4 +148,25 @@ def test_a_residual_takes_over_no_memory_that_is_read_later() -> None:
 
     want, _ = run(build, MATRICES, False)
     got, _ = run(build, MATRICES, True)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("k", [K, 2100])
+@pytest.mark.parametrize("stack", [(), (2,)], ids=str)
+def test_a_residual_that_dies_is_whole_until_it_is_added(stack: tuple[int, ...], k: int) -> None:
+    """The result may take its place, but not where sums go into it piece by piece."""
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        return [
+            add(
+                graph,
+                "relu",
+                add(graph, "add", product(graph, ids), add(graph, "softmax", ids["r"])),
+            )
+        ]
+
+    shapes = {"x": (*stack, M, k), "w": (*stack, k, N), "b": (N,), "r": (*stack, M, N)}
+    want, _ = run(build, shapes, False)
+    got, text = run(build, shapes, True)
+    assert ".pointwise" not in text
     np.testing.assert_array_equal(got[0], want[0])
