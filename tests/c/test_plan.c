@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "passes/schedule.h"
+#include "tests/c/bench.h"
 #include "tests/c/grow.h"
 #include "tests/c/train.h"
 
@@ -644,23 +645,6 @@ static void test_every_allocation_of_a_plan_may_fail(void)
 
 /* ---- graphs that once went wrong ------------------------------------------------------------- */
 
-typedef struct bench {
-    hl_device *device;
-    hl_session *session;
-    hl_graph *graph;
-    hl_plan *plan;
-} bench;
-
-static bench open_bench(const hl_backend *backend)
-{
-    bench b = {0};
-    hl_device_options options = {.n_threads = 2};
-    CHECK_OK(backend->device_open(backend, 0, &options, &b.device));
-    CHECK_OK(hl_session_create(b.device, &b.session));
-    CHECK_OK(hl_graph_create(&b.graph));
-    return b;
-}
-
 static hl_status plan_bench(bench *b, int32_t n_slots, bool fuse)
 {
     hl_plan_options options = {.n_slots = n_slots, .k = 1, .fuse = fuse, .chain = true};
@@ -674,11 +658,6 @@ static void run_bench(bench *b)
     CHECK_OK(hl_plan_run(b->plan, 1, 0, NULL, &end, &steps));
 }
 
-static void close_bench(bench *b)
-{
-    close_session(b->plan, b->session, b->device);
-}
-
 /* A number of 16 bits is read as such when it is fused. */
 static void test_half_numbers_are_fused(void)
 {
@@ -687,7 +666,7 @@ static void test_half_numbers_are_fused(void)
     hl_shape shape = hl_shape_2d(4, 8);
     for (int i = 0; i < 32; i++) in[i] = (float)i;
     for (int variant = 0; variant < 4; variant++) {
-        bench b = open_bench(hl_cpu_backend());
+        bench b = open_bench(hl_cpu_backend(), 2);
         hl_id x, three;
         CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
         CHECK_OK(hl_build_cast(b.graph, x, dtypes[variant / 2], &x));
@@ -713,7 +692,7 @@ static void test_many_operands(void)
     hl_shape shape = hl_shape_2d(R, 2);
     hl_id x, part[N], all;
     hl_attrs axis = {.axis = {1}};
-    bench b = open_bench(hl_cpu_backend());
+    bench b = open_bench(hl_cpu_backend(), 2);
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, shape}, &x));
     for (int i = 0; i < N; i++) {
         CHECK_OK(hl_build_binary_number(b.graph, HL_OP_ADD, x, i, &part[i]));
@@ -749,7 +728,7 @@ static void test_states_change_places(void)
         hl_dtype dtype = dtypes[variant / 2];
         int64_t n = variant % 2 ? 1 : 4;
         hl_shape shape = variant % 2 ? hl_shape_scalar() : hl_shape_1d(4);
-        bench b = open_bench(hl_cpu_backend());
+        bench b = open_bench(hl_cpu_backend(), 2);
         hl_id x = add_state(&b, dtype, 2 * n, 0, shape), y = add_state(&b, dtype, 2 * n, n, shape);
         if (n == 1) want[0] = 1, want[1] = 0;
         CHECK_OK(hl_graph_commit(b.graph, x, y));
@@ -773,7 +752,7 @@ static void test_parameters_that_change_in_the_loop(void)
         int64_t steps;
         int32_t store;
         hl_id in, leaf, y;
-        bench b = open_bench(hl_cpu_backend());
+        bench b = open_bench(hl_cpu_backend(), 2);
         CHECK_OK(hl_graph_store(b.graph, "param", HL_DTYPE_F32, 4, &store));
         CHECK_OK(hl_graph_leaf(b.graph, HL_VALUE_PARAM, (hl_type){HL_DTYPE_F32, square}, store, 0,
                                "w", &leaf));
@@ -801,7 +780,7 @@ static void test_updates_in_a_row(void)
         double first[8] = {1, 2, 3, 4, 10, 20, 30, 40}, state[8], out[4][4], v[4] = {5, 6, 7, 8};
         hl_shape shape = hl_shape_1d(4);
         hl_id in, control, once, twice, again[4];
-        bench b = open_bench(backends[variant / 2]);
+        bench b = open_bench(backends[variant / 2], 2);
         hl_id s = add_state(&b, HL_DTYPE_F32, 8, 0, shape);
         hl_id t = add_state(&b, HL_DTYPE_F32, 8, 4, shape);
         CHECK_OK(hl_graph_control(b.graph, &control));
@@ -841,7 +820,7 @@ static void test_many_waiting_updates(void)
     hl_id leaf[N], x, control, update, out;
     hl_shape one = hl_shape_1d(1);
     float in = 5, sum = 0;
-    bench b = open_bench(hl_cpu_backend());
+    bench b = open_bench(hl_cpu_backend(), 2);
     CHECK_OK(hl_graph_control(b.graph, &control));
     CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, one}, &x));
     for (int i = 0; i < N; i++) {

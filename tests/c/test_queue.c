@@ -329,21 +329,6 @@ static void test_fault(void)
     close_net();
 }
 
-/* A plan of one node in the same session: x (3) -> tanh(x). */
-static hl_plan *make_small(void)
-{
-    hl_graph *graph;
-    hl_plan *plan;
-    hl_id x;
-    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
-    CHECK_OK(hl_graph_create(&graph));
-    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(3)}, &x));
-    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
-    CHECK_OK(hl_graph_output(graph, x));
-    CHECK_OK(hl_plan_create(t.session, graph, &options, &plan));
-    return plan;
-}
-
 /* An index out of range, which the last step queued by the network met, is polled first in a run of
  * another plan of the session: that one has no node of that number. */
 static void test_fault_of_another_plan(void)
@@ -355,7 +340,7 @@ static void test_fault_of_another_plan(void)
         hl_run_end end;
         feed_wrong(&calls, 0);
         CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &end, &steps)); /* not polled yet */
-        hl_plan *small = make_small();
+        hl_plan *small = make_tanh(t.session);
         if (is_closed) {
             hl_plan_destroy(t.plan);
             t.plan = NULL;

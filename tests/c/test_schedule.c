@@ -2,39 +2,14 @@
  * store; and who shares blocks has rows that fit. */
 #include "kernels/cpu/cpu.h"
 #include "ops/build.h"
-#include "plan/session.h"
-#include "tests/c/check.h"
+#include "tests/c/bench.h"
 #include "tests/c/dice.h"
-
-typedef struct bench {
-    hl_device *device;
-    hl_session *session;
-    hl_graph *graph;
-    hl_plan *plan;
-} bench;
-
-static bench open_bench(int n_threads)
-{
-    bench b = {0};
-    hl_device_options options = {.n_threads = n_threads};
-    CHECK_OK(hl_cpu_backend()->device_open(hl_cpu_backend(), 0, &options, &b.device));
-    CHECK_OK(hl_session_create(b.device, &b.session));
-    CHECK_OK(hl_graph_create(&b.graph));
-    return b;
-}
 
 /* Each node by itself. */
 static void plan_bench(bench *b)
 {
     hl_plan_options options = {.n_slots = 1, .k = 1, .chain = true};
     CHECK_OK(hl_plan_create(b->session, b->graph, &options, &b->plan));
-}
-
-static void close_bench(bench *b)
-{
-    hl_plan_destroy(b->plan);
-    hl_session_destroy(b->session);
-    b->device->ops->destroy(b->device);
 }
 
 static int32_t region_of(const hl_plan *plan, int32_t task)
@@ -97,7 +72,7 @@ static void test_updates_wait_for_readers(void)
     for (int seed = 0; seed < 500; seed++) {
         check_case("seed %d", seed);
         dice d = {hl_rng_key_make((uint64_t)seed, "waits"), 0};
-        bench b = open_bench(2);
+        bench b = open_bench(hl_cpu_backend(), 2);
         hl_id x, out;
         const int64_t size = N_STORE / N_TARGETS;
         CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(size)}, &x));
@@ -123,7 +98,7 @@ static void test_updates_in_a_row_wait(void)
 {
     for (int n_views = 0; n_views < 3; n_views++) {
         check_case("%d views", n_views);
-        bench b = open_bench(2);
+        bench b = open_bench(hl_cpu_backend(), 2);
         hl_shape shapes[] = {hl_shape_2d(4, N_STORE / 4), hl_shape_2d(N_STORE, 1)};
         hl_id x, control, once, twice, seen, late;
         hl_type type = {HL_DTYPE_F32, hl_shape_1d(N_STORE)};
@@ -172,7 +147,7 @@ static void test_rows_of_a_chain(void)
         hl_run_end end;
         int64_t steps;
         hl_id x;
-        bench b = open_bench(1);
+        bench b = open_bench(hl_cpu_backend(), 1);
         CHECK_OK(hl_graph_input(b.graph, "x", (hl_type){HL_DTYPE_F32, first}, &x));
         CHECK_OK(hl_build_unary(b.graph, HL_OP_SOFTMAX, x, &x));
         CHECK_OK(hl_build_reshape(b.graph, x, &then, &x));

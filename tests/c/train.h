@@ -293,4 +293,19 @@ cleanup:
     return status;
 }
 
+/* A plan of one node, which trains nothing: x (3) -> tanh(x). */
+__attribute__((unused)) static hl_plan *make_tanh(hl_session *session)
+{
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x;
+    hl_plan_options options = {.n_slots = 1, .k = 1, .fuse = true, .chain = true};
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_1d(3)}, &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    return plan;
+}
+
 #endif
