@@ -20,7 +20,7 @@ SETS ?= all
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
+.PHONY: help demo extension build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
 	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
@@ -87,8 +87,11 @@ $(STAMP)-cuda: | $(STAMP)-venv
 		nvidia-cudnn-frontend
 	@touch $@
 
-build: $(STAMP)-install
+# The package alone, which is what runs of it need; `build` is what tests need.
+extension: $(STAMP)-install
 	@$(BIN)/python setup.py -q build_ext --inplace
+
+build: extension fake
 
 # The emulated driver, cuBLASLt and NVRTC as libraries, which tests in Python load.
 FAKES := $(CURDIR)/build/cuda-tests/release
@@ -97,13 +100,13 @@ fake: $(STAMP)-install
 
 # ---------------------------------------------------------------------------- run and test
 
-demo: build
+demo: extension
 	@$(BIN)/hotloop demo
 
-test: build fake test-c
+test: build test-c
 	$(PYTEST) tests $(ARGS)
 
-test-c: build
+test-c: extension
 	$(MAKE) -C tests/c run
 	$(MAKE) -C tests/cuda run
 
@@ -115,7 +118,7 @@ cuda: $(STAMP)-cuda
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
-cuda-check: build fake
+cuda-check: build
 	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		$(PYTEST) tests/ops tests/train/test_gpu.py $(ARGS)
@@ -136,7 +139,7 @@ $(OLDEST)/.stamp: | $(STAMP)-venv
 # For HL_CUDA_ARCHS, or every GPU. What is generated at run time compiles by it, too: the emulated
 # driver has NVRTC asked.
 cuda-oldest: ARCHS = $(filter-out all,$(subst ;, ,$(HL_CUDA_ARCHS)))
-cuda-oldest: $(OLDEST)/.stamp build fake
+cuda-oldest: $(OLDEST)/.stamp build
 	$(BIN)/python tests/cuda/check_nvrtc.py $(OLDEST) $(if $(ARCHS),--archs $(ARCHS))
 	HL_FAKE=arch=75 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_CUBLASLT_PATH=none \
 		HOTLOOP_NVRTC_PATH=$(CURDIR)/$(OLDEST)/nvidia/cuda_nvrtc/lib \
@@ -149,17 +152,17 @@ gpu-check:
 gpu-bundle: $(STAMP)-venv
 	$(BIN)/python tests/gpu/bundle.py $(ARGS)
 
-test-long: build fake $(STAMP)-torch $(STAMP)-extras
+test-long: build $(STAMP)-torch $(STAMP)-extras
 	$(PYTEST) tests --long -m "long or parity or extra" $(ARGS)
 
 # Changes that tests must notice, each in a copy of the tree (ARGS: words of their names).
 mutants: build
 	$(BIN)/python tests/mutants $(ARGS)
 
-proof: build fake $(STAMP)-torch $(STAMP)-extras
+proof: build $(STAMP)-torch $(STAMP)-extras
 	$(BIN)/python tests/proof.py $(ARGS)
 
-bench: build $(STAMP)-torch $(STAMP)-blas
+bench: extension $(STAMP)-torch $(STAMP)-blas
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # ---------------------------------------------------------------------------- release
@@ -197,14 +200,14 @@ format: $(STAMP)-style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
 
-types: build $(STAMP)-types
+types: extension $(STAMP)-types
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/stubtest hotloop._core
 
 sanitize: sanitize-c sanitize-python
 
 # An unreported leak in the interpreter is not ours; the C tests do look for leaks.
-sanitize-c: build
+sanitize-c: extension
 	$(MAKE) -C tests/c asan SETS=$(SETS)
 	$(MAKE) -C tests/cuda asan
 	$(MAKE) -C tests/c tsan SETS=$(SETS)

@@ -85,5 +85,5 @@ def rng(seed: int) -> np.random.Generator:
 def fake() -> Path:
     """The emulated driver as a shared library; those of cuBLASLt and NVRTC stand beside it."""
     if not FAKE.exists():
-        pytest.skip("the emulated driver was not built (make fake builds it)")
+        pytest.skip("the emulated driver was not built (make build builds it)")
     return FAKE
