@@ -130,7 +130,7 @@ typedef struct hl_launch {
 
 enum { HL_KERNEL_HORIZONTAL = 32 };
 
-/* args: inputs in order, then outputs. A GUARDED op's output has the same address as its input. */
+/* args: inputs in order, then outputs. An UPDATES op's output has the same address as its input. */
 struct hl_kernel {
     hl_op op;
     const char *name; /* "cpu.matmul.rows": shown in plans and profiles */

@@ -380,7 +380,7 @@ hl_id hl_graph_updated(const hl_graph *graph, hl_id id)
         if (value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE) return id;
         if (value->kind != HL_VALUE_ACT) return HL_NONE;
         const hl_node *node = &graph->nodes[value->node];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) return HL_NONE;
+        if (!(hl_op_get(node->op)->flags & HL_OP_UPDATES)) return HL_NONE;
         id = node->in[value->output];
     }
 }

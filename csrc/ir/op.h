@@ -11,16 +11,18 @@ enum {
     HL_OP_POINTWISE = 1 << 0, /* out[i] from in[broadcast i]; has a micro-op in ir/program.h, so it
                                  can be fused, or is lowered to ops that have one */
     HL_OP_GENERATOR = 1 << 1, /* pointwise without data operands: each consumer rematerialises it */
-    HL_OP_GUARDED = 1 << 2,   /* updates in[j] in place, as out[j], unless the control block holds
-                                 the step back. in[j] is a PARAM or STATE leaf or another update's
-                                 output in this segment. At most one update takes a value; its other
-                                 readers run before that one. The last of updates in a row is
-                                 committed to the leaf */
+    HL_OP_UPDATES = 1 << 2,   /* updates in[j] in place, as out[j]. in[j] is a PARAM or STATE leaf
+                                 or another update's output in this segment. At most one update
+                                 takes a value; its other readers run before that one. The last of
+                                 updates in a row is committed to the leaf. Those that take the
+                                 control block change nothing while it holds the step back */
     HL_OP_VIEW = 1 << 3,      /* same bytes, other shape: costs nothing */
     HL_OP_INTERNAL = 1 << 5,  /* made by passes alone: not offered to Python */
     HL_OP_RANDOM = 1 << 6,    /* has the attributes stream and seed */
     HL_OP_SUMS = 1 << 7,      /* out is the sum of in[0] over the attribute axes */
-    HL_OP_JOINS = 1 << 8, /* out is in[0], in[1], ... one behind another along the attribute axis */
+    HL_OP_JOINS = 1 << 8, /* out is made of operands one behind another: all, along the attribute
+                             axis; of an UPDATES op those behind the first, which they are written
+                             to at multiples of the attribute align */
     HL_OP_BATCH = 1 << 9, /* out is rows in[1] of dataset in[0], converted to the attribute dtype:
                              a batch, which the host gathers instead where the plan is fed */
     HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it overwritten: kernels work in
@@ -117,6 +119,10 @@ hl_op hl_op_parse(const char *name);
 hl_ints hl_node_axes(const hl_node *node);
 /* Are there dims both before the first and behind the last of these axes? */
 bool hl_node_axes_are_inner(const hl_graph *graph, const hl_node *node);
+/* Are operands from number *out_operand on the elements of the node's output as they are, one
+ * behind another, each from a multiple of *out_align elements on? */
+bool hl_node_joins(const hl_graph *graph, const hl_node *node, int32_t *out_operand,
+                   int64_t *out_align);
 /* The order of the first operand's dims in which these axes come last. */
 hl_ints hl_node_axes_last(const hl_graph *graph, const hl_node *node);
 hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node);

@@ -212,7 +212,7 @@ static hl_status mark_updates(const hl_graph *graph, guard_marks *marks)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        if (!(hl_op_get(node->op)->flags & HL_OP_UPDATES)) continue;
         for (int32_t j = 0; j < node->n_out; j++) {
             guard_marks *mark = &marks[node->in[j]];
             hl_node_id before = hl_graph_producer(graph, node->in[j]);
@@ -267,7 +267,7 @@ static hl_status check_guards(const hl_graph *graph, const guard_marks *marks)
         for (int32_t j = 0; j < node->n_in; j++)
             if (is_overwritten(graph, marks, node->in[j], node->segment))
                 return fail_node(graph, i, "what it reads must not be overwritten", node->in[j]);
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        if (!(hl_op_get(node->op)->flags & HL_OP_UPDATES)) continue;
         for (int32_t j = 0; j < node->n_out; j++)
             if (!marks[node->out + j].consumed)
                 return fail_node(graph, i, "its output must be committed where it is", j);

@@ -86,6 +86,7 @@ HL_INFER(reshape);
 HL_INFER(permute);
 HL_INFER(expand);
 HL_INFER(concat);
+HL_INFER(write_parts);
 HL_INFER(slice);
 HL_INFER(slice_grad);
 HL_INFER(slice_add);

@@ -33,12 +33,6 @@ bool hl_part_read(const hl_graph *graph, const hl_node *node, int32_t j, int64_t
     return step == 1 && is_leading(x, axis);
 }
 
-bool hl_part_joined(const hl_graph *graph, const hl_node *node)
-{
-    return hl_op_get(node->op)->flags & HL_OP_JOINS &&
-           is_leading(hl_graph_shape(graph, node->out), hl_node_axes(node).at[0]);
-}
-
 /* ---- in a sum -------------------------------------------------------------------------------- */
 
 bool hl_part_find(const hl_graph *graph, hl_id grad, hl_part *out_part)

@@ -7,9 +7,6 @@
 
 /* Is output j of a node consecutive elements of operand 0, from *out_first on, as they are? */
 bool hl_part_read(const hl_graph *graph, const hl_node *node, int32_t j, int64_t *out_first);
-/* Are a node's operands, one behind the other, the elements of its output as they are? */
-bool hl_part_joined(const hl_graph *graph, const hl_node *node);
-
 /* A share of a gradient: `value` at start, start + step, ... of `size` steps along an axis, and 0
  * elsewhere. */
 typedef struct hl_part {

@@ -70,6 +70,19 @@ hl_ints hl_node_axes(const hl_node *node)
     return (hl_ints){1, {hl_attrs_int(&node->attrs, axis)}};
 }
 
+bool hl_node_joins(const hl_graph *graph, const hl_node *node, int32_t *out_operand,
+                   int64_t *out_align)
+{
+    uint32_t flags = hl_op_get(node->op)->flags;
+    *out_operand = 0, *out_align = 1;
+    if (!(flags & HL_OP_JOINS)) return false;
+    if (flags & HL_OP_UPDATES) {
+        *out_operand = 1, *out_align = hl_write_parts_attrs(node)->align;
+        return true;
+    }
+    return hl_shape_span(hl_graph_shape(graph, node->out), 0, (int)hl_node_axes(node).at[0]) == 1;
+}
+
 bool hl_node_axes_are_inner(const hl_graph *graph, const hl_node *node)
 {
     hl_ints axes = hl_node_axes(node);

@@ -114,6 +114,27 @@ hl_status hl_infer_concat(const hl_graph *graph, hl_node *node, hl_type *out_typ
     return HL_OK;
 }
 
+hl_status hl_infer_write_parts(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *x = hl_node_in_type(graph, node, 0);
+    int64_t align = node->attrs.write_parts.align, end = 0;
+    HL_TRY(hl_check_rank_exactly(x, 1, "what is written to"));
+    if (align < 1)
+        return hl_status_set(HL_ERROR_CONFIG, "align must be at least 1, got %lld",
+                             (long long)align);
+    for (int32_t i = 1; i < node->n_in; i++) {
+        const hl_type *part = hl_node_in_type(graph, node, i);
+        HL_TRY(hl_check_dtype(part, x->dtype, "every part"));
+        HL_TRY(hl_check_rank_exactly(part, 1, "every part"));
+        end = hl_round_up(end, align) + part->shape.dim[0];
+    }
+    if (end > x->shape.dim[0])
+        return hl_status_set(HL_ERROR_SHAPE, "parts must fit into %lld elements, got %lld",
+                             (long long)x->shape.dim[0], (long long)end);
+    out_types[0] = *x;
+    return HL_OK;
+}
+
 /* Python's rule for slice bounds. */
 static int64_t clamp_bound(int64_t bound, int64_t size)
 {

@@ -470,7 +470,7 @@ hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_w
         *out_why = "rounds its operand";
     else if (is_follower(node))
         *out_why = "follows its operands";
-    else if (op->flags & HL_OP_GUARDED)
+    else if (op->flags & HL_OP_UPDATES)
         *out_why = "state and updates stay float32";
     else
         *out_why = "norms, losses and sums stay float32";

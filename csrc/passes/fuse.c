@@ -85,7 +85,7 @@ static hl_status find_fusible(fuse_state *s)
         for (int32_t j = 0; j < node->n_in; j++) {
             hl_node_id p = hl_graph_producer(graph, node->in[j]);
             if (p == HL_NONE || graph->nodes[p].segment != node->segment) continue;
-            follows[i] |= follows[p] || hl_op_get(graph->nodes[p].op)->flags & HL_OP_GUARDED;
+            follows[i] |= follows[p] || hl_op_get(graph->nodes[p].op)->flags & HL_OP_UPDATES;
         }
         s->fusible[i] = !follows[i] && is_fusible(graph, node);
     }

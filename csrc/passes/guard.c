@@ -31,7 +31,7 @@ static hl_status init_guards(guard_state *s)
                     hl_graph_value(graph, graph->commits[i].target)->store);
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        if (!(hl_op_get(node->op)->flags & HL_OP_UPDATES)) continue;
         for (int32_t j = 0; j < node->n_out; j++) s->continued[node->in[j]] = true;
     }
     return HL_OK;

@@ -28,7 +28,9 @@ static hl_id find_filling(const hl_graph *graph, hl_id id)
 static bool takes_memory(const hl_graph *graph, const hl_node *node, hl_id operand)
 {
     if (hl_op_get(node->op)->flags & HL_OP_WRITES_FIRST) return node->in[0] == operand;
-    return hl_part_joined(graph, node);
+    int32_t first;
+    int64_t align;
+    return hl_node_joins(graph, node, &first, &align);
 }
 
 /* Is the operand a fill of this node alone: nobody else reads it, and its segment is the same? */
@@ -122,7 +124,7 @@ hl_status hl_pass_hoist(hl_graph *graph)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         uint32_t flags = hl_op_get(node->op)->flags;
-        if (node->segment != HL_SEGMENT_MICRO || flags & (HL_OP_GUARDED | HL_OP_RANDOM)) continue;
+        if (node->segment != HL_SEGMENT_MICRO || flags & (HL_OP_UPDATES | HL_OP_RANDOM)) continue;
         if (!goes_with_reader(graph, &uses, (hl_node_id)i))
             hoist_node(graph, &uses, changed, (hl_node_id)i);
     }

@@ -108,7 +108,7 @@ static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *at
     const hl_graph *graph = s->graph;
     const hl_ints *order = NULL;
     hl_ints rooms[2], out_dims;
-    if (!is_elementwise(node) || hl_op_get(node->op)->flags & HL_OP_GUARDED) return false;
+    if (!is_elementwise(node) || hl_op_get(node->op)->flags & HL_OP_UPDATES) return false;
     for (int32_t i = 0; i < node->n_in; i++) {
         if (hl_graph_shape(graph, node->in[i])->rank == 0) continue;
         const hl_ints *own = find_order(s, node->in[i], &rooms[order != NULL]);

@@ -2,13 +2,13 @@
  *
  * Time is counted in regions. A value lives from the region that makes it to the last one that
  * reads it; what BEGIN makes for MICRO lives through all of MICRO, which repeats. Views share their
- * operand's bytes; operands of a concat along the leading axis are made inside its result; parts of
- * a value, cut along its leading axis, are read where it lies, if it is there long enough; a kernel
- * that may work in place takes over an operand that dies with it, if nobody but earlier tasks of
- * its own chain reads that operand in the region. What is left is placed by decreasing size at the
- * lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee 2020). The
- * invariant that tests check: two values that live in one region share no byte unless one is part
- * of the other. */
+ * operand's bytes; operands that a node puts one behind another are made inside its result; parts
+ * of a value, cut along its leading axis, are read where it lies, if it is there long enough; a
+ * kernel that may work in place takes over an operand that dies with it, if nobody but earlier
+ * tasks of its own chain reads that operand in the region. What is left is placed by decreasing
+ * size at the lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee
+ * 2020). The invariant that tests check: two values that live in one region share no byte unless
+ * one is part of the other. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -111,6 +111,11 @@ static void find_lives(memory_state *m)
     for (int64_t v = 0; v < graph->n_values; v++) extend_over_loop(m, (hl_id)v);
 }
 
+static bool is_update(const hl_node *node)
+{
+    return hl_op_get(node->op)->flags & HL_OP_UPDATES;
+}
+
 /* ---- sharing --------------------------------------------------------------------------------- */
 
 static void join(memory_state *m, hl_id value, hl_id root, int64_t offset)
@@ -125,7 +130,7 @@ static void share_views_and_updates(memory_state *m)
         const hl_node *node = &graph->nodes[i];
         uint32_t flags = hl_op_get(node->op)->flags;
         if (flags & HL_OP_VIEW) join(m, node->out, node->in[0], 0);
-        if (flags & HL_OP_GUARDED)
+        if (is_update(node))
             for (int32_t j = 0; j < node->n_out; j++) join(m, node->out + j, node->in[j], 0);
     }
 }
@@ -139,18 +144,41 @@ static bool is_movable(const memory_state *m, hl_id root)
     return segment != HL_SEGMENT_BEGIN;
 }
 
+/* May the operands of an update be made in the store's memory, before its turn? If its segment has
+ * nobody else who takes the store's elements as they were before. */
+static bool takes_store_alone(const memory_state *m, hl_node_id id)
+{
+    const hl_graph *graph = m->graph;
+    const hl_node *node = &graph->nodes[id];
+    int32_t store = hl_graph_value(graph, node->in[0])->store;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        const hl_value *value = &graph->values[v];
+        bool is_leaf = value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE;
+        if ((hl_id)v == node->in[0] && !is_leaf) return false;
+        if (!is_leaf || value->store != store) continue;
+        for (int32_t u = m->uses.start[v]; u < m->uses.start[v + 1]; u++) {
+            hl_node_id user = m->uses.list[u];
+            if (user != id && graph->nodes[user].segment == node->segment) return false;
+        }
+    }
+    return true;
+}
+
 /* Operands that lie one behind the other in the result are made there. */
 static void share_joined(memory_state *m, hl_node_id id)
 {
     const hl_node *node = &m->graph->nodes[id];
-    if (!hl_part_joined(m->graph, node)) return;
-    int32_t task = m->schedule->task_of_node[id];
-    int64_t offset = 0;
+    int32_t task = m->schedule->task_of_node[id], first;
+    int64_t offset = 0, align;
     bool all = true;
-    for (int32_t j = 0; j < node->n_in; j++) {
+    if (!hl_node_joins(m->graph, node, &first, &align)) return;
+    if (is_update(node) && !takes_store_alone(m, id)) return;
+    align *= (int64_t)hl_dtype_bytes(hl_graph_dtype(m->graph, node->out));
+    for (int32_t j = first; j < node->n_in; j++) {
         hl_id root = find_root(m, node->in[j]);
         size_t bytes = hl_value_bytes(m->graph, node->in[j]);
         bool whole = bytes == hl_value_bytes(m->graph, root);
+        offset = hl_round_up(offset, align);
         if (whole && is_movable(m, root) &&
             m->graph->nodes[m->graph->values[root].node].segment == node->segment) {
             join(m, root, node->out, offset);
@@ -184,7 +212,12 @@ static hl_status find_first_writes(const memory_state *m, HL_GIVE int32_t **out_
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         int32_t region = region_of_node(m, (hl_node_id)i);
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED) || region == HL_NONE) continue;
+        if (!is_update(node) || region == HL_NONE) continue;
+        /* Its parts may be made in the store, earlier in its segment. */
+        int32_t part;
+        int64_t align;
+        if (hl_node_joins(graph, node, &part, &align))
+            region = m->schedule->segment_first[node->segment];
         for (int32_t j = 0; j < node->n_out; j++) {
             int32_t *first =
                 &(*out_regions)[hl_graph_value(graph, find_root(m, node->out + j))->store];
@@ -372,11 +405,12 @@ static bool is_own_fill(const memory_state *m, hl_id root)
 }
 
 /* May an operand be made where the result lies, inside another value? That one lives from then on,
- * which should take less memory over time than it saves. */
+ * which should take less memory over time than it saves; a store is there anyway. */
 static bool can_move(const memory_state *m, hl_id root, hl_id out, hl_id whole)
 {
     bool is_aligned = find_offset(m, out) % (int64_t)m->device->alignment == 0;
     if (!is_aligned && !is_own_fill(m, root)) return false;
+    if (hl_graph_value(m->graph, whole)->kind != HL_VALUE_ACT) return true;
     const hl_life *life = &m->lives[root], *own = &m->lives[whole];
     double bytes = (double)hl_value_bytes(m->graph, root);
     double rest = (double)hl_value_bytes(m->graph, whole) - bytes;
@@ -418,7 +452,7 @@ static void share_output(memory_state *m, int32_t task, int32_t j)
 static void share_in_place(memory_state *m, int32_t task)
 {
     const hl_node *node = &m->graph->nodes[m->schedule->tasks[task].node];
-    if (hl_op_get(node->op)->flags & HL_OP_GUARDED) return;
+    if (is_update(node)) return;
     for (int32_t j = 0; j < node->n_out && j < HL_KERNEL_PLACES; j++) share_output(m, task, j);
 }
 

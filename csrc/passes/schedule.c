@@ -176,7 +176,7 @@ static hl_status add_update_waits(sched_state *s)
     HL_GOTO(list_reads(graph, &reads, &n_reads));
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        if (!(hl_op_get(node->op)->flags & HL_OP_GUARDED)) continue;
+        if (!(hl_op_get(node->op)->flags & HL_OP_UPDATES)) continue;
         for (int32_t j = 0; j < node->n_out; j++) {
             const hl_value *value = hl_graph_value(graph, node->in[j]);
             if (value->kind == HL_VALUE_ACT)
@@ -346,7 +346,7 @@ static void append_task(sched_state *s, hl_node_id id, int32_t region, int32_t c
 /* An update that can be one launch with others. It goes last, so that they stand in a row. */
 static bool goes_last(const sched_state *s, hl_node_id id)
 {
-    return hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_GUARDED &&
+    return hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_UPDATES &&
            s->out->tasks[s->out->task_of_node[id]].kernel->prepare_horizontal;
 }
 

@@ -30,10 +30,10 @@ typedef struct step_state {
     hl_graph *graph;
     const hl_step_spec *spec;
     hl_dtype dtype;
-    int64_t n_flat;
+    int64_t n_flat, align; /* elements; each parameter begins at a multiple of `align` */
     step_group *groups;
     int64_t n_groups;
-    hl_id *grads; /* by parameter */
+    hl_id *grads; /* by parameter; the place before them is the flat state's */
     bool *has_grad;
     hl_id begun;   /* the control block after CONTROL_BEGIN */
     hl_id control; /* as the current segment's guards must see it */
@@ -167,10 +167,14 @@ static hl_status build_groups(step_state *s)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* All gradients as one flat value in the parameters' order; a parameter without one gets zeros. */
-static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
+/* All gradients of a micro-batch in a flat state, as the parameters lie in their store; a parameter
+ * without one gets zeros. Nothing writes what lies between two parameters, so it is the zeros with
+ * which the state began, and no step has to clear it. */
+static hl_status build_flat_gradient(step_state *s, hl_id loss, const char *name, hl_id *out_flat)
 {
     const hl_step_spec *spec = s->spec;
+    hl_id *in = s->grads - 1; /* the state stands before them */
+    HL_TRY(leaf(s, name, s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &in[0]));
     HL_TRY(hl_pass_autodiff(s->graph, loss, s->scale, spec->params, spec->n_params, s->grads));
     for (int64_t p = 0; p < spec->n_params; p++) {
         hl_shape elements = hl_shape_1d(hl_shape_numel(hl_graph_shape(s->graph, spec->params[p])));
@@ -182,8 +186,10 @@ static hl_status build_flat_gradient(step_state *s, hl_id loss, hl_id *out_flat)
         s->has_grad[p] = true;
         HL_TRY(hl_build_reshape(s->graph, s->grads[p], &elements, &s->grads[p]));
     }
-    hl_attrs axis = {.axis = {0}};
-    return hl_graph_add(s->graph, HL_OP_CONCAT, s->grads, (int32_t)spec->n_params, &axis, out_flat);
+    hl_attrs attrs = {.write_parts = {s->align}};
+    HL_TRY(hl_graph_add(s->graph, HL_OP_WRITE_PARTS, in, (int32_t)spec->n_params + 1, &attrs,
+                        out_flat));
+    return hl_graph_commit(s->graph, in[0], *out_flat);
 }
 
 static hl_status clear_state(step_state *s, hl_id state)
@@ -204,7 +210,8 @@ static hl_status build_accumulation(step_state *s, int64_t g)
     HL_TRY(leaf(s, name, s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &grad));
     snprintf(name, sizeof name, "denominator.%d", (int)g);
     HL_TRY(leaf(s, name, 1, hl_shape_scalar(), HL_VALUE_STATE, &total));
-    HL_TRY(build_flat_gradient(s, group->sum, &flat));
+    snprintf(name, sizeof name, "micro_grad.%d", (int)g);
+    HL_TRY(build_flat_gradient(s, group->sum, name, &flat));
     if (denominator == HL_NONE) HL_TRY(number(s, (double)s->spec->rows, &denominator));
     s->graph->segment = HL_SEGMENT_BEGIN;
     s->control = s->begun;
@@ -224,7 +231,7 @@ static hl_status build_gradient(step_state *s, hl_id loss, hl_id *out_grad, hl_i
 {
     hl_id one;
     if (!s->spec->accumulate) {
-        HL_TRY(build_flat_gradient(s, loss, out_grad));
+        HL_TRY(build_flat_gradient(s, loss, "micro_grad.0", out_grad));
         s->graph->segment = HL_SEGMENT_APPLY;
         return number(s, 1.0, out_factor);
     }
@@ -361,6 +368,7 @@ static hl_status check_params(step_state *s)
 {
     for (int64_t p = 0; p < s->spec->n_params; p++) {
         const hl_value *value = hl_graph_value(s->graph, s->spec->params[p]);
+        s->n_flat = hl_round_up(s->n_flat, s->align);
         if (value->kind != HL_VALUE_PARAM || value->offset != s->n_flat ||
             value->type.dtype != s->dtype)
             return hl_status_set(
@@ -403,11 +411,12 @@ hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id
                              "training step: the model must have a trainable parameter, got none");
     s.dtype = hl_graph_dtype(graph, spec->params[0]);
     hl_status status = HL_OK;
+    s.align = HL_ALIGN / (int64_t)hl_dtype_bytes(s.dtype);
     HL_GOTO(hl_alloc_zero((size_t)spec->n_terms * sizeof(step_group) +
-                              (size_t)spec->n_params * sizeof(hl_id),
+                              ((size_t)spec->n_params + 1) * sizeof(hl_id),
                           &memory));
     s.groups = memory;
-    s.grads = (hl_id *)(s.groups + spec->n_terms);
+    s.grads = (hl_id *)(s.groups + spec->n_terms) + 1;
     memset(out_has_grad, 0, (size_t)spec->n_params);
     graph->scope = NULL;
     HL_GOTO(build_step(&s, out_loss));

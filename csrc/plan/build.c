@@ -253,7 +253,7 @@ static hl_status make_instructions(hl_plan *plan)
         instr->first_arg = first;
         instr->elided = plan->memory.elided[s];
         instr->opens =
-            node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_GUARDED;
+            node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_UPDATES;
         plan->trains |= instr->opens;
         first += node->n_in + node->n_out;
     }

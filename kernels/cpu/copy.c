@@ -1,5 +1,5 @@
-/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, split, slice's
- * gradient, pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
+/* Copies that only move elements: reshape, permute, expand, slice, flip, concat, written parts,
+ * split, slice's gradient, pad and its gradient. Elements of any dtype move as 1, 2, 4 or 8 bytes.
  *
  * Permute, expand, slice and flip are one strided copy: each dim of the result has a stride in the
  * operand, and neighbouring dims that one stride describes are merged. Runs are copied whole; where
@@ -231,7 +231,12 @@ static hl_status prepare_strided(hl_device *device, const hl_graph *graph, hl_no
     return hl_cpu_give_state(&state, sizeof state, out_state);
 }
 
-/* ---- concat, split and slice's gradient: (O, N, I) with an axis N in pieces ---- */
+/* ---- concat, parts, split and slice's gradient: (O, N, I) with an axis N in pieces ---- */
+
+/* Steps of an operand along the axis, and where the first of them lies. */
+typedef struct axis_piece {
+    int64_t first, n;
+} axis_piece;
 
 typedef struct axis_state {
     int64_t O, N;       /* N: along the axis of the whole */
@@ -240,15 +245,20 @@ typedef struct axis_state {
     int64_t start, step, n_kept; /* slice's gradient */
     int64_t size;                /* split: steps of a piece */
     bool by_axis;                /* rows are steps along the axis, because O is 1 */
-    int64_t *n_of;               /* concat: steps of each operand, behind this struct */
+    axis_piece *pieces;          /* concat and parts: of each operand, behind this struct */
 } axis_state;
+
+static int find_axis(const hl_node *node)
+{
+    return node->op == HL_OP_WRITE_PARTS ? 0 : (int)hl_node_axes(node).at[0];
+}
 
 static axis_state make_axis(const hl_graph *graph, const hl_node *node)
 {
     bool is_split = node->op == HL_OP_SPLIT;
     const hl_type *all =
         is_split ? hl_node_in_type(graph, node, 0) : hl_node_out_type(graph, node, 0);
-    int axis = (int)hl_node_axes(node).at[0];
+    int axis = find_axis(node);
     axis_state state = {.n_in = node->n_in, .N = all->shape.dim[axis]};
     state.O = hl_shape_span(&all->shape, 0, axis);
     int64_t inner = hl_shape_span(&all->shape, axis + 1, all->shape.rank);
@@ -273,12 +283,14 @@ static void run_concat(const hl_kernel_state *state, void *const *args, int64_t 
     const axis_state *axis = state->impl;
     end = hl_cpu_min(end, axis->O);
     for (int64_t o = begin; o < end; o++) {
-        unsigned char *dst = args[axis->n_in];
-        dst += (size_t)(o * axis->N) * axis->inner_bytes;
+        unsigned char *whole = args[axis->n_in];
         for (int32_t i = 0; i < axis->n_in; i++) {
-            size_t bytes = (size_t)axis->n_of[i] * axis->inner_bytes;
-            if (bytes > 0) memcpy(dst, (const unsigned char *)args[i] + (size_t)o * bytes, bytes);
-            dst += bytes;
+            const axis_piece *piece = &axis->pieces[i];
+            size_t bytes = (size_t)piece->n * axis->inner_bytes;
+            const unsigned char *src = (const unsigned char *)args[i] + (size_t)o * bytes;
+            unsigned char *dst = whole + (size_t)(o * axis->N + piece->first) * axis->inner_bytes;
+            /* One that was made where it has to be stays. */
+            if (bytes > 0 && src != dst) memcpy(dst, src, bytes);
         }
     }
 }
@@ -377,13 +389,19 @@ static hl_status prepare_axis(hl_device *device, const hl_graph *graph, hl_node_
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    size_t list_bytes = (size_t)node->n_in * sizeof(int64_t);
+    size_t list_bytes = (size_t)node->n_in * sizeof(axis_piece);
+    bool writes = node->op == HL_OP_WRITE_PARTS;
+    int64_t align = writes ? hl_write_parts_attrs(node)->align : 1, first = 0;
     HL_TRY(hl_alloc(sizeof(axis_state) + list_bytes, &out_state->impl));
     axis_state *state = out_state->impl;
     *state = make_axis(graph, node);
-    state->n_of = (int64_t *)(void *)(state + 1);
+    state->pieces = (axis_piece *)(void *)(state + 1);
     for (int32_t i = 0; i < node->n_in; i++) {
-        state->n_of[i] = hl_node_in_type(graph, node, i)->shape.dim[hl_node_axes(node).at[0]];
+        const hl_shape *x = &hl_node_in_type(graph, node, i)->shape;
+        int64_t n = writes && i == 0 ? 0 : x->dim[find_axis(node)];
+        first = hl_round_up(first, align);
+        state->pieces[i] = (axis_piece){first, n};
+        first += n;
     }
     return HL_OK;
 }
@@ -597,6 +615,11 @@ STRIDED(expand, EXPAND, "expand")
 STRIDED(slice, SLICE, "slice")
 STRIDED(flip, FLIP, "flip")
 KERNEL(concat, CONCAT, axis, "concat")
+static const hl_kernel write_parts = {.op = HL_OP_WRITE_PARTS,
+                                      .name = HL_CPU_NAME("write_parts"),
+                                      .query = query_axis,
+                                      .prepare = prepare_axis,
+                                      .block = run_concat};
 KERNEL(slice_grad, SLICE_GRAD, axis, "slice_grad")
 static const hl_kernel split = {.op = HL_OP_SPLIT,
                                 .name = HL_CPU_NAME("split"),
@@ -607,5 +630,5 @@ KERNEL(pad, PAD, pad, "pad")
 KERNEL(pad_grad, PAD_GRAD, pad, "pad_grad")
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_copy_kernels)[] = {
-    &reshape, &detach,     &permute, &expand, &slice,    &flip,
-    &concat,  &slice_grad, &split,   &pad,    &pad_grad, NULL};
+    &reshape,     &detach,     &permute, &expand, &slice,    &flip, &concat,
+    &write_parts, &slice_grad, &split,   &pad,    &pad_grad, NULL};

@@ -194,6 +194,23 @@ static hl_status prepare_concat(hl_device *device, const hl_graph *graph, hl_nod
     return hl_cuda_calls_end(&calls, out_state);
 }
 
+static hl_status prepare_write_parts(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                     hl_kernel_state *out_state)
+{
+    const hl_node *node = &graph->nodes[id];
+    size_t bytes = hl_dtype_bytes(hl_node_out_type(graph, node, 0)->dtype);
+    int64_t first = 0, stride = 1;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    for (int32_t i = 1; i < node->n_in; i++) {
+        const hl_shape *part = &hl_node_in_type(graph, node, i)->shape;
+        first = hl_round_up(first, hl_write_parts_attrs(node)->align);
+        strided s = make_strided(part, first, &stride);
+        call_strided(&calls, "to", i, 0, &s, bytes);
+        first += part->dim[0];
+    }
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
 static hl_status prepare_slice_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
                                     hl_kernel_state *out_state)
 {
@@ -303,11 +320,12 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(SLICE, "slice", query_copy, prepare_read),
     HL_CUDA_KERNEL(FLIP, "flip", query_copy, prepare_read),
     HL_CUDA_KERNEL(CONCAT, "concat", query_copy, prepare_concat),
+    HL_CUDA_KERNEL(WRITE_PARTS, "write_parts", query_copy, prepare_write_parts),
     HL_CUDA_KERNEL(SLICE_GRAD, "slice_grad", query_copy, prepare_slice_grad),
     HL_CUDA_KERNEL(SPLIT, "split", query_copy, prepare_split),
     HL_CUDA_KERNEL(PAD, "pad", query_copy, prepare_pad),
     HL_CUDA_KERNEL(PAD_GRAD, "pad_grad", query_pad_grad, prepare_pad_grad),
 };
 const hl_kernel *const hl_cuda_copy_kernels[] = {
-    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],  &kernels[5],
-    &kernels[6], &kernels[7], &kernels[8], &kernels[9], &kernels[10], NULL};
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3],  &kernels[4],  &kernels[5], &kernels[6],
+    &kernels[7], &kernels[8], &kernels[9], &kernels[10], &kernels[11], NULL};

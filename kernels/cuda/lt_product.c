@@ -17,20 +17,26 @@ static int64_t common_power(int64_t a, int64_t b)
 }
 
 static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth);
+static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, hl_id id);
 
-/* Planning lays what a concat joins where its result wants it. */
+/* Planning lays what a node joins where its result, or the store that it updates, wants it. */
 static int64_t align_in_user(const hl_device *device, const hl_graph *graph, const hl_node *user,
                              hl_id value, int depth)
 {
-    int64_t offset = 0, least = (int64_t)device->alignment;
+    int64_t offset = 0, least = (int64_t)device->alignment, align;
+    int32_t first;
     if (hl_op_get(user->op)->flags & HL_OP_VIEW)
         return align_made(device, graph, user->out, depth + 1);
-    if (user->op != HL_OP_CONCAT) return least;
-    for (int32_t j = 0; j < user->n_in; j++) {
+    if (!hl_node_joins(graph, user, &first, &align)) return least;
+    align *= (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, user->out));
+    for (int32_t j = first; j < user->n_in; j++) {
+        offset = hl_round_up(offset, align);
         if (user->in[j] == value) least = common_power(least, offset);
         offset += (int64_t)hl_type_bytes(&graph->values[user->in[j]].type);
     }
-    return common_power(least, align_made(device, graph, user->out, depth + 1));
+    int64_t whole = first ? find_alignment(device, graph, user->in[0])
+                          : align_made(device, graph, user->out, depth + 1);
+    return common_power(least, whole);
 }
 
 enum { MAX_DEPTH = 8 };
@@ -53,7 +59,7 @@ static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, h
 {
     const hl_value *value = hl_graph_value(graph, id);
     while (value->kind == HL_VALUE_ACT && value->node != HL_NONE &&
-           hl_op_get(graph->nodes[value->node].op)->flags & (HL_OP_VIEW | HL_OP_GUARDED)) {
+           hl_op_get(graph->nodes[value->node].op)->flags & (HL_OP_VIEW | HL_OP_UPDATES)) {
         id = graph->nodes[value->node].in[value->output];
         value = hl_graph_value(graph, id);
     }

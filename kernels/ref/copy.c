@@ -2,6 +2,7 @@
  * numbers. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "kernels/ref/ref.h"
 
 static size_t element_bytes(const hl_type *type)
@@ -143,6 +144,22 @@ static hl_status launch_concat(const hl_kernel_state *state, void *const *args,
     return HL_OK;
 }
 
+static hl_status launch_write_parts(const hl_kernel_state *state, void *const *args,
+                                    const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    size_t bytes = element_bytes(&call->out[0]);
+    int64_t first = 0;
+    for (int32_t j = 1; j < call->n_in; j++) {
+        int64_t n = hl_shape_numel(&call->in[j].shape);
+        first = hl_round_up(first, call->attrs.write_parts.align);
+        memmove((char *)args[call->n_in] + (size_t)first * bytes, args[j], (size_t)n * bytes);
+        first += n;
+    }
+    return HL_OK;
+}
+
 static hl_status launch_split(const hl_kernel_state *state, void *const *args,
                               const hl_launch *launch, hl_stream *stream)
 {
@@ -236,6 +253,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(PERMUTE, "permute", hl_ref_query_any, launch_permute),
     HL_REF_KERNEL(EXPAND, "expand", hl_ref_query_any, launch_expand),
     HL_REF_KERNEL(CONCAT, "concat", hl_ref_query_any, launch_concat),
+    HL_REF_KERNEL(WRITE_PARTS, "write_parts", hl_ref_query_any, launch_write_parts),
     HL_REF_KERNEL(SLICE, "slice", hl_ref_query_any, launch_slice),
     HL_REF_KERNEL(SLICE_GRAD, "slice_grad", hl_ref_query_any, launch_slice_grad),
     HL_REF_KERNEL(SPLIT, "split", hl_ref_query_any, launch_split),

@@ -68,7 +68,7 @@ typedef struct step_args {
     hl_step_term *terms;
     hl_id *params;
     double *segments;
-    int64_t n_elements; /* of all parameters */
+    int64_t n_elements; /* of the store, to the end of the last parameter */
 } step_args;
 
 static void free_args(step_args *a)
@@ -147,7 +147,8 @@ static bool read_params(PyObject *self, PyObject *object, step_args *a)
                        hl_py_kind_name(value->kind));
             return false;
         }
-        a->n_elements += hl_shape_numel(&value->type.shape);
+        int64_t end = value->offset + hl_shape_numel(&value->type.shape);
+        if (end > a->n_elements) a->n_elements = end;
     }
     return true;
 }

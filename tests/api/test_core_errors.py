@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 def build(g: _core.Graph) -> tuple[int, list[int]]:
     """A small net on g; its loss and parameters."""
-    g.store("param", "float32", 8)
+    g.store("param", "float32", 18)
     x = g.input("x", "float32", (4, 3))
     weight = g.param("weight", "float32", (2, 3), "param", 0)
-    bias = g.param("bias", "float32", (2,), "param", 6)
+    bias = g.param("bias", "float32", (2,), "param", 16)
     (out,) = g.add("matmul", [x, weight, bias], trans_b=1)
     (out,) = g.add("relu", [out])
     (loss,) = g.add("sum", [out])
@@ -36,7 +36,7 @@ def train_once() -> list[float]:
         "rows": 4,
         "optimizer": "adam",
         "attrs": {},
-        "segments": [(0, 8, 1.0, 0.0)],
+        "segments": [(0, 18, 1.0, 0.0)],
         "accumulate": True,
         "clip_norm": 1.0,
         "clip_value": None,
@@ -51,12 +51,12 @@ def train_once() -> list[float]:
     str(g)
     session = _core.Session(_core.Device("cpu", n_threads=1))
     plan = _core.Plan(session, g, n_slots=2, k=2)
-    session.write("param", np.linspace(-1, 1, 8))
+    session.write("param", np.linspace(-1, 1, 18))
     session.write("table", np.full(3, 0.01))
     plan.input(0, np.ones((4, 3)))
     plan.run(1, 10.0)
     str(plan)
-    session.store("best", "float32", 8)
+    session.store("best", "float32", 18)
     session.copy("best", "param")
     feed = _core.Feed(9, 4, rows=np.arange(9), shuffle=True)
     feed.next_rows()

@@ -11,12 +11,12 @@ from hotloop import _core, errors
 def make_linear() -> tuple[_core.Graph, dict[str, int]]:
     """x (4, 3) @ weight (2, 3)^T + bias, mean squared against y."""
     g = _core.Graph()
-    g.store("param", "float32", 8)
+    g.store("param", "float32", 18)
     ids = {
         "x": g.input("x", "float32", (4, 3)),
         "y": g.input("y", "float32", (4, 2)),
         "weight": g.param("weight", "float32", (2, 3), "param", 0),
-        "bias": g.param("bias", "float32", (2,), "param", 6),
+        "bias": g.param("bias", "float32", (2,), "param", 16),
     }
     (out,) = g.add("matmul", [ids["x"], ids["weight"], ids["bias"]], trans_b=1)
     (diff,) = g.add("sub", [out, ids["y"]])
@@ -40,7 +40,7 @@ def test_leaves_and_nodes() -> None:
         "offset": 0,
         "index": 1,
     }
-    assert (leaves["bias"]["store"], leaves["bias"]["offset"]) == ("param", 6)
+    assert (leaves["bias"]["store"], leaves["bias"]["offset"]) == ("param", 16)
     nodes = g.nodes()
     assert [node["op"] for node in nodes] == ["matmul", "sub", "mul", "sum"]
     assert nodes[0]["attrs"] == {"trans_a": 0, "trans_b": 1, "float32_out": 0, "tf32": 0}
@@ -269,7 +269,7 @@ SPEC: dict[str, Any] = {
     "rows": 4,
     "optimizer": "sgd",
     "attrs": {"momentum": 0.9},
-    "segments": [(0, 6, 1.0, 0.1), (6, 8, 1.0, 0.0)],
+    "segments": [(0, 6, 1.0, 0.1), (16, 18, 1.0, 0.0)],
     "accumulate": False,
     "clip_norm": None,
     "clip_value": 0.0,
@@ -286,8 +286,8 @@ SPEC: dict[str, Any] = {
         ({"rows": 0}, "rows"),
         ({"optimizer": "relu"}, "sgd, adam"),
         ({"attrs": {"beta1": 0.9}}, "momentum, dampening"),
-        ({"segments": [(0, 9, 1.0, 0.1)]}, "segment 0"),
-        ({"segments": [(0, 6, 1.0, 0.1), (5, 8, 1.0, 0.0)]}, "segment 1"),
+        ({"segments": [(0, 19, 1.0, 0.1)]}, "segment 0"),
+        ({"segments": [(0, 6, 1.0, 0.1), (5, 18, 1.0, 0.0)]}, "segment 1"),
         ({"segments": [(-1, 6, 1.0, 0.1)]}, "segment 0"),
         ({"segments": [(0, 6.5, 1.0, 0.1)]}, "segment 0"),
         ({"segments": [(0, 6, 1.0)]}, "entries"),
@@ -327,19 +327,22 @@ def test_training_step_trains() -> None:
     session = _core.Session(_core.Device("cpu"))
     plan = _core.Plan(session, g)
     rng = np.random.default_rng(3)
-    params = rng.standard_normal(8)
+    params = np.zeros(18)  # the bias begins at the next 64 bytes behind the weight
+    used = np.r_[:6, 16:18]
+    params[used] = rng.standard_normal(8)
     x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
     rates = np.array([0.01, 0.005, 0.002, 0.0, 0.0])
     session.write("param", params)
     session.write("table", rates)
     plan.input(0, x)
     plan.input(1, y)
-    momentum = np.zeros(8)
-    decay = np.array([0.1] * 6 + [0.0] * 2)
+    momentum, gradient = np.zeros(18), np.zeros(18)
+    decay = np.array([0.1] * 6 + [0.0] * 12)
     for step in range(3):
-        weight, bias = params[:6].reshape(2, 3), params[6:]
+        weight, bias = params[:6].reshape(2, 3), params[16:]
         diff = x @ weight.T + bias - y
-        gradient = np.concatenate([(diff.T @ x).ravel(), diff.sum(0)]) + decay * params
+        gradient[used] = np.concatenate([(diff.T @ x).ravel(), diff.sum(0)])
+        gradient += decay * params
         momentum = 0.9 * momentum + gradient
         params = params - rates[step] * momentum
         assert plan.run() == ("done", 1)

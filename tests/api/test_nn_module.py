@@ -171,8 +171,10 @@ def test_layout_puts_what_learns_first():
     offset = 0
     for slot in layout.trainable:
         assert (slot.store, slot.offset) == ("param", offset)
-        offset += slot.size
-    assert layout.stores()["counter"] == ("int64", 2)
+        offset = -(-(offset + slot.size) // 16) * 16
+    assert layout.n_flat == layout.trainable[-1].offset + layout.trainable[-1].size
+    assert all(slot.offset * slot.owner.numpy().itemsize % 64 == 0 for slot in layout.slots)
+    assert layout.stores()["counter"] == ("int64", 9)  # two, 64 bytes apart
     with pytest.raises(ConfigError, match="freeze"):
         Layout(net, freeze=["bodi"])
 

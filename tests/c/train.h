@@ -60,21 +60,28 @@ static inline net net_roll(uint64_t seed, int k)
     return n;
 }
 
+/* Elements from a parameter's beginning to the next one's. */
+static inline int64_t net_padded(int64_t n)
+{
+    return hl_round_up(n, HL_ALIGN / (int64_t)sizeof(float));
+}
+
 static inline hl_status net_param(hl_graph *graph, net *n, hl_shape shape, hl_id *out)
 {
     int32_t store = hl_graph_store_find(graph, "param");
     hl_type type = {HL_DTYPE_F32, shape};
     HL_TRY(hl_graph_leaf(graph, HL_VALUE_PARAM, type, store, n->n_flat, "p", out));
     n->params[n->n_params++] = *out;
-    n->n_flat += hl_shape_numel(&shape);
+    n->n_flat += net_padded(hl_shape_numel(&shape));
     return HL_OK;
 }
 
 static inline int64_t net_count(const net *n)
 {
     int64_t count = 0;
-    for (int i = 0; i < n->n_layers; i++) count += (n->width[i] + 1) * n->width[i + 1];
-    return count + 2 * n->width[1];
+    for (int i = 0; i < n->n_layers; i++)
+        count += net_padded(n->width[i] * n->width[i + 1]) + net_padded(n->width[i + 1]);
+    return count + 2 * net_padded(n->width[1]);
 }
 
 /* weight and bias of batch statistics, whose running mean is committed in every micro-batch */
@@ -158,7 +165,7 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     hl_step_term terms[2];
     hl_attrs dtype = {.dtype = {HL_DTYPE_F32}};
     n->n_flat = n->n_params = 0;
-    int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * n->width[1]);
+    int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * net_padded(n->width[1]));
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
     HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
     HL_TRY(hl_graph_dataset(

@@ -157,8 +157,9 @@ PASS_OPS: dict[str, set[str]] = {
     "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},
     "rewrite": {"CAST"},
     "step": {
-        "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "CONCAT", "ASSIGN", "ACCUMULATE",
-        "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY"
+        "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "WRITE_PARTS", "ASSIGN",
+        "ACCUMULATE", "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO",
+        "CONTROL_APPLY"
     },
 }  # fmt: skip
 

@@ -138,9 +138,8 @@ def run(net: str, optimizer: str, precision: str, steps: int) -> tuple[Any, ...]
                 break
         if done == steps:
             break
-    session = step._runtime.session
-    n = step._runtime.n_trainable
-    flat = session.read("param", "float64", 0, n)
+    read, slots = step._runtime.session.read, step._runtime.layout.trainable
+    flat = np.concatenate([read("param", "float64", slot.offset, slot.size) for slot in slots])
     twin_flat = np.concatenate([p.detach().double().numpy().ravel() for p in twin.parameters()])
     twin.eval()
     inputs = torch.from_numpy(X.copy())

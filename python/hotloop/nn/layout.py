@@ -2,14 +2,17 @@
 
 One flat float32 store "param": what is trained first, then what is frozen, in the order of their
 names; a tied set is one slot. Buffers lie in one store per dtype: "buffer" (float32), "counter"
-(int64), "buffer.bool" and so on. The same layout serves training, evaluation and prediction, so
-that all their plans read the same memory.
+(int64), "buffer.bool" and so on. Every slot begins at a multiple of 64 bytes, so that kernels and
+libraries may read any of them by vectors; the gaps hold zeros. The same layout serves training,
+evaluation and prediction, so that all their plans read the same memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from hotloop.errors import TraceError
 from hotloop.graph.trace import Trace
@@ -30,6 +33,9 @@ class Slot(NamedTuple):
     store: str
     offset: int
     size: int
+
+
+_ALIGN = 64  # bytes; a training step refuses parameters that lie otherwise
 
 
 def _store_of(owner: Variable) -> str:
@@ -56,6 +62,8 @@ class Layout:
         Trainable parameters, frozen parameters, buffers.
     n_trainable : int
         How many slots, from the first on, learn.
+    n_flat : int
+        Elements of "param" from its beginning to the end of the last of them, gaps included.
 
     Raises
     ------
@@ -90,18 +98,21 @@ class Layout:
         self._by_owner: dict[int, Slot] = {}
         for name, owner in (*learns, *fixed, *buffers.values()):
             self._place(name, owner)
+        last = self.slots[self.n_trainable - 1] if learns else None
+        self.n_flat = last.offset + last.size if last else 0
 
     def _place(self, name: str, owner: Variable) -> None:
         store = _store_of(owner)
-        dtype, offset = self._stores.get(store, (str(owner.dtype), 0))
-        slot = Slot(name, owner, store, offset, owner.numel())
-        self._stores[store] = (dtype, offset + slot.size)
+        dtype, end = self._stores.get(store, (str(owner.dtype), 0))
+        step = _ALIGN // np.dtype(dtype).itemsize
+        slot = Slot(name, owner, store, -(-end // step) * step, owner.numel())
+        self._stores[store] = (dtype, slot.offset + slot.size)
         self.slots.append(slot)
         self._by_owner[id(owner)] = slot
 
     @property
     def trainable(self) -> list[Slot]:
-        """The slots of the parameters that learn, without gaps from offset 0."""
+        """The slots of the parameters that learn, from offset 0 on."""
         return self.slots[: self.n_trainable]
 
     def stores(self) -> dict[str, tuple[str, int]]:

@@ -775,7 +775,7 @@ class Run:
         return {f"val_{name}": value for name, value in values.items()}
 
     def _trainable_values(self) -> Any:
-        return self.runtime.session.read("param", "float64", 0, self.runtime.n_trainable)
+        return self.runtime.session.read("param", "float64", 0, self.runtime.layout.n_flat)
 
     def _swap_in_average(self) -> Any:
         """Puts the moving average in the place of the weights; returns the weights."""

@@ -223,7 +223,7 @@ class Runtime:
 
     @property
     def n_trainable(self) -> int:
-        """Elements of the store "param" that are trained."""
+        """How many numbers are trained."""
         return sum(slot.size for slot in self.layout.trainable)
 
     # ---- values in and out
