@@ -121,6 +121,24 @@ static void test_concat(void)
     }
 }
 
+/* What lies between the parts, and behind them, stays. */
+static void test_write_parts(void)
+{
+    for (int64_t align = 1; align <= 16; align *= 4) {
+        for (int form = 0; form < 4; form++) {
+            op_case c = start_case(HL_OP_WRITE_PARTS, 1, (int64_t[]){130}, form);
+            c.attrs.write_parts.align = align, c.n_in = 5, c.is_guarded = true;
+            for (int i = 1; i < 5; i++) {
+                c.in[i] = c.in[0];
+                c.in[i].shape.dim[0] = (int64_t[]){29, 0, 64, 5}[i - 1];
+                fill_whole(&c, i, 100);
+            }
+            check_case("write_parts align %d form %d", (int)align, form);
+            case_check(&c);
+        }
+    }
+}
+
 static void test_split(void)
 {
     static const int64_t sizes[] = {1, 2, 3, 5, 64};
@@ -325,6 +343,7 @@ static void test_copies(void)
     test_views();
     test_slice();
     test_concat();
+    test_write_parts();
     test_split();
     test_pad();
 }

@@ -15,6 +15,20 @@ _KERNELS = [
         python("tests/null/test_planning.py::test_a_view_of_a_constant_is_nothing_to_run"),
     ),
     Mutant(
+        "parts-are-written-before-the-store-is-read",
+        _PASSES + "memory.c",
+        "if (user != id && graph->nodes[user].segment == node->segment) return false;",
+        "",
+        c("test_parts"),
+    ),
+    Mutant(
+        "parts-are-written-before-an-update",
+        _PASSES + "memory.c",
+        "if ((hl_id)v == node->in[0] && !is_leaf) return false;",
+        "",
+        c("test_parts"),
+    ),
+    Mutant(
         "epilogue-changes-the-kernel",
         _PASSES + "epilogue.c",
         "*out_taken = kernel && kernel == own;",

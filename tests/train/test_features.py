@@ -644,3 +644,33 @@ def test_unused_parameter_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     hl.train(Net(), regression(), quiet(max_epochs=1))
     shown = capfd.readouterr()
     assert "spare.weight" in shown.out + shown.err
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_gaps_between_parameters_stay_zero(k) -> None:
+    """Parameters begin at multiples of 64 bytes; no optimizer, sum or average fills the gaps."""
+    data = hl.DataModule.from_arrays(*classes(), batch_size=16)
+    model = nn.Sequential(nn.Linear(6, 29), nn.BatchNorm1d(29), nn.ReLU(), nn.Linear(29, 3))
+    model[3].bias.requires_grad_(False)
+    stores: dict[str, tuple[np.ndarray, set[int]]] = {}
+
+    class Watch:
+        def on_epoch_end(self, run):
+            layout, read = run.runtime.layout, run.runtime.session.read
+            covered = {i for s in layout.trainable for i in range(s.offset, s.offset + s.size)}
+            sums = ["grad.0"] if k > 1 else []
+            for name in ("micro_grad.0", *sums, "optimizer.0", "optimizer.1", "ema"):
+                stores[name] = (read(name, "float64"), covered)
+            frozen = layout.slots[layout.n_trainable]
+            covered = covered | set(range(frozen.offset, frozen.offset + frozen.size))
+            stores["param"] = (read("param", "float64"), covered)
+
+    config = exact(
+        max_epochs=2, optimizer="adamw", ema=0.9, accumulate_grad_batches=k, callbacks=(Watch(),)
+    )
+    hl.train(model, data, config)
+    for name, (values, covered) in stores.items():
+        gaps = [i for i in range(len(values)) if i not in covered]
+        assert len(gaps) > 10, name
+        assert not values[gaps].any(), name
+        assert values[sorted(covered)].any(), name
