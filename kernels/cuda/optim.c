@@ -88,14 +88,14 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
 
 /* ---- the gradient's norm --------------------------------------------------------------------- */
 
-/* Below the least part two blocks would take no less time than one. What one block of the most
- * threads reads in the time of a launch is not cut. */
+/* Every part begins where a vector may. Below the least part two blocks would take no less time
+ * than one. What one block of the most threads reads in the time of a launch is not cut. */
 enum { MIN_PART = 8192, MAX_PARTS = 1024, ALONE = 32768 };
 
 static int64_t count_parts(int64_t n, int64_t *out_part)
 {
     int64_t part = n <= ALONE ? ALONE : (n + MAX_PARTS - 1) / MAX_PARTS;
-    *out_part = part < MIN_PART ? MIN_PART : part;
+    *out_part = hl_round_up(part < MIN_PART ? MIN_PART : part, HL_CUDA_OPTIM_ELEMENTS);
     return n > 0 ? (n + *out_part - 1) / *out_part : 1;
 }
 

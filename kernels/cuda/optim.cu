@@ -14,8 +14,11 @@
 
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
+#include "kernels/cuda/tile_iterator.h"
 
-enum { THREADS = HL_CUDA_OPTIM_THREADS };
+/* A thread's elements of a tile are one vector. */
+enum { THREADS = HL_CUDA_OPTIM_THREADS, WIDTH = HL_CUDA_OPTIM_ELEMENTS };
+typedef hl_pack<HL_DTYPE_F32, WIDTH> vectors;
 
 HL_DEVICE int lowest_bit(uint32_t bits)
 {
@@ -32,19 +35,76 @@ HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
     return {first > begin ? first : begin, last < end ? last : end};
 }
 
-/* make(lr, decay) of a segment, lr in double, gives what is done to each element i of it. */
-template <class Make>
-HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim_size &of,
-                                Make make)
+/* A parameter, its gradient and N states, which are NULL where the numbers need none. */
+template <int N> struct operands {
+    float *param;
+    const float *grad;
+    float *state[N];
+
+    HL_MEMBER bool is_aligned() const
+    {
+        bool all = vectors::is_aligned(param) && vectors::is_aligned(grad);
+        HL_UNROLL
+        for (int j = 0; j < N; j++) all = all && vectors::is_aligned(state[j]);
+        return all;
+    }
+};
+
+/* One step of W neighbours from `at` on. */
+template <int W, int N, class Step>
+HL_DEVICE void step_pack(const operands<N> &of, int64_t at, const Step &step)
 {
-    int64_t n = of.n, n_segments = of.n_segments;
+    float w[W], g[W], s[N][W], own[N];
+    hl_load_pack<HL_DTYPE_F32, W>(of.param, at, w);
+    hl_load_pack<HL_DTYPE_F32, W>(of.grad, at, g);
+    HL_UNROLL
+    for (int j = 0; j < N; j++)
+        if (of.state[j]) hl_load_pack<HL_DTYPE_F32, W>(of.state[j], at, s[j]);
+    HL_UNROLL
+    for (int k = 0; k < W; k++) {
+        HL_UNROLL
+        for (int j = 0; j < N; j++) own[j] = of.state[j] ? s[j][k] : 0.0f;
+        step(w[k], g[k], own);
+        HL_UNROLL
+        for (int j = 0; j < N; j++) s[j][k] = own[j];
+    }
+    hl_store_pack<HL_DTYPE_F32, W>(of.param, at, w);
+    HL_UNROLL
+    for (int j = 0; j < N; j++)
+        if (of.state[j]) hl_store_pack<HL_DTYPE_F32, W>(of.state[j], at, s[j]);
+}
+
+/* Elements of a segment by the block: the plan lays parameters so that vectors fit from each one's
+ * beginning, and what is behind the last vector goes one by one. */
+template <int N, class Step>
+HL_DEVICE void step_part(const operands<N> &of, const part &at, const Step &step)
+{
+    int64_t rest = at.begin;
+    if (at.begin % WIDTH == 0 && of.is_aligned()) {
+        rest = at.end - at.end % WIDTH;
+        for (int64_t i = at.begin + WIDTH * hl_thread(); i < rest; i += WIDTH * hl_threads())
+            step_pack<WIDTH>(of, i, step);
+    }
+    for (int64_t i = rest + hl_thread(); i < at.end; i += hl_threads()) step_pack<1>(of, i, step);
+}
+
+/* make(lr, decay) of a segment, lr in double, gives what is done to each element of it: to the
+ * parameter and its states, given the gradient. */
+template <int N, class Make>
+HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim_size &size,
+                                float *const (&state)[N], Make make)
+{
+    int64_t n = size.n, n_segments = size.n_segments;
     const double *segments = all.segments;
     float lr = *all.lr;
+    operands<N> of = {all.param, all.grad, {}};
+    HL_UNROLL
+    for (int j = 0; j < N; j++) of.state[j] = state[j];
     /* By warp: which of its threads' segments meet the tile. */
     HL_SHARED(uint32_t, found, THREADS / 32);
-    int64_t size = (int64_t)hl_threads() * HL_CUDA_OPTIM_ELEMENTS;
-    for (int64_t tile = hl_block_x() * size; tile < n; tile += hl_blocks_x() * size) {
-        int64_t end = tile + size < n ? tile + size : n;
+    int64_t tile_size = (int64_t)hl_threads() * HL_CUDA_OPTIM_ELEMENTS;
+    for (int64_t tile = hl_block_x() * tile_size; tile < n; tile += hl_blocks_x() * tile_size) {
+        int64_t end = tile + tile_size < n ? tile + tile_size : n;
         for (int64_t first = 0; first < n_segments; first += hl_threads()) {
             int64_t own = first + hl_thread();
             part p = {0, 0};
@@ -56,9 +116,8 @@ HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim
             for (int warp = 0; warp < hl_threads() / 32; warp++) {
                 for (uint32_t left = found[warp]; left; left &= left - 1) {
                     const double *segment = segments + 4 * (first + 32 * warp + lowest_bit(left));
-                    part at = cut_segment(segment, tile, end);
-                    auto step = make((double)lr * segment[2], segment[3]);
-                    for (int64_t i = at.begin + hl_thread(); i < at.end; i += hl_threads()) step(i);
+                    step_part(of, cut_segment(segment, tile, end),
+                              make((double)lr * segment[2], segment[3]));
                 }
             }
         }
@@ -70,21 +129,20 @@ HL_CUDA_ENTRY(sgd, THREADS, p)
 {
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
-    float *param = all.param, *buffer = p.at.buffer;
-    const float *grad = all.grad;
     float scale = *all.grad_scale, beta = (float)p.momentum, take = (float)(1 - p.dampening);
     bool has_momentum = p.momentum != 0, is_first = all.control->applied == 1;
     bool nesterov = p.nesterov != 0;
-    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
+    float *const state[] = {has_momentum ? p.at.buffer : NULL};
+    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
-        return [=](int64_t i) {
-            float w = param[i], g = grad[i] * scale + decay * w;
+        return [=](float &w, float grad, float(&s)[1]) {
+            float g = grad * scale + decay * w;
             if (has_momentum) {
-                float b = is_first ? g : beta * buffer[i] + take * g;
-                buffer[i] = b;
+                float b = is_first ? g : beta * s[0] + take * g;
+                s[0] = b;
                 g = nesterov ? g + beta * b : b;
             }
-            param[i] = w - step * g;
+            w = w - step * g;
         };
     });
 }
@@ -93,8 +151,6 @@ HL_CUDA_ENTRY(adam, THREADS, p)
 {
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
-    float *param = all.param, *m = p.at.m, *v = p.at.v;
-    const float *grad = all.grad;
     bool decoupled = p.decoupled != 0;
     HL_SHARED(double, correction, 2);
     if (hl_thread() < 2) {
@@ -106,16 +162,17 @@ HL_CUDA_ENTRY(adam, THREADS, p)
     float per_root2 = (float)(double)correction[1];
     float scale = *all.grad_scale, keep2 = (float)p.beta2, tiny = (float)p.eps;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
-    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
+    float *const state[] = {p.at.m, p.at.v};
+    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
         float step = (float)(rate * per_correction1);
         float keep = decoupled ? (float)(1 - rate * weight_decay) : 1.0f;
         float decay = decoupled ? 0.0f : (float)weight_decay;
-        return [=](int64_t i) {
-            float w = param[i], g = grad[i] * scale + decay * w;
-            float mean = m[i] + take1 * (g - m[i]), square = v[i] * keep2 + take2 * (g * g);
-            m[i] = mean;
-            v[i] = square;
-            param[i] = w * keep - step * (mean / (sqrtf(square) * per_root2 + tiny));
+        return [=](float &w, float grad, float(&s)[2]) {
+            float g = grad * scale + decay * w;
+            float mean = s[0] + take1 * (g - s[0]), square = s[1] * keep2 + take2 * (g * g);
+            s[0] = mean;
+            s[1] = square;
+            w = w * keep - step * (mean / (sqrtf(square) * per_root2 + tiny));
         };
     });
 }
@@ -124,28 +181,28 @@ HL_CUDA_ENTRY(rmsprop, THREADS, p)
 {
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
-    float *param = all.param, *square = p.at.square, *buffer = p.at.buffer, *average = p.at.average;
-    const float *grad = all.grad;
     float scale = *all.grad_scale, keep = (float)p.alpha, take = (float)(1 - p.alpha);
     float tiny = (float)p.eps, beta = (float)p.momentum;
     bool has_momentum = p.momentum > 0, centered = p.centered != 0;
-    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
+    float *const state[] = {p.at.square, has_momentum ? p.at.buffer : NULL,
+                            centered ? p.at.average : NULL};
+    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
-        return [=](int64_t i) {
-            float w = param[i], g = grad[i] * scale + decay * w;
-            float variance = square[i] * keep + take * (g * g);
-            square[i] = variance;
+        return [=](float &w, float grad, float(&s)[3]) {
+            float g = grad * scale + decay * w;
+            float variance = s[0] * keep + take * (g * g);
+            s[0] = variance;
             if (centered) {
-                float mean = average[i] + take * (g - average[i]);
-                average[i] = mean;
+                float mean = s[2] + take * (g - s[2]);
+                s[2] = mean;
                 variance -= mean * mean;
             }
             float move = g / (sqrtf(variance) + tiny);
             if (has_momentum) {
-                move = buffer[i] * beta + move;
-                buffer[i] = move;
+                move = s[1] * beta + move;
+                s[1] = move;
             }
-            param[i] = w - step * move;
+            w = w - step * move;
         };
     });
 }
@@ -154,42 +211,52 @@ HL_CUDA_ENTRY(lion, THREADS, p)
 {
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
-    float *param = all.param, *m = p.at.m;
-    const float *grad = all.grad;
     float scale = *all.grad_scale, keep1 = (float)p.beta1, keep2 = (float)p.beta2;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
-    for_each_segment(all, p.size, [=](double rate, double weight_decay) {
+    float *const state[] = {p.at.m};
+    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
         float step = (float)rate, decay = (float)weight_decay;
-        return [=](int64_t i) {
-            float w = param[i], g = grad[i] * scale, old = m[i];
+        return [=](float &w, float grad, float(&s)[1]) {
+            float g = grad * scale, old = s[0];
             float direction = keep1 * old + take1 * g;
             float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : 0.0f;
-            param[i] = w - step * (sign + decay * w);
-            m[i] = keep2 * old + take2 * g;
+            w = w - step * (sign + decay * w);
+            s[0] = keep2 * old + take2 * g;
         };
     });
 }
 
 /* ---- the gradient's norm: one pass over it; unscaling and clipping are a factor -------------- */
 
-enum { BATCH = 8 /* loads under way in a thread */ };
+enum { BATCH = 4 /* loads under way in a thread */ };
 
-/* Of x[begin, end), by the block: of squares, or of sums of them. */
-HL_DEVICE float add_up(const float *x, int64_t begin, int64_t end, bool is_square)
+/* Of x[begin, end), W neighbours at a time, by the block: each thread's share of squares, or of the
+ * elements themselves. */
+template <int W>
+HL_DEVICE float add_packs(const float *x, int64_t begin, int64_t end, bool is_square)
 {
-    hl_coop_group coop = hl_coop_make(1);
     float sum = 0;
-    for (int64_t i = begin + coop.rank; i < end; i += (int64_t)BATCH * coop.size) {
-        float v[BATCH];
+    int64_t stride = (int64_t)W * hl_threads();
+    for (int64_t i = begin + W * hl_thread(); i < end; i += BATCH * stride) {
+        float v[BATCH][W] = {};
+        HL_UNROLL
+        for (int j = 0; j < BATCH; j++)
+            if (i + j * stride < end) hl_load_pack<HL_DTYPE_F32, W>(x, i + j * stride, v[j]);
         HL_UNROLL
         for (int j = 0; j < BATCH; j++) {
-            int64_t at = i + (int64_t)j * coop.size;
-            v[j] = at < end ? x[at] : 0.0f;
+            HL_UNROLL
+            for (int k = 0; k < W; k++) sum += is_square ? v[j][k] * v[j][k] : v[j][k];
         }
-        HL_UNROLL
-        for (int j = 0; j < BATCH; j++) sum += is_square ? v[j] * v[j] : v[j];
     }
-    return hl_coop_sum(coop, sum);
+    return sum;
+}
+HL_DEVICE float add_up(const float *x, int64_t begin, int64_t end, bool is_square)
+{
+    bool fits = begin % WIDTH == 0 && vectors::is_aligned(x);
+    int64_t rest = fits ? end - end % WIDTH : begin;
+    float sum = add_packs<WIDTH>(x, begin, rest, is_square);
+    sum += add_packs<1>(x, rest, end, is_square);
+    return hl_coop_sum(hl_coop_make(1), sum);
 }
 
 /* Launch: one block a part. */

@@ -60,7 +60,7 @@ static inline net net_roll(uint64_t seed, int k)
     return n;
 }
 
-/* Elements from a parameter's beginning to the next one's. */
+/* The next place for a parameter. */
 static inline int64_t net_padded(int64_t n)
 {
     return hl_round_up(n, HL_ALIGN / (int64_t)sizeof(float));
@@ -70,9 +70,10 @@ static inline hl_status net_param(hl_graph *graph, net *n, hl_shape shape, hl_id
 {
     int32_t store = hl_graph_store_find(graph, "param");
     hl_type type = {HL_DTYPE_F32, shape};
-    HL_TRY(hl_graph_leaf(graph, HL_VALUE_PARAM, type, store, n->n_flat, "p", out));
+    int64_t offset = net_padded(n->n_flat);
+    HL_TRY(hl_graph_leaf(graph, HL_VALUE_PARAM, type, store, offset, "p", out));
     n->params[n->n_params++] = *out;
-    n->n_flat += net_padded(hl_shape_numel(&shape));
+    n->n_flat = offset + hl_shape_numel(&shape);
     return HL_OK;
 }
 
