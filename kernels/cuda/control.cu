@@ -7,6 +7,7 @@
 #include "kernels/cuda/control.h"
 
 #include "kernels/cuda/any.h"
+#include "kernels/cuda/tile_iterator.h"
 
 HL_CUDA_ENTRY(control_begin, HL_CUDA_CONTROL_THREADS, p)
 {
@@ -23,30 +24,78 @@ HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* state <- value, of one dtype: words of its size, bit by bit. */
-template <class W> HL_DEVICE void assign(void *state, const void *value, int64_t n)
+/* run<W>(at) for W elements from at on: vectors where memory allows it, then one by one. */
+template <int W, class Update> HL_DEVICE void for_packs(const Update &update, int64_t n)
 {
-    HL_FOR_GRID(i, n)((W *)state)[i] = ((const W *)value)[i];
+    int64_t n_packs = update.is_aligned() ? n / W : 0;
+    HL_FOR_GRID(i, n_packs) update.template run<W>(i * W);
+    HL_FOR_GRID(i, n - n_packs * W) update.template run<1>(n_packs * W + i);
+}
+
+/* state <- value, of one dtype: 16 bytes at a time, bit by bit. */
+template <int DTYPE> struct assigning {
+    enum { WIDTH = 16 / sizeof(typename hl_element<DTYPE>::type) };
+    void *state;
+    const void *value;
+
+    HL_MEMBER bool is_aligned() const
+    {
+        return hl_pack<DTYPE, WIDTH>::is_aligned(state) && hl_pack<DTYPE, WIDTH>::is_aligned(value);
+    }
+    template <int W> HL_MEMBER void run(int64_t at) const
+    {
+        typedef typename hl_element<DTYPE>::type T;
+        typedef typename hl_pack<DTYPE, W>::pack pack;
+        *(pack *)((T *)state + at) = *(const pack *)((const T *)value + at);
+    }
+};
+template <int DTYPE> HL_DEVICE void assign(void *state, const void *value, int64_t n)
+{
+    for_packs<assigning<DTYPE>::WIDTH>(assigning<DTYPE>{state, value}, n);
 }
 HL_DEVICE void assign_words(void *state, const void *value, int32_t dtype, int64_t n)
 {
     switch (dtype) {
     case HL_DTYPE_F64:
-    case HL_DTYPE_I64: assign<uint64_t>(state, value, n); break;
+    case HL_DTYPE_I64: assign<HL_DTYPE_I64>(state, value, n); break;
     case HL_DTYPE_F32:
-    case HL_DTYPE_I32: assign<uint32_t>(state, value, n); break;
+    case HL_DTYPE_I32: assign<HL_DTYPE_I32>(state, value, n); break;
     case HL_DTYPE_BF16:
     case HL_DTYPE_F16:
-    case HL_DTYPE_I16: assign<uint16_t>(state, value, n); break;
-    default: assign<uint8_t>(state, value, n); break;
+    case HL_DTYPE_I16: assign<HL_DTYPE_I16>(state, value, n); break;
+    default: assign<HL_DTYPE_U8>(state, value, n); break;
     }
 }
 
-/* state <- state + value */
-template <class T> HL_DEVICE void add_floats(void *state, const void *value, int64_t n)
+/* state <- keep state + take value, of float32. 1 times a number is the number: a sum is exact. */
+enum { FLOATS = 4 };
+template <int VALUE> struct blending {
+    float *state;
+    const void *value;
+    float keep, take;
+
+    HL_MEMBER bool is_aligned() const
+    {
+        return hl_pack<HL_DTYPE_F32, FLOATS>::is_aligned(state) &&
+               hl_pack<VALUE, FLOATS>::is_aligned(value);
+    }
+    template <int W> HL_MEMBER void run(int64_t at) const
+    {
+        float s[W], v[W];
+        hl_load_pack<HL_DTYPE_F32, W>(state, at, s);
+        hl_load_pack<VALUE, W>(value, at, v);
+        HL_UNROLL
+        for (int k = 0; k < W; k++) s[k] = keep * s[k] + take * v[k];
+        hl_store_pack<HL_DTYPE_F32, W>(state, at, s);
+    }
+};
+template <int VALUE>
+HL_DEVICE void blend(void *state, const void *value, int64_t n, float keep, float take)
 {
-    HL_FOR_GRID(i, n)((float *)state)[i] += hl_read((const T *)value, i);
+    for_packs<FLOATS>(blending<VALUE>{(float *)state, value, keep, take}, n);
 }
+
+/* state <- state + value */
 HL_DEVICE void add_any(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
                        int64_t n)
 {
@@ -67,9 +116,9 @@ HL_DEVICE void accumulate(void *state, int32_t state_dtype, const void *value, i
 {
     int32_t narrow = state_dtype == HL_DTYPE_F32 ? value_dtype : HL_DTYPE_F64;
     switch (narrow) {
-    case HL_DTYPE_F32: add_floats<float>(state, value, n); break;
-    case HL_DTYPE_BF16: add_floats<hl_bf16>(state, value, n); break;
-    case HL_DTYPE_F16: add_floats<hl_f16>(state, value, n); break;
+    case HL_DTYPE_F32: blend<HL_DTYPE_F32>(state, value, n, 1, 1); break;
+    case HL_DTYPE_BF16: blend<HL_DTYPE_BF16>(state, value, n, 1, 1); break;
+    case HL_DTYPE_F16: blend<HL_DTYPE_F16>(state, value, n, 1, 1); break;
     default: add_any(state, state_dtype, value, value_dtype, n); break;
     }
 }
@@ -86,9 +135,7 @@ HL_DEVICE void average(void *state, int32_t state_dtype, const void *value, int3
                        int64_t n, double d)
 {
     if (state_dtype == HL_DTYPE_F32 && value_dtype == HL_DTYPE_F32) {
-        float keep = (float)d, take = (float)(1 - d);
-        HL_FOR_GRID(i, n)
-        ((float *)state)[i] = keep * ((float *)state)[i] + take * ((const float *)value)[i];
+        blend<HL_DTYPE_F32>(state, value, n, (float)d, (float)(1 - d));
         return;
     }
     HL_FOR_GRID(i, n)
