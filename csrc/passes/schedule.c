@@ -44,7 +44,8 @@ typedef struct sched_state {
     int32_t *chain_of;
     int32_t *chain_next; /* by task in order of placing: next task of its chain */
     int32_t *chain_head, *chain_tail;
-    bool *placed, *is_fill;                /* by node */
+    bool *placed, *is_fill, *goes_last;    /* by node */
+    hl_node_id last;                       /* that was placed; HL_NONE */
     hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
                                               n_nodes */
 } sched_state;
@@ -343,11 +344,46 @@ static void append_task(sched_state *s, hl_node_id id, int32_t region, int32_t c
     place_node(s, id, region, chain);
 }
 
-/* An update that can be one launch with others. It goes last, so that they stand in a row. */
-static bool goes_last(const sched_state *s, hl_node_id id)
+static const hl_kernel *kernel_of(const sched_state *s, hl_node_id id)
 {
-    return hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_UPDATES &&
-           s->out->tasks[s->out->task_of_node[id]].kernel->prepare_horizontal;
+    return s->out->tasks[s->out->task_of_node[id]].kernel;
+}
+
+/* Do updates alone read the value? */
+static bool is_for_updates(const sched_state *s, hl_id value)
+{
+    const hl_graph *graph = s->graph;
+    if (s->uses.kept[value]) return false;
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
+        hl_node_id user = s->uses.list[u];
+        bool updates = hl_op_get(graph->nodes[user].op)->flags & HL_OP_UPDATES;
+        if (is_view(graph, user) ? !is_for_updates(s, graph->nodes[user].out) : !updates)
+            return false;
+    }
+    return true;
+}
+
+/* What can be one launch with others and nobody waits for goes last, so that these stand in a row:
+ * updates, and products that updates alone read, which are weight gradients. */
+static bool find_last(const sched_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    if (is_view(s->graph, id) || !kernel_of(s, id)->prepare_horizontal) return false;
+    if (hl_op_get(node->op)->flags & HL_OP_UPDATES) return true;
+    if (!hl_op_is_product(node->op)) return false;
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (!is_for_updates(s, node->out + j)) return false;
+    const hl_kernel *kernel = kernel_of(s, id);
+    return !kernel->is_horizontal || kernel->is_horizontal(s->device, s->graph, &id, 1);
+}
+
+/* The lower, the sooner: of what goes last, what can be one launch with the node before. */
+static int rank_node(const sched_state *s, hl_node_id id)
+{
+    if (!s->goes_last[id]) return 0;
+    bool follows = s->last != HL_NONE && kernel_of(s, s->last)->prepare_horizontal ==
+                                             kernel_of(s, id)->prepare_horizontal;
+    return follows ? 1 : 2;
 }
 
 /* The next node to run: one that joins the open region if there is one near, else the first that is
@@ -360,8 +396,8 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (s->graph->nodes[i].segment > segment) break;
         if (seen > LOOKAHEAD && first != HL_NONE) break;
         if (s->n_waits[i]) continue;
-        if (first == HL_NONE || (goes_last(s, first) && !goes_last(s, i))) first = i;
-        if (region == HL_NONE && !goes_last(s, first)) break;
+        if (first == HL_NONE || rank_node(s, i) < rank_node(s, first)) first = i;
+        if (region == HL_NONE && !s->goes_last[first]) break;
         if (region == HL_NONE) continue;
         int32_t chain = find_chain(s, i, region);
         if (chain >= 0 && !rows_fit(s, chain, &s->out->tasks[s->out->task_of_node[i]].req))
@@ -391,6 +427,7 @@ static void build_segment(sched_state *s, hl_segment segment)
         }
         if (chain == JOIN_NEW) chain = open_chain(s, region, req->rows);
         append_task(s, id, region, chain);
+        s->last = id;
         cost += req->row_cost * (double)req->rows / s->device->n_threads;
         if (cost > REGION_NS) region = HL_NONE;
     }
@@ -530,6 +567,7 @@ static void list_tasks(sched_state *s, const hl_choice *choices)
             (hl_task){.node = (hl_node_id)i, .kernel = choices[i].kernel, .req = choices[i].req};
         s->out->task_of_node[i] = s->out->n_tasks++;
     }
+    for (int64_t i = 0; i < s->graph->n_nodes; i++) s->goes_last[i] = find_last(s, (hl_node_id)i);
 }
 
 static hl_status alloc_schedule(sched_state *s, void **out_memory)
@@ -539,7 +577,7 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
     HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->task_of_node));
-    HL_TRY(hl_alloc_zero(n * (11 * sizeof(int32_t) + 2 * sizeof(bool)), out_memory));
+    HL_TRY(hl_alloc_zero(n * (11 * sizeof(int32_t) + 3 * sizeof(bool)), out_memory));
     s->n_waits = *out_memory;
     s->n_fills = s->n_waits + n;
     s->region_of = s->n_fills + n;
@@ -553,6 +591,8 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     s->open_behind = s->open_before + n;
     s->placed = (bool *)(s->open_behind + n);
     s->is_fill = s->placed + n;
+    s->goes_last = s->is_fill + n;
+    s->last = HL_NONE;
     for (size_t i = 0; i < n; i++) {
         s->region_of[i] = s->chain_of[i] = s->first_of_reader[i] = s->first_of_update[i] = HL_NONE;
         s->open_before[i] = (hl_node_id)(i ? i - 1 : n - 1);

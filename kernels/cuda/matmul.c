@@ -2,9 +2,12 @@
  * operands are strides and broadcast batches are layouts, so nothing is copied. */
 #include "kernels/cuda/matmul.h"
 
+#include "ir/fusion.h"
 #include "kernels/cuda/calls.h"
 
 enum { TILE = HL_CUDA_MATMUL_TILE, MAX_BLOCKS = 0x7FFFFFFF };
+/* Of products that are one launch: longer sums take longer than the launches that are saved. */
+enum { MAX_HORIZONTAL_K = 8192 };
 
 hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, hl_node_id id,
                                hl_reason *out_why_not)
@@ -15,17 +18,6 @@ hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, h
     if (hl_node_in_type(graph, node, 0)->dtype == HL_DTYPE_BF16 && arch < HL_CUDA_OLDEST_BF16)
         return hl_reason_set(out_why_not, "bfloat16 needs sm_%d, got sm_%d", HL_CUDA_OLDEST_BF16,
                              arch);
-    return HL_OK;
-}
-
-static hl_status query_matmul(hl_device *device, const hl_graph *graph, hl_node_id id,
-                              hl_kernel_req *out_req, hl_reason *out_why_not)
-{
-    const hl_node *node = &graph->nodes[id];
-    HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
-    if (node->n_in > 2 && !hl_cuda_is_same_float(graph, node, 2, 3, out_why_not))
-        return HL_ERROR_CONFIG;
-    out_req->deterministic = true;
     return HL_OK;
 }
 
@@ -62,33 +54,154 @@ hl_cuda_product hl_cuda_product_make(const hl_graph *graph, const hl_node *node)
     return p;
 }
 
-static hl_cuda_shape shape_tiles(const hl_cuda_product *p, hl_dtype dtype)
+/* ---- one product, or several as one launch --------------------------------------------------- */
+
+enum { EPILOGUE_NONE, EPILOGUE_RELU, PROLOGUE_SUM_A, PROLOGUE_SUM_B };
+static const char *const fusions[] = {
+    [EPILOGUE_NONE] = "",
+    [EPILOGUE_RELU] = "relu(x)",
+    [PROLOGUE_SUM_A] = "a: x, sum_rows(x)",
+    [PROLOGUE_SUM_B] = "b: x, sum_rows(x)",
+    NULL,
+};
+
+/* A product's numbers, and its operands among the args of a launch, of which the node's begin at
+ * first_arg. */
+typedef struct product {
+    hl_dtype dtype;
+    hl_cuda_product p;
+    hl_cuda_matrix_product of;
+    hl_cuda_matmul_at at;
+} product;
+
+static product make_product(const hl_graph *graph, const hl_node *node, int first_arg)
 {
-    int64_t n = p->a.n * ((p->M + TILE - 1) / TILE) * ((p->N + TILE - 1) / TILE);
+    int fusion = hl_fusion_find(node, fusions), bias = 2, n_own = hl_node_anchor_in(node);
+    product made = {.dtype = hl_node_in_type(graph, node, 0)->dtype,
+                    .p = hl_cuda_product_make(graph, node)};
+    const hl_cuda_product *p = &made.p;
+    made.of = (hl_cuda_matrix_product){
+        .M = p->M,
+        .N = p->N,
+        .K = p->K,
+        .a_row = p->a_row,
+        .a_k = p->a_k,
+        .b_k = p->b_k,
+        .b_col = p->b_col,
+        .c_dtype = (int32_t)hl_node_out_type(graph, node, 0)->dtype,
+        .relu = fusion == EPILOGUE_RELU,
+        .sums = fusion == PROLOGUE_SUM_A   ? HL_CUDA_SUMS_A
+                : fusion == PROLOGUE_SUM_B ? HL_CUDA_SUMS_B
+                                           : HL_CUDA_SUMS_NONE,
+    };
+    made.at.a = hl_cuda_arg(first_arg);
+    made.at.b = hl_cuda_arg(first_arg + 1);
+    made.at.c = hl_cuda_arg(first_arg + node->n_in);
+    if (n_own > bias) {
+        made.of.bias_dtype = (int32_t)hl_node_in_type(graph, node, bias)->dtype;
+        made.at.bias = hl_cuda_arg(first_arg + bias);
+    }
+    if (made.of.sums) made.at.sums = hl_cuda_arg(first_arg + node->n_in + 1);
+    return made;
+}
+
+static int64_t count_tiles(const product *made)
+{
+    const hl_cuda_product *p = &made->p;
+    return p->a.n * ((p->M + TILE - 1) / TILE) * ((p->N + TILE - 1) / TILE);
+}
+
+static hl_cuda_shape shape_blocks(hl_dtype dtype, int64_t n)
+{
     unsigned threads =
         dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
     return (hl_cuda_shape){{(unsigned)(n < MAX_BLOCKS ? n : MAX_BLOCKS), 1, 1}, {threads, 1, 1}, 0};
 }
 
+/* Sums are taken along K, of one matrix. */
+static bool takes_sums(const hl_graph *graph, const hl_node *node)
+{
+    product made = make_product(graph, node, 0);
+    if (!made.of.sums) return true;
+    const hl_attrs_matmul *attrs = hl_matmul_attrs(node);
+    bool along_k = made.of.sums == HL_CUDA_SUMS_A ? attrs->trans_a : !attrs->trans_b;
+    return along_k && made.p.a.n == 1 && hl_node_out_type(graph, node, 1)->dtype == HL_DTYPE_F32;
+}
+
+static hl_status query_matmul(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    const hl_node *node = &graph->nodes[id];
+    HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
+    if (hl_node_anchor_in(node) > 2 && !hl_cuda_is_same_float(graph, node, 2, 3, out_why_not))
+        return HL_ERROR_CONFIG;
+    if (!takes_sums(graph, node))
+        return hl_reason_set(out_why_not, "sums are taken along K of single matrices, in float32");
+    out_req->deterministic = true;
+    return HL_OK;
+}
+
 static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_node_id id,
                                 hl_kernel_state *out_state)
 {
-    const hl_node *node = &graph->nodes[id];
-    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
-    hl_dtype bias = node->n_in > 2 ? hl_node_in_type(graph, node, 2)->dtype : HL_DTYPE_F32;
-    hl_cuda_product p = hl_cuda_product_make(graph, node);
+    product made = make_product(graph, &graph->nodes[id], 0);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    if (p.a.n * p.M * p.N == 0) return hl_cuda_calls_end(&calls, out_state);
-    HL_CUDA_CALL(&calls, matmul, hl_cuda_suffix(dtype), shape_tiles(&p, dtype),
-                 .at.a = hl_cuda_in(&calls, 0), .at.b = hl_cuda_in(&calls, 1),
-                 .at.bias = hl_cuda_in(&calls, 2), .at.c = hl_cuda_out(&calls, 0), .product = p,
-                 .bias_dtype = (int32_t)bias,
-                 .c_dtype = (int32_t)hl_node_out_type(graph, node, 0)->dtype,
-                 .relu = hl_node_is_anchor(node));
+    if (count_tiles(&made) > 0)
+        HL_CUDA_CALL(&calls, matmul, hl_cuda_suffix(made.dtype),
+                     shape_blocks(made.dtype, count_tiles(&made)), .at = made.at, .of = made.of,
+                     .a = made.p.a, .b = made.p.b);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static const char *const fusions[] = {"", "relu(x)", NULL};
+_Static_assert((int)HL_CUDA_PRODUCTS == (int)HL_KERNEL_HORIZONTAL, "all fit");
+
+/* Products of small matrices, all of whose blocks the device holds at once: alone each leaves most
+ * of the device idle, together they take as long as the one with the longest sums. */
+static bool is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                          int32_t n)
+{
+    int64_t n_tiles = 0;
+    hl_dtype dtype = hl_node_in_type(graph, &graph->nodes[ids[0]], 0)->dtype;
+    for (int32_t i = 0; i < n; i++) {
+        product made = make_product(graph, &graph->nodes[ids[i]], 0);
+        int64_t own = count_tiles(&made);
+        if (own == 0 || made.p.a.n != 1 || made.dtype != dtype || made.of.K > MAX_HORIZONTAL_K)
+            return false;
+        n_tiles += own;
+    }
+    hl_cuda_shape shape = shape_blocks(dtype, n_tiles);
+    return hl_cuda_shape_blocks(device, n_tiles, shape.block[0]).grid[0] == n_tiles;
+}
+
+static hl_status prepare_list(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                              int32_t n, hl_kernel_state *out_state)
+{
+    hl_cuda_matmul_list_params params = {.n = n};
+    hl_dtype dtype = hl_node_in_type(graph, &graph->nodes[ids[0]], 0)->dtype;
+    int64_t n_blocks = 0;
+    int first_arg = 0;
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
+    for (int32_t i = 0; i < n; i++) {
+        const hl_node *node = &graph->nodes[ids[i]];
+        product made = make_product(graph, node, first_arg);
+        params.at.of[i] = made.at, params.of[i] = made.of;
+        params.first_block[i] = (int32_t)n_blocks;
+        n_blocks += count_tiles(&made);
+        first_arg += node->n_in + node->n_out;
+    }
+    params.first_block[n] = (int32_t)n_blocks;
+    HL_CUDA_CALL_WITH(&calls, matmul_list, hl_cuda_suffix(dtype), shape_blocks(dtype, n_blocks),
+                      &params);
+    return hl_cuda_calls_end(&calls, out_state);
+}
+
 /* Behind the library's. */
-const hl_kernel hl_cuda_matmul_plain =
-    HL_CUDA_KERNEL_FUSING(MATMUL, "matmul", query_matmul, prepare_matmul, fusions);
+const hl_kernel hl_cuda_matmul_plain = {.op = HL_OP_MATMUL,
+                                        .name = "cuda.matmul",
+                                        .fusions = fusions,
+                                        .query = query_matmul,
+                                        .prepare = prepare_matmul,
+                                        .prepare_horizontal = prepare_list,
+                                        .is_horizontal = is_horizontal,
+                                        .launch = hl_cuda_calls_launch,
+                                        .release = hl_cuda_calls_release};

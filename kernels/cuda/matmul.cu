@@ -6,7 +6,8 @@
  * 16-bit operands: four warps take a 64 x 64 tile by 16 x 16 x 16 products with fp32 sums, K in
  * steps of 32, the next step's tiles on their way while one is multiplied; where rows are whole 16
  * bytes they come by asynchronous copies. The order of sums is fixed by the shape: same bits every
- * run.
+ * run. Weight gradients add up the rows of what they multiply on the way, which is the gradient of
+ * a bias; several products may be one launch.
  *
  * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80. */
 #define HL_PRIM_MMA
@@ -25,23 +26,60 @@ HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
     }
 }
 
-/* What becomes of a sum of matrix z. */
-HL_DEVICE void finish(const hl_cuda_matmul_params &p, int64_t z, int64_t row, int64_t col,
-                      float value)
+/* A product and where it lies; of the result, from row c_row on. */
+template <class T> struct product {
+    const T *a, *b;
+    const void *bias;
+    void *c;
+    float *sums;
+    int64_t c_row;
+    const hl_cuda_matrix_product &of;
+};
+
+/* What becomes of an element of the result. */
+template <class T> HL_DEVICE void finish(const product<T> &p, int64_t row, int64_t col, float value)
 {
-    if (p.at.bias) value += read_float(p.at.bias, p.bias_dtype, col);
-    if (p.relu && !(value > 0) && value == value) value = 0;
-    hl_write_float(p.at.c, p.c_dtype, (z * p.product.M + row) * p.product.N + col, value);
+    if (p.bias) value += read_float(p.bias, p.of.bias_dtype, col);
+    if (p.of.relu && !(value > 0) && value == value) value = 0;
+    hl_write_float(p.c, p.of.c_dtype, (p.c_row + row) * p.of.N + col, value);
 }
+
+/* The sums of a's rows, or of b's columns, belong to the blocks of the first tile across, or down:
+ * thread i adds up what stands in shared memory of row or column i. */
+template <class T> struct summing {
+    const product<T> &p;
+    int64_t row, col;
+    float sum;
+
+    HL_MEMBER bool of_a() const
+    {
+        return p.of.sums == HL_CUDA_SUMS_A && col == 0;
+    }
+    HL_MEMBER bool of_b() const
+    {
+        return p.of.sums == HL_CUDA_SUMS_B && row == 0;
+    }
+    /* Steps of K that stand at element i of `tile`, each so far behind the one before. */
+    template <class E> HL_MEMBER void add(const E *tile, int64_t step, int n_steps)
+    {
+        for (int k = 0; k < n_steps; k++) sum += hl_read(tile, k * step);
+    }
+    HL_MEMBER void store() const
+    {
+        int64_t i = (of_a() ? row : col) + hl_thread(), n = of_a() ? p.of.M : p.of.N;
+        if (hl_thread() < TILE && i < n && (of_a() || of_b())) p.sums[i] = sum;
+    }
+};
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
 enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
 
-HL_DEVICE void multiply_f32(const float *a, const float *b, const hl_cuda_matmul_params &p,
-                            int64_t z, int64_t row, int64_t col)
+HL_DEVICE void multiply_tile(const product<float> &p, int64_t row, int64_t col)
 {
-    const hl_cuda_product &s = p.product;
+    const hl_cuda_matrix_product &s = p.of;
+    const float *a = p.a, *b = p.b;
+    summing<float> own = {p, row, col, 0};
     HL_SHARED(float, ta, F32_K *F32_PITCH);
     HL_SHARED(float, tb, F32_K *F32_PITCH);
     int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
@@ -56,6 +94,8 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const hl_cuda_matmul
             tb[kb * F32_PITCH + j] = has_b ? b[(k0 + kb) * s.b_k + (col + j) * s.b_col] : 0.0f;
         }
         hl_barrier();
+        if (own.of_a() && t < TILE) own.add(ta + t, F32_PITCH, F32_K);
+        if (own.of_b() && t < TILE) own.add(tb + t, F32_PITCH, F32_K);
         for (int k = 0; k < F32_K; k++) {
             float x[4], y[4];
             HL_UNROLL
@@ -76,8 +116,9 @@ HL_DEVICE void multiply_f32(const float *a, const float *b, const hl_cuda_matmul
         HL_UNROLL
         for (int j = 0; j < 4; j++)
             if (row + tr + i < s.M && col + tc + j < s.N)
-                finish(p, z, row + tr + i, col + tc + j, sum[i][j]);
+                finish(p, row + tr + i, col + tc + j, sum[i][j]);
     }
+    own.store();
 }
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
@@ -115,11 +156,11 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
     }
 }
 
-template <class T>
-HL_DEVICE void multiply_reduced(const T *a, const T *b, const hl_cuda_matmul_params &p, int64_t z,
-                                int64_t row, int64_t col)
+template <class T> HL_DEVICE void multiply_tile(const product<T> &p, int64_t row, int64_t col)
 {
-    const hl_cuda_product &s = p.product;
+    const hl_cuda_matrix_product &s = p.of;
+    const T *a = p.a, *b = p.b;
+    summing<T> own = {p, row, col, 0};
     /* Sums go where operands were: the less memory, the more blocks a multiprocessor has. */
     enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * REDUCED_K * PITCH_B };
     static_assert((ROOM_A + ROOM_B) * sizeof(T) >= TILE * PITCH_C * sizeof(float), "they fit");
@@ -145,6 +186,8 @@ HL_DEVICE void multiply_reduced(const T *a, const T *b, const hl_cuda_matmul_par
         hl_barrier();
         const T *from_a = ta + (step & 1) * TILE * PITCH_A;
         const T *from_b = tb + (step & 1) * REDUCED_K * PITCH_B;
+        if (own.of_a() && hl_thread() < TILE) own.add(from_a + hl_thread() * PITCH_A, 1, REDUCED_K);
+        if (own.of_b() && hl_thread() < TILE) own.add(from_b + hl_thread(), PITCH_B, REDUCED_K);
         for (int k = 0; k < REDUCED_K; k += 16) {
             hl_tile_a<T> x[2];
             hl_tile_b<T> y[2];
@@ -164,23 +207,48 @@ HL_DEVICE void multiply_reduced(const T *a, const T *b, const hl_cuda_matmul_par
     hl_barrier();
     for (int e = hl_thread(); e < TILE * TILE; e += REDUCED_THREADS) {
         int64_t i = row + e / TILE, j = col + e % TILE;
-        if (i < s.M && j < s.N) finish(p, z, i, j, tc[e / TILE * PITCH_C + e % TILE]);
+        if (i < s.M && j < s.N) finish(p, i, j, tc[e / TILE * PITCH_C + e % TILE]);
     }
+    own.store();
     hl_barrier();
 }
 
-#define KERNEL(T, suffix, n_threads, multiply)                                                     \
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+HL_DEVICE int64_t count_tiles(int64_t n)
+{
+    return (n + TILE - 1) / TILE;
+}
+
+/* Every n_blocks-th tile of the products of a batch, from `block` on. */
+template <class T>
+HL_DEVICE void multiply(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
+                        const hl_cuda_layout *a, const hl_cuda_layout *b, int64_t block,
+                        int64_t n_blocks)
+{
+    int64_t across = count_tiles(of.N), size = across * count_tiles(of.M);
+    for (int64_t i = block; i < (a ? a->n : 1) * size; i += n_blocks) {
+        int64_t z = i / size, tile = i % size;
+        product<T> one = {(const T *)at.a, (const T *)at.b, at.bias, at.c, at.sums, z * of.M, of};
+        if (a) one.a += hl_layout_offset(*a, z);
+        if (b) one.b += hl_layout_offset(*b, z);
+        multiply_tile(one, tile / across * TILE, tile % across * TILE);
+    }
+}
+
+#define KERNEL(T, suffix, n_threads)                                                               \
     HL_CUDA_ENTRY_OF(matmul, suffix, n_threads, p)                                                 \
     {                                                                                              \
-        const T *a = (const T *)p.at.a, *b = (const T *)p.at.b;                                    \
-        const hl_cuda_product &s = p.product;                                                      \
-        int64_t across = (s.N + TILE - 1) / TILE, down = (s.M + TILE - 1) / TILE;                  \
-        for (int64_t i = hl_block_x(); i < s.a.n * down * across; i += hl_blocks_x()) {            \
-            int64_t z = i / (down * across), tile = i % (down * across);                           \
-            multiply(a + hl_layout_offset(s.a, z), b + hl_layout_offset(s.b, z), p, z,             \
-                     tile / across * TILE, tile % across * TILE);                                  \
-        }                                                                                          \
+        multiply<T>(p.at, p.of, &p.a, &p.b, hl_block_x(), hl_blocks_x());                          \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(matmul_list, suffix, n_threads, p)                                            \
+    {                                                                                              \
+        int i = 0;                                                                                 \
+        while (i + 1 < p.n && hl_block_x() >= p.first_block[i + 1]) i++;                           \
+        int first = p.first_block[i];                                                              \
+        multiply<T>(p.at.of[i], p.of[i], NULL, NULL, hl_block_x() - first,                         \
+                    p.first_block[i + 1] - first);                                                 \
     }
-KERNEL(float, f32, F32_THREADS, multiply_f32)
-KERNEL(hl_bf16, bf16, REDUCED_THREADS, multiply_reduced)
-KERNEL(hl_f16, f16, REDUCED_THREADS, multiply_reduced)
+KERNEL(float, f32, F32_THREADS)
+KERNEL(hl_bf16, bf16, REDUCED_THREADS)
+KERNEL(hl_f16, f16, REDUCED_THREADS)

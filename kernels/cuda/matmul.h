@@ -19,17 +19,41 @@ typedef struct hl_cuda_product {
     hl_cuda_layout a, b; /* of matrices in the result's batch */
 } hl_cuda_product;
 
-/* bias may be NULL. */
+/* What a kernel does with one matrix by one. sums: HL_CUDA_SUMS_A also adds up each row of a over
+ * K, HL_CUDA_SUMS_B each column of b. */
+enum { HL_CUDA_SUMS_NONE, HL_CUDA_SUMS_A, HL_CUDA_SUMS_B };
+typedef struct hl_cuda_matrix_product {
+    int64_t M, N, K, a_row, a_k, b_k, b_col;
+    int32_t bias_dtype, c_dtype;
+    int16_t relu, sums;
+} hl_cuda_matrix_product;
+
+/* bias and sums may be NULL. */
+typedef struct hl_cuda_matmul_at {
+    HL_CUDA_AT(const void) a;
+    HL_CUDA_AT(const void) b;
+    HL_CUDA_AT(const void) bias;
+    HL_CUDA_AT(void) c;
+    HL_CUDA_AT(float) sums;
+} hl_cuda_matmul_at;
+
 typedef struct hl_cuda_matmul_params {
-    struct {
-        HL_CUDA_AT(const void) a;
-        HL_CUDA_AT(const void) b;
-        HL_CUDA_AT(const void) bias;
-        HL_CUDA_AT(void) c;
-    } at;
-    hl_cuda_product product;
-    int32_t bias_dtype, c_dtype, relu;
+    hl_cuda_matmul_at at;
+    hl_cuda_matrix_product of;
+    hl_cuda_layout a, b; /* of matrices in the result's batch */
 } hl_cuda_matmul_params;
+
+/* Independent products, each with a range of blocks: those from first_block[i] on are of number i,
+ * up to first_block[i + 1]. */
+enum { HL_CUDA_PRODUCTS = 32 };
+typedef struct hl_cuda_matmul_list_params {
+    struct {
+        hl_cuda_matmul_at of[HL_CUDA_PRODUCTS];
+    } at;
+    hl_cuda_matrix_product of[HL_CUDA_PRODUCTS];
+    int32_t first_block[HL_CUDA_PRODUCTS + 1];
+    int32_t n;
+} hl_cuda_matmul_list_params;
 
 #ifndef __cplusplus
 #include "backend/backend.h"

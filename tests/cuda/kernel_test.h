@@ -266,7 +266,7 @@ static bool launch(const std::string &name, unsigned blocks, unsigned threads, A
 
 /* Runs fn in several thread orders, each time from the same bytes in outs, and wants the same bytes
  * every time. */
-template <class F> static void run_orders(std::initializer_list<memory *> outs, F fn)
+template <class F> static void run_orders(const std::vector<memory *> &outs, F fn)
 {
     std::vector<std::vector<unsigned char>> start, first;
     for (memory *m : outs) start.emplace_back(m->p, m->p + m->n_bytes);

@@ -1,4 +1,6 @@
 /* Plain matrix products against fp64 of the same rounded operands. */
+#include <deque>
+
 #include "ir/dtype.h"
 #include "kernels/cuda/matmul.h"
 #include "tests/cuda/kernel_test.h"
@@ -36,12 +38,15 @@ template <class T> static void test_matmul(const matmul_case &k)
     unsigned blocks = (unsigned)(1 + k.M % 5); /* fewer than tiles, or more */
     const void *add = k.has_bias ? bias.get() : nullptr;
     unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
-    hl_cuda_product product = {k.M, k.N, k.K, a_row, a_k, b_k, b_col, a_batch, b_batch};
+    hl_cuda_matrix_product of = {k.M,   k.N,          k.K,          a_row,  a_k, b_k,
+                                 b_col, HL_DTYPE_F32, HL_DTYPE_F32, k.relu, 0};
+    hl_cuda_matrix_product rounded = of;
+    rounded.c_dtype = HL_DTYPE_BF16;
     run_orders({&c, &reduced}, [&] {
-        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p}, product,
-               HL_DTYPE_F32, HL_DTYPE_F32, k.relu);
-        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, reduced.p}, product,
-               HL_DTYPE_F32, HL_DTYPE_BF16, k.relu);
+        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p, nullptr}, of,
+               a_batch, b_batch);
+        LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, reduced.p, nullptr},
+               rounded, a_batch, b_batch);
     });
     std::vector<double> want(c.n), size(c.n);
     for (int64_t i = 0; i < c.n; i++) {
@@ -60,6 +65,74 @@ template <class T> static void test_matmul(const matmul_case &k)
     check_close("c in bf16", reduced, [&](int64_t i) { return want[(size_t)i]; }, bound);
 }
 
+/* Several weight gradients a^T b as one launch, each with sums of a's rows, of b's columns, or
+ * none: one that is a tile, some that are more, fewer blocks than tiles among them. */
+template <class T> static void test_list()
+{
+    static const int64_t sizes[][4] = {/* M, N, K, blocks */
+                                       {3, 32, 100, 1},
+                                       {130, 29, 77, 3},
+                                       {70, 140, 64, 2},
+                                       {64, 64, 33, 1}};
+    enum { N = sizeof sizes / sizeof sizes[0] };
+    start_case("list of products %s", suffix<T>());
+    std::deque<buffer<T>> a, b; /* buffers stay where they are */
+    std::deque<buffer<float>> c, sums;
+    std::vector<memory *> outputs;
+    hl_cuda_matmul_list_params params = {};
+    params.n = N;
+    for (int i = 0; i < N; i++) {
+        int64_t M = sizes[i][0], n = sizes[i][1], K = sizes[i][2];
+        int16_t which = (int16_t)(i % 3);
+        a.emplace_back(K * M), b.emplace_back(K * n);
+        fill_random(a.back()), fill_random(b.back());
+        c.emplace_back(M * n);
+        sums.emplace_back(which == HL_CUDA_SUMS_B ? n : M);
+        params.of[i] = {M, n, K, 1, M, n, 1, HL_DTYPE_F32, HL_DTYPE_F32, 0, which};
+        params.first_block[i + 1] = params.first_block[i] + (int32_t)sizes[i][3];
+    }
+    for (int i = 0; i < N; i++) {
+        float *at = params.of[i].sums ? sums[(size_t)i].get() : nullptr;
+        params.at.of[i] = {a[(size_t)i].get(), b[(size_t)i].get(), nullptr, c[(size_t)i].p, at};
+        outputs.push_back(&c[(size_t)i]);
+        if (at) outputs.push_back(&sums[(size_t)i]);
+    }
+    unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
+    run_orders(outputs, [&] {
+        launch(std::string("hl_cuda_matmul_list_") + suffix<T>(), (unsigned)params.first_block[N],
+               threads, params);
+    });
+    for (int i = 0; i < N; i++) {
+        int64_t M = sizes[i][0], n = sizes[i][1], K = sizes[i][2];
+        const buffer<T> &x = a[(size_t)i], &y = b[(size_t)i];
+        auto product = [&](int64_t e, bool is_size) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++) {
+                double v = number(x[k * M + e / n]) * number(y[k * n + e % n]);
+                sum += is_size ? fabs(v) : v;
+            }
+            return sum;
+        };
+        auto along = [&](int64_t e, bool is_size) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++) {
+                double v =
+                    number(params.of[i].sums == HL_CUDA_SUMS_A ? x[k * M + e] : y[k * n + e]);
+                sum += is_size ? fabs(v) : v;
+            }
+            return sum;
+        };
+        double eps = (double)(K + 2) * 0x1p-24;
+        check_close(
+            "c", c[(size_t)i], [&](int64_t e) { return product(e, false); },
+            [&](int64_t e) { return eps * product(e, true); });
+        if (params.of[i].sums)
+            check_close(
+                "sums", sums[(size_t)i], [&](int64_t e) { return along(e, false); },
+                [&](int64_t e) { return eps * along(e, true); });
+    }
+}
+
 int main()
 {
     for (const matmul_case &k : cases) {
@@ -67,5 +140,8 @@ int main()
         if (has_bf16_mma()) test_matmul<hl_bf16>(k);
         test_matmul<hl_f16>(k);
     }
+    test_list<float>();
+    if (has_bf16_mma()) test_list<hl_bf16>();
+    test_list<hl_f16>();
     return finish_tests("test_kernels_matmul");
 }
