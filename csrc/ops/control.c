@@ -1,5 +1,7 @@
 /* Control block moves and guarded updates of state. They change what they stand for in place, so
  * their output has the type of the operand it replaces. */
+#include <math.h>
+
 #include "ops/check.h"
 #include "ops/ops.h"
 
@@ -32,6 +34,9 @@ hl_status hl_infer_update(const hl_graph *graph, hl_node *node, hl_type *out_typ
         HL_TRY(hl_check_float(state, "the average"));
         if (!(decay >= 0 && decay <= 1))
             return hl_status_set(HL_ERROR_CONFIG, "decay must lie in 0 ... 1, got %g", decay);
+        if (!isfinite(hl_ema_attrs(node)->take))
+            return hl_status_set(HL_ERROR_CONFIG, "take must be finite, got %g",
+                                 hl_ema_attrs(node)->take);
     }
     out_types[0] = *state;
     return HL_OK;

@@ -1,6 +1,8 @@
 /* Guards: commits of plain values become updates that the control block can block. */
 #include "passes/passes.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/rewrite.h"
@@ -72,19 +74,68 @@ static bool is_overwritten(const guard_state *s, const hl_commit *commit)
     return *count_of(s, commit->segment, value->store) > own;
 }
 
-/* A commit of a state's sum with a value becomes an addition: the same bits by one op. */
-static void find_added(const hl_graph *graph, hl_commit *commit)
+/* What a commit becomes: the value that the op takes, and its attributes. */
+typedef struct update {
+    hl_op op;
+    hl_id value;
+    hl_attrs attrs;
+} update;
+
+static const hl_node *find_maker(const hl_graph *graph, hl_id value, hl_op op)
 {
-    hl_node_id maker = hl_graph_producer(graph, commit->value);
-    if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_ADD || commit->added) return;
-    const hl_node *node = &graph->nodes[maker];
-    int other = node->in[0] == commit->target;
-    if (node->in[!other] != commit->target) return;
-    const hl_type *state = hl_node_in_type(graph, node, !other);
-    const hl_type *value = hl_node_in_type(graph, node, other);
-    if (value->dtype != state->dtype || !hl_shape_equal(&value->shape, &state->shape)) return;
-    commit->value = node->in[other];
-    commit->added = true;
+    hl_node_id maker = hl_graph_producer(graph, value);
+    return maker != HL_NONE && graph->nodes[maker].op == op ? &graph->nodes[maker] : NULL;
+}
+
+/* A sum of a state with a value is an addition: the same bits by one op. */
+static bool find_added(const hl_graph *graph, const hl_commit *commit, const hl_node *sum,
+                       update *out)
+{
+    int other = sum->in[0] == commit->target;
+    if (sum->in[!other] != commit->target) return false;
+    const hl_type *state = hl_node_in_type(graph, sum, !other);
+    const hl_type *value = hl_node_in_type(graph, sum, other);
+    *out = (update){.op = HL_OP_ACCUMULATE, .value = sum->in[other]};
+    return value->dtype == state->dtype && hl_shape_equal(&value->shape, &state->shape);
+}
+
+/* A value times a number. */
+static bool find_scaled(const hl_graph *graph, hl_id id, hl_id *out_value, double *out_by)
+{
+    const hl_node *product = find_maker(graph, id, HL_OP_MUL);
+    if (!product) return false;
+    int other = hl_rewrite_number(graph, product->in[0], out_by);
+    *out_value = product->in[other];
+    return other || hl_rewrite_number(graph, product->in[1], out_by);
+}
+
+/* A sum of a state and a value, each times a number, is an average: the same bits by one op. So do
+ * running statistics move. */
+static bool find_average(const hl_graph *graph, const hl_commit *commit, const hl_node *sum,
+                         update *out)
+{
+    hl_id value[2];
+    double by[2];
+    for (int j = 0; j < 2; j++)
+        if (!find_scaled(graph, sum->in[j], &value[j], &by[j])) return false;
+    int other = value[0] == commit->target;
+    const hl_type *state = &hl_graph_value(graph, commit->target)->type;
+    const hl_type *type = &hl_graph_value(graph, value[other])->type;
+    double keep = by[!other], take = by[other];
+    *out = (update){HL_OP_EMA, value[other], {.ema = {.decay = keep, .take = take}}};
+    return value[!other] == commit->target && keep >= 0 && keep <= 1 && take != 0 &&
+           isfinite(take) && type->dtype == state->dtype &&
+           hl_shape_equal(&type->shape, &state->shape);
+}
+
+static update find_update(const hl_graph *graph, const hl_commit *commit)
+{
+    update found;
+    const hl_node *sum = find_maker(graph, commit->value, HL_OP_ADD);
+    if (commit->added) return (update){.op = HL_OP_ACCUMULATE, .value = commit->value};
+    if (sum && (find_added(graph, commit, sum, &found) || find_average(graph, commit, sum, &found)))
+        return found;
+    return (update){.op = HL_OP_ASSIGN, .value = commit->value};
 }
 
 static hl_status guard_commit(guard_state *s, int64_t index)
@@ -95,13 +146,13 @@ static hl_status guard_commit(guard_state *s, int64_t index)
     if (hl_graph_producer(graph, commit.value) != HL_NONE && !commit.added &&
         hl_graph_updated(graph, commit.value) == commit.target)
         return HL_OK;
-    find_added(graph, &commit);
-    hl_id in[3] = {commit.target, commit.value};
+    update what = find_update(graph, &commit);
+    hl_id in[3] = {commit.target, what.value};
+    commit.value = what.value;
     HL_TRY(find_guard(s, commit.segment, &in[2]));
     hl_graph_stand_by(graph, &(hl_node){.segment = commit.segment});
     if (is_overwritten(s, &commit)) HL_TRY(copy_value(graph, &in[1]));
-    HL_TRY(hl_graph_add(graph, commit.added ? HL_OP_ACCUMULATE : HL_OP_ASSIGN, in, 3, NULL,
-                        &graph->commits[index].value));
+    HL_TRY(hl_graph_add(graph, what.op, in, 3, &what.attrs, &graph->commits[index].value));
     graph->commits[index].added = false;
     return HL_OK;
 }

@@ -59,6 +59,16 @@ bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed)
            (value->kind == HL_VALUE_PARAM && !changed[value->store]);
 }
 
+bool hl_rewrite_number(const hl_graph *graph, hl_id id, double *out_number)
+{
+    const hl_value *value = hl_graph_value(graph, id);
+    if (value->type.shape.rank || !hl_dtype_is_float(value->type.dtype) ||
+        !hl_graph_number_read(graph, id, out_number))
+        return false;
+    if (value->doubles) *out_number = *value->doubles;
+    return true;
+}
+
 static hl_id follow_map(const hl_id *map, int64_t n_map, hl_id value)
 {
     while (value < n_map && map[value] != value) value = map[value];

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/passes.h"
+#include "passes/rewrite.h"
 
 enum { HL_OPTIMIZER_INS = 9 };
 
@@ -127,17 +128,6 @@ static hl_status build_loss(step_state *s, hl_id *out_loss)
     return HL_OK;
 }
 
-/* Reads a number in double precision where its double is known. */
-static bool read_number(const hl_graph *graph, hl_id id, double *out_number)
-{
-    const hl_value *value = hl_graph_value(graph, id);
-    if (value->type.shape.rank || !hl_dtype_is_float(value->type.dtype) ||
-        !hl_graph_number_read(graph, id, out_number))
-        return false;
-    if (value->doubles) *out_number = *value->doubles;
-    return true;
-}
-
 /* Losses by denominator; a fixed one is a multiple of the rows; a mean over rows times rows is a
  * sum again. */
 static hl_status build_groups(step_state *s)
@@ -149,7 +139,7 @@ static hl_status build_groups(step_state *s)
         hl_id denominator = term->denominator;
         if (denominator == HL_NONE) {
             weight *= (double)s->spec->rows;
-        } else if (read_number(s->graph, denominator, &fixed) && fixed > 0) {
+        } else if (hl_rewrite_number(s->graph, denominator, &fixed) && fixed > 0) {
             weight *= (double)s->spec->rows / fixed;
             denominator = HL_NONE;
         }
@@ -313,7 +303,7 @@ static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
     for (int32_t i = 0; i <= n_state; i++) HL_TRY(hl_graph_commit(s->graph, in[i], out + i));
     if (!spec->ema) return HL_OK;
     hl_id average;
-    hl_attrs attrs = {.ema = {spec->ema, spec->ema_ramp}};
+    hl_attrs attrs = {.ema = {.decay = spec->ema, .ramp = spec->ema_ramp}};
     HL_TRY(leaf(s, "ema", s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_STATE, &average));
     return guarded(s, HL_OP_EMA, average, out, &attrs);
 }

@@ -13,8 +13,13 @@ typedef struct update_state {
     hl_dtype dtype, value_dtype;
     bool is_integer, is_ramp;
     int64_t n;
-    double decay;
+    double decay, take;
 } update_state;
+
+/* average <- keep average + take value */
+typedef struct blend {
+    double keep, take;
+} blend;
 
 static hl_status query_update(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_req *out_req, hl_reason *out_why_not)
@@ -53,22 +58,23 @@ static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_nod
     if (node->op == HL_OP_EMA) {
         update->decay = hl_ema_attrs(node)->decay;
         update->is_ramp = hl_ema_attrs(node)->ramp;
+        update->take = hl_ema_attrs(node)->take;
     }
     return HL_OK;
 }
 
-static double find_decay(const update_state *update, const hl_control *control)
+static blend find_blend(const update_state *update, const hl_control *control)
 {
-    double n = (double)control->applied;
-    if (!update->is_ramp) return update->decay;
-    return fmin(update->decay, (1 + n) / (10 + n));
+    double n = (double)control->applied, keep = update->decay;
+    if (update->is_ramp) keep = fmin(keep, (1 + n) / (10 + n));
+    return (blend){keep, update->take != 0 ? update->take : 1 - keep};
 }
 
 /* target (+)= value for float32, the common case. */
 static void update_f32(const update_state *update, float *target, const float *value, int64_t n,
-                       double decay)
+                       blend by)
 {
-    float keep = (float)decay, take = (float)(1 - decay);
+    float keep = (float)by.keep, take = (float)by.take;
     for (int64_t i = 0; i < n; i++) {
         target[i] =
             update->op == HL_OP_EMA ? keep * target[i] + take * value[i] : target[i] + value[i];
@@ -77,7 +83,7 @@ static void update_f32(const update_state *update, float *target, const float *v
 
 /* Any dtypes, through float64 or int64. */
 static void update_any(const update_state *update, unsigned char *target,
-                       const unsigned char *value, int64_t n, double decay)
+                       const unsigned char *value, int64_t n, blend by)
 {
     hl_pw_kind kind = update->is_integer ? HL_PW_I64 : HL_PW_F64;
     size_t bytes = hl_dtype_bytes(update->dtype), value_bytes = hl_dtype_bytes(update->value_dtype);
@@ -97,7 +103,7 @@ static void update_any(const update_state *update, unsigned char *target,
                     uint64_t sum = (uint64_t)old.integer[j] + (uint64_t) new.integer[j];
                     new.integer[j] = (int64_t)sum;
                 } else if (update->op == HL_OP_EMA) {
-                    new.number[j] = decay *old.number[j] + (1 - decay) * new.number[j];
+                    new.number[j] = by.keep *old.number[j] + by.take *new.number[j];
                 } else {
                     new.number[j] += old.number[j];
                 }
@@ -117,15 +123,15 @@ static void run_update(const hl_kernel_state *state, void *const *args, int64_t 
     size_t bytes = hl_dtype_bytes(update->dtype), value_bytes = hl_dtype_bytes(update->value_dtype);
     unsigned char *target = (unsigned char *)args[0] + (size_t)begin * bytes;
     const unsigned char *value = (const unsigned char *)args[1] + (size_t)begin * value_bytes;
-    double decay = find_decay(update, control);
+    blend by = find_blend(update, control);
     bool is_same = update->dtype == update->value_dtype;
     if (is_same && update->op == HL_OP_ASSIGN) {
         memmove(target, value, (size_t)(end - begin) * bytes);
     } else if (is_same && update->dtype == HL_DTYPE_F32) {
         update_f32(update, (float *)(void *)target, (const float *)(const void *)value, end - begin,
-                   decay);
+                   by);
     } else {
-        update_any(update, target, value, end - begin, decay);
+        update_any(update, target, value, end - begin, by);
     }
 }
 

@@ -70,6 +70,7 @@ static hl_cuda_update make_update(const hl_graph *graph, const hl_node *node)
     if (node->op == HL_OP_EMA) {
         update.decay = hl_ema_attrs(node)->decay;
         update.ramp = hl_ema_attrs(node)->ramp;
+        update.take = hl_ema_attrs(node)->take;
     }
     return update;
 }

@@ -130,18 +130,19 @@ HL_DEVICE double find_decay(double decay, int ramp, const hl_control *control)
     return ramp && ramped < decay ? ramped : decay;
 }
 
-/* state <- d state + (1 - d) value */
+/* state <- d state + take value; take 0: 1 - d */
 HL_DEVICE void average(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
-                       int64_t n, double d)
+                       int64_t n, double d, double take)
 {
+    take = take != 0 ? take : 1 - d;
     if (state_dtype == HL_DTYPE_F32 && value_dtype == HL_DTYPE_F32) {
-        blend<HL_DTYPE_F32>(state, value, n, (float)d, (float)(1 - d));
+        blend<HL_DTYPE_F32>(state, value, n, (float)d, (float)take);
         return;
     }
     HL_FOR_GRID(i, n)
     hl_write_any(state, state_dtype, i,
                  d * hl_read_any(state, state_dtype, i) +
-                     (1 - d) * hl_read_any(value, value_dtype, i));
+                     take * hl_read_any(value, value_dtype, i));
 }
 
 /* Updates independent states, each by a row of the grid, under one guard. */
@@ -158,6 +159,6 @@ HL_CUDA_ENTRY(update_states, HL_CUDA_ELEMENT_THREADS, p)
             accumulate(state, what.state_dtype, value, what.value_dtype, what.n);
         else
             average(state, what.state_dtype, value, what.value_dtype, what.n,
-                    find_decay(what.decay, what.ramp, p.at.control));
+                    find_decay(what.decay, what.ramp, p.at.control), what.take);
     }
 }

@@ -42,7 +42,7 @@ enum { HL_CUDA_ASSIGN, HL_CUDA_ACCUMULATE, HL_CUDA_EMA };
 
 typedef struct hl_cuda_update {
     int64_t n;
-    double decay;
+    double decay, take;
     int32_t kind, ramp, state_dtype, value_dtype;
 } hl_cuda_update;
 

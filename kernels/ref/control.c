@@ -52,12 +52,14 @@ static hl_status launch_ema(const hl_kernel_state *state, void *const *args,
     const hl_ref_call *call = state->impl;
     const hl_control *control = args[2];
     if (hl_launch_blocked(launch, control)) return HL_OK;
-    double *average = args[0], d = call->attrs.ema.decay;
+    const hl_attrs_ema *attrs = &call->attrs.ema;
+    double *average = args[0], d = attrs->decay;
     double step = (double)control->applied;
-    if (call->attrs.ema.ramp) d = fmin(d, (1 + step) / (10 + step));
+    if (attrs->ramp) d = fmin(d, (1 + step) / (10 + step));
+    double take = attrs->take != 0 ? attrs->take : 1 - d;
     int64_t n = hl_shape_numel(&call->in[0].shape);
     for (int64_t i = 0; i < n; i++)
-        average[i] = d * average[i] + (1 - d) * hl_ref_load(args[1], call->in[1].dtype, i);
+        average[i] = d * average[i] + take * hl_ref_load(args[1], call->in[1].dtype, i);
     return HL_OK;
 }
 

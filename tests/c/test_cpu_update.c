@@ -28,7 +28,9 @@ static void test_updates(void)
                                         {HL_DTYPE_I64, HL_DTYPE_BOOL},
                                         {HL_DTYPE_F32, HL_DTYPE_F64}};
     static const int64_t sizes[] = {0, 1, 5, 1000, 5000};
-    hl_attrs none = {.dtype = {0}}, ema = {.ema = {0.9, false}}, ramp = {.ema = {0.9, true}};
+    hl_attrs none = {.dtype = {0}}, ema = {.ema = {.decay = 0.9}};
+    hl_attrs ramp = {.ema = {.decay = 0.9, .ramp = true}};
+    hl_attrs blend = {.ema = {.decay = 0.9, .take = 0.25}};
     for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++) {
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             for (int allows = 0; allows < 2; allows++) {
@@ -37,6 +39,7 @@ static void test_updates(void)
                 check_update(HL_OP_ACCUMULATE, to, from, sizes[s], 3, allows, &none);
                 if (p > 0) continue;
                 check_update(HL_OP_EMA, to, from, sizes[s], 3, allows, &ema);
+                check_update(HL_OP_EMA, to, from, sizes[s], 3, allows, &blend);
                 check_update(HL_OP_EMA, to, from, sizes[s], 3, allows, &ramp);
                 check_update(HL_OP_EMA, to, from, sizes[s], 3000, allows, &ramp);
             }

@@ -549,6 +549,10 @@ typedef enum commit_form {
     OF_A_VALUE,
     OF_A_SUM,         /* with the state: an addition */
     OF_A_SPREAD_SUM,  /* with a number, which is no update's operand */
+    OF_AN_AVERAGE,    /* 0.75 state + 0.5 value */
+    OF_ITS_AVERAGE,   /* the same, the other way round in sum and products */
+    OF_A_GROWING_SUM, /* 2 state + 0.5 value: no average */
+    OF_A_SPREAD_MEAN, /* 0.75 state + 0.5 number */
     OF_A_STATE,       /* nobody changes it */
     OF_CHANGED_STATE, /* of another store, which takes this one's value */
     N_COMMIT_FORMS
@@ -562,6 +566,27 @@ static hl_id add_state(hl_graph *graph, const char *name)
     CHECK_OK(hl_graph_store(graph, name, HL_DTYPE_F32, 4, &store));
     CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, type, store, 0, name, &leaf));
     return leaf;
+}
+
+/* keep state + take value; turned: as value take + state keep. */
+static hl_id add_average(hl_graph *graph, hl_id state, double keep, hl_id value, double take,
+                         bool turned)
+{
+    hl_id of[2] = {state, value}, by[2], sum;
+    for (int j = 0; j < 2; j++) {
+        CHECK_OK(hl_graph_number(graph, HL_DTYPE_F32, j ? take : keep, &by[j]));
+        CHECK_OK(hl_build_binary(graph, HL_OP_MUL, turned ? by[j] : of[j], turned ? of[j] : by[j],
+                                 &of[j]));
+    }
+    CHECK_OK(hl_build_binary(graph, HL_OP_ADD, of[turned], of[!turned], &sum));
+    return sum;
+}
+
+static hl_op update_of(commit_form form)
+{
+    return form == OF_A_SUM                                  ? HL_OP_ACCUMULATE
+           : form == OF_AN_AVERAGE || form == OF_ITS_AVERAGE ? HL_OP_EMA
+                                                             : HL_OP_ASSIGN;
 }
 
 /* The op and the operand of a commit's update, which is in the commit's segment. */
@@ -583,6 +608,10 @@ static void test_commits_become_updates(void)
             if (form == OF_A_SUM) CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, state, &value));
             if (form == OF_A_SPREAD_SUM)
                 CHECK_OK(hl_build_binary(graph, HL_OP_ADD, one, state, &value));
+            if (form == OF_AN_AVERAGE || form == OF_ITS_AVERAGE)
+                value = add_average(graph, state, 0.75, x, 0.5, form == OF_ITS_AVERAGE);
+            if (form == OF_A_GROWING_SUM) value = add_average(graph, state, 2, x, 0.5, false);
+            if (form == OF_A_SPREAD_MEAN) value = add_average(graph, state, 0.75, one, 0.5, false);
             if (form >= OF_A_STATE) value = other;
             CHECK_OK(hl_graph_commit(graph, state, value));
             if (form == OF_CHANGED_STATE) CHECK_OK(hl_graph_commit(graph, other, state));
@@ -591,10 +620,14 @@ static void test_commits_become_updates(void)
             CHECK_OK(hl_graph_verify(graph));
             const hl_node *update =
                 &graph->nodes[hl_graph_producer(graph, graph->commits[0].value)];
-            CHECK_INT(update->op, form == OF_A_SUM ? HL_OP_ACCUMULATE : HL_OP_ASSIGN);
+            CHECK_INT(update->op, update_of(form));
+            if (update->op == HL_OP_EMA) {
+                CHECK(hl_ema_attrs(update)->decay == 0.75);
+                CHECK(hl_ema_attrs(update)->take == 0.5);
+            }
             CHECK_INT(update->segment, segment);
             CHECK_INT(count_op(graph, HL_OP_CONCAT), form == OF_CHANGED_STATE ? 2 : 0);
-            if (form == OF_A_SUM) value = x;
+            if (update->op != HL_OP_ASSIGN) value = x;
             CHECK_INT(update->in[1] == value, form != OF_CHANGED_STATE);
             hl_graph_destroy(graph);
         }

@@ -58,6 +58,10 @@ static void test_updates(void)
     CHECK_OK(run(HL_OP_EMA, ATTRS(.ema = {.decay = 0.75, .ramp = 1}),
                  IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
     CHECK_CLOSE(state, 0.25 * 17.5 + 7.5, 0.25 * 35 + 15);
+    double before[2] = {state[0], state[1]};
+    CHECK_OK(run(HL_OP_EMA, ATTRS(.ema = {.decay = 0.5, .take = 2}),
+                 IN(F64(state, 2), F64(value, 2), CONTROL), OUT(F64(state, 2))));
+    CHECK_CLOSE(state, 0.5 * before[0] + 2 * value[0], 0.5 * before[1] + 2 * value[1]);
 
     /* Held back: in the apply segment by apply, in others by the window; always by a stop. */
     double kept[2] = {state[0], state[1]};

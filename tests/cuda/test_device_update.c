@@ -108,7 +108,9 @@ static void check_update(hl_op op, hl_dtype dtype, hl_dtype value_dtype, int64_t
 static void test_updates(void)
 {
     static const int64_t sizes[] = {0, 1, 1000};
-    hl_attrs none = {.dtype = {0}}, ema = {.ema = {0.9, false}}, ramp = {.ema = {0.9, true}};
+    hl_attrs none = {.dtype = {0}}, ema = {.ema = {.decay = 0.9}};
+    hl_attrs ramp = {.ema = {.decay = 0.9, .ramp = true}};
+    hl_attrs blend = {.ema = {.decay = 0.9, .take = 0.25}};
     for (int to = 0; to < HL_DTYPE_COUNT; to++)
         for (int from = 0; from < HL_DTYPE_COUNT; from++)
             for (int k = 0; k < 6; k++) {
@@ -119,6 +121,7 @@ static void test_updates(void)
                 check_update(HL_OP_ACCUMULATE, state, value, n, allows, &none);
                 if (!hl_dtype_is_float(state)) continue;
                 check_update(HL_OP_EMA, state, value, n, allows, &ema);
+                check_update(HL_OP_EMA, state, value, n, allows, &blend);
                 check_update(HL_OP_EMA, state, value, n, allows, &ramp);
             }
 }

@@ -151,7 +151,8 @@ PASS_OPS: dict[str, set[str]] = {
     "hoist": {"EXPAND"},
     "layout": {"PERMUTE"},
     "guard": {
-        "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "ACCUMULATE", "ASSIGN"
+        "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "MUL", "ACCUMULATE",
+        "ASSIGN", "EMA"
     },
     "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
     "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},

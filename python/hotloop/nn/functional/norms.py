@@ -78,10 +78,10 @@ def batch_norm(
             f"{x.shape}; use a larger batch"
         )
     y, mean, var = add_nodes("batch_norm", x, w, b, eps=float(eps))
-    for running, value in ((running_mean, mean), (running_var, var * (n / (n - 1)))):
+    for running, value, unbiased in ((running_mean, mean, 1.0), (running_var, var, n / (n - 1))):
         if running is not None:
             # Written as a sum of two products, torch's form: a + m (b - a) rounds differently.
-            running.assign(running * (1.0 - momentum) + value * momentum)
+            running.assign(running * (1.0 - momentum) + value * (momentum * unbiased))
     return y
 
 
