@@ -46,7 +46,7 @@ template <int DTYPE> struct assigning {
     {
         typedef typename hl_element<DTYPE>::type T;
         typedef typename hl_pack<DTYPE, W>::pack pack;
-        *(pack *)((T *)state + at) = *(const pack *)((const T *)value + at);
+        *hl_vector((pack *)((T *)state + at)) = *hl_vector((const pack *)((const T *)value + at));
     }
 };
 template <int DTYPE> HL_DEVICE void assign(void *state, const void *value, int64_t n)

@@ -117,13 +117,15 @@ HL_CUDA_ENTRY(pad_grad, HL_CUDA_ELEMENT_THREADS, p)
     {                                                                                              \
         const W *src = (const W *)p.at.src;                                                        \
         W *dst = (W *)p.at.dst;                                                                    \
-        HL_FOR_GRID(i, p.layout.n) dst[i] = src[p.first + hl_layout_offset(p.layout, i)];          \
+        HL_FOR_GRID(i, p.layout.n)                                                                 \
+        *hl_vector(dst + i) = *hl_vector(src + p.first + hl_layout_offset(p.layout, i));           \
     }                                                                                              \
     HL_CUDA_ENTRY_OF(copy, to_##bytes, HL_CUDA_ELEMENT_THREADS, p)                                 \
     {                                                                                              \
         const W *src = (const W *)p.at.src;                                                        \
         W *dst = (W *)p.at.dst;                                                                    \
-        HL_FOR_GRID(i, p.layout.n) dst[p.first + hl_layout_offset(p.layout, i)] = src[i];          \
+        HL_FOR_GRID(i, p.layout.n)                                                                 \
+        *hl_vector(dst + p.first + hl_layout_offset(p.layout, i)) = *hl_vector(src + i);           \
     }
 #define KERNELS(W, bytes)                                                                          \
     HL_CUDA_ENTRY_OF(transpose, bytes, TILE_THREADS, p)                                            \

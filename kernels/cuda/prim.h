@@ -153,6 +153,12 @@ HL_DEVICE hl_f16 hl_to_f16(float x)
     return y;
 }
 
+/* Where a vector lies, which has to be a multiple of its alignment: a GPU faults elsewhere. */
+template <class V> HL_DEVICE V *hl_vector(V *p)
+{
+    return p;
+}
+
 /* 16 bytes from global to shared memory, both at multiples of 16: there once its group is waited
  * for, to this thread; to others after a barrier too. A plain copy before sm_80. */
 HL_DEVICE void hl_async_copy16(void *dst, const void *src)

@@ -232,7 +232,7 @@ HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typen
         HL_UNROLL
         for (int j = 0; j < AHEAD; j++)
             if (w + j * coop.size < n_words) {
-                in[j].word = word[w + j * coop.size];
+                in[j].word = *hl_vector(word + w + j * coop.size);
                 there = (j + 1) * WIDTH;
             }
         HL_UNROLL

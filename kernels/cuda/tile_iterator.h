@@ -261,7 +261,7 @@ template <int DTYPE, int W, class V>
 HL_DEVICE void hl_load_pack(const void *p, int64_t at, V (&x)[W])
 {
     typedef hl_pack<DTYPE, W> P;
-    typename P::pack in = *(const typename P::pack *)((const typename P::T *)p + at);
+    typename P::pack in = *hl_vector((const typename P::pack *)((const typename P::T *)p + at));
     HL_UNROLL
     for (int k = 0; k < W; k++) x[k] = hl_memory<V>::read(in.v, DTYPE, k);
 }
@@ -272,7 +272,7 @@ HL_DEVICE void hl_store_pack(void *p, int64_t at, const V (&x)[W])
     typename P::pack out;
     HL_UNROLL
     for (int k = 0; k < W; k++) hl_memory<V>::write(out.v, DTYPE, k, x[k]);
-    *(typename P::pack *)((typename P::T *)p + at) = out;
+    *hl_vector((typename P::pack *)((typename P::T *)p + at)) = out;
 }
 /* The same element W times. */
 template <int DTYPE, int W, class V> HL_DEVICE void hl_spread(const void *p, int64_t at, V (&x)[W])

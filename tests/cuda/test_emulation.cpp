@@ -187,6 +187,7 @@ static const wrong_kernel wrong_kernels[] = {
      64, false},
     {"wrong_async_never_waited", "never waited for", 64, false},
     {"wrong_async_misaligned", "is misaligned", 64, false},
+    {"wrong_vector", "a vector of 16 bytes is misaligned", 64, false},
     {"wrong_null", "thread 9: touches address", 64, true},
     {"wrong_stack", "overflows its stack", 64, true},
     {"wrong_divide", "divides an integer by zero", 64, true},

@@ -191,7 +191,7 @@ struct update_list {
         int u = params.n_updates++;
         params.at.operand[HL_CUDA_UPDATE_ARGS * u] = state;
         params.at.operand[HL_CUDA_UPDATE_ARGS * u + 1] = (void *)value;
-        params.of[u] = {count, decay, kind, ramp, (int32_t)state_dtype, (int32_t)value_dtype};
+        params.of[u] = {count, decay, 0, kind, ramp, (int32_t)state_dtype, (int32_t)value_dtype};
     }
     void run(const hl_control *control, int is_apply, unsigned rows)
     {

@@ -157,6 +157,11 @@ KERNEL(wrong_async_misaligned)
     hl_async_wait<0>();
     out[hl_thread()] = 0;
 }
+KERNEL(wrong_vector)
+{
+    *hl_vector((hl_word4 *)(out + hl_thread())) = hl_word4{};
+    out[hl_thread()] = in[hl_thread()];
+}
 /* No complaint, but NaN, which no test takes for a result. */
 KERNEL(wrong_async_read_early)
 {

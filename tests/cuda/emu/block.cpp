@@ -485,6 +485,11 @@ static void check_canaries()
 /* ---- asynchronous copies: performed at the wait, NaN until then, so a forgotten wait shows ----
  */
 
+void check_aligned(const void *p, size_t bytes)
+{
+    if ((uintptr_t)p % bytes) fail("a vector of %zu bytes is misaligned", bytes);
+}
+
 void async_copy(void *dst, const void *src, size_t bytes)
 {
     if (((uintptr_t)dst | (uintptr_t)src) % bytes)

@@ -75,6 +75,7 @@ shared_array *find_dynamic(size_t element, const char *name);
 void note_read(shared_array *array, size_t i);
 void note_write(shared_array *array, size_t i);
 /* dst reads as NaN until waited for, when the bytes are copied. */
+void check_aligned(const void *p, size_t bytes);
 void async_copy(void *dst, const void *src, size_t bytes);
 void async_commit();
 void async_wait(int left);
@@ -289,6 +290,12 @@ HL_DEVICE hl_f16 hl_to_f16(float x)
     if (a < 0x38800000u)
         return hl_f16{(uint16_t)(sign | (uint32_t)lrintf(hl_bits_float(a) * 0x1p24f))};
     return hl_f16{(uint16_t)(sign | ((a + 0xFFF + (a >> 13 & 1) - 0x38000000u) >> 13))};
+}
+
+template <class V> HL_DEVICE V *hl_vector(V *p)
+{
+    hl_emu::check_aligned((const void *)p, alignof(V));
+    return p;
 }
 
 HL_DEVICE void hl_async_copy16(void *dst, const void *src)
