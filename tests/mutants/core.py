@@ -123,6 +123,13 @@ _KERNELS = [
         host("test_device_cublaslt"),
     ),
     Mutant(
+        "kernels-are-loaded-at-their-first-launch",
+        _CUDA + "device.c",
+        "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
+        "CU_FUNC_ATTRIBUTE_NUM_REGS",
+        host("test_device"),
+    ),
+    Mutant(
         "relu-of-what-dropout-left-is-any",
         _PASSES + "relu.c",
         "if (find_factor(node, factor) == mask)",
