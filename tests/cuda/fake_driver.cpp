@@ -233,7 +233,7 @@ void hl_fake_reset(const hl_fake_config *config)
     s.process = 0;
     s.live = {};
     s.calls.clear();
-    s.syncs = 0;
+    s.syncs = s.pageable = 0;
     s.dead = CUDA_SUCCESS;
     s.message.clear();
     s.contexts.clear();
@@ -292,6 +292,12 @@ int64_t hl_fake_syncs(void)
 {
     return state().syncs;
 }
+
+int64_t hl_fake_pageable(void)
+{
+    return state().pageable;
+}
+
 const char *hl_fake_message(void)
 {
     return state().message.c_str();

@@ -54,7 +54,7 @@ struct State {
     int process = 0; /* that called cuInit; 0: nobody */
     hl_fake_live live = {};
     std::map<std::string, int64_t> calls;
-    int64_t syncs = 0;
+    int64_t syncs = 0, pageable = 0;
     int64_t fail_at = 0, fail_seen = 0;
     bool fail_sticky = false;
     CUresult fail_error = CUDA_SUCCESS;

@@ -175,6 +175,21 @@ _RUNS = [
         c("test_queue"),
     ),
     Mutant(
+        "bounce-buffer-is-written-while-it-is-read",
+        _PLAN + "bounce.c",
+        "if (bounce->stream) HL_TRY(device->ops->event_synchronize(device, bounce->copied[next]));",
+        "(void)device;",
+        c("test_queue"),
+    ),
+    Mutant(
+        "bounce-buffer-is-pageable",
+        _PLAN + "bounce.c",
+        "HL_TRY(ops->host_alloc(bounce->device, (size_t)bounce->n_pieces * PIECE_BYTES,\n"
+        "                           (void **)&bounce->memory));",
+        "HL_TRY(hl_alloc((size_t)bounce->n_pieces * PIECE_BYTES, (void **)&bounce->memory));",
+        c("test_queue"),
+    ),
+    Mutant(
         "fault-is-of-the-latest-plan",
         _PLAN + "fault.c",
         "plan->number != hl_control_fault_plan(error_code)",
