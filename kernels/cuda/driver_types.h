@@ -63,6 +63,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CU_EVENT_BLOCKING_SYNC, 1)                                                                   \
     C(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
     C(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
+    C(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 8)                                          \
+    C(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12)                                             \
     C(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                \
     C(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                            \
     C(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                            \

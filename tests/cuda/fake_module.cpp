@@ -59,6 +59,19 @@ CUresult load_generated(const void *code, CUlibrary *library)
     return CUDA_SUCCESS;
 }
 
+bool has_kernel(CUlibrary library, const Kernel &kernel)
+{
+    return library->names ? library->names->count(kernel.name) : !kernel.is_generated;
+}
+
+std::vector<std::string> list_names(CUlibrary library)
+{
+    std::vector<std::string> names;
+    for (const auto &entry : state().kernels)
+        if (has_kernel(library, entry.second)) names.push_back(entry.first);
+    return names;
+}
+
 } // namespace
 
 extern "C" {
@@ -89,9 +102,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 {
     CALL(CONTEXT);
     auto found = s.kernels.find(name);
-    if (found == s.kernels.end()) return CUDA_ERROR_NOT_FOUND;
-    bool is_its = library->names ? library->names->count(name) : !found->second.is_generated;
-    if (!is_its) return CUDA_ERROR_NOT_FOUND;
+    if (found == s.kernels.end() || !has_kernel(library, found->second))
+        return CUDA_ERROR_NOT_FOUND;
     auto &made = library->kernels[name];
     if (!made) made.reset(new CUkern_st);
     made->kernel = &found->second;
@@ -143,6 +155,31 @@ CUresult cuFuncGetAttribute(int *out_value, CUfunction_attribute attribute, CUfu
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *out_value = 0; break;
     default: return complain(CUDA_ERROR_INVALID_VALUE, "an attribute that no function has");
     }
+    return CUDA_SUCCESS;
+}
+
+/* Newer than what the library may call; gpu-check asks them (tests/gpu/resources.py). */
+CUresult cuLibraryGetKernelCount(unsigned *count, CUlibrary library)
+{
+    CALL(CONTEXT);
+    *count = (unsigned)list_names(library).size();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n, CUlibrary library)
+{
+    CALL(CONTEXT);
+    for (const std::string &name : list_names(library)) {
+        if (!n--) break;
+        if (CUresult wrong = cuLibraryGetKernel(kernels++, library, name.c_str())) return wrong;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetName(const char **name, CUkernel kernel)
+{
+    CALL(CONTEXT);
+    *name = kernel->kernel->name.c_str();
     return CUDA_SUCCESS;
 }
 
