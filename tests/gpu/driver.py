@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Driver", "DriverError", "find_architecture"]
+__all__ = ["Driver", "DriverError", "MissingCallError", "find_architecture"]
 
 _NAME = "libcuda.so.1"
 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
@@ -19,6 +19,10 @@ _MAJOR, _MINOR = 75, 76
 
 class DriverError(Exception):
     """There is no driver, it lacks a call, or one failed; the text says which."""
+
+
+class MissingCallError(DriverError):
+    """The driver is older than the call."""
 
 
 class Driver:
@@ -53,7 +57,7 @@ class Driver:
         """One call by its symbol."""
         function = getattr(self._library, name, None)
         if function is None:
-            raise DriverError(f"this driver has no {name}")
+            raise MissingCallError(f"this driver has no {name}")
         if error := function(*args):
             raise DriverError(f"{name} must succeed, got error {error}")
 

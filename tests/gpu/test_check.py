@@ -5,11 +5,13 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu import check, resources, small
+from gpu.driver import Driver, DriverError, MissingCallError
 from hotloop import _core
 from needs import NO_KERNELS
 from ops.cases import CASES
@@ -208,6 +210,26 @@ def test_kernels_are_read_and_judged(tmp_path: Path) -> None:
     (tmp_path / "matmul-3").write_bytes(b"\x7fELF")
     code = list(resources.read_cached(tmp_path))
     assert [text[:4] for text in code] == [b"\x7fELF", b"//\n/"]
+
+
+def test_an_old_driver_enumerates_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(error: Exception) -> Any:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["resources"])
+    for error, said in (
+        (MissingCallError("this driver has no cuX"), "kernels: not available: this driver has no"),
+        (DriverError("hl_cuda_x: error 209"), "FAIL kernels: hl_cuda_x: error 209"),
+    ):
+        monkeypatch.setattr(resources, "Driver", lambda error=error: fail(error))
+        assert resources.main() == (0 if said.startswith("kernels") else 1)
+        assert capsys.readouterr().out.startswith(said)
+    old = Driver.__new__(Driver)
+    old._library = types.SimpleNamespace()
+    with pytest.raises(MissingCallError, match="this driver has no cuLibraryGetKernelCount"):
+        old.call("cuLibraryGetKernelCount")
 
 
 def test_the_first_steps_over_the_emulated_driver(
