@@ -251,7 +251,7 @@ def choose_archs(emulated: bool) -> dict[str, str]:
 
 def describe(part: Part) -> dict[str, Any]:
     """Machine, versions and GPU, asked of the library as it was built."""
-    _, lines = part.run("describe", [sys.executable, "-m", "gpu.describe"])
+    _, lines = part.run("describe", [sys.executable, "-m", "gpu.describe"], seconds=60.0)
     found = next((line for line in reversed(lines) if line.startswith("{")), None)
     if found is None:
         raise CheckError(lines[-1] if lines else "the GPU could not be described")
@@ -367,10 +367,10 @@ def run_under(
     part: Part, tool: str, command: list[str], *, seconds: float | None = None, **env: str
 ) -> None:
     """A command under a tool of compute-sanitizer, without NVIDIA's products."""
-    sanitizer = find_sanitizer()
     if part.emulated:
         judge(*part.run(f"{tool}: no tool for an emulated GPU", command, **env))
         return
+    sanitizer = find_sanitizer()
     if sanitizer is None:
         part.note(tool, True, "not available: compute-sanitizer was not found")
         return
