@@ -304,8 +304,8 @@ def ask_resources(part: Part, env: dict[str, str]) -> None:
     out.unlink(missing_ok=True)
     command = [sys.executable, "-m", "gpu.resources", "--out", str(out)]
     step, lines = part.run("kernels", command, seconds=30.0, **env)
-    found = [line for line in lines if line.startswith(("kernels: ", "local memory: "))]
-    step.note = step.note or "; ".join(reversed(found))
+    step.note = step.note or next((line for line in lines if line.startswith("kernels: ")), "")
+    part.facts["local_memory"] = [line for line in lines if line.startswith("local memory: ")]
     if out.exists():
         part.facts["kernels"] = json.loads(out.read_text())
 
@@ -498,6 +498,7 @@ def summarize(parts: list[Part]) -> str:
             lines.append(f"  {'ok  ' if step.passed else 'FAIL'} {step.name:<20} {words}")
             if not step.passed:
                 lines += [f"         {line}" for line in step.failures[:5]]
+        lines += [f"       {line}" for line in part.facts.get("local_memory", [])]
         for row in [] if part.facts.get("smoke") else part.facts.get("rows", []):
             lines.append(f"       {row['title']}: {row['note']}")
             lines += slowest(row)

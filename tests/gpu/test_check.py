@@ -253,6 +253,20 @@ def test_the_first_steps_over_the_emulated_driver(
     assert {"hl_cuda_adam", "hl_cuda_probe"} < set(names)
     assert any(name.startswith("hl_pw_") for name in names)
     assert names["hl_cuda_probe"] == "32 registers, 128 threads, 0 B shared, 0 B local"
+    assert part.facts["local_memory"] == []
+
+
+def test_kernels_with_local_memory_are_listed() -> None:
+    code = "print('local memory: a: 48 B local'); print('kernels: 2, 1 with local memory')"
+
+    class Printing(check.Part):
+        def run(self, name: str, command: list[str], **fields: Any) -> Any:
+            return super().run(name, [sys.executable, "-c", code], **fields)
+
+    part = Printing("first", emulated=False)
+    check.ask_resources(part, {})
+    assert part.steps[0].note == "kernels: 2, 1 with local memory"
+    assert "       local memory: a: 48 B local" in check.summarize([part]).splitlines()
 
 
 def test_ten_nodes_of_a_row_are_shown() -> None:
