@@ -35,7 +35,7 @@ help:
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
 	@echo "make cuda-oldest kernels compile with CUDA 12.8's compiler (fetches 130 MB of wheels)"
-	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=build|tests|sanitize|..."
+	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=first|tests|sanitize|..."
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"

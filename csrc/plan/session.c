@@ -19,6 +19,7 @@ hl_status hl_session_create(hl_device *device, hl_session **out_session)
         HL_GOTO(device->ops->stream_create(device, &session->copy));
         HL_GOTO(hl_queue_create(device, session->compute, session->copy, &session->queue));
     }
+    HL_GOTO(hl_bounce_create(device, session->compute, &session->bounce));
     *out_session = session;
     session = NULL;
 cleanup:
@@ -32,6 +33,7 @@ void hl_session_destroy(hl_session *session)
     const hl_device_ops *ops = session->device->ops;
     if (session->compute) (void)ops->synchronize(session->device, session->compute);
     hl_queue_destroy(session->queue);
+    hl_bounce_destroy(session->bounce);
     for (int64_t i = 0; i < session->n_stores; i++) {
         ops->memory_free(session->device, session->stores[i].data);
         hl_free(session->stores[i].name);
@@ -41,7 +43,6 @@ void hl_session_destroy(hl_session *session)
     if (session->staging) ops->host_free(session->device, session->staging);
     if (session->compute) ops->stream_destroy(session->device, session->compute);
     if (session->copy) ops->stream_destroy(session->device, session->copy);
-    hl_free(session->piece);
     hl_free(session->stores);
     hl_free(session);
 }
@@ -154,41 +155,42 @@ static hl_status find_range(hl_session *session, const char *name, int64_t first
     return HL_OK;
 }
 
-/* Copies between the device and the host. When it returns, the caller may use the host memory:
- * memory of our own is pageable, so it is read at the call, and later work on the stream sees the
- * copy; the caller's memory may be page-locked. */
-static hl_status move(hl_session *session, char *stored, void *host, size_t bytes, bool in)
+/* All at once between the device and the caller's memory, which may be page-locked. */
+static hl_status move(hl_session *session, char *stored, void *user, size_t bytes, bool in)
 {
     hl_device *device = session->device;
     if (in)
-        HL_TRY(device->ops->copy(device, stored, host, bytes, HL_COPY_HOST_TO_DEVICE,
+        HL_TRY(device->ops->copy(device, stored, user, bytes, HL_COPY_HOST_TO_DEVICE,
                                  session->compute));
     else
-        HL_TRY(device->ops->copy(device, host, stored, bytes, HL_COPY_DEVICE_TO_HOST,
+        HL_TRY(device->ops->copy(device, user, stored, bytes, HL_COPY_DEVICE_TO_HOST,
                                  session->compute));
-    if (in && host == session->piece) return HL_OK;
     return device->ops->synchronize(device, session->compute);
 }
 
-/* Copies all at once where nothing is converted. Else, and where little is written, it goes in
- * pieces through a host copy in the store's dtype, so that the peak stays small. */
-enum { PIECE = 1 << 12, MAX_ELEMENT_BYTES = 8 };
-
+/* Copies all at once where nothing is converted, but for a little that is written (plan/bounce.h).
+ * When it returns, the caller may use the host memory; later work on the stream sees the copy. */
 static hl_status transfer(hl_session *session, hl_session_store_entry *entry, int64_t first,
                           int64_t n, hl_dtype dtype, char *user, bool in)
 {
     size_t own = hl_dtype_bytes(entry->dtype), other = hl_dtype_bytes(dtype);
     char *stored = (char *)entry->data + (size_t)first * own;
-    if (!session->piece) HL_TRY(hl_alloc(PIECE * MAX_ELEMENT_BYTES, &session->piece));
-    bool is_little = in && n <= PIECE;
+    bool is_little = in && n <= HL_BOUNCE_ELEMENTS;
     if (n && dtype == entry->dtype && !is_little)
         return move(session, stored, user, (size_t)n * own, in);
-    void *piece = session->piece;
-    for (int64_t i = 0; i < n; i += PIECE, stored += PIECE * own, user += PIECE * other) {
-        int64_t count = n - i < PIECE ? n - i : PIECE;
-        if (in) hl_convert(entry->dtype, piece, dtype, user, count);
-        HL_TRY(move(session, stored, piece, (size_t)count * own, in));
-        if (!in) hl_convert(dtype, user, entry->dtype, piece, count);
+    while (n > 0) {
+        int64_t count = n < HL_BOUNCE_ELEMENTS ? n : HL_BOUNCE_ELEMENTS;
+        size_t bytes = (size_t)count * own;
+        void *piece;
+        if (in) {
+            HL_TRY(hl_bounce_take(session->bounce, &piece));
+            hl_convert(entry->dtype, piece, dtype, user, count);
+            HL_TRY(hl_bounce_send(session->bounce, stored, bytes));
+        } else {
+            HL_TRY(hl_bounce_receive(session->bounce, stored, bytes, &piece));
+            hl_convert(dtype, user, entry->dtype, piece, count);
+        }
+        n -= count, stored += bytes, user += (size_t)count * other;
     }
     return HL_OK;
 }

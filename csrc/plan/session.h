@@ -6,6 +6,7 @@
 #define HL_PLAN_SESSION_H
 
 #include "ir/convert.h"
+#include "plan/bounce.h"
 #include "plan/queue.h"
 
 typedef struct hl_session_store_entry {
@@ -30,8 +31,8 @@ struct hl_session {
     hl_run_state *unfinished; /* the run whose step was left in the middle; NULL: none, or lost */
     void *slots, *staging;    /* device memory, and the host halves that a feed fills */
     int64_t slot_bytes;
-    hl_plan *slots_of;  /* the plan whose batches lie there, or NULL */
-    void *piece;        /* host buffer of transfers, kept so that a run's peak is known before it */
+    hl_plan *slots_of; /* the plan whose batches lie there, or NULL */
+    hl_bounce *bounce;
     int64_t generation; /* of addresses: plans bind again when it has changed */
     int busy;           /* atomic */
 };

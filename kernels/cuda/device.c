@@ -135,14 +135,19 @@ bool hl_cuda_kernel_exists(hl_device *base, const char *name)
     return error == CUDA_SUCCESS;
 }
 
+/* A driver that loads lazily gives a handle without the code behind it. How many threads a block
+ * may have depends on that code, so asking loads it (cuFuncLoad is newer than release 525). */
 static CUresult load_kernel(hl_cuda_device *device, const char *name, size_t shared_bytes,
                             CUfunction *out_kernel)
 {
+    int max_threads;
     CUkernel kernel = NULL;
     CUresult error = find_kernel(device, name, &kernel);
     if (error == CUDA_SUCCESS && shared_bytes) error = raise_shared(device, kernel, shared_bytes);
+    if (error == CUDA_SUCCESS) error = device->driver.cuKernelGetFunction(out_kernel, kernel);
     if (error != CUDA_SUCCESS) return error;
-    return device->driver.cuKernelGetFunction(out_kernel, kernel);
+    return device->driver.cuFuncGetAttribute(&max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                             *out_kernel);
 }
 
 hl_status hl_cuda_kernel_get(hl_device *base, const char *name, size_t shared_bytes,

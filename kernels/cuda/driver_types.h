@@ -63,10 +63,16 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CU_EVENT_BLOCKING_SYNC, 1)                                                                   \
     C(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
     C(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
+    C(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 8)                                          \
+    C(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12)                                             \
     C(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                \
     C(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                            \
     C(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                            \
     C(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                   \
+    C(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0)                                                  \
+    C(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                                                      \
+    C(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                                                       \
+    C(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                                                               \
     C(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)
 
 #ifndef CUDA_VERSION

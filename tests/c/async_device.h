@@ -3,10 +3,10 @@
  *
  * Its memory cannot be read by the host: addresses are moved by 2^47, beyond what a process may
  * have, so a direct access faults. Copies read staging memory when their turn comes and other host
- * memory at the call. Work on a stream runs as late as it may, or as soon, and a stream waits only
- * for the events it was told to, so an order that nothing enforces shows as other bits. Memory that
- * was given back is full of NaN for a while, and who writes there is found. Calls that no capture
- * may contain fail in one. */
+ * memory at the call, which counts as a wait. Work on a stream runs as late as it may, or as soon,
+ * and a stream waits only for the events it was told to, so an order that nothing enforces shows as
+ * other bits. Memory that was given back is full of NaN for a while, and who writes there is found.
+ * Calls that no capture may contain fail in one. */
 #ifndef TESTS_C_ASYNC_DEVICE_H
 #define TESTS_C_ASYNC_DEVICE_H
 
@@ -341,10 +341,12 @@ static hl_status async_copy(hl_device *device, void *dst, const void *src, size_
     stream = async_stream(device, stream);
     CHECK(async_is_hidden(dst) == (kind != HL_COPY_DEVICE_TO_HOST));
     CHECK(async_is_hidden(src) == (kind != HL_COPY_HOST_TO_DEVICE));
-    if (kind == HL_COPY_HOST_TO_DEVICE && !async_is_staging(d, src))
-        op.snapshot = memcpy(malloc(bytes), src, bytes);
+    bool from_pageable = kind == HL_COPY_HOST_TO_DEVICE && !async_is_staging(d, src);
+    bool to_pageable = kind == HL_COPY_DEVICE_TO_HOST && !async_is_staging(d, dst);
+    if (from_pageable) op.snapshot = memcpy(malloc(bytes), src, bytes);
+    if (from_pageable || to_pageable) d->n_syncs++;
     HL_TRY(async_add(stream, &op));
-    if (kind == HL_COPY_DEVICE_TO_HOST && !async_is_staging(d, dst))
+    if (to_pageable)
         while (stream->done < stream->n) async_step(stream);
     return HL_OK;
 }

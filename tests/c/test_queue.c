@@ -2,6 +2,7 @@
  * captured or not, and never wait for the device inside an epoch. */
 #include <unistd.h>
 
+#include "plan/bounce.h"
 #include "tests/c/async_device.h"
 #include "tests/c/train.h"
 
@@ -175,11 +176,45 @@ static void test_polls_in_time(void)
     close_net();
 }
 
+enum { MANY_WRITES = 3 * HL_BOUNCE_PIECES + 1 };
+
+/* More writes than the bounce buffer has pieces: none is lost, and the first wait for nothing. */
+static void check_many_writes(hl_device *device, hl_session *session)
+{
+    float value, read[MANY_WRITES];
+    CHECK_OK(hl_session_store(session, "many", HL_DTYPE_F32, MANY_WRITES));
+    int64_t syncs = async_of(device)->n_syncs, done = async_of(device)->streams[0]->done;
+    for (int i = 0; i < MANY_WRITES; i++) {
+        value = (float)i + 1;
+        CHECK_OK(hl_session_write(session, "many", i, 1, HL_DTYPE_F32, &value));
+        if (i < HL_BOUNCE_PIECES) CHECK_INT(async_of(device)->streams[0]->done, done);
+    }
+    CHECK_INT(async_of(device)->n_syncs, syncs);
+    CHECK_OK(hl_session_read(session, "many", 0, MANY_WRITES, HL_DTYPE_F32, read));
+    for (int i = 0; i < MANY_WRITES; i++) CHECK(read[i] == (float)i + 1);
+}
+
+/* More than a piece, converted both ways. */
+static void check_long_store(hl_session *session)
+{
+    enum { N = 2 * HL_BOUNCE_PIECES * HL_BOUNCE_ELEMENTS + 7 };
+    double *in, *out;
+    CHECK_OK(hl_alloc(2 * N * sizeof *in, (void **)&in));
+    out = in + N;
+    for (int i = 0; i < N; i++) in[i] = i;
+    CHECK_OK(hl_session_store(session, "long", HL_DTYPE_F32, N));
+    CHECK_OK(hl_session_write(session, "long", 0, N, HL_DTYPE_F64, in));
+    CHECK_OK(hl_session_read(session, "long", 0, N, HL_DTYPE_F64, out));
+    CHECK_INT(memcmp(in, out, N * sizeof *in), 0);
+    hl_free(in);
+}
+
 /* What is written and copied between epochs is so in the stream's order: reading it is the first
  * to wait. */
 static void test_stores_never_wait(void)
 {
     check_case("waits for stores");
+    async_eager = 0;
     hl_device *device;
     hl_session *session;
     double in[3] = {1, 2, 4}, out[3];
@@ -198,6 +233,8 @@ static void test_stores_never_wait(void)
     CHECK_OK(hl_session_read(session, "a", 0, 3, HL_DTYPE_F32, plain_out));
     CHECK(out[0] == 1 && out[1] == 2 && out[2] == 4);
     CHECK(plain_out[0] == 8 && plain_out[1] == 16 && plain_out[2] == 32);
+    check_many_writes(device, session);
+    check_long_store(session);
     hl_session_destroy(session);
     device->ops->destroy(device);
 }

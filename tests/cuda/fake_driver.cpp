@@ -148,6 +148,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = s.config.arch / 10; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = s.config.arch % 10; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *value = 64 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 64 << 10; break;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -233,7 +235,7 @@ void hl_fake_reset(const hl_fake_config *config)
     s.process = 0;
     s.live = {};
     s.calls.clear();
-    s.syncs = 0;
+    s.syncs = s.pageable = 0;
     s.dead = CUDA_SUCCESS;
     s.message.clear();
     s.contexts.clear();
@@ -292,6 +294,12 @@ int64_t hl_fake_syncs(void)
 {
     return state().syncs;
 }
+
+int64_t hl_fake_pageable(void)
+{
+    return state().pageable;
+}
+
 const char *hl_fake_message(void)
 {
     return state().message.c_str();

@@ -6,8 +6,10 @@
  * that lacks an event or a wait reads stale data here, where a GPU would only sometimes. Device
  * memory is closed to the host except while device work runs; a block ends at a page that is never
  * open, is filled with NaN when new, and its address is not used again when it is freed. Pinned
- * memory is read when the work runs, pageable memory at the call. A graph replays in another legal
- * order each time. What a driver would refuse is refused, with a sentence in hl_fake_message. */
+ * memory is read when the work runs, pageable memory at the call, which counts as a wait. A graph
+ * replays in another legal order each time. A kernel's code is loaded when something first depends
+ * on it, an attribute or a launch, and a capture is too late for that. What a driver would refuse
+ * is refused, with a sentence in hl_fake_message. */
 #ifndef HL_TESTS_CUDA_FAKE_DRIVER_H
 #define HL_TESTS_CUDA_FAKE_DRIVER_H
 
@@ -51,6 +53,8 @@ int hl_fake_live_sum(void);
 int64_t hl_fake_calls(const char *symbol); /* since reset; NULL: all */
 /* Times the host waited for the device, since reset. */
 int64_t hl_fake_syncs(void);
+/* Copies of pageable host memory, since reset: the driver may wait for the stream to make one. */
+int64_t hl_fake_pageable(void);
 /* The first complaint since reset or hl_fake_message_clear; "": none. */
 const char *hl_fake_message(void);
 void hl_fake_message_clear(void);
@@ -67,6 +71,8 @@ typedef const char *(*hl_fake_kernel_fn)(void *context, const hl_fake_launch *la
 /* Makes a kernel known by its extern "C" name; the strings and sizes are copied. */
 void hl_fake_kernel(const char *name, hl_fake_kernel_fn fn, void *context, int n_params,
                     const size_t *param_bytes);
+/* The most threads of a block that a known kernel may be launched with; 1024 until it is said. */
+void hl_fake_kernel_bound(const char *name, unsigned max_threads);
 /* How a shared library of fake_nvrtc's becomes kernels: load makes them known by hl_fake_kernel, or
  * returns false. Until it is set such a library is no code. */
 void hl_fake_loader(bool (*load)(const void *image, size_t bytes));

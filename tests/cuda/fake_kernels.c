@@ -25,6 +25,7 @@ static void register_kernel(const hl_emu_kernel *kernel)
     int n = hl_emu_param_count(kernel);
     for (int k = 0; k < n && k < MAX_PARAMS; k++) bytes[k] = hl_emu_param_bytes(kernel, k);
     hl_fake_kernel(hl_emu_name(kernel), run_kernel, (void *)kernel, n, bytes);
+    hl_fake_kernel_bound(hl_emu_name(kernel), (unsigned)hl_emu_max_threads(kernel));
 }
 
 static void register_new(void)

@@ -169,18 +169,20 @@ void run_copy(void *dst, const void *src, size_t bytes)
 CUresult copy(void *dst, const void *src, size_t bytes, CUstream stream)
 {
     State &s = state();
-    bool from_host = !is_reserved(src);
-    if (s.streams.count(stream) && stream->graph &&
-        ((from_host && !is_pinned(src, bytes)) || (!is_reserved(dst) && !is_pinned(dst, bytes)))) {
+    bool from_pageable = !is_reserved(src) && !is_pinned(src, bytes);
+    bool to_pageable = !is_reserved(dst) && !is_pinned(dst, bytes);
+    bool is_pageable = from_pageable || to_pageable;
+    if (s.streams.count(stream) && stream->graph && is_pageable) {
         stream->graph->broken = true;
         return complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "pageable memory in a capture");
     }
-    bool to_pageable = !is_reserved(dst) && !is_pinned(dst, bytes);
-    if (!from_host || is_pinned(src, bytes)) {
+    /* A driver returns when a copy to pageable memory is there, and one from it may wait for the
+     * stream before it is read. */
+    s.syncs += is_pageable;
+    s.pageable += is_pageable;
+    if (!from_pageable) {
         CUresult status = submit(stream, [=] { run_copy(dst, src, bytes); });
         if (status != CUDA_SUCCESS || !to_pageable) return status;
-        /* The driver returns when the copy is there, so such a copy is a wait. */
-        s.syncs++;
         drain(stream, nullptr);
         return s.dead;
     }

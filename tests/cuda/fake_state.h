@@ -25,6 +25,7 @@ struct Kernel {
     void *context = nullptr;
     std::vector<size_t> param_bytes;
     bool is_generated = false;
+    unsigned max_threads = 1024; /* of a block */
 };
 
 /* One recording of an event: done when its stream has run as far. */
@@ -53,7 +54,7 @@ struct State {
     int process = 0; /* that called cuInit; 0: nobody */
     hl_fake_live live = {};
     std::map<std::string, int64_t> calls;
-    int64_t syncs = 0;
+    int64_t syncs = 0, pageable = 0;
     int64_t fail_at = 0, fail_seen = 0;
     bool fail_sticky = false;
     CUresult fail_error = CUDA_SUCCESS;
@@ -146,6 +147,7 @@ struct CUctx_st {
 struct CUkern_st {
     const fake::Kernel *kernel = nullptr;
     unsigned shared_bytes = 48 << 10;
+    std::set<CUcontext> loaded; /* where its code lies in device memory */
 };
 struct CUlib_st {
     const std::set<std::string> *names = nullptr; /* of a generated one; else all of the tree */

@@ -359,6 +359,61 @@ static void test_capture_refusals(void)
     fake_device_close(device);
 }
 
+/* A driver loads a kernel's code when something first depends on it, and in a capture it may not:
+ * a handle alone is no code, what hl_cuda_kernel_get gives is loaded. */
+static void test_loading(void)
+{
+    hl_device *device = open_device();
+    const hl_device_ops *ops = device->ops;
+    const hl_cuda_driver *driver = hl_cuda_device_driver(device);
+    const hl_cuda_build *build = (const hl_cuda_build *)hl_fake_backend();
+    void *a = alloc_device(device), *b = alloc_device(device);
+    CUfunction loaded = line_kernel;
+    CUlibrary library;
+    CUkernel kernel;
+    hl_capture *capture;
+    upload(device, a, 3);
+    for (int asked = 0; asked < 2; asked++) {
+        int max_threads;
+        CHECK_OK(hl_cuda_enter(device));
+        CHECK_INT(driver->cuLibraryLoadData(&library, build->fatbins, NULL, NULL, 0, NULL, NULL, 0),
+                  CUDA_SUCCESS);
+        CHECK_INT(driver->cuLibraryGetKernel(&kernel, library, "test_line"), CUDA_SUCCESS);
+        CHECK_INT(driver->cuKernelGetFunction(&line_kernel, kernel), CUDA_SUCCESS);
+        if (asked)
+            CHECK_INT(driver->cuFuncGetAttribute(
+                          &max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, line_kernel),
+                      CUDA_SUCCESS);
+        hl_cuda_leave(device);
+        CHECK_OK(ops->capture_begin(device, NULL));
+        if (asked)
+            CHECK_OK(launch_line(device, b, a, 1, 1, NULL));
+        else
+            CHECK_ERROR(launch_line(device, b, a, 1, 1, NULL), HL_ERROR_DEVICE,
+                        "STREAM_CAPTURE_UNSUPPORTED");
+        if (asked)
+            CHECK_OK(ops->capture_end(device, NULL, &capture));
+        else
+            CHECK_ERROR(ops->capture_end(device, NULL, &capture), HL_ERROR_DEVICE, "INVALIDATED");
+        CHECK(!!strstr(hl_fake_message(), "loaded within a capture: test_line") == !asked);
+        hl_fake_message_clear();
+        if (capture) ops->capture_destroy(device, capture);
+        CHECK_OK(hl_cuda_enter(device));
+        CHECK_INT(driver->cuLibraryUnload(library), CUDA_SUCCESS);
+        hl_cuda_leave(device);
+    }
+    line_kernel = loaded; /* never launched before */
+    CHECK_OK(ops->capture_begin(device, NULL));
+    CHECK_OK(launch_line(device, b, a, 1, 1, NULL));
+    CHECK_OK(ops->capture_end(device, NULL, &capture));
+    CHECK_OK(ops->capture_launch(device, capture, NULL));
+    CHECK(download(device, b) == 4);
+    ops->capture_destroy(device, capture);
+    ops->memory_free(device, a);
+    ops->memory_free(device, b);
+    fake_device_close(device);
+}
+
 /* A graph that outlives the memory it was captured with. */
 static void test_use_after_free(void)
 {
@@ -396,6 +451,13 @@ static void test_launch_refusals(void)
         hl_cuda_launch(device, line_kernel, &shape, NULL, (void *[]){&to, &from, &a, &b, &b, NULL}),
         HL_ERROR_DEVICE, "INVALID_VALUE");
     CHECK(strstr(hl_fake_message(), "another number of parameters") != NULL);
+    hl_fake_message_clear();
+    shape.block[0] = 64;
+    hl_fake_kernel_bound("test_line", 63);
+    CHECK_ERROR(
+        hl_cuda_launch(device, line_kernel, &shape, NULL, (void *[]){&to, &from, &a, &b, NULL}),
+        HL_ERROR_DEVICE, "INVALID_VALUE");
+    CHECK(strstr(hl_fake_message(), "more threads than the kernel takes: test_line") != NULL);
     hl_fake_message_clear();
     hl_fake_kernel("test_large", run_line, NULL, 2, bytes);
     CHECK_OK(hl_cuda_kernel_get(device, "test_large", 0, &large));
@@ -512,6 +574,7 @@ int main(void)
     test_capture();
     test_missing_edge();
     test_capture_refusals();
+    test_loading();
     test_use_after_free();
     test_lost();
     test_every_call_fails();

@@ -2,14 +2,19 @@
 
     python tests/gpu/check.py [PART] [--results FOLDER] [--emulated]
 
-Parts, each under nine minutes, in this order; without a name all of them:
+Parts, the first under three minutes and each other under nine, in this order; without a name all of
+them:
 
-build        what is missing of Python's packages comes from the bundle (bundle.py); hotloop is
-             compiled for the GPU that is there, and opens it
+first        what a few minutes on a GPU tell most about: a small step under compute-sanitizer, the
+             same training twice and in every way, bit for bit (step.py), what each kernel takes of
+             the GPU (resources.py), products and captures against the CPU's
 tests        every kernel, op, gradient and training test that a GPU can run, CPU against GPU
 sanitize     small cases under compute-sanitizer's four tools
 bench-small  ratios against PyTorch on the same GPU: models whose time is launches
 bench-large  the same: a model whose time is products
+
+Before each, what is missing of Python's packages comes from the bundle (bundle.py), hotloop is
+compiled for the GPU that is there and nothing else, as far as it is not yet, and opens it.
 
 Everything works without a network, with the Python that starts it: that is the one that has
 PyTorch. What a part found goes into benchmarks/results/<gpu>.json, beside what other parts found
@@ -46,15 +51,18 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from gpu.bundle import BUNDLE, PACKAGES  # noqa: E402
+from gpu.driver import find_architecture  # noqa: E402
 from proof import count  # noqa: E402
 
 from benchmarks.gpu import is_emulated, slug_of  # noqa: E402
 
 PART_SECONDS = 9 * 60 - 15
+FIRST_SECONDS = 3 * 60 - 5
 EMULATED_SECONDS = 3600  # a GPU of fibers is slower than any
 WORK = ROOT / "build" / "gpu-check"
 SITE = ROOT / "build" / f"gpu-site-{sys.implementation.cache_tag}"  # of one Python alone
-FAKE = ROOT / "build" / "cuda-tests" / "release" / "libcuda_fake.so"
+CACHE = WORK / "cache"  # what the first part compiles and measures while it trains
+FAKES = ROOT / "build" / "cuda-tests" / "release"
 RESULTS = ROOT / "benchmarks" / "results"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _FOUND = 86  # compute-sanitizer's exit status when it has something to say
@@ -62,6 +70,9 @@ _FOUND = 86  # compute-sanitizer's exit status when it has something to say
 _FAILURE = re.compile(r"(FAILED|ERROR|FAIL) |========= (?!COMPUTE-SANITIZER)")
 _LINES_KEPT = 20
 _NODES_SHOWN = 10
+# Those tests of tests/train/test_gpu.py that a GPU fails first: against the CPU, and every way of
+# running a step.
+_TELLING = ("test_steps_are_the_cpus", "test_any_way_of_running_gives_the_same_bits")
 
 
 class CheckError(Exception):
@@ -93,8 +104,9 @@ class Part:
 
     @property
     def seconds_left(self) -> float:
-        """Of the part's nine minutes."""
-        return (EMULATED_SECONDS if self.emulated else PART_SECONDS) - self.seconds
+        """Of the part's time."""
+        own = FIRST_SECONDS if self.name == "first" else PART_SECONDS
+        return (EMULATED_SECONDS if self.emulated else own) - self.seconds
 
     @property
     def seconds(self) -> float:
@@ -147,7 +159,7 @@ def environment(emulated: bool) -> dict[str, str]:
     if "HOTLOOP_DATA" not in found and (BUNDLE / "data").is_dir():
         found["HOTLOOP_DATA"] = str(BUNDLE / "data")
     if emulated:
-        found["HOTLOOP_CUDA_PATH"] = str(FAKE)
+        found["HOTLOOP_CUDA_PATH"] = str(FAKES / "libcuda_fake.so")
     return found
 
 
@@ -219,9 +231,9 @@ def install_missing(part: Part) -> None:
 def compile_all(part: Part) -> None:
     """hotloop for the GPU that is there; only what changed is compiled again."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    step, _ = part.run("compile", command, HL_CUDA="1")
+    step, _ = part.run("compile", command, **choose_archs(part.emulated), HL_CUDA="1")
     if not step.passed:
-        raise CheckError("hotloop could not be built")
+        raise CheckError("hotloop could not be built; what was compiled of it is kept")
     if part.emulated:
         fake = ["make", "-s", "-C", "tests/cuda", "fake"]
         step, _ = part.run("the emulated driver", [*fake, f"PYTHON={sys.executable}"])
@@ -229,9 +241,17 @@ def compile_all(part: Part) -> None:
             raise CheckError("the emulated driver could not be built")
 
 
+def choose_archs(emulated: bool) -> dict[str, str]:
+    """For setup.py, which asks nvidia-smi: what to compile for where that does not say."""
+    if emulated or "HL_CUDA_ARCHS" in os.environ or shutil.which("nvidia-smi"):
+        return {}
+    arch = find_architecture()
+    return {"HL_CUDA_ARCHS": str(arch)} if arch else {}
+
+
 def describe(part: Part) -> dict[str, Any]:
     """Machine, versions and GPU, asked of the library as it was built."""
-    _, lines = part.run("describe", [sys.executable, "-m", "gpu.describe"])
+    _, lines = part.run("describe", [sys.executable, "-m", "gpu.describe"], seconds=60.0)
     found = next((line for line in reversed(lines) if line.startswith("{")), None)
     if found is None:
         raise CheckError(lines[-1] if lines else "the GPU could not be described")
@@ -243,10 +263,59 @@ def describe(part: Part) -> dict[str, Any]:
     return facts
 
 
-def build(part: Part) -> None:
-    """The part "build": describe() has proved that the library opens the GPU."""
-    usable = part.facts["gpu"]["why_not"]
-    part.note("the GPU can be used", not usable, usable or part.facts["gpu"]["name"])
+def first(part: Part) -> None:
+    """The part "first". Nothing that was compiled or measured before is used."""
+    if why_not := part.facts["gpu"]["why_not"]:
+        part.note("the GPU can be used", False, why_not)
+        return
+    shutil.rmtree(CACHE, ignore_errors=True)
+    env = {"HOTLOOP_CACHE_PATH": str(CACHE)}
+    if part.emulated:
+        env["HOTLOOP_CUBLASLT_PATH"] = str(FAKES / "libcublasLt_fake.so")
+        env["HOTLOOP_NVRTC_PATH"] = str(FAKES / "libnvrtc_fake.so")
+    train = [sys.executable, "-m", "gpu.step"]
+    run_under(part, "memcheck", [*train, "--once"], seconds=60.0, **env)
+    _, lines = part.run("bit for bit", train, seconds=45.0, **env)
+    step, again = part.run("in another process", train, seconds=45.0, **env)
+    compare(step, lines, again)
+    ask_resources(part, env)
+    cases = ["tests/ops/test_values.py", "tests/ops/test_gradients.py", "-k", "matmul"]
+    part.run("products", [*pytest_command(), *cases], seconds=60.0, **env)
+    cases = [f"tests/train/test_gpu.py::{name}" for name in _TELLING]
+    part.run("captures", [*pytest_command(), *cases], **env)
+
+
+def compare(step: Step, lines: list[str], again: list[str]) -> None:
+    """Two processes must have said the same of their trainings."""
+    said, said_again = ([line for line in of if line.startswith("step: ")] for of in (lines, again))
+    step.note = step.note or "; ".join(said_again)
+    if said != said_again:
+        step.passed = False
+        step.failures += [
+            f"FAIL another process: {now}, before: {then}"
+            for then, now in zip(said, said_again, strict=False)
+            if then != now
+        ]
+
+
+def ask_resources(part: Part, env: dict[str, str]) -> None:
+    """Registers, local and shared memory of every kernel; those with local memory are listed."""
+    out = WORK / "kernels.json"
+    out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "gpu.resources", "--out", str(out)]
+    step, lines = part.run("kernels", command, seconds=30.0, **env)
+    step.note = step.note or next((line for line in lines if line.startswith("kernels: ")), "")
+    part.facts["local_memory"] = [line for line in lines if line.startswith("local memory: ")]
+    if out.exists():
+        part.facts["kernels"] = json.loads(out.read_text())
+
+
+def pytest_command() -> list[str]:
+    """On some processes where that can be."""
+    command = [sys.executable, "-m", "pytest", "--no-header", "-p", "no:cacheprovider"]
+    if importlib.util.find_spec("xdist"):
+        command += ["-n", str(min(4, len(os.sched_getaffinity(0))))]
+    return command
 
 
 def find_gpu_tests() -> list[str]:
@@ -261,10 +330,7 @@ def find_gpu_tests() -> list[str]:
 
 def tests(part: Part) -> None:
     """The part "tests"."""
-    n_jobs = len(os.sched_getaffinity(0))
-    pytest = [sys.executable, "-m", "pytest", "--no-header", "-p", "no:cacheprovider"]
-    if importlib.util.find_spec("xdist"):
-        pytest += ["-n", str(min(4, n_jobs))]
+    pytest = pytest_command()
     kernels = ["make", "-C", "tests/cuda", "run-gpu"]
     part.run("kernels", [*kernels, f"PYTHON={sys.executable}"], HL_CUDA="1")
     part.run("ops", [*pytest, "tests/ops"])
@@ -277,31 +343,48 @@ def tests(part: Part) -> None:
 def sanitize(part: Part) -> None:
     """The part "sanitize": our own kernels, so without NVIDIA's libraries."""
     cases = [sys.executable, "-m", "gpu.small", "--seconds"]
-    command = shutil.which("compute-sanitizer")
-    if part.emulated:
-        judge(*part.run("no tool, the cases alone", [*cases, "60"]))
-        return
-    if command is None:
-        part.note("compute-sanitizer", True, "not available: it was not found")
+    if part.emulated or find_sanitizer() is None:
+        run_under(part, "memcheck", [*cases, "60"])
         return
     for number, tool in enumerate(SANITIZERS):
         seconds = part.seconds_left / (len(SANITIZERS) - number)
-        options = ["--tool", tool, "--error-exitcode", str(_FOUND)]
-        if tool == "memcheck":  # a name that is looked for in several fatbins is no mistake
-            options += ["--report-api-errors", "no"]
-        step, lines = part.run(
-            tool,
-            [command, *options, *cases, str(int(seconds / 2))],  # it begins no case after that
-            seconds=seconds,
-            HOTLOOP_CUBLASLT_PATH="/dev/null",
-        )
-        judge(step, lines)
+        # It begins no case after half of that.
+        run_under(part, tool, [*cases, str(int(seconds / 2))], seconds=seconds)
+
+
+def find_sanitizer() -> str | None:
+    """compute-sanitizer: on PATH, else where the toolkit is, by its variables or beside nvcc."""
+    nvcc = shutil.which("nvcc")
+    homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    folders = [f"{home}/bin" for home in [*homes, "/usr/local/cuda"] if home]
+    folders += [os.path.dirname(os.path.realpath(nvcc))] if nvcc else []
+    return shutil.which("compute-sanitizer") or shutil.which(
+        "compute-sanitizer", path=os.pathsep.join(folders)
+    )
+
+
+def run_under(
+    part: Part, tool: str, command: list[str], *, seconds: float | None = None, **env: str
+) -> None:
+    """A command under a tool of compute-sanitizer, without NVIDIA's products."""
+    if part.emulated:
+        judge(*part.run(f"{tool}: no tool for an emulated GPU", command, **env))
+        return
+    sanitizer = find_sanitizer()
+    if sanitizer is None:
+        part.note(tool, True, "not available: compute-sanitizer was not found")
+        return
+    options = ["--tool", tool, "--error-exitcode", str(_FOUND)]
+    if tool == "memcheck":  # a name that is looked for in several fatbins is no mistake
+        options += ["--report-api-errors", "no"]
+    own = env | {"HOTLOOP_CUBLASLT_PATH": "/dev/null"}
+    judge(*part.run(tool, [sanitizer, *options, *command], seconds=seconds, **own))
 
 
 def judge(step: Step, lines: list[str]) -> None:
-    """A tool that refuses the device is not available; else it says how many cases it saw."""
+    """A tool that refuses the device is not available; else it says what it saw."""
     refused = [line for line in lines if re.search(r"not supported", line, re.IGNORECASE)]
-    ran = [line for line in lines if line.startswith("cases: ")]
+    ran = [line for line in lines if line.startswith(("cases: ", "step: "))]
     if ran:
         step.note = ran[-1]
     elif refused:
@@ -325,7 +408,7 @@ def bench(part: Part, names: list[str]) -> None:
 
 
 PARTS: dict[str, Callable[[Part], None]] = {
-    "build": build,
+    "first": first,
     "tests": tests,
     "sanitize": sanitize,
     "bench-small": lambda part: bench(part, ["mlp", "tiny"]),
@@ -415,6 +498,7 @@ def summarize(parts: list[Part]) -> str:
             lines.append(f"  {'ok  ' if step.passed else 'FAIL'} {step.name:<20} {words}")
             if not step.passed:
                 lines += [f"         {line}" for line in step.failures[:5]]
+        lines += [f"       {line}" for line in part.facts.get("local_memory", [])]
         for row in [] if part.facts.get("smoke") else part.facts.get("rows", []):
             lines.append(f"       {row['title']}: {row['note']}")
             lines += slowest(row)

@@ -5,11 +5,13 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu import check, small
+from gpu import check, resources, small
+from gpu.driver import Driver, DriverError, MissingCallError
 from hotloop import _core
 from needs import NO_KERNELS
 from ops.cases import CASES
@@ -29,12 +31,12 @@ def part_on(name: str, gpu: str) -> check.Part:
 
 
 def test_parts_gather_in_the_file_of_their_gpu(tmp_path: Path) -> None:
-    for name in ("tests", "build", "tests"):
+    for name in ("tests", "first", "tests"):
         path = check.write(part_on(name, "NVIDIA H200"), tmp_path)
     assert path == tmp_path / "nvidia-h200.json"
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     found = json.loads(path.read_text())
-    assert list(found["parts"]) == ["build", "tests"]
+    assert list(found["parts"]) == ["first", "tests"]
     assert found["gpu"]["name"] == "NVIDIA H200"
     assert not found["emulated"]
     assert all(
@@ -91,6 +93,180 @@ def test_a_sanitizer_may_refuse_the_device_but_not_find_anything() -> None:
     race = outcome("========= Error: Race reported", "cases: 3 of 9, of 3 ops, 0 failed", status=86)
     assert (race.passed, race.failures) == (False, ["========= Error: Race reported"])
     assert not outcome("Traceback", status=1).passed
+
+
+class Recorder(check.Part):
+    """A part on a real GPU that runs nothing: what it would run, for how long, in which order."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, emulated=False)
+        self.facts["gpu"] = {"name": "NVIDIA H200", "why_not": ""}
+        self.commands: dict[str, list[str]] = {}
+        self.limits: dict[str, float | None] = {}
+
+    def run(
+        self, name: str, command: list[str], *, seconds: float | None = None, **env: str
+    ) -> tuple[check.Step, list[str]]:
+        self.commands[name], self.limits[name] = command, seconds
+        self.steps.append(check.Step(name, "", True, 0.0))
+        return self.steps[-1], []
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A toolkit's folder that CUDA_HOME names, without compute-sanitizer; and nothing on PATH."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(check, "WORK", tmp_path)
+    monkeypatch.setattr(check, "CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+def test_the_first_part_ends_in_three_minutes(toolkit: Path) -> None:
+    tool = toolkit / "bin" / "compute-sanitizer"
+    tool.touch(mode=0o755)
+    part = Recorder("first")
+    assert part.seconds_left <= 180
+    assert Recorder("tests").seconds_left > 180
+    check.first(part)
+    steps = list(part.commands)
+    assert steps == [
+        "memcheck",
+        "bit for bit",
+        "in another process",
+        "kernels",
+        "products",
+        "captures",
+    ]
+    assert part.commands["memcheck"][:3] == [str(tool), "--tool", "memcheck"]
+    assert all(part.limits[name] for name in steps[:-1])  # the last one has what is left
+    assert part.passed
+
+
+def test_the_driver_names_the_architecture_where_nothing_else_does(
+    toolkit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HL_CUDA_ARCHS", raising=False)
+    monkeypatch.setattr(check, "find_architecture", lambda: 90)
+    assert check.choose_archs(emulated=False) == {"HL_CUDA_ARCHS": "90"}
+    assert check.choose_archs(emulated=True) == {}
+    (toolkit / "nvidia-smi").touch(mode=0o755)
+    assert check.choose_archs(emulated=False) == {}
+    (toolkit / "nvidia-smi").unlink()
+    monkeypatch.setenv("HL_CUDA_ARCHS", "75;90")
+    assert check.choose_archs(emulated=False) == {}
+
+
+def test_a_missing_sanitizer_is_said(toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "find_sanitizer", lambda: None)
+    for name, run in (("first", check.first), ("sanitize", check.sanitize)):
+        part = Recorder(name)
+        run(part)
+        assert "memcheck" not in part.commands
+        notes = {step.name: step.note for step in part.steps}
+        assert notes["memcheck"] == "not available: compute-sanitizer was not found"
+
+
+def test_a_gpu_that_cannot_be_used_ends_the_first_part() -> None:
+    part = Recorder("first")
+    part.facts["gpu"]["why_not"] = "cuda: a sentence"
+    check.first(part)
+    assert not part.commands
+    assert [(step.passed, step.note) for step in part.steps] == [(False, "cuda: a sentence")]
+
+
+def test_two_processes_must_train_alike() -> None:
+    def outcome(*again: str) -> check.Step:
+        step = check.Step("in another process", "", True, 0.0)
+        check.compare(step, ["noise", "step: a, 1", "step: b, 2"], list(again))
+        return step
+
+    assert outcome("other noise", "step: a, 1", "step: b, 2").passed
+    other = outcome("step: a, 1", "step: b, 3")
+    assert (other.passed, len(other.failures)) == (False, 1)
+    assert not outcome("step: a, 1").passed
+
+
+def test_kernels_are_read_and_judged(tmp_path: Path) -> None:
+    kernels = {
+        "plain": resources.Kernel(32, 0, 1024, 256),
+        "spills": resources.Kernel(255, 48, 0, 256),
+        "wide": resources.Kernel(96, 0, 0, 1024),
+        "one": resources.Kernel(255, 0, 0, 1),
+        "shared": resources.Kernel(32, 8, 50000, 128),
+    }
+    unfit = resources.find_unfit(kernels, 65536, 49152)
+    assert unfit == ["wide", "shared"]
+    lines = resources.summarize(kernels, unfit)
+    assert [line.split(":")[0] for line in lines[:2]] == ["FAIL wide", "FAIL shared"]
+    assert lines[2] == "local memory: spills: 255 registers, 256 threads, 0 B shared, 48 B local"
+    assert lines[3].startswith("local memory: shared")
+    assert lines[4:] == [
+        "kernels: 5, at most 255 registers, 2 with local memory, 2 that do not fit"
+    ]
+    (tmp_path / "kernel-1").write_bytes(b"head and key\x7fELFcode")
+    (tmp_path / "kernel-2").write_bytes(b"head and key//\n// Generated by NVIDIA NVVM Compiler")
+    (tmp_path / "matmul-3").write_bytes(b"\x7fELF")
+    code = list(resources.read_cached(tmp_path))
+    assert [text[:4] for text in code] == [b"\x7fELF", b"//\n/"]
+
+
+def test_an_old_driver_enumerates_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(error: Exception) -> Any:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["resources"])
+    for error, said in (
+        (MissingCallError("this driver has no cuX"), "kernels: not available: this driver has no"),
+        (DriverError("hl_cuda_x: error 209"), "FAIL kernels: hl_cuda_x: error 209"),
+    ):
+        monkeypatch.setattr(resources, "Driver", lambda error=error: fail(error))
+        assert resources.main() == (0 if said.startswith("kernels") else 1)
+        assert capsys.readouterr().out.startswith(said)
+    old = Driver.__new__(Driver)
+    old._library = types.SimpleNamespace()
+    with pytest.raises(MissingCallError, match="this driver has no cuLibraryGetKernelCount"):
+        old.call("cuLibraryGetKernelCount")
+
+
+def test_the_first_steps_over_the_emulated_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step and the kernels' resources for real; the kernels that NVRTC compiled among them."""
+    if not _core.build_info()["cuda"]:
+        pytest.skip(NO_KERNELS)
+    monkeypatch.setattr(check, "WORK", tmp_path)
+    env = {
+        "HOTLOOP_CACHE_PATH": str(tmp_path),
+        "HOTLOOP_NVRTC_PATH": str(check.FAKES / "libnvrtc_fake.so"),
+    }
+    part = check.Part("first", emulated=True)
+    check.run_under(part, "memcheck", [sys.executable, "-m", "gpu.step", "--once"], **env)
+    check.ask_resources(part, env)
+    assert part.passed, check.summarize([part])
+    assert part.steps[0].note.startswith("step: 32-true, once, loss 1.")
+    assert re.match(r"kernels: \d+, at most 32 registers, 0 with", part.steps[1].note)
+    names = part.facts["kernels"]
+    assert {"hl_cuda_adam", "hl_cuda_probe"} < set(names)
+    assert any(name.startswith("hl_pw_") for name in names)
+    assert names["hl_cuda_probe"] == "32 registers, 128 threads, 0 B shared, 0 B local"
+    assert part.facts["local_memory"] == []
+
+
+def test_kernels_with_local_memory_are_listed() -> None:
+    code = "print('local memory: a: 48 B local'); print('kernels: 2, 1 with local memory')"
+
+    class Printing(check.Part):
+        def run(self, name: str, command: list[str], **fields: Any) -> Any:
+            return super().run(name, [sys.executable, "-c", code], **fields)
+
+    part = Printing("first", emulated=False)
+    check.ask_resources(part, {})
+    assert part.steps[0].note == "kernels: 2, 1 with local memory"
+    assert "       local memory: a: 48 B local" in check.summarize([part]).splitlines()
 
 
 def test_ten_nodes_of_a_row_are_shown() -> None:

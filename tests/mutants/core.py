@@ -137,6 +137,13 @@ _KERNELS = [
         host("test_device_cublaslt"),
     ),
     Mutant(
+        "kernels-are-loaded-at-their-first-launch",
+        _CUDA + "device.c",
+        "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
+        "CU_FUNC_ATTRIBUTE_NUM_REGS",
+        host("test_device"),
+    ),
+    Mutant(
         "relu-of-what-dropout-left-is-any",
         _PASSES + "relu.c",
         "if (find_factor(node, factor) == mask)",
@@ -179,6 +186,21 @@ _RUNS = [
         _PLAN + "dataset.c",
         "session->queue ? hl_queue_drain_copies(session->queue) : HL_OK",
         "HL_OK",
+        c("test_queue"),
+    ),
+    Mutant(
+        "bounce-buffer-is-written-while-it-is-read",
+        _PLAN + "bounce.c",
+        "if (bounce->stream) HL_TRY(device->ops->event_synchronize(device, bounce->copied[next]));",
+        "(void)device;",
+        c("test_queue"),
+    ),
+    Mutant(
+        "bounce-buffer-is-pageable",
+        _PLAN + "bounce.c",
+        "HL_TRY(ops->host_alloc(bounce->device, (size_t)bounce->n_pieces * PIECE_BYTES,\n"
+        "                           (void **)&bounce->memory));",
+        "HL_TRY(hl_alloc((size_t)bounce->n_pieces * PIECE_BYTES, (void **)&bounce->memory));",
         c("test_queue"),
     ),
     Mutant(
