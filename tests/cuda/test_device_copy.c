@@ -97,7 +97,7 @@ static void test_large_sort(void)
 
 /* Every second index, or each, is the same one (padding). No number is added behind more than a
  * segment's and one for each segment, so the error is of as many roundings; one after another, all
- * of them equal, is 10 times as far off. */
+ * of them equal, is several times as far off. */
 static void test_repeats(hl_dtype dtype, int every)
 {
     for (int op = 0; op < 2; op++) {

@@ -288,7 +288,7 @@ static void launch_sort(buffer<uint32_t> &keys, buffer<int32_t> &values, int64_t
     buffer<uint32_t> other(n), counts(HL_CUDA_SORT_DIGITS * n_tiles), sums(HL_CUDA_SORT_DIGITS);
     buffer<int32_t> other_values(n);
     const uint32_t *totals = n_tiles > 1 ? sums.get() : counts.get();
-    for (int shift = 0; shift < 32 && most >> shift > 0; shift += 8) {
+    for (int shift = 0; n > 0 && shift < 32 && most >> shift > 0; shift += 8) {
         LAUNCH_ONLY(sort_count, blocks, HL_CUDA_SORT_THREADS, {keys.get(), counts.get()}, n, shift);
         if (n_tiles > 1)
             LAUNCH_ONLY(sort_scan, 3 * blocks, HL_CUDA_SORT_THREADS, {counts.get(), sums.get()},
