@@ -75,7 +75,7 @@ def test_this_build() -> None:
     except resources.NothingToCompareError as error:
         pytest.skip(str(error))
     if version != known:
-        pytest.skip(f"the table is of nvcc {known}, this one is {version} (make cuda-resources)")
+        pytest.skip(f"nvcc must be {known}, whose kernels the table has, got {version}")
     if not any(built[kernel].keys() & ARCHS for kernel in built):
         pytest.skip('neither sm_75 nor sm_90 is built (HL_CUDA_ARCHS="75;90" make build)')
     found = resources.compare(table, built)
