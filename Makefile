@@ -21,7 +21,7 @@ SETS ?= all
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
 .PHONY: help demo extension build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
-	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-oldest gpu-check gpu-bundle clean
+	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-resources cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -34,6 +34,7 @@ help:
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
 	@echo "make cuda-check  the CUDA backend where there is nvcc but no GPU"
+	@echo "make cuda-resources  kernels take no more registers and memory than the table says"
 	@echo "make cuda-oldest kernels compile with CUDA 12.8's compiler (fetches 130 MB of wheels)"
 	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=first|tests|sanitize|..."
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
@@ -121,12 +122,19 @@ cuda-check: export HL_WERROR := 1
 cuda-check: build
 	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(PYTEST) tests/ops tests/train/test_gpu.py $(ARGS)
+		$(PYTEST) tests/ops tests/train/test_gpu.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
 		tests/ops/test_values.py
+
+# Registers, stack, spills and shared memory of every kernel against tests/cuda/resources.txt;
+# ARGS=--write writes it anew.
+cuda-resources: export HL_CUDA := 1
+cuda-resources: export HL_CUDA_ARCHS := 75;90
+cuda-resources: extension
+	$(BIN)/python tests/cuda/resources.py $(ARGS)
 
 # Apart from .venv, whose NVRTC would be found and used in tests.
 OLDEST := build/cuda-12.8

@@ -85,8 +85,9 @@ CPU_ONCE = {"device.c"}
 
 # Turing to Blackwell; the newest also as PTX, for what comes after it.
 CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
-# Contraction is off as it is for C, and for what NVRTC compiles: kernels ask for fma by name.
-CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Icsrc", "-I.", "-fatbin"]
+# Contraction is off as it is for C, and for what NVRTC compiles: kernels ask for fma by name. What
+# each kernel takes is kept beside its fatbin, for tests/cuda/resources.py.
+CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Icsrc", "-I.", "-Xptxas=-v", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
 # Embeds the headers that headers.def beside it names.
@@ -347,18 +348,41 @@ def draft_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.{os.getpid()}")
 
 
+def split_resources(words: str) -> tuple[str, str]:
+    """What nvcc says of kernels' registers and memory, and what it says besides."""
+    kept, said = [], []
+    for line in words.splitlines(keepends=True):
+        if re.match(r"ptxas info|    \d+ bytes stack frame", line):
+            kept.append("" if "Compile time" in line else line)
+        else:
+            said.append(line)
+    return "".join(kept), "".join(said)
+
+
 def compile_one(
-    what: str, command: list[str], output: Path, target: Path, inputs: list[str]
+    what: str,
+    command: list[str],
+    output: Path,
+    target: Path,
+    inputs: list[str],
+    resources: Path | None = None,
 ) -> None:
-    """Runs a compiler that writes `target`, and gives it the output's name and record."""
+    """Runs a compiler that writes `target`, and gives it the output's name and record.
+
+    `resources` is where nvcc's words on them go.
+    """
     (ROOT / output).parent.mkdir(parents=True, exist_ok=True)
     draft = ROOT / draft_of(output)
     depfile = Path(f"{draft}.d")
     began_ns = time.time_ns()
     try:
         result = run([*command, "-MD", "-MF", str(depfile)])
-        if result.stdout:
-            sys.stderr.write(result.stdout)
+        said = result.stdout
+        if resources is not None:
+            kept, said = split_resources(said)
+            (ROOT / resources).write_text(kept)
+        if said:
+            sys.stderr.write(said)
         if result.returncode:
             raise CompileError(f"{what}: failed: {shlex.join(command)}")
         publish(output, ROOT / target, read_depfile(depfile) + inputs, began_ns)
@@ -415,12 +439,16 @@ class CudaToolchain:
         key = key_of(self.nvcc, self.version, *self.flags, str(source))
         return OBJECTS / source.parent / f"{source.stem}-{key}.fatbin"
 
+    def resources_of(self, source: Path) -> Path:
+        """What ptxas said of a source's kernels, where its fatbin is current."""
+        return self.fatbin_of(source).with_suffix(".ptxas")
+
     def compile(self, source: Path) -> None:
         """Makes one fatbin; raises CompileError with the compiler's words."""
         output = self.fatbin_of(source)
         target = draft_of(output)
         command = [self.nvcc, *self.flags, "-o", str(target), str(source)]
-        compile_one(str(source), command, output, target, [])
+        compile_one(str(source), command, output, target, [], self.resources_of(source))
 
     def embed(self, sources: list[Path], n_jobs: int) -> Unit:
         """CUDA_HOST with the fatbins of these sources in it, compiled where they are stale."""

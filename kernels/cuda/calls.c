@@ -241,6 +241,12 @@ hl_cuda_shape hl_cuda_shape_coop_groups(const hl_device *device, int64_t R, int6
     return hl_cuda_shape_blocks(device, (R + n_coop_groups - 1) / n_coop_groups, SMALL_THREADS);
 }
 
+int hl_cuda_row_keep(int64_t C, int by_block)
+{
+    int64_t size = by_block == 1 ? HL_CUDA_COOP_THREADS : by_block == 0 ? 32 : by_block;
+    return C <= size ? 1 : C <= 4 * size ? 4 : 32;
+}
+
 /* ---- what queries ask ------------------------------------------------------------------------ */
 
 const char *hl_cuda_suffix(hl_dtype dtype)

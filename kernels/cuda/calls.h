@@ -139,6 +139,9 @@ hl_cuda_shape hl_cuda_shape_nodes(const hl_device *device, int64_t most, int32_t
  * Threads and by_block come from C alone, so the bits do not depend on the GPU. */
 hl_cuda_shape hl_cuda_shape_coop_groups(const hl_device *device, int64_t R, int64_t C,
                                         int *out_by_block);
+/* Which of HL_CUDA_ROW_KEEPS: the least that is a row of C for each member of such a cooperative
+ * group, else the largest. */
+int hl_cuda_row_keep(int64_t C, int by_block);
 /* n_blocks, but at most as many as keep the device busy: blocks then take several shares, by steps
  * of the grid. */
 hl_cuda_shape hl_cuda_shape_blocks(const hl_device *device, int64_t n_blocks, unsigned threads);

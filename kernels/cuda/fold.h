@@ -76,23 +76,35 @@ template <int KEEP, class Load> struct hl_coop_row {
     HL_MEMBER hl_coop_row(const hl_coop_group &by, int64_t n, Load load_one)
         : coop(by), C(n), load(load_one)
     {
-        int64_t c = coop.rank;
+        int n_held = count_held(), c = coop.rank;
         HL_UNROLL
         for (int j = 0; j < KEEP; j++, c += coop.size) {
-            if (c >= C) return;
+            if (c >= n_held) return;
             kept[j] = load(c);
         }
+    }
+    /* Columns in registers, as an int: 64-bit columns would take as many registers as the row. */
+    HL_MEMBER int count_held() const
+    {
+        int most = KEEP * coop.size;
+        return C < most ? (int)C : most;
     }
     /* visit(c, value) */
     template <class F> HL_MEMBER void each(F visit) const
     {
-        int64_t c = coop.rank;
+        int n_held = count_held(), c = coop.rank;
         HL_UNROLL
         for (int j = 0; j < KEEP; j++, c += coop.size) {
-            if (c >= C) return;
+            if (c >= n_held) break;
             visit(c, kept[j]);
         }
-        for (; c < C; c += coop.size) visit(c, load(c));
+        int64_t more = KEEP * coop.size + coop.rank;
+        if constexpr (KEEP < 16) { /* there is a short rest, if any, not worth more registers */
+            HL_UNROLL_BY(1)
+            for (; more < C; more += coop.size) visit(more, load(more));
+        } else {
+            for (; more < C; more += coop.size) visit(more, load(more));
+        }
     }
 };
 template <int KEEP, class Load>

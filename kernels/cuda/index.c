@@ -275,41 +275,69 @@ static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_no
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-/* ---- adding in index order: a sort, then runs of equal targets ------------------------------- */
+/* ---- adding in a fixed order: a sort, then runs of equal targets ------------------------------
+ */
+
+/* Up to so many pairs are one segment, and one launch adds them all. */
+enum { MIN_SEGMENT_BITS = 6 };
 
 /* Offsets in scratch: pairs go from one half to the other with every pass. */
 typedef struct sort_room {
-    size_t keys[2], values[2], counts, bytes;
-    int64_t n, n_tiles;
+    size_t keys[2], values[2], counts, totals, parts, bytes;
+    int64_t n, n_tiles, n_segments;
+    int32_t segment_bits;
 } sort_room;
 
-static sort_room make_room(int64_t n)
+/* A segment's pairs are added one after another, and so are the segments of a run: both are about
+ * the root of n at most. */
+static int32_t find_segment_bits(int64_t n)
 {
+    int32_t bits = MIN_SEGMENT_BITS;
+    while ((int64_t)1 << 2 * bits < n) bits++;
+    return bits;
+}
+
+/* For n pairs, each of which is so many columns. */
+static sort_room make_room(int64_t n, int64_t n_columns, hl_dtype dtype)
+{
+    int32_t bits = find_segment_bits(n);
     int64_t n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
-    size_t each = round_scratch(n);
-    return (sort_room){.keys = {0, 2 * each},
-                       .values = {each, 3 * each},
-                       .counts = 4 * each,
-                       .bytes = 4 * each + round_scratch(HL_CUDA_SORT_DIGITS * n_tiles),
-                       .n = n,
-                       .n_tiles = n_tiles};
+    int64_t n_segments = (n + ((int64_t)1 << bits) - 1) >> bits;
+    bool is_narrow = hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64; /* its sums are floats */
+    int64_t n_parts = n_segments > 1 ? n_segments * HL_CUDA_SEGMENT_PARTS * n_columns : 0;
+    size_t each = round_scratch(n), counts = round_scratch(HL_CUDA_SORT_DIGITS * n_tiles);
+    size_t totals = round_scratch(HL_CUDA_SORT_DIGITS);
+    return (sort_room){
+        .keys = {0, 2 * each},
+        .values = {each, 3 * each},
+        .counts = 4 * each,
+        .totals = 4 * each + (n_tiles > 1 ? counts : 0), /* of one tile: the counts */
+        .parts = 4 * each + counts + totals,
+        .bytes = 4 * each + counts + totals + round_scratch(is_narrow ? n_parts : 2 * n_parts),
+        .n = n,
+        .n_tiles = n_tiles,
+        .n_segments = n_segments,
+        .segment_bits = bits};
 }
 
 /* One stable pass by the digit at `shift`, out of half `from`. */
 static void call_sort_pass(hl_cuda_calls *calls, const sort_room *room, int from, int shift)
 {
     hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, room->n_tiles, HL_CUDA_SORT_THREADS);
-    hl_cuda_shape one = hl_cuda_shape_blocks(calls->device, 1, HL_CUDA_SCAN_THREADS);
+    hl_cuda_shape digits =
+        hl_cuda_shape_blocks(calls->device, HL_CUDA_SORT_DIGITS, HL_CUDA_SORT_THREADS);
     hl_cuda_word keys = hl_cuda_scratch(room->keys[from]), counts = hl_cuda_scratch(room->counts);
+    hl_cuda_word totals = hl_cuda_scratch(room->totals);
     HL_CUDA_CALL(calls, sort_count, NULL, tiles, .at = {keys, counts}, .n = room->n,
                  .shift = shift);
-    HL_CUDA_CALL(calls, sort_scan, NULL, one, .at = {counts},
-                 .n = HL_CUDA_SORT_DIGITS * room->n_tiles);
+    if (room->n_tiles > 1)
+        HL_CUDA_CALL(calls, sort_scan, NULL, digits, .at = {counts, totals},
+                     .n_tiles = room->n_tiles);
     HL_CUDA_CALL(calls, sort_move, NULL, tiles, .at.keys = keys,
                  .at.values = hl_cuda_scratch(room->values[from]),
                  .at.out_keys = hl_cuda_scratch(room->keys[!from]),
                  .at.out_values = hl_cuda_scratch(room->values[!from]), .at.counts = counts,
-                 .n = room->n, .shift = shift);
+                 .at.totals = totals, .n = room->n, .shift = shift);
 }
 
 /* Sorts by keys that are at most `most`; returns the half where they end. */
@@ -335,16 +363,25 @@ static const char *find_suffix(hl_dtype dtype)
     }
 }
 
-/* out, which holds x as (O,A,I), += rows of src (O,n_rows,I) by the keys in scratch. */
+/* out, which holds x as (O,A,I), += rows of src by the keys in scratch; `from` and src_step as in
+ * hl_cuda_add_runs_params. */
 static void call_add(hl_cuda_calls *calls, const sort_room *room, hl_dtype dtype, int64_t O,
-                     int64_t A, int64_t I, int64_t n_rows)
+                     int64_t A, int64_t I, const hl_cuda_layout *from, int64_t src_step)
 {
-    int from = call_sort(calls, room, A);
-    HL_CUDA_CALL(
-        calls, add_runs, find_suffix(dtype), hl_cuda_shape_elements(calls->device, room->n * O * I),
-        .at.keys = hl_cuda_scratch(room->keys[from]),
-        .at.values = hl_cuda_scratch(room->values[from]), .at.src = hl_cuda_in(calls, 2),
-        .at.out = hl_cuda_out(calls, 0), .n = room->n, .O = O, .A = A, .I = I, .n_rows = n_rows);
+    if (room->n == 0) return;
+    int half = call_sort(calls, room, A);
+    hl_cuda_word keys = hl_cuda_scratch(room->keys[half]), out = hl_cuda_out(calls, 0);
+    hl_cuda_word parts = hl_cuda_scratch(room->parts);
+    hl_cuda_runs runs = {room->n, O, A, I, room->segment_bits};
+    HL_CUDA_CALL(calls, add_runs, find_suffix(dtype),
+                 hl_cuda_shape_elements(calls->device, room->n * O * I), .at.keys = keys,
+                 .at.values = hl_cuda_scratch(room->values[half]), .at.src = hl_cuda_in(calls, 2),
+                 .at.out = out, .at.parts = parts, .runs = runs, .from = *from,
+                 .src_step = src_step);
+    if (room->n_segments > 1)
+        HL_CUDA_CALL(calls, merge_runs, find_suffix(dtype),
+                     hl_cuda_shape_elements(calls->device, (room->n_segments - 1) * O * I),
+                     .at = {keys, parts, out}, .runs = runs);
 }
 
 /* out <- x */
@@ -359,21 +396,23 @@ static hl_status query_index_add(hl_device *device, const hl_graph *graph, hl_no
 {
     (void)device;
     indexed s = make_indexed(graph, &graph->nodes[id]);
-    return require_write(s.n, s.A, make_room(s.n).bytes, out_req, out_why_not);
+    return require_write(s.n, s.A, make_room(s.n, s.O * s.I, s.dtype).bytes, out_req, out_why_not);
 }
 
 static hl_status prepare_index_add(hl_device *device, const hl_graph *graph, hl_node_id id,
                                    hl_kernel_state *out_state)
 {
     indexed s = make_indexed(graph, &graph->nodes[id]);
-    sort_room room = make_room(s.n);
+    sort_room room = make_room(s.n, s.O * s.I, s.dtype);
+    hl_shape rows = hl_shape_1d(s.n);
+    hl_cuda_layout from = hl_cuda_layout_make(&rows, &s.I);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
     HL_CUDA_CALL(
         &calls, index_keys, NULL, hl_cuda_shape_elements(device, s.n),
         .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
         .axis = find_axis(&s), .n = s.n);
-    call_add(&calls, &room, s.dtype, s.O, s.A, s.I, s.n);
+    call_add(&calls, &room, s.dtype, s.O, s.A, s.I, &from, s.n * s.I);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -382,7 +421,8 @@ static hl_status query_scatter_add(hl_device *device, const hl_graph *graph, hl_
 {
     (void)device;
     indexed s = make_indexed(graph, &graph->nodes[id]);
-    return require_write(s.n, s.O * s.A * s.I, make_room(s.n).bytes, out_req, out_why_not);
+    return require_write(s.n, s.O * s.A * s.I, make_room(s.n, 1, s.dtype).bytes, out_req,
+                         out_why_not);
 }
 
 static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -391,7 +431,7 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     const hl_node *node = &graph->nodes[id];
     const hl_shape *index = &hl_node_in_type(graph, node, 1)->shape;
     indexed s = make_indexed(graph, node);
-    sort_room room = make_room(s.n);
+    sort_room room = make_room(s.n, 1, s.dtype);
     int64_t step, n_targets = s.O * s.A * s.I;
     hl_cuda_layout at = make_along(index, &hl_node_in_type(graph, node, 0)->shape, s.axis, &step);
     hl_cuda_layout from = make_from(graph, node);
@@ -400,8 +440,8 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     HL_CUDA_CALL(
         &calls, scatter_keys, NULL, hl_cuda_shape_elements(device, s.n),
         .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
-        .axis = find_axis(&s), .layout = at, .step = step, .n_targets = n_targets, .from = from);
-    call_add(&calls, &room, s.dtype, 1, n_targets, 1, s.n);
+        .axis = find_axis(&s), .layout = at, .step = step, .n_targets = n_targets);
+    call_add(&calls, &room, s.dtype, 1, n_targets, 1, &from, 0);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -3,18 +3,24 @@
  *
  * Reading is one launch. Writing where the last of equal indices wins is two: every index claims
  * its target by an atomic maximum of positions, which has one result in any order, then every
- * target takes its winner. Adding "in index order" is a stable radix sort of (target, position),
- * eight bits a pass, after which each column of a run of equal targets is added by one thread, in
- * order: the same bits every run, and the time does not depend on the number of targets. The atomic
- * sum is there for those who do not ask for the same bits.
+ * target takes its winner. Adding is a stable radix sort of (target, position), eight bits a pass,
+ * after which the columns of a run of equal targets are added by a thread each: the same bits every
+ * run, and the time does not depend on the number of targets. The atomic sum is there for those who
+ * do not ask for the same bits.
+ *
+ * A run may be long (half of a batch of tokens is padding), so the sorted pairs are cut into
+ * segments, about as long as there are many. A run within one is added in index order; of one that
+ * is cut each segment has a partial sum, in index order, and these are added in theirs. Where the
+ * cuts are depends on the indices alone.
  *
  * Rejected: every target looking through all indices (targets x indices), a linked list per target
- * (its order is the order of threads).
+ * (its order is the order of threads), segments counted from the beginning of each run (every
+ * thread would have to look for it).
  *
  * A batch is one launch, however many arrays it is gathered from.
  *
- * Launch: any grid, any threads, but sorting: HL_CUDA_SORT_THREADS, and scanning: one block of
- * HL_CUDA_SCAN_THREADS. Arrays of 2^31 indices or targets and more are refused by query. */
+ * Launch: any grid, any threads, but sorting: HL_CUDA_SORT_THREADS. Arrays of 2^31 indices or
+ * targets and more are refused by query; src may be larger. */
 #include "kernels/cuda/index.h"
 
 #include "kernels/cuda/any.h"
@@ -106,7 +112,7 @@ HL_CUDA_ENTRY(scatter_keys, THREADS, p)
     {
         int64_t k = take_index(index, i);
         p.at.keys[i] = (uint32_t)(k < 0 ? p.n_targets : k * p.step + hl_layout_offset(p.layout, i));
-        p.at.values[i] = (int32_t)hl_layout_offset(p.from, i);
+        p.at.values[i] = (int32_t)i;
     }
 }
 
@@ -141,29 +147,41 @@ HL_CUDA_ENTRY(sort_count, SORT_THREADS, p)
     }
 }
 
-HL_CUDA_ENTRY(sort_scan, HL_CUDA_SCAN_THREADS, p)
+/* The sum of `own` over the threads before this one of SORT_THREADS, and over all of them. */
+HL_DEVICE uint32_t scan_block(uint32_t own, uint32_t *out_all)
 {
-    uint32_t *counts = p.at.counts;
-    int64_t n = p.n;
-    HL_SHARED(uint32_t, total, 32);
+    HL_SHARED(uint32_t, total, SORT_WARPS);
     int lane = hl_thread() % 32, warp = hl_thread() / 32;
-    uint32_t carry = 0;
-    for (int64_t begin = 0; begin < n; begin += hl_threads()) {
-        int64_t i = begin + hl_thread();
-        uint32_t own = i < n ? counts[i] : 0, sum = own;
-        for (int delta = 1; delta < 32; delta *= 2) {
-            uint32_t before = hl_shuffle_up(HL_WARP_ALL, sum, delta);
-            if (lane >= delta) sum += before;
+    uint32_t sum = own;
+    for (int delta = 1; delta < 32; delta *= 2) {
+        uint32_t before = hl_shuffle_up(HL_WARP_ALL, sum, delta);
+        if (lane >= delta) sum += before;
+    }
+    hl_barrier(); /* the last scan's readers are through */
+    if (lane == 31) total[warp] = sum;
+    hl_barrier();
+    uint32_t before = sum - own, all = 0;
+    for (int w = 0; w < SORT_WARPS; w++) {
+        if (w < warp) before += total[w];
+        all += total[w];
+    }
+    *out_all = all;
+    return before;
+}
+
+/* A block for each digit; sort_move adds what is before the digit. */
+HL_CUDA_ENTRY(sort_scan, SORT_THREADS, p)
+{
+    int64_t n_tiles = p.n_tiles;
+    for (int digit = hl_block_x(); digit < SORT_DIGITS; digit += hl_blocks_x()) {
+        uint32_t *counts = p.at.counts + digit * n_tiles, carry = 0, all;
+        for (int64_t begin = 0; begin < n_tiles; begin += SORT_THREADS) {
+            int64_t tile = begin + hl_thread();
+            uint32_t before = scan_block(tile < n_tiles ? counts[tile] : 0, &all);
+            if (tile < n_tiles) counts[tile] = carry + before;
+            carry += all;
         }
-        hl_barrier();
-        if (lane == 31) total[warp] = sum;
-        hl_barrier();
-        uint32_t before = carry;
-        for (int w = 0; w < hl_threads() / 32; w++) {
-            if (w < warp) before += total[w];
-            carry += total[w];
-        }
-        if (i < n) counts[i] = before + sum - own;
+        if (hl_thread() == 0) p.at.totals[digit] = carry;
     }
 }
 
@@ -188,8 +206,9 @@ HL_CUDA_ENTRY(sort_move, SORT_THREADS, p)
     HL_SHARED(uint32_t, place, SORT_WARPS * SORT_DIGITS);
     int t = hl_thread(), lane = t % 32, warp = t / 32;
     int64_t n_tiles = (n + SORT_TILE - 1) / SORT_TILE;
+    uint32_t all, before_digit = scan_block(p.at.totals[t], &all);
     for (int64_t tile = hl_block_x(); tile < n_tiles; tile += hl_blocks_x()) {
-        next[t] = p.at.counts[t * n_tiles + tile];
+        next[t] = before_digit + (n_tiles > 1 ? p.at.counts[t * n_tiles + tile] : 0);
         for (int64_t begin = tile * SORT_TILE; begin < (tile + 1) * SORT_TILE;
              begin += SORT_THREADS) {
             int64_t i = begin + t;
@@ -221,94 +240,146 @@ HL_CUDA_ENTRY(sort_move, SORT_THREADS, p)
 
 /* ---- adding ---- */
 
-template <class A, class T> struct adder {
-    A sum;
-    HL_MEMBER void start(T x)
+/* In what elements are added: a sum's type, an element as one, a sum as an element. */
+template <class S, class T> struct sum_in {
+    typedef S type;
+    static HL_MEMBER S load(T x)
     {
-        sum = (A)x;
+        return (S)x;
     }
-    HL_MEMBER void add(T x)
-    {
-        sum += (A)x;
-    }
-    HL_MEMBER void store(T *to) const
+    static HL_MEMBER void store(T *to, S sum)
     {
         *to = (T)sum;
     }
 };
-template <class T> struct float_adder {
-    float sum;
-    HL_MEMBER void start(T x)
+template <class T> using int_sum = sum_in<uint64_t, T>;
+typedef sum_in<double, double> double_sum;
+template <class T> struct float_sum {
+    typedef float type;
+    static HL_MEMBER float load(T x)
     {
-        sum = hl_to_float(x);
+        return hl_to_float(x);
     }
-    HL_MEMBER void add(T x)
-    {
-        sum += hl_to_float(x);
-    }
-    HL_MEMBER void store(T *to) const
+    static HL_MEMBER void store(T *to, float sum)
     {
         hl_put(to, sum);
     }
 };
-
-struct bool_adder {
-    bool any;
-    HL_MEMBER void start(uint8_t x)
+struct bool_sum {
+    typedef uint64_t type;
+    static HL_MEMBER uint64_t load(uint8_t x)
     {
-        any = x != 0;
+        return x;
     }
-    HL_MEMBER void add(uint8_t x)
+    static HL_MEMBER void store(uint8_t *to, uint64_t sum)
     {
-        any = any || x != 0;
-    }
-    HL_MEMBER void store(uint8_t *to) const
-    {
-        *to = any;
+        *to = sum != 0;
     }
 };
 
-/* A thread has one column of the run that begins at its pair, if one does. */
-template <class Adder, class T> HL_DEVICE void add_runs(const hl_cuda_add_runs_params &p)
+/* Of sorted keys `step` apart: where behind the one at `first` another one stands, or limit. Pairs
+ * are counted in 32 bits: there are fewer than 2^31. */
+HL_DEVICE uint32_t find_end(const uint32_t *keys, uint32_t step, uint32_t first, uint32_t limit)
+{
+    uint32_t key = keys[first * step], low = first + 1, high = limit;
+    if (low < high && keys[low * step] != key) return low; /* most runs are of one */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (keys[middle * step] == key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+/* Is this pair the first of its run? */
+HL_DEVICE bool begins_run(const uint32_t *keys, uint32_t at)
+{
+    return at == 0 || keys[at - 1] != keys[at];
+}
+
+/* A thread has one column of the run that begins at its pair, or goes on there in a segment. */
+template <class Sum, class T> HL_DEVICE void add_runs(const hl_cuda_add_runs_params &p)
 {
     const uint32_t *keys = p.at.keys;
     const int32_t *values = p.at.values;
-    const T *src = (const T *)p.at.src;
-    T *out = (T *)p.at.out;
-    int64_t n = p.n, O = p.O, A = p.A, I = p.I, n_rows = p.n_rows;
-    bool is_short = hl_is_short(n * O * I);
-    HL_FOR_GRID(u, n * O * I)
+    typename Sum::type *parts = (typename Sum::type *)p.at.parts;
+    int64_t I = p.runs.I, n_columns = p.runs.O * I, row = p.from.stride[0];
+    bool is_short = hl_is_short(p.runs.n * n_columns), is_plain = p.from.rank == 1;
+    HL_FOR_GRID(u, p.runs.n * n_columns)
     {
-        int64_t column, c, first = hl_divide(u, O * I, is_short, &column);
-        uint32_t key = keys[first];
-        if (key >= A || (first > 0 && keys[first - 1] == key)) continue;
+        int64_t column, c;
+        uint32_t first = (uint32_t)hl_divide(u, n_columns, is_short, &column), key = keys[first];
+        if (key >= p.runs.A) continue;
+        uint32_t segment = first >> p.runs.segment_bits, n = (uint32_t)p.runs.n;
+        bool begins = begins_run(keys, first);
+        if (!begins && first != segment << p.runs.segment_bits) continue;
+        uint32_t limit = (segment + 1) << p.runs.segment_bits;
+        uint32_t end = find_end(keys, 1, first, limit < n ? limit : n);
+        bool is_cut = !begins || (end < n && keys[end] == key);
         int64_t o = hl_divide(column, I, is_short, &c);
-        T *to = out + (o * A + key) * I + c;
-        Adder sum;
-        sum.start(*to);
-        for (int64_t q = first; q < n && keys[q] == key; q++)
-            sum.add(src[(o * n_rows + values[q]) * I + c]);
-        sum.store(to);
+        T *to = (T *)p.at.out + (o * p.runs.A + key) * I + c;
+        const T *src = (const T *)p.at.src + o * p.src_step + c;
+        auto take = [&](uint32_t q) {
+            int64_t at = values[q];
+            return Sum::load(src[is_plain ? at * row : hl_layout_offset(p.from, at)]);
+        };
+        auto sum = is_cut ? take(first) : Sum::load(*to);
+        if (is_cut) first++;
+        if (is_plain) /* apart, so that it is unrolled and its loads overlap */
+            for (; first < end; first++) sum += Sum::load(src[values[first] * row]);
+        for (; first < end; first++) sum += take(first);
+        if (is_cut)
+            parts[(segment * (int64_t)HL_CUDA_SEGMENT_PARTS + begins) * n_columns + column] = sum;
+        else
+            Sum::store(to, sum);
     }
 }
 
-#define ADD_KERNEL(Adder, T, suffix)                                                               \
+/* A thread has one column of the run that a segment's end cuts first. */
+template <class Sum, class T> HL_DEVICE void merge_runs(const hl_cuda_merge_runs_params &p)
+{
+    const uint32_t *keys = p.at.keys;
+    const typename Sum::type *parts = (const typename Sum::type *)p.at.parts;
+    uint32_t length = 1u << p.runs.segment_bits;
+    uint32_t n_segments = (uint32_t)((p.runs.n + length - 1) >> p.runs.segment_bits);
+    int64_t I = p.runs.I, n_columns = p.runs.O * I, step = HL_CUDA_SEGMENT_PARTS * n_columns;
+    bool is_short = hl_is_short(n_segments * n_columns);
+    HL_FOR_GRID(u, ((int64_t)n_segments - 1) * n_columns)
+    {
+        int64_t column, c;
+        uint32_t segment = (uint32_t)hl_divide(u, n_columns, is_short, &column);
+        uint32_t first = segment * length, cut = first + length, key = keys[cut];
+        if (key >= p.runs.A || begins_run(keys, cut)) continue;
+        if (keys[first] == key && !begins_run(keys, first)) continue;
+        int64_t o = hl_divide(column, I, is_short, &c);
+        T *to = (T *)p.at.out + (o * p.runs.A + key) * I + c;
+        uint32_t end = find_end(keys, length, segment + 1, n_segments);
+        auto sum = Sum::load(*to) + parts[segment * step + n_columns + column];
+        for (uint32_t s = segment + 1; s < end; s++) sum += parts[s * step + column];
+        Sum::store(to, sum);
+    }
+}
+
+#define ADD_KERNELS(Sum, T, suffix)                                                                \
     HL_CUDA_ENTRY_OF(add_runs, suffix, THREADS, p)                                                 \
     {                                                                                              \
-        add_runs<Adder, T>(p);                                                                     \
+        add_runs<Sum, T>(p);                                                                       \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(merge_runs, suffix, THREADS, p)                                               \
+    {                                                                                              \
+        merge_runs<Sum, T>(p);                                                                     \
     }
-#define ADD_FLOAT(T, suffix) ADD_KERNEL(float_adder<T>, T, suffix)
-#define ADD_INT(T, suffix)   ADD_KERNEL(adder_of<T>, T, suffix)
-template <class T> using adder_of = adder<uint64_t, T>;
-typedef adder<double, double> double_adder;
+#define ADD_FLOAT(T, suffix) ADD_KERNELS(float_sum<T>, T, suffix)
+#define ADD_INT(T, suffix)   ADD_KERNELS(int_sum<T>, T, suffix)
 HL_FLOAT_TYPES(ADD_FLOAT)
-ADD_KERNEL(double_adder, double, f64)
+ADD_KERNELS(double_sum, double, f64)
 ADD_INT(int64_t, i64)
 ADD_INT(int32_t, i32)
 ADD_INT(int16_t, i16)
 ADD_INT(int8_t, i8)
 ADD_INT(uint8_t, u8)
-ADD_KERNEL(bool_adder, uint8_t, bool)
+ADD_KERNELS(bool_sum, uint8_t, bool)
 
 /* In any order. */
 HL_CUDA_ENTRY(index_add_atomic, THREADS, p)
@@ -324,27 +395,23 @@ HL_CUDA_ENTRY(index_add_atomic, THREADS, p)
     }
 }
 
-template <class Adder, class T> HL_DEVICE void add_slice(const hl_cuda_slice_add_params &p)
+template <class Sum, class T> HL_DEVICE void add_slice(const hl_cuda_slice_add_params &p)
 {
     const T *src = (const T *)p.at.src;
-    T *out = (T *)p.at.out;
     HL_FOR_GRID(i, p.layout.n)
     {
-        T *to = out + p.first + hl_layout_offset(p.layout, i);
-        Adder sum;
-        sum.start(*to);
-        sum.add(src[i]);
-        sum.store(to);
+        T *to = (T *)p.at.out + p.first + hl_layout_offset(p.layout, i);
+        Sum::store(to, Sum::load(*to) + Sum::load(src[i]));
     }
 }
-#define SLICE_ADD_KERNEL(Adder, T, suffix)                                                         \
+#define SLICE_ADD_KERNEL(Sum, T, suffix)                                                           \
     HL_CUDA_ENTRY_OF(slice_add, suffix, THREADS, p)                                                \
     {                                                                                              \
-        add_slice<Adder, T>(p);                                                                    \
+        add_slice<Sum, T>(p);                                                                      \
     }
-#define SLICE_ADD_FLOAT(T, suffix) SLICE_ADD_KERNEL(float_adder<T>, T, suffix)
+#define SLICE_ADD_FLOAT(T, suffix) SLICE_ADD_KERNEL(float_sum<T>, T, suffix)
 HL_FLOAT_TYPES(SLICE_ADD_FLOAT)
-SLICE_ADD_KERNEL(double_adder, double, f64)
+SLICE_ADD_KERNEL(double_sum, double, f64)
 
 /* ---- a batch: rows of resident data, converted where its type is another ---- */
 

@@ -97,11 +97,10 @@ typedef struct hl_cuda_scatter_params {
     hl_cuda_layout from;
 } hl_cuda_scatter_params;
 
-/* ---- radix sort of pairs: keys are targets, values are places in src ---- */
+/* ---- radix sort of pairs: keys are targets, values are places in the index ---- */
 
 /* A block counts and moves a tile at a time; digits have eight bits. */
 enum { HL_CUDA_SORT_TILE = 1024, HL_CUDA_SORT_DIGITS = 256, HL_CUDA_SORT_THREADS = 256 };
-enum { HL_CUDA_SCAN_THREADS = 1024 };
 
 /* An index out of range sorts behind all targets. */
 typedef struct hl_cuda_index_keys_params {
@@ -114,7 +113,7 @@ typedef struct hl_cuda_index_keys_params {
     int64_t n;
 } hl_cuda_index_keys_params;
 
-/* Targets are the n_targets elements of x, values the places of elements of src. */
+/* Targets are the n_targets elements of x. */
 typedef struct hl_cuda_scatter_keys_params {
     struct {
         hl_cuda_index_at index;
@@ -124,7 +123,6 @@ typedef struct hl_cuda_scatter_keys_params {
     hl_cuda_index_axis axis;
     hl_cuda_layout layout;
     int64_t step, n_targets;
-    hl_cuda_layout from;
 } hl_cuda_scatter_keys_params;
 
 /* counts (digits, tiles): how often the digit at `shift` stands in each tile. */
@@ -137,15 +135,17 @@ typedef struct hl_cuda_sort_count_params {
     int32_t shift;
 } hl_cuda_sort_count_params;
 
-/* counts[i] <- the sum of all before it. */
+/* counts[digit][tile] <- the sum of the digit's counts before it; totals (digits): of all of them.
+ */
 typedef struct hl_cuda_sort_scan_params {
     struct {
         HL_CUDA_AT(uint32_t) counts;
+        HL_CUDA_AT(uint32_t) totals;
     } at;
-    int64_t n;
+    int64_t n_tiles;
 } hl_cuda_sort_scan_params;
 
-/* Moves each pair to the place that the scanned counts give. */
+/* Moves each pair to the place that the scanned counts give; of one tile, the counts are totals. */
 typedef struct hl_cuda_sort_move_params {
     struct {
         HL_CUDA_AT(const uint32_t) keys;
@@ -153,6 +153,7 @@ typedef struct hl_cuda_sort_move_params {
         HL_CUDA_AT(uint32_t) out_keys;
         HL_CUDA_AT(int32_t) out_values;
         HL_CUDA_AT(const uint32_t) counts;
+        HL_CUDA_AT(const uint32_t) totals;
     } at;
     int64_t n;
     int32_t shift;
@@ -160,16 +161,41 @@ typedef struct hl_cuda_sort_move_params {
 
 /* ---- adding ---- */
 
-/* out (O,A,I), which holds x, += rows of src (O,n_rows,I) by sorted keys (n) below A. */
+/* Sorted pairs (n), of which those with keys below A are added to out (O,A,I). A run of equal keys
+ * is cut where a segment of 2^segment_bits pairs ends. */
+typedef struct hl_cuda_runs {
+    int64_t n, O, A, I;
+    int32_t segment_bits;
+} hl_cuda_runs;
+
+/* The first of a segment's two partial sums is of the run that came into it, the second of the run
+ * that begins in it and goes on: parts (segments,2,O,I). */
+enum { HL_CUDA_SEGMENT_PARTS = 2 };
+
+/* out, which holds x, += each run that is not cut; parts <- the sums of the others' segments. Rows
+ * of src (O,..,I) are src_step apart along O; from: that of a value. */
 typedef struct hl_cuda_add_runs_params {
     struct {
         HL_CUDA_AT(const uint32_t) keys;
         HL_CUDA_AT(const int32_t) values;
         HL_CUDA_AT(const void) src;
         HL_CUDA_AT(void) out;
+        HL_CUDA_AT(void) parts;
     } at;
-    int64_t n, O, A, I, n_rows;
+    hl_cuda_runs runs;
+    hl_cuda_layout from;
+    int64_t src_step;
 } hl_cuda_add_runs_params;
+
+/* out += the parts of each run that is cut, in order. */
+typedef struct hl_cuda_merge_runs_params {
+    struct {
+        HL_CUDA_AT(const uint32_t) keys;
+        HL_CUDA_AT(const void) parts;
+        HL_CUDA_AT(void) out;
+    } at;
+    hl_cuda_runs runs;
+} hl_cuda_merge_runs_params;
 
 /* out (O,axis.n,I), which holds x, += rows of src (O,n,I). */
 typedef struct hl_cuda_index_add_atomic_params {

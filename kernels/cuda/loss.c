@@ -1,6 +1,8 @@
 /* Launchers of loss.cu. */
 #include "kernels/cuda/loss.h"
 
+#include <stdio.h>
+
 #include "kernels/cuda/calls.h"
 
 /* Where the logits stand: behind the loss' gradient, or first. Target and class weight follow. */
@@ -43,13 +45,15 @@ static hl_status prepare_loss(hl_device *device, const hl_graph *graph, hl_node_
     hl_cuda_loss_at in = {hl_cuda_in(&calls, logits), hl_cuda_in(&calls, target),
                           hl_cuda_in(&calls, target + 1), hl_cuda_control_block(),
                           hl_cuda_fault_word()};
-    const char *suffix = hl_cuda_suffix(type->dtype);
+    char variant[16];
+    snprintf(variant, sizeof variant, "%s_x%d", hl_cuda_suffix(type->dtype),
+             hl_cuda_row_keep(rule.C, rule.by_block));
     if (logits == 0)
-        HL_CUDA_CALL(&calls, cross_entropy, suffix, shape, .at.in = in,
+        HL_CUDA_CALL(&calls, cross_entropy, variant, shape, .at.in = in,
                      .at.loss = hl_cuda_out(&calls, 0), .at.weight = hl_cuda_out(&calls, 1),
                      .rule = rule);
     else
-        HL_CUDA_CALL(&calls, cross_entropy_grad, suffix, shape, .at.in = in,
+        HL_CUDA_CALL(&calls, cross_entropy_grad, variant, shape, .at.in = in,
                      .at.dloss = hl_cuda_in(&calls, 0), .at.dlogits = hl_cuda_out(&calls, 0),
                      .rule = rule,
                      .dloss_step = hl_node_in_type(graph, node, 0)->shape.dim[0] == rule.N);

@@ -25,7 +25,7 @@ template <class T> HL_DEVICE float weigh(const T *class_weight, int64_t c)
     return class_weight ? hl_read(class_weight, c) : 1.0f;
 }
 
-template <class T>
+template <class T, int KEEP>
 HL_DEVICE void run_loss(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule, T *loss,
                         T *weight)
 {
@@ -38,7 +38,7 @@ HL_DEVICE void run_loss(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule
         int64_t t = take_target(in, rule, n, coop);
         float value = 0, row_weight = 0;
         if (t >= 0) {
-            auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
+            auto row = hl_coop_keep<KEEP>(coop, C, [=](int64_t c) { return hl_read(x, c); });
             hl_row_sum all = hl_row_exponentials(row);
             float log_sum = logf(all.sum), soft = 0;
             if (smoothing > 0) {
@@ -59,7 +59,7 @@ HL_DEVICE void run_loss(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule
 }
 
 /* dx = dloss ((1 - s) w_t (p - [c = t]) + s / C (p sum(w) - w_c)), p = softmax(x) */
-template <class T>
+template <class T, int KEEP>
 HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &rule,
                             const T *dloss, int64_t dloss_step, T *dlogits)
 {
@@ -81,7 +81,7 @@ HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &
             for (int64_t c = coop.rank; c < C; c += coop.size) hl_write(dx, c, 0.0f);
             continue;
         }
-        auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
+        auto row = hl_coop_keep<KEEP>(coop, C, [=](int64_t c) { return hl_read(x, c); });
         hl_row_sum all = hl_row_exponentials(row);
         float g = hl_read(dloss, n * dloss_step), hard = (1 - smoothing) * weigh(class_weight, t);
         float scale = g * (hard + share * all_weights) / all.sum;
@@ -94,13 +94,15 @@ HL_DEVICE void run_gradient(const hl_cuda_loss_at &in, const hl_cuda_loss_rule &
     }
 }
 
-#define KERNELS(T, suffix)                                                                         \
-    HL_CUDA_ENTRY_OF(cross_entropy, suffix, HL_CUDA_COOP_THREADS, p)                               \
+#define KERNELS(keep, T, suffix)                                                                   \
+    HL_CUDA_ENTRY_OF(cross_entropy, suffix##_x##keep, HL_CUDA_COOP_THREADS, p)                     \
     {                                                                                              \
-        run_loss<T>(p.at.in, p.rule, (T *)p.at.loss, (T *)p.at.weight);                            \
+        run_loss<T, keep>(p.at.in, p.rule, (T *)p.at.loss, (T *)p.at.weight);                      \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(cross_entropy_grad, suffix, HL_CUDA_COOP_THREADS, p)                          \
+    HL_CUDA_ENTRY_OF(cross_entropy_grad, suffix##_x##keep, HL_CUDA_COOP_THREADS, p)                \
     {                                                                                              \
-        run_gradient<T>(p.at.in, p.rule, (const T *)p.at.dloss, p.dloss_step, (T *)p.at.dlogits);  \
+        run_gradient<T, keep>(p.at.in, p.rule, (const T *)p.at.dloss, p.dloss_step,                \
+                              (T *)p.at.dlogits);                                                  \
     }
-HL_FLOAT_TYPES(KERNELS)
+#define BY_KEEP(T, suffix) HL_CUDA_ROW_KEEPS(KERNELS, T, suffix)
+HL_FLOAT_TYPES(BY_KEEP)

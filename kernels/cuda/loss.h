@@ -1,5 +1,5 @@
-/* Cross-entropy of logits (N,C) and integer targets, and its gradient; by_block as in fold.h.
- * class_weight NULL: all are 1. */
+/* Cross-entropy of logits (N,C) and integer targets, and its gradient; by_block as in fold.h, the
+ * end of a variant, x1, x4 or x32, as in params.h. class_weight NULL: all are 1. */
 #ifndef HL_CUDA_LOSS_H
 #define HL_CUDA_LOSS_H
 

@@ -21,6 +21,11 @@
  * cooperative groups take rows (fold.h). */
 enum { HL_CUDA_ELEMENT_THREADS = 256, HL_CUDA_COOP_THREADS = 256 };
 
+/* A kernel on rows that cooperative groups hold in registers is made for each number of values that
+ * a thread may have room for (hl_cuda_row_keep chooses): with room for a long row, a short one
+ * would leave registers empty that other warps could use. The bits are the same. X(values, ...) */
+#define HL_CUDA_ROW_KEEPS(X, ...) X(1, __VA_ARGS__) X(4, __VA_ARGS__) X(32, __VA_ARGS__)
+
 /* A member of `at`: where something lies that is of type T to the kernel; a number. */
 #ifdef __cplusplus
 #define HL_CUDA_AT(T)  T *

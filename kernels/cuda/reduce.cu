@@ -477,7 +477,7 @@ template <class K, class Row> HL_DEVICE int64_t find_median(const Row &row)
 template <class K, bool has_nan, class Load, class Store>
 HL_DEVICE void run_medians(const hl_cuda_median_params &p, Load load, Store store)
 {
-    enum { KEEP = 128 / sizeof(K) };
+    enum { KEEP = sizeof(K) == 8 ? 12 : 32 }; /* 16 of 8 bytes would spill on sm_75 */
     hl_coop_group coop = hl_coop_make(p.by_block);
     int64_t N = p.N;
     for (int64_t r = coop.first; r < p.R; r += coop.step) {

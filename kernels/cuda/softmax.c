@@ -29,8 +29,9 @@ static hl_status prepare_rows(hl_device *device, const hl_graph *graph, hl_node_
             C = hl_shape_span(&type->shape, last, last + 1);
     hl_cuda_shape shape = hl_cuda_shape_coop_groups(device, R, C, &by_block);
     bool is_log = node->op == HL_OP_LOG_SOFTMAX || node->op == HL_OP_LOG_SOFTMAX_GRAD;
-    char variant[16];
-    snprintf(variant, sizeof variant, "%s%s", is_log ? "log_" : "", hl_cuda_suffix(type->dtype));
+    char variant[24];
+    snprintf(variant, sizeof variant, "%s%s_x%d", is_log ? "log_" : "", hl_cuda_suffix(type->dtype),
+             hl_cuda_row_keep(C, by_block));
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     if (node->n_in == 1)
         HL_CUDA_CALL(&calls, softmax, variant, shape, .at.x = hl_cuda_in(&calls, 0),

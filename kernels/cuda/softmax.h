@@ -1,5 +1,5 @@
-/* Softmax, its logarithm (variants log_*) and their gradients on rows (R,C); by_block as in fold.h.
- */
+/* Softmax, its logarithm (variants log_*) and their gradients on rows (R,C); by_block as in fold.h,
+ * the end of a variant, x1, x4 or x32, as in params.h. */
 #ifndef HL_CUDA_SOFTMAX_H
 #define HL_CUDA_SOFTMAX_H
 

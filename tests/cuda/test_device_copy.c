@@ -30,7 +30,8 @@ static void test_pad_value(void)
     }
 }
 
-static void test_add_dtypes(void)
+/* With few indices and with so many that runs of equal ones are cut. */
+static void test_add_dtypes(int64_t n)
 {
     for (int dtype = 0; dtype < HL_DTYPE_COUNT; dtype++) {
         for (int op = 0; op < 2; op++) {
@@ -38,10 +39,10 @@ static void test_add_dtypes(void)
             c.in[0] = (hl_type){(hl_dtype)dtype, hl_shape_2d(6, 4)};
             c.out[0] = c.in[0];
             fill_whole(&c, 0, 3);
-            add_index(&c, op ? hl_shape_1d(9) : hl_shape_2d(9, 4), 6, 0);
-            c.in[c.n_in] = (hl_type){(hl_dtype)dtype, hl_shape_2d(9, 4)};
+            add_index(&c, op ? hl_shape_1d(n) : hl_shape_2d(n, 4), 6, 0);
+            c.in[c.n_in] = (hl_type){(hl_dtype)dtype, hl_shape_2d(n, 4)};
             fill_whole(&c, c.n_in++, 3);
-            check_case("add of dtype %d, op %d", dtype, op);
+            check_case("add of dtype %d, op %d, %d indices", dtype, op, (int)n);
             case_check(&c);
         }
     }
@@ -90,6 +91,28 @@ static void test_large_sort(void)
         fill_whole(&c, 2, 9);
         c.n_in = 3;
         check_case("sort of %d keys below %d, op %d", N, A, op);
+        case_check(&c);
+    }
+}
+
+/* Every second index, or each, is the same one (padding). No number is added behind more than a
+ * segment's and one for each segment, so the error is of as many roundings; one after another, all
+ * of them equal, is several times as far off. */
+static void test_repeats(hl_dtype dtype, int every)
+{
+    for (int op = 0; op < 2; op++) {
+        enum { N = 20000, SEGMENT = 256, A = 70, I = 2 };
+        int64_t columns = op ? I : 1;
+        op_case c = {.op = op ? HL_OP_INDEX_ADD : HL_OP_SCATTER_ADD, .n_in = 3, .n_out = 1};
+        c.in[0] = (hl_type){dtype, hl_shape_2d(A, columns)};
+        c.out[0] = c.in[0];
+        c.in[1] = (hl_type){HL_DTYPE_I32, op ? hl_shape_1d(N) : hl_shape_2d(N, 1)};
+        c.in[2] = (hl_type){dtype, hl_shape_2d(N, columns)};
+        case_fill(&c, 0, 0, 0), case_fill(&c, 1, 0, 0), case_fill(&c, 2, 0, 0);
+        for (int64_t i = 0; i < N * columns; i++) c.data[2][i] = (double)0.1f;
+        for (int64_t i = 0; i < N; i++) c.data[1][i] = i % every ? (double)(i % A) : A - 1;
+        c.tolerance = (SEGMENT + N / SEGMENT + 2) * 0x1p-24 + (dtype == HL_DTYPE_BF16 ? 0x1p-8 : 0);
+        check_case("every index of %d is the same, dtype %d, op %d", every, (int)dtype, op);
         case_check(&c);
     }
 }
@@ -157,6 +180,28 @@ static void test_launches(void)
     case_shift = 0;
 }
 
+/* Adding n rows is a launch for the keys, two a digit of theirs (with several tiles, another one,
+ * for the scan), one that adds, and where runs may be cut one that merges. */
+static int64_t count_adding(int64_t n)
+{
+    int64_t before = hl_fake_calls("cuLaunchKernel");
+    op_case c = start_case(HL_OP_INDEX_ADD, 2, (int64_t[]){30, 2}, 0);
+    add_index(&c, hl_shape_1d(n), 30, 0);
+    c.in[c.n_in] = (hl_type){c.in[0].dtype, hl_shape_2d(n, 2)};
+    fill_whole(&c, c.n_in++, 3);
+    check_case("launches of adding %d rows", (int)n);
+    case_check(&c);
+    return (hl_fake_calls("cuLaunchKernel") - before) / 3; /* alone, captured, in place */
+}
+
+static void test_launches_of_adding(void)
+{
+    CHECK_INT(count_adding(64), 4);
+    CHECK_INT(count_adding(65), 5);
+    CHECK_INT(count_adding(1024), 5);
+    CHECK_INT(count_adding(1025), 6);
+}
+
 /* Every op of the two files, by every dtype. */
 static void test_accepts(void)
 {
@@ -193,8 +238,14 @@ int main(void)
     test_accepts();
     for (int d = 0; d < 2; d++) {
         case_deterministic = d;
-        test_add_dtypes();
+        test_add_dtypes(9);
         test_large_sort();
+    }
+    test_add_dtypes(200);
+    test_launches_of_adding();
+    for (int every = 1; every <= 2; every++) {
+        test_repeats(HL_DTYPE_F32, every);
+        test_repeats(HL_DTYPE_BF16, every);
     }
     case_shift = 8;
     test_indexed();

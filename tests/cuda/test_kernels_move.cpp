@@ -1,5 +1,7 @@
 /* Kernels that move elements: strided copies, transposition, padding; indexed reading, writing and
  * adding. Exact: integers, or sums of small integers. */
+#include <sys/mman.h>
+
 #include "ir/control.h"
 #include "ir/dtype.h"
 #include "kernels/cuda/copy.h"
@@ -283,17 +285,36 @@ static void launch_sort(buffer<uint32_t> &keys, buffer<int32_t> &values, int64_t
                         unsigned blocks)
 {
     int64_t n = keys.n, n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
-    buffer<uint32_t> other(n), counts(HL_CUDA_SORT_DIGITS * n_tiles);
+    buffer<uint32_t> other(n), counts(HL_CUDA_SORT_DIGITS * n_tiles), sums(HL_CUDA_SORT_DIGITS);
     buffer<int32_t> other_values(n);
-    for (int shift = 0; shift < 32 && most >> shift > 0; shift += 8) {
+    const uint32_t *totals = n_tiles > 1 ? sums.get() : counts.get();
+    for (int shift = 0; n > 0 && shift < 32 && most >> shift > 0; shift += 8) {
         LAUNCH_ONLY(sort_count, blocks, HL_CUDA_SORT_THREADS, {keys.get(), counts.get()}, n, shift);
-        LAUNCH_ONLY(sort_scan, 1, HL_CUDA_SCAN_THREADS, {counts.get()}, counts.n);
-        LAUNCH_ONLY(sort_move, blocks, HL_CUDA_SORT_THREADS,
-                    {keys.get(), values.get(), other.get(), other_values.get(), counts.get()}, n,
-                    shift);
+        if (n_tiles > 1)
+            LAUNCH_ONLY(sort_scan, 3 * blocks, HL_CUDA_SORT_THREADS, {counts.get(), sums.get()},
+                        n_tiles);
+        LAUNCH_ONLY(
+            sort_move, blocks, HL_CUDA_SORT_THREADS,
+            {keys.get(), values.get(), other.get(), other_values.get(), counts.get(), totals}, n,
+            shift);
         memcpy(keys.p, other.p, keys.n_bytes);
         memcpy(values.p, other_values.p, values.n_bytes);
     }
+}
+
+/* Adds runs of sorted pairs: rows of src by `from`, src_step apart along O. Whether runs are cut or
+ * not, the same kernels. */
+template <class T>
+static void launch_add(const char *type, const buffer<uint32_t> &keys,
+                       const buffer<int32_t> &values, const T *src, const buffer<T> &out,
+                       const hl_cuda_runs &runs, const hl_cuda_layout &from, int64_t src_step,
+                       unsigned blocks)
+{
+    int64_t n_segments = (runs.n >> runs.segment_bits) + 1;
+    buffer<uint64_t> parts(n_segments * HL_CUDA_SEGMENT_PARTS * runs.O * runs.I);
+    LAUNCH(add_runs, type, blocks, 64, {keys.get(), values.get(), src, out.get(), parts.get()},
+           runs, from, src_step);
+    LAUNCH(merge_runs, type, blocks + 1, 32, {keys.get(), parts.get(), out.get()}, runs);
 }
 
 static void test_sort(int64_t n, int64_t most, unsigned blocks)
@@ -322,10 +343,10 @@ static void test_sort(int64_t n, int64_t most, unsigned blocks)
 /* Rows of src added at an index; T's sums here are exact. */
 template <class T>
 static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, int64_t n,
-                           int64_t bad)
+                           int64_t bad, int segment_bits)
 {
-    start_case("index_add %s (%lld,%lld,%lld) by %lld", type, (long long)O, (long long)A,
-               (long long)I, (long long)n);
+    start_case("index_add %s (%lld,%lld,%lld) by %lld, segments of %d", type, (long long)O,
+               (long long)A, (long long)I, (long long)n, 1 << segment_bits);
     clear_control();
     buffer<T> x(O * A * I), src(O * n * I), out(x.n);
     buffer<int64_t> index(n);
@@ -339,8 +360,8 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
                     {A, HL_DTYPE_I64}, n);
         launch_sort(keys, values, A, 2);
         memcpy(out.p, x.p, x.n_bytes);
-        LAUNCH(add_runs, type, 3, 64, {keys.get(), values.get(), src.get(), out.get()}, n, O, A, I,
-               n);
+        launch_add<T>(type, keys, values, src.get(), out, {n, O, A, I, segment_bits},
+                      make_layout({n}, {I}), n * I, 3);
     });
     check_fault(bad, A);
     std::vector<T> want(x.get(), x.get() + x.n);
@@ -360,23 +381,57 @@ static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, in
     check("sums by atomics", !memcmp(want.data(), out.p, out.n_bytes));
 }
 
-/* The order of addition is the index's: numbers whose sum depends on it. */
-static void test_add_order()
+/* Both kinds of segments: as launches have them at the least, and such that nearly all runs are
+ * cut.
+ */
+template <class T>
+static void test_index_add(const char *type, int64_t O, int64_t A, int64_t I, int64_t n,
+                           int64_t bad)
 {
-    start_case("index_add in index order");
-    enum { COUNT = 3000 };
-    buffer<float> src(COUNT), out(2);
+    for (int segment_bits : {2, 6, 20}) test_index_add<T>(type, O, A, I, n, bad, segment_bits);
+}
+
+/* The order of addition is the index's, segment by segment of the sorted pairs: numbers whose sum
+ * depends on it, and on where the first addition begins. */
+static void test_add_order(int segment_bits)
+{
+    start_case("index_add in index order, segments of %d", 1 << segment_bits);
+    enum { COUNT = 3000, TARGETS = 4 };
+    const int64_t ends[TARGETS] = {1000, 1010, 1011, COUNT}; /* of the runs */
+    buffer<float> src(COUNT), out(TARGETS), x(TARGETS);
     buffer<uint32_t> keys(COUNT);
     buffer<int32_t> values(COUNT);
-    fill_random(src);
-    for (int64_t i = 0; i < COUNT; i++) keys[i] = (uint32_t)(i % 3 == 0), values[i] = (int32_t)i;
-    float want[2] = {0, 0};
-    for (int64_t i = 0; i < COUNT; i++) want[i % 3 == 0] += src[i];
-    out[0] = out[1] = 0;
-    launch_sort(keys, values, 2, 2);
-    LAUNCH(add_runs, "f32", 2, 64, {keys.get(), values.get(), src.get(), out.get()}, COUNT, 1, 2, 1,
-           COUNT);
-    check("the same bits as one after another", out[0] == want[0] && out[1] == want[1]);
+    fill_random(src), fill_random(x);
+    std::vector<std::vector<int64_t>> places(TARGETS);
+    for (int64_t i = 0; i < COUNT; i++) {
+        int target = 0;
+        while (ends[target] <= i * 7 % COUNT) target++;
+        places[(size_t)target].push_back(i);
+    }
+    run_orders({&out, &keys, &values}, [&] {
+        for (size_t t = 0; t < TARGETS; t++)
+            for (int64_t i : places[t]) keys[i] = (uint32_t)t, values[i] = (int32_t)i;
+        memcpy(out.p, x.p, x.n_bytes);
+        launch_sort(keys, values, TARGETS, 2);
+        launch_add<float>("f32", keys, values, src.get(), out, {COUNT, 1, TARGETS, 1, segment_bits},
+                          make_layout({COUNT}, {1}), 0, 2);
+    });
+    for (size_t t = 0; t < TARGETS; t++) {
+        int64_t first = t ? ends[t - 1] : 0, last = ends[t] - 1;
+        bool is_cut = first >> segment_bits != last >> segment_bits;
+        float want = x[(int64_t)t], part = 0;
+        for (int64_t q = first; q <= last; q++) {
+            float v = src[places[t][(size_t)(q - first)]];
+            bool begins = q == first || q >> segment_bits != (q - 1) >> segment_bits;
+            if (is_cut && begins && q > first) want += part;
+            if (is_cut)
+                part = begins ? v : part + v;
+            else
+                want += v;
+        }
+        if (is_cut) want += part;
+        check("the same bits as one after another", out[(int64_t)t] == want);
+    }
 }
 
 static void test_scatter_add(const along &a, int64_t bad)
@@ -394,11 +449,11 @@ static void test_scatter_add(const along &a, int64_t bad)
     clear_control();
     run_orders({&out}, [&] {
         LAUNCH_ONLY(scatter_keys, 2, 32, {{index.p, control, FAULT}, keys.get(), values.get()},
-                    {n_axis, HL_DTYPE_I16}, place.at, place.axis_stride, x.n, place.from);
+                    {n_axis, HL_DTYPE_I16}, place.at, place.axis_stride, x.n);
         launch_sort(keys, values, x.n, 2);
         memcpy(out.p, x.p, x.n_bytes);
-        LAUNCH(add_runs, "bf16", 2, 32, {keys.get(), values.get(), src.get(), out.get()}, n, 1, x.n,
-               1, src.n);
+        launch_add<hl_bf16>("bf16", keys, values, src.get(), out, {n, 1, x.n, 1, 3}, place.from, 0,
+                            2);
     });
     check_fault(bad, n_axis);
     std::vector<double> want(x.n);
@@ -408,6 +463,52 @@ static void test_scatter_add(const along &a, int64_t bad)
             want[(size_t)(index[i] * place.axis_stride + offset(a.index, place.x_strides, i))] +=
                 number(src[offset(a.index, place.src_strides, i)]);
     for (int64_t i = 0; i < x.n; i++) check("sum", number(out[i]) == want[(size_t)i]);
+}
+
+/* Memory that is there where it is touched: more of it than a test should take. */
+static uint8_t *map_sparse(size_t bytes)
+{
+#ifdef HL_TEST_GPU
+    open_gpu();
+    return (uint8_t *)hl_gpu_alloc(bytes);
+#else
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : (uint8_t *)p;
+#endif
+}
+static void unmap_sparse(uint8_t *p, size_t bytes)
+{
+#ifdef HL_TEST_GPU
+    (void)bytes;
+    hl_gpu_free(p);
+#else
+    munmap(p, bytes);
+#endif
+}
+
+/* Few indices, but one of their sources lies beyond 2^31 elements: rows of a larger array's. */
+static void test_far_source()
+{
+    start_case("scatter_add of a source beyond 2^31");
+    const int64_t COLUMNS = (INT64_C(1) << 31) + 9;
+    size_t bytes = (size_t)COLUMNS + 2;
+    uint8_t *src = map_sparse(bytes);
+    check("memory", src != NULL);
+    if (!src) return;
+    src[0] = 3, src[1] = 5, src[COLUMNS] = 4, src[COLUMNS + 1] = 6;
+    buffer<uint8_t> out(4);
+    buffer<int64_t> index(4);
+    buffer<uint32_t> keys(4);
+    buffer<int32_t> values(4);
+    for (int64_t i = 0; i < 4; i++) index[i] = i / 2, out[i] = (uint8_t)(10 * i);
+    clear_control();
+    hl_cuda_layout at = make_layout({2, 2}, {0, 1}), from = make_layout({2, 2}, {COLUMNS, 1});
+    LAUNCH_ONLY(scatter_keys, 1, 32, {{index.p, control, FAULT}, keys.get(), values.get()},
+                {2, HL_DTYPE_I64}, at, 2, 4);
+    launch_add<uint8_t>("u8", keys, values, src, out, {4, 1, 4, 1, 6}, from, 0, 1);
+    check("sums", out[0] == 3 && out[1] == 15 && out[2] == 24 && out[3] == 36);
+    unmap_sparse(src, bytes);
 }
 
 /* Two parts of one batch: converted rows, and rows as they are, of so many bytes each. */
@@ -469,6 +570,7 @@ static void test_all()
     test_pad({8, 6}, {-2, 3, -1, -2}, 0);
     test_sort(1, 1, 1), test_sort(1000, 3, 1), test_sort(5000, 255, 3);
     test_sort(2049, 70000, 2), test_sort(3000, 0xFFFFFFFF, 5), test_sort(4097, 256, 5);
+    test_sort(300 * HL_CUDA_SORT_TILE + 5, 255, 40); /* more tiles than threads of the scan */
     test_index_add<float>("f32", 1, 30, 5, 200, -1);
     test_index_add<float>("f32", 3, 300, 2, 50, 6);
     test_index_add<float>("f32", 1, 1, 3, 2100, -1);
@@ -478,7 +580,10 @@ static void test_all()
     test_index_add<int8_t>("i8", 1, 7, 3, 40, -1);
     test_index_add<uint8_t>("u8", 1, 7, 3, 40, -1);
     test_index_add<double>("f64", 2, 7, 3, 40, 3);
-    test_add_order();
+    test_index_add<float>("f32", 1, 2, 3, 128, -1); /* whole segments */
+    test_index_add<float>("f32", 1, 3, 2, 1, -1), test_index_add<float>("f32", 1, 3, 2, 0, -1);
+    for (int segment_bits : {3, 6, 12}) test_add_order(segment_bits);
+    test_far_source();
     for (const along &a : alongs) test_scatter_add(a, -1), test_scatter_add(a, 5);
     test_batch<float, float>(HL_DTYPE_F32, HL_DTYPE_F32, -1, 32);
     test_batch<uint8_t, float>(HL_DTYPE_U8, HL_DTYPE_F32, 4, 24);

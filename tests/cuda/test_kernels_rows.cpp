@@ -17,6 +17,24 @@ static const row_case row_cases[] = {{1, 1, 32, 0, 1},     {3, 2, 64, 0, 2},   {
                                      {7, 10, 128, 0, 3},   {2, 257, 64, 1, 2}, {3, 1000, 128, 1, 2},
                                      {1, 4097, 256, 1, 1}, {11, 3, 32, 4, 1},  {9, 10, 64, 16, 1}};
 
+/* A kernel for each number of values that a thread holds (HL_CUDA_ROW_KEEPS): run(the end of its
+ * name), the same bits from each, whether the row fits or not. */
+template <class F> static void run_keeps(std::initializer_list<memory *> outs, F run)
+{
+    std::vector<std::vector<unsigned char>> first;
+    for (const char *keep : {"_x1", "_x4", "_x32"}) {
+        run_orders(outs, [&] { run(keep); });
+        size_t i = 0;
+        for (memory *m : outs) {
+            if (first.size() < outs.size())
+                first.emplace_back(m->p, m->p + m->n_bytes);
+            else if (m->n_bytes && memcmp(first[i].data(), m->p, m->n_bytes))
+                FAIL("other bits of output %zu by %s", i, keep);
+            i++;
+        }
+    }
+}
+
 struct softmax_row {
     double top = -INFINITY, sum = 0;
 };
@@ -37,9 +55,9 @@ template <class T> static void test_softmax(const row_case &k, double scale)
     start_case("softmax %s %lldx%lld %u threads", suffix<T>(), (long long)R, (long long)C,
                k.threads);
     std::string name = suffix<T>();
-    run_orders({&y, &log_y}, [&] {
-        LAUNCH(softmax, name, k.blocks, k.threads, {x.get(), y.get()}, R, C, k.by_block);
-        LAUNCH(softmax, "log_" + name, k.blocks, k.threads, {x.get(), log_y.get()}, R, C,
+    run_keeps({&y, &log_y}, [&](const char *keep) {
+        LAUNCH(softmax, name + keep, k.blocks, k.threads, {x.get(), y.get()}, R, C, k.by_block);
+        LAUNCH(softmax, "log_" + name + keep, k.blocks, k.threads, {x.get(), log_y.get()}, R, C,
                k.by_block);
     });
     std::vector<softmax_row> rows;
@@ -58,10 +76,10 @@ template <class T> static void test_softmax(const row_case &k, double scale)
     check_close("log_softmax", log_y, log_p,
                 [&](int64_t i) { return gamma + 0x1p-23 * fabs(log_p(i)); });
     if (C > 2) hl_write(log_y.get(), 0, -1e4f); /* finite, to have a gradient */
-    run_orders({&dx, &dlog}, [&] {
-        LAUNCH(softmax_grad, name, k.blocks, k.threads, {dy.get(), y.get(), dx.get()}, R, C,
+    run_keeps({&dx, &dlog}, [&](const char *keep) {
+        LAUNCH(softmax_grad, name + keep, k.blocks, k.threads, {dy.get(), y.get(), dx.get()}, R, C,
                k.by_block);
-        LAUNCH(softmax_grad, "log_" + name, k.blocks, k.threads,
+        LAUNCH(softmax_grad, "log_" + name + keep, k.blocks, k.threads,
                {dy.get(), log_y.get(), dlog.get()}, R, C, k.by_block);
     });
     std::vector<double> dot(R), total(R), size(R), all(R);
@@ -96,8 +114,9 @@ static void test_softmax_edges()
         start_case("softmax of infinities and NaN, by_block %d", by_block);
         buffer<float> x(5 * C), y(5 * C);
         for (int64_t i = 0; i < x.n; i++) x[i] = rows[i / C][i % 3];
-        run_orders({&y},
-                   [&] { LAUNCH(softmax, "f32", 2, 64, {x.get(), y.get()}, 5, C, by_block); });
+        run_keeps({&y}, [&](const char *keep) {
+            LAUNCH(softmax, std::string("f32") + keep, 2, 64, {x.get(), y.get()}, 5, C, by_block);
+        });
         std::vector<softmax_row> sums;
         for (int64_t r = 0; r < 5; r++) sums.push_back(make_row(x, r, C));
         check_close(
@@ -110,8 +129,8 @@ static void test_softmax_edges()
     }
     start_case("softmax without rows or columns");
     buffer<float> none(0);
-    LAUNCH(softmax, "f32", 1, 32, {none.get(), none.get()}, 0, 3, 0);
-    LAUNCH(softmax, "f32", 1, 64, {none.get(), none.get()}, 3, 0, 1);
+    LAUNCH(softmax, "f32_x1", 1, 32, {none.get(), none.get()}, 0, 3, 0);
+    LAUNCH(softmax, "f32_x1", 1, 64, {none.get(), none.get()}, 3, 0, 1);
 }
 
 /* ---- cross-entropy ---- */
@@ -140,10 +159,11 @@ static void test_loss(const row_case &k, loss_case l, hl_dtype target_dtype)
                           hl_control_fault(2, 7)};
     hl_cuda_loss_rule rule = {N, C, ignored, (float)l.smoothing, (int32_t)target_dtype, k.by_block};
     std::string name = suffix<T>();
-    run_orders({&loss, &weight, &dx}, [&] {
-        LAUNCH(cross_entropy, name, k.blocks, k.threads, {in, loss.get(), weight.get()}, rule);
-        LAUNCH(cross_entropy_grad, name, k.blocks, k.threads, {in, dloss.get(), dx.get()}, rule,
-               step);
+    run_keeps({&loss, &weight, &dx}, [&](const char *keep) {
+        LAUNCH(cross_entropy, name + keep, k.blocks, k.threads, {in, loss.get(), weight.get()},
+               rule);
+        LAUNCH(cross_entropy_grad, name + keep, k.blocks, k.threads, {in, dloss.get(), dx.get()},
+               rule, step);
     });
     check("no fault", control[0].error_code == 0);
     double s = (float)l.smoothing, all = 0, gamma = (double)(C + 16) * 0x1p-24;
@@ -185,13 +205,13 @@ static void test_loss_fault()
     for (int64_t i = 0; i < N; i++) target[i] = i == 4 ? 5 : 1;
     hl_cuda_loss_at in = {x.get(), target.p, nullptr, control.get(), hl_control_fault(2, 7)};
     hl_cuda_loss_rule rule = {N, C, -100, 0.1f, HL_DTYPE_I32, 0};
-    LAUNCH(cross_entropy, "f32", 2, 64, {in, loss.get(), weight.get()}, rule);
+    LAUNCH(cross_entropy, "f32_x1", 2, 64, {in, loss.get(), weight.get()}, rule);
     check("code", control[0].error_code == hl_control_fault(2, 7));
     check("row", control[0].error_row == 4);
     check("value", control[0].error_value == 5);
     check("loss and weight are 0", loss[4] == 0 && weight[4] == 0 && loss[3] > 0);
     in.fault = hl_control_fault(1, 9);
-    LAUNCH(cross_entropy_grad, "f32", 2, 64, {in, dloss.get(), dx.get()}, rule, 1);
+    LAUNCH(cross_entropy_grad, "f32_x1", 2, 64, {in, dloss.get(), dx.get()}, rule, 1);
     check("the first one stays", control[0].error_code == hl_control_fault(2, 7));
     for (int64_t c = 0; c < C; c++) check("gradient is 0", dx[4 * C + c] == 0);
 }

@@ -239,6 +239,9 @@ done
 case "$1" in *.cu) source=$1;; esac
 [ "$depfile" ] || depfile=$1
 grep -q broken "$source" && { echo "$source: a mistake"; exit 2; }
+echo "ptxas info    : Used 8 registers"
+echo "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+echo "$source: a warning"
 echo "$gencode" > "$out"
 cat "$source" >> "$out"
 echo "$out: $source" > "$depfile"
@@ -267,11 +270,20 @@ def make_cuda_tree(build, tmp_path: Path, monkeypatch, release: str = "13.0") ->
 def test_fatbins_are_made_once_and_embedded(build, tmp_path, monkeypatch, capfd) -> None:
     make_cuda_tree(build, tmp_path, monkeypatch)
     unit = build.make_cuda({"HL_CUDA_ARCHS": "all"}, 2)
-    assert "nvcc made 2 of 2 fatbins (sm_75, sm_90)" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "nvcc made 2 of 2 fatbins (sm_75, sm_90)" in said
+    assert "two.cu: a warning" in said
+    assert "registers" not in said
+    assert "stack frame" not in said
     assert "-DHL_CUDA_TOOLKIT=13000" in unit.flags
     embedded = (build.ROOT / unit.inputs[0]).read_bytes()
     first, second = embedded.index(b"kernel one"), embedded.index(b"kernel two")
     assert first < second
+    for name in ("one", "two"):
+        (kept,) = (build.ROOT / build.OBJECTS / "kernels/cuda").glob(f"{name}-*.ptxas")
+        assert "Used 8 registers" in kept.read_text()
+        assert "0 bytes stack frame" in kept.read_text()
+        assert "warning" not in kept.read_text()
     assert len(embedded) % 64 == 0
     assert embedded.count(b"arch=compute_90,code=sm_90 arch=compute_90,code=compute_90") == 2
     toolchain = build.Toolchain({})

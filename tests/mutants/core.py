@@ -1,6 +1,6 @@
 """Mutants of the core and its kernels, in C."""
 
-from mutants.mutant import Mutant, c, host, python
+from mutants.mutant import Mutant, c, cuda, host, python
 
 _PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
 _FILES, _PLAN = "csrc/base/os_linux_file.c", "csrc/plan/"
@@ -142,6 +142,46 @@ _KERNELS = [
         "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
         "CU_FUNC_ATTRIBUTE_NUM_REGS",
         host("test_device"),
+        "long-runs-have-one-segment",
+        _CUDA + "index.c",
+        "while ((int64_t)1 << 2 * bits < n) bits++;",
+        "while ((int64_t)1 << bits < n) bits++;",
+        host("test_device_copy"),
+    ),
+    Mutant(
+        "cut-runs-lose-their-last-segment",
+        _CUDA + "index.cu",
+        "for (uint32_t s = segment + 1; s < end; s++)",
+        "for (uint32_t s = segment + 1; s + 1 < end; s++)",
+        cuda("test_kernels_move"),
+    ),
+    Mutant(
+        "sources-lie-below-2-31",
+        _CUDA + "index.cu",
+        "is_plain ? at * row : hl_layout_offset(p.from, at)",
+        "(int32_t)(is_plain ? at * row : hl_layout_offset(p.from, at))",
+        cuda("test_kernels_move"),
+    ),
+    Mutant(
+        "scan-begins-anew",
+        _CUDA + "index.cu",
+        "counts[tile] = carry + before;",
+        "counts[tile] = before;",
+        cuda("test_kernels_move"),
+    ),
+    Mutant(
+        "short-rows-take-long-ones-kernel",
+        _CUDA + "calls.c",
+        "return C <= size ? 1 : C <= 4 * size ? 4 : 32;",
+        "return C <= size ? 1 : 32;",
+        host("test_device_kernels"),
+    ),
+    Mutant(
+        "registers-may-double",
+        "tests/cuda/resources.py",
+        "if got > limit",
+        "if got > 2 * limit",
+        python("tests/cuda/test_resources.py::test_what_has_grown"),
     ),
     Mutant(
         "relu-of-what-dropout-left-is-any",

@@ -451,6 +451,15 @@ def index_cases():
         grad=(0, 2),
     )
     yield Case(
+        "index_add",
+        "padding",
+        (normal(9, 3), lambda rng: np.maximum(rng.integers(-9, 9, 1500), 0), normal(1500, 3)),
+        lambda x, i, s: written(x, i, s, 0, True),
+        lambda inp, out: [(1501, written(np.abs(inp[0]), inp[1], np.abs(inp[2]), 0, True))],
+        {"axis": 0},
+        grad=(0, 2),
+    )
+    yield Case(
         "index_select",
         "int32",
         (normal(7, 5), ints(0, 6, 4, dtype="int32")),

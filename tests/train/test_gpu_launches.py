@@ -1,5 +1,6 @@
 """How many kernels a step launches: what a small model's step takes on a GPU is mostly that."""
 
+import itertools
 import os
 from collections.abc import Callable
 
@@ -26,7 +27,7 @@ def tabular() -> nn.Module:
     """Four blocks of batch norm and dropout, a gate, three classes."""
     widths = [29, 128, 96, 64, 32]
     layers: list[nn.Module] = [nn.BatchNorm1d(29)]
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in itertools.pairwise(widths):
         layers += [nn.Linear(n, m), nn.BatchNorm1d(m), nn.ReLU(), nn.Dropout(0.3)]
     return nn.Sequential(*layers, Gate(32, 16), nn.Linear(32, 3))
 
@@ -34,7 +35,7 @@ def tabular() -> nn.Module:
 def mlp(*widths: int) -> nn.Module:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
-    for n, m in zip(widths, widths[1:], strict=False):
+    for n, m in itertools.pairwise(widths):
         layers += [nn.Linear(n, m), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

@@ -99,7 +99,10 @@ def scatter(
 
 
 def scatter_add(input: Operand, dim: int, index: Operand, src: Operand) -> Tensor:
-    """As :func:`scatter`, adding to what is there, in index order."""
+    """As :func:`scatter`, adding to what is there, in index order.
+
+    A GPU adds many at one index by partial sums, each of them in that order.
+    """
     return _write("scatter_add", "scatter_add", input, dim, index, src)
 
 
@@ -115,7 +118,10 @@ def index_select(input: Operand, dim: int, index: Operand) -> Tensor:
 def index_add(
     input: Operand, dim: int, index: Operand, source: Operand, *, alpha: float = 1
 ) -> Tensor:
-    """``input`` with rows of ``alpha * source`` added at a vector of indices along a dim."""
+    """``input`` with rows of ``alpha * source`` added at a vector of indices along a dim.
+
+    The order is that of :func:`scatter_add`.
+    """
     rows = source if alpha == 1 else pointwise.mul(source, alpha)
     return _write("index_add", "index_add", input, dim, index, rows)
 

@@ -700,7 +700,7 @@ class Tensor(Value):
         return indexing.scatter(self, dim, index, src, reduce=reduce)
 
     def scatter_add(self, dim: int, index: Operand, src: Operand) -> Tensor:
-        """As :func:`scatter`, adding to what is there, in index order."""
+        """As :func:`scatter`, adding to what is there: :func:`hotloop.ops.scatter_add`."""
         return indexing.scatter_add(self, dim, index, src)
 
     def index_select(self, dim: int, index: Operand) -> Tensor:
