@@ -142,6 +142,8 @@ _KERNELS = [
         "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK",
         "CU_FUNC_ATTRIBUTE_NUM_REGS",
         host("test_device"),
+    ),
+    Mutant(
         "long-runs-have-one-segment",
         _CUDA + "index.c",
         "while ((int64_t)1 << 2 * bits < n) bits++;",
