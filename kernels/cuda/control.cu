@@ -18,7 +18,7 @@ HL_CUDA_ENTRY(control_micro, HL_CUDA_CONTROL_THREADS, p)
 }
 HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0));
+    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0), p.beta1, p.beta2);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
