@@ -50,19 +50,19 @@ typedef struct hl_control {
                           range; 1 between windows */
     int32_t stopped;   /* latched: no later step changes anything */
     int32_t nan_mode;
-    int64_t stopped_at; /* attempted step that stopped the run */
-    double loss;        /* of the last micro-batch */
-    double grad_norm;   /* of the last step, before clipping */
-    double lr;          /* scalar 0 as the current step uses it, for the ring */
-    double clip;        /* norm to clip to; 0: none */
-    double loss_scale;  /* 1 when precision is not fp16; at least 1 */
-    int64_t good_steps; /* since the scale last changed */
-    int64_t scaling;    /* 1: loss_scale moves with overflows */
-    double beta[2];     /* Adam's two, */
-    double power[2];    /* each to the power of `powered`: a running product */
-    int64_t powered;    /* `applied`, once CONTROL_APPLY allowed a step */
+    int64_t stopped_at;   /* attempted step that stopped the run */
+    double loss;          /* of the last micro-batch */
+    double grad_norm;     /* of the last step, before clipping */
+    double lr;            /* scalar 0 as the current step uses it, for the ring */
+    double clip;          /* norm to clip to; 0: none */
+    double loss_scale;    /* 1 when precision is not fp16; at least 1 */
+    int64_t good_steps;   /* since the scale last changed */
+    int64_t scaling;      /* 1: loss_scale moves with overflows */
+    double beta[2];       /* Adam's two, */
+    double power[2];      /* each to the power of `powered`: a running product */
+    int64_t powered;      /* `applied`, once CONTROL_APPLY allowed a step */
     double correction[2]; /* of Adam's moments: 1 / (1 - power), and 1 / sqrt(1 - power) */
-    int64_t error_code; /* 0, or hl_control_fault of the first index out of range */
+    int64_t error_code;   /* 0, or hl_control_fault of the first index out of range */
     int64_t error_row;
     int64_t error_value;
     double factor[HL_CONTROL_SCALARS]; /* host-set multiplier per scalar (plateau) */
@@ -188,9 +188,10 @@ HL_CONTROL_FN void hl_control_raise(hl_control *control, double beta1, double be
     control->correction[1] = 1 / sqrt(1 - control->power[1]);
 }
 
-/* sumsq: the squared norm of the unscaled gradient; the betas are Adam's, 0 without it. With a loss scale other than 1 an overflow is
- * the scale's fault and only skips; at 1, the floor, it is the model's. `applied` is advanced
- * before the guarded kernels that follow, so that they see the number of this update, from 1. */
+/* sumsq: the squared norm of the unscaled gradient; the betas are Adam's, 0 without it. With a loss
+ * scale other than 1 an overflow is the scale's fault and only skips; at 1, the floor, it is the
+ * model's. `applied` is advanced before the guarded kernels that follow, so that they see the
+ * number of this update, from 1. */
 HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq, double beta1, double beta2)
 {
     if (control->stopped && control->n_micro == 0) return;

@@ -7,8 +7,7 @@
 static hl_status check_betas(const hl_graph *graph, const hl_node *node)
 {
     hl_node_id maker = hl_graph_producer(graph, node->in[node->n_in - 1]);
-    if (node->op != HL_OP_ADAM || maker == HL_NONE ||
-        graph->nodes[maker].op != HL_OP_CONTROL_APPLY)
+    if (node->op != HL_OP_ADAM || maker == HL_NONE || graph->nodes[maker].op != HL_OP_CONTROL_APPLY)
         return HL_OK;
     const hl_attrs_betas *kept = hl_betas_attrs(&graph->nodes[maker]);
     const hl_attrs_adam *own = hl_adam_attrs(node);

@@ -203,8 +203,8 @@ static bool comes_from(const hl_graph *graph, hl_id value, hl_id x, int n_steps)
     return false;
 }
 
-/* An epilogue computes in float32 and rounds once, where its result is stored, a prologue not at all:
- * what a cast between rounds before, they do not. */
+/* An epilogue computes in float32 and rounds once, where its result is stored, a prologue not at
+ * all: what a cast between rounds before, they do not. */
 static bool is_dropped(const epilogue_state *s, const hl_node *node)
 {
     if (node->op != HL_OP_CAST || s->rounds_to == HL_DTYPE_COUNT) return false;

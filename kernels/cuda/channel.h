@@ -28,7 +28,8 @@ typedef struct hl_cuda_channel_at {
 HL_DEVICE void hl_channel_put(const hl_cuda_channel_at &at, int64_t c, float mean, float var,
                               float eps)
 {
-    if (at.out) at.out[c] = hl_cuda_channel{mean, hl_rsqrt(var + eps) * at.weight[c], at.bias[c], 0};
+    if (at.out)
+        at.out[c] = hl_cuda_channel{mean, hl_rsqrt(var + eps) * at.weight[c], at.bias[c], 0};
 }
 /* By the sums of the gradient over n elements. */
 HL_DEVICE void hl_channel_put_grad(const hl_cuda_channel_at &at, int64_t c, float mean, float rstd,

@@ -27,8 +27,8 @@ static norm_dtypes find_dtypes(const hl_graph *graph, const hl_node *node)
     return dtypes;
 }
 
-/* Each of those is float32 or of the one 16-bit type that all of them share; the others up to `last`
- * are float32. */
+/* Each of those is float32 or of the one 16-bit type that all of them share; the others up to
+ * `last` are float32. */
 static bool has_kernel(const hl_graph *graph, const hl_node *node, int last, hl_reason *out_why_not)
 {
     norm_dtypes dtypes = find_dtypes(graph, node);

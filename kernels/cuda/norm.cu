@@ -5,8 +5,8 @@
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
  *
- * x, dy and what is given may have 16 bits, each by itself (X, D, Y); parameters, statistics and sums
- * are float32. A result of relu that a gradient reads has the type of what it gives.
+ * x, dy and what is given may have 16 bits, each by itself (X, D, Y); parameters, statistics and
+ * sums are float32. A result of relu that a gradient reads has the type of what it gives.
  *
  * The last steps take windows of neighbours, 16 bytes or more at once, and of each channel what its
  * statistics were made into once (channel.h): an element costs no division and no root.
@@ -134,7 +134,8 @@ template <class F> HL_DEVICE void for_each_window(const hl_cuda_norm_windows &wi
 
 /* visit(j, channel) for all of a window; beyond its end by any channel. */
 template <class F>
-HL_DEVICE void for_each_element(const hl_cuda_channel *channels, const window &w, int64_t S, F visit)
+HL_DEVICE void for_each_element(const hl_cuda_channel *channels, const window &w, int64_t S,
+                                F visit)
 {
     int64_t c = w.c, s = w.s;
     hl_cuda_channel of = channels[c];

@@ -54,11 +54,11 @@ typedef struct hl_cuda_norm_epilogue {
     float scale;
 } hl_cuda_norm_epilogue;
 
-/* An array (A,C,S) in windows: so many neighbours of a sample as a random counter has numbers, which
- * a thread takes together; a sample's last window has what is left. */
+/* An array (A,C,S) in windows: so many neighbours of a sample as a random counter has numbers,
+ * which a thread takes together; a sample's last window has what is left. */
 enum { HL_CUDA_NORM_WINDOW = 8 };
 typedef struct hl_cuda_norm_windows {
-    int64_t n, C, S; /* n: windows of all samples */
+    int64_t n, C, S;  /* n: windows of all samples */
     int32_t is_whole; /* windows begin at multiples of their length, and all have it */
     /* By the windows of a sample, by S (divisor.h; the divisor itself alone counts where it is 1).
      */

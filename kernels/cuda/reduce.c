@@ -296,15 +296,18 @@ void hl_cuda_norm_sums_call(hl_cuda_calls *calls, const char *types, const hl_cu
     hl_cuda_channel_at channel = {.weight = hl_cuda_in(calls, 2),
                                   .out = hl_cuda_scratch(channels->offset)};
     hl_cuda_shape shape = find_shape(calls, groups, &by_block);
-    hl_cuda_batch_norm_sums_params params = {
-        .at = {.dy = hl_cuda_in(calls, 0), .x = hl_cuda_in(calls, 1), .mean = mean, .var = var,
-               .result = result, .dbias = is_cut ? part_g : dbias,
-               .dweight = is_cut ? part_gc : dweight},
-        .groups = *groups,
-        .S = S,
-        .eps = channels->eps,
-        .result_scale = result_scale,
-        .by_block = by_block};
+    hl_cuda_batch_norm_sums_params params = {.at = {.dy = hl_cuda_in(calls, 0),
+                                                    .x = hl_cuda_in(calls, 1),
+                                                    .mean = mean,
+                                                    .var = var,
+                                                    .result = result,
+                                                    .dbias = is_cut ? part_g : dbias,
+                                                    .dweight = is_cut ? part_gc : dweight},
+                                             .groups = *groups,
+                                             .S = S,
+                                             .eps = channels->eps,
+                                             .result_scale = result_scale,
+                                             .by_block = by_block};
     if (!is_cut) params.at.channel = channel;
     HL_CUDA_CALL_WITH(calls, batch_norm_sums, types, shape, &params);
     if (!is_cut) return;

@@ -248,9 +248,9 @@ HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typen
     F::add(all, one, 1);
 }
 
-/* Elements [begin, end) of the A S that channel c of an array (A,C,S) has, W neighbours of a plane at
- * a time: load(place in the array, their values). A thread finds its first plane by a division and
- * steps from there. */
+/* Elements [begin, end) of the A S that channel c of an array (A,C,S) has, W neighbours of a plane
+ * at a time: load(place in the array, their values). A thread finds its first plane by a division
+ * and steps from there. */
 template <class F, int W, class Load>
 HL_DEVICE void visit_planes_by(const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end,
                                int64_t C, int64_t S, Load load, typename F::state &all)

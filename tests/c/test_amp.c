@@ -343,8 +343,8 @@ static hl_id add_between(hl_graph *graph, between what, hl_id product, hl_id oth
 }
 
 /* A norm reads what a product gives in 16 bits, through views and followers too, and so does its
- * gradient with dy; what is made in float32 it reads as it is, though a product takes a rounded copy
- * of it. A sum is no norm. Statistics and parameters stay float32. */
+ * gradient with dy; what is made in float32 it reads as it is, though a product takes a rounded
+ * copy of it. A sum is no norm. Statistics and parameters stay float32. */
 static void test_norms_read_16_bits(void)
 {
     static const hl_op ops[] = {HL_OP_BATCH_NORM, HL_OP_LAYER_NORM, HL_OP_BATCH_NORM_GRAD,
@@ -366,15 +366,15 @@ static void test_norms_read_16_bits(void)
                 CHECK_OK(hl_build_matmul(graph, x, weight, false, false, &product));
                 read = add_between(graph, (between)what, product, x);
                 hl_shape shape = *hl_graph_shape(graph, read);
-                hl_shape stats = by_rows ? hl_shape_make(shape.rank - 1, shape.dim)
-                                         : hl_shape_1d(shape.dim[1]);
+                hl_shape stats =
+                    by_rows ? hl_shape_make(shape.rank - 1, shape.dim) : hl_shape_1d(shape.dim[1]);
                 hl_shape params = by_rows ? hl_shape_1d(4) : hl_shape_1d(shape.dim[1]);
                 int32_t n_in = 0;
                 in[n_in++] = read;
                 /* dy by a product, x in float32. */
                 if (is_grad)
-                    CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, shape},
-                                            &in[n_in++]));
+                    CHECK_OK(
+                        hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, shape}, &in[n_in++]));
                 for (; n_in < (is_grad ? 5 : 3); n_in++) {
                     bool is_param = !is_grad || n_in == (by_rows ? 4 : 2);
                     CHECK_OK(hl_graph_input(

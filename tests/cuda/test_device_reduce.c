@@ -219,8 +219,8 @@ static void test_batch_norm_grad(hl_dtype dy, hl_dtype x, hl_dtype given, hl_sha
     double terms = (double)(hl_shape_numel(&shape) / shape.dim[1]);
     c.tolerance = 8 * roundoff(given) + (terms + 256) * 0x1p-24;
     check_case("batch_norm_grad %s, %s to %s rank %d: %lld, %lld, %lld", hl_dtype_name(dy),
-               hl_dtype_name(x), hl_dtype_name(given), shape.rank, (long long)shape.dim[0], (long long)shape.dim[1],
-               (long long)shape.dim[2]);
+               hl_dtype_name(x), hl_dtype_name(given), shape.rank, (long long)shape.dim[0],
+               (long long)shape.dim[1], (long long)shape.dim[2]);
     case_check(&c);
 }
 
@@ -261,18 +261,15 @@ static void test_layer_norm(hl_dtype dy, hl_dtype dtype, hl_dtype given, int64_t
 static void test_norms(void)
 {
     /* dy, x, what is given */
-    static const hl_dtype dtypes[][3] = {{HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_F32},
-                                         {HL_DTYPE_BF16, HL_DTYPE_BF16, HL_DTYPE_BF16},
-                                         {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F16},
-                                         {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_BF16},
-                                         {HL_DTYPE_BF16, HL_DTYPE_F32, HL_DTYPE_BF16},
-                                         {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_BF16},
-                                         {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_F32},
-                                         {HL_DTYPE_F32, HL_DTYPE_F16, HL_DTYPE_F32},
-                                         {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F32}};
+    static const hl_dtype dtypes[][3] = {
+        {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_F32},   {HL_DTYPE_BF16, HL_DTYPE_BF16, HL_DTYPE_BF16},
+        {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F16},   {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_BF16},
+        {HL_DTYPE_BF16, HL_DTYPE_F32, HL_DTYPE_BF16}, {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_BF16},
+        {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_F32},   {HL_DTYPE_F32, HL_DTYPE_F16, HL_DTYPE_F32},
+        {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F32}};
     static const hl_shape batches[] = {
-        SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1), SHAPE(2, 600, 40),
-        SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30),
+        SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1),  SHAPE(2, 600, 40),
+        SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1),  SHAPE(4, 5, 2, 33, 30),
         SHAPE(2, 1024, 70),   SHAPE(2, 1025, 3),  SHAPE(3, 9, 4, 24), SHAPE(4, 3, 8, 14, 14)};
     static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
                                       {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
@@ -287,8 +284,7 @@ static void test_norms(void)
         test_batch_norm_grad(dy, x, given, (hl_shape)SHAPE(3, 9, 4, 24));
         case_shift = 0;
         for (int r = 0; r < COUNT(rows); r++)
-            for (int n = 0; n < 3; n++) 
-                test_layer_norm(dy, x, given, rows[r][0], rows[r][1], n);
+            for (int n = 0; n < 3; n++) test_layer_norm(dy, x, given, rows[r][0], rows[r][1], n);
     }
 }
 

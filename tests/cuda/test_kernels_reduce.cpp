@@ -435,9 +435,8 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                 if (got[r * C * S + i] != want) FAIL("epilogue of element %lld", (long long)i);
             }
         n_checks++;
-        check_rounds<T>("y with an epilogue", got, [&](const std::string &to, void *out) {
-            run_one(to, out, epilogue);
-        });
+        check_rounds<T>("y with an epilogue", got,
+                        [&](const std::string &to, void *out) { run_one(to, out, epilogue); });
     };
     run_orders({&y}, [&] { run("f32", y.p); });
     check_y("y", mean, var);
