@@ -60,11 +60,11 @@ def test_rounds_as_a_cast(name: str, backend: str, isa: str | None, dtype: str) 
         assert np.all(mantissa * 2**bits == np.round(mantissa * 2**bits))
 
 
-@pytest.mark.parametrize("gives", ["float32", "bfloat16"])
+@pytest.mark.parametrize("gives", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("backend", "isa"), [("ref", None), *FAST], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_reads_as_behind_a_cast(name: str, backend: str, isa: str | None, gives: str) -> None:
-    """x in 16 bits gives what it gives widened, dy in 16 bits too where y has them."""
+    """x in 16 bits gives what it gives widened, with dy of y's type; two 16-bit types too."""
     op, attrs, inputs = CASES[name]
     out_weight = draw(*inputs[0].shape)
 
