@@ -326,6 +326,42 @@ static void test_refusals(void)
     }
 }
 
+/* Two 16-bit types at once are lowered to casts; parameters of 16 bits are no norm's. */
+static void test_norm_refusals(void)
+{
+    static const struct {
+        hl_dtype dy, x, given;
+        const char *why;
+    } refused[] = {
+        {HL_DTYPE_BF16, HL_DTYPE_F16, HL_DTYPE_F32,
+         "needs one 16-bit type, got bfloat16 and float16"},
+        {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_BF16,
+         "needs one 16-bit type, got float16 and bfloat16"},
+        {HL_DTYPE_F64, HL_DTYPE_F64, HL_DTYPE_F64,
+         "needs float32, bfloat16 or float16, got float64"},
+    };
+    for (int i = 0; i < COUNT(refused); i++)
+        for (int by_rows = 0; by_rows < 2; by_rows++) {
+            bool is_f64 = refused[i].x == HL_DTYPE_F64;
+            hl_type stats = {is_f64 ? HL_DTYPE_F64 : HL_DTYPE_F32, hl_shape_1d(4)};
+            op_case c = {.op = by_rows ? HL_OP_LAYER_NORM_GRAD : HL_OP_BATCH_NORM_GRAD, .n_in = 5};
+            case_graph g;
+            hl_kernel_req req = {0};
+            hl_reason why = {{0}};
+            hl_attrs_init(hl_op_get(c.op)->schema, &c.attrs);
+            *(by_rows ? &c.attrs.layer_norm.dtype : &c.attrs.batch_norm.dtype) = refused[i].given;
+            c.n_out = hl_op_get(c.op)->n_out;
+            c.in[0] = c.in[1] = c.out[0] = (hl_type){refused[i].dy, hl_shape_2d(4, 4)};
+            c.in[1].dtype = refused[i].x, c.out[0].dtype = refused[i].given;
+            for (int v = 2; v < 5; v++) c.in[v] = stats;
+            for (int j = 1; j < c.n_out; j++) c.out[j] = stats;
+            case_build(&c, false, &g);
+            const hl_kernel *const *list = case_gpu->ops->kernels(case_gpu, c.op);
+            CHECK_INT(list[0]->query(case_gpu, &g.graph, 0, &req, &why), HL_ERROR_CONFIG);
+            CHECK(strcmp(why.text, refused[i].why) == 0);
+        }
+}
+
 /* What a kernel takes with the dims in another order. */
 static void test_orders(void)
 {
@@ -359,6 +395,7 @@ int main(void)
     test_reductions();
     test_norms();
     test_refusals();
+    test_norm_refusals();
     test_orders();
     case_close();
     return CHECK_DONE();
