@@ -50,15 +50,19 @@ typedef struct hl_control {
                           range; 1 between windows */
     int32_t stopped;   /* latched: no later step changes anything */
     int32_t nan_mode;
-    int64_t stopped_at; /* attempted step that stopped the run */
-    double loss;        /* of the last micro-batch */
-    double grad_norm;   /* of the last step, before clipping */
-    double lr;          /* scalar 0 as the current step uses it, for the ring */
-    double clip;        /* norm to clip to; 0: none */
-    double loss_scale;  /* 1 when precision is not fp16; at least 1 */
-    int64_t good_steps; /* since the scale last changed */
-    int64_t scaling;    /* 1: loss_scale moves with overflows */
-    int64_t error_code; /* 0, or hl_control_fault of the first index out of range */
+    int64_t stopped_at;   /* attempted step that stopped the run */
+    double loss;          /* of the last micro-batch */
+    double grad_norm;     /* of the last step, before clipping */
+    double lr;            /* scalar 0 as the current step uses it, for the ring */
+    double clip;          /* norm to clip to; 0: none */
+    double loss_scale;    /* 1 when precision is not fp16; at least 1 */
+    int64_t good_steps;   /* since the scale last changed */
+    int64_t scaling;      /* 1: loss_scale moves with overflows */
+    double beta[2];       /* Adam's two, */
+    double power[2];      /* each to the power of `powered`: a running product */
+    int64_t powered;      /* `applied`, once CONTROL_APPLY allowed a step */
+    double correction[2]; /* of Adam's moments: 1 / (1 - power), and 1 / sqrt(1 - power) */
+    int64_t error_code;   /* 0, or hl_control_fault of the first index out of range */
     int64_t error_row;
     int64_t error_value;
     double factor[HL_CONTROL_SCALARS]; /* host-set multiplier per scalar (plateau) */
@@ -162,10 +166,33 @@ HL_CONTROL_FN void hl_control_rescale(hl_control *control, bool overflow)
     }
 }
 
-/* sumsq: the squared norm of the unscaled gradient. With a loss scale other than 1 an overflow is
- * the scale's fault and only skips; at 1, the floor, it is the model's. `applied` is advanced
- * before the guarded kernels that follow, so that they see the number of this update, from 1. */
-HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
+/* Takes the powers on to this optimizer step: by one factor after the step before it, from the
+ * beginning where `applied` was set or the betas are others. So they are the same product, with the
+ * same bits, on every device and however a run came to its step. Where another factor changes
+ * nothing any more (at the least number above 0, at 0 or at 1) the rest are left out. */
+HL_CONTROL_FN void hl_control_raise(hl_control *control, double beta1, double beta2)
+{
+    bool is_other = control->beta[0] != beta1 || control->beta[1] != beta2;
+    if (is_other || control->powered > control->applied) {
+        control->beta[0] = beta1, control->beta[1] = beta2;
+        control->power[0] = control->power[1] = 1;
+        control->powered = 0;
+    }
+    while (control->powered < control->applied) {
+        double first = control->power[0] * beta1, second = control->power[1] * beta2;
+        bool stays = first == control->power[0] && second == control->power[1];
+        control->power[0] = first, control->power[1] = second;
+        control->powered = stays ? control->applied : control->powered + 1;
+    }
+    control->correction[0] = 1 / (1 - control->power[0]);
+    control->correction[1] = 1 / sqrt(1 - control->power[1]);
+}
+
+/* sumsq: the squared norm of the unscaled gradient; the betas are Adam's, 0 without it. With a loss
+ * scale other than 1 an overflow is the scale's fault and only skips; at 1, the floor, it is the
+ * model's. `applied` is advanced before the guarded kernels that follow, so that they see the
+ * number of this update, from 1. */
+HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq, double beta1, double beta2)
 {
     if (control->stopped && control->n_micro == 0) return;
     bool finite =
@@ -174,6 +201,7 @@ HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq)
     control->apply = finite;
     if (finite) {
         control->applied++;
+        hl_control_raise(control, beta1, beta2);
     } else {
         control->skipped++;
         if (control->nan_mode == HL_NAN_STOP && control->loss_scale == 1.0 && !control->stopped &&

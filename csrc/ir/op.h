@@ -84,7 +84,8 @@ typedef struct hl_op_info {
      *    by the attribute `float32_out`
      * o  an operand of the first result's type
      * f  follows: computed in the type of the operands
-     * w  an operand that may have 16 bits; computed in float32
+     * w  an operand that may have 16 bits; computed in float32. Of an op that gives g, a product
+     *    that makes it rounds it
      * g  computed in float32, and rounded once to the attribute dtype if that has 16 bits
      * s  float32 */
     const char *precision;

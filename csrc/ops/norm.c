@@ -6,7 +6,19 @@
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-/* Of the first output: x's, or of 16 bits where that is asked for. */
+static bool is_narrow(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
+
+/* Of what a norm computes in, its parameters and its statistics: x's own, float32 where x has 16
+ * bits. */
+static hl_dtype find_own(const hl_type *x)
+{
+    return is_narrow(x->dtype) ? HL_DTYPE_F32 : x->dtype;
+}
+
+/* Of the first output: as norms compute, or of 16 bits where that is asked for. */
 static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
 {
     HL_TRY(hl_check_dtype_attr(dtype));
@@ -14,8 +26,16 @@ static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
         return hl_status_set(HL_ERROR_TRACE, "dtype must be floating, got %s",
                              hl_dtype_name(dtype));
     *out_type = *x;
-    if (hl_dtype_bytes(dtype) == 2 && hl_dtype_bytes(x->dtype) > 2) out_type->dtype = dtype;
+    out_type->dtype = is_narrow(dtype) ? dtype : find_own(x);
     return HL_OK;
+}
+
+/* dy has x's shape; either may have 16 bits. */
+static hl_status check_dy(const hl_type *dy, const hl_type *x)
+{
+    hl_type own = {find_own(x), x->shape};
+    if (is_narrow(dy->dtype)) own.dtype = dy->dtype;
+    return hl_check_type(dy, &own, "dy");
 }
 
 hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -23,7 +43,7 @@ hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out
     const hl_type *x = hl_node_in_type(graph, node, 0);
     HL_TRY(hl_check_float(x, "the input"));
     HL_TRY(hl_check_rank(x, 2, "the input"));
-    hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
+    hl_type channels = {find_own(x), hl_shape_1d(x->shape.dim[1])};
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 1), &channels, "the weight"));
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
     if (hl_shape_numel(&x->shape) == 0)
@@ -38,8 +58,8 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     const hl_type *x = hl_node_in_type(graph, node, 1);
     HL_TRY(hl_check_float(x, "the input"));
     HL_TRY(hl_check_rank(x, 2, "the input"));
-    hl_type channels = {x->dtype, hl_shape_1d(x->shape.dim[1])};
-    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    hl_type channels = {find_own(x), hl_shape_1d(x->shape.dim[1])};
+    HL_TRY(check_dy(hl_node_in_type(graph, node, 0), x));
     for (int i = 2; i < 5; i++)
         HL_TRY(hl_check_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
     if (hl_shape_numel(&x->shape) == 0)
@@ -56,8 +76,9 @@ static hl_status split_rows(const hl_type *x, int64_t n_axes, hl_type *out_rows,
         return hl_status_set(HL_ERROR_SHAPE, "n_axes must lie in 1 ... %d, got %lld", x->shape.rank,
                              (long long)n_axes);
     int32_t n_rows = x->shape.rank - (int32_t)n_axes;
-    *out_rows = (hl_type){x->dtype, hl_shape_make(n_rows, x->shape.dim)};
-    *out_cols = (hl_type){x->dtype, hl_shape_make((int32_t)n_axes, x->shape.dim + n_rows)};
+    hl_dtype own = find_own(x);
+    *out_rows = (hl_type){own, hl_shape_make(n_rows, x->shape.dim)};
+    *out_cols = (hl_type){own, hl_shape_make((int32_t)n_axes, x->shape.dim + n_rows)};
     return HL_OK;
 }
 
@@ -80,7 +101,7 @@ hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     const hl_type *x = hl_node_in_type(graph, node, 1);
     hl_type rows, cols;
     HL_TRY(split_rows(x, hl_layer_norm_attrs(node)->n_axes, &rows, &cols));
-    HL_TRY(hl_check_type(hl_node_in_type(graph, node, 0), x, "dy"));
+    HL_TRY(check_dy(hl_node_in_type(graph, node, 0), x));
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &rows, "the mean"));
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 3), &rows, "1/std"));
     if (node->n_in == 5)
@@ -90,19 +111,42 @@ hl_status hl_infer_layer_norm_grad(const hl_graph *graph, hl_node *node, hl_type
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
 
-/* Of a norm that rounds what it gives: the same without, and a cast. */
-static hl_status lower_rounding(hl_graph *graph, hl_node_id id, hl_id *out_values, bool *out_done)
+enum { NORM_INS = 5 };
+
+/* Of a norm that reads or gives 16 bits: the same without, between casts. */
+static hl_status lower_narrow(hl_graph *graph, hl_node_id id, hl_id *out_values, bool *out_done)
 {
     hl_node node = graph->nodes[id];
-    hl_dtype own = hl_graph_dtype(graph, node.in[0]), given = hl_graph_dtype(graph, node.out);
+    hl_dtype given = hl_graph_dtype(graph, node.out);
     hl_attrs attrs = node.attrs;
-    hl_id out;
-    *out_done = given != own;
+    hl_id in[NORM_INS], out;
+    *out_done = is_narrow(given);
+    for (int32_t i = 0; i < node.n_in; i++) {
+        in[i] = node.in[i];
+        if (!is_narrow(hl_graph_dtype(graph, in[i]))) continue;
+        HL_TRY(hl_build_cast(graph, in[i], HL_DTYPE_F32, &in[i]));
+        *out_done = true;
+    }
     if (!*out_done) return HL_OK;
-    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node.op)->schema, "dtype"), own);
-    HL_TRY(hl_graph_add(graph, node.op, node.in, node.n_in, &attrs, &out));
+    hl_attrs_int_set(&attrs, hl_schema_find(hl_op_get(node.op)->schema, "dtype"), HL_DTYPE_F32);
+    HL_TRY(hl_graph_add(graph, node.op, in, node.n_in, &attrs, &out));
     for (int32_t j = 1; j < node.n_out; j++) out_values[j] = out + j;
     return hl_build_cast(graph, out, given, &out_values[0]);
+}
+
+/* In what the norm of x computes, or as it is where it has that already. */
+static hl_status build_own(hl_graph *graph, hl_id x, hl_id value, hl_id *out_id)
+{
+    hl_dtype own = find_own(&graph->values[x].type);
+    *out_id = value;
+    return hl_graph_dtype(graph, value) == own ? HL_OK : hl_build_cast(graph, value, own, out_id);
+}
+
+/* The gradient of x in x's type. */
+static hl_status finish_dx(hl_graph *graph, hl_id x, hl_id *dx)
+{
+    hl_dtype dtype = hl_graph_dtype(graph, x);
+    return hl_graph_dtype(graph, *dx) == dtype ? HL_OK : hl_build_cast(graph, *dx, dtype, dx);
 }
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
@@ -172,6 +216,7 @@ static hl_status build_batch_params(hl_graph *graph, const batch_values *bn, hl_
                                     const bool *need, hl_id *din)
 {
     hl_id centred, rstd;
+    HL_TRY(build_own(graph, bn->x, dy, &dy));
     if (need[2]) HL_TRY(hl_build_sum(graph, dy, bn->axes, bn->rank - 1, false, &din[2]));
     if (!need[1]) return HL_OK;
     HL_TRY(build_centred(graph, bn, &centred));
@@ -182,7 +227,7 @@ static hl_status build_batch_params(hl_graph *graph, const batch_values *bn, hl_
 static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id *din)
 {
     hl_id in[5] = {dy, bn->x, bn->weight, bn->mean, bn->var}, out;
-    hl_attrs attrs = {.batch_norm = {.eps = bn->eps}};
+    hl_attrs attrs = {.batch_norm = {.eps = bn->eps, .dtype = hl_graph_dtype(graph, bn->x)}};
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, in, 5, &attrs, &out));
     for (int i = 0; i < 3; i++) din[i] = out + i;
     return HL_OK;
@@ -211,13 +256,13 @@ hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
 {
     batch_values bn = read_batch_norm(graph, id);
     hl_id dy = dout[0];
-    if (dy != HL_NONE) HL_TRY(hl_build_cast(graph, dy, hl_graph_dtype(graph, bn.x), &dy));
     if (dy != HL_NONE && need[0])
         HL_TRY(build_batch_grad(graph, &bn, dy, din));
     else if (dy != HL_NONE)
         HL_TRY(build_batch_params(graph, &bn, dy, need, din));
     if (!need[0]) return HL_OK;
-    return add_batch_statistics(graph, &bn, dout[1], dout[2], &din[0]);
+    HL_TRY(add_batch_statistics(graph, &bn, dout[1], dout[2], &din[0]));
+    return finish_dx(graph, bn.x, &din[0]);
 }
 
 /* dx = weight r (dy - dbias / n - c (dweight r / n)), letters as above. */
@@ -228,7 +273,7 @@ hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
     bool done;
     batch_values bn = make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4],
                                  node->attrs.batch_norm.eps);
-    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    HL_TRY(lower_narrow(graph, id, out_values, &done));
     if (done) return HL_OK;
     HL_TRY(build_centred(graph, &bn, &centred));
     HL_TRY(hl_build_sum(graph, dy, bn.axes, bn.rank - 1, false, &dbias));
@@ -251,7 +296,7 @@ hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
     hl_id bias = graph->nodes[id].in[2], scale, y;
     hl_attrs attrs = {.axes = {hl_ints_make(bn.axes, bn.rank - 1)}};
     bool done;
-    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    HL_TRY(lower_narrow(graph, id, out_values, &done));
     if (done) return HL_OK;
     HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
     bn.var = bn.mean + 1;
@@ -309,7 +354,7 @@ static hl_status build_row_sum(hl_graph *graph, hl_id matrix, hl_id operand, hl_
 static hl_status build_layer_dx(hl_graph *graph, const layer_values *ln, hl_id dy, hl_id *out_id)
 {
     hl_id in[5] = {dy, ln->x, ln->mean, ln->rstd, ln->weight};
-    hl_attrs attrs = {.layer_norm = {.n_axes = 1}};
+    hl_attrs attrs = {.layer_norm = {.n_axes = 1, .dtype = hl_graph_dtype(graph, ln->x)}};
     return hl_graph_add(graph, HL_OP_LAYER_NORM_GRAD, in, ln->weight == HL_NONE ? 4 : 5, &attrs,
                         out_id);
 }
@@ -342,23 +387,23 @@ hl_status hl_vjp_layer_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
 {
     hl_node node = graph->nodes[id];
     layer_values ln;
-    hl_id dy = HL_NONE, dx = HL_NONE, xhat;
+    hl_id dy = HL_NONE, dy_own = HL_NONE, dx = HL_NONE, xhat;
+    bool needs_params = (node.n_in > 1 && need[1]) || (node.n_in > 2 && need[2]);
     HL_TRY(build_layer_values(graph, id, &ln));
-    if (dout[0] != HL_NONE) {
-        HL_TRY(hl_build_cast(graph, dout[0], hl_graph_dtype(graph, ln.x), &dy));
-        HL_TRY(hl_build_reshape(graph, dy, &ln.matrix, &dy));
-    }
+    if (dout[0] != HL_NONE) HL_TRY(hl_build_reshape(graph, dout[0], &ln.matrix, &dy));
+    if (dy != HL_NONE && needs_params) HL_TRY(build_own(graph, ln.x, dy, &dy_own));
     if (dy != HL_NONE && node.n_in > 2 && need[2])
-        HL_TRY(build_row_sum(graph, dy, node.in[2], &din[2]));
+        HL_TRY(build_row_sum(graph, dy_own, node.in[2], &din[2]));
     if (dy != HL_NONE && node.n_in > 1 && need[1]) {
         HL_TRY(build_per_row(graph, &ln, HL_OP_SUB, ln.x, ln.mean, &xhat));
         HL_TRY(build_per_row(graph, &ln, HL_OP_MUL, xhat, ln.rstd, &xhat));
-        HL_TRY(hl_build_binary(graph, HL_OP_MUL, dy, xhat, &xhat));
+        HL_TRY(hl_build_binary(graph, HL_OP_MUL, dy_own, xhat, &xhat));
         HL_TRY(build_row_sum(graph, xhat, node.in[1], &din[1]));
     }
     if (!need[0]) return HL_OK;
     if (dy != HL_NONE) HL_TRY(build_layer_dx(graph, &ln, dy, &dx));
     HL_TRY(add_statistics_grad(graph, &ln, dout[1], dout[2], &dx));
+    HL_TRY(finish_dx(graph, ln.x, &dx));
     return hl_build_reshape(graph, dx, &ln.full, &din[0]);
 }
 
@@ -366,7 +411,7 @@ hl_status hl_vjp_layer_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
 hl_status hl_lower_layer_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     bool done;
-    HL_TRY(lower_rounding(graph, id, out_values, &done));
+    HL_TRY(lower_narrow(graph, id, out_values, &done));
     if (done) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none",
                          hl_op_get(graph->nodes[id].op)->name);

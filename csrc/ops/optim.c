@@ -3,6 +3,21 @@
 #include "ops/check.h"
 #include "ops/ops.h"
 
+/* The powers that Adam reads are those of its own betas. */
+static hl_status check_betas(const hl_graph *graph, const hl_node *node)
+{
+    hl_node_id maker = hl_graph_producer(graph, node->in[node->n_in - 1]);
+    if (node->op != HL_OP_ADAM || maker == HL_NONE || graph->nodes[maker].op != HL_OP_CONTROL_APPLY)
+        return HL_OK;
+    const hl_attrs_betas *kept = hl_betas_attrs(&graph->nodes[maker]);
+    const hl_attrs_adam *own = hl_adam_attrs(node);
+    if (kept->beta1 == own->beta1 && kept->beta2 == own->beta2) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG,
+                         "the control block must keep the powers of its betas %g and %g, got those "
+                         "of %g and %g",
+                         own->beta1, own->beta2, kept->beta1, kept->beta2);
+}
+
 /* in = param, states, grad, segments, grad_scale, lr, control. */
 hl_status hl_infer_optimizer(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
@@ -30,8 +45,9 @@ hl_status hl_infer_optimizer(const hl_graph *graph, hl_node *node, hl_type *out_
         HL_TRY(hl_check_float(hl_node_in_type(graph, node, i), "grad_scale and lr"));
         HL_TRY(hl_check_rank_exactly(hl_node_in_type(graph, node, i), 0, "grad_scale and lr"));
     }
-    return hl_check_dtype(hl_node_in_type(graph, node, n_state + 5), HL_DTYPE_U8,
-                          "the control block");
+    HL_TRY(hl_check_dtype(hl_node_in_type(graph, node, n_state + 5), HL_DTYPE_U8,
+                          "the control block"));
+    return check_betas(graph, node);
 }
 
 /* ---- the gradient's norm --------------------------------------------------------------------- */

@@ -9,13 +9,15 @@
  * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
  * write float32 anyway), every product gives float32 (`float32_out`), and the pass adds nothing but
  * one cast per operand. Where it keeps them in 16 bits (a GPU, which is short of memory traffic), a
- * product gives 16 bits if a product reads it again, directly or through followers, and float32 if
- * all it leads to is float32 work: so parameters' gradients and the losses' inputs are never
- * rounded. The bias of a 16-bit result is 16 bits as well, which is what libraries add.
+ * product gives 16 bits if a product or a norm reads it again, directly or through followers, and
+ * float32 if all it leads to is other float32 work: so parameters' gradients and the losses' inputs
+ * are never rounded. The bias of a 16-bit result is 16 bits as well, which is what libraries add.
  *
- * Norms compute in float32 and round what they give themselves (role 'g') where it leads to
- * products alone, sums (of a bias' gradient) apart: a cast behind them would be a launch of its
- * own.
+ * Norms compute in float32. They read what is made in 16 bits as it lies in memory (role 'w'),
+ * which gives the bits of a cast before them, and never ask for a rounding of what is made in
+ * float32; and they round what they give themselves (role 'g') where it leads to products alone,
+ * sums (of a bias' gradient) and norms apart. A cast on either side would be a launch of its own.
+ * So between a product and a norm there are 16 bits, as under torch.autocast.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
  * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
@@ -37,6 +39,9 @@ typedef enum fed {
     FED_PRODUCTS /* products, and perhaps sums */
 } fed;
 
+/* Who reads a value in 16 bits, directly or through followers: a product does before a norm. */
+typedef enum want { WANTED_NOT, WANTED_BY_NORM, WANTED_BY_PRODUCT } want;
+
 typedef struct amp_state {
     hl_graph *graph;
     hl_dtype reduced;
@@ -45,8 +50,8 @@ typedef struct amp_state {
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
-    bool *wanted;     /* by old value: it leads to products alone; or it is one of several results
-                         of a node, and nothing reads it */
+    want *wanted;     /* by old value; what a norm gives leads to products alone; of several results
+                         one that nothing reads is wanted by all */
     fed *feeds;       /* by old value */
     hl_id *in;        /* room for the operands of any node */
 } amp_state;
@@ -102,28 +107,37 @@ static hl_status cast_to(amp_state *s, hl_id value, hl_dtype dtype, hl_id *out_v
     return hl_graph_add(s->graph, HL_OP_CAST, &value, 1, &attrs, out_value);
 }
 
-/* ---- which values a product reads again ------------------------------------------------------ */
+/* ---- which values are read again in 16 bits -------------------------------------------------- */
 
-/* Does a product read all of the node's results again, which are rounded together? */
-static bool are_wanted(const amp_state *s, const hl_node *node)
+/* Of all of the node's results, which are rounded together. */
+static want find_results_wanted(const amp_state *s, const hl_node *node)
 {
+    want least = WANTED_BY_PRODUCT;
     for (int32_t j = 0; j < node->n_out; j++)
-        if (!s->wanted[node->out + j]) return false;
-    return true;
+        if (s->wanted[node->out + j] < least) least = s->wanted[node->out + j];
+    return least;
 }
 
-static bool leads_to_product(const amp_state *s, const hl_uses *uses, hl_id value)
+static want find_wanted(const amp_state *s, const hl_uses *uses, hl_id value)
 {
-    if (uses->kept[value] || !is_f32(s, value)) return false;
+    want most = WANTED_NOT;
+    if (uses->kept[value] || !is_f32(s, value)) return WANTED_NOT;
     /* A result that nothing reads does not keep the node's other results in float32. */
     const hl_value *v = hl_graph_value(s->graph, value);
-    if (!hl_uses_count(uses, value)) return s->graph->nodes[v->node].n_out > 1;
+    if (!hl_uses_count(uses, value))
+        return s->graph->nodes[v->node].n_out > 1 ? WANTED_BY_PRODUCT : WANTED_NOT;
     for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
         const hl_node *user = &s->graph->nodes[uses->list[u]];
-        if (is_reduced_product(s, user) && reads_as(user, value, 'r')) return true;
-        if (is_follower(user) && reads_as(user, value, 'f') && are_wanted(s, user)) return true;
+        want by_user = WANTED_NOT;
+        if (is_reduced_product(s, user) && reads_as(user, value, 'r'))
+            by_user = WANTED_BY_PRODUCT;
+        else if (is_giver(user) && reads_as(user, value, 'w'))
+            by_user = WANTED_BY_NORM;
+        else if (is_follower(user) && reads_as(user, value, 'f'))
+            by_user = find_results_wanted(s, user);
+        if (by_user > most) most = by_user;
     }
-    return false;
+    return most;
 }
 
 /* Will the follower take its operands in 16 bits if this one has 16? Others that are no numbers and
@@ -179,10 +193,12 @@ static hl_status mark_wanted(amp_state *s)
     for (int64_t i = s->graph->n_nodes - 1; i >= 0; i--) {
         const hl_node *node = &s->graph->nodes[i];
         for (int32_t j = 0; j < node->n_out; j++) {
-            s->wanted[node->out + j] = leads_to_product(s, &uses, node->out + j);
+            s->wanted[node->out + j] = find_wanted(s, &uses, node->out + j);
             s->feeds[node->out + j] = find_fed(s, &uses, node->out + j);
         }
-        if (is_giver(node)) s->wanted[node->out] = s->feeds[node->out] == FED_PRODUCTS;
+        if (is_giver(node))
+            s->wanted[node->out] =
+                s->feeds[node->out] == FED_PRODUCTS ? WANTED_BY_PRODUCT : WANTED_NOT;
     }
     hl_uses_deinit(&uses);
     return HL_OK;
@@ -283,15 +299,34 @@ static hl_status rewrite_product(amp_state *s, const hl_node *node)
     return replace_outputs(s, node, out);
 }
 
+/* What was made in 16 bits, as it was made; else the value. */
+static hl_id find_made(const amp_state *s, hl_id value)
+{
+    return value < s->n_values ? hl_rewrite_narrow(s->graph, s->map[value]) : value;
+}
+
+static bool is_made_narrow(const amp_state *s, hl_id value)
+{
+    return hl_graph_dtype(s->graph, find_made(s, value)) == s->reduced;
+}
+
+/* A norm reads what was made in 16 bits as it is, and rounds what it gives to products. */
 static hl_status rewrite_giver(amp_state *s, const hl_node *node)
 {
     const hl_attr_info *dtype = hl_schema_find(hl_op_get(node->op)->schema, "dtype");
     hl_id out;
     hl_attrs attrs = node->attrs;
-    if (!s->wanted[node->out] || !dtype) return HL_OK;
-    hl_attrs_int_set(&attrs, dtype, s->reduced);
+    bool changes = s->wanted[node->out];
+    for (int32_t i = 0; i < node->n_in; i++) {
+        s->in[i] = node->in[i];
+        if (hl_op_role_in(node->op, i) != 'w' || !is_made_narrow(s, node->in[i])) continue;
+        s->in[i] = find_made(s, node->in[i]);
+        changes = true;
+    }
+    if (!changes) return HL_OK;
+    if (s->wanted[node->out]) hl_attrs_int_set(&attrs, dtype, s->reduced);
     hl_graph_stand_by(s->graph, node);
-    HL_TRY(hl_graph_add(s->graph, node->op, node->in, node->n_in, &attrs, &out));
+    HL_TRY(hl_graph_add(s->graph, node->op, s->in, node->n_in, &attrs, &out));
     return replace_outputs(s, node, out);
 }
 
@@ -311,11 +346,14 @@ static bool holds(hl_dtype reduced, double number)
     return (double)held == number;
 }
 
-static operand_kind kind_of(const amp_state *s, hl_id value, hl_segment segment)
+/* For a product's sake a follower takes the copies that products read, for a norm's alone what was
+ * made in 16 bits. */
+static operand_kind kind_of(const amp_state *s, hl_id value, hl_segment segment, want by)
 {
     double number;
     const hl_value *v = hl_graph_value(s->graph, value);
-    if (has_copy(s, value, segment)) return OPERAND_REDUCED;
+    if (has_copy(s, value, segment) && (by != WANTED_BY_NORM || is_made_narrow(s, value)))
+        return OPERAND_REDUCED;
     if (!hl_dtype_is_float(v->type.dtype)) return OPERAND_HELD;
     if (hl_graph_number_read(s->graph, value, &number))
         return holds(s->reduced, number) ? OPERAND_HELD : OPERAND_ANEW;
@@ -343,22 +381,23 @@ static hl_status rewrite_follower(amp_state *s, const hl_node *node)
 {
     hl_id out;
     bool any_reduced = false, all_reduced = true;
+    want by = find_results_wanted(s, node);
     for (int32_t i = 0; i < node->n_in; i++) {
         if (hl_op_role_in(node->op, i) != 'f') continue;
-        operand_kind kind = kind_of(s, node->in[i], node->segment);
+        operand_kind kind = kind_of(s, node->in[i], node->segment, by);
         if (kind == OPERAND_F32) return HL_OK;
         any_reduced |= kind == OPERAND_REDUCED;
         all_reduced &= kind == OPERAND_REDUCED || kind == OPERAND_HELD;
     }
     bool gives_float = hl_dtype_is_float(hl_graph_dtype(s->graph, node->out));
     bool is_copy = !has_flag(node, HL_OP_POINTWISE);
-    if (!any_reduced || (gives_float && !are_wanted(s, node))) return HL_OK;
+    if (!any_reduced || (gives_float && by == WANTED_NOT)) return HL_OK;
     if (all_reduced || is_copy || !gives_float) {
         if (!all_reduced && !gives_float) return HL_OK;
         for (int32_t i = 0; i < node->n_in; i++) {
             s->in[i] = node->in[i];
             bool is_rounded = hl_op_role_in(node->op, i) == 'f' ||
-                              kind_of(s, node->in[i], node->segment) == OPERAND_REDUCED;
+                              kind_of(s, node->in[i], node->segment, by) == OPERAND_REDUCED;
             if (is_rounded) HL_TRY(round_operand(s, node->in[i], node->segment, &s->in[i]));
         }
         hl_graph_stand_by(s->graph, node);
@@ -410,7 +449,7 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype reduced, bool keeps_reduced)
     size_t n = (size_t)graph->n_values + 1, n_in = count_operands(graph);
     hl_status status = HL_OK;
     void *memory = NULL;
-    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(fed) + sizeof(bool)) +
+    HL_TRY(hl_alloc_zero(n * (2 * sizeof(hl_id) + sizeof(hl_segment) + sizeof(fed) + sizeof(want)) +
                              n_in * sizeof(hl_id),
                          &memory));
     s.copy = memory;
@@ -418,7 +457,7 @@ hl_status hl_pass_amp(hl_graph *graph, hl_dtype reduced, bool keeps_reduced)
     s.in = s.map + n;
     s.made = (hl_segment *)(s.in + n_in);
     s.feeds = (fed *)(s.made + n);
-    s.wanted = (bool *)(s.feeds + n);
+    s.wanted = (want *)(s.feeds + n);
     for (int64_t v = 0; v < s.n_values; v++) s.copy[v] = HL_NONE, s.map[v] = (hl_id)v;
     if (keeps_reduced) HL_GOTO(mark_wanted(&s));
     HL_GOTO(rewrite_nodes(&s));

@@ -203,8 +203,8 @@ static bool comes_from(const hl_graph *graph, hl_id value, hl_id x, int n_steps)
     return false;
 }
 
-/* An epilogue computes in float32 and rounds once, where its result is stored: what a cast between
- * rounds before, it does not. */
+/* An epilogue computes in float32 and rounds once, where its result is stored, a prologue not at
+ * all: what a cast between rounds before, they do not. */
 static bool is_dropped(const epilogue_state *s, const hl_node *node)
 {
     if (node->op != HL_OP_CAST || s->rounds_to == HL_DTYPE_COUNT) return false;
@@ -552,10 +552,12 @@ static hl_status try_prologue(epilogue_state *s, hl_node_id anchor, int32_t k, h
     if (!copy_operands(&node, &a)) return HL_OK;
     hl_graph_stand_by(graph, &node);
     s->place = node;
+    s->rounds_to = hl_graph_dtype(graph, operand);
     hl_emit_begin(&s->emitter, graph, hl_graph_shape(graph, operand));
     hl_status status = hl_emit_load(&s->emitter, base, &reg);
     if (status == HL_OK) status = emit_value(s, operand, base, &reg);
     if (status == HL_OK) status = hl_emit_output(&s->emitter, reg, HL_PW_FULL);
+    s->rounds_to = HL_DTYPE_COUNT;
     if (status != HL_OK) return s->emitter.is_refused ? HL_OK : status;
     a.in[k] = base;
     a.fusion.prologue[k] = &s->emitter.program;

@@ -314,7 +314,11 @@ static hl_status build_apply(step_state *s, hl_id grad, hl_id factor)
     HL_TRY(build_norm(s, grad, &factor, &square));
     if (s->spec->clip_value > 0) HL_TRY(build_value_clip(s, &grad, &factor));
     HL_TRY(hl_graph_control(s->graph, &control));
-    HL_TRY(add2(s, HL_OP_CONTROL_APPLY, control, square, &decided));
+    hl_attrs betas = {0};
+    if (s->spec->optimizer == HL_OP_ADAM)
+        betas.betas = (hl_attrs_betas){s->spec->attrs.adam.beta1, s->spec->attrs.adam.beta2};
+    HL_TRY(hl_graph_add(s->graph, HL_OP_CONTROL_APPLY, (hl_id[]){control, square}, 2, &betas,
+                        &decided));
     HL_TRY(hl_graph_commit(s->graph, control, decided));
     s->control = decided;
     return build_optimizer(s, grad, factor);

@@ -5,8 +5,6 @@
  * operations (torch 2.13, single-tensor form); coefficients that a step has in common are made in
  * double and rounded once. What no segment covers is left as it is, and everything is when the
  * step is not applied. */
-#include <math.h>
-
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -23,7 +21,7 @@ typedef struct stretch {
     const float *grad;
     float grad_scale;
     double lr, decay;
-    int64_t applied;
+    const hl_control *control;
     const hl_attrs *attrs;
 } stretch;
 
@@ -61,7 +59,7 @@ static sgd_terms make_sgd(const stretch *s)
                        .momentum = hl_v_set1((float)attrs->momentum),
                        .take_in = hl_v_set1((float)(1 - attrs->dampening)),
                        .has_momentum = attrs->momentum != 0,
-                       .is_first = s->applied == 1,
+                       .is_first = s->control->applied == 1,
                        .is_nesterov = attrs->nesterov};
 }
 
@@ -86,8 +84,8 @@ typedef struct adam_terms {
 static adam_terms make_adam(const stretch *s)
 {
     const hl_attrs_adam *attrs = &s->attrs->adam;
-    double beta1 = attrs->beta1, beta2 = attrs->beta2, step = (double)s->applied;
-    double correction1 = 1 - pow(beta1, step), correction2 = 1 - pow(beta2, step);
+    double beta1 = attrs->beta1, beta2 = attrs->beta2;
+    const double *correction = s->control->correction;
     return (adam_terms){.grad_scale = hl_v_set1(s->grad_scale),
                         .decay = hl_v_set1(attrs->decoupled ? 0 : (float)s->decay),
                         .keep = hl_v_set1(attrs->decoupled ? (float)(1 - s->lr * s->decay) : 1),
@@ -96,8 +94,8 @@ static adam_terms make_adam(const stretch *s)
                         .rest1 = hl_v_set1((float)(1 - beta1)),
                         .rest2 = hl_v_set1((float)(1 - beta2)),
                         .eps = hl_v_set1((float)attrs->eps),
-                        .step_size = hl_v_set1((float)(s->lr / correction1)),
-                        .root_scale = hl_v_set1((float)(1 / sqrt(correction2)))};
+                        .step_size = hl_v_set1((float)(s->lr * correction[0])),
+                        .root_scale = hl_v_set1((float)correction[1])};
 }
 
 HL_SIMD void step_adam(const stretch *s, const adam_terms *t, int64_t at, int64_t n)
@@ -230,7 +228,7 @@ static void run_optim(const hl_kernel_state *state, void *const *args, int64_t b
                      .grad_scale = *(const float *)rest[2],
                      .lr = (double)*(const float *)rest[3] * segment[2],
                      .decay = segment[3],
-                     .applied = control->applied,
+                     .control = control,
                      .attrs = &optim->attrs};
         /* A buffer that the attributes do not need has no elements and is never touched. */
         for (int k = 0; k < optim->n_state; k++) {

@@ -38,6 +38,7 @@ static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_no
                      .rows = hl_rows_attrs(node)->rows, .loss_dtype = dtype);
     else
         HL_CUDA_CALL(&calls, control_apply, NULL, one, .at.control = control, .at.sumsq = in,
+                     .beta1 = hl_betas_attrs(node)->beta1, .beta2 = hl_betas_attrs(node)->beta2,
                      .sumsq_dtype = dtype);
     return hl_cuda_calls_end(&calls, out_state);
 }

@@ -19,7 +19,7 @@ HL_CUDA_ENTRY(control_micro, HL_CUDA_CONTROL_THREADS, p)
 }
 HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0));
+    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0), p.beta1, p.beta2);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -40,12 +40,13 @@ template <int DTYPE> struct assigning {
 
     HL_MEMBER bool is_aligned() const
     {
-        return hl_pack<DTYPE, WIDTH>::is_aligned(state) && hl_pack<DTYPE, WIDTH>::is_aligned(value);
+        return hl_pack_of<DTYPE, WIDTH>::is_aligned(state) &&
+               hl_pack_of<DTYPE, WIDTH>::is_aligned(value);
     }
     template <int W> HL_MEMBER void run(int64_t at) const
     {
         typedef typename hl_element<DTYPE>::type T;
-        typedef typename hl_pack<DTYPE, W>::pack pack;
+        typedef typename hl_pack_of<DTYPE, W>::pack pack;
         *hl_vector((pack *)((T *)state + at)) = *hl_vector((const pack *)((const T *)value + at));
     }
 };
@@ -76,8 +77,8 @@ template <int VALUE> struct blending {
 
     HL_MEMBER bool is_aligned() const
     {
-        return hl_pack<HL_DTYPE_F32, FLOATS>::is_aligned(state) &&
-               hl_pack<VALUE, FLOATS>::is_aligned(value);
+        return hl_pack_of<HL_DTYPE_F32, FLOATS>::is_aligned(state) &&
+               hl_pack_of<VALUE, FLOATS>::is_aligned(value);
     }
     template <int W> HL_MEMBER void run(int64_t at) const
     {

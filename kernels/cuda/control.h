@@ -31,6 +31,7 @@ typedef struct hl_cuda_control_apply_params {
         HL_CUDA_AT(hl_control) control;
         HL_CUDA_AT(const void) sumsq;
     } at;
+    double beta1, beta2;
     int32_t sumsq_dtype;
 } hl_cuda_control_apply_params;
 

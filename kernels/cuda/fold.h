@@ -115,11 +115,14 @@ HL_DEVICE hl_coop_row<KEEP, Load> hl_coop_keep(const hl_coop_group &coop, int64_
 
 /* The gradient before relu, and dropout after it, whose result is given: dy * scale where the
  * result is positive, else 0, since what relu or dropout held back is 0. Without a result: dy. */
+HL_DEVICE float hl_pass(float dy, float result, float scale)
+{
+    return result > 0 ? dy * scale : 0.0f;
+}
 template <class T, class R>
 HL_DEVICE float hl_read_passed(const T *dy, const R *result, int64_t i, float scale)
 {
-    if (!result) return hl_read(dy, i);
-    return hl_read(result, i) > 0 ? hl_read(dy, i) * scale : 0.0f;
+    return result ? hl_pass(hl_read(dy, i), hl_read(result, i), scale) : hl_read(dy, i);
 }
 
 #endif

@@ -413,12 +413,12 @@ static void say_alignment(program_text *t)
     for (int s = 0; s < p->n_code; s++) {
         int in = p->code[s].in;
         if (p->code[s].op != HL_PW_LOAD || find_form(t->work, in) != FORM_RUN) continue;
-        say(text, " &&\n            hl_pack<%s, WIDTH>::is_aligned(operand[%d])",
+        say(text, " &&\n            hl_pack_of<%s, WIDTH>::is_aligned(operand[%d])",
             name_dtype(p->in[in].dtype), in);
     }
     for (int j = 0; j < p->n_out; j++)
         if (p->out[j].reduce == HL_CUDA_SUM_NONE)
-            say(text, " &&\n            hl_pack<%s, WIDTH>::is_aligned(operand[%d])",
+            say(text, " &&\n            hl_pack_of<%s, WIDTH>::is_aligned(operand[%d])",
                 name_dtype(p->out[j].dtype), p->n_in + j);
     say(text, ";\n    }\n");
 }

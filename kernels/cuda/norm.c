@@ -5,26 +5,60 @@
 
 #include "kernels/cuda/reduce.h"
 
-/* The dtypes of the operands and of the first output: the same, or a reduced one. */
+enum { MAX_WIDE = 2 };
+
+/* The dtypes of the operands that may have 16 bits, x or dy and x, and of the first output. */
 typedef struct norm_dtypes {
-    hl_dtype in, out;
-    char variant[16]; /* of kernels */
+    int n;
+    hl_dtype in[MAX_WIDE], out;
+    char variant[24]; /* of kernels */
 } norm_dtypes;
 
 static norm_dtypes find_dtypes(const hl_graph *graph, const hl_node *node)
 {
-    norm_dtypes dtypes = {.in = hl_node_in_type(graph, node, 0)->dtype,
-                          .out = hl_graph_dtype(graph, node->out)};
-    bool rounds = dtypes.in != dtypes.out;
-    snprintf(dtypes.variant, sizeof dtypes.variant, "%s%s%s", hl_cuda_suffix(dtypes.in),
-             rounds ? "_" : "", rounds ? hl_cuda_suffix(dtypes.out) : "");
+    bool is_grad = node->op == HL_OP_BATCH_NORM_GRAD || node->op == HL_OP_LAYER_NORM_GRAD;
+    norm_dtypes dtypes = {.n = 1 + is_grad, .out = hl_graph_dtype(graph, node->out)};
+    char *at = dtypes.variant, *end = at + sizeof dtypes.variant;
+    for (int i = 0; i <= dtypes.n; i++) {
+        if (i < dtypes.n) dtypes.in[i] = hl_node_in_type(graph, node, i)->dtype;
+        const char *suffix = hl_cuda_suffix(i < dtypes.n ? dtypes.in[i] : dtypes.out);
+        at += snprintf(at, (size_t)(end - at), "%s%s", i ? "_" : "", suffix ? suffix : "");
+    }
     return dtypes;
 }
 
-/* In place, unless the elements differ in size. */
-static uint64_t find_places(const hl_graph *graph, const hl_node *node, uint64_t places)
+/* Each of those is float32 or of the one 16-bit type that all of them share; the others up to
+ * `last` are float32. */
+static bool has_kernel(const hl_graph *graph, const hl_node *node, int last, hl_reason *out_why_not)
 {
-    return hl_node_in_type(graph, node, 0)->dtype == hl_graph_dtype(graph, node->out) ? places : 0;
+    norm_dtypes dtypes = find_dtypes(graph, node);
+    hl_dtype narrow = HL_DTYPE_F32;
+    for (int i = 0; i <= dtypes.n; i++) {
+        hl_dtype dtype = i < dtypes.n ? dtypes.in[i] : dtypes.out;
+        if (!hl_cuda_suffix(dtype)) {
+            hl_reason_set(out_why_not, "needs float32, bfloat16 or float16, got %s",
+                          hl_dtype_name(dtype));
+            return false;
+        }
+        if (dtype == HL_DTYPE_F32 || dtype == narrow) continue;
+        if (narrow != HL_DTYPE_F32) {
+            hl_reason_set(out_why_not, "needs one 16-bit type, got %s and %s",
+                          hl_dtype_name(narrow), hl_dtype_name(dtype));
+            return false;
+        }
+        narrow = dtype;
+    }
+    return hl_cuda_is_dtype(graph, node, dtypes.n, last, HL_DTYPE_F32, out_why_not);
+}
+
+/* In place of the operands whose elements have the size of what is given. */
+static uint64_t find_places(const hl_graph *graph, const hl_node *node)
+{
+    norm_dtypes dtypes = find_dtypes(graph, node);
+    uint64_t places = 0;
+    for (int i = 0; i < dtypes.n; i++)
+        if (dtypes.in[i] == dtypes.out) places |= (uint64_t)1 << i;
+    return places;
 }
 
 /* ---- what a batch norm and its gradient carry -------------------------------------------------
@@ -88,7 +122,8 @@ typedef struct batch_shape {
     int64_t A, C, S;
     hl_cuda_groups groups; /* of its statistics */
     int64_t planes;        /* A where they go by planes, else 0 */
-    bool is_held;          /* one launch does all */
+    bool is_held;          /* one launch does all, else */
+    size_t channels;       /* lie at this offset of scratch */
 } batch_shape;
 
 /* Of BATCH_NORM and BATCH_NORM_GRAD: input 0 has the shape of x. */
@@ -104,6 +139,8 @@ static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
         batch.planes = batch.A > 1 ? batch.A : 0;
     }
     batch.is_held = batch.S == 1 && batch.A > 0 && batch.A <= HL_CUDA_NORM_HELD;
+    size_t parts = hl_cuda_moments_bytes(&batch.groups), word = sizeof(hl_cuda_channel);
+    batch.channels = (parts + word - 1) / word * word;
     return batch;
 }
 
@@ -113,15 +150,16 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     (void)device;
     const hl_node *node = &graph->nodes[id];
     int32_t n_own = hl_node_anchor_in(node), result = find_result(node);
-    if (!hl_cuda_is_same_float(graph, node, 0, n_own, out_why_not)) return HL_ERROR_CONFIG;
+    if (!has_kernel(graph, node, n_own, out_why_not)) return HL_ERROR_CONFIG;
     if (result >= 0 && hl_node_in_type(graph, node, result)->dtype != find_dtypes(graph, node).out)
         return hl_reason_set(out_why_not, "needs a result of the type of what it gives");
     batch_shape batch = find_batch(graph, node);
-    out_req->scratch_bytes = batch.is_held ? 0 : hl_cuda_moments_bytes(&batch.groups);
+    out_req->scratch_bytes =
+        batch.is_held ? 0 : batch.channels + (size_t)batch.C * sizeof(hl_cuda_channel);
     out_req->deterministic = true;
-    /* The statistics or sums are made before an element is written, and element i is read where it
-     * is written: of x, or of dy and x. */
-    out_req->in_place[0] = find_places(graph, node, node->op == HL_OP_BATCH_NORM ? 1 : 3);
+    /* The statistics or sums are made before an element is written, and a thread reads its elements
+     * of x, or of dy and x, before it writes them. */
+    out_req->in_place[0] = find_places(graph, node);
     return HL_OK;
 }
 
@@ -150,32 +188,33 @@ static void call_held(hl_cuda_calls *calls, const hl_node *node, const norm_dtyp
 }
 
 static void call_cut(hl_cuda_calls *calls, const hl_node *node, const norm_dtypes *dtypes,
-                     const batch_shape *batch, float eps)
+                     const batch_shape *batch)
 {
-    int64_t n = batch->A * batch->C * batch->S;
-    hl_cuda_moments_call(calls, dtypes->in, &batch->groups, batch->planes, 1);
-    HL_CUDA_CALL(calls, batch_norm, dtypes->variant, hl_cuda_shape_elements(calls->device, n),
-                 .at.x = hl_cuda_in(calls, 0), .at.mean = hl_cuda_out(calls, 1),
-                 .at.var = hl_cuda_out(calls, 2), .at.weight = hl_cuda_in(calls, 1),
-                 .at.bias = hl_cuda_in(calls, 2), .at.y = hl_cuda_out(calls, 0),
-                 .at.control = find_control(calls, node), .n = n, .C = batch->C, .S = batch->S,
-                 .eps = eps, .epilogue = find_epilogue(node));
+    hl_cuda_channels channels = {batch->channels, (float)hl_batch_norm_attrs(node)->eps};
+    hl_cuda_norm_windows windows = hl_cuda_norm_windows_make(batch->A, batch->C, batch->S);
+    hl_cuda_moments_call(calls, dtypes->in[0], HL_DTYPE_F32, &batch->groups, batch->planes, 1,
+                         &channels);
+    HL_CUDA_CALL(calls, batch_norm, dtypes->variant,
+                 hl_cuda_shape_elements(calls->device, windows.n), .at.x = hl_cuda_in(calls, 0),
+                 .at.channels = hl_cuda_scratch(batch->channels), .at.y = hl_cuda_out(calls, 0),
+                 .at.control = find_control(calls, node), .windows = windows,
+                 .epilogue = find_epilogue(node));
 }
 
 static void call_grad_cut(hl_cuda_calls *calls, const hl_node *node, const norm_dtypes *dtypes,
-                          const batch_shape *batch, float eps)
+                          const batch_shape *batch)
 {
     hl_cuda_word result = find_result_word(calls, node);
     float result_scale = find_result_scale(node);
-    hl_cuda_shape shape = hl_cuda_shape_elements(calls->device, batch->A * batch->C * batch->S);
-    hl_cuda_norm_sums_call(calls, dtypes->in, dtypes->variant, &batch->groups, batch->S, eps,
-                           result, result_scale);
-    HL_CUDA_CALL(calls, batch_norm_dx, dtypes->variant, shape, .at.dy = hl_cuda_in(calls, 0),
-                 .at.x = hl_cuda_in(calls, 1), .at.weight = hl_cuda_in(calls, 2),
-                 .at.mean = hl_cuda_in(calls, 3), .at.var = hl_cuda_in(calls, 4),
-                 .at.dweight = hl_cuda_out(calls, 1), .at.dbias = hl_cuda_out(calls, 2),
-                 .at.result = result, .at.dx = hl_cuda_out(calls, 0), .A = batch->A, .C = batch->C,
-                 .S = batch->S, .eps = eps, .result_scale = result_scale);
+    hl_cuda_channels channels = {batch->channels, (float)hl_batch_norm_attrs(node)->eps};
+    hl_cuda_norm_windows windows = hl_cuda_norm_windows_make(batch->A, batch->C, batch->S);
+    hl_cuda_norm_sums_call(calls, dtypes->variant, &batch->groups, batch->S, result, result_scale,
+                           &channels);
+    HL_CUDA_CALL(calls, batch_norm_dx, dtypes->variant,
+                 hl_cuda_shape_elements(calls->device, windows.n), .at.dy = hl_cuda_in(calls, 0),
+                 .at.x = hl_cuda_in(calls, 1), .at.channels = hl_cuda_scratch(batch->channels),
+                 .at.result = result, .at.dx = hl_cuda_out(calls, 0), .windows = windows,
+                 .result_scale = result_scale);
 }
 
 static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -188,9 +227,9 @@ static hl_status prepare_batch_norm(hl_device *device, const hl_graph *graph, hl
     if (batch.is_held)
         call_held(&calls, node, &dtypes, &batch);
     else if (node->op == HL_OP_BATCH_NORM)
-        call_cut(&calls, node, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
+        call_cut(&calls, node, &dtypes, &batch);
     else
-        call_grad_cut(&calls, node, &dtypes, &batch, (float)hl_batch_norm_attrs(node)->eps);
+        call_grad_cut(&calls, node, &dtypes, &batch);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -201,12 +240,12 @@ static hl_status query_layer_norm(hl_device *device, const hl_graph *graph, hl_n
 {
     (void)device;
     const hl_node *node = &graph->nodes[id];
-    if (!hl_cuda_is_same_float(graph, node, 0, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
+    if (!has_kernel(graph, node, node->n_in, out_why_not)) return HL_ERROR_CONFIG;
     out_req->deterministic = true;
     /* A cooperative group has read its row before it writes an element of it, and element c where
      * it writes c.
      */
-    out_req->in_place[0] = find_places(graph, node, node->op == HL_OP_LAYER_NORM ? 1 : 3);
+    out_req->in_place[0] = find_places(graph, node);
     return HL_OK;
 }
 

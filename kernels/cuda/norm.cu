@@ -5,15 +5,18 @@
  * Mean first and then the mean square distance from it, as ref does, of a row in registers: memory
  * is read once. Rejected: sums of squares, which lose all digits where the mean is large.
  *
- * What is given may be narrower than what is read (Y, T); statistics and sums are not. A result of
- * relu that a gradient reads is as narrow as what it gives.
+ * x, dy and what is given may have 16 bits, each by itself (X, D, Y); parameters, statistics and
+ * sums are float32. A result of relu that a gradient reads has the type of what it gives.
+ *
+ * The last steps take windows of neighbours, 16 bytes or more at once, and of each channel what its
+ * statistics were made into once (channel.h): an element costs no division and no root.
  *
  * Launch: any grid; threads a multiple of 32, HL_CUDA_NORM_THREADS where a block holds columns;
  * cooperative groups by by_block (fold.h). */
 #include "kernels/cuda/norm.h"
 
 #include "kernels/cuda/fold.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda/philox.h"
 
 enum {
@@ -21,34 +24,36 @@ enum {
     COLUMNS = HL_CUDA_NORM_COLUMNS,
     ROWS = HL_CUDA_NORM_ROWS,
     KEEP = HL_CUDA_NORM_KEEP,
-    DRAWN = 8 /* elements of one random counter */
+    DRAWN = 8, /* elements of one random counter */
+    WINDOW = HL_CUDA_NORM_WINDOW
 };
+static_assert((int)WINDOW == (int)DRAWN, "a window has the numbers of one random counter");
 
-template <class T> HL_DEVICE float read_or(const T *p, int64_t c, float otherwise)
+HL_DEVICE float read_or(const float *p, int64_t c, float otherwise)
 {
-    return p ? hl_read(p, c) : otherwise;
+    return p ? p[c] : otherwise;
 }
 
-template <class T, class Y>
-HL_DEVICE void run_layer_norm(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
-                              T *rstd, int64_t R, int64_t C, float eps, int by_block)
+template <class X, class Y> HL_DEVICE void run_layer_norm(const hl_cuda_layer_norm_params &p)
 {
-    hl_coop_group coop = hl_coop_make(by_block);
-    for (int64_t r = coop.first; r < R; r += coop.step) {
-        const T *x = src + r * C;
-        Y *y = dst + r * C;
+    const float *weight = p.at.weight, *bias = p.at.bias;
+    int64_t C = p.C;
+    hl_coop_group coop = hl_coop_make(p.by_block);
+    for (int64_t r = coop.first; r < p.R; r += coop.step) {
+        const X *x = (const X *)p.at.x + r * C;
+        Y *y = (Y *)p.at.y + r * C;
         auto row = hl_coop_keep<32>(coop, C, [=](int64_t c) { return hl_read(x, c); });
         float sum = 0, squares = 0;
         row.each([&](int64_t, float v) { sum += v; });
         float middle = hl_coop_sum(coop, sum) / (float)C;
         row.each([&](int64_t, float v) { squares += (v - middle) * (v - middle); });
-        float scale = hl_rsqrt(hl_coop_sum(coop, squares) / (float)C + eps);
+        float scale = hl_rsqrt(hl_coop_sum(coop, squares) / (float)C + p.eps);
         row.each([&](int64_t c, float v) {
             hl_write(y, c, (v - middle) * scale * read_or(weight, c, 1) + read_or(bias, c, 0));
         });
         if (coop.rank == 0) {
-            hl_write(mean, r, middle);
-            hl_write(rstd, r, scale);
+            p.at.mean[r] = middle;
+            p.at.rstd[r] = scale;
         }
     }
 }
@@ -58,13 +63,17 @@ struct grad_pair {
 };
 
 /* With z = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - z mean(g z)). */
-template <class T, class Y>
-HL_DEVICE void run_layer_norm_grad(const T *dy, const T *src, const T *mean, const T *rstd,
-                                   const T *weight, Y *dx, int64_t R, int64_t C, int by_block)
+template <class D, class X, class Y>
+HL_DEVICE void run_layer_norm_grad(const hl_cuda_layer_norm_grad_params &p)
 {
-    hl_coop_group coop = hl_coop_make(by_block);
-    for (int64_t r = coop.first; r < R; r += coop.step) {
-        float middle = hl_read(mean, r), scale = hl_read(rstd, r), sum_g = 0, sum_gz = 0;
+    const D *dy = (const D *)p.at.dy;
+    const X *src = (const X *)p.at.x;
+    const float *weight = p.at.weight;
+    Y *dx = (Y *)p.at.dx;
+    int64_t C = p.C;
+    hl_coop_group coop = hl_coop_make(p.by_block);
+    for (int64_t r = coop.first; r < p.R; r += coop.step) {
+        float middle = p.at.mean[r], scale = p.at.rstd[r], sum_g = 0, sum_gz = 0;
         auto row = hl_coop_keep<16>(coop, C, [=](int64_t c) {
             float g = hl_read(dy, r * C + c) * read_or(weight, c, 1);
             return grad_pair{g, (hl_read(src, r * C + c) - middle) * scale};
@@ -96,35 +105,68 @@ HL_DEVICE hl_word4 draw(const hl_cuda_norm_epilogue &epilogue, const hl_control 
                            (uint64_t)(control->micro_row + sample), (uint64_t)block);
 }
 
-/* x (A,C,S) -> (x - mean[c]) / sqrt(var[c] + eps) weight[c] + bias[c], and the epilogue. A thread
- * makes the elements of one random counter, or one without dropout. */
-template <class T, class Y>
-HL_DEVICE void run_batch_norm(const T *src, const T *mean, const T *var, const T *weight,
-                              const T *bias, Y *dst, const hl_control *control, int64_t n,
-                              int64_t C, int64_t S, float eps,
-                              const hl_cuda_norm_epilogue &epilogue)
+/* A window of an array (A,C,S): where it begins, in the array, in its sample's windows and in a
+ * plane of channel c; how many elements it has. */
+struct window {
+    int64_t at, sample, block, c, s;
+    int there;
+};
+
+HL_DEVICE uint64_t divide(const uint64_t *divisor, int64_t i, uint64_t *out_rest)
 {
-    /* Divisions of 64 bits are long on a GPU. */
-    bool is_short = hl_is_short(n);
-    auto make = [&](int64_t i, uint32_t bits) {
-        int64_t c = is_short ? (uint32_t)i / (uint32_t)S % (uint32_t)C : i / S % C;
-        float z = (hl_read(src, i) - hl_read(mean, c)) * hl_rsqrt(hl_read(var, c) + eps);
-        hl_write(dst, i, finish(epilogue, z * hl_read(weight, c) + hl_read(bias, c), bits));
-    };
-    if (!epilogue.has_dropout) {
-        HL_FOR_GRID(i, n) make(i, 0);
-        return;
-    }
-    int64_t per_sample = C * S, n_blocks = (per_sample + DRAWN - 1) / DRAWN;
-    HL_FOR_GRID(i, n / per_sample * n_blocks)
+    *out_rest = 0;
+    return divisor[1] == 1 ? (uint64_t)i : hl_divide_by(divisor, (uint64_t)i, out_rest);
+}
+
+template <class F> HL_DEVICE void for_each_window(const hl_cuda_norm_windows &windows, F visit)
+{
+    int64_t per_sample = windows.C * windows.S;
+    HL_FOR_GRID(i, windows.n)
     {
-        int64_t block, sample = hl_divide(i, n_blocks, is_short, &block);
-        hl_word4 words = draw(epilogue, control, sample, block);
-        HL_UNROLL
-        for (int j = 0; j < DRAWN; j++)
-            if (DRAWN * block + j < per_sample)
-                make(sample * per_sample + DRAWN * block + j, hl_philox_bits16(words, j));
+        uint64_t block, s;
+        int64_t sample = (int64_t)divide(windows.per_sample, i, &block);
+        int64_t first = WINDOW * (int64_t)block, left = per_sample - first;
+        int64_t c = (int64_t)divide(windows.per_plane, first, &s);
+        visit(window{sample * per_sample + first, sample, (int64_t)block, c, (int64_t)s,
+                     left < WINDOW ? (int)left : (int)WINDOW});
     }
+}
+
+/* visit(j, channel) for all of a window; beyond its end by any channel. */
+template <class F>
+HL_DEVICE void for_each_element(const hl_cuda_channel *channels, const window &w, int64_t S,
+                                F visit)
+{
+    int64_t c = w.c, s = w.s;
+    hl_cuda_channel of = channels[c];
+    HL_UNROLL
+    for (int j = 0; j < WINDOW; j++) {
+        visit(j, of);
+        if (++s == S && j + 1 < w.there) {
+            s = 0;
+            of = channels[++c];
+        }
+    }
+}
+
+template <class X, class Y> HL_DEVICE void run_batch_norm(const hl_cuda_batch_norm_params &p)
+{
+    const X *src = (const X *)p.at.x;
+    Y *dst = (Y *)p.at.y;
+    const hl_cuda_norm_epilogue &epilogue = p.epilogue;
+    bool is_aligned = p.windows.is_whole && hl_pack<X, WINDOW>::is_aligned(src) &&
+                      hl_pack<Y, WINDOW>::is_aligned(dst);
+    for_each_window(p.windows, [&](const window &w) {
+        float x[WINDOW];
+        hl_word4 words = {0, 0, 0, 0};
+        hl_read_pack(src + w.at, is_aligned, x, w.there);
+        if (epilogue.has_dropout) words = draw(epilogue, p.at.control, w.sample, w.block);
+        for_each_element(p.at.channels, w, p.windows.S, [&](int j, const hl_cuda_channel &of) {
+            float y = (x[j] - of.mean) * of.scale + of.shift;
+            x[j] = finish(epilogue, y, hl_philox_bits16(words, j));
+        });
+        hl_write_pack(dst + w.at, is_aligned, x, w.there);
+    });
 }
 
 /* Of the threads of a column, who all get it. */
@@ -142,11 +184,13 @@ HL_DEVICE float add_column(float value)
     return part[t % COLUMNS];
 }
 
-template <class T, class Y>
-HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bias, Y *dst, T *mean,
-                                      T *var, const hl_control *control, int64_t A, int64_t C,
-                                      float eps, const hl_cuda_norm_epilogue &epilogue)
+template <class X, class Y>
+HL_DEVICE void run_batch_norm_columns(const hl_cuda_batch_norm_columns_params &p)
 {
+    const X *src = (const X *)p.at.x;
+    Y *dst = (Y *)p.at.y;
+    int64_t A = p.A, C = p.C;
+    const hl_cuda_norm_epilogue &epilogue = p.epilogue;
     int row = hl_thread() / COLUMNS, lane = hl_thread() % COLUMNS;
     for (int64_t tile = hl_block_x(); tile * COLUMNS < C; tile += hl_blocks_x()) {
         int64_t c = tile * COLUMNS + hl_thread() % COLUMNS;
@@ -165,17 +209,17 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
             if (row + j * ROWS < n) squares += (x[j] - middle) * (x[j] - middle);
         float variance = add_column(squares) / (float)A;
         if (row == 0 && n > 0) {
-            hl_write(mean, c, middle);
-            hl_write(var, c, variance);
+            p.at.mean[c] = middle;
+            p.at.var[c] = variance;
         }
-        float scale = hl_rsqrt(variance + eps);
-        float w = n > 0 ? hl_read(weight, c) : 0, b = n > 0 ? hl_read(bias, c) : 0;
+        float scale = n > 0 ? hl_rsqrt(variance + p.eps) * p.at.weight[c] : 0;
+        float shift = n > 0 ? p.at.bias[c] : 0;
         /* Eight lanes draw the numbers of their columns in eight rows, a row each. */
         HL_UNROLL
         for (int j0 = 0; j0 < KEEP; j0 += DRAWN) {
             hl_word4 words = {0, 0, 0, 0};
             if (epilogue.has_dropout && j0 * ROWS < A)
-                words = draw(epilogue, control, row + (j0 + lane % DRAWN) * ROWS,
+                words = draw(epilogue, p.at.control, row + (j0 + lane % DRAWN) * ROWS,
                              tile * (COLUMNS / DRAWN) + lane / DRAWN);
             HL_UNROLL
             for (int j = j0; j < j0 + DRAWN; j++) {
@@ -185,48 +229,55 @@ HL_DEVICE void run_batch_norm_columns(const T *src, const T *weight, const T *bi
                     bits = hl_philox_bits16(
                         hl_shuffle(HL_WARP_ALL, words, lane / DRAWN * DRAWN + j - j0),
                         lane % DRAWN);
-                float y = finish(epilogue, (x[j] - middle) * scale * w + b, bits);
+                float y = finish(epilogue, (x[j] - middle) * scale + shift, bits);
                 if (r < n) hl_write(dst, r * C + c, y);
             }
         }
     }
 }
 
-/* The input gradient from the others, element by element: dx = weight / std (dy - dbias / n - z
- * dweight / n), z = (x - mean) / std, n = A S. */
-template <class T, class Y>
-HL_DEVICE void run_batch_norm_dx(const T *dy, const T *src, const T *weight, const T *mean,
-                                 const T *var, const T *dweight, const T *dbias, const Y *result,
-                                 Y *dx, int64_t A, int64_t C, int64_t S, float eps,
-                                 float result_scale)
+/* The input gradient from the others: dx = weight / std (g - dbias / n - z dweight / n), z = (x -
+ * mean) / std, n = A S. */
+template <class D, class X, class Y>
+HL_DEVICE void run_batch_norm_dx(const hl_cuda_batch_norm_dx_params &p)
 {
-    int64_t n = A * C * S;
-    float per_channel = (float)(A * S);
-    HL_FOR_GRID(i, n)
-    {
-        int64_t c = n <= 0x7FFFFFFF ? (uint32_t)i / (uint32_t)S % (uint32_t)C : i / S % C;
-        float rstd = hl_rsqrt(hl_read(var, c) + eps);
-        float z = (hl_read(src, i) - hl_read(mean, c)) * rstd;
-        float g = hl_read_passed(dy, result, i, result_scale) - hl_read(dbias, c) / per_channel;
-        g -= z * (hl_read(dweight, c) / per_channel);
-        hl_write(dx, i, hl_read(weight, c) * rstd * g);
-    }
+    const D *dy = (const D *)p.at.dy;
+    const X *src = (const X *)p.at.x;
+    const Y *result = (const Y *)p.at.result;
+    Y *dx = (Y *)p.at.dx;
+    bool is_aligned = p.windows.is_whole && hl_pack<D, WINDOW>::is_aligned(dy) &&
+                      hl_pack<X, WINDOW>::is_aligned(src) &&
+                      hl_pack<Y, WINDOW>::is_aligned(result) && hl_pack<Y, WINDOW>::is_aligned(dx);
+    for_each_window(p.windows, [&](const window &w) {
+        float g[WINDOW], x[WINDOW], r[WINDOW] = {};
+        hl_read_pack(dy + w.at, is_aligned, g, w.there);
+        hl_read_pack(src + w.at, is_aligned, x, w.there);
+        if (result) hl_read_pack(result + w.at, is_aligned, r, w.there);
+        for_each_element(p.at.channels, w, p.windows.S, [&](int j, const hl_cuda_channel &of) {
+            if (result) g[j] = hl_pass(g[j], r[j], p.result_scale);
+            x[j] = of.scale * (g[j] - of.shift - (x[j] - of.mean) * of.slope);
+        });
+        hl_write_pack(dx + w.at, is_aligned, x, w.there);
+    });
 }
 
 /* All three gradients in one launch; a column's threads are a cooperative group
  * for hl_coop_row, which reads rows beyond those it holds once more. */
-template <class T, class Y>
-HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *weight,
-                                           const T *mean, const T *var, const Y *result, Y *dx,
-                                           T *dweight, T *dbias, int64_t A, int64_t C, float eps,
-                                           float result_scale)
+template <class D, class X, class Y>
+HL_DEVICE void run_batch_norm_grad_columns(const hl_cuda_batch_norm_grad_columns_params &p)
 {
+    const D *dy = (const D *)p.at.dy;
+    const X *src = (const X *)p.at.x;
+    const Y *result = (const Y *)p.at.result;
+    Y *dx = (Y *)p.at.dx;
+    int64_t A = p.A, C = p.C;
+    float result_scale = p.result_scale;
     hl_coop_group column = {hl_thread() / COLUMNS, ROWS, 0, 0, true, HL_WARP_ALL};
     for (int64_t tile = hl_block_x(); tile * COLUMNS < C; tile += hl_blocks_x()) {
         int64_t c = tile * COLUMNS + hl_thread() % COLUMNS;
         int64_t n = c < C ? A : 0;
-        float middle = n ? hl_read(mean, c) : 0, sum_g = 0, sum_gz = 0;
-        float rstd = n ? hl_rsqrt(hl_read(var, c) + eps) : 0;
+        float middle = n ? p.at.mean[c] : 0, sum_g = 0, sum_gz = 0;
+        float rstd = n ? hl_rsqrt(p.at.var[c] + p.eps) : 0;
         auto rows = hl_coop_keep<16>(column, n, [=](int64_t r) {
             int64_t at = r * C + c;
             return grad_pair{hl_read_passed(dy, result, at, result_scale),
@@ -240,10 +291,10 @@ HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *w
         sum_gz = add_column(sum_gz);
         if (n == 0) continue;
         if (column.rank == 0) {
-            hl_write(dweight, c, sum_gz);
-            hl_write(dbias, c, sum_g);
+            p.at.dweight[c] = sum_gz;
+            p.at.dbias[c] = sum_g;
         }
-        float scale = hl_read(weight, c) * rstd;
+        float scale = p.at.weight[c] * rstd;
         sum_g /= (float)A, sum_gz /= (float)A;
         rows.each([&](int64_t r, grad_pair v) {
             hl_write(dx, r * C + c, scale * (v.g - sum_g - v.z * sum_gz));
@@ -251,46 +302,32 @@ HL_DEVICE void run_batch_norm_grad_columns(const T *dy, const T *src, const T *w
     }
 }
 
-#define KERNELS(T, Y, suffix)                                                                      \
-    HL_CUDA_ENTRY_OF(layer_norm, suffix, THREADS, p)                                               \
+#define KERNELS(X, Y, variant)                                                                     \
+    HL_CUDA_ENTRY_OF(layer_norm, variant, THREADS, p)                                              \
     {                                                                                              \
-        run_layer_norm((const T *)p.at.x, (const T *)p.at.weight, (const T *)p.at.bias,            \
-                       (Y *)p.at.y, (T *)p.at.mean, (T *)p.at.rstd, p.R, p.C, p.eps, p.by_block);  \
+        run_layer_norm<X, Y>(p);                                                                   \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(layer_norm_grad, suffix, THREADS, p)                                          \
+    HL_CUDA_ENTRY_OF(batch_norm, variant, HL_CUDA_ELEMENT_THREADS, p)                              \
     {                                                                                              \
-        run_layer_norm_grad((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.mean,           \
-                            (const T *)p.at.rstd, (const T *)p.at.weight, (Y *)p.at.dx, p.R, p.C,  \
-                            p.by_block);                                                           \
+        run_batch_norm<X, Y>(p);                                                                   \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(batch_norm, suffix, THREADS, p)                                               \
+    HL_CUDA_ENTRY_OF(batch_norm_columns, variant, THREADS, p)                                      \
     {                                                                                              \
-        run_batch_norm((const T *)p.at.x, (const T *)p.at.mean, (const T *)p.at.var,               \
-                       (const T *)p.at.weight, (const T *)p.at.bias, (Y *)p.at.y, p.at.control,    \
-                       p.n, p.C, p.S, p.eps, p.epilogue);                                          \
-    }                                                                                              \
-    HL_CUDA_ENTRY_OF(batch_norm_columns, suffix, THREADS, p)                                       \
-    {                                                                                              \
-        run_batch_norm_columns((const T *)p.at.x, (const T *)p.at.weight, (const T *)p.at.bias,    \
-                               (Y *)p.at.y, (T *)p.at.mean, (T *)p.at.var, p.at.control, p.A, p.C, \
-                               p.eps, p.epilogue);                                                 \
-    }                                                                                              \
-    HL_CUDA_ENTRY_OF(batch_norm_dx, suffix, THREADS, p)                                            \
-    {                                                                                              \
-        run_batch_norm_dx((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight,           \
-                          (const T *)p.at.mean, (const T *)p.at.var, (const T *)p.at.dweight,      \
-                          (const T *)p.at.dbias, (const Y *)p.at.result, (Y *)p.at.dx, p.A, p.C,   \
-                          p.S, p.eps, p.result_scale);                                             \
-    }                                                                                              \
-    HL_CUDA_ENTRY_OF(batch_norm_grad_columns, suffix, THREADS, p)                                  \
-    {                                                                                              \
-        run_batch_norm_grad_columns((const T *)p.at.dy, (const T *)p.at.x, (const T *)p.at.weight, \
-                                    (const T *)p.at.mean, (const T *)p.at.var,                     \
-                                    (const Y *)p.at.result, (Y *)p.at.dx, (T *)p.at.dweight,       \
-                                    (T *)p.at.dbias, p.A, p.C, p.eps, p.result_scale);             \
+        run_batch_norm_columns<X, Y>(p);                                                           \
     }
-KERNELS(float, float, f32)
-KERNELS(hl_bf16, hl_bf16, bf16)
-KERNELS(hl_f16, hl_f16, f16)
-KERNELS(float, hl_bf16, f32_bf16)
-KERNELS(float, hl_f16, f32_f16)
+HL_FLOAT_PAIRS(KERNELS)
+
+#define GRAD_KERNELS(D, X, Y, variant)                                                             \
+    HL_CUDA_ENTRY_OF(layer_norm_grad, variant, THREADS, p)                                         \
+    {                                                                                              \
+        run_layer_norm_grad<D, X, Y>(p);                                                           \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(batch_norm_dx, variant, HL_CUDA_ELEMENT_THREADS, p)                           \
+    {                                                                                              \
+        run_batch_norm_dx<D, X, Y>(p);                                                             \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(batch_norm_grad_columns, variant, THREADS, p)                                 \
+    {                                                                                              \
+        run_batch_norm_grad_columns<D, X, Y>(p);                                                   \
+    }
+HL_FLOAT_TRIPLES(GRAD_KERNELS)

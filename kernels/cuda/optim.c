@@ -141,6 +141,7 @@ static hl_status prepare_norm_and(hl_device *device, const hl_graph *graph, hl_n
         params.at.control = hl_cuda_out(&calls, node->n_out);
         params.at.next_square = hl_cuda_out(&calls, node->n_out + 1);
         params.next_dtype = (int32_t)hl_node_in_type(graph, next, 1)->dtype;
+        params.beta1 = hl_betas_attrs(next)->beta1, params.beta2 = hl_betas_attrs(next)->beta2;
     }
     hl_cuda_shape one = hl_cuda_shape_blocks(device, 1, HL_CUDA_NORM_ALONE_THREADS);
     HL_CUDA_CALL_WITH(&calls, gradient_norm, NULL, one, &params);

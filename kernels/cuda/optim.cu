@@ -6,8 +6,7 @@
  * found goes round as the warps' votes: a model has a segment per tensor, and going through all of
  * them in every thread would cost more than the update. The formulas are kernels/cpu/optim.c's
  * (torch.optim's, in its fp32 order); coefficients that a step has in common are made in double and
- * rounded once, and the powers of Adam's correction by two threads of a block, for double is slow
- * on most GPUs. When the guard is down nothing is touched.
+ * rounded once. When the guard is down nothing is touched.
  *
  * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/optim.h"
@@ -18,7 +17,7 @@
 
 /* A thread's elements of a tile are one vector. */
 enum { THREADS = HL_CUDA_OPTIM_THREADS, WIDTH = HL_CUDA_OPTIM_ELEMENTS };
-typedef hl_pack<HL_DTYPE_F32, WIDTH> vectors;
+typedef hl_pack<float, WIDTH> vectors;
 
 HL_DEVICE int lowest_bit(uint32_t bits)
 {
@@ -152,14 +151,8 @@ HL_CUDA_ENTRY(adam, THREADS, p)
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
     bool decoupled = p.decoupled != 0;
-    HL_SHARED(double, correction, 2);
-    if (hl_thread() < 2) {
-        double left = 1 - pow(hl_thread() ? p.beta2 : p.beta1, (double)all.control->applied);
-        correction[hl_thread()] = 1 / (hl_thread() ? sqrt(left) : left);
-    }
-    hl_barrier();
-    double per_correction1 = correction[0];
-    float per_root2 = (float)(double)correction[1];
+    double per_correction1 = all.control->correction[0];
+    float per_root2 = (float)all.control->correction[1];
     float scale = *all.grad_scale, keep2 = (float)p.beta2, tiny = (float)p.eps;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
     float *const state[] = {p.at.m, p.at.v};
@@ -278,5 +271,6 @@ HL_CUDA_ENTRY(gradient_norm, HL_CUDA_NORM_ALONE_THREADS, p)
     *p.at.out_square = square;
     *p.at.out_factor = ratio >= 1 ? f : f * ratio; /* NaN stays */
     if (p.at.control)
-        hl_control_apply(p.at.control, hl_read_any(p.at.next_square, p.next_dtype, 0));
+        hl_control_apply(p.at.control, hl_read_any(p.at.next_square, p.next_dtype, 0), p.beta1,
+                         p.beta2);
 }

@@ -92,6 +92,7 @@ typedef struct hl_cuda_gradient_norm_params {
         HL_CUDA_AT(const void) next_square;
     } at;
     int64_t n;
+    double beta1, beta2; /* of CONTROL_APPLY */
     float clip;
     int32_t is_square, next_dtype;
 } hl_cuda_gradient_norm_params;

@@ -19,9 +19,11 @@
 
 /* 16-bit floats as memory holds them; arithmetic is fp32's. */
 struct hl_bf16 {
+    static constexpr bool IS_BRAIN = true; /* the exponent of a float */
     uint16_t bits;
 };
 struct hl_f16 {
+    static constexpr bool IS_BRAIN = false;
     uint16_t bits;
 };
 struct alignas(16) hl_word4 {
@@ -263,13 +265,20 @@ HL_DEVICE float hl_to_float(hl_bf16 x)
 {
     return hl_bits_float((uint32_t)x.bits << 16);
 }
-/* Bit for bit as hl_f32_to_bf16 of base/half.h: to nearest even, a NaN made quiet. */
+/* To nearest even, as hl_f32_to_bf16 of base/half.h; but any NaN becomes 0x7FFF, which is what the
+ * instruction makes of it (hl_to_f16, too), so that integers before sm_80 give the same bits. */
 HL_DEVICE hl_bf16 hl_to_bf16(float x)
 {
+#if !defined(HL_EMULATE) && __CUDA_ARCH__ >= 800
+    hl_bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
     uint32_t bits = hl_float_bits(x);
     bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
     uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return hl_bf16{(uint16_t)(is_nan ? bits >> 16 | 0x40u : rounded)};
+    return hl_bf16{(uint16_t)(is_nan ? 0x7FFFu : rounded)};
+#endif
 }
 
 HL_DEVICE void hl_put(float *p, float x)
@@ -284,6 +293,23 @@ HL_DEVICE void hl_put(hl_f16 *p, float x)
 {
     *p = hl_to_f16(x);
 }
+/* Two neighbours, which from sm_80 on are one conversion: the upper half comes first in PTX. */
+template <class T> HL_DEVICE void hl_put_pair(T *p, float x, float y)
+{
+#if !defined(HL_EMULATE) && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(T) == 2) {
+        uint32_t both;
+        if constexpr (T::IS_BRAIN)
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+        p[0].bits = (uint16_t)both, p[1].bits = (uint16_t)(both >> 16);
+        return;
+    }
+#endif
+    hl_put(p, x);
+    hl_put(p + 1, y);
+}
 template <class T> HL_DEVICE float hl_read(const T *p, int64_t i)
 {
     return hl_to_float(p[i]);
@@ -295,6 +321,21 @@ template <class T> HL_DEVICE void hl_write(T *p, int64_t i, float x)
 
 /* One line per storage type of floats: X(type, suffix of the kernel's name). */
 #define HL_FLOAT_TYPES(X) X(float, f32) X(hl_bf16, bf16) X(hl_f16, f16)
+/* Two or three operands, each float or of the one 16-bit type that all of them share. */
+#define HL_FLOAT_PAIRS_OF(X, T, t) X(float, T, f32_##t) X(T, float, t##_f32) X(T, T, t##_##t)
+#define HL_FLOAT_PAIRS(X)                                                                          \
+    X(float, float, f32_f32) HL_FLOAT_PAIRS_OF(X, hl_bf16, bf16) HL_FLOAT_PAIRS_OF(X, hl_f16, f16)
+#define HL_FLOAT_TRIPLES_OF(X, T, t)                                                               \
+    X(float, float, T, f32_f32_##t)                                                                \
+    X(float, T, float, f32_##t##_f32)                                                              \
+    X(float, T, T, f32_##t##_##t)                                                                  \
+    X(T, float, float, t##_f32_f32)                                                                \
+    X(T, float, T, t##_f32_##t)                                                                    \
+    X(T, T, float, t##_##t##_f32)                                                                  \
+    X(T, T, T, t##_##t##_##t)
+#define HL_FLOAT_TRIPLES(X)                                                                        \
+    X(float, float, float, f32_f32_f32)                                                            \
+    HL_FLOAT_TRIPLES_OF(X, hl_bf16, bf16) HL_FLOAT_TRIPLES_OF(X, hl_f16, f16)
 
 /* Elements [first, n) by steps of the whole grid: any grid computes the same. */
 #define HL_GRID_FIRST     ((int64_t)hl_block_x() * hl_threads() + hl_thread())

@@ -248,8 +248,9 @@ size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups)
     return find_scratch(groups, 2 * sizeof(float));
 }
 
-void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                          int64_t A, int out_mean)
+void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, hl_dtype out_dtype,
+                          const hl_cuda_groups *groups, int64_t A, int out_mean,
+                          const hl_cuda_channels *channels)
 {
     int32_t by_block;
     bool is_cut = groups->n_parts > 1;
@@ -257,12 +258,19 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
     hl_cuda_word means = hl_cuda_scratch(0);
     hl_cuda_word squares = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
     hl_cuda_shape shape = find_shape(calls, groups, &by_block);
+    hl_cuda_channel_at channel = {{0}, {0}, {0}};
+    float eps = channels ? channels->eps : 0;
+    if (channels)
+        channel = (hl_cuda_channel_at){hl_cuda_in(calls, 1), hl_cuda_in(calls, 2),
+                                       hl_cuda_scratch(channels->offset)};
     hl_cuda_moments_params params = {
         .at = {hl_cuda_in(calls, 0), is_cut ? means : mean, is_cut ? squares : var},
         .groups = *groups,
         .S = A > 0 ? groups->N / A : 0,
-        .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype),
+        .eps = eps,
+        .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : out_dtype),
         .by_block = by_block};
+    if (!is_cut) params.at.channel = channel;
     if (A > 0)
         HL_CUDA_CALL_WITH(calls, plane_moments, hl_cuda_suffix(dtype), shape, &params);
     else
@@ -270,32 +278,44 @@ void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_gr
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
     shape = find_shape(calls, &second, &by_block);
-    HL_CUDA_CALL(calls, moments_merge, NULL, shape, .at = {means, squares, mean, var},
-                 .groups = *groups, .out_dtype = (int32_t)dtype, .by_block = by_block);
+    HL_CUDA_CALL(calls, moments_merge, NULL, shape, .at = {means, squares, mean, var, channel},
+                 .groups = *groups, .eps = eps, .out_dtype = (int32_t)out_dtype,
+                 .by_block = by_block);
 }
 
-void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const char *suffix,
-                            const hl_cuda_groups *groups, int64_t S, float eps, hl_cuda_word result,
-                            float result_scale)
+void hl_cuda_norm_sums_call(hl_cuda_calls *calls, const char *types, const hl_cuda_groups *groups,
+                            int64_t S, hl_cuda_word result, float result_scale,
+                            const hl_cuda_channels *channels)
 {
     int32_t by_block;
     bool is_cut = groups->n_parts > 1;
     hl_cuda_word dweight = hl_cuda_out(calls, 1), dbias = hl_cuda_out(calls, 2);
-    hl_cuda_word part_g = hl_cuda_scratch(0), var = hl_cuda_in(calls, 4);
+    hl_cuda_word mean = hl_cuda_in(calls, 3), var = hl_cuda_in(calls, 4);
+    hl_cuda_word part_g = hl_cuda_scratch(0);
     hl_cuda_word part_gc = hl_cuda_scratch((size_t)count_results(groups) * sizeof(float));
+    hl_cuda_channel_at channel = {.weight = hl_cuda_in(calls, 2),
+                                  .out = hl_cuda_scratch(channels->offset)};
     hl_cuda_shape shape = find_shape(calls, groups, &by_block);
-    HL_CUDA_CALL(calls, batch_norm_sums, suffix, shape, .at.dy = hl_cuda_in(calls, 0),
-                 .at.x = hl_cuda_in(calls, 1), .at.mean = hl_cuda_in(calls, 3), .at.var = var,
-                 .at.dbias = is_cut ? part_g : dbias, .at.dweight = is_cut ? part_gc : dweight,
-                 .at.result = result, .result_scale = result_scale, .groups = *groups, .S = S,
-                 .eps = eps, .out_dtype = (int32_t)(is_cut ? HL_DTYPE_F32 : dtype),
-                 .by_block = by_block);
+    hl_cuda_batch_norm_sums_params params = {.at = {.dy = hl_cuda_in(calls, 0),
+                                                    .x = hl_cuda_in(calls, 1),
+                                                    .mean = mean,
+                                                    .var = var,
+                                                    .result = result,
+                                                    .dbias = is_cut ? part_g : dbias,
+                                                    .dweight = is_cut ? part_gc : dweight},
+                                             .groups = *groups,
+                                             .S = S,
+                                             .eps = channels->eps,
+                                             .result_scale = result_scale,
+                                             .by_block = by_block};
+    if (!is_cut) params.at.channel = channel;
+    HL_CUDA_CALL_WITH(calls, batch_norm_sums, types, shape, &params);
     if (!is_cut) return;
     hl_cuda_groups second = make_second(groups);
     shape = find_shape(calls, &second, &by_block);
     HL_CUDA_CALL(calls, batch_norm_sums_merge, NULL, shape,
-                 .at = {part_g, part_gc, var, dbias, dweight}, .groups = second, .eps = eps,
-                 .out_dtype = (int32_t)dtype, .by_block = by_block);
+                 .at = {part_g, part_gc, mean, var, dbias, dweight, channel}, .groups = second,
+                 .n = groups->N, .eps = channels->eps, .by_block = by_block);
 }
 
 static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -318,7 +338,8 @@ static hl_status prepare_moments(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_groups groups;
     find_groups(graph, node, &groups);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_moments_call(&calls, hl_node_in_type(graph, node, 0)->dtype, &groups, 0, 0);
+    hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype;
+    hl_cuda_moments_call(&calls, dtype, dtype, &groups, 0, 0, NULL);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -20,6 +20,8 @@
 
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/pack.h"
 
 enum { THREADS = HL_CUDA_REDUCE_THREADS };
 
@@ -244,6 +246,48 @@ HL_DEVICE void visit_row(const hl_coop_group &coop, const T *x, int64_t n, typen
     if (edge >= n) return;
     number_of<T> one[1] = {upcast(x[edge])};
     F::add(all, one, 1);
+}
+
+/* Elements [begin, end) of the A S that channel c of an array (A,C,S) has, W neighbours of a plane
+ * at a time: load(place in the array, their values). A thread finds its first plane by a division
+ * and steps from there. */
+template <class F, int W, class Load>
+HL_DEVICE void visit_planes_by(const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end,
+                               int64_t C, int64_t S, Load load, typename F::state &all)
+{
+    typedef typename F::element E;
+    enum { AT_A_TIME = sizeof(E) > 4 ? 8 : 16, AHEAD = W == 1 ? AT_A_TIME / 2 : AT_A_TIME / W };
+    bool is_short = end <= INT32_MAX && S <= INT32_MAX;
+    int64_t step = (int64_t)W * coop.size, k = begin + (int64_t)W * coop.rank, s, step_s;
+    int64_t a = hl_divide(k, S, is_short, &s), step_a = hl_divide(step, S, is_short, &step_s);
+    while (k < end) {
+        E e[AHEAD * W] = {};
+        int there = 0;
+        HL_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            if (k >= end) break;
+            E some[W];
+            load((a * C + c) * S + s, some);
+            HL_UNROLL
+            for (int i = 0; i < W; i++) e[j * W + i] = some[i];
+            there = (j + 1) * W;
+            k += step, a += step_a, s += step_s;
+            if (s >= S) s -= S, a++;
+        }
+        add_batch<F>(all, e, there);
+    }
+}
+/* begin is a multiple of 8, or of a plane's length. */
+template <class F, class Load>
+HL_DEVICE void visit_planes(const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end,
+                            int64_t C, int64_t S, Load load, typename F::state &all)
+{
+    if (S % 8 == 0)
+        visit_planes_by<F, 8>(coop, c, begin, end, C, S, load, all);
+    else if (S % 4 == 0)
+        visit_planes_by<F, 4>(coop, c, begin, end, C, S, load, all);
+    else
+        visit_planes_by<F, 1>(coop, c, begin, end, C, S, load, all);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -514,26 +558,18 @@ HL_CUDA_ENTRY_OF(median, int, THREADS, p)
 /* ---- moments: mean and population variance --------------------------------------------------- */
 
 /* A part's sum of squares, or the variance where the part is all. */
-HL_DEVICE void store_moments(void *mean, void *var, int32_t dtype, int64_t v, moments all,
-                             bool is_whole)
+template <class P> HL_DEVICE void store_moments(const P &p, int64_t v, moments all, bool is_whole)
 {
-    hl_write_float(mean, dtype, v, all.mean);
-    hl_write_float(var, dtype, v, is_whole ? all.squares / all.n : all.squares);
-}
-
-/* Of an array (A,C,S): where element k of channel c's A S stands. */
-HL_DEVICE int64_t find_in_planes(int64_t c, int64_t k, int64_t C, int64_t S)
-{
-    int64_t a = k <= 0x7FFFFFFF && S <= 0x7FFFFFFF ? (uint32_t)k / (uint32_t)S : k / S;
-    return (a * C + c) * S + k - a * S;
+    float var = is_whole ? all.squares / all.n : all.squares;
+    hl_write_float(p.at.mean, p.out_dtype, v, all.mean);
+    hl_write_float(p.at.var, p.out_dtype, v, var);
+    hl_channel_put(p.at.channel, v, all.mean, var, p.eps);
 }
 
 /* Partials of moments_*, (O,parts,I), of `part` elements each, the last of the rest of N. */
 HL_CUDA_ENTRY(moments_merge, THREADS, p)
 {
     const float *part_mean = p.at.part_mean, *part_squares = p.at.part_squares;
-    void *mean = p.at.mean, *var = p.at.var;
-    int32_t out_dtype = p.out_dtype;
     int64_t N = p.groups.N, I = p.groups.I, part = p.groups.part, n_parts = p.groups.n_parts;
     fold_groups<fold_parts>(
         hl_cuda_groups{p.groups.O, n_parts, I, n_parts, 1}, p.by_block,
@@ -542,30 +578,28 @@ HL_CUDA_ENTRY(moments_merge, THREADS, p)
             int64_t n = before + part < N ? part : N - before;
             return moments{(float)n, part_mean[at], part_squares[at]};
         },
-        [=](int64_t v, moments all) { store_moments(mean, var, out_dtype, v, all, true); });
+        [&](int64_t v, moments all) { store_moments(p, v, all, true); });
 }
 
-/* A store of moments, of parts or of all. */
-#define STORE_MOMENTS(p)                                                                           \
-    [mean = p.at.mean, var = p.at.var, dtype = p.out_dtype, is_whole = p.groups.n_parts == 1](     \
-        int64_t v, moments all) { store_moments(mean, var, dtype, v, all, is_whole); }
 #define MOMENT_KERNELS(T, suffix)                                                                  \
     HL_CUDA_ENTRY_OF(moments, suffix, THREADS, p)                                                  \
     {                                                                                              \
-        fold_floats<fold_moments>((const T *)p.at.x, p.groups, p.by_block, STORE_MOMENTS(p));      \
+        bool is_whole = p.groups.n_parts == 1;                                                     \
+        fold_floats<fold_moments>(                                                                 \
+            (const T *)p.at.x, p.groups, p.by_block,                                               \
+            [&](int64_t v, moments all) { store_moments(p, v, all, is_whole); });                  \
     }                                                                                              \
     HL_CUDA_ENTRY_OF(plane_moments, suffix, THREADS, p)                                            \
     {                                                                                              \
         const T *x = (const T *)p.at.x;                                                            \
-        int64_t C = p.groups.O, S = p.S;                                                           \
+        bool is_whole = p.groups.n_parts == 1, is_aligned = hl_pack<T, 8>::is_aligned(x);          \
+        auto load = [=](int64_t at, auto &e) { hl_read_pack(x + at, is_aligned, e); };             \
         fold_rows<fold_moments>(                                                                   \
             p.groups, p.by_block,                                                                  \
-            [=](const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end, moments &all) {  \
-                visit_each<fold_moments>(                                                          \
-                    begin + coop.rank, coop.size, end,                                             \
-                    [=](int64_t k) { return hl_read(x, find_in_planes(c, k, C, S)); }, all);       \
+            [&](const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end, moments &all) {  \
+                visit_planes<fold_moments>(coop, c, begin, end, p.groups.O, p.S, load, all);       \
             },                                                                                     \
-            STORE_MOMENTS(p));                                                                     \
+            [&](int64_t v, moments all) { store_moments(p, v, all, is_whole); });                  \
     }
 HL_FLOAT_TYPES(MOMENT_KERNELS)
 
@@ -586,23 +620,19 @@ struct fold_grads : fold_each<fold_grads, grad_sums> {
     }
 };
 
-/* A part's sums, or the channel's gradients where the part is all: dbias, and dweight = gc / std.
- */
-HL_DEVICE void store_grads(void *dbias, void *dweight, int32_t dtype, int64_t v, grad_sums all,
-                           float rstd)
+/* The channel's gradients: dbias, and dweight = gc / std. */
+template <class P> HL_DEVICE void store_grads(const P &p, int64_t c, grad_sums all, int64_t n)
 {
-    hl_write_float(dbias, dtype, v, all.g);
-    hl_write_float(dweight, dtype, v, all.gc * rstd);
+    float rstd = hl_rsqrt(p.at.var[c] + p.eps), dweight = all.gc * rstd;
+    p.at.dbias[c] = all.g;
+    p.at.dweight[c] = dweight;
+    hl_channel_put_grad(p.at.channel, c, p.at.mean[c], rstd, dweight, all.g, (float)n);
 }
 
 /* Partials of batch_norm_sums_*, (O,parts,I). */
 HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
 {
     const float *part_g = p.at.part_g, *part_gc = p.at.part_gc;
-    const void *var = p.at.var;
-    void *dbias = p.at.dbias, *dweight = p.at.dweight;
-    int32_t dtype = p.out_dtype;
-    float eps = p.eps;
     int64_t N = p.groups.N, I = p.groups.I;
     fold_groups<fold_grads>(
         p.groups, p.by_block,
@@ -610,41 +640,76 @@ HL_CUDA_ENTRY(batch_norm_sums_merge, THREADS, p)
             int64_t at = (o * N + k) * I + i;
             return grad_sums{part_g[at], part_gc[at]};
         },
-        [=](int64_t c, grad_sums all) {
-            store_grads(dbias, dweight, dtype, c, all,
-                        hl_rsqrt((float)hl_read_any(var, dtype, c) + eps));
-        });
+        [&](int64_t c, grad_sums all) { store_grads(p, c, all, p.n); });
 }
 
-/* Of the groups o or i is 0, the other the channel. */
-#define GRAD_KERNEL(T, R, suffix)                                                                  \
-    HL_CUDA_ENTRY_OF(batch_norm_sums, suffix, THREADS, p)                                          \
-    {                                                                                              \
-        const T *dy = (const T *)p.at.dy, *x = (const T *)p.at.x;                                  \
-        const T *mean = (const T *)p.at.mean, *var = (const T *)p.at.var;                          \
-        const R *result = (const R *)p.at.result;                                                  \
-        void *dbias = p.at.dbias, *dweight = p.at.dweight;                                         \
-        int32_t dtype = p.out_dtype;                                                               \
-        float eps = p.eps, result_scale = p.result_scale;                                          \
-        int64_t C = p.groups.O * p.groups.I, S = p.S;                                              \
-        bool is_whole = p.groups.n_parts == 1;                                                     \
-        fold_groups<fold_grads>(                                                                   \
-            p.groups, p.by_block,                                                                  \
-            [=](int64_t o, int64_t k, int64_t i) {                                                 \
-                int64_t c = o + i, at = find_in_planes(c, k, C, S);                                \
-                float g = hl_read_passed(dy, result, at, result_scale);                            \
-                return grad_sums{g, g * (hl_read(x, at) - hl_read(mean, c))};                      \
-            },                                                                                     \
-            [=](int64_t v, grad_sums all) {                                                        \
-                float rstd = is_whole ? hl_rsqrt(hl_read(var, v) + eps) : 1.0f;                    \
-                store_grads(dbias, dweight, dtype, v, all, rstd);                                  \
-            });                                                                                    \
+/* Neighbours of a channel. */
+template <class D, class X, class R, int W>
+HL_DEVICE void load_grads(const D *dy, const X *x, const R *result, float scale, float mean,
+                          bool is_aligned, grad_sums (&e)[W])
+{
+    float g[W], v[W], r[W] = {};
+    hl_read_pack(dy, is_aligned, g);
+    hl_read_pack(x, is_aligned, v);
+    if (result) hl_read_pack(result, is_aligned, r);
+    HL_UNROLL
+    for (int j = 0; j < W; j++) {
+        if (result) g[j] = hl_pass(g[j], r[j], scale);
+        e[j] = grad_sums{g[j], g[j] * (v[j] - mean)};
     }
-GRAD_KERNEL(float, float, f32)
-GRAD_KERNEL(hl_bf16, hl_bf16, bf16)
-GRAD_KERNEL(hl_f16, hl_f16, f16)
-GRAD_KERNEL(float, hl_bf16, f32_bf16)
-GRAD_KERNEL(float, hl_f16, f32_f16)
+}
+
+template <class D, class X, class R>
+HL_DEVICE void run_grad_sums(const hl_cuda_batch_norm_sums_params &p)
+{
+    const D *dy = (const D *)p.at.dy;
+    const X *x = (const X *)p.at.x;
+    const R *result = (const R *)p.at.result;
+    const float *mean = p.at.mean;
+    float scale = p.result_scale;
+    int64_t C = p.groups.O * p.groups.I;
+    bool is_aligned = hl_pack<D, 8>::is_aligned(dy) && hl_pack<X, 8>::is_aligned(x) &&
+                      hl_pack<R, 8>::is_aligned(result);
+    auto put = [&](int64_t v, grad_sums all) {
+        if (p.groups.n_parts == 1) {
+            store_grads(p, v, all, p.groups.N);
+        } else {
+            p.at.dbias[v] = all.g;
+            p.at.dweight[v] = all.gc;
+        }
+    };
+    if (p.groups.I != 1) {
+        fold_cols<fold_grads>(
+            p.groups,
+            [=](int64_t, int64_t k, int64_t c) {
+                grad_sums one[1];
+                int64_t at = k * C + c;
+                load_grads(dy + at, x + at, result ? result + at : result, scale, mean[c], false,
+                           one);
+                return one[0];
+            },
+            put);
+        return;
+    }
+    fold_rows<fold_grads>(
+        p.groups, p.by_block,
+        [&](const hl_coop_group &coop, int64_t c, int64_t begin, int64_t end, grad_sums &all) {
+            float middle = mean[c];
+            auto load = [=](int64_t at, auto &e) {
+                load_grads(dy + at, x + at, result ? result + at : result, scale, middle,
+                           is_aligned, e);
+            };
+            visit_planes<fold_grads>(coop, c, begin, end, C, p.S, load, all);
+        },
+        put);
+}
+
+#define GRAD_KERNEL(D, X, R, variant)                                                              \
+    HL_CUDA_ENTRY_OF(batch_norm_sums, variant, THREADS, p)                                         \
+    {                                                                                              \
+        run_grad_sums<D, X, R>(p);                                                                 \
+    }
+HL_FLOAT_TRIPLES(GRAD_KERNEL)
 
 /* ---- running sums, and the product's gradient ------------------------------------------------ */
 

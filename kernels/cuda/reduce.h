@@ -4,7 +4,7 @@
 #ifndef HL_CUDA_REDUCE_H
 #define HL_CUDA_REDUCE_H
 
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/channel.h"
 
 /* Threads of a block; columns that it takes side by side, at most. */
 enum { HL_CUDA_REDUCE_THREADS = 256, HL_CUDA_REDUCE_COLUMNS = 32 };
@@ -60,15 +60,17 @@ typedef struct hl_cuda_median_params {
 } hl_cuda_median_params;
 
 /* Mean and population variance; of a part where there are several, its mean and its sum of squares.
- */
+ * channel, eps: of a batch norm; not of parts. */
 typedef struct hl_cuda_moments_params {
     struct {
         HL_CUDA_AT(const void) x;
         HL_CUDA_AT(void) mean;
         HL_CUDA_AT(void) var;
+        hl_cuda_channel_at channel;
     } at;
     hl_cuda_groups groups;
     int64_t S; /* of plane_moments: x is (A,C,S), groups are (C, A S, 1) */
+    float eps;
     int32_t out_dtype, by_block;
 } hl_cuda_moments_params;
 typedef hl_cuda_moments_params hl_cuda_plane_moments_params;
@@ -80,41 +82,48 @@ typedef struct hl_cuda_moments_merge_params {
         HL_CUDA_AT(const float) part_squares;
         HL_CUDA_AT(void) mean;
         HL_CUDA_AT(void) var;
-    } at;
-    hl_cuda_groups groups;
-    int32_t out_dtype, by_block;
-} hl_cuda_moments_merge_params;
-
-/* Sums of batch norm's gradient, of dy and x (A,C,S) by groups (1,A,C) where S is 1, else
- * (C, A S, 1); of a part where there are several, without the division by the deviation. result and
- * its scale: as in norm.h. */
-typedef struct hl_cuda_batch_norm_sums_params {
-    struct {
-        HL_CUDA_AT(const void) dy;
-        HL_CUDA_AT(const void) x;
-        HL_CUDA_AT(const void) mean;
-        HL_CUDA_AT(const void) var;
-        HL_CUDA_AT(const void) result;
-        HL_CUDA_AT(void) dbias;
-        HL_CUDA_AT(void) dweight;
-    } at;
-    hl_cuda_groups groups;
-    int64_t S;
-    float eps, result_scale;
-    int32_t out_dtype, by_block;
-} hl_cuda_batch_norm_sums_params;
-
-typedef struct hl_cuda_batch_norm_sums_merge_params {
-    struct {
-        HL_CUDA_AT(const float) part_g;
-        HL_CUDA_AT(const float) part_gc;
-        HL_CUDA_AT(const void) var;
-        HL_CUDA_AT(void) dbias;
-        HL_CUDA_AT(void) dweight;
+        hl_cuda_channel_at channel;
     } at;
     hl_cuda_groups groups;
     float eps;
     int32_t out_dtype, by_block;
+} hl_cuda_moments_merge_params;
+
+/* Sums of batch norm's gradient, of dy and x (A,C,S) by groups (1,A,C) where S is 1, else
+ * (C, A S, 1); of a part where there are several, without the division by the deviation, and
+ * without channels. result and its scale: as in norm.h. */
+typedef struct hl_cuda_batch_norm_sums_params {
+    struct {
+        HL_CUDA_AT(const void) dy;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const float) mean;
+        HL_CUDA_AT(const float) var;
+        HL_CUDA_AT(const void) result;
+        HL_CUDA_AT(float) dbias;
+        HL_CUDA_AT(float) dweight;
+        hl_cuda_channel_at channel;
+    } at;
+    hl_cuda_groups groups;
+    int64_t S;
+    float eps, result_scale;
+    int32_t by_block;
+} hl_cuda_batch_norm_sums_params;
+
+/* n: elements of a channel. */
+typedef struct hl_cuda_batch_norm_sums_merge_params {
+    struct {
+        HL_CUDA_AT(const float) part_g;
+        HL_CUDA_AT(const float) part_gc;
+        HL_CUDA_AT(const float) mean;
+        HL_CUDA_AT(const float) var;
+        HL_CUDA_AT(float) dbias;
+        HL_CUDA_AT(float) dweight;
+        hl_cuda_channel_at channel;
+    } at;
+    hl_cuda_groups groups;
+    int64_t n;
+    float eps;
+    int32_t by_block;
 } hl_cuda_batch_norm_sums_merge_params;
 
 /* Cumulative sums; before (O,n_parts,I): those of the sums of whole parts, NULL where there is one
@@ -143,19 +152,28 @@ typedef struct hl_cuda_prod_grad_params {
 
 hl_cuda_groups hl_cuda_groups_make(int64_t O, int64_t N, int64_t I);
 
-/* Mean and population variance of input 0, into outputs out_mean and out_mean + 1, by one call or
- * two; takes hl_cuda_moments_bytes of scratch from its beginning on. A > 0: the input is (A,C,S),
- * reduced over A and S, and groups are (C, A S, 1). */
-void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, const hl_cuda_groups *groups,
-                          int64_t A, int out_mean);
+/* What a batch norm has made beside its statistics or sums: its channels, at this offset of
+ * scratch. */
+typedef struct hl_cuda_channels {
+    size_t offset;
+    float eps;
+} hl_cuda_channels;
+
+/* Mean and population variance of input 0, into outputs out_mean and out_mean + 1 of out_dtype, by
+ * one call or two; takes hl_cuda_moments_bytes of scratch from its beginning on. A > 0: the input
+ * is (A,C,S), reduced over A and S, and groups are (C, A S, 1). channels: NULL, or those of a batch
+ * norm. */
+void hl_cuda_moments_call(hl_cuda_calls *calls, hl_dtype dtype, hl_dtype out_dtype,
+                          const hl_cuda_groups *groups, int64_t A, int out_mean,
+                          const hl_cuda_channels *channels);
 size_t hl_cuda_moments_bytes(const hl_cuda_groups *groups);
 
-/* Outputs 1 and 2 of BATCH_NORM_GRAD, dweight and dbias, by one call or two; takes
- * hl_cuda_moments_bytes of scratch. groups are (1,A,C) where S is 1, else (C, A S, 1). suffix:
- * "f32_bf16" for operands in float32 and a result of relu in bfloat16. */
-void hl_cuda_norm_sums_call(hl_cuda_calls *calls, hl_dtype dtype, const char *suffix,
-                            const hl_cuda_groups *groups, int64_t S, float eps, hl_cuda_word result,
-                            float result_scale);
+/* Outputs 1 and 2 of BATCH_NORM_GRAD, dweight and dbias, and its channels, by one call or two;
+ * takes hl_cuda_moments_bytes of scratch. groups are (1,A,C) where S is 1, else (C, A S, 1). types:
+ * of dy, x and dx, as variants in norm.h. */
+void hl_cuda_norm_sums_call(hl_cuda_calls *calls, const char *types, const hl_cuda_groups *groups,
+                            int64_t S, hl_cuda_word result, float result_scale,
+                            const hl_cuda_channels *channels);
 #endif
 
 #endif

@@ -52,6 +52,7 @@ typedef struct hl_cuda_tiles {
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/micro.h"
+#include "kernels/cuda/pack.h"
 #include "kernels/cuda/philox.h"
 
 /* The state of the sums of one tile. */
@@ -243,36 +244,32 @@ template <> struct hl_memory<int64_t> {
     }
 };
 
-/* W neighbours, moved 16 bytes at a time. */
-template <int DTYPE, int W> struct hl_pack {
-    typedef typename hl_element<DTYPE>::type T;
-    enum { BYTES = sizeof(T) * W, ALIGN = BYTES < 16 ? BYTES : 16 };
-    struct alignas(ALIGN) pack {
-        T v[W];
-    };
-    static HL_MEMBER bool is_aligned(const void *p)
-    {
-        return ((uintptr_t)p & (ALIGN - 1)) == 0;
-    }
-};
+template <int DTYPE, int W> using hl_pack_of = hl_pack<typename hl_element<DTYPE>::type, W>;
 
 /* Elements at to at + W - 1. */
 template <int DTYPE, int W, class V>
 HL_DEVICE void hl_load_pack(const void *p, int64_t at, V (&x)[W])
 {
-    typedef hl_pack<DTYPE, W> P;
-    typename P::pack in = *hl_vector((const typename P::pack *)((const typename P::T *)p + at));
+    typedef typename hl_element<DTYPE>::type T;
+    typedef typename hl_pack<T, W>::pack P;
+    P in = *hl_vector((const P *)((const T *)p + at));
     HL_UNROLL
     for (int k = 0; k < W; k++) x[k] = hl_memory<V>::read(in.v, DTYPE, k);
 }
 template <int DTYPE, int W, class V>
 HL_DEVICE void hl_store_pack(void *p, int64_t at, const V (&x)[W])
 {
-    typedef hl_pack<DTYPE, W> P;
-    typename P::pack out;
-    HL_UNROLL
-    for (int k = 0; k < W; k++) hl_memory<V>::write(out.v, DTYPE, k, x[k]);
-    *hl_vector((typename P::pack *)((typename P::T *)p + at)) = out;
+    typedef typename hl_element<DTYPE>::type T;
+    typedef typename hl_pack<T, W>::pack P;
+    P out;
+    if constexpr (W % 2 == 0 && (DTYPE == HL_DTYPE_BF16 || DTYPE == HL_DTYPE_F16)) {
+        HL_UNROLL
+        for (int k = 0; k < W; k += 2) hl_put_pair(out.v + k, (float)x[k], (float)x[k + 1]);
+    } else {
+        HL_UNROLL
+        for (int k = 0; k < W; k++) hl_memory<V>::write(out.v, DTYPE, k, x[k]);
+    }
+    *hl_vector((P *)((T *)p + at)) = out;
 }
 /* The same element W times. */
 template <int DTYPE, int W, class V> HL_DEVICE void hl_spread(const void *p, int64_t at, V (&x)[W])

@@ -10,6 +10,7 @@ typedef struct control_call {
     int64_t n_scalars, n_steps; /* BEGIN: dims of the tables */
     int64_t rows;               /* MICRO */
     bool is_f64;                /* BEGIN: the scalars' dtype. MICRO, APPLY: the operand's */
+    hl_attrs_betas betas;       /* APPLY */
 } control_call;
 
 static inline hl_status query_control(hl_device *device, const hl_graph *graph, hl_node_id node,
@@ -41,6 +42,7 @@ static inline hl_status prepare_control(hl_device *device, const hl_graph *graph
         call->is_f64 = hl_dtype_attrs(n)->dtype == HL_DTYPE_F64;
     } else {
         if (n->op == HL_OP_CONTROL_MICRO) call->rows = hl_rows_attrs(n)->rows;
+        if (n->op == HL_OP_CONTROL_APPLY) call->betas = *hl_betas_attrs(n);
         call->is_f64 = operand->dtype == HL_DTYPE_F64;
     }
     out_state->impl = call;
@@ -74,7 +76,9 @@ static inline hl_status launch_control_apply(const hl_kernel_state *state, void 
                                              const hl_launch *launch, hl_stream *stream)
 {
     (void)launch, (void)stream;
-    hl_control_apply(args[0], read_control_operand(state->impl, args[1]));
+    const control_call *call = state->impl;
+    hl_control_apply(args[0], read_control_operand(call, args[1]), call->betas.beta1,
+                     call->betas.beta2);
     return HL_OK;
 }
 

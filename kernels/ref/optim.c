@@ -16,7 +16,7 @@ typedef struct update {
     const double *grad, *segments;
     int64_t n_segments;
     double grad_scale, lr;
-    int64_t step;
+    const hl_control *control;
 } update;
 
 /* One element's gradient, scaled, and what its segment says. */
@@ -41,7 +41,7 @@ static hl_status update_segments(const hl_kernel_state *state, void *const *args
                 .n_segments = call->in[2 + n_state].shape.dim[0],
                 .grad_scale = *(const double *)rest[2],
                 .lr = *(const double *)rest[3],
-                .step = control->applied};
+                .control = control};
     for (int s = 0; s < n_state; s++) u.state[s] = args[1 + s];
     for (int64_t s = 0; s < u.n_segments; s++) {
         const double *segment = u.segments + s * SEGMENT_FIELDS;
@@ -60,7 +60,7 @@ static void update_sgd(const update *u, element e)
     double grad = e.grad + e.decay * u->param[e.i];
     if (momentum != 0) {
         double *buffer = &u->state[0][e.i];
-        *buffer = u->step == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
+        *buffer = u->control->applied == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
         grad = u->attrs->sgd.nesterov ? grad + momentum * *buffer : *buffer;
     }
     u->param[e.i] -= e.lr * grad;
@@ -76,8 +76,7 @@ static void update_adam(const update *u, element e)
     if (is_decoupled) *param *= 1 - e.lr * e.decay;
     *m = beta1 * *m + (1 - beta1) * grad;
     *v = beta2 * *v + (1 - beta2) * grad * grad;
-    double correction1 = 1 - pow(beta1, (double)u->step);
-    double correction2 = 1 - pow(beta2, (double)u->step);
+    double correction1 = 1 - u->control->power[0], correction2 = 1 - u->control->power[1];
     *param -= e.lr / correction1 * *m / (sqrt(*v) / sqrt(correction2) + eps);
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from api import nn_cases
-from api.traced import trace
+from api.traced import run, trace
 from hotloop import _core, nn
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph.loss_parts import loss_terms
@@ -198,3 +198,28 @@ def test_gumbel_softmax_hard_is_one_hot():
     assert set(np.unique(np.round(y, 6))) == {0.0, 1.0}
     np.testing.assert_allclose(y.sum(1), 1, rtol=1e-6)
     assert abs(y.mean(0) - 0.25).max() < 0.08
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("training", [True, False])
+def test_norms_of_16_bits_give_16_bits(rng, dtype, training):
+    """As torch's: float32 inside, with float32 parameters, and one rounding at the end."""
+    x = rng.normal(3, 2, (40, 6)).astype(np.float32)
+    w, b = (rng.normal(1, 1, 6).astype(np.float32) for _ in range(2))
+
+    def norms(x, w, b):
+        narrow = x.to(dtype)
+        running = (None, None) if training else (w * 0 + 3, w * 0 + 4)
+        made = []
+        for given in (narrow, narrow.float()):
+            made += [
+                F.batch_norm(given, *running, w, b, training=training),
+                F.layer_norm(given, (6,), w, b),
+                F.layer_norm(given, (6,)),
+            ]
+        assert [str(value.dtype) for value in made] == 3 * [dtype] + 3 * ["float32"]
+        return [value.to(dtype).float() for value in made]
+
+    got = run(norms, x, w, b, training=training)
+    for narrow, wide in zip(got[:3], got[3:]):
+        np.testing.assert_array_equal(narrow, wide)

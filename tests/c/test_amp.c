@@ -58,8 +58,10 @@ static void check_types(const hl_graph *graph, hl_dtype reduced, bool keeps_redu
             CHECK(result == HL_DTYPE_F32 || (keeps_reduced && result == reduced));
             if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
         } else if (node->op != HL_OP_CAST && hl_op_role_out(node->op, 0) != 'f') {
+            bool is_norm = hl_op_role_out(node->op, 0) == 'g';
             for (int32_t j = 0; j < node->n_in; j++)
-                CHECK(!is_16(hl_graph_dtype(graph, node->in[j])));
+                CHECK(!is_16(hl_graph_dtype(graph, node->in[j])) ||
+                      (keeps_reduced && is_norm && hl_op_role_in(node->op, j) == 'w'));
         }
         if (!keeps_reduced && !(flags & HL_OP_VIEW))
             CHECK(node->op == HL_OP_CAST || !is_16(hl_graph_dtype(graph, node->out)));
@@ -326,6 +328,109 @@ static void test_norms(void)
             }
 }
 
+/* What stands between a product and what reads it. */
+typedef enum between { DIRECT, VIEWED, FOLLOWED, ADDED, SUMMED, KEPT, N_BETWEEN } between;
+
+static hl_id add_between(hl_graph *graph, between what, hl_id product, hl_id other)
+{
+    hl_shape flat = {3, {2, 3, 4}};
+    hl_id out = product;
+    if (what == VIEWED) CHECK_OK(hl_build_reshape(graph, product, &flat, &out));
+    if (what == FOLLOWED) CHECK_OK(hl_build_unary(graph, HL_OP_RELU, product, &out));
+    if (what == ADDED) CHECK_OK(hl_build_binary(graph, HL_OP_ADD, product, other, &out));
+    if (what == KEPT) CHECK_OK(hl_graph_output(graph, product));
+    return out;
+}
+
+/* A norm reads what a product gives in 16 bits, through views and followers too, and so does its
+ * gradient with dy; what is made in float32 it reads as it is, though a product takes a rounded
+ * copy of it. A sum is no norm. Statistics and parameters stay float32. */
+static void test_norms_read_16_bits(void)
+{
+    static const hl_op ops[] = {HL_OP_BATCH_NORM, HL_OP_LAYER_NORM, HL_OP_BATCH_NORM_GRAD,
+                                HL_OP_LAYER_NORM_GRAD};
+    for (int o = 0; o < 4; o++)
+        for (int what = 0; what < N_BETWEEN; what++)
+            for (int variant = 0; variant < 4; variant++) {
+                hl_dtype reduced = variant & 1 ? HL_DTYPE_F16 : HL_DTYPE_BF16;
+                bool keeps = variant & 2, is_grad = o >= 2, by_rows = o & 1;
+                hl_type square = {HL_DTYPE_F32, hl_shape_2d(6, 4)}, w = {HL_DTYPE_F32, {2, {4, 4}}};
+                hl_graph *graph;
+                hl_id x, weight, product, read, in[5], y, sum;
+                hl_attrs attrs;
+                check_case("%s behind a product, %d between, %s, keeps_reduced %d",
+                           hl_op_get(ops[o])->name, what, hl_dtype_name(reduced), keeps);
+                CHECK_OK(hl_graph_create(&graph));
+                CHECK_OK(hl_graph_input(graph, "x", square, &x));
+                CHECK_OK(hl_graph_input(graph, "w", w, &weight));
+                CHECK_OK(hl_build_matmul(graph, x, weight, false, false, &product));
+                read = add_between(graph, (between)what, product, x);
+                hl_shape shape = *hl_graph_shape(graph, read);
+                hl_shape stats =
+                    by_rows ? hl_shape_make(shape.rank - 1, shape.dim) : hl_shape_1d(shape.dim[1]);
+                hl_shape params = by_rows ? hl_shape_1d(4) : hl_shape_1d(shape.dim[1]);
+                int32_t n_in = 0;
+                in[n_in++] = read;
+                /* dy by a product, x in float32. */
+                if (is_grad)
+                    CHECK_OK(
+                        hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, shape}, &in[n_in++]));
+                for (; n_in < (is_grad ? 5 : 3); n_in++) {
+                    bool is_param = !is_grad || n_in == (by_rows ? 4 : 2);
+                    CHECK_OK(hl_graph_input(
+                        graph, "p", (hl_type){HL_DTYPE_F32, is_param ? params : stats}, &in[n_in]));
+                }
+                hl_attrs_init(hl_op_get(ops[o])->schema, &attrs);
+                if (what == SUMMED)
+                    CHECK_OK(hl_build_sum(graph, read, NULL, 0, false, &sum));
+                else
+                    CHECK_OK(hl_graph_add(graph, ops[o], in, n_in, &attrs, &y));
+                CHECK_OK(hl_graph_output(graph, what == SUMMED ? sum : y));
+                CHECK_OK(hl_pass_amp(graph, reduced, keeps));
+                CHECK_OK(hl_graph_verify(graph));
+                bool product_16 = keeps && what != SUMMED && what != KEPT;
+                bool norm_16 = product_16 && what != ADDED;
+                for (int64_t i = 0; i < graph->n_nodes; i++) {
+                    const hl_node *node = &graph->nodes[i];
+                    if (node->op == HL_OP_MATMUL)
+                        CHECK_INT(hl_graph_dtype(graph, node->out),
+                                  product_16 ? reduced : HL_DTYPE_F32);
+                    if (node->op != ops[o]) continue;
+                    for (int32_t j = 0; j < node->n_in; j++)
+                        CHECK_INT(hl_graph_dtype(graph, node->in[j]),
+                                  j == 0 && norm_16 ? reduced : HL_DTYPE_F32);
+                    for (int32_t j = 0; j < node->n_out; j++)
+                        CHECK_INT(hl_graph_dtype(graph, node->out + j), HL_DTYPE_F32);
+                }
+                hl_graph_destroy(graph);
+            }
+}
+
+/* x is read by a product, which takes it rounded, and by a norm, which does not. */
+static void test_norms_ask_for_no_rounding(void)
+{
+    hl_graph *graph;
+    hl_id in[3], w, product, y;
+    hl_type x = {HL_DTYPE_F32, hl_shape_2d(6, 4)}, channel = {HL_DTYPE_F32, hl_shape_1d(4)};
+    check_case("x of a product and a norm");
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", x, &in[0]));
+    CHECK_OK(hl_graph_input(graph, "w", (hl_type){HL_DTYPE_F32, hl_shape_2d(4, 4)}, &w));
+    for (int i = 1; i < 3; i++) CHECK_OK(hl_graph_input(graph, "p", channel, &in[i]));
+    CHECK_OK(hl_build_unary(graph, HL_OP_EXP, in[0], &in[0]));
+    CHECK_OK(hl_build_matmul(graph, in[0], w, false, false, &product));
+    CHECK_OK(hl_graph_add(graph, HL_OP_LAYER_NORM, in, 3, NULL, &y));
+    CHECK_OK(hl_graph_output(graph, product));
+    CHECK_OK(hl_graph_output(graph, y));
+    CHECK_OK(hl_pass_amp(graph, HL_DTYPE_BF16, true));
+    CHECK_OK(hl_graph_verify(graph));
+    for (int64_t i = 0; i < graph->n_nodes; i++)
+        if (graph->nodes[i].op == HL_OP_LAYER_NORM)
+            CHECK_INT(hl_graph_dtype(graph, graph->nodes[i].in[0]), HL_DTYPE_F32);
+    hl_graph_destroy(graph);
+    check_case("%s", "");
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 enum { MAX_FLAT = 4096 };
@@ -534,6 +639,8 @@ int main(void)
     test_kept_is_float32();
     test_numbers_are_exact();
     test_norms();
+    test_norms_read_16_bits();
+    test_norms_ask_for_no_rounding();
     test_training();
     test_scale_is_exact();
     test_overflow();

@@ -459,7 +459,7 @@ static void step(hl_control *control, double loss, double sumsq)
 {
     begin(control);
     hl_control_micro(control, loss, 4);
-    hl_control_apply(control, sumsq);
+    hl_control_apply(control, sumsq, 0, 0);
 }
 
 static void test_control_step(void)
@@ -476,7 +476,7 @@ static void test_control_step(void)
     CHECK_INT(c.micro_row, 7);
     CHECK_INT(c.n_micro, 2);
     CHECK(c.loss == 3.0);
-    hl_control_apply(&c, 25);
+    hl_control_apply(&c, 25, 0, 0);
     CHECK(c.grad_norm == 5 && c.apply && !hl_control_blocks_apply(&c));
     CHECK_INT(c.applied, 1);
     CHECK_INT(c.n_ring, 1);
@@ -510,7 +510,7 @@ static void test_control_skip(void)
     CHECK(hl_control_blocks_micro(&c));
     hl_control_micro(&c, 1, 4);
     CHECK(hl_control_blocks_micro(&c));
-    hl_control_apply(&c, 1);
+    hl_control_apply(&c, 1, 0, 0);
     CHECK_INT(c.skipped, 2);
     CHECK_INT(c.applied, 0);
     step(&c, 1, 4);
@@ -547,7 +547,7 @@ static void test_control_stop(void)
     CHECK_INT(c.stopped_at, 2);
     hl_control_micro(&c, 5, 4);
     CHECK(isnan(c.loss)); /* the loss that stopped the run is the one that is told */
-    hl_control_apply(&c, 1);
+    hl_control_apply(&c, 1, 0, 0);
     CHECK(!c.apply);
     CHECK_INT(c.applied, 1);
     CHECK_INT(c.skipped, 1);
@@ -580,7 +580,7 @@ static void test_control_stop(void)
     begin(&c);
     hl_control_micro(&c, 1, 4);
     c.stopped = 1;
-    hl_control_apply(&c, 1);
+    hl_control_apply(&c, 1, 0, 0);
     CHECK(!c.apply);
     CHECK_INT(c.applied, 1);
 }
@@ -606,7 +606,7 @@ static void test_loss_scale(void)
 
     c.nan_mode = HL_NAN_SKIP, c.loss_scale = 4, c.good_steps = 5;
     hl_control_micro(&c, NAN, 1); /* the loss itself: skipped, and the scale stands */
-    hl_control_apply(&c, NAN);
+    hl_control_apply(&c, NAN, 0, 0);
     CHECK(c.loss_scale == 4 && c.good_steps == 5 && c.skipped == 3);
     step(&c, 1, INFINITY);
     step(&c, 1, INFINITY);

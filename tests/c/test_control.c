@@ -29,7 +29,7 @@ static void run_step(hl_control *control, double loss, double sumsq)
 {
     begin(control);
     hl_control_micro(control, loss, 4);
-    hl_control_apply(control, sumsq);
+    hl_control_apply(control, sumsq, 0, 0);
 }
 
 static void test_a_step(void)
@@ -46,7 +46,7 @@ static void test_a_step(void)
     hl_control_micro(&c, 3, 4);
     hl_control_micro(&c, 5, 2);
     CHECK(c.loss == 5 && c.micro_row == 6 && c.n_micro == 2 && c.window_ok == 1);
-    hl_control_apply(&c, 9);
+    hl_control_apply(&c, 9, 0, 0);
     CHECK(c.grad_norm == 3 && c.apply == 1 && c.window_ok == 1);
     CHECK(!hl_control_blocks_apply(&c) && !hl_control_blocks_micro(&c));
     CHECK(c.applied == 1 && c.skipped == 0 && c.n_ring == 1 && c.stopped == 0);
@@ -96,7 +96,7 @@ static void test_stop(void)
         CHECK(hl_control_blocks_micro(&c) == !kind);
         hl_control_micro(&c, 3, 4); /* of a stopped step: ignored */
         CHECK(kind ? c.loss == 3 && c.n_micro == 2 : isnan(c.loss) && c.n_micro == 1);
-        hl_control_apply(&c, kind ? INFINITY : 1);
+        hl_control_apply(&c, kind ? INFINITY : 1, 0, 0);
         CHECK(c.stopped == 1 && c.stopped_at == 2 && c.apply == 0);
         CHECK(c.attempted == 2 && c.applied == 1 && c.skipped == 1 && c.n_ring == 2);
         CHECK(last_entry(&c)->applied == 0 && last_entry(&c)->step == 2);
@@ -119,7 +119,7 @@ static void test_skip(void)
     CHECK(!c.stopped && !c.window_ok && hl_control_blocks_micro(&c));
     hl_control_micro(&c, 1, 4); /* the window stays spoilt */
     CHECK(c.loss == 1 && c.micro_row == 8 && !c.window_ok);
-    hl_control_apply(&c, 1);
+    hl_control_apply(&c, 1, 0, 0);
     CHECK(!c.stopped && !c.apply && c.applied == 0 && c.skipped == 1);
     CHECK(c.window_ok == 1 && !hl_control_blocks_micro(&c) && hl_control_blocks_apply(&c));
     run_step(&c, 1, 1);
@@ -140,7 +140,7 @@ static void test_fault(void)
         CHECK(!c.window_ok && !c.stopped);
         hl_control_micro(&c, NAN, 4); /* what a wrong index reads may be anything */
         CHECK(!c.stopped);
-        hl_control_apply(&c, INFINITY);
+        hl_control_apply(&c, INFINITY, 0, 0);
         CHECK(!c.stopped && !c.apply && c.skipped == 1 && c.applied == 0);
         CHECK(c.loss_scale == 4 && c.good_steps == 5);
 
@@ -149,7 +149,7 @@ static void test_fault(void)
         begin(&c);
         hl_control_micro(&c, 1, 4);
         c.error_code = 3;
-        hl_control_apply(&c, 1);
+        hl_control_apply(&c, 1, 0, 0);
         CHECK(!c.stopped && !c.apply && c.skipped == 2);
         CHECK(c.loss_scale == 1 && c.good_steps == 5);
     }
@@ -203,8 +203,50 @@ static void test_ring(void)
     }
 }
 
+static void raise_step(hl_control *control, double sumsq, double beta1, double beta2)
+{
+    begin(control);
+    hl_control_micro(control, 1, 4);
+    hl_control_apply(control, sumsq, beta1, beta2);
+}
+
+/* Adam's powers are products of as many factors as there were optimizer steps, and the same bits
+ * whether a run made all of them or was set to a step. */
+static void test_powers(void)
+{
+    enum { STEPS = 3000, LAST = STEPS + 1 };
+    static double power[LAST + 1][2];
+    hl_control c = make_control(), set = make_control(), other = make_control();
+    c.nan_mode = HL_NAN_SKIP;
+    power[0][0] = power[0][1] = 1;
+    for (int t = 1; t <= LAST; t++)
+        power[t][0] = power[t - 1][0] * 0.9, power[t][1] = power[t - 1][1] * 0.999;
+    for (int t = 1; t <= STEPS; t++) {
+        if (t % 7 == 0) raise_step(&c, INFINITY, 0.9, 0.999); /* skipped: not a step */
+        raise_step(&c, 1, 0.9, 0.999);
+        CHECK(c.applied == t && c.powered == t);
+        CHECK(c.power[0] == power[t][0] && c.power[1] == power[t][1]);
+        CHECK(c.correction[0] == 1 / (1 - power[t][0]));
+        CHECK(c.correction[1] == 1 / sqrt(1 - power[t][1]));
+    }
+    set.applied = STEPS;
+    raise_step(&set, 1, 0.9, 0.999);
+    CHECK(set.power[0] == power[LAST][0] && set.power[1] == power[LAST][1]);
+    set.applied = 4; /* back */
+    raise_step(&set, 1, 0.9, 0.999);
+    CHECK(set.power[0] == power[5][0] && set.power[1] == power[5][1]);
+    raise_step(&set, 1, 0.5, 0.75);
+    raise_step(&other, 1, 0.5, 0.75);
+    CHECK(set.applied == 6 && other.power[0] == 0.5 && other.power[1] == 0.75);
+    CHECK(set.power[0] == 0x1p-6 && set.power[1] == 0x1p-12 * 729);
+    set.applied = (int64_t)1 << 62; /* no factor counts any more */
+    raise_step(&set, 1, 0.5, 0.75);
+    CHECK(set.correction[0] == 1 && set.correction[1] == 1);
+}
+
 int main(void)
 {
+    test_powers();
     test_a_step();
     test_tables();
     test_stop();

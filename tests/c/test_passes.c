@@ -770,6 +770,44 @@ static void test_relu_before_dropout(void)
     }
 }
 
+/* Adam reads the powers of its own betas. */
+static void test_adam_wants_its_powers(void)
+{
+    static const double segment[4] = {0, 3, 1, 0};
+    hl_type flat = {HL_DTYPE_F32, hl_shape_1d(3)}, number = {HL_DTYPE_F32, hl_shape_scalar()};
+    hl_type table = {HL_DTYPE_F64, hl_shape_2d(1, 4)};
+    for (int other = 0; other < 3; other++) {
+        hl_graph *graph;
+        hl_id in[8], out, control, decided, square;
+        hl_attrs adam = {.adam = {0.9, 0.99, 1e-8, false}};
+        hl_attrs betas = {.betas = {other == 1 ? 0.8 : 0.9, other == 2 ? 0.999 : 0.99}};
+        CHECK_OK(hl_graph_create(&graph));
+        graph->segment = HL_SEGMENT_APPLY;
+        CHECK_OK(hl_graph_control(graph, &control));
+        CHECK_OK(hl_graph_input(graph, "square", number, &square));
+        CHECK_OK(hl_graph_add(graph, HL_OP_CONTROL_APPLY, (hl_id[]){control, square}, 2, &betas,
+                              &decided));
+        for (int i = 0; i < 3; i++) {
+            static const char *const names[] = {"param", "optimizer.0", "optimizer.1"};
+            int32_t store;
+            CHECK_OK(hl_graph_store(graph, names[i], HL_DTYPE_F32, 3, &store));
+            CHECK_OK(hl_graph_leaf(graph, i ? HL_VALUE_STATE : HL_VALUE_PARAM, flat, store, 0,
+                                   names[i], &in[i]));
+        }
+        CHECK_OK(hl_graph_input(graph, "grad", flat, &in[3]));
+        CHECK_OK(hl_graph_const(graph, table, segment, &in[4]));
+        CHECK_OK(hl_graph_input(graph, "scale", number, &in[5]));
+        CHECK_OK(hl_graph_input(graph, "lr", number, &in[6]));
+        in[7] = decided;
+        hl_status status = hl_graph_add(graph, HL_OP_ADAM, in, 8, &adam, &out);
+        if (other)
+            CHECK_ERROR(status, HL_ERROR_CONFIG, "must keep the powers of its betas 0.9 and 0.99");
+        else
+            CHECK_OK(status);
+        hl_graph_destroy(graph);
+    }
+}
+
 int main(void)
 {
     test_relu_before_dropout();
@@ -790,5 +828,6 @@ int main(void)
     test_clusters();
     test_placing();
     test_placing_beyond_63_bits();
+    test_adam_wants_its_powers();
     return CHECK_DONE();
 }

@@ -139,6 +139,7 @@ static void run_adam(int64_t decoupled, int64_t step)
 {
     allow(step);
     hl_attrs attrs = {.adam = {0.5, 0.75, 0.5, decoupled}};
+    hl_control_raise(&control, 0.5, 0.75);
     CHECK_OK(run(HL_OP_ADAM, &attrs,
                  IN(F64(param, 4), F64(state0, 4), F64(state1, 4), OPTIMIZER_TAIL),
                  OUT(F64(param, 4), F64(state0, 4), F64(state1, 4))));

@@ -77,6 +77,7 @@ static void check_optimizer(const optimizer *o, int number, int64_t n, int form,
     }
     c.n_in = n_state + 5;
     add_control(&c, applied, allows);
+    if (o->op == HL_OP_ADAM) hl_control_raise(&c.control, o->attrs.adam.beta1, o->attrs.adam.beta2);
     c.tolerance = allows ? 2e-6 : 0;
     check_case("%s (optimizer %d) n %lld form %d applied %d guard %d", hl_op_get(o->op)->name,
                number, (long long)n, form, applied, !allows);

@@ -320,18 +320,30 @@ template <class Y, class F>
 static void check_rounds_to(const char *what, const buffer<float> &values, F run)
 {
     buffer<Y> got(values.n), want(values.n);
-    run_orders({&got}, [&] { run(std::string("f32_") + suffix<Y>(), got.get()); });
+    run_orders({&got}, [&] { run(suffix<Y>(), got.get()); });
     for (int64_t i = 0; i < values.n; i++) hl_write(want.get(), i, values[i]);
     n_checks++;
     if (memcmp(got.p, want.p, got.n_bytes)) FAIL("%s: other bits in %s", what, suffix<Y>());
 }
+/* To T, or to both where that is float32. */
 template <class T, class F>
-static void check_rounds(const char *what, const buffer<T> &values, F run)
+static void check_rounds(const char *what, const buffer<float> &values, F run)
 {
-    if constexpr (std::is_same<T, float>::value) {
-        check_rounds_to<hl_bf16>(what, values, run);
-        check_rounds_to<hl_f16>(what, values, run);
+    if (!std::is_same<T, hl_f16>::value) check_rounds_to<hl_bf16>(what, values, run);
+    if (!std::is_same<T, hl_bf16>::value) check_rounds_to<hl_f16>(what, values, run);
+}
+/* The same numbers as float32. */
+template <class T> struct widened : buffer<float> {
+    explicit widened(const buffer<T> &values) : buffer<float>(values.n)
+    {
+        for (int64_t i = 0; i < n; i++) get()[i] = (float)number(values[i]);
     }
+};
+static inline void check_same(const char *what, const memory &got, const memory &want)
+{
+    n_checks++;
+    if (got.n_bytes != want.n_bytes || memcmp(got.p, want.p, got.n_bytes))
+        FAIL("%s: other bits", what);
 }
 static inline void check(const char *what, bool holds)
 {

@@ -71,9 +71,14 @@ static inline void node_end(node_case *c)
     }
 }
 
+/* Where a buffer begins in its memory: a plan aligns scratch. */
+static inline size_t node_begin_of(const node_case *c, int v)
+{
+    return NODE_GUARD + (v == NODE_SCRATCH ? 0 : c->shift);
+}
 static inline unsigned char *node_arg(const node_case *c, int v)
 {
-    return (unsigned char *)c->at[c->over[v]] + NODE_GUARD + c->shift;
+    return (unsigned char *)c->at[c->over[v]] + node_begin_of(c, v);
 }
 
 /* Fills a buffer and its guards; from NULL: all of it is NaN. */
@@ -83,7 +88,7 @@ static inline hl_status node_put(const node_case *c, int v, const void *from)
     size_t total = c->bytes[v] + 3 * (size_t)NODE_GUARD;
     unsigned char *image = malloc(total);
     memset(image, 0xFF, total);
-    if (from) memcpy(image + NODE_GUARD + c->shift, from, c->bytes[v]);
+    if (from) memcpy(image + node_begin_of(c, v), from, c->bytes[v]);
     hl_status status = ops->copy(c->device, c->at[v], image, total, HL_COPY_HOST_TO_DEVICE, NULL);
     if (status == HL_OK) status = ops->synchronize(c->device, NULL);
     free(image);
@@ -95,7 +100,7 @@ static inline hl_status node_put(const node_case *c, int v, const void *from)
 static inline hl_status node_take(const node_case *c, int v, void *to, size_t bytes)
 {
     const hl_device_ops *ops = c->device->ops;
-    size_t begin = NODE_GUARD + c->shift, end = begin + c->bytes[v];
+    size_t begin = node_begin_of(c, v), end = begin + c->bytes[v];
     size_t total = c->bytes[v] + 3 * (size_t)NODE_GUARD;
     unsigned char *image = malloc(total);
     hl_status status = ops->copy(c->device, image, c->at[v], total, HL_COPY_DEVICE_TO_HOST, NULL);

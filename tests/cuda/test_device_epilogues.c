@@ -232,14 +232,14 @@ static hl_id add_masked(hl_graph *graph, hl_id value, hl_id mask, bool mask_firs
     return out;
 }
 
-/* x, weight, bias, dy in float32 -> y, mean, var, dx, dweight, dbias, with relu and dropout in
- * between. dtype: of y and dx. Dropout scales by 2, which loses nothing in 16 bits. */
-static hl_graph *make_norm(const hl_shape *shape, hl_dtype dtype, bool has_relu, bool has_dropout,
-                           norm_form form)
+/* x, weight, bias, dy -> y, mean, var, dx, dweight, dbias, with relu and dropout in between. dtype:
+ * of y and dx; read: of x and dy. Dropout scales by 2, which loses nothing in 16 bits. */
+static hl_graph *make_norm(const hl_shape *shape, hl_dtype read, hl_dtype dtype, bool has_relu,
+                           bool has_dropout, norm_form form)
 {
     hl_graph *graph;
     hl_id in[NORM_INS], control, mask, norm, y, d, relu, out, other = HL_NONE;
-    hl_type full = {HL_DTYPE_F32, *shape}, channels = {HL_DTYPE_F32, hl_shape_1d(shape->dim[1])};
+    hl_type full = {read, *shape}, channels = {HL_DTYPE_F32, hl_shape_1d(shape->dim[1])};
     CHECK_OK(hl_graph_create(&graph));
     for (int i = 0; i < NORM_INS; i++)
         CHECK_OK(hl_graph_input(graph, "in", i == 1 || i == 2 ? channels : full, &in[i]));
@@ -320,23 +320,24 @@ static void test_norms(void)
     use_library("none", 0);
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int kind = 3; kind < 12; kind++) {
-            hl_dtype dtype = dtypes[kind / 3 - 1];
+        for (int kind = 0; kind < 15; kind++) {
+            hl_dtype dtype = dtypes[kind / 3 % 3], read = dtypes[kind < 9 ? 0 : kind / 3 - 2];
             bool has_relu = kind % 3 < 2, has_dropout = kind % 3 > 0;
-            check_case("batch norm of shape %d, %s, relu %d, dropout %d", (int)s,
-                       hl_dtype_name(dtype), has_relu, has_dropout);
-            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, AS_A_LAYER);
+            if (kind >= 9) dtype = read;
+            check_case("batch norm of shape %d, %s to %s, relu %d, dropout %d", (int)s,
+                       hl_dtype_name(read), hl_dtype_name(dtype), has_relu, has_dropout);
+            graph = make_norm(&shapes[s], read, dtype, has_relu, has_dropout, AS_A_LAYER);
             CHECK_INT(run_norm(graph, false, apart, &n), 0);
-            graph = make_norm(&shapes[s], dtype, has_relu, has_dropout, AS_A_LAYER);
+            graph = make_norm(&shapes[s], read, dtype, has_relu, has_dropout, AS_A_LAYER);
             CHECK_INT(run_norm(graph, true, fused, &n), has_relu ? 2 : 1);
             for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]); /* 0 has two signs */
         }
     for (int form = 0; form < NORM_FORMS; form++)
         for (int d = 0; d < 2; d++) {
             check_case("form %d of batch norm, %s", form, hl_dtype_name(dtypes[d]));
-            graph = make_norm(&shapes[0], dtypes[d], true, true, (norm_form)form);
+            graph = make_norm(&shapes[0], HL_DTYPE_F32, dtypes[d], true, true, (norm_form)form);
             run_norm(graph, false, apart, &n);
-            graph = make_norm(&shapes[0], dtypes[d], true, true, (norm_form)form);
+            graph = make_norm(&shapes[0], HL_DTYPE_F32, dtypes[d], true, true, (norm_form)form);
             int n_fused = run_norm(graph, true, fused, &n);
             CHECK(form != MASK_FIRST || n_fused == 2);
             for (int64_t i = 0; i < n; i++) CHECK(apart[i] == fused[i]);
@@ -370,6 +371,55 @@ static void test_norm_layers(void)
         CHECK(find_gap(&want, &got) <= (n.dropout ? 3e-2 : 0));
         trainer_dtype = HL_DTYPE_F32;
     }
+}
+
+/* Bytes per element of an activation (rows, width) that nodes read and write, each operand and
+ * result once and a product what it gives: forward from the first product to the second one, and
+ * backward, the sum of the bias' gradient with it. */
+static void count_norm_bytes(const hl_graph *graph, int64_t rows, int64_t width,
+                             double *out_forward, double *out_backward)
+{
+    int n_products = 0;
+    *out_forward = *out_backward = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        bool is_product = hl_op_is_product(node->op);
+        n_products += is_product;
+        if (n_products == 0) continue;
+        for (int32_t v = 0; v < node->n_in + node->n_out; v++) {
+            hl_id id = v < node->n_in ? node->in[v] : node->out + v - node->n_in;
+            const hl_type *type = &graph->values[id].type;
+            bool is_read_by_product = is_product && v < node->n_in;
+            if (hl_shape_numel(&type->shape) != rows * width || is_read_by_product) continue;
+            *(n_products == 1 ? out_forward : out_backward) += (double)hl_dtype_bytes(type->dtype);
+        }
+    }
+}
+
+/* Linear, batch norm, relu under mixed precision: 16 bits from the product to the next one, and
+ * back. */
+static void test_norm_bytes(void)
+{
+    static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
+    trainer t;
+    net n = roll_net(0);
+    double forward, backward;
+    n.batch_norm = true, n.n_terms = 1, n.n_layers = 2, n.denominator[0] = BY_ROWS;
+    n.act[0] = 1, n.rows = 24, n.width[0] = 7, n.width[1] = 13, n.width[2] = 5;
+    use_library("none", 0);
+    for (int kind = 0; kind < 6; kind++) {
+        trainer_dtype = dtypes[kind % 3];
+        n.dropout = kind >= 3;
+        check_case("bytes of linear, batch norm, relu in %s, dropout %d",
+                   hl_dtype_name(trainer_dtype), n.dropout);
+        trainer_open(&t, hl_fake_backend(), 1);
+        trainer_plan(&t, &n, 1, true, true);
+        count_norm_bytes(t.plan->graph, n.rows, n.width[1], &forward, &backward);
+        CHECK(forward == (kind % 3 ? 6 : 12));
+        CHECK(backward == (kind % 3 ? 12 : 24));
+        trainer_close(&t);
+    }
+    trainer_dtype = HL_DTYPE_F32;
 }
 
 /* The stop flag is polled after each product that is autotuned; the next call goes on there. */
@@ -476,6 +526,7 @@ int main(void)
     test_gelu_layers();
     test_norms();
     test_norm_layers();
+    test_norm_bytes();
     test_asked();
     test_searches(0);
     test_searches(134); /* relu with a mask and a bias */

@@ -189,10 +189,10 @@ static void test_reductions(void)
 
 /* ---- norms ---- */
 
-/* given: of the first output. */
+/* dtype: of x; given: of the first output. */
 static void test_batch_norm(hl_dtype dtype, hl_dtype given, hl_shape shape)
 {
-    hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
+    hl_type channels = {HL_DTYPE_F32, hl_shape_1d(shape.dim[1])};
     op_case c = {.op = HL_OP_BATCH_NORM, .n_in = 3, .n_out = 3, .attrs.batch_norm.eps = 1e-3};
     c.in[0] = c.out[0] = (hl_type){dtype, shape};
     c.attrs.batch_norm.dtype = c.out[0].dtype = given;
@@ -206,27 +206,30 @@ static void test_batch_norm(hl_dtype dtype, hl_dtype given, hl_shape shape)
 }
 
 /* With the statistics of other elements, of which the gradients are sums all the same. */
-static void test_batch_norm_grad(hl_dtype dtype, hl_dtype given, hl_shape shape)
+static void test_batch_norm_grad(hl_dtype dy, hl_dtype x, hl_dtype given, hl_shape shape)
 {
-    hl_type channels = {dtype, hl_shape_1d(shape.dim[1])};
+    hl_type channels = {HL_DTYPE_F32, hl_shape_1d(shape.dim[1])};
     op_case c = {.op = HL_OP_BATCH_NORM_GRAD, .n_in = 5, .n_out = 3, .attrs.batch_norm.eps = 1e-3};
-    c.in[0] = c.in[1] = c.out[0] = (hl_type){dtype, shape};
+    c.in[0] = c.in[1] = c.out[0] = (hl_type){dy, shape};
+    c.in[1].dtype = x;
     c.attrs.batch_norm.dtype = c.out[0].dtype = given;
     c.in[2] = c.in[3] = c.in[4] = c.out[1] = c.out[2] = channels;
     case_fill(&c, 0, -1, 1), case_fill(&c, 1, -1, 3), case_fill(&c, 2, 0.5, 1.5);
     case_fill(&c, 3, 0, 2), case_fill(&c, 4, 0.5, 2);
     double terms = (double)(hl_shape_numel(&shape) / shape.dim[1]);
     c.tolerance = 8 * roundoff(given) + (terms + 256) * 0x1p-24;
-    check_case("batch_norm_grad %s to %s rank %d: %lld, %lld, %lld", hl_dtype_name(dtype),
-               hl_dtype_name(given), shape.rank, (long long)shape.dim[0], (long long)shape.dim[1],
-               (long long)shape.dim[2]);
+    check_case("batch_norm_grad %s, %s to %s rank %d: %lld, %lld, %lld", hl_dtype_name(dy),
+               hl_dtype_name(x), hl_dtype_name(given), shape.rank, (long long)shape.dim[0],
+               (long long)shape.dim[1], (long long)shape.dim[2]);
     case_check(&c);
 }
 
-static void test_layer_norm(hl_dtype dtype, hl_dtype given, int64_t R, int64_t C, int n_params)
+/* dy: of the gradient's operand. */
+static void test_layer_norm(hl_dtype dy, hl_dtype dtype, hl_dtype given, int64_t R, int64_t C,
+                            int n_params)
 {
-    hl_type x = {dtype, hl_shape_2d(R, C)}, row = {dtype, hl_shape_1d(R)};
-    hl_type col = {dtype, hl_shape_1d(C)};
+    hl_type x = {dtype, hl_shape_2d(R, C)}, row = {HL_DTYPE_F32, hl_shape_1d(R)};
+    hl_type col = {HL_DTYPE_F32, hl_shape_1d(C)};
     op_case c = {.op = HL_OP_LAYER_NORM, .n_in = 1 + n_params, .n_out = 3};
     c.attrs = (hl_attrs){.layer_norm = {.n_axes = 1, .eps = 1e-3, .dtype = given}};
     c.in[0] = c.out[0] = x;
@@ -244,37 +247,44 @@ static void test_layer_norm(hl_dtype dtype, hl_dtype given, int64_t R, int64_t C
     op_case d = {.op = HL_OP_LAYER_NORM_GRAD, .n_in = 4 + n_params, .n_out = 1};
     d.attrs.layer_norm.n_axes = 1;
     d.in[0] = d.in[1] = d.out[0] = x;
+    d.in[0].dtype = dy;
     d.attrs.layer_norm.dtype = d.out[0].dtype = given;
     d.in[2] = d.in[3] = row;
     d.in[4] = col;
     for (int i = 0; i < d.n_in; i++) case_fill(&d, i, i == 3 ? 0.5 : -1, 1);
     d.tolerance = c.tolerance;
-    check_case("layer_norm_grad %s to %s %lldx%lld, weight %d", hl_dtype_name(dtype),
-               hl_dtype_name(given), (long long)R, (long long)C, n_params);
+    check_case("layer_norm_grad %s, %s to %s %lldx%lld, weight %d", hl_dtype_name(dy),
+               hl_dtype_name(dtype), hl_dtype_name(given), (long long)R, (long long)C, n_params);
     case_check(&d);
 }
 
 static void test_norms(void)
 {
-    static const hl_dtype dtypes[][2] = {{HL_DTYPE_F32, HL_DTYPE_F32},
-                                         {HL_DTYPE_BF16, HL_DTYPE_BF16},
-                                         {HL_DTYPE_F16, HL_DTYPE_F16},
-                                         {HL_DTYPE_F32, HL_DTYPE_BF16},
-                                         {HL_DTYPE_F32, HL_DTYPE_F16}};
+    /* dy, x, what is given */
+    static const hl_dtype dtypes[][3] = {
+        {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_F32},   {HL_DTYPE_BF16, HL_DTYPE_BF16, HL_DTYPE_BF16},
+        {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F16},   {HL_DTYPE_F32, HL_DTYPE_F32, HL_DTYPE_BF16},
+        {HL_DTYPE_BF16, HL_DTYPE_F32, HL_DTYPE_BF16}, {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_BF16},
+        {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_F32},   {HL_DTYPE_F32, HL_DTYPE_F16, HL_DTYPE_F32},
+        {HL_DTYPE_F16, HL_DTYPE_F16, HL_DTYPE_F32}};
     static const hl_shape batches[] = {
-        SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1), SHAPE(2, 600, 40),
-        SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1), SHAPE(4, 5, 2, 33, 30),
-        SHAPE(2, 1024, 70),   SHAPE(2, 1025, 3)};
+        SHAPE(2, 1, 1),       SHAPE(2, 64, 10),   SHAPE(2, 5000, 1),  SHAPE(2, 600, 40),
+        SHAPE(3, 1, 3, 5000), SHAPE(3, 70, 5, 7), SHAPE(3, 3, 1, 1),  SHAPE(4, 5, 2, 33, 30),
+        SHAPE(2, 1024, 70),   SHAPE(2, 1025, 3),  SHAPE(3, 9, 4, 24), SHAPE(4, 3, 8, 14, 14)};
     static const int64_t rows[][2] = {{0, 5},  {1, 1},   {5, 3},    {3, 16},  {7, 33},
                                       {2, 77}, {3, 700}, {2, 1500}, {1, 9000}};
     for (int d = 0; d < COUNT(dtypes); d++) {
-        hl_dtype dtype = dtypes[d][0], given = dtypes[d][1];
+        hl_dtype dy = dtypes[d][0], x = dtypes[d][1], given = dtypes[d][2];
         for (int b = 0; b < COUNT(batches); b++) {
-            test_batch_norm(dtype, given, batches[b]);
-            test_batch_norm_grad(dtype, given, batches[b]);
+            test_batch_norm(x, given, batches[b]);
+            test_batch_norm_grad(dy, x, given, batches[b]);
         }
+        case_shift = 4; /* no operand lies where 16 bytes begin */
+        test_batch_norm(x, given, (hl_shape)SHAPE(3, 9, 4, 24));
+        test_batch_norm_grad(dy, x, given, (hl_shape)SHAPE(3, 9, 4, 24));
+        case_shift = 0;
         for (int r = 0; r < COUNT(rows); r++)
-            for (int n = 0; n < 3; n++) test_layer_norm(dtype, given, rows[r][0], rows[r][1], n);
+            for (int n = 0; n < 3; n++) test_layer_norm(dy, x, given, rows[r][0], rows[r][1], n);
     }
 }
 
@@ -316,6 +326,42 @@ static void test_refusals(void)
     }
 }
 
+/* Two 16-bit types at once are lowered to casts; parameters of 16 bits are no norm's. */
+static void test_norm_refusals(void)
+{
+    static const struct {
+        hl_dtype dy, x, given;
+        const char *why;
+    } refused[] = {
+        {HL_DTYPE_BF16, HL_DTYPE_F16, HL_DTYPE_F32,
+         "needs one 16-bit type, got bfloat16 and float16"},
+        {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_BF16,
+         "needs one 16-bit type, got float16 and bfloat16"},
+        {HL_DTYPE_F64, HL_DTYPE_F64, HL_DTYPE_F64,
+         "needs float32, bfloat16 or float16, got float64"},
+    };
+    for (int i = 0; i < COUNT(refused); i++)
+        for (int by_rows = 0; by_rows < 2; by_rows++) {
+            bool is_f64 = refused[i].x == HL_DTYPE_F64;
+            hl_type stats = {is_f64 ? HL_DTYPE_F64 : HL_DTYPE_F32, hl_shape_1d(4)};
+            op_case c = {.op = by_rows ? HL_OP_LAYER_NORM_GRAD : HL_OP_BATCH_NORM_GRAD, .n_in = 5};
+            case_graph g;
+            hl_kernel_req req = {0};
+            hl_reason why = {{0}};
+            hl_attrs_init(hl_op_get(c.op)->schema, &c.attrs);
+            *(by_rows ? &c.attrs.layer_norm.dtype : &c.attrs.batch_norm.dtype) = refused[i].given;
+            c.n_out = hl_op_get(c.op)->n_out;
+            c.in[0] = c.in[1] = c.out[0] = (hl_type){refused[i].dy, hl_shape_2d(4, 4)};
+            c.in[1].dtype = refused[i].x, c.out[0].dtype = refused[i].given;
+            for (int v = 2; v < 5; v++) c.in[v] = stats;
+            for (int j = 1; j < c.n_out; j++) c.out[j] = stats;
+            case_build(&c, false, &g);
+            const hl_kernel *const *list = case_gpu->ops->kernels(case_gpu, c.op);
+            CHECK_INT(list[0]->query(case_gpu, &g.graph, 0, &req, &why), HL_ERROR_CONFIG);
+            CHECK(strcmp(why.text, refused[i].why) == 0);
+        }
+}
+
 /* What a kernel takes with the dims in another order. */
 static void test_orders(void)
 {
@@ -349,6 +395,7 @@ int main(void)
     test_reductions();
     test_norms();
     test_refusals();
+    test_norm_refusals();
     test_orders();
     case_close();
     return CHECK_DONE();

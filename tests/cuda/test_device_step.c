@@ -100,7 +100,10 @@ static void build_step(const setting *set)
     add_update(HL_OP_ASSIGN, sum, zeros, NULL);
     add_transition(HL_OP_CONTROL_MICRO, HL_SEGMENT_MICRO, loss, &(hl_attrs){.rows = {.rows = 8}});
     add_update(HL_OP_ACCUMULATE, sum, grad, NULL);
-    add_transition(HL_OP_CONTROL_APPLY, HL_SEGMENT_APPLY, square, NULL);
+    hl_attrs betas = {0};
+    if (set->optimizer == HL_OP_ADAM)
+        betas.betas = (hl_attrs_betas){set->attrs.adam.beta1, set->attrs.adam.beta2};
+    add_transition(HL_OP_CONTROL_APPLY, HL_SEGMENT_APPLY, square, &betas);
     add_optimizer(set, sum);
     graph->segment = HL_SEGMENT_MICRO;
 }
@@ -202,6 +205,12 @@ static void check_control(const hl_control *got, const hl_control *ref)
     CHECK_FIELD(loss_scale);
     CHECK_FIELD(good_steps);
     CHECK_FIELD(scaling);
+    CHECK_FIELD(powered);
+    for (int b = 0; b < 2; b++) {
+        CHECK_FIELD(beta[b]);
+        CHECK_FIELD(power[b]);
+        CHECK_FIELD(correction[b]);
+    }
     CHECK_FIELD(error_code);
     CHECK_FIELD(error_row);
     CHECK_FIELD(error_value);

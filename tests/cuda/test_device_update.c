@@ -183,8 +183,9 @@ static void test_transitions(void)
         hl_type number = {floats[d], hl_shape_scalar()};
         check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.rows = {.rows = 16}}, 1, 2);
         check_transition(HL_OP_CONTROL_MICRO, number, &(hl_attrs){.rows = {.rows = 16}}, NAN, NAN);
-        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){0}, 1, 2);
-        check_transition(HL_OP_CONTROL_APPLY, number, &(hl_attrs){0}, INFINITY, INFINITY);
+        hl_attrs betas = {.betas = {0.9, 0.999}};
+        check_transition(HL_OP_CONTROL_APPLY, number, &betas, 1, 2);
+        check_transition(HL_OP_CONTROL_APPLY, number, &betas, INFINITY, INFINITY);
     }
     for (size_t s = 0; s < sizeof dims / sizeof *dims; s++)
         for (int d = 0; d < 2; d++) {

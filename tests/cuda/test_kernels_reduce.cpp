@@ -344,26 +344,40 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     start_case("moments %s (%lld,%lld,%lld) in parts of %lld, mean %g", suffix<T>(), (long long)A,
                (long long)C, (long long)S, (long long)part, shift);
     int64_t n = A * C * S, K = A * S, parts = (K + part - 1) / part;
-    buffer<T> x(n);
-    buffer<float> mean(C), var(C), part_mean(parts * C), squares(parts * C);
-    fill_random(x, 1, shift);
+    buffer<T> x(n), apart(n + 1);
+    buffer<float> mean(C), var(C), part_mean(parts * C), squares(parts * C), weight(C), bias(C);
+    buffer<hl_cuda_channel> channels(C);
+    fill_random(x, 1, shift), fill_random(weight), fill_random(bias);
+    for (int64_t i = 0; i < n; i++) apart[i + 1] = x[i];
     std::string name = std::string(suffix<T>());
-    run_orders({&mean, &var, &part_mean, &squares}, [&] {
+    bool by_planes = A > 1 && S > 1;
+    auto run_moments = [&](const T *from) {
         bool is_cut = parts > 1, by_column = S == 1 && C > 1;
         int32_t f32 = HL_DTYPE_F32;
         void *to_mean = is_cut ? part_mean.p : mean.p, *to_var = is_cut ? squares.p : var.p;
+        hl_cuda_channel_at channel = {weight.get(), bias.get(), channels.get()}, none = {};
         hl_cuda_groups groups = make_groups(by_column ? 1 : C, K, by_column ? C : 1, part);
         unsigned threads = by_column ? 256 : 64;
-        if (A == 1 || S == 1)
-            LAUNCH(moments, name, 1 + other_grid(), threads, {x.get(), to_mean, to_var}, groups, 0,
-                   f32, by_block);
+        if (!by_planes)
+            LAUNCH(moments, name, 1 + other_grid(), threads,
+                   {from, to_mean, to_var, is_cut ? none : channel}, groups, 0, 1e-5f, f32,
+                   by_block);
         else
-            LAUNCH(plane_moments, name, 1 + other_grid(), 64, {x.get(), to_mean, to_var}, groups, S,
-                   f32, by_block);
+            LAUNCH(plane_moments, name, 1 + other_grid(), 64,
+                   {from, to_mean, to_var, is_cut ? none : channel}, groups, S, 1e-5f, f32,
+                   by_block);
         if (is_cut)
             LAUNCH_ONLY(moments_merge, 1 + other_grid(), threads,
-                        {part_mean.get(), squares.get(), mean.p, var.p}, groups, f32, by_block);
-    });
+                        {part_mean.get(), squares.get(), mean.p, var.p, channel}, groups, 1e-5f,
+                        f32, by_block);
+    };
+    run_orders({&mean, &var, &part_mean, &squares, &channels}, [&] { run_moments(x.get()); });
+    if (by_planes) { /* which thread takes what does not depend on where x lies */
+        widened<float> first_mean(mean), first_var(var);
+        run_moments(apart.get() + 1);
+        check_same("mean of planes at any address", mean, first_mean);
+        check_same("variance of planes at any address", var, first_var);
+    }
     std::vector<double> m(C), v(C);
     for (int64_t i = 0; i < n; i++) m[i / S % C] += number(x[i]) / (double)K;
     for (int64_t i = 0; i < n; i++) {
@@ -377,10 +391,7 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     check_close(
         "variance", var, [&](int64_t c) { return v[c]; },
         [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
-    buffer<T> y(n), m_own(C), v_own(C), weight(C), bias(C);
-    fill_random(weight), fill_random(bias);
-    for (int64_t c = 0; c < C; c++)
-        hl_write(m_own.get(), c, mean[c]), hl_write(v_own.get(), c, var[c]);
+    buffer<float> y(n), m_own(C), v_own(C), other(n);
     auto check_y = [&](const char *what, auto &by_mean, auto &by_var) {
         check_close(
             what, y,
@@ -398,10 +409,15 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
     buffer<hl_control> control(1);
     control[0].attempted = 5, control[0].micro_row = 1000;
     hl_cuda_norm_epilogue none = {}, epilogue = {};
+    widened<T> wide_x(x);
+    hl_cuda_norm_windows windows = hl_cuda_norm_windows_make(A, C, S);
+    auto run_of = [&](const void *from, const std::string &variant, void *out,
+                      const hl_cuda_norm_epilogue &with) {
+        LAUNCH(batch_norm, variant, 2, 64, {from, channels.get(), out, control.get()}, windows,
+               with);
+    };
     auto run_with = [&](const std::string &to, void *out, const hl_cuda_norm_epilogue &with) {
-        LAUNCH(batch_norm, to, 2, 64,
-               {x.get(), m_own.get(), v_own.get(), weight.get(), bias.get(), out, control.get()}, n,
-               C, S, 1e-5f, with);
+        run_of(x.p, name + "_" + to, out, with);
     };
     auto run = [&](const std::string &to, void *out) { run_with(to, out, none); };
     /* relu, then dropout, of what comes out without. */
@@ -409,9 +425,8 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
         buffer<float> plain(n), got(n);
         hl_rng_key key = {{3, 9}};
         epilogue = {1, 1, {3, 9}, 26214, 1.5f};
-        if (!std::is_same<T, float>::value) return; /* these round once, at the end */
-        run_one(name, plain.p, none);
-        run_orders({&got}, [&] { run_one(name, got.p, epilogue); });
+        run_one("f32", plain.p, none);
+        run_orders({&got}, [&] { run_one("f32", got.p, epilogue); });
         for (int64_t r = 0; r < A; r++)
             for (int64_t i = 0; i < C * S; i++) {
                 uint16_t bits = hl_rng_bits16(key, 5, 1000 + (uint64_t)r, (uint64_t)i);
@@ -420,29 +435,35 @@ static void test_moments(int64_t A, int64_t C, int64_t S, int64_t part, int by_b
                 if (got[r * C * S + i] != want) FAIL("epilogue of element %lld", (long long)i);
             }
         n_checks++;
+        check_rounds<T>("y with an epilogue", got,
+                        [&](const std::string &to, void *out) { run_one(to, out, epilogue); });
     };
-    run_orders({&y}, [&] { run(name, y.p); });
-    check_y("y", m_own, v_own);
-    check_rounds("y", y, run);
+    run_orders({&y}, [&] { run("f32", y.p); });
+    check_y("y", mean, var);
+    check_rounds<T>("y", y, run);
     check_epilogue(run_with);
+    run_of(wide_x.p, "f32_f32", other.p, none);
+    check_same("y of x widened", other, y);
+    run_of(apart.get() + 1, name + "_f32", other.p, none);
+    check_same("y of x at any address", other, y);
     if (S > 1 || A > 1024) return;
     auto run_columns_with = [&](const std::string &to, void *out,
                                 const hl_cuda_norm_epilogue &with) {
-        LAUNCH(batch_norm_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
+        LAUNCH(batch_norm_columns, name + "_" + to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
                {x.get(), weight.get(), bias.get(), out, m_own.get(), v_own.get(), control.get()}, A,
                C, 1e-5f, with);
     };
     auto run_columns = [&](const std::string &to, void *out) { run_columns_with(to, out, none); };
     check_epilogue(run_columns_with);
-    run_orders({&y, &m_own, &v_own}, [&] { run_columns(name, y.p); });
+    run_orders({&y, &m_own, &v_own}, [&] { run_columns("f32", y.p); });
     check_close(
         "mean of columns", m_own, [&](int64_t c) { return m[c]; },
         [&](int64_t) { return gamma * (1 + fabs(shift)); });
     check_close(
         "variance of columns", v_own, [&](int64_t c) { return v[c]; },
         [&](int64_t c) { return gamma * v[c] + 2 * sqrt(v[c]) * e + e * e; });
-    check_y("y of columns", mean, var);
-    check_rounds("y of columns", y, run_columns);
+    check_y("y of columns", m_own, v_own);
+    check_rounds<T>("y of columns", y, run_columns);
 }
 
 /* By sums in parts, their merge and dx; where S is 1 in one launch too. */
@@ -454,8 +475,10 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
                (long long)A, (long long)C, (long long)S, (long long)part, shift);
     int64_t n = A * C * S, K = A * S, parts = (K + part - 1) / part;
     int64_t O = S == 1 ? 1 : C, I = S == 1 ? C : 1;
-    buffer<T> dy(n), x(n), weight(C), mean(C), var(C), dx(n), dweight(C), dbias(C);
+    buffer<T> dy(n), x(n);
+    buffer<float> weight(C), mean(C), var(C), dx(n), dweight(C), dbias(C), other(n);
     buffer<float> part_g(parts * C), part_gc(parts * C);
+    buffer<hl_cuda_channel> channels(C);
     fill_random(x, 1, shift), fill_random(weight), fill_random(mean, 0.5, shift);
     fill_random(var, 0.4, 1);
     const float eps = 1e-3f;
@@ -496,62 +519,87 @@ static void test_batch_norm_grad(int64_t A, int64_t C, int64_t S, int64_t part, 
             });
     };
     /* Half of dy counts, and that twice: as if it were so in dy itself. */
-    buffer<T> whole_dy(n), result(n);
+    buffer<T> whole_dy(n);
+    buffer<float> result(n);
+    buffer<hl_bf16> result_bf16(n);
+    buffer<hl_f16> result_f16(n);
     fill_random(whole_dy), fill_random(result);
-    T *passed = nullptr;
-    float result_scale = 1;
-    auto run_dx = [&](const std::string &to, void *out) {
-        LAUNCH(batch_norm_dx, to, 2, 64,
-               {passed ? whole_dy.get() : dy.get(), x.get(), weight.get(), mean.get(), var.get(),
-                dweight.get(), dbias.get(), passed, out},
-               A, C, S, eps, result_scale);
-    };
-    for (int64_t i = 0; i < n; i++)
-        hl_write(dy.get(), i, number(result[i]) > 0 ? 2 * (float)number(whole_dy[i]) : 0.0f);
+    for (int64_t i = 0; i < n; i++) {
+        hl_write(dy.get(), i, result[i] > 0 ? 2 * (float)number(whole_dy[i]) : 0.0f);
+        hl_write(result_bf16.get(), i, result[i]), hl_write(result_f16.get(), i, result[i]);
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t c = i / S % C;
         double g = number(dy[i]), z = z_of(i);
         sum_g[c] += g, sum_gz[c] += g * z, size_g[c] += fabs(g), size_gz[c] += fabs(g * z);
     }
-    auto run_cut = [&] {
+    widened<T> wide_dy(dy), wide_x(x);
+    struct operands {
+        const memory *dy, *x;
+        std::string variant; /* of the two */
+    };
+    const operands own = {&dy, &x, name + "_" + name + "_"},
+                   mixed[] = {{&wide_dy, &x, "f32_" + name + "_"},
+                              {&dy, &wide_x, name + "_f32_"},
+                              {&wide_dy, &wide_x, "f32_f32_"}},
+                   passing = {&whole_dy, &x, name + "_" + name + "_"};
+    hl_cuda_norm_windows windows = hl_cuda_norm_windows_make(A, C, S);
+    /* The result is as narrow as dx. */
+    auto find_result = [&](const operands &of, const std::string &to) -> const void * {
+        if (of.dy != &whole_dy) return nullptr;
+        return to == "f32" ? result.p : to == "f16" ? result_f16.p : result_bf16.p;
+    };
+    auto run_sums = [&](const operands &of, const std::string &to) {
         bool is_cut = parts > 1;
         unsigned threads = S == 1 ? 256 : 64;
-        void *to_g = is_cut ? part_g.p : dbias.p, *to_gc = is_cut ? part_gc.p : dweight.p;
-        LAUNCH(batch_norm_sums, name, 1 + other_grid(), threads,
-               {passed ? whole_dy.get() : dy.get(), x.get(), mean.get(), var.get(), passed, to_g,
-                to_gc},
-               make_groups(O, K, I, part), S, eps, result_scale,
-               is_cut ? (int32_t)HL_DTYPE_F32 : dtype_of<T>(), by_block);
+        float *to_g = is_cut ? part_g.get() : dbias.get();
+        float *to_gc = is_cut ? part_gc.get() : dweight.get();
+        hl_cuda_channel_at channel = {weight.get(), nullptr, channels.get()}, none = {};
+        LAUNCH(batch_norm_sums, of.variant + to, 1 + other_grid(), threads,
+               {of.dy->p, of.x->p, mean.get(), var.get(), find_result(of, to), to_g, to_gc,
+                is_cut ? none : channel},
+               make_groups(O, K, I, part), S, eps, of.dy == &whole_dy ? 2.0f : 1.0f, by_block);
         if (is_cut)
             LAUNCH_ONLY(batch_norm_sums_merge, 1 + other_grid(), threads,
-                        {part_g.get(), part_gc.get(), var.p, dbias.p, dweight.p},
-                        make_groups(O, parts, I, parts), eps, dtype_of<T>(), by_block);
-        run_dx(name, dx.p);
+                        {part_g.get(), part_gc.get(), mean.get(), var.get(), dbias.get(),
+                         dweight.get(), channel},
+                        make_groups(O, parts, I, parts), K, eps, by_block);
     };
-    auto check_passed = [&](auto run_one) {
-        std::vector<T> want(dx.get(), dx.get() + n), want_dbias(dbias.get(), dbias.get() + C);
-        passed = result.get(), result_scale = 2;
-        run_orders({&dx, &dweight, &dbias}, run_one);
-        passed = nullptr, result_scale = 1;
-        check("dx of what passes", memcmp(want.data(), dx.get(), (size_t)n * sizeof(T)) == 0);
-        check("dbias of it", memcmp(want_dbias.data(), dbias.get(), (size_t)C * sizeof(T)) == 0);
+    auto run_cut = [&](const operands &of, const std::string &to, void *out) {
+        run_sums(of, to);
+        LAUNCH(batch_norm_dx, of.variant + to, 2, 64,
+               {of.dy->p, of.x->p, channels.get(), find_result(of, to), out}, windows,
+               of.dy == &whole_dy ? 2.0f : 1.0f);
     };
-    run_orders({&dx, &dweight, &dbias, &part_g, &part_gc}, run_cut);
+    auto run_columns = [&](const operands &of, const std::string &to, void *out) {
+        LAUNCH(batch_norm_grad_columns, of.variant + to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
+               {of.dy->p, of.x->p, weight.get(), mean.get(), var.get(), find_result(of, to), out,
+                dweight.get(), dbias.get()},
+               A, C, eps, of.dy == &whole_dy ? 2.0f : 1.0f);
+    };
+    /* Operands in any types give the same bits, which are rounded for results in 16 bits. */
+    auto check_types = [&](auto run_one) {
+        widened<float> want_dweight(dweight), want_dbias(dbias);
+        auto check_operands = [&](const operands &of) {
+            run_one(of, "f32", other.p);
+            check_same("dx", other, dx);
+            check_same("dweight", dweight, want_dweight);
+            check_same("dbias", dbias, want_dbias);
+            check_rounds<T>("dx", dx,
+                            [&](const std::string &to, void *out) { run_one(of, to, out); });
+        };
+        check_operands(own);
+        for (const operands &of : mixed) check_operands(of);
+        check_operands(passing);
+    };
+    run_orders({&dx, &dweight, &dbias, &part_g, &part_gc, &channels},
+               [&] { run_cut(own, "f32", dx.p); });
     check_sums(), check_dx(true);
-    check_rounds("dx", dx, run_dx);
-    check_passed(run_cut);
+    check_types(run_cut);
     if (S > 1) return;
-    auto run_columns = [&](const std::string &to, void *out) {
-        LAUNCH(batch_norm_grad_columns, to, 1 + other_grid(), HL_CUDA_NORM_THREADS,
-               {passed ? whole_dy.get() : dy.get(), x.get(), weight.get(), mean.get(), var.get(),
-                passed, out, dweight.get(), dbias.get()},
-               A, C, eps, result_scale);
-    };
-    run_orders({&dx, &dweight, &dbias}, [&] { run_columns(name, dx.p); });
+    run_orders({&dx, &dweight, &dbias}, [&] { run_columns(own, "f32", dx.p); });
     check_sums(), check_dx(false);
-    check_passed([&] { run_columns(name, dx.p); });
-    run_columns(name, dx.p);
-    check_rounds("dx of columns", dx, run_columns);
+    check_types(run_columns);
 }
 
 template <class T> static void test_type()
@@ -580,10 +628,14 @@ template <class T> static void test_type()
     test_moments<T>(100, 40, 1, 32, 0, 0), test_moments<T>(999, 3, 1, 128, 0, 50);
     test_moments<T>(7, 5, 9, 63, 0, 0), test_moments<T>(11, 3, 13, 40, 1, 50);
     test_moments<T>(2, 1, 1, 1, 0, 1), test_moments<T>(1024, 65, 1, 32, 0, 3);
+    test_moments<T>(9, 3, 16, 48, 0, 0), test_moments<T>(5, 8, 12, 60, 1, 3);
+    test_moments<T>(3, 4, 400, 40, 1, 0), test_moments<T>(50, 2, 24, 1200, 1, 0);
     test_batch_norm_grad<T>(100, 40, 1, 32, 0, 0), test_batch_norm_grad<T>(999, 3, 1, 128, 0, 50);
     test_batch_norm_grad<T>(7, 5, 9, 63, 0, 0), test_batch_norm_grad<T>(11, 3, 13, 40, 1, 50);
     test_batch_norm_grad<T>(1, 1, 1, 1, 0, 1), test_batch_norm_grad<T>(512, 65, 1, 512, 0, 3);
     test_batch_norm_grad<T>(1, 3, 70, 70, 4, 0), test_batch_norm_grad<T>(33, 33, 1, 8, 0, 0);
+    test_batch_norm_grad<T>(9, 3, 16, 48, 0, 0), test_batch_norm_grad<T>(5, 8, 12, 60, 1, 3);
+    test_batch_norm_grad<T>(3, 4, 400, 40, 1, 0), test_batch_norm_grad<T>(50, 2, 24, 1200, 1, 0);
 }
 
 int main()

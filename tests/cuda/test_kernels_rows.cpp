@@ -223,22 +223,41 @@ template <class T> static void test_layer_norm(const row_case &k, double shift, 
     int64_t R = k.R, C = k.C, n = R * C;
     start_case("layer_norm %s %lldx%lld %u threads, mean %g, weight %d", suffix<T>(), (long long)R,
                (long long)C, k.threads, shift, has_weight);
-    buffer<T> x(n), y(n), dy(n), dx(n), weight(C), bias(C), mean(R), rstd(R);
+    buffer<T> x(n), dy(n);
+    buffer<float> y(n), dx(n), weight(C), bias(C), mean(R), rstd(R), other(n);
     fill_random(x, 1, shift), fill_random(dy), fill_random(weight), fill_random(bias);
-    const T *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
+    widened<T> wide_x(x), wide_dy(dy);
+    const float *w = has_weight ? weight.get() : nullptr, *b = has_weight ? bias.get() : nullptr;
     float eps = 1e-5f;
-    auto run = [&](const std::string &name, void *out) {
-        LAUNCH(layer_norm, name, k.blocks, k.threads, {x.get(), w, b, out, mean.get(), rstd.get()},
+    auto run_of = [&](const memory &src, const std::string &variant, void *out) {
+        LAUNCH(layer_norm, variant, k.blocks, k.threads, {src.p, w, b, out, mean.get(), rstd.get()},
                R, C, eps, k.by_block);
     };
-    auto run_grad = [&](const std::string &name, void *out) {
-        LAUNCH(layer_norm_grad, name, k.blocks, k.threads,
-               {dy.get(), x.get(), mean.get(), rstd.get(), w, out}, R, C, k.by_block);
+    auto run_grad_of = [&](const memory &d, const memory &src, const std::string &variant,
+                           void *out) {
+        LAUNCH(layer_norm_grad, variant, k.blocks, k.threads,
+               {d.p, src.p, mean.get(), rstd.get(), w, out}, R, C, k.by_block);
     };
-    run_orders({&y, &mean, &rstd, &dx},
-               [&] { run(suffix<T>(), y.p), run_grad(suffix<T>(), dx.p); });
-    check_rounds("y", y, run);
-    check_rounds("dx", dx, run_grad);
+    const std::string own = std::string(suffix<T>()) + "_";
+    auto run = [&](const std::string &to, void *out) { run_of(x, own + to, out); };
+    auto run_grad = [&](const std::string &to, void *out) {
+        run_grad_of(dy, x, own + own + to, out);
+    };
+    run_orders({&y, &mean, &rstd, &dx}, [&] { run("f32", y.p), run_grad("f32", dx.p); });
+    check_rounds<T>("y", y, run);
+    check_rounds<T>("dx", dx, run_grad);
+    run_of(wide_x, "f32_f32", other.p);
+    check_same("y of x widened", other, y);
+    run_grad_of(wide_dy, x, "f32_" + own + "f32", other.p);
+    check_same("dx of dy widened", other, dx);
+    run_grad_of(dy, wide_x, own + "f32_f32", other.p);
+    check_same("dx of x widened", other, dx);
+    check_rounds<T>("dx of dy widened", dx, [&](const std::string &to, void *out) {
+        run_grad_of(wide_dy, x, "f32_" + own + to, out);
+    });
+    check_rounds<T>("dx of x widened", dx, [&](const std::string &to, void *out) {
+        run_grad_of(dy, wide_x, own + "f32_" + to, out);
+    });
     std::vector<double> m(R), s(R), g_mean(R), gz_mean(R);
     auto scaled = [&](int64_t i) {
         return number(dy[i]) * (has_weight ? number(weight[i % C]) : 1);

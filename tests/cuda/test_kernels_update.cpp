@@ -114,6 +114,7 @@ static void test_optimizer(const optimizer &o)
         start_case("%s (%g, %g, %g, %d) step %d", o.name, o.f[0], o.f[1], o.f[2], o.i, (int)step);
         fill_random(grad);
         control.apply = step > 0, control.applied = step;
+        hl_control_raise(&control, o.f[0], o.f[1]);
         std::vector<element> want(N);
         for (int64_t i = 0; i < N; i++) {
             want[(size_t)i] = {param[i], {a[i], b[i], c[i]}};
@@ -171,10 +172,10 @@ static void test_control()
             sumsq[0] = step == 3 ? INFINITY : (float)step;
             LAUNCH_ONLY(control_begin, 1, 1, {&got, tables.get()}, S, T, 0);
             LAUNCH_ONLY(control_micro, 1, 1, {&got, loss.p}, 16, HL_DTYPE_F32);
-            LAUNCH_ONLY(control_apply, 1, 1, {&got, sumsq.p}, HL_DTYPE_F32);
+            LAUNCH_ONLY(control_apply, 1, 1, {&got, sumsq.p}, 0.9, 0.999, HL_DTYPE_F32);
             hl_control_begin(&want, tables.get(), S, T, false);
             hl_control_micro(&want, loss[0], 16);
-            hl_control_apply(&want, sumsq[0]);
+            hl_control_apply(&want, sumsq[0], 0.9, 0.999);
             check("same bytes as the host", is_same_control(got, want));
         }
         check("stops only when asked", want.stopped == (mode % 2 == 0));

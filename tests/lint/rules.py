@@ -159,8 +159,8 @@ PASS_OPS: dict[str, set[str]] = {
     "rewrite": {"CAST"},
     "step": {
         "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "WRITE_PARTS", "ASSIGN",
-        "ACCUMULATE", "GRADIENT_NORM", "SGD", "RMSPROP", "EMA", "CONTROL_BEGIN", "CONTROL_MICRO",
-        "CONTROL_APPLY"
+        "ACCUMULATE", "GRADIENT_NORM", "SGD", "ADAM", "RMSPROP", "EMA", "CONTROL_BEGIN",
+        "CONTROL_MICRO", "CONTROL_APPLY"
     },
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Mutants of the core and its kernels, in C."""
 
-from mutants.mutant import Mutant, c, cuda, host, python
+from mutants.mutant import Mutant, c, cuda, header, host, python
 
 _PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
 _FILES, _PLAN = "csrc/base/os_linux_file.c", "csrc/plan/"
@@ -113,6 +113,76 @@ _KERNELS = [
         "invert(&out_order, back.at);",
         "back = out_order;",
         c("test_vjp"),
+    ),
+    Mutant(
+        "norms-ask-for-no-16-bits",
+        _PASSES + "amp.c",
+        "by_user = WANTED_BY_NORM;",
+        "by_user = WANTED_NOT;",
+        c("test_amp"),
+    ),
+    Mutant(
+        "residual-is-rounded-for-a-norm",
+        _PASSES + "amp.c",
+        "(by != WANTED_BY_NORM || is_made_narrow(s, value))",
+        "(by != WANTED_NOT || is_made_narrow(s, value))",
+        c("test_amp"),
+    ),
+    Mutant(
+        "prologue-rounds-between-its-steps",
+        _PASSES + "epilogue.c",
+        "    s->rounds_to = hl_graph_dtype(graph, operand);\n",
+        "",
+        host("test_device_epilogues"),
+    ),
+    Mutant(
+        "two-16-bit-types-at-once",
+        _CUDA + "norm.c",
+        "if (dtype == HL_DTYPE_F32 || dtype == narrow) continue;",
+        "if (dtype == HL_DTYPE_F32 || narrow != HL_DTYPE_F32) continue;",
+        host("test_device_reduce"),
+    ),
+    Mutant(
+        "window-has-one-channel",
+        _CUDA + "norm.cu",
+        "            of = channels[++c];",
+        "            ++c;",
+        cuda("test_kernels_reduce"),
+    ),
+    Mutant(
+        "planes-are-one",
+        _CUDA + "reduce.cu",
+        "if (s >= S) s -= S, a++;",
+        "if (s >= S) s -= S;",
+        cuda("test_kernels_reduce"),
+    ),
+    Mutant(
+        "nan-of-16-bits-keeps-its-payload",
+        _CUDA + "prim.h",
+        "(is_nan ? 0x7FFFu : rounded)",
+        "(is_nan ? bits >> 16 | 0x40u : rounded)",
+        cuda("test_emulation"),
+    ),
+    Mutant(
+        "other-betas-go-on",
+        "csrc/ir/control.h",
+        "if (is_other || control->powered > control->applied) {",
+        "if (is_other ? control->powered < 0 : control->powered > control->applied) {",
+        header("test_control"),
+    ),
+    Mutant(
+        "powers-have-one-factor",
+        "csrc/ir/control.h",
+        "control->powered = stays ? control->applied : control->powered + 1;",
+        "control->powered = stays ? control->applied : control->applied;",
+        header("test_control"),
+    ),
+    Mutant(
+        "adam-reads-any-powers",
+        "csrc/ops/optim.c",
+        "if (kept->beta1 == own->beta1 && kept->beta2 == own->beta2) return HL_OK;",
+        "if (kept->beta1 == own->beta1) return HL_OK;",
+        c("test_passes"),
     ),
     Mutant(
         "followers-of-float32-round-norms",

@@ -70,14 +70,14 @@ def batch_norm(
         scale = w * pointwise.rsqrt(lift(running_var, what="batch_norm") + eps)
         shift = b - lift(running_mean, what="batch_norm") * scale
         spread = (channels, *(1,) * (x.ndim - 2))
-        return x * scale.reshape(spread) + shift.reshape(spread)
+        return cast(x * scale.reshape(spread) + shift.reshape(spread), x.dtype)
     n = x.numel() // channels if channels else 0
     if n < 2:
         raise ShapeError(
             "batch_norm: training needs more than one value per channel, got input of shape "
             f"{x.shape}; use a larger batch"
         )
-    y, mean, var = add_nodes("batch_norm", x, w, b, eps=float(eps))
+    y, mean, var = add_nodes("batch_norm", x, w, b, eps=float(eps), dtype=x.dtype)
     for running, value, unbiased in ((running_mean, mean, 1.0), (running_var, var, n / (n - 1))):
         if running is not None:
             # Written as a sum of two products, torch's form: a + m (b - a) rounds differently.
@@ -87,9 +87,14 @@ def batch_norm(
 
 def _of_channels(x: Tensor, value: Operand | None, default: float) -> Tensor:
     if value is None:
-        made: Tensor = full((x.shape[1],), default, dtype=x.dtype)
+        made: Tensor = full((x.shape[1],), default, dtype=_own(x))
         return made
-    return cast(lift(value, what="batch_norm"), x.dtype)
+    return cast(lift(value, what="batch_norm"), _own(x))
+
+
+def _own(x: Tensor) -> str:
+    """What a norm of x computes in: its parameters' and statistics' dtype."""
+    return "float32" if x.dtype in ("bfloat16", "float16") else x.dtype
 
 
 def _check_trailing(x: Tensor, shape: tuple[int, ...], what: str) -> None:
@@ -131,12 +136,12 @@ def layer_norm(
     inputs = [x]
     if weight is not None or bias is not None:
         if weight is None:
-            inputs.append(full(shape, 1.0, dtype=x.dtype))
+            inputs.append(full(shape, 1.0, dtype=_own(x)))
         else:
-            inputs.append(cast(lift(weight, what="layer_norm"), x.dtype))
+            inputs.append(cast(lift(weight, what="layer_norm"), _own(x)))
     if bias is not None:
-        inputs.append(cast(lift(bias, what="layer_norm"), x.dtype))
-    return add_node("layer_norm", *inputs, n_axes=len(shape), eps=float(eps))
+        inputs.append(cast(lift(bias, what="layer_norm"), _own(x)))
+    return add_node("layer_norm", *inputs, n_axes=len(shape), eps=float(eps), dtype=x.dtype)
 
 
 def rms_norm(
