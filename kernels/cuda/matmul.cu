@@ -8,7 +8,8 @@
  * bytes they come by asynchronous copies. The order of sums is fixed by the shape: same bits every
  * run.
  *
- * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80. */
+ * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80.
+ * The digest: its own blocks and threads. */
 #define HL_PRIM_MMA
 #include "kernels/cuda/matmul.h"
 
@@ -184,3 +185,14 @@ HL_DEVICE void multiply_reduced(const T *a, const T *b, const hl_cuda_matmul_par
 KERNEL(float, f32, F32_THREADS, multiply_f32)
 KERNEL(hl_bf16, bf16, REDUCED_THREADS, multiply_reduced)
 KERNEL(hl_f16, f16, REDUCED_THREADS, multiply_reduced)
+
+/* ---- digests --------------------------------------------------------------------------------- */
+
+/* What a thread reads, each word weighed by where it stands. */
+HL_CUDA_ENTRY(digest, HL_CUDA_DIGEST_THREADS, p)
+{
+    uint64_t sum = 0;
+    for (int64_t i = HL_GRID_FIRST; i < p.n; i += HL_GRID_STEP)
+        sum = (sum + p.at.src[i] + 1) * 0x9E3779B97F4A7C15ull;
+    p.at.sums[HL_GRID_FIRST] = sum;
+}

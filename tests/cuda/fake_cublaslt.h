@@ -14,9 +14,18 @@
 #include <stdint.h>
 
 typedef struct hl_fake_lt_config {
-    int refused[2]; /* epilogues that heuristics know no algorithm for; 0: none */
-    int n_broken;   /* the first n algorithms are refused when they run */
-    bool is_silent; /* no handle: cublasLtCreate fails */
+    int refused[2];    /* epilogues that heuristics know no algorithm for; 0: none */
+    int failing[2];    /* epilogues of which every algorithm is refused when it runs; 0: none */
+    int n_broken;      /* the first n algorithms are refused when they run */
+    bool is_silent;    /* no handle: cublasLtCreate fails */
+    bool drops_nan;    /* relu and gelu make 0 of a NaN */
+    unsigned varying;  /* bit i: algorithm i cuts sums elsewhere each time it runs */
+    double ms[7];      /* that each algorithm takes; 0: what the table says */
+    int slow_epilogue; /* products with this one take so many times as long; 0: none */
+    double slowness;
+    /* The clock: until so many ms of work are done everything takes three times as long, and each
+     * ms makes what comes later take so many times as long. */
+    double cold_ms, drift;
 } hl_fake_lt_config;
 typedef struct hl_fake_lt_counts {
     int64_t calls, searches, products, live;
