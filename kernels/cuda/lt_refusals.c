@@ -52,16 +52,20 @@ static bool is_refused(const hl_cublaslt *lt, const char *text, hl_lt_refusal re
     return false;
 }
 
+/* The first refusal of a kind is said to the user, for all of them. */
 static hl_status add_refusal(hl_cublaslt *lt, const char *text, hl_lt_refusal refusal)
 {
     const refusal_row *row = &rows[refusal];
+    bool is_first = true;
     if (is_refused(lt, text, refusal)) return HL_OK;
+    for (int64_t i = 0; i < lt->n_refused; i++) is_first &= lt->refused[i].refusal != refusal;
     HL_TRY(hl_alloc_grow((void **)&lt->refused, &lt->cap_refused, lt->n_refused + 1,
                          sizeof *lt->refused));
     struct hl_lt_refused *refused = &lt->refused[lt->n_refused++];
     refused->refusal = refusal;
     hl_text_copy(refused->text, sizeof refused->text, text);
-    hl_log(row->level, "cuBLASLt %d is not used for %s: %s; kernels of hotloop's own are",
+    hl_log(is_first ? row->level : HL_LOG_DEBUG,
+           "cuBLASLt %d: %s: %s; hotloop's own kernels compute it, and others of which that is so",
            lt->version, text, row->why);
     return HL_OK;
 }

@@ -16,6 +16,7 @@ void hl_fake_lt_reset(const hl_fake_lt_config *config);
 int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status);
 int64_t hl_fake_lt_live(void);
 hl_fake_lt_counts hl_fake_lt_get_counts(void);
+void hl_fake_lt_configure(const char *text);
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -64,6 +65,16 @@ void hl_fake_lt_reset(const hl_fake_lt_config *wanted)
     memset(is_loaded, 0, sizeof is_loaded);
     worked_ms = 0, n_varied = 0;
     fail_at = fail_seen = 0;
+}
+
+void hl_fake_lt_configure(const char *text)
+{
+    hl_fake_lt_config wanted = {0};
+    wanted.drops_nan = strcmp(text, "drops_nan=1") == 0;
+    if (!wanted.drops_nan && sscanf(text, "failing=%d", &wanted.failing[0]) != 1 &&
+        sscanf(text, "slow=%d:%lf", &wanted.slow_epilogue, &wanted.slowness) != 2 && *text)
+        fprintf(stderr, "the fake cuBLASLt: not understood: %s\n", text);
+    hl_fake_lt_reset(&wanted);
 }
 
 int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status)
