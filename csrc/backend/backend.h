@@ -289,6 +289,7 @@ struct hl_device {
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;       /* of every operand */
+    int64_t n_refusals;     /* atomic: how often a query began to refuse what it took (tune) */
 };
 
 typedef struct hl_device_options {

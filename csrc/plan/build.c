@@ -272,16 +272,14 @@ static bool has_tunable(const hl_plan *plan)
     return false;
 }
 
-/* Builds a plan without its memory on the device. Takes the graph, on failure too. keeps_source:
- * the plan may have to be made again. */
-static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
-                            bool keeps_source, hl_plan **out_plan)
+/* Builds a plan without its memory on the device. Takes the graph, on failure too. */
+static hl_status build_once(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+                            hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
     hl_choice *choices = NULL;
     hl_status status;
     HL_GOTO(hl_alloc_zero(sizeof *plan, (void **)&plan));
-    if (keeps_source) HL_GOTO(hl_graph_clone(graph, &plan->source));
     plan->device = device;
     plan->graph = graph;
     graph = NULL;
@@ -299,11 +297,46 @@ static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_op
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
     HL_GOTO(place_constants(plan));
-    if (!has_tunable(plan)) hl_plan_drop_source(plan);
 cleanup:
     hl_free(choices);
     hl_graph_destroy(graph);
     *out_plan = plan; /* on failure too: what it knows explains the error */
+    return status;
+}
+
+static int64_t count_refusals(const hl_device *device)
+{
+    return __atomic_load_n(&device->n_refusals, __ATOMIC_ACQUIRE);
+}
+
+/* Like it. Passes and selection ask kernels about the same nodes, and between two of them another
+ * thread's plan may find out that a kernel does not take one: then all of them ask again.
+ * keeps_source: the plan is going to be tuned, and may have to be made again. */
+static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+                            bool keeps_source, hl_plan **out_plan)
+{
+    hl_graph *source = NULL;
+    hl_status status = HL_OK;
+    *out_plan = NULL;
+    if (!hl_device_is_asynchronous(device)) return build_once(device, graph, options, out_plan);
+    HL_GOTO(hl_graph_clone(graph, &source));
+    for (bool is_done = false; !is_done;) {
+        int64_t n = count_refusals(device);
+        status = build_once(device, graph, options, out_plan);
+        graph = NULL;
+        is_done = status != HL_ERROR_DEVICE || n == count_refusals(device);
+        if (is_done) continue;
+        hl_plan_destroy(*out_plan);
+        *out_plan = NULL;
+        HL_GOTO(hl_graph_clone(source, &graph));
+    }
+    if (status == HL_OK && keeps_source && has_tunable(*out_plan)) {
+        (*out_plan)->source = source;
+        source = NULL;
+    }
+cleanup:
+    hl_graph_destroy(graph);
+    hl_graph_destroy(source);
     return status;
 }
 

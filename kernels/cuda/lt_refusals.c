@@ -53,8 +53,9 @@ static bool is_refused(const hl_cublaslt *lt, const char *text, hl_lt_refusal re
 }
 
 /* The first refusal of a kind is said to the user, for all of them. */
-static hl_status add_refusal(hl_cublaslt *lt, const char *text, hl_lt_refusal refusal)
+static hl_status add_refusal(hl_cuda_device *device, const char *text, hl_lt_refusal refusal)
 {
+    hl_cublaslt *lt = device->cublaslt;
     const refusal_row *row = &rows[refusal];
     bool is_first = true;
     if (is_refused(lt, text, refusal)) return HL_OK;
@@ -64,6 +65,7 @@ static hl_status add_refusal(hl_cublaslt *lt, const char *text, hl_lt_refusal re
     struct hl_lt_refused *refused = &lt->refused[lt->n_refused++];
     refused->refusal = refusal;
     hl_text_copy(refused->text, sizeof refused->text, text);
+    __atomic_add_fetch(&device->base.n_refusals, 1, __ATOMIC_RELEASE);
     hl_log(is_first ? row->level : HL_LOG_DEBUG,
            "cuBLASLt %d: %s: %s; hotloop's own kernels compute it, and others of which that is so",
            lt->version, text, row->why);
@@ -74,7 +76,7 @@ static hl_status add_locked(hl_device *base, const char *text, hl_lt_refusal ref
 {
     hl_cuda_device *device = hl_cuda_of(base);
     hl_mutex_lock(&device->library_lock);
-    hl_status status = add_refusal(device->cublaslt, text, refusal);
+    hl_status status = add_refusal(device, text, refusal);
     hl_mutex_unlock(&device->library_lock);
     return status;
 }

@@ -195,12 +195,16 @@ static hl_status check_algo(const tuning *t, int which, hl_lt_refusal *out_refus
     return HL_OK;
 }
 
+/* For the device, so that the host's clock counts its work. */
+static hl_status await(const tuning *t)
+{
+    return t->state->device->ops->synchronize(t->state->device, t->place.stream);
+}
+
 static hl_status refuse(const tuning *t, hl_lt_refusal refusal)
 {
-    hl_device *device = t->state->device;
-    /* A device that does not work any more is none of the library's refusals. */
-    HL_TRY(device->ops->synchronize(device, t->place.stream));
-    return hl_lt_refuse(device, &t->state->work.product, refusal);
+    HL_TRY(await(t)); /* a device that does not work any more is no refusal of the library's */
+    return hl_lt_refuse(t->state->device, &t->state->work.product, refusal);
 }
 
 /* Lists the algorithms that may be taken, all of them or the first; HL_ERROR_CONFIG: none may. */
@@ -213,6 +217,7 @@ static hl_status list_algos(tuning *t, bool all)
         if (found == HL_LT_DROPS_NAN) return refuse(t, found);
         if (found == HL_LT_VARIES) worst = found;
         if (found == HL_LT_FINE) t->list[t->n++] = (candidate){.work = &t->state->work, .which = i};
+        if (all) HL_TRY(await(t));
     }
     return t->n ? HL_OK : refuse(t, worst);
 }
@@ -337,9 +342,10 @@ static hl_status list_bare(tuning *t, hl_lt_work *bare)
     for (int i = 0; i < state->work.algos.n; i++)
         if (state->work.algos.bytes[i] > room) room = state->work.algos.bytes[i];
     for (int i = 0; i < bare->algos.n; i++) {
-        if (bare->algos.bytes[i] > room) continue;
+        if (bare->algos.bytes[i] > room || hl_os_time_ns() > t->until) continue;
         HL_TRY(try_launch(t, bare, i, 1, &found));
         if (found == HL_LT_FINE) t->list[t->n++] = (candidate){.work = bare, .which = i};
+        HL_TRY(await(t));
     }
     t->list[t->n++] = (candidate){.work = NULL};
     return HL_OK;

@@ -533,7 +533,8 @@ static float operand(const job *j, const void *p, const struct hl_cublaslt_layou
 static float sum_up(const job *j, int64_t row, int64_t col, int64_t z)
 {
     float part[2] = {0, 0};
-    int64_t cut = (j->p.k / (1 + j->algo) + j->shift) % (j->p.k + 1);
+    int64_t cut = j->p.k / (1 + j->algo);
+    if (j->shift && j->p.k > 2) cut = 1 + j->shift % (j->p.k - 1);
     for (int64_t k = 0; k < j->p.k; k++)
         part[k < cut] += operand(j, j->a, &j->p.a, j->p.desc.trans_a, row, k, z) *
                          operand(j, j->b, &j->p.b, j->p.desc.trans_b, k, col, z);

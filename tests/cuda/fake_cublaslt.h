@@ -33,8 +33,8 @@ typedef struct hl_fake_lt_counts {
     int last_algo;    /* number of the algorithm that ran last */
 } hl_fake_lt_counts;
 
-/* By dlsym from the library. For Python: hl_fake_lt_configure(text) resets it to what the text says,
- * "drops_nan=1", "failing=134", "slow=134:4"; "" is nothing. */
+/* By dlsym from the library. For Python: hl_fake_lt_configure(text) resets it to what the text
+ * says, "drops_nan=1", "failing=134", "slow=134:4"; "" is nothing. */
 /* Counts start again; kernels are unloaded. */
 typedef void (*hl_fake_lt_reset_fn)(const hl_fake_lt_config *config);
 /* The k-th call that can fail fails with `status`, or it and all later; 0: none. Returns how many

@@ -238,6 +238,7 @@ class Run:
         self.history = History()
         self.epoch = 0
         self._began = began
+        self._interrupts = Interrupts()  # none, until execute has those of the process
         self._stop_reason = ""
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._samples = 0
@@ -420,7 +421,7 @@ class Run:
         if n_products and self.config.enable_progress_bar is not False:
             show(f"choosing the kernels of {n_products} products")
         for plan in plans:
-            while plan.run(0, _SLICE_SECONDS)[0] == "deadline":
+            while plan.run(0, _SLICE_SECONDS)[0] == "deadline" and not self._interrupts.asked:
                 pass
         show_warnings()
 
