@@ -51,7 +51,6 @@ from hotloop.training.progress import (
     format_seconds,
     header_lines,
     show,
-    show_warnings,
 )
 from hotloop.training.result import History, TrainResult
 from hotloop.training.rules import items
@@ -408,22 +407,14 @@ class Run:
         self._resolve()
 
     def _autotune(self) -> None:
-        """Lets a GPU's kernels choose their algorithms, and loads them.
-
-        A plan that turns out to need other kernels is made again, so that the memory that the
-        header names is that of the plans that run. What is asked to stop goes on in the first step.
-        """
-        if not self.runtime.has_own_memory:
-            return
+        """Tunes all plans, so that the header names the memory of those that run."""
         plans = [plan for plan, _, _ in self.train_plans]
         plans += [plan for plan, _, _, _ in self._val_plans]
         n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
         if n_products and self.config.enable_progress_bar is not False:
             show(f"choosing the kernels of {n_products} products")
         for plan in plans:
-            while plan.run(0, _SLICE_SECONDS)[0] == "deadline" and not self._interrupts.asked:
-                pass
-        show_warnings()
+            self.runtime.tune(plan, lambda: self._interrupts.asked)
 
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
