@@ -455,7 +455,9 @@ hl_status hl_plan_rebuild(hl_plan *plan)
     HL_GOTO(build_plan(plan->device, graph, &plan->options, false, &made));
     made->session = plan->session;
     HL_GOTO(upload_constants(made));
+    hl_plan_unbind_feed(plan); /* its loaders read the graph */
     swap_built(plan, made);
+    hl_plan_bind_feed(plan);
     plan->generation = -1;
     plan->n_tuned = 0;
     choose_burst(plan);
@@ -482,7 +484,7 @@ static void leave_session(hl_plan *plan)
     hl_plan **link = &session->plans;
     hl_session_await(session);
     if (session->slots_of == plan) hl_plan_release_slots(session);
-    if (plan->feed) hl_feed_bind(plan->feed, NULL); /* its loaders end */
+    hl_plan_unbind_feed(plan);
     if (session->unfinished && session->unfinished->plan == plan) session->unfinished = NULL;
     if (session->queue) hl_queue_leave(session->queue, plan);
     while (*link && *link != plan) link = &(*link)->next;

@@ -119,7 +119,7 @@ hl_status hl_lt_refusals_check(hl_device *base, const hl_lt_product *product, bo
     for (int r = HL_LT_FAILS; r < HL_LT_REFUSALS && status == HL_OK; r++)
         if (counts[r] && write_text(product, (hl_lt_refusal)r, text) &&
             is_refused(device->cublaslt, text, (hl_lt_refusal)r))
-            status = hl_reason_set(out_why_not, "of cuBLASLt %s", rows[r].why);
+            status = hl_reason_set(out_why_not, "cuBLASLt: %s", rows[r].why);
     hl_mutex_unlock(&device->library_lock);
     return status;
 }

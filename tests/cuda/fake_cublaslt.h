@@ -1,7 +1,8 @@
 /* A cuBLASLt for the emulated driver, as a library of its own (libcublasLt_fake.so, which
  * HOTLOOP_CUBLASLT_PATH names): every descriptor, layout, pointer and size is checked at least as
  * strictly as the real one does, products are computed by a stream's work on emulated memory, gelu
- * in double by the manual's formula, and a mask's bits lie in an order that nobody else knows.
+ * in double by the manual's formula, and a mask's bits lie in an order that nobody else knows. A
+ * bias, sums and an aux have to lie at 16 bytes, and matrices as the preference says.
  *
  * Heuristics give several algorithms. Number 0 is slow; 1 wants workspace; 2 is refused when it
  * runs; 3 wants operands at whole 16 bytes and some workspace, and is fastest; 4 and 5 appear only

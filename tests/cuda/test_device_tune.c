@@ -433,6 +433,30 @@ static void test_varying_plan(void)
     trainer_deterministic = false;
 }
 
+/* A plan that owns slots, which its feed's loaders fill by its graph, is made again. */
+static void test_loaders(void)
+{
+    enum { TIMES = 10 };
+    static const int64_t rows[64];
+    trainer_fed = true, trainer_loaders = 2, trainer_slots = 3;
+    net n = make_net(1);
+    train(n, &(hl_fake_lt_config){.refused = {134}}, &want);
+    for (int i = 0; i < TIMES; i++) {
+        trainer t;
+        hl_shape shape = hl_shape_1d(n.rows);
+        check_case("loaders, time %d", i);
+        memset(&got, 0, sizeof got);
+        begin(&t, &n, &(hl_fake_lt_config){.failing = {134}});
+        CHECK_OK(hl_plan_input(t.plan, 0, HL_DTYPE_I64, &shape, rows)); /* takes the slots */
+        CHECK_OK(hl_feed_seek(t.feed, 0, 0));
+        run_steps(&t, N_STEPS, &got);
+        CHECK_OK(hl_session_read(t.session, "param", 0, n.n_flat, HL_DTYPE_F32, got.param));
+        CHECK(memcmp(got.param, want.param, sizeof got.param) == 0);
+        trainer_close(&t);
+    }
+    trainer_fed = false, trainer_loaders = 0, trainer_slots = 2;
+}
+
 /* The run may be left after each product and when the plan was made again. */
 static void test_asked(void)
 {
@@ -561,6 +585,7 @@ int main(void)
     test_nan_in_a_weight();
     test_slow();
     test_varying_plan();
+    test_loaders();
     test_asked();
     test_allocations();
     test_driver_failures();
