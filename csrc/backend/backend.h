@@ -157,9 +157,12 @@ struct hl_kernel {
     hl_status (*prepare_next)(hl_device *device, const hl_graph *graph, hl_node_id node,
                               hl_node_id next, hl_kernel_state *out_state);
     hl_op next_op;
-    /* (optional; asynchronous devices) Called once before the first launch, outside of captures,
-     * with the addresses of slot 0. It may load code, measure candidates and wait for the device;
-     * it may overwrite outputs and scratch, and inputs hold any values. */
+    /* (optional; asynchronous devices) Called once before the first launch, outside of captures. It
+     * may load code, measure candidates and wait for the device; it may overwrite outputs and
+     * scratch. Inputs hold any values; where the graph is benchmarked or deterministic, numbers
+     * between -1 and 1 wherever the plan has memory of its own for them. HL_ERROR_CONFIG: the
+     * kernel does not take the node after all. Its query has to refuse the node from now on, and
+     * the plan is made again without it. */
     hl_status (*tune)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                       hl_stream *stream);
     /* (optional) What the kernel was tuned to, for a plan's text: "algorithm 2 of 4, 13.1 us". */
@@ -286,6 +289,7 @@ struct hl_device {
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
     size_t alignment;       /* of every operand */
+    int64_t n_refusals;     /* atomic: how often a query began to refuse what it took (tune) */
 };
 
 typedef struct hl_device_options {

@@ -138,6 +138,7 @@ typedef struct hl_graph {
     hl_id control;        /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
     bool benchmark;       /* kernels may be autotuned */
+    bool deterministic;   /* and must give the same bits every run */
 } hl_graph;
 
 hl_status hl_graph_create(HL_GIVE hl_graph **out_graph);

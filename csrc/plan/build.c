@@ -1,5 +1,7 @@
 /* Build: the passes turn a graph into instructions, and a prediction ends there; then the plan
  * enters a session. */
+#include "plan/build.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,6 +16,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
                             int32_t **out_fed)
 {
     graph->benchmark = options->benchmark;
+    graph->deterministic = options->deterministic;
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
     if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
@@ -262,8 +265,15 @@ static hl_status make_instructions(hl_plan *plan)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+static bool has_tunable(const hl_plan *plan)
+{
+    for (int32_t s = 0; s < plan->schedule.n_tasks; s++)
+        if (plan->instrs[s].kernel->tune && !plan->instrs[s].elided) return true;
+    return false;
+}
+
 /* Builds a plan without its memory on the device. Takes the graph, on failure too. */
-static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+static hl_status build_once(hl_device *device, hl_graph *graph, const hl_plan_options *options,
                             hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
@@ -273,6 +283,7 @@ static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_op
     plan->device = device;
     plan->graph = graph;
     graph = NULL;
+    plan->options = *options;
     plan->n_slots = options->n_slots > 0 ? options->n_slots : 1;
     plan->k = options->k > 0 ? options->k : 1;
     plan->compute_dtype = options->compute_dtype;
@@ -293,13 +304,49 @@ cleanup:
     return status;
 }
 
+static int64_t count_refusals(const hl_device *device)
+{
+    return __atomic_load_n(&device->n_refusals, __ATOMIC_ACQUIRE);
+}
+
+/* Like it. Passes and selection ask kernels about the same nodes, and between two of them another
+ * thread's plan may find out that a kernel does not take one: then all of them ask again.
+ * keeps_source: the plan is going to be tuned, and may have to be made again. */
+static hl_status build_plan(hl_device *device, hl_graph *graph, const hl_plan_options *options,
+                            bool keeps_source, hl_plan **out_plan)
+{
+    hl_graph *source = NULL;
+    hl_status status = HL_OK;
+    *out_plan = NULL;
+    if (!hl_device_is_asynchronous(device)) return build_once(device, graph, options, out_plan);
+    HL_GOTO(hl_graph_clone(graph, &source));
+    for (bool is_done = false; !is_done;) {
+        int64_t n = count_refusals(device);
+        status = build_once(device, graph, options, out_plan);
+        graph = NULL;
+        is_done = status != HL_ERROR_DEVICE || n == count_refusals(device);
+        if (is_done) continue;
+        hl_plan_destroy(*out_plan);
+        *out_plan = NULL;
+        HL_GOTO(hl_graph_clone(source, &graph));
+    }
+    if (status == HL_OK && keeps_source && has_tunable(*out_plan)) {
+        (*out_plan)->source = source;
+        source = NULL;
+    }
+cleanup:
+    hl_graph_destroy(graph);
+    hl_graph_destroy(source);
+    return status;
+}
+
 hl_status hl_plan_predict(hl_device *device, hl_graph *graph, const hl_plan_options *options,
                           hl_plan_info *out_info, char **out_text)
 {
     hl_plan *plan;
     *out_info = (hl_plan_info){0};
     if (out_text) *out_text = NULL;
-    hl_status status = build_plan(device, graph, options, &plan);
+    hl_status status = build_plan(device, graph, options, false, &plan);
     if (status == HL_OK) hl_plan_info_read(plan, out_info);
     if (status == HL_OK && out_text) status = hl_plan_print(plan, out_text);
     hl_plan_destroy(plan);
@@ -307,14 +354,19 @@ hl_status hl_plan_predict(hl_device *device, hl_graph *graph, const hl_plan_opti
 }
 
 /* Decides how many steps are one burst. */
-static hl_status make_captures(hl_plan *plan)
+static void choose_burst(hl_plan *plan)
 {
     hl_plan_info info;
     plan->burst = 1;
-    if (!plan->session->queue) return HL_OK;
+    if (!plan->session->queue || !plan->captures || !plan->slot_bytes) return;
     hl_plan_info_predict(plan, &info);
-    if (plan->captures && plan->slot_bytes)
-        plan->burst = hl_queue_choose_burst(&info, plan->n_slots);
+    plan->burst = hl_queue_choose_burst(&info, plan->n_slots);
+}
+
+static hl_status make_captures(hl_plan *plan)
+{
+    choose_burst(plan);
+    if (!plan->session->queue) return HL_OK;
     return hl_alloc_zero((size_t)hl_queue_count_captures(plan) * sizeof *plan->captured,
                          (void **)&plan->captured);
 }
@@ -354,7 +406,8 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
     hl_plan *plan = NULL;
     hl_status status;
     *out_plan = NULL;
-    HL_GOTO(build_plan(session->device, graph, options, &plan));
+    HL_GOTO(build_plan(session->device, graph, options, hl_device_is_asynchronous(session->device),
+                       &plan));
     HL_GOTO(hl_session_enter(session, "plan"));
     status = register_plan(plan, session);
     hl_session_leave(session);
@@ -367,6 +420,63 @@ cleanup:
     return status;
 }
 
+/* ---- making again ---------------------------------------------------------------------------- */
+
+#define SWAP(a, b, member)                                                                         \
+    do {                                                                                           \
+        char hl_kept[sizeof(a)->member];                                                           \
+        memcpy(hl_kept, &(a)->member, sizeof hl_kept);                                             \
+        memcpy(&(a)->member, &(b)->member, sizeof hl_kept);                                        \
+        memcpy(&(b)->member, hl_kept, sizeof hl_kept);                                             \
+    } while (0)
+
+/* All that depends on which kernel has which node. Slots, feed and datasets depend on the inputs,
+ * which are those of the source. */
+static void swap_built(hl_plan *a, hl_plan *b)
+{
+    SWAP(a, b, graph);
+    SWAP(a, b, schedule);
+    SWAP(a, b, memory);
+    SWAP(a, b, instrs);
+    SWAP(a, b, args);
+    SWAP(a, b, n_args);
+    SWAP(a, b, inputs);
+    SWAP(a, b, consts);
+    SWAP(a, b, const_bytes);
+    SWAP(a, b, const_offset);
+}
+
+hl_status hl_plan_rebuild(hl_plan *plan)
+{
+    hl_graph *graph;
+    hl_plan *made = NULL;
+    HL_TRY(hl_graph_clone(plan->source, &graph));
+    hl_status status;
+    HL_GOTO(build_plan(plan->device, graph, &plan->options, false, &made));
+    made->session = plan->session;
+    HL_GOTO(upload_constants(made));
+    hl_plan_unbind_feed(plan); /* its loaders read the graph */
+    swap_built(plan, made);
+    hl_plan_bind_feed(plan);
+    plan->generation = -1;
+    plan->n_tuned = 0;
+    choose_burst(plan);
+cleanup:
+    /* It was never entered into the session. */
+    if (made && made->consts) plan->device->ops->memory_free(plan->device, made->consts);
+    if (made) made->session = NULL;
+    hl_plan_destroy(made);
+    return status;
+}
+
+void hl_plan_drop_source(hl_plan *plan)
+{
+    hl_graph_destroy(plan->source);
+    plan->source = NULL;
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
 /* Nothing of the session is the plan's any more. */
 static void leave_session(hl_plan *plan)
 {
@@ -374,7 +484,7 @@ static void leave_session(hl_plan *plan)
     hl_plan **link = &session->plans;
     hl_session_await(session);
     if (session->slots_of == plan) hl_plan_release_slots(session);
-    if (plan->feed) hl_feed_bind(plan->feed, NULL); /* its loaders end */
+    hl_plan_unbind_feed(plan);
     if (session->unfinished && session->unfinished->plan == plan) session->unfinished = NULL;
     if (session->queue) hl_queue_leave(session->queue, plan);
     while (*link && *link != plan) link = &(*link)->next;
@@ -415,6 +525,7 @@ void hl_plan_destroy(hl_plan *plan)
     hl_free(plan->staged);
     hl_memory_deinit(&plan->memory);
     hl_schedule_deinit(&plan->schedule);
+    hl_plan_drop_source(plan);
     hl_graph_destroy(plan->graph);
     hl_free(plan);
 }

@@ -114,8 +114,13 @@ static void leave_seek(void *context)
     hl_session_leave(((hl_plan *)context)->session);
 }
 
-/* Binds the feed to the slots while the plan owns them; else the feed keeps only its position. */
-static void bind_feed(hl_plan *plan)
+void hl_plan_unbind_feed(hl_plan *plan)
+{
+    if (plan->feed) hl_feed_bind(plan->feed, NULL);
+}
+
+/* Of a plan that owns no slots the feed keeps only its position. */
+void hl_plan_bind_feed(hl_plan *plan)
 {
     void *const *fields = plan->session->queue ? plan->staged : plan->fields;
     hl_feed_binding binding = {.fields = plan->session->slots_of == plan ? fields : NULL,
@@ -124,7 +129,7 @@ static void bind_feed(hl_plan *plan)
                                .enter = enter_seek,
                                .leave = leave_seek,
                                .context = plan};
-    hl_feed_bind(plan->feed, &binding);
+    if (plan->feed) hl_feed_bind(plan->feed, &binding);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -137,7 +142,7 @@ void hl_plan_release_slots(hl_session *session)
     if (session->unfinished && session->unfinished->plan == owner) session->unfinished = NULL;
     for (int32_t i = 0; i < owner->graph->n_inputs; i++)
         if (owner->given[i] == HL_GIVEN) owner->given[i] = HL_GIVEN_LOST;
-    if (owner->feed) bind_feed(owner);
+    hl_plan_bind_feed(owner);
 }
 
 bool hl_plan_is_fed(const hl_plan *plan, int32_t input)
@@ -167,7 +172,7 @@ hl_status hl_plan_take_slots(hl_plan *plan)
     HL_TRY(clear_slots(plan));
     if (session->queue) HL_TRY(hl_queue_turn_slots(session->queue));
     session->slots_of = plan;
-    if (plan->feed) bind_feed(plan);
+    hl_plan_bind_feed(plan);
     return HL_OK;
 }
 
@@ -227,7 +232,7 @@ static hl_status set_dataset(hl_plan *plan, int32_t index, const void *data)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
     /* This ends loaders that read the old dataset. */
-    if (plan->fed && plan->feed) bind_feed(plan);
+    if (plan->fed) hl_plan_bind_feed(plan);
     plan->datasets[index] = data;
     plan->dataset_at[index] = plan->session->queue ? NULL : (void *)data;
     plan->generation = -1;
@@ -296,9 +301,9 @@ static hl_status check_feed(const hl_plan *plan, const hl_feed *feed)
 static hl_status set_feed(hl_plan *plan, hl_feed *feed)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain_copies(plan->session->queue));
-    if (plan->feed) hl_feed_bind(plan->feed, NULL);
+    hl_plan_unbind_feed(plan);
     plan->feed = feed;
-    if (feed) bind_feed(plan);
+    hl_plan_bind_feed(plan);
     return HL_OK;
 }
 

@@ -10,10 +10,11 @@
  * dataset   where batches come from, and which plan owns the slots
  * bind      gives every operand an address
  * values    inputs and outputs
- * runner    windows of micro-batches, of one plan or several
  * report    describes a plan, as numbers and as text
- * profile   times each launch
- * build     makes a plan of a graph */
+ * build     makes a plan of a graph
+ * tune      lets kernels choose their algorithms
+ * runner    windows of micro-batches, of one plan or several
+ * profile   times each launch */
 #ifndef HL_PLAN_INTERNAL_H
 #define HL_PLAN_INTERNAL_H
 
@@ -54,6 +55,9 @@ struct hl_plan {
     int32_t number;      /* in its session, from 1 */
     hl_plan *next;       /* of the session's plans */
     hl_graph *graph;
+    /* What it was made of, until its kernels are tuned; NULL where none is. */
+    hl_graph *source;
+    hl_plan_options options;
     hl_schedule schedule;
     hl_memory memory;
     hl_instr *instrs; /* by task */
@@ -79,7 +83,9 @@ struct hl_plan {
     bool continues; /* BEGIN goes on with a window that another plan opened */
     bool trains;    /* has a window at all; else BEGIN runs once per run */
     bool begun;
-    int32_t n_tuned; /* tasks whose kernels are autotuned and loaded, before a first launch */
+    int32_t n_tuned;  /* tasks whose kernels are autotuned and loaded, before a first launch */
+    bool is_outdated; /* one of them does not take its node: the plan is made again */
+    int64_t n_rebuilt;
     hl_run_state run;
 
     /* Asynchronous devices: */

@@ -134,10 +134,9 @@ hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_s
     return launch_chain(plan, &chain, args, stream);
 }
 
-hl_status hl_plan_tune(const hl_plan *plan, int32_t task, hl_stream *stream)
+hl_status hl_plan_tune_task(const hl_plan *plan, int32_t task, void *const *args, hl_stream *stream)
 {
     const hl_instr *instr = &plan->instrs[task];
-    if (!instr->kernel->tune || instr->elided) return HL_OK;
     hl_launch launch = make_launch(plan, instr, 0);
-    return instr->kernel->tune(&instr->state, plan->args + instr->first_arg, &launch, stream);
+    return instr->kernel->tune(&instr->state, args, &launch, stream);
 }

@@ -10,7 +10,8 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
                              hl_stream *stream);
 /* Runs one of its tasks by itself. */
 hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_stream *stream);
-/* Autotunes and loads the kernel of a task, on the operands of slot 0. */
-hl_status hl_plan_tune(const hl_plan *plan, int32_t task, hl_stream *stream);
+/* Autotunes and loads the kernel of a task, which has hl_kernel's tune, on these operands. */
+hl_status hl_plan_tune_task(const hl_plan *plan, int32_t task, void *const *args,
+                            hl_stream *stream);
 
 #endif

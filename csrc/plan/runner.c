@@ -21,6 +21,7 @@
 #include "plan/dataset.h"
 #include "plan/fault.h"
 #include "plan/run.h"
+#include "plan/tune.h"
 
 struct hl_runner {
     hl_session *session;
@@ -75,13 +76,11 @@ static hl_status check_given(const hl_plan *plan)
 /* Autotunes and loads kernels, in the memory where the first step is going to run. */
 static hl_status tune_kernels(run_call *call, hl_plan *plan, hl_run_end *out_end, bool *out_over)
 {
+    bool waited;
     *out_over = false;
-    if (plan->n_tuned == plan->schedule.n_tasks) return HL_OK;
-    HL_TRY(hl_plan_bind(plan));
-    call->session->resident = 0;
-    for (; plan->n_tuned < plan->schedule.n_tasks && !*out_over; plan->n_tuned++) {
-        HL_TRY(hl_plan_tune(plan, plan->n_tuned, call->session->compute));
-        *out_over = plan->instrs[plan->n_tuned].kernel->tune && is_over(call, out_end);
+    while (!hl_plan_is_tuned(plan) && !*out_over) {
+        HL_TRY(hl_plan_tune_next(plan, &waited));
+        *out_over = waited && is_over(call, out_end);
     }
     return HL_OK;
 }

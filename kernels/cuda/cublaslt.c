@@ -97,5 +97,6 @@ void hl_cublaslt_destroy(hl_cublaslt *lt)
     if (!lt) return;
     hl_os_library_close(&lt->library);
     hl_free(lt->answers);
+    hl_free(lt->refused);
     hl_free(lt);
 }

@@ -22,6 +22,8 @@ typedef struct hl_cublaslt {
     /* What the heuristics said of products (lt_heuristics.c), under the device's library lock. */
     struct hl_lt_answer *answers;
     int64_t n_answers, cap_answers, n_replaced;
+    struct hl_lt_refused *refused; /* lt_refusals.c, under the same lock */
+    int64_t n_refused, cap_refused;
 } hl_cublaslt;
 
 /* The device's cuBLASLt, opened at the first call. HL_ERROR_CONFIG and the reason: none works,

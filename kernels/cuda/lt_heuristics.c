@@ -7,7 +7,8 @@
  * device's. The newest MAX_ANSWERS are kept; an error is none of them.
  *
  * Split sums go through the workspace in float32 or not at all, never by additions in the result,
- * so every algorithm gives the same bits every run. */
+ * so an algorithm should give the same bits every run; a plan that is deterministic looks
+ * (matmul_tune.c). */
 #include "kernels/cuda/lt_heuristics.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "kernels/cuda/internal.h"
+#include "kernels/cuda/lt_refusals.h"
 
 /* Workspace: what NVIDIA advises for Hopper, and enough for the split sums of older ones. */
 enum { WORKSPACE_SM90 = 32 << 20, WORKSPACE = 8 << 20 };
@@ -124,11 +126,12 @@ static bool is_final(cublasStatus_t status)
 
 /* With the device entered and its libraries' lock held. */
 static hl_status find_or_ask(hl_device *device, hl_cublaslt *lt, const hl_lt_product *product,
-                             struct hl_lt_answer *out_answer)
+                             struct hl_lt_answer *out_answer, bool *out_new)
 {
     hl_lt_product_format(product, out_answer->text);
     out_answer->hash = hl_hash_text(HL_HASH_START, out_answer->text);
     const struct hl_lt_answer *known = find_answer(lt, out_answer->hash, out_answer->text);
+    *out_new = !known;
     if (known) {
         *out_answer = *known;
         return HL_OK;
@@ -144,15 +147,17 @@ hl_status hl_lt_algos_find(hl_device *base, const hl_lt_product *product, hl_lt_
     hl_cuda_device *device = hl_cuda_of(base);
     hl_cublaslt *lt = device->cublaslt;
     struct hl_lt_answer answer;
+    bool is_new;
     out_algos->n = 0;
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
-    hl_status status = find_or_ask(base, lt, product, &answer);
+    hl_status status = find_or_ask(base, lt, product, &answer, &is_new);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
     /* What the library cannot even describe is for another kernel; a driver that fails is not. */
     if (status == HL_ERROR_DEVICE) return hl_reason_set(out_why_not, "%.150s", hl_status_message());
     HL_TRY(status);
+    if (is_new) HL_TRY(hl_lt_refusals_recall(base, product));
     *out_algos = answer.algos;
     if (answer.algos.n) return HL_OK;
     return hl_reason_set(out_why_not, "cuBLASLt has no algorithm for it (%s)",

@@ -84,6 +84,11 @@ static cudaDataType_t type_of(hl_dtype dtype)
     }
 }
 
+static int64_t bytes_of(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
 /* Elements from one matrix of a batch to the next; false: they are not evenly apart. */
 static bool find_stride(const hl_cuda_layout *batch, int64_t *out_stride)
 {
@@ -110,10 +115,16 @@ typedef struct lt_epilogue {
     beside vector, aux;
     bool is_mask; /* the aux */
     int summed;   /* operand whose rows are summed as it is read, or -1 */
+    /* Matrices of the result's size that kernels in its place read and write. An activation that
+     * saves something is fused on both sides or on none, so both sides count for each: the
+     * activation's operand and result; its gradient's two operands and result. */
+    int passes;
+    const char *activation;
 } lt_epilogue;
 
-#define BOTH(name) CUBLASLT_EPILOGUE_##name, CUBLASLT_EPILOGUE_##name##_BIAS
-#define BARE(name) CUBLASLT_EPILOGUE_##name, 0
+#define CUBLASLT_EPILOGUE_DEFAULT_BIAS CUBLASLT_EPILOGUE_BIAS
+#define BOTH(name)                     CUBLASLT_EPILOGUE_##name, CUBLASLT_EPILOGUE_##name##_BIAS
+#define BARE(name)                     CUBLASLT_EPILOGUE_##name, 0
 const char *const hl_lt_fusions[] = {"",
                                      "relu(x)",
                                      "relu(x), gt(x, 0)",
@@ -127,17 +138,17 @@ const char *const hl_lt_fusions[] = {"",
                                      "gelu_grad(x, y), sum_rows(gelu_grad(x, y))",
                                      NULL};
 static const lt_epilogue lt_epilogues[] = {
-    {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, NOWHERE, NOWHERE, false, -1},
-    {BOTH(RELU), NOWHERE, NOWHERE, false, -1},
-    {BOTH(RELU_AUX), NOWHERE, MADE, true, -1},
-    {BARE(DRELU), NOWHERE, READ, true, -1},
-    {BARE(DRELU_BGRAD), MADE, READ, true, -1},
-    {BARE(BGRADB), MADE, NOWHERE, false, 0},
-    {BARE(BGRADA), MADE, NOWHERE, false, 1},
-    {BOTH(GELU), NOWHERE, NOWHERE, false, -1},
-    {BOTH(GELU_AUX), NOWHERE, MADE, false, -1},
-    {BARE(DGELU), NOWHERE, READ, false, -1},
-    {BARE(DGELU_BGRAD), MADE, READ, false, -1},
+    {BOTH(DEFAULT), NOWHERE, NOWHERE, false, -1, 0, NULL},
+    {BOTH(RELU), NOWHERE, NOWHERE, false, -1, 2, "relu"},
+    {BOTH(RELU_AUX), NOWHERE, MADE, true, -1, 5, "relu"},
+    {BARE(DRELU), NOWHERE, READ, true, -1, 5, NULL},
+    {BARE(DRELU_BGRAD), MADE, READ, true, -1, 5, NULL},
+    {BARE(BGRADB), MADE, NOWHERE, false, 0, 0, NULL},
+    {BARE(BGRADA), MADE, NOWHERE, false, 1, 0, NULL},
+    {BOTH(GELU), NOWHERE, NOWHERE, false, -1, 2, "gelu"},
+    {BOTH(GELU_AUX), NOWHERE, MADE, false, -1, 5, "gelu"},
+    {BARE(DGELU), NOWHERE, READ, false, -1, 5, NULL},
+    {BARE(DGELU_BGRAD), MADE, READ, false, -1, 5, NULL},
 };
 
 /* Number in args; -1: nowhere. */
@@ -181,6 +192,11 @@ static bool set_epilogue(const hl_graph *graph, const hl_node *node, hl_lt_produ
     const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(node, hl_lt_fusions)];
     bool has_bias = hl_node_anchor_in(node) > 2;
     p->epilogue = has_bias ? epilogue->biased : epilogue->bare;
+    p->bare = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    p->activation = epilogue->activation;
+    p->apart_bytes = epilogue->passes * p->m * p->n * bytes_of(p->result);
+    if (epilogue->summed >= 0)
+        p->apart_bytes = p->k * (epilogue->summed ? p->m : p->n) * bytes_of(p->operand);
     p->vector_arg = has_bias ? 2 : number_of(node, epilogue->vector);
     p->aux_arg = number_of(node, epilogue->aux);
     if (!p->epilogue)
@@ -198,8 +214,12 @@ static bool set_epilogue(const hl_graph *graph, const hl_node *node, hl_lt_produ
     return true;
 }
 
-static void set_alignment(const hl_device *device, const hl_graph *graph, const hl_node *node,
-                          hl_lt_product *p)
+/* What lies beside the matrices is read and written as vectors, and no preference says how it is
+ * aligned: kernels of the library fail on less. */
+enum { ALIGN_BESIDE = 16 };
+
+static bool set_alignment(const hl_device *device, const hl_graph *graph, const hl_node *node,
+                          hl_lt_product *p, hl_reason *out_why_not)
 {
     p->align_a = find_alignment(device, graph, node->in[1]);
     p->align_b = find_alignment(device, graph, node->in[0]);
@@ -207,6 +227,12 @@ static void set_alignment(const hl_device *device, const hl_graph *graph, const 
     if (p->vector_arg >= 0)
         p->align_vector = find_alignment(device, graph, value_at(node, p->vector_arg));
     if (p->aux_arg >= 0) p->align_aux = find_alignment(device, graph, value_at(node, p->aux_arg));
+    uint32_t least = p->vector_arg >= 0 ? p->align_vector : ALIGN_BESIDE;
+    if (p->aux_arg >= 0 && p->align_aux < least) least = p->align_aux;
+    if (least >= ALIGN_BESIDE) return true;
+    return hl_reason_set(out_why_not, "needs a bias, sums or aux at whole %d bytes, got %u",
+                         (int)ALIGN_BESIDE, least),
+           false;
 }
 
 bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -236,9 +262,20 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
     p->stride_a = p->stride_b, p->stride_b = stride;
     if (p->n_batch > 1 && hl_node_is_anchor(node))
         return hl_reason_set(out_why_not, "needs one pair of matrices for an epilogue"), false;
-    if (!set_epilogue(graph, node, p, out_why_not)) return false;
-    set_alignment(device, graph, node, p);
-    return true;
+    return set_epilogue(graph, node, p, out_why_not) &&
+           set_alignment(device, graph, node, p, out_why_not);
+}
+
+hl_lt_product hl_lt_product_bare(const hl_lt_product *product)
+{
+    hl_lt_product p = *product;
+    bool has_bias = p.bare == CUBLASLT_EPILOGUE_BIAS;
+    p.epilogue = p.bare;
+    p.aux_arg = -1, p.align_aux = 0;
+    p.vector_arg = has_bias ? p.vector_arg : -1;
+    p.align_vector = has_bias ? p.align_vector : 0;
+    p.activation = NULL, p.apart_bytes = 0;
+    return p;
 }
 
 static const char *type_text(cudaDataType_t type)

@@ -14,7 +14,9 @@ typedef struct hl_lt_product {
     int32_t n_batch;
     int64_t stride_a, stride_b;
     uint32_t align_a, align_b, align_d, align_vector, align_aux;
-    uint32_t epilogue;
+    uint32_t epilogue, bare; /* bare: what is left of it where the node carries no programs */
+    const char *activation;  /* that it ends in: "relu"; NULL: none */
+    int64_t apart_bytes;     /* that kernels in the programs' place would read and write */
     int64_t aux_ld;          /* of a mask in bits, of gelu's operand in elements */
     int vector_arg, aux_arg; /* bias or sums; mask or operand: number in args; -1: none */
     hl_saved saved;          /* the aux that it makes */
@@ -29,8 +31,10 @@ enum { HL_CUDA_FORM_RELU_BITS = 1 };
 /* False and the reason: cuBLASLt has no such product. */
 bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_id node,
                         hl_lt_product *out_product, hl_reason *out_why_not);
+/* The product without the programs that its node carries. */
+hl_lt_product hl_lt_product_bare(const hl_lt_product *product);
 enum { HL_LT_TEXT = 256 };
-/* All of it but the argument numbers: "bf16 bf16 f32 nt 128x64x32 ...". */
+/* All that the library is told, "bf16 bf16 f32 nt 128x64x32 ...". */
 void hl_lt_product_format(const hl_lt_product *product, char *out_text);
 
 /* Descriptors of one product; those that are NULL were not made. */

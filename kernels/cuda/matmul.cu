@@ -9,7 +9,8 @@
  * run. Weight gradients add up the rows of what they multiply on the way, which is the gradient of
  * a bias; several products may be one launch.
  *
- * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80. */
+ * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80.
+ * The digest: its own blocks and threads. */
 #define HL_PRIM_MMA
 #include "kernels/cuda/matmul.h"
 
@@ -252,3 +253,14 @@ HL_DEVICE void multiply(const hl_cuda_matmul_at &at, const hl_cuda_matrix_produc
 KERNEL(float, f32, F32_THREADS)
 KERNEL(hl_bf16, bf16, REDUCED_THREADS)
 KERNEL(hl_f16, f16, REDUCED_THREADS)
+
+/* ---- digests --------------------------------------------------------------------------------- */
+
+/* What a thread reads, each word weighed by where it stands. */
+HL_CUDA_ENTRY(digest, HL_CUDA_DIGEST_THREADS, p)
+{
+    uint64_t sum = 0;
+    for (int64_t i = HL_GRID_FIRST; i < p.n; i += HL_GRID_STEP)
+        sum = (sum + p.at.src[i] + 1) * 0x9E3779B97F4A7C15ull;
+    p.at.sums[HL_GRID_FIRST] = sum;
+}

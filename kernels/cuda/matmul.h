@@ -55,6 +55,17 @@ typedef struct hl_cuda_matmul_list_params {
     int32_t n;
 } hl_cuda_matmul_list_params;
 
+/* A number from each thread, which says whether two runs left the same bits; n: words of src. */
+enum { HL_CUDA_DIGEST_BLOCKS = 64, HL_CUDA_DIGEST_THREADS = 128 };
+enum { HL_CUDA_DIGEST_BYTES = 8 * HL_CUDA_DIGEST_BLOCKS * HL_CUDA_DIGEST_THREADS };
+typedef struct hl_cuda_digest_params {
+    struct {
+        HL_CUDA_AT(const uint16_t) src;
+        HL_CUDA_AT(uint64_t) sums;
+    } at;
+    int64_t n;
+} hl_cuda_digest_params;
+
 #ifndef __cplusplus
 #include "backend/backend.h"
 

@@ -3,10 +3,13 @@
  * The library's heuristics (lt_heuristics.h) say whether it can, with which algorithms, best first,
  * and how much workspace they want; that is the node's scratch.
  *
- * Before the first launch one of them is chosen: without measuring the first that runs, with it
- * the fastest (matmul_tune.c). That also loads the library's kernels, which a capture forbids. */
+ * Before the first launch one of them is chosen (matmul_tune.c). That also loads the library's
+ * kernels, which a capture forbids. Where none will do, the product is refused from then on
+ * (lt_refusals.h) and the plan made again, with hotloop's own kernel behind this one or with the
+ * node's programs as nodes of their own. */
 #include <stdio.h>
 
+#include "kernels/cuda/lt_refusals.h"
 #include "kernels/cuda/matmul_lt.h"
 
 /* ---- query, prepare -------------------------------------------------------------------------- */
@@ -23,18 +26,31 @@ static void drop_larger(hl_lt_algos *algos)
     algos->n = n;
 }
 
+/* Of an output, in the form that it has. */
+static int64_t count_bytes(const hl_graph *graph, hl_id id)
+{
+    const hl_value *value = &graph->values[id];
+    return value->form ? value->form_bytes : (int64_t)hl_type_bytes(&value->type);
+}
+
 /* The node's product and its algorithms; no descriptors yet. */
 static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_id id,
                              hl_lt_state *state, hl_reason *out_why_not)
 {
-    *state = (hl_lt_state){
-        .device = device, .n_in = graph->nodes[id].n_in, .benchmark = graph->benchmark};
+    const hl_node *node = &graph->nodes[id];
+    hl_lt_work *work = &state->work;
+    *state = (hl_lt_state){.device = device,
+                           .n_in = node->n_in,
+                           .n_out = node->n_out,
+                           .benchmark = graph->benchmark,
+                           .deterministic = graph->deterministic};
     HL_TRY(hl_cublaslt_get(device, &state->lt, out_why_not));
-    if (!hl_lt_product_make(device, graph, id, &state->product, out_why_not))
-        return HL_ERROR_CONFIG;
-    hl_status status = hl_lt_algos_find(device, &state->product, &state->algos, out_why_not);
-    if (status == HL_OK && !state->benchmark) drop_larger(&state->algos);
-    return status;
+    if (!hl_lt_product_make(device, graph, id, &work->product, out_why_not)) return HL_ERROR_CONFIG;
+    HL_TRY(hl_lt_algos_find(device, &work->product, &work->algos, out_why_not));
+    for (int32_t j = 0; j < node->n_out && j < HL_LT_OUTS; j++)
+        state->out_bytes[j] = count_bytes(graph, node->out + j);
+    if (!state->benchmark) drop_larger(&work->algos);
+    return HL_OK;
 }
 
 static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -43,10 +59,13 @@ static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id i
     hl_lt_state state;
     HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
     HL_TRY(begin_state(device, graph, id, &state, out_why_not));
-    for (int i = 0; i < state.algos.n; i++)
-        if (state.algos.bytes[i] > out_req->scratch_bytes)
-            out_req->scratch_bytes = state.algos.bytes[i];
-    const hl_lt_product *product = &state.product;
+    const hl_lt_product *product = &state.work.product;
+    HL_TRY(
+        hl_lt_refusals_check(device, product, state.deterministic, state.benchmark, out_why_not));
+    if (state.deterministic) out_req->scratch_bytes = HL_CUDA_DIGEST_BYTES;
+    for (int i = 0; i < state.work.algos.n; i++)
+        if (state.work.algos.bytes[i] > out_req->scratch_bytes)
+            out_req->scratch_bytes = state.work.algos.bytes[i];
     if (product->saved.form) out_req->saved[1] = product->saved;
     if (product->form_in) out_req->form_in[product->aux_arg] = product->form_in;
     out_req->deterministic = true;
@@ -56,7 +75,7 @@ static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id i
 static hl_status make_descs(hl_lt_state *state)
 {
     HL_TRY(hl_cuda_enter(state->device));
-    hl_status status = hl_lt_descs_init(state->lt, &state->product, &state->descs);
+    hl_status status = hl_lt_descs_init(state->lt, &state->work.product, &state->work.descs);
     hl_cuda_leave(state->device);
     return status;
 }
@@ -83,7 +102,7 @@ cleanup:
 static void release_lt(hl_kernel_state *kernel_state)
 {
     hl_lt_state *state = kernel_state->impl;
-    if (state) hl_lt_descs_deinit(state->lt, &state->descs);
+    if (state) hl_lt_descs_deinit(state->lt, &state->work.descs);
     hl_free(state);
 }
 
@@ -94,26 +113,31 @@ static void *find_arg(void *const *args, int number)
     return number >= 0 ? args[number] : NULL;
 }
 
-hl_status hl_lt_launch(const hl_lt_state *state, int which, void *const *args,
-                       const hl_launch *launch, hl_stream *stream)
+hl_status hl_lt_launch(const hl_lt_place *place, const hl_lt_work *work, int which, float alpha,
+                       bool *out_refused)
 {
-    static const float one = 1, zero = 0;
+    static const float zero = 0;
+    const hl_lt_state *state = place->state;
     const hl_cublaslt *lt = state->lt;
-    const hl_lt_product *p = &state->product;
-    const hl_lt_descs *d = &state->descs;
-    size_t bytes = state->algos.bytes[which];
+    const hl_lt_product *p = &work->product;
+    const hl_lt_descs *d = &work->descs;
+    void *const *args = place->args;
+    void *out = args[state->n_in];
+    size_t bytes = work->algos.bytes[which];
+    *out_refused = false;
     HL_TRY(hl_cuda_enter(state->device));
     hl_status status =
         hl_lt_descs_point(lt, p, d, find_arg(args, p->vector_arg), find_arg(args, p->aux_arg));
-    void *out = args[state->n_in];
-    if (status == HL_OK)
+    if (status == HL_OK) {
         status = hl_cublaslt_check(
             lt,
-            lt->call.cublasLtMatmul(lt->handle, d->product, &one, args[1], d->a, args[0], d->b,
-                                    &zero, out, d->d, out, d->d, &state->algos.algo[which],
-                                    bytes ? launch->scratch : NULL, bytes,
-                                    hl_cuda_stream_handle(state->device, stream)),
+            lt->call.cublasLtMatmul(lt->handle, d->product, &alpha, args[1], d->a, args[0], d->b,
+                                    &zero, out, d->d, out, d->d, &work->algos.algo[which],
+                                    bytes ? place->launch->scratch : NULL, bytes,
+                                    hl_cuda_stream_handle(state->device, place->stream)),
             "a product");
+        *out_refused = status == HL_ERROR_DEVICE;
+    }
     hl_cuda_leave(state->device);
     return status;
 }
@@ -122,13 +146,15 @@ static hl_status launch_lt(const hl_kernel_state *kernel_state, void *const *arg
                            const hl_launch *launch, hl_stream *stream)
 {
     const hl_lt_state *state = kernel_state->impl;
-    return hl_lt_launch(state, state->chosen, args, launch, stream);
+    bool refused;
+    return hl_lt_launch(&(hl_lt_place){state, args, launch, stream}, &state->work, state->chosen, 1,
+                        &refused);
 }
 
 static void describe_lt(const hl_kernel_state *kernel_state, char *out_text, size_t bytes)
 {
     const hl_lt_state *state = kernel_state->impl;
-    int n = snprintf(out_text, bytes, "algorithm %d of %d", state->chosen + 1, state->algos.n);
+    int n = snprintf(out_text, bytes, "algorithm %d of %d", state->chosen + 1, state->work.algos.n);
     if (state->us > 0) snprintf(out_text + n, bytes - (size_t)n, ", %.1f us", (double)state->us);
 }
 

@@ -191,9 +191,10 @@ static inline hl_status net_build(hl_graph *graph, net *n)
 /* ---- a run of one ---------------------------------------------------------------------------- */
 
 static hl_dtype trainer_dtype; /* of the products in plans made from now on */
-static bool trainer_capture;   /* whether these capture */
-static bool trainer_fed;       /* whether batches are gathered on the host, */
-static int trainer_loaders;    /* on so many threads */
+static bool trainer_capture;   /* whether these capture, */
+static bool trainer_benchmark, trainer_deterministic; /* and are autotuned, or have to repeat */
+static bool trainer_fed;    /* whether batches are gathered on the host, */
+static int trainer_loaders; /* on so many threads */
 static int trainer_slots = 2;
 static bool trainer_profiles; /* whether trainer_run_whole does so in the end */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
@@ -237,6 +238,8 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
                                .compute_dtype = trainer_dtype};
     options.capture = trainer_capture;
     options.fed = trainer_fed;
+    options.benchmark = trainer_benchmark;
+    options.deterministic = trainer_deterministic;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));
     CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));

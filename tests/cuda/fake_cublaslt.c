@@ -16,6 +16,7 @@ void hl_fake_lt_reset(const hl_fake_lt_config *config);
 int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status);
 int64_t hl_fake_lt_live(void);
 hl_fake_lt_counts hl_fake_lt_get_counts(void);
+void hl_fake_lt_configure(const char *text);
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
@@ -27,6 +28,8 @@ static int64_t fail_at, fail_seen;
 static bool fail_sticky;
 static int fail_status;
 static bool is_loaded[N_ALGOS];
+static double worked_ms; /* since reset */
+static int64_t n_varied; /* products of an algorithm that varies */
 enum { MAX_PROBLEMS = 4096 };
 static uint64_t problem_hash[MAX_PROBLEMS]; /* counts.problems of them */
 
@@ -60,7 +63,18 @@ void hl_fake_lt_reset(const hl_fake_lt_config *wanted)
     int64_t live = counts.live;
     counts = (hl_fake_lt_counts){.live = live, .last_algo = -1};
     memset(is_loaded, 0, sizeof is_loaded);
+    worked_ms = 0, n_varied = 0;
     fail_at = fail_seen = 0;
+}
+
+void hl_fake_lt_configure(const char *text)
+{
+    hl_fake_lt_config wanted = {0};
+    wanted.drops_nan = strcmp(text, "drops_nan=1") == 0;
+    if (!wanted.drops_nan && sscanf(text, "failing=%d", &wanted.failing[0]) != 1 &&
+        sscanf(text, "slow=%d:%lf", &wanted.slow_epilogue, &wanted.slowness) != 2 && *text)
+        fprintf(stderr, "the fake cuBLASLt: not understood: %s\n", text);
+    hl_fake_lt_reset(&wanted);
 }
 
 int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status)
@@ -345,14 +359,12 @@ static cublasStatus_t check_epilogue(const problem *p)
     if (has_part(e, AUX) && p->desc.aux_ld < p->m) return complain("an aux whose columns overlap");
     if (has_mask(e) && p->desc.aux_ld % 128)
         return complain("a mask whose leading dim is not whole 128 bits of a column");
-    if (has_mask(e) && aux % 16) return complain("a mask that is not aligned");
+    if (has_part(e, AUX) && aux % 16) return complain("an aux matrix that is not at 16 bytes");
     if (has_part(e, AUX) && p->desc.aux_ld % 8)
         return complain("an aux matrix whose leading dim is not divisible by 8");
-    if (has_part(e, AUX) && aux % size_of(p->d.type))
-        return complain("an aux matrix that is not aligned to its elements");
     if (has_part(e, AUX) && !aux) return complain("an aux of unknown alignment");
-    if (has_vector(e) && (uintptr_t)p->desc.bias % size_of(p->d.type))
-        return complain("a bias that is not aligned to its elements");
+    if (has_vector(e) && (uintptr_t)p->desc.bias % 16)
+        return complain("a bias or sums that are not at 16 bytes");
     if (p->d.batch > 1 && (has_part(e, AUX) || has_sums(e))) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (size_t i = 0; i < sizeof config.refused / sizeof *config.refused; i++)
         if (e == (uint32_t)config.refused[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -482,6 +494,8 @@ typedef struct job {
     void *d, *workspace;
     size_t workspace_bytes;
     int algo;
+    int64_t shift; /* of where sums are cut */
+    float alpha;
 } job;
 
 static float load(const void *p, cudaDataType_t type, int64_t i)
@@ -520,10 +534,11 @@ static float sum_up(const job *j, int64_t row, int64_t col, int64_t z)
 {
     float part[2] = {0, 0};
     int64_t cut = j->p.k / (1 + j->algo);
+    if (j->shift && j->p.k > 2) cut = 1 + j->shift % (j->p.k - 1);
     for (int64_t k = 0; k < j->p.k; k++)
         part[k < cut] += operand(j, j->a, &j->p.a, j->p.desc.trans_a, row, k, z) *
                          operand(j, j->b, &j->p.b, j->p.desc.trans_b, k, col, z);
-    return part[0] + part[1];
+    return j->alpha * (part[0] + part[1]);
 }
 
 /* Bit of a mask, in an order of its own. */
@@ -555,12 +570,14 @@ static float finish(const job *j, int64_t row, int64_t col, int64_t z)
     uint32_t e = d->epilogue;
     int64_t at = row + col * d->aux_ld;
     float value = sum_up(j, row, col, z);
+    bool drops = config.drops_nan && has_part(e, RELU | GELU);
     if (has_part(e, BIAS)) value += load(d->bias, j->p.d.type, row);
     if (has_part(e, GELU) && has_part(e, AUX)) store(d->aux, j->p.d.type, at, value);
     if (has_part(e, GELU)) value = (float)gelu((double)value);
     if (has_part(e, DGELU))
         value = (float)((double)value * gelu_slope((double)load(d->aux, j->p.d.type, at)));
     if (has_part(e, RELU) && value < 0) value = 0;
+    if (drops && isnan(value)) value = 0;
     if (has_part(e, RELU) && has_part(e, AUX)) touch_mask(j, row, col, true, value > 0);
     if (has_part(e, DRELU) && !touch_mask(j, row, col, false, false)) value = 0;
     return value;
@@ -644,10 +661,22 @@ static cublasStatus_t check_algo(const problem *p, const cublasLtMatmulAlgo_t *a
     int i = (int)algo->data[1];
     if (i == 4 || i == 5) return complain("an algorithm that the preferences exclude");
     if (algo_table[i].is_refused || i < config.n_broken) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (size_t f = 0; f < sizeof config.failing / sizeof *config.failing; f++)
+        if (p->desc.epilogue == (uint32_t)config.failing[f]) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (driver.is_capturing(stream) && !is_loaded[i])
         return complain("an algorithm that would be loaded within a capture");
     is_loaded[i] = true;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+/* By the clock of a GPU that grows warm, or hot. */
+static double take_time(const job *j)
+{
+    double ms = config.ms[j->algo] > 0 ? config.ms[j->algo] : algo_table[j->algo].ms;
+    if (j->p.desc.epilogue == (uint32_t)config.slow_epilogue) ms *= config.slowness;
+    ms *= (worked_ms < config.cold_ms ? 3 : 1) * (1 + config.drift * worked_ms);
+    worked_ms += ms;
+    return ms;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -661,7 +690,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     job j = {.a = a, .b = b, .d = d, .workspace = workspace, .workspace_bytes = workspace_bytes};
     if (!handle || handle->kind != HANDLE || c != d) return complain("a product without a handle");
     if (!driver.has_context()) return complain("a product without a context");
-    if (*(const float *)alpha != 1 || *(const float *)beta != 0)
+    j.alpha = *(const float *)alpha;
+    if ((j.alpha != 1 && !isnan(j.alpha)) || *(const float *)beta != 0)
         return complain("a scaled product");
     cublasStatus_t status = make_problem(desc, a_layout, b_layout, c_layout, d_layout, &j.p);
     if (status == CUBLAS_STATUS_SUCCESS) status = check_algo(&j.p, algo, stream);
@@ -671,7 +701,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     counts.products++;
     counts.last_algo = j.algo;
-    return driver.submit(stream, algo_table[j.algo].ms, run_job, &j, sizeof j)
+    if (config.varying >> j.algo & 1) j.shift = ++n_varied;
+    return driver.submit(stream, take_time(&j), run_job, &j, sizeof j)
                ? CUBLAS_STATUS_EXECUTION_FAILED
                : CUBLAS_STATUS_SUCCESS;
 }

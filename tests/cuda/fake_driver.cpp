@@ -55,6 +55,7 @@ CUresult pass(const char *name, Needs needs)
 {
     State &s = state();
     s.calls[name]++;
+    if (s.hook_at && --s.hook_at == 0) s.hook(s.hook_context);
     CUresult error;
     if (must_fail(name, &error)) return error;
     if (needs == NOTHING) return CUDA_SUCCESS;
@@ -256,6 +257,16 @@ int64_t hl_fake_fail(int64_t k, bool sticky, CUresult error)
     s.fail_seen = 0;
     s.failed_call = nullptr;
     return seen;
+}
+
+bool hl_fake_hook(int64_t k, void (*hook)(void *), void *context)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    bool is_called = state().hook && !state().hook_at;
+    state().hook_at = k;
+    state().hook = hook;
+    state().hook_context = context;
+    return is_called;
 }
 
 void hl_fake_fail_call(const char *symbol, CUresult error)

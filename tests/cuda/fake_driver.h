@@ -43,6 +43,10 @@ void hl_fake_fail_call(const char *symbol, CUresult error);
 /* The symbol of the last call that was made to fail; NULL: none since hl_fake_fail. */
 const char *hl_fake_failed_call(void);
 
+/* Calls this function in the k-th call from now, once, as another thread might do something then;
+ * 0: none. Whether the last one was called. */
+bool hl_fake_hook(int64_t k, void (*hook)(void *), void *context);
+
 /* ---- what was seen --------------------------------------------------------------------------- */
 
 typedef struct hl_fake_live {

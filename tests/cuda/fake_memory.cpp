@@ -279,7 +279,8 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
     CALL(CONTEXT);
     if (CUresult wrong = check_device(dst, bytes)) return wrong;
     if (CUresult wrong = check_device(src, bytes)) return wrong;
-    return copy(host(dst), host(src), bytes, stream);
+    if (CUresult wrong = copy(host(dst), host(src), bytes, stream)) return wrong;
+    return submit(stream, [=] { state().clock_ms += (double)bytes / (1 << 20); });
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t bytes, CUstream stream)

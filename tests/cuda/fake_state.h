@@ -74,7 +74,11 @@ struct State {
     std::map<CUdevice, size_t> used_bytes;
     uint64_t replay_order = 0;
     int open_depth = 0;
-    double clock_ms = 0; /* libraries say what they took, a kernel takes 1 */
+    /* libraries say what they took, a kernel takes 1, a copy of 1 MiB on the device too */
+    double clock_ms = 0;
+    int64_t hook_at = 0;
+    void (*hook)(void *) = nullptr;
+    void *hook_context = nullptr;
 };
 State &state();
 

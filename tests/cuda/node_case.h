@@ -155,6 +155,14 @@ static inline hl_status node_read(node_case *c)
     return node_take(c, NODE_CONTROL, &c->control_after, sizeof c->control_after);
 }
 
+static inline hl_status node_fill(const node_case *c)
+{
+    for (int v = 0; v < c->n_args; v++)
+        if (c->over[v] == v) HL_TRY(node_put(c, v, v < c->n_in ? c->host[v] : NULL));
+    HL_TRY(node_put(c, NODE_SCRATCH, NULL));
+    return node_put(c, NODE_CONTROL, &c->control);
+}
+
 /* Once, on fresh operands; tunes it first if asked, as a plan does before its first launch. */
 static inline hl_status node_run_once(node_case *c, const hl_kernel_state *state, bool tuned,
                                       bool captured)
@@ -165,11 +173,11 @@ static inline hl_status node_run_once(node_case *c, const hl_kernel_state *state
                         .segment = c->graph->nodes[c->node].segment};
     void *args[NODE_ARGS];
     for (int v = 0; v < c->n_args; v++) args[v] = node_arg(c, v);
-    if (tuned && c->kernel->tune) HL_TRY(c->kernel->tune(state, args, &launch, NULL));
-    for (int v = 0; v < c->n_args; v++)
-        if (c->over[v] == v) HL_TRY(node_put(c, v, v < c->n_in ? c->host[v] : NULL));
-    HL_TRY(node_put(c, NODE_SCRATCH, NULL));
-    HL_TRY(node_put(c, NODE_CONTROL, &c->control));
+    HL_TRY(node_fill(c));
+    if (tuned && c->kernel->tune) {
+        HL_TRY(c->kernel->tune(state, args, &launch, NULL));
+        HL_TRY(node_fill(c));
+    }
     HL_TRY(node_launch(c, state, args, &launch, captured));
     return node_read(c);
 }

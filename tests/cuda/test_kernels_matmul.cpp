@@ -133,8 +133,42 @@ template <class T> static void test_list()
     }
 }
 
+static std::vector<uint64_t> take_digest(const buffer<float> &b)
+{
+    buffer<uint64_t> sums(HL_CUDA_DIGEST_BYTES / 8);
+    run_orders({&sums}, [&] {
+        LAUNCH_ONLY(digest, HL_CUDA_DIGEST_BLOCKS, HL_CUDA_DIGEST_THREADS,
+                    {(const uint16_t *)(const void *)b.p, sums.get()}, 2 * b.n);
+    });
+    std::vector<uint64_t> taken;
+    for (int64_t i = 0; i < sums.n; i++) taken.push_back(sums[i]);
+    return taken;
+}
+
+/* One bit makes another digest, and so do two numbers that change places. */
+static void test_digest()
+{
+    for (int64_t n : {1, 70, 5000, 20000}) {
+        start_case("digest of %lld", (long long)n);
+        buffer<float> b(n);
+        fill_random(b);
+        std::vector<uint64_t> first = take_digest(b);
+        check("the same numbers have the same digest", take_digest(b) == first);
+        for (int time = 0; time < 5; time++) {
+            int64_t i = random_below(n), j = random_below(n);
+            float kept = b[i];
+            b[i] = nextafterf(kept, 2);
+            check("a bit is in the digest", take_digest(b) != first);
+            b[i] = b[j], b[j] = kept;
+            check("places are in the digest", (take_digest(b) == first) == (b[i] == b[j]));
+            b[j] = b[i], b[i] = kept;
+        }
+    }
+}
+
 int main()
 {
+    test_digest();
     for (const matmul_case &k : cases) {
         test_matmul<float>(k);
         if (has_bf16_mma()) test_matmul<hl_bf16>(k);

@@ -278,6 +278,79 @@ _KERNELS = [
     ),
 ]
 
+_TUNING = [
+    Mutant(
+        "plan-of-what-was-refused-meanwhile",
+        _PLAN + "build.c",
+        "status != HL_ERROR_DEVICE || n == count_refusals(device);",
+        "true || n == count_refusals(device);",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "constants-of-the-plan-before",
+        _PLAN + "build.c",
+        "    SWAP(a, b, consts);\n",
+        "",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "tuned-on-the-models-zeros",
+        _PLAN + "tune.c",
+        "is_in_arena(o->plan, o->args[i]) ? NULL : find_place",
+        "true ? NULL : find_place",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "as-fast-is-fast-enough",
+        _CUDA + "matmul_tune.c",
+        "MARGIN = 0.97f",
+        "MARGIN = 1.0f",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "measured-on-a-cold-clock",
+        _CUDA + "matmul_tune.c",
+        "WARM_MS = 5,",
+        "WARM_MS = 0,",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "kernels-apart-cost-nothing",
+        _CUDA + "matmul_tune.c",
+        "return product->ms + copy->ms *",
+        "return product->ms + 0 * copy->ms *",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "relu-may-drop-nan",
+        _CUDA + "matmul_tune.c",
+        "*out_found |= !is_nan(sample, type, i);",
+        "*out_found &= !is_nan(sample, type, i);",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "sums-may-vary",
+        _CUDA + "matmul_tune.c",
+        "if (digest[0] != digest[1])",
+        "if (!digest[0])",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "measured-in-plans-that-are-not",
+        _CUDA + "lt_refusals.c",
+        "[HL_LT_COSTS_MORE] = benchmark",
+        "[HL_LT_COSTS_MORE] = benchmark | 1",
+        host("test_device_tune"),
+    ),
+    Mutant(
+        "bias-at-any-address",
+        _CUDA + "lt_product.c",
+        "if (least >= ALIGN_BESIDE) return true;",
+        "if (least >= 4) return true;",
+        host("test_device_cublaslt"),
+    ),
+]
+
 _RUNS = [
     Mutant(
         "file-is-not-on-the-disk",
@@ -439,4 +512,4 @@ _GRAPHS = [
     ),
 ]
 
-MUTANTS = [*_KERNELS, *_RUNS, *_GRAPHS]
+MUTANTS = [*_KERNELS, *_TUNING, *_RUNS, *_GRAPHS]

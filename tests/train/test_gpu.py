@@ -528,9 +528,16 @@ def test_ctrl_c_within_an_epoch(gpu: _core.Device) -> None:
     x, y = classes(n=6400)
     model = net()
     data = hl.DataModule.from_arrays(x, y, val=None, batch_size=BATCH)
-    config = quiet(max_epochs=10**4, accelerator="gpu", on_interrupt="return", **SGD)
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    class Start:
+        def on_train_start(self, run: Any) -> None:
+            timer.start()  # planning is over
+
+    callbacks = (Start(),)
+    config = quiet(
+        max_epochs=10**4, accelerator="gpu", on_interrupt="return", callbacks=callbacks, **SGD
+    )
     result = hl.train(model, data, config)
     timer.join()
     assert result.stop_reason == "interrupted"

@@ -4,9 +4,10 @@ With HOTLOOP_TEST_GPU set and a cuBLASLt that starts: the fake one of tests/cuda
 or the GPU's; elsewhere each test skips and says so.
 """
 
+import ctypes
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,76 @@ def test_a_plan_names_its_algorithms(benchmark: bool) -> None:
 def test_choosing_is_shown(benchmark: bool, capsys: pytest.CaptureFixture[str]) -> None:
     train(enable_progress_bar="auto", benchmark=benchmark, deterministic=False)
     assert ("choosing the kernels of 8 products" in capsys.readouterr().err) == benchmark
+
+
+# ---- a library that says it could, and cannot
+
+
+@pytest.fixture
+def configure() -> Iterator[Callable[[str], None]]:
+    """Sets the fake cuBLASLt up, for devices that know nothing of it yet."""
+    library = ctypes.CDLL(os.environ.get("HOTLOOP_CUBLASLT_PATH") or None)
+
+    def set_up(text: str) -> None:
+        hl.empty_cache()
+        library.hl_fake_lt_configure(text.encode())
+
+    yield set_up
+    set_up("")
+
+
+@emulated
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_products_that_fail_are_made_apart(
+    configure: Callable[[str], None], precision: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """relu with a mask, in plans of two batch sizes and of a validation split."""
+    configure("failing=134")
+    look = Look()
+    model = net()
+    data = hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=20)
+    result = hl.train(model, data, config(precision=precision, callbacks=(look,)))
+    assert "gt(x, 0)" not in look.text
+    assert "cublaslt" in look.text
+    assert result.peak_bytes == result.predicted_peak_bytes
+    shown = capsys.readouterr().err
+    assert len(re.findall("warning: cuBLASLt 130000: .*: no algorithm runs; ", shown)) == 1
+    exact = hl.train(net(), data, config(accelerator="cpu"))
+    np.testing.assert_allclose(
+        result.history["val_loss"],
+        exact.history["val_loss"],
+        rtol=1e-5 if precision == "32-true" else 0.03,
+    )
+    hl.train(again := net(), data, config(precision=precision, cuda_graph=False))
+    assert same_bits(weights(again), weights(model))
+    assert "warning" not in capsys.readouterr().err  # it was said
+
+
+@emulated
+def test_products_that_are_slow_are_made_apart(configure: Callable[[str], None]) -> None:
+    configure("slow=134:4")
+    looks = [Look(), Look(), Look()]
+    for look, benchmark in zip(looks, (False, True, True)):
+        data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
+        result = hl.train(net(), data, config(benchmark=benchmark, callbacks=(look,)))
+        assert result.peak_bytes == result.predicted_peak_bytes
+        hl.empty_cache()  # the third knows it from the disk
+    assert "gt(x, 0)" in looks[0].text
+    assert "gt(x, 0)" not in looks[1].text
+    assert looks[2].text == looks[1].text or "us}" not in looks[2].text
+    assert "gt(x, 0)" not in looks[2].text
+
+
+@emulated
+@pytest.mark.parametrize("precision", ["auto", "32-true"])
+def test_nan_in_a_weight_ends_training(configure: Callable[[str], None], precision: str) -> None:
+    """By default, and though the library's relu would make 0 of it."""
+    configure("drops_nan=1")
+    model = net()
+    values = model.state_dict()
+    values["0.weight"][3, 5] = np.nan
+    model.load_state_dict(values)
+    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
+    result = hl.train(model, data, quiet(accelerator="gpu", precision=precision, max_epochs=2))
+    assert result.stop_reason == "nan"
+    assert not np.isfinite(hl.predict(model.cuda(), X)).all()

@@ -150,9 +150,11 @@ class TrainingConfig:
         "auto", "64-true", "32-true", "tf32", "16-mixed", "bf16-mixed", or 64, 32, 16, "fp32",
         "fp16", "bf16".
     benchmark : bool
-        Whether algorithms may be chosen by measurement.
+        Whether algorithms may be chosen by measurement, and what a library does at the end of a
+        product, where that is faster than kernels of their own.
     deterministic : bool
-        Whether a GPU must give the same bits in every run; a CPU always does.
+        Whether a GPU must give the same bits in every run, by algorithms that gave the same bits
+        twice; a CPU always does.
     seed : int
         Of all randomness: initial weights, shuffling, dropout.
     cuda_graph : "auto" or bool

@@ -237,6 +237,7 @@ class Run:
         self.history = History()
         self.epoch = 0
         self._began = began
+        self._interrupts = Interrupts()  # none, until execute has those of the process
         self._stop_reason = ""
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._samples = 0
@@ -397,12 +398,23 @@ class Run:
             self._plateau = PlateauState.from_config(config)
         if config.ema:
             self.runtime.session.write("ema", self._trainable_values())
+        self._autotune()
         self._timings["plan"] = time.perf_counter() - self._began
         if config.restore_best:
             for name, (dtype, n) in self.runtime.layout.stores().items():
                 self.runtime.session.store(f"best.{name}", dtype, n)
         self._predicted = self._predict_bytes()
         self._resolve()
+
+    def _autotune(self) -> None:
+        """Tunes all plans, so that the header names the memory of those that run."""
+        plans = [plan for plan, _, _ in self.train_plans]
+        plans += [plan for plan, _, _, _ in self._val_plans]
+        n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
+        if n_products and self.config.enable_progress_bar is not False:
+            show(f"choosing the kernels of {n_products} products")
+        for plan in plans:
+            self.runtime.tune(plan, lambda: self._interrupts.asked)
 
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
@@ -647,9 +659,6 @@ class Run:
         self.steps.train_sums.clear(session)
         before = self._samples
         self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
-        if self.epoch == 0:
-            plans = [plan for plan, _, _ in self.train_plans]
-            self._progress.autotune(sum(plan.info()["n_to_autotune"] for plan in plans))
         runner = self._runner
         assert runner is not None  # prepare has made it
         runner.seek(self.epoch)

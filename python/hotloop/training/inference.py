@@ -105,7 +105,9 @@ class Predictor:
             )
 
         graph, out_spec = runtime.trace(build, training=False)
-        return runtime.plan(graph), out_spec
+        plan = runtime.plan(graph)
+        runtime.tune(plan)
+        return plan, out_spec
 
 
 def trace_forward(

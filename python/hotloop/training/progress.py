@@ -11,7 +11,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-__all__ = ["Progress", "format_bytes", "format_count", "format_seconds", "header_lines", "show"]
+from hotloop import _core
+
+__all__ = [
+    "Progress",
+    "format_bytes",
+    "format_count",
+    "format_seconds",
+    "header_lines",
+    "show",
+    "show_warnings",
+]
 
 _SHOWN_FIRST = ("loss", "val_loss")
 _HIDDEN = {"epoch", "seconds", "lr"}
@@ -23,6 +33,14 @@ _COLUMNS = 100
 def show(text: str) -> None:
     """Shows a sentence to the user."""
     print(text, file=_stream(), flush=True)
+
+
+def show_warnings() -> None:
+    """Shows the core's warnings since the last time."""
+    while (line := _core.log_take()) is not None:
+        level, text = line
+        if level == "warning":
+            show(f"hotloop: warning: {text}")
 
 
 def format_count(n: float) -> str:
@@ -99,16 +117,6 @@ class Progress:
             self._bar = _open_bar(self._epochs * samples)
         self._title = f"epoch {epoch}/{self._epochs}"
         self._bar.set_description(self._title, refresh=False)
-
-    def autotune(self, products: int) -> None:
-        """Says that the kernels of so many products are being autotuned."""
-        if products == 0 or self._quiet:
-            return
-        text = f"choosing the kernels of {products} products"
-        if self._bar is None:
-            show(text)
-        else:
-            self._bar.set_description(text)
 
     def advance(self, samples: int, values: dict[str, float]) -> None:
         """Adds samples; shows loss, lr and the like."""

@@ -17,6 +17,7 @@ from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.layout import Layout
 from hotloop.training.fitted import fitted_of
+from hotloop.training.progress import show_warnings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -341,6 +342,22 @@ class Runtime:
             self.give_data(made, split, feed)
         return made
 
+    def tune(self, plan: _core.Plan, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Lets a GPU's kernels choose their algorithms, which the first run would do else.
+
+        A plan that turns out to need other kernels is made again, and says so.
+
+        Parameters
+        ----------
+        plan : _core.Plan
+            With its datasets.
+        is_over : callable
+            Whether to leave the rest to the first run; asked every 50 ms.
+        """
+        while plan.run(0, 0.05)[0] == "deadline" and not is_over():
+            pass
+        show_warnings()
+
     def _plan_options(self, compute_dtype: str) -> dict[str, Any]:
         return {
             "compute_dtype": compute_dtype,
@@ -443,6 +460,7 @@ def run_plans(plans: Iterable[EvalPlan], *, collect: bool) -> list[Any]:
             done += ran
             if collect and ran:
                 outputs.append(plan.output(0))
+    show_warnings()
     return outputs
 
 

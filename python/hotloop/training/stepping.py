@@ -127,6 +127,7 @@ class Stepper:
             feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
             graph = self._steps.train_graph(batch, rows, self._total)
             plan = self._runtime.plan(graph, batch, feed)
+            self._runtime.tune(plan)
             self._plans[rows] = _Staged(plan, feed, staged)
         return self._plans[rows]
 
