@@ -110,9 +110,9 @@ static hl_status add_value(text *t, const hl_plan *plan, hl_id id)
     const hl_value *root = &plan->graph->values[place->root];
     bool is_stored = root->kind == HL_VALUE_PARAM || root->kind == HL_VALUE_STATE;
     if (is_stored && value->kind == HL_VALUE_ACT)
-        return add_text(t, "@%s+%lld", plan->graph->stores[root->store].name,
-                        (long long)(root->offset * (int64_t)hl_dtype_bytes(root->type.dtype) +
-                                    place->offset));
+        return add_text(
+            t, "@%s+%lld", plan->graph->stores[root->store].name,
+            (long long)(root->offset * (int64_t)hl_dtype_bytes(root->type.dtype) + place->offset));
     if (root->kind != HL_VALUE_ACT) return HL_OK;
     int64_t base = plan->memory.places[place->root].offset;
     return add_text(t, "@%lld", (long long)(base + (place->root == id ? 0 : place->offset)));

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/lt_product.h"
+#include "kernels/cuda/matmul.h"
 #include "tests/c/dice.h"
 #include "tests/c/fusion_case.h"
 #include "tests/cuda/lt_library.h"
