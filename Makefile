@@ -122,11 +122,12 @@ cuda-check: export HL_WERROR := 1
 cuda-check: build
 	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(PYTEST) tests/ops tests/train/test_gpu.py tests/cuda $(ARGS)
+		$(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_launches.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/train/test_gpu_launches.py \
 		tests/ops/test_values.py
 
 # Registers, stack, spills and shared memory of every kernel against tests/cuda/resources.txt;

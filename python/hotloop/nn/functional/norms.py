@@ -10,8 +10,10 @@ from hotloop.errors import ShapeError
 from hotloop.graph import pointwise, reduction
 from hotloop.graph.build import Operand, add_node, add_nodes, cast, lift, lift_float
 from hotloop.graph.creation import full
+from hotloop.graph.dtypes import float32
 
 if TYPE_CHECKING:
+    from hotloop.graph.dtypes import DType
     from hotloop.graph.symbolic import Tensor
 
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
@@ -92,9 +94,9 @@ def _of_channels(x: Tensor, value: Operand | None, default: float) -> Tensor:
     return cast(lift(value, what="batch_norm"), _own(x))
 
 
-def _own(x: Tensor) -> str:
+def _own(x: Tensor) -> DType:
     """What a norm of x computes in: its parameters' and statistics' dtype."""
-    return "float32" if x.dtype in ("bfloat16", "float16") else x.dtype
+    return float32 if x.dtype in ("bfloat16", "float16") else x.dtype
 
 
 def _check_trailing(x: Tensor, shape: tuple[int, ...], what: str) -> None:
