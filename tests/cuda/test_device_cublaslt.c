@@ -21,20 +21,6 @@ static void forget_cache(void)
     setenv("HOTLOOP_CACHE_PATH", cache_folder, 1);
 }
 
-static hl_device *open_device(const hl_fake_lt_config *config)
-{
-    lt_reset(config);
-    setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
-    return fake_device_open(NULL);
-}
-
-static void close_device(hl_device *device)
-{
-    fake_device_close(device);
-    CHECK_INT(lt_counts().live, 0);
-    CHECK(strcmp(hl_fake_message(), "") == 0);
-}
-
 /* ---- epilogues
  * ------------------------------------------------------------------------------------ */
 
@@ -269,7 +255,7 @@ static void test_masked_sums(hl_device *device)
 static void test_gelus(void)
 {
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     for (int d = 0; d < 3; d++)
         for (int trans = 0; trans < 4; trans++) {
             for (int bias = 0; bias < 2; bias++) {
@@ -280,13 +266,13 @@ static void test_gelus(void)
             test_gelu_grad(device, dtypes[d], true, true, trans);
         }
     test_masked_sums(device);
-    close_device(device);
+    lt_device_close(device);
 }
 
 static void test_ends(void)
 {
     static const hl_dtype dtypes[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     for (int d = 0; d < 3; d++) {
         for (int trans = 0; trans < 4; trans++) {
             test_masks(device, dtypes[d], trans & 1, trans);
@@ -295,7 +281,7 @@ static void test_ends(void)
         }
         for (int bias = 0; bias < 2; bias++) test_relu(device, dtypes[d], bias, true);
     }
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* The kernel of the only node; NULL: none. */
@@ -318,15 +304,15 @@ static void test_gelu_refusals(void)
         for (int refuse = 0; refuse < 2; refuse++) {
             check_case("epilogue %d, refused %d", epilogues[i], refuse);
             hl_device *device =
-                open_device(&(hl_fake_lt_config){.refused = {refuse ? epilogues[i] : 0}});
+                lt_device_open(&(hl_fake_lt_config){.refused = {refuse ? epilogues[i] : 0}});
             hl_graph *graph =
                 make_graph(HL_DTYPE_F32, false, fusions[i], 0, i < 2 ? NULL : &operand);
             const hl_kernel *kernel = find_kernel(device, graph);
             CHECK((kernel != NULL) == !refuse);
             hl_graph_destroy(graph);
-            close_device(device);
+            lt_device_close(device);
         }
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     check_case("sums of 16 bits");
     hl_graph *graph = make_graph(HL_DTYPE_BF16, false, GELU_GRAD_SUM, 0, &reduced);
     CHECK(find_kernel(device, graph) == NULL);
@@ -350,7 +336,7 @@ static void test_gelu_refusals(void)
     CHECK_OK(fusion_add(graph, HL_OP_MATMUL, in, 2, NULL, GELU, &out));
     CHECK(find_kernel(device, graph) == NULL);
     hl_graph_destroy(graph);
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* Operands that an epilogue does not have, or of another type, are no node. */
@@ -367,7 +353,7 @@ static void test_no_nodes(void)
         {GELU, 3, {HL_DTYPE_F32, {1, {M}}}},       {GELU_BOTH, 3, {HL_DTYPE_F32, {2, {M, N}}}},
         {"tanh(x)", 2, {HL_DTYPE_F32, {0}}},       {"relu(x), x", 2, {HL_DTYPE_F32, {0}}},
     };
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         hl_graph *graph;
         hl_id in[3], out;
@@ -381,7 +367,7 @@ static void test_no_nodes(void)
         CHECK(status != HL_OK || find_kernel(device, graph) == NULL);
         hl_graph_destroy(graph);
     }
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* What the library refuses is ours, or is nobody's. */
@@ -389,23 +375,23 @@ static void test_refusals(void)
 {
     hl_kernel_req req;
     const hl_kernel *kernel;
-    hl_device *device = open_device(&(hl_fake_lt_config){.refused = {2}});
+    hl_device *device = lt_device_open(&(hl_fake_lt_config){.refused = {2}});
     test_relu(device, HL_DTYPE_BF16, false, false);
-    close_device(device);
+    lt_device_close(device);
     check_case("refusals");
-    device = open_device(&(hl_fake_lt_config){.refused = {512}});
+    device = lt_device_open(&(hl_fake_lt_config){.refused = {512}});
     hl_graph *graph = make_graph(HL_DTYPE_F32, false, SUM_A, 1, NULL);
     CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel == &hl_cuda_matmul_plain);
     hl_graph_destroy(graph);
-    close_device(device);
-    device = open_device(&(hl_fake_lt_config){.is_silent = true});
+    lt_device_close(device);
+    device = lt_device_open(&(hl_fake_lt_config){.is_silent = true});
     graph = make_graph(HL_DTYPE_F32, false, "", 0, NULL);
     CHECK_OK(hl_kernel_find(device, graph, 0, false, &kernel, &req));
     CHECK(kernel && strcmp(kernel->name, "cuda.matmul") == 0);
     CHECK_INT(req.scratch_bytes, 0);
     hl_graph_destroy(graph);
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* ---- which algorithm ------------------------------------------------------------------------- */
@@ -434,7 +420,7 @@ static void test_autotune_cache(void)
 {
     check_case("autotuned");
     forget_cache();
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     CHECK_INT(run_product(device, false, 1), 0);
     CHECK_INT(lt_counts().products, LAUNCHES);
     CHECK_INT(run_product(device, true, 1), 3);
@@ -444,28 +430,28 @@ static void test_autotune_cache(void)
     CHECK_INT(lt_counts().products, measured + 2 * LAUNCHES);
     char *text;
     CHECK_OK(hl_cuda_autotune_print(device, &text));
-    close_device(device);
+    lt_device_close(device);
 
     check_case("cache from disk");
-    device = open_device(NULL);
+    device = lt_device_open(NULL);
     CHECK_INT(run_product(device, true, 1), 3);
     CHECK_INT(lt_counts().products, LAUNCHES);
-    close_device(device);
+    lt_device_close(device);
 
     check_case("cache from text");
     forget_cache();
-    device = open_device(NULL);
+    device = lt_device_open(NULL);
     CHECK_OK(hl_cuda_autotune_read(device, "no such line\n = \n"));
     CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 3);
     CHECK_INT(lt_counts().products, LAUNCHES);
-    close_device(device);
+    lt_device_close(device);
 
     check_case("a cached algorithm that no longer runs");
-    device = open_device(&(hl_fake_lt_config){.n_broken = 4});
+    device = lt_device_open(&(hl_fake_lt_config){.n_broken = 4});
     CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 6);
-    close_device(device);
+    lt_device_close(device);
     hl_free(text);
 }
 
@@ -473,7 +459,7 @@ static void test_autotune_cache(void)
 static void test_many_entries(void)
 {
     check_case("many entries");
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     char line[32], *text;
     for (int i = 0; i < 5000; i++) {
         snprintf(line, sizeof line, "k%d = v", i);
@@ -482,7 +468,7 @@ static void test_many_entries(void)
     CHECK_OK(hl_cuda_autotune_print(device, &text));
     CHECK(strstr(text, "k4095 = v\n") && !strstr(text, "k4096 = v\n"));
     hl_free(text);
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* Asks for the kernel of a product of so many columns; how many searches that took. */
@@ -505,24 +491,24 @@ static void test_many_products(void)
 {
     check_case("many products");
     enum { KEPT = 512, MORE = 20 };
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     for (int64_t n = 1; n <= KEPT + MORE; n++) CHECK_INT(ask_columns(device, n), 1);
     for (int64_t n = MORE + 1; n <= KEPT + MORE; n++) CHECK_INT(ask_columns(device, n), 0);
     CHECK_INT(ask_columns(device, 1), 1);
     CHECK_INT(ask_columns(device, 1), 0);
     CHECK_INT(ask_columns(device, MORE + 1), 1); /* it was the oldest */
-    close_device(device);
+    lt_device_close(device);
 }
 
 static void test_broken(void)
 {
     check_case("broken algorithms");
     forget_cache();
-    hl_device *device = open_device(&(hl_fake_lt_config){.n_broken = 1});
+    hl_device *device = lt_device_open(&(hl_fake_lt_config){.n_broken = 1});
     CHECK_INT(run_product(device, false, 1), 6);
-    close_device(device);
+    lt_device_close(device);
     for (int benchmark = 0; benchmark < 2; benchmark++) {
-        device = open_device(&(hl_fake_lt_config){.n_broken = 7});
+        device = lt_device_open(&(hl_fake_lt_config){.n_broken = 7});
         node_case c;
         hl_graph *graph = make_graph(HL_DTYPE_F32, false, "", 0, NULL);
         graph->benchmark = benchmark;
@@ -531,7 +517,7 @@ static void test_broken(void)
         node_end(&c);
         CHECK(strcmp(find_kernel(device, graph)->name, "cuda.matmul") == 0);
         hl_graph_destroy(graph);
-        close_device(device);
+        lt_device_close(device);
     }
 }
 
@@ -540,7 +526,7 @@ static void test_broken(void)
 static void test_alignment(void)
 {
     check_case("alignment");
-    hl_device *device = open_device(NULL);
+    hl_device *device = lt_device_open(NULL);
     hl_graph *graph;
     hl_id x, w, joined[3], out;
     int32_t store;
@@ -574,7 +560,7 @@ static void test_alignment(void)
         CHECK((strstr(find_kernel(device, graph)->name, "cublaslt") != NULL) == (offset % 4 == 0));
         hl_graph_destroy(graph);
     }
-    close_device(device);
+    lt_device_close(device);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -602,14 +588,14 @@ static void test_failures(int error)
         for (int64_t k = 1;; k++) {
             check_case("call %d fails with %d, sticky %d, benchmark %d", (int)k, error, sticky,
                        benchmark);
-            hl_device *device = open_device(NULL);
+            hl_device *device = lt_device_open(NULL);
             lt_fail(k, sticky, error);
             hl_status status = try_product(device, benchmark, 0, NULL);
             bool reached = lt_counts().calls >= k;
             if (status != HL_OK) CHECK(strstr(hl_status_message(), "cuBLASLt") != NULL);
             lt_fail(0, false, 0);
             CHECK_OK(try_product(device, benchmark, 0, NULL));
-            close_device(device);
+            lt_device_close(device);
             if (!reached) break;
         }
     }
@@ -619,12 +605,12 @@ static void test_allocations(void)
 {
     for (int64_t k = 1;; k++) {
         check_case("allocation %d fails", (int)k);
-        hl_device *device = open_device(NULL);
+        hl_device *device = lt_device_open(NULL);
         bool reached;
         hl_status status = try_product(device, true, k, &reached);
         if (status != HL_OK) CHECK_INT(status, HL_ERROR_MEMORY);
         CHECK_OK(try_product(device, true, 0, NULL));
-        close_device(device);
+        lt_device_close(device);
         if (!reached) break;
     }
 }
@@ -635,7 +621,7 @@ static void test_driver_failures(void)
 {
     for (int64_t k = 1;; k++) {
         check_case("call %d of the driver fails", (int)k);
-        hl_device *device = open_device(NULL);
+        hl_device *device = lt_device_open(NULL);
         node_case c;
         hl_graph *graph = make_graph(HL_DTYPE_F32, false, RELU, 0, NULL);
         graph->benchmark = true;
@@ -649,7 +635,7 @@ static void test_driver_failures(void)
         node_end(&c);
         hl_graph_destroy(graph);
         CHECK_OK(try_product(device, true, 0, NULL));
-        close_device(device);
+        lt_device_close(device);
         if (n_seen < k) break;
     }
 }

@@ -17,20 +17,6 @@
 
 enum { M = 8, N = 136, K = 16, RELU = 2, ALL = 0x7F };
 
-static hl_device *open_device(const hl_fake_lt_config *config)
-{
-    lt_reset(config);
-    setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
-    return fake_device_open(NULL);
-}
-
-static void close_device(hl_device *device)
-{
-    fake_device_close(device);
-    CHECK_INT(lt_counts().live, 0);
-    CHECK(strcmp(hl_fake_message(), "") == 0);
-}
-
 static int count_warnings(void)
 {
     hl_log_level level;
@@ -93,9 +79,9 @@ static const char *find_name(hl_device *device, const char *fusion, bool benchma
 /* Which algorithm is the fastest by this clock. */
 static int choose(hl_fake_lt_config config)
 {
-    hl_device *device = open_device(&config);
+    hl_device *device = lt_device_open(&config);
     int chosen = tune(device, "", true, false, NULL);
-    close_device(device);
+    lt_device_close(device);
     return chosen;
 }
 
@@ -126,7 +112,7 @@ static void test_apart(void)
         check_case("a product %g times as slow with relu", factor);
         hl_fake_lt_config config = {.slow_epilogue = RELU, .slowness = factor};
         memcpy(config.ms, ms, sizeof ms);
-        hl_device *device = open_device(&config);
+        hl_device *device = lt_device_open(&config);
         if (i < 2)
             CHECK_INT(tune(device, "relu(x)", true, false, "slower"), i % 2 ? -1 : 0);
         else
@@ -136,7 +122,7 @@ static void test_apart(void)
         CHECK(strstr(find_name(device, "relu(x)", false, false), "cublaslt") != NULL);
         CHECK(strstr(find_name(device, "", true, false), "cublaslt") != NULL);
         CHECK_INT(count_warnings(), 0);
-        close_device(device);
+        lt_device_close(device);
     }
 }
 
@@ -149,12 +135,12 @@ static void test_apart_is_kept(void)
     hl_fake_lt_config config = {.slow_epilogue = RELU, .slowness = 3};
     for (int i = 0; i < 2; i++) {
         check_case("apart, device %d", i);
-        hl_device *device = open_device(&config);
+        hl_device *device = lt_device_open(&config);
         CHECK(!strstr(find_name(device, "relu(x)", true, false), "cublaslt") == (i == 1));
         if (i == 0) CHECK_INT(tune(device, "relu(x)", true, false, "slower"), -1);
         CHECK_INT(tune(device, "relu(x)", true, false, NULL), -1);
         if (i == 1) CHECK_INT(lt_counts().products, 0);
-        close_device(device);
+        lt_device_close(device);
     }
     char command[96];
     snprintf(command, sizeof command, "rm -rf %s", folder);
@@ -165,22 +151,22 @@ static void test_apart_is_kept(void)
 static void test_varying(void)
 {
     check_case("algorithms that vary");
-    hl_device *device = open_device(&(hl_fake_lt_config){.varying = 1});
+    hl_device *device = lt_device_open(&(hl_fake_lt_config){.varying = 1});
     CHECK_INT(tune(device, "", false, true, NULL), 6);
     CHECK_INT(tune(device, "relu(x)", false, true, NULL), 6);
     CHECK_INT(tune(device, "", true, true, NULL), 3);
-    close_device(device);
-    device = open_device(&(hl_fake_lt_config){.varying = ALL});
+    lt_device_close(device);
+    device = lt_device_open(&(hl_fake_lt_config){.varying = ALL});
     CHECK_INT(tune(device, "", false, true, "the same bits twice"), -1);
     CHECK_INT(count_warnings(), 1);
     CHECK(strcmp(find_name(device, "", false, true), "cuda.matmul") == 0);
     CHECK(strcmp(find_name(device, "", false, false), "cuda.matmul.cublaslt") == 0);
     CHECK_INT(tune(device, "", false, true, NULL), -1);
-    close_device(device);
+    lt_device_close(device);
     check_case("algorithms that vary, measured");
-    device = open_device(&(hl_fake_lt_config){.varying = 8}); /* the fastest of all */
+    device = lt_device_open(&(hl_fake_lt_config){.varying = 8}); /* the fastest of all */
     CHECK_INT(tune(device, "", true, true, NULL), 1);
-    close_device(device);
+    lt_device_close(device);
 }
 
 static void test_nan(void)
@@ -189,10 +175,10 @@ static void test_nan(void)
     for (int benchmark = 0; benchmark < 2; benchmark++)
         for (int i = 0; i < 4; i++) {
             check_case("%s of NaN, benchmark %d", fusions[i], benchmark);
-            hl_device *device = open_device(NULL);
+            hl_device *device = lt_device_open(NULL);
             CHECK(tune(device, fusions[i], benchmark, false, NULL) >= 0);
-            close_device(device);
-            device = open_device(&(hl_fake_lt_config){.drops_nan = true});
+            lt_device_close(device);
+            device = lt_device_open(&(hl_fake_lt_config){.drops_nan = true});
             CHECK_INT(tune(device, fusions[i], benchmark, false, "a number of NaN"), -1);
             for (int j = 0; j < 4; j++) {
                 bool is_taken = strstr(find_name(device, fusions[j], false, false), "cublaslt");
@@ -200,7 +186,7 @@ static void test_nan(void)
             }
             CHECK(strstr(find_name(device, "", false, false), "cublaslt") != NULL);
             CHECK_INT(count_warnings(), 0);
-            close_device(device);
+            lt_device_close(device);
         }
 }
 
