@@ -20,8 +20,8 @@ SETS ?= all
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo extension build fake test test-c test-long mutants proof bench wheel wheel-cpu style format \
-	types sanitize sanitize-c sanitize-python cuda cuda-check cuda-resources cuda-oldest gpu-check gpu-bundle clean
+.PHONY: help demo extension build fake test test-c test-long mutants proof bench wheel wheel-cpu sdist style format \
+	types docs sanitize sanitize-c sanitize-python cuda cuda-check cuda-resources cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
 .NOTPARALLEL:
@@ -41,8 +41,10 @@ help:
 	@echo "make bench       ratios against PyTorch, measured side by side"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
 	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
+	@echo "make sdist       the sources in dist/, checked: they build and train elsewhere"
 	@echo "make style       ruff and clang-format (make format mends)"
 	@echo "make types       mypy --strict, and stubtest of the extension"
+	@echo "make docs        the documentation with its reference, in build/docs/index.html"
 	@echo "make sanitize    C tests under address, undefined and thread; Python under address"
 	@echo "make clean       remove build/, dist/ and .venv"
 	@echo
@@ -64,7 +66,7 @@ $(STAMP)-install: pyproject.toml setup.py python/hotloop/_version.py | $(STAMP)-
 	@$(PIP) install --no-build-isolation -e '.[test]'
 	@touch $@
 
-$(STAMP)-plot $(STAMP)-style $(STAMP)-types $(STAMP)-wheel: $(STAMP)-%: $(STAMP)-install
+$(STAMP)-plot $(STAMP)-style $(STAMP)-types $(STAMP)-docs $(STAMP)-wheel: $(STAMP)-%: $(STAMP)-install
 	@$(PIP) install --no-build-isolation -e '.[$*]'
 	@touch $@
 
@@ -122,13 +124,14 @@ cuda-check: export HL_WERROR := 1
 cuda-check: build
 	$(MAKE) -C tests/cuda check-driver
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_launches.py tests/cuda $(ARGS)
+		$(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
+		tests/train/test_gpu_launches.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
-		tests/train/test_gpu_launches.py \
-		tests/ops/test_values.py
+		tests/train/test_gpu_copies.py::test_same_bits_as_casts \
+		tests/train/test_gpu_launches.py tests/ops/test_values.py
 
 # Registers, stack, spills and shared memory of every kernel against tests/cuda/resources.txt;
 # ARGS=--write writes it anew.
@@ -194,6 +197,16 @@ wheel wheel-cpu: $(STAMP)-wheel
 	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl $(WHEEL_KIND)
 	@mv build/wheel/repaired/*.whl $(WHEEL_DIR) && ls -l $(WHEEL_DIR)
 
+# What is published as source: .ci/check_sdist.py holds its contents against the repository, builds
+# a wheel of it where there is nothing else, and trains with that. HL_CUDA=0: without kernels, whose
+# sources are compared all the same.
+sdist: $(STAMP)-wheel
+	@rm -rf build/sdist python/hotloop.egg-info/SOURCES.txt && mkdir -p build/sdist dist
+	@$(BIN)/python -m build --sdist --no-isolation -o build/sdist >build/sdist/log || \
+		{ cat build/sdist/log; exit 1; }
+	HL_CUDA=0 $(BIN)/python .ci/check_sdist.py build/sdist/*.tar.gz
+	@mv build/sdist/*.tar.gz dist && ls -l dist
+
 # ---------------------------------------------------------------------------- quality
 
 C_FILES = $(shell find csrc kernels python/src tests benchmarks -name build -prune \
@@ -212,6 +225,16 @@ format: $(STAMP)-style
 types: extension $(STAMP)-types
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/stubtest hotloop._core
+
+# A broken link, anchor or cross-reference is an error (not with -q, which drops warnings before they
+# are counted), and so is a script or font of the network's.
+# The variable turns off the theme's notice of its successor.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: extension $(STAMP)-docs
+	@$(BIN)/python docs/site.py build/site
+	@$(BIN)/mkdocs build
+	@! grep -rnoE '<(script|link|img|iframe)[^>]*(src|href)="https?:[^"]*"' build/docs --include=*.html
+	@echo "build/docs/index.html"
 
 sanitize: sanitize-c sanitize-python
 

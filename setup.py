@@ -551,10 +551,19 @@ class Toolchain:
         return [self.object_of(unit) for unit in units]
 
 
+def check_python() -> None:
+    """Free-threaded Python has no stable ABI that this extension is compiled for, and no GIL."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise SetupError(
+            f"Python: a build with the GIL is needed, got a free-threaded one ({sys.executable})"
+        )
+
+
 class BuildCore(build_ext):
     """setuptools' build_ext with the compilation above in place of its own."""
 
     def build_extension(self, ext: Extension) -> None:
+        check_python()
         toolchain = Toolchain(dict(os.environ))
         n_jobs = self.parallel or len(os.sched_getaffinity(0))
         cuda = make_cuda(dict(os.environ), n_jobs)

@@ -57,7 +57,6 @@ def make_run(workload: Workload, device: str) -> tuple[Any, Any, hl.TrainingConf
         label_smoothing=workload.smoothing,
         gradient_clip_val=workload.clip,
         enable_progress_bar=False,
-        enable_checkpointing=False,
         logger=None,
     )
     return make_model(nn, workload), data, config

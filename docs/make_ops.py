@@ -14,6 +14,9 @@ PAGE = Path(__file__).with_name("ops.md")
 _HEAD = """\
 # The ops
 
+For anyone who adds an op or reads a plan: what a graph's nodes are. Functions for `forward` are in
+the reference (Tensors).
+
 Made by `python docs/make_ops.py` from `csrc/ir/ops.def`, `pointwise.def` and `attrs.def`; edit
 those. These are the ops that a graph is written in; those that passes make (gradients of
 normalisation, packed products, fused chains, optimizers) are internal and stand in the same tables.

@@ -32,7 +32,7 @@ STAGES = {
     "mutants": [sys.executable, "tests/mutants"],
     "CUDA kernels, emulated": ["make", "cuda-check"],
     "kernels by the oldest compiler": ["make", "cuda-oldest"],
-    "wheels": ["make", "wheel", "wheel-cpu"],
+    "wheels": ["make", "wheel", "wheel-cpu", "sdist"],
     "all tests, long ones too": [
         *(sys.executable, "-m", "pytest", "tests", "--long"),
         *("-n", "auto", "--maxprocesses=4", "--dist=worksteal"),

@@ -75,6 +75,8 @@ typedef struct hl_kernel_req {
      * what was dim order.at[i]; hl_node_permute says what node and results are then. The lower pass
      * puts permutations around the node and asks again. n 0: no permutation. */
     hl_ints order;
+    /* Bit j: where nobody reads output j, what the op lowers to takes less time. */
+    uint32_t wants_read;
     bool deterministic; /* the same bits every run, on one device and its libraries */
     /* Cut work (kernels with `block`); rows 0: the kernel has `launch` alone. */
     int64_t rows;
@@ -151,12 +153,20 @@ struct hl_kernel {
      * into one? First asked of one task alone. NULL: always. */
     bool (*is_horizontal)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
                           int32_t n);
-    /* (optional; asynchronous devices) Like prepare, for this task and the next one, if that is of
-     * next_op: one launch does both, and ends the first before it begins the second. Args as above;
-     * scratch is the first's. */
+    /* (optional; asynchronous devices) Like prepare, for this task and the next one, if the kernel
+     * takes that: one launch does the work of both as if one ended before the other begins. Args as
+     * above; scratch is the first's. */
     hl_status (*prepare_next)(hl_device *device, const hl_graph *graph, hl_node_id node,
                               hl_node_id next, hl_kernel_state *out_state);
-    hl_op next_op;
+    bool (*takes_next)(const hl_graph *graph, hl_node_id node, hl_node_id next);
+    /* (optional; asynchronous devices) Like prepare_horizontal, for tasks that may each need what
+     * those before it made: one launch does them in order, and ends each before it begins the
+     * next. */
+    hl_status (*prepare_sequence)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                                  int32_t n, hl_kernel_state *out_state);
+    /* (with it) As is_horizontal. */
+    bool (*is_sequence)(hl_device *device, const hl_graph *graph, const hl_node_id *nodes,
+                        int32_t n);
     /* (optional; asynchronous devices) Called once before the first launch, outside of captures. It
      * may load code, measure candidates and wait for the device; it may overwrite outputs and
      * scratch. Inputs hold any values; where the graph is benchmarked or deterministic, numbers
@@ -288,6 +298,8 @@ struct hl_device {
     bool packs;             /* has MATMUL_PACK and MATMUL_PACKED */
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
+    double overlap_flops;   /* weight gradients of at least so many operations run on a second
+                               stream, beside the first; 0: none does */
     size_t alignment;       /* of every operand */
     int64_t n_refusals;     /* atomic: how often a query began to refuse what it took (tune) */
 };

@@ -108,11 +108,25 @@ hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int6
         return HL_OK;
     }
     HL_TRY(hl_graph_grow(&graph->stores, &graph->cap_stores, graph->n_stores, 1, sizeof(hl_store)));
-    hl_store store = {name, dtype, n};
+    hl_store store = {name, dtype, n, HL_NONE};
     HL_TRY(hl_arena_strdup(&graph->arena, store.name, &store.name));
     graph->stores[graph->n_stores] = store;
     *out_store = (int32_t)graph->n_stores++;
     return HL_OK;
+}
+
+hl_status hl_graph_store_rounded(hl_graph *graph, int32_t source, hl_dtype dtype,
+                                 int32_t *out_store)
+{
+    const hl_store of = graph->stores[source];
+    size_t bytes = strlen(of.name) + strlen(hl_dtype_name(dtype)) + 2;
+    char *name;
+    HL_TRY(hl_alloc(bytes, (void **)&name));
+    snprintf(name, bytes, "%s.%s", of.name, hl_dtype_name(dtype));
+    hl_status status = hl_graph_store(graph, name, dtype, of.n, out_store);
+    if (status == HL_OK) graph->stores[*out_store].source = source;
+    hl_free(name);
+    return status;
 }
 
 /* Copies the name. */

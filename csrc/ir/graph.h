@@ -90,6 +90,8 @@ typedef struct hl_store {
     const char *name;
     hl_dtype dtype;
     int64_t n; /* elements */
+    /* The store whose elements these are, rounded; HL_NONE: it has elements of its own. */
+    int32_t source;
 } hl_store;
 
 typedef struct hl_program hl_program; /* ir/program.h */
@@ -153,6 +155,12 @@ hl_status hl_graph_grow(void *list, int64_t *capacity, int64_t n, int64_t more, 
 /* Adds a store, or finds the one of that name, whose dtype and size must be the same. */
 hl_status hl_graph_store(hl_graph *graph, const char *name, hl_dtype dtype, int64_t n,
                          int32_t *out_store);
+/* Adds the rounded copy of a store, "param.bfloat16". Plans of the session share it. One that
+ * writes the store and has the copy keeps it rounded: an update in BEGIN makes it anew, which the
+ * plan skips while the copy is current (plan/session.h), and what updates the store updates the
+ * copy. */
+hl_status hl_graph_store_rounded(hl_graph *graph, int32_t source, hl_dtype dtype,
+                                 int32_t *out_store);
 /* HL_NONE when there is no store of that name. */
 int32_t hl_graph_store_find(const hl_graph *graph, const char *name);
 /* PARAM or STATE: a view of a store. */

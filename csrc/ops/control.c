@@ -28,7 +28,6 @@ hl_status hl_infer_update(const hl_graph *graph, hl_node *node, hl_type *out_typ
                   *value = hl_node_in_type(graph, node, 1);
     HL_TRY(hl_check_control(hl_node_in_type(graph, node, 2)));
     HL_TRY(hl_check_shape(value, &state->shape, "the value"));
-    if (node->op == HL_OP_ASSIGN) HL_TRY(hl_check_dtype(value, state->dtype, "the value"));
     if (node->op == HL_OP_EMA) {
         double decay = hl_ema_attrs(node)->decay;
         HL_TRY(hl_check_float(state, "the average"));

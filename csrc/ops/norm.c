@@ -211,19 +211,6 @@ static hl_status build_batch_sums(hl_graph *graph, const batch_values *bn, hl_id
     return hl_build_binary(graph, HL_OP_MUL, product, rstd, out_dweight);
 }
 
-/* Where x has no gradient, two sums are all there is to do: they are fused with what makes dy. */
-static hl_status build_batch_params(hl_graph *graph, const batch_values *bn, hl_id dy,
-                                    const bool *need, hl_id *din)
-{
-    hl_id centred, rstd;
-    HL_TRY(build_own(graph, bn->x, dy, &dy));
-    if (need[2]) HL_TRY(hl_build_sum(graph, dy, bn->axes, bn->rank - 1, false, &din[2]));
-    if (!need[1]) return HL_OK;
-    HL_TRY(build_centred(graph, bn, &centred));
-    HL_TRY(build_rstd(graph, bn->var, bn->eps, &rstd));
-    return build_batch_sums(graph, bn, dy, centred, rstd, &din[1]);
-}
-
 static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id *din)
 {
     hl_id in[5] = {dy, bn->x, bn->weight, bn->mean, bn->var}, out;
@@ -256,10 +243,7 @@ hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
 {
     batch_values bn = read_batch_norm(graph, id);
     hl_id dy = dout[0];
-    if (dy != HL_NONE && need[0])
-        HL_TRY(build_batch_grad(graph, &bn, dy, din));
-    else if (dy != HL_NONE)
-        HL_TRY(build_batch_params(graph, &bn, dy, need, din));
+    if (dy != HL_NONE) HL_TRY(build_batch_grad(graph, &bn, dy, din));
     if (!need[0]) return HL_OK;
     HL_TRY(add_batch_statistics(graph, &bn, dout[1], dout[2], &din[0]));
     return finish_dx(graph, bn.x, &din[0]);

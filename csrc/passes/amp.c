@@ -4,7 +4,8 @@
  * what follows (cheap pointwise work, copies, views) takes what its operands are; everything else
  * (norms, softmax, losses, reductions, optimizers) takes float32. Parameters, moments and
  * statistics stay float32: a product reads a rounded copy, made once for all its readers and, being
- * a function of parameters alone, moved to BEGIN by the hoisting pass.
+ * a function of parameters alone, moved to BEGIN by the hoisting pass; where the optimizer can
+ * write it, passes/rounded.c takes it out of the step.
  *
  * What a product gives. Where the device keeps activations in float32 (the CPU, whose products
  * write float32 anyway), every product gives float32 (`float32_out`), and the pass adds nothing but

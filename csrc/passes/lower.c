@@ -1,6 +1,6 @@
 /* Lowering: ops for which the device has no kernel are replaced by ops for which it has one, by the
- * table's rules. So is a node that makes many values, most of which nobody reads. A node whose
- * kernel takes dims in another order gets permutations around it, which the layout pass then
+ * table's rules. So is a node few of whose results are read, where that takes less time. A node
+ * whose kernel takes dims in another order gets permutations around it, which the layout pass then
  * cancels against others. */
 #include "passes/passes.h"
 
@@ -19,12 +19,20 @@ static hl_status alloc_outputs(const hl_graph *graph, HL_GIVE hl_id **out_ids)
     return hl_alloc((size_t)most * sizeof **out_ids, (void **)out_ids);
 }
 
-/* Is at least half of a variable number of results unread? */
-static bool is_mostly_unread(const hl_uses *uses, const hl_node *node)
+static bool is_read(const hl_uses *uses, const hl_node *node, int32_t j)
+{
+    return uses->kept[node->out + j] || hl_uses_count(uses, node->out + j) > 0;
+}
+
+/* Is at least half of a variable number of results unread, or one that the kernel wants read? */
+static bool is_unread(const hl_uses *uses, const hl_node *node, const hl_kernel_req *req)
 {
     int32_t n_read = 0;
-    for (int32_t j = 0; j < node->n_out; j++)
-        n_read += uses->kept[node->out + j] || hl_uses_count(uses, node->out + j) > 0;
+    for (int32_t j = 0; j < node->n_out; j++) {
+        bool read = is_read(uses, node, j);
+        n_read += read;
+        if (!read && j < 32 && req->wants_read >> j & 1) return true;
+    }
     return hl_op_get(node->op)->n_out < 0 && n_read <= node->n_out - n_read;
 }
 
@@ -48,7 +56,7 @@ static hl_status lower_once(hl_graph *graph, hl_device *device, bool determinist
         if (!op->lower && !op->permute) continue;
         HL_GOTO(hl_kernel_find_in_any_order(device, graph, (hl_node_id)i, deterministic, &kernel,
                                             &req));
-        bool is_lowered = op->lower && (!kernel || is_mostly_unread(&uses, &node));
+        bool is_lowered = op->lower && (!kernel || is_unread(&uses, &node, &req));
         if (!is_lowered && req.order.n == 0) continue;
         hl_graph_stand_by(graph, &node);
         HL_GOTO(is_lowered ? op->lower(graph, (hl_node_id)i, out)

@@ -5,10 +5,11 @@
  * operand's bytes; operands that a node puts one behind another are made inside its result; parts
  * of a value, cut along its leading axis, are read where it lies, if it is there long enough; a
  * kernel that may work in place takes over an operand that dies with it, if nobody but earlier
- * tasks of its own chain reads that operand in the region. What is left is placed by decreasing
- * size at the lowest offset that is free for its whole life (greedy by size, Pisarchyk and Lee
- * 2020). The invariant that tests check: two values that live in one region share no byte unless
- * one is part of the other. */
+ * tasks of its own chain reads that operand in the region. What a task on the side stream touches
+ * lives until the main stream waits for it, and is written over by nobody before. What is left is
+ * placed by decreasing size at the lowest offset that is free for its whole life (greedy by size,
+ * Pisarchyk and Lee 2020). The invariant that tests check: two values that live in one region share
+ * no byte unless one is part of the other. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -40,6 +41,8 @@ typedef struct memory_state {
     hl_memory *out;
     hl_uses uses;
     hl_life *lives;   /* by value; of roots: over all parts */
+    int32_t *joins;   /* by root: the region before which the main stream waits for those who read
+                         it on the side stream; 0: nobody does */
     touches *touches; /* by root: of the region at hand */
     int32_t *region_of_task;
     bool *kept;   /* by root: a part or view of it is an output or a commit's value */
@@ -83,6 +86,22 @@ static void extend(memory_state *m, hl_id root, int32_t region)
     if (region > l->last) l->last = region;
 }
 
+/* The last region in which a task may be running. */
+static int32_t last_region_of(const memory_state *m, int32_t task)
+{
+    const hl_task *t = &m->schedule->tasks[task];
+    return t->side == HL_NONE ? m->region_of_task[task] : t->join - 1;
+}
+
+/* A task touches this memory. */
+static void extend_over_task(memory_state *m, hl_id root, int32_t task)
+{
+    extend(m, root, m->region_of_task[task]);
+    extend(m, root, last_region_of(m, task));
+    int32_t join = m->schedule->tasks[task].join;
+    if (join > m->joins[root]) m->joins[root] = join;
+}
+
 /* A value that crosses from BEGIN into MICRO is read again by every repetition. */
 static void extend_over_loop(memory_state *m, hl_id root)
 {
@@ -97,12 +116,15 @@ static void find_lives(memory_state *m)
 {
     const hl_graph *graph = m->graph;
     for (int64_t v = 0; v < graph->n_values; v++) m->lives[v] = (hl_life){HL_NONE, HL_NONE};
+    for (int64_t v = 0; v < graph->n_values; v++) m->joins[v] = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
-        int32_t region = region_of_node(m, (hl_node_id)i);
-        if (region == HL_NONE) continue;
-        for (int32_t j = 0; j < node->n_in; j++) extend(m, find_root(m, node->in[j]), region);
-        for (int32_t j = 0; j < node->n_out; j++) extend(m, find_root(m, node->out + j), region);
+        int32_t task = m->schedule->task_of_node[i];
+        if (task == HL_NONE) continue;
+        for (int32_t j = 0; j < node->n_in; j++)
+            extend_over_task(m, find_root(m, node->in[j]), task);
+        for (int32_t j = 0; j < node->n_out; j++)
+            extend_over_task(m, find_root(m, node->out + j), task);
     }
     for (int64_t i = 0; i < graph->n_outputs; i++) {
         hl_id root = find_root(m, graph->outputs[i]);
@@ -358,12 +380,14 @@ static void touch_region(memory_state *m, int32_t first_task)
 }
 
 /* Does the operand die with this task, untouched in this region by other chains, and by its own row
- * by row, so that no other block still reads rows that this one has overwritten? */
+ * by row, so that no other block still reads rows that this one has overwritten? Nor may another
+ * stream still read it. */
 static bool dies_here(const memory_state *m, hl_id root, int32_t task)
 {
     const hl_life *life = &m->lives[root];
     const touches *t = &m->touches[root];
-    return life->first != HL_NONE && life->last == m->region_of_task[task] &&
+    int32_t region = m->region_of_task[task];
+    return life->first != HL_NONE && life->last == region && m->joins[root] <= region &&
            t->last_task == task && t->chain != HL_NONE && !t->whole;
 }
 
@@ -423,6 +447,7 @@ static void merge_into(memory_state *m, hl_id from, hl_id into)
     m->kept[into] |= m->kept[from];
     extend(m, into, m->lives[from].first);
     extend(m, into, m->lives[from].last);
+    if (m->joins[from] > m->joins[into]) m->joins[into] = m->joins[from];
     touches *t = &m->touches[into], *more = &m->touches[from];
     if (more->last_task > t->last_task) t->last_task = more->last_task;
     if (t->chain != more->chain) t->chain = HL_NONE;
@@ -490,7 +515,7 @@ static void list_blocks(memory_state *m)
         m->out->scratch[s] = HL_NONE;
         if (!bytes) continue;
         m->blocks[m->n_blocks++] = (block){.bytes = hl_round_up(bytes, align),
-                                           .life = {m->region_of_task[s], m->region_of_task[s]},
+                                           .life = {m->region_of_task[s], last_region_of(m, s)},
                                            .value = HL_NONE,
                                            .task = s};
     }
@@ -536,13 +561,14 @@ static hl_status alloc_state(memory_state *m, void **out_memory)
     HL_TRY(hl_alloc_zero(n_tasks * sizeof(int64_t), (void **)&m->out->scratch));
     HL_TRY(hl_alloc_zero(n_tasks, (void **)&m->out->elided));
     HL_TRY(hl_alloc_zero((n_values + n_tasks) * sizeof(block) +
-                             n_values * (sizeof(hl_life) + sizeof(touches) + 2) +
+                             n_values * (sizeof(hl_life) + sizeof(touches) + sizeof(int32_t) + 2) +
                              n_tasks * sizeof(int32_t),
                          out_memory));
     m->blocks = *out_memory;
     m->lives = (hl_life *)(m->blocks + n_values + n_tasks);
     m->touches = (touches *)(m->lives + n_values);
-    m->region_of_task = (int32_t *)(m->touches + n_values);
+    m->joins = (int32_t *)(m->touches + n_values);
+    m->region_of_task = m->joins + n_values;
     m->pinned = (bool *)(m->region_of_task + n_tasks);
     m->kept = m->pinned + n_values;
     return HL_OK;

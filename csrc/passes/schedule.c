@@ -7,7 +7,17 @@
  * nothing from the region. So the gradient of a weight, which needs all rows, runs beside the next
  * chain instead of before it. A guarded update waits, a barrier away, for every reader of what it
  * overwrites. Rejected: levels by depth (breaks chains), and a task graph with a counter per block
- * (its bookkeeping costs more than the barriers it saves at these sizes). */
+ * (its bookkeeping costs more than the barriers it saves at these sizes).
+ *
+ * Side stream. The gradients of activations are a chain, each the operand of the next; a weight
+ * gradient is read by updates alone, at the end. Where the device can run two kernels at a time
+ * (hl_device.overlap_flops) large ones go to a second stream, each as soon as its operands are
+ * there. The main stream waits for one before the first task that reads it or overwrites what it
+ * reads, or before the second one behind it begins: so their operands, which nobody may overwrite
+ * until then (memory.c), are those of HL_SIDE_AHEAD of them and not of the whole backward pass.
+ * Invariant: the streams run side by side only between a task on the side and its join. Rejected:
+ * streams for any independent tasks (branches of a model are seldom as long as each other, and what
+ * is not a product takes the memory's bandwidth, of which there is one). */
 #include "passes/schedule.h"
 
 #include <stdlib.h>
@@ -19,7 +29,7 @@
 /* Measured on a 3.7 GHz core: handing a region to a pool that spins costs about a microsecond. */
 static const double SERIAL_NS = 4000.0;
 static const double BLOCK_NS = 3000.0;
-/* A run looks at the clock and the keyboard between regions only. */
+/* A run checks its deadline and for Ctrl-C between regions only. */
 static const double REGION_NS = 10e6;
 enum { BLOCKS_PER_THREAD = 4, BLOCK_BYTES = 256 * 1024, LOOKAHEAD = 256 };
 
@@ -45,6 +55,9 @@ typedef struct sched_state {
     int32_t *chain_next; /* by task in order of placing: next task of its chain */
     int32_t *chain_head, *chain_tail;
     bool *placed, *is_fill, *goes_last;    /* by node */
+    bool *is_side;                         /* by node: it may go to the side stream */
+    hl_node_id *ready_side;                /* in order: those that are ready, */
+    int32_t n_ready_side, n_placed_side;   /* of which so many were placed */
     hl_node_id last;                       /* that was placed; HL_NONE */
     hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
                                               n_nodes */
@@ -245,6 +258,8 @@ static void release_users(sched_state *s, hl_node_id id)
             s->n_fills[user] -= s->is_fill[id];
             if (--s->n_waits[user] == 0 && is_view(s->graph, user))
                 place_node(s, user, HL_NONE, HL_NONE);
+            else if (s->n_waits[user] == 0 && s->is_side[user])
+                s->ready_side[s->n_ready_side++] = user;
             want_fills(s, user);
         }
     for (int32_t w = s->first_of_reader[id]; w != HL_NONE; w = s->waits[w].next_of_reader) {
@@ -377,6 +392,19 @@ static bool find_last(const sched_state *s, hl_node_id id)
     return !kernel->is_horizontal || kernel->is_horizontal(s->device, s->graph, &id, 1);
 }
 
+/* A weight gradient that is long enough to run beside others, and not one launch with them. */
+static bool find_side(const sched_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    double least = s->device->overlap_flops;
+    if (least <= 0 || node->segment != HL_SEGMENT_MICRO || !hl_op_is_product(node->op) ||
+        s->goes_last[id] || hl_node_cost(s->graph, node).flops < least)
+        return false;
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (!is_for_updates(s, node->out + j)) return false;
+    return true;
+}
+
 /* The lower, the sooner: of what goes last, what can be one launch with the node before. */
 static int rank_node(const sched_state *s, hl_node_id id)
 {
@@ -386,12 +414,17 @@ static int rank_node(const sched_state *s, hl_node_id id)
     return follows ? 1 : 2;
 }
 
-/* The next node to run: one that joins the open region if there is one near, else the first that is
- * ready, however many updates that wait for their readers stand before it. */
+/* The next node to run: one for the side stream; one that joins the open region if there is one
+ * near; else the first that is ready, however many updates that wait for their readers stand before
+ * it. */
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
 {
     hl_node_id first = HL_NONE;
     hl_node_id end = (hl_node_id)s->graph->n_nodes, i = s->open_behind[end];
+    if (s->n_placed_side < s->n_ready_side && segment == HL_SEGMENT_MICRO) {
+        *out_chain = JOIN_NO;
+        return s->ready_side[s->n_placed_side++];
+    }
     for (int seen = 1; i != end; i = s->open_behind[i], seen++) {
         if (s->graph->nodes[i].segment > segment) break;
         if (seen > LOOKAHEAD && first != HL_NONE) break;
@@ -421,7 +454,7 @@ static void build_segment(sched_state *s, hl_segment segment)
         const hl_kernel_req *req = &s->out->tasks[s->out->task_of_node[id]].req;
         if (chain == JOIN_NO) {
             region = s->out->n_regions++;
-            s->out->regions[region] = (hl_region){0};
+            s->out->regions[region] = (hl_region){.awaits = HL_NONE};
             chain = JOIN_NEW;
             cost = 0;
         }
@@ -460,6 +493,76 @@ static hl_status order_tasks(sched_state *s)
         c += out->regions[r].n_chains;
     }
     return HL_OK;
+}
+
+/* ---- the side stream ------------------------------------------------------------------------- */
+
+static int32_t region_of_task(const sched_state *s, int32_t task)
+{
+    return s->out->chains[s->out->tasks[task].chain].region;
+}
+
+/* The first region that reads the value, or `region` if that is before. */
+static int32_t find_first_reader(const sched_state *s, hl_id value, int32_t region)
+{
+    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
+        hl_node_id user = s->uses.list[u];
+        if (is_view(s->graph, user))
+            region = find_first_reader(s, s->graph->nodes[user].out, region);
+        else if (s->region_of[user] < region)
+            region = s->region_of[user];
+    }
+    return region;
+}
+
+/* The region before which a task on the side has to be over: the first that reads what it makes or
+ * overwrites what it reads, or the end of the segment. */
+static int32_t find_latest_join(const sched_state *s, hl_node_id id)
+{
+    const hl_node *node = &s->graph->nodes[id];
+    int32_t region = s->out->segment_first[node->segment + 1];
+    for (int32_t j = 0; j < node->n_out; j++) region = find_first_reader(s, node->out + j, region);
+    for (int32_t w = s->first_of_reader[id]; w != HL_NONE; w = s->waits[w].next_of_reader)
+        if (s->region_of[s->waits[w].update] < region) region = s->region_of[s->waits[w].update];
+    return region;
+}
+
+/* Of the tasks that may, those go to the side stream beside which the main one has a product to
+ * run; the last of a backward pass has none. Returns how many go. */
+static int32_t choose_side(const sched_state *s)
+{
+    int32_t n = 0, next_product = s->out->n_regions; /* on the main stream */
+    for (int32_t i = s->out->n_tasks; i-- > 0;) {
+        hl_task *task = &s->out->tasks[i];
+        if (!hl_op_is_product(s->graph->nodes[task->node].op)) continue;
+        int32_t join = s->is_side[task->node] ? find_latest_join(s, task->node) : HL_NONE;
+        if (join <= next_product) {
+            next_product = region_of_task(s, i);
+            continue;
+        }
+        task->side = n++; /* numbered in order later */
+        task->join = join;
+    }
+    return n;
+}
+
+static void plan_side(const sched_state *s)
+{
+    int32_t n = choose_side(s), next_join = s->out->n_regions, begins[HL_SIDE_AHEAD];
+    for (int i = 0; i < HL_SIDE_AHEAD; i++) begins[i] = s->out->n_regions;
+    for (int32_t i = s->out->n_tasks; n && i-- > 0;) {
+        hl_task *task = &s->out->tasks[i];
+        if (task->side == HL_NONE) continue;
+        int32_t *begin = &begins[--n % HL_SIDE_AHEAD];
+        task->side = n;
+        /* Whoever waits for a task on the side waits for those before it. */
+        if (next_join < task->join) task->join = next_join;
+        if (*begin < task->join) task->join = *begin;
+        *begin = region_of_task(s, i);
+        next_join = task->join;
+        if (task->join < s->out->n_regions && s->out->regions[task->join].awaits < n)
+            s->out->regions[task->join].awaits = n;
+    }
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -563,11 +666,17 @@ static void list_tasks(sched_state *s, const hl_choice *choices)
         s->out->task_of_node[i] = HL_NONE;
         if (is_view(s->graph, (hl_node_id)i)) continue;
         hl_task *task = &s->out->tasks[s->out->n_tasks];
-        *task =
-            (hl_task){.node = (hl_node_id)i, .kernel = choices[i].kernel, .req = choices[i].req};
+        *task = (hl_task){.node = (hl_node_id)i,
+                          .kernel = choices[i].kernel,
+                          .req = choices[i].req,
+                          .side = HL_NONE,
+                          .join = HL_NONE};
         s->out->task_of_node[i] = s->out->n_tasks++;
     }
-    for (int64_t i = 0; i < s->graph->n_nodes; i++) s->goes_last[i] = find_last(s, (hl_node_id)i);
+    for (int64_t i = 0; i < s->graph->n_nodes; i++) {
+        s->goes_last[i] = find_last(s, (hl_node_id)i);
+        s->is_side[i] = find_side(s, (hl_node_id)i);
+    }
 }
 
 static hl_status alloc_schedule(sched_state *s, void **out_memory)
@@ -577,7 +686,7 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     HL_TRY(hl_alloc_zero(n * sizeof(hl_chain), (void **)&s->out->chains));
     HL_TRY(hl_alloc_zero(n * sizeof(hl_region), (void **)&s->out->regions));
     HL_TRY(hl_alloc_zero(n * sizeof(int32_t), (void **)&s->out->task_of_node));
-    HL_TRY(hl_alloc_zero(n * (11 * sizeof(int32_t) + 3 * sizeof(bool)), out_memory));
+    HL_TRY(hl_alloc_zero(n * (12 * sizeof(int32_t) + 4 * sizeof(bool)), out_memory));
     s->n_waits = *out_memory;
     s->n_fills = s->n_waits + n;
     s->region_of = s->n_fills + n;
@@ -589,9 +698,11 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
     s->first_of_update = s->first_of_reader + n;
     s->open_before = s->first_of_update + n;
     s->open_behind = s->open_before + n;
-    s->placed = (bool *)(s->open_behind + n);
+    s->ready_side = s->open_behind + n;
+    s->placed = (bool *)(s->ready_side + n);
     s->is_fill = s->placed + n;
     s->goes_last = s->is_fill + n;
+    s->is_side = s->goes_last + n;
     s->last = HL_NONE;
     for (size_t i = 0; i < n; i++) {
         s->region_of[i] = s->chain_of[i] = s->first_of_reader[i] = s->first_of_update[i] = HL_NONE;
@@ -602,7 +713,7 @@ static hl_status alloc_schedule(sched_state *s, void **out_memory)
 }
 
 hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_choice *choices,
-                           bool chain, hl_schedule *out_schedule)
+                           bool chain, bool overlap, hl_schedule *out_schedule)
 {
     *out_schedule = (hl_schedule){0};
     sched_state s = {.graph = graph, .device = device, .chain = chain, .out = out_schedule};
@@ -620,6 +731,7 @@ hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_ch
     for (int segment = 0; segment < HL_SEGMENT_COUNT; segment++)
         build_segment(&s, (hl_segment)segment);
     HL_GOTO(order_tasks(&s));
+    if (overlap) plan_side(&s);
 cleanup:
     hl_uses_deinit(&s.uses);
     hl_free(s.waits);

@@ -4,6 +4,8 @@
  * task    one node with the kernel that was chosen for it
  * chain   tasks that one thread runs one after another on a block of rows
  * region  independent chains; between regions lies a barrier
+ * side    the second stream of an asynchronous device (schedule.c): its tasks begin behind the
+ *         region before theirs, and run beside the regions behind it until the main stream waits
  *
  * Buffer assignment gives every value that a node makes an offset in the arena, or makes it part of
  * another value. */
@@ -19,7 +21,13 @@ typedef struct hl_task {
     int32_t chain;
     int64_t rows_per_block_row; /* the kernel's rows per row of the chain */
     int64_t n_phase_blocks;     /* of each phase behind the first */
+    int32_t side;               /* its number among those on the side stream; HL_NONE: it is on
+                                   the main one */
+    int32_t join;               /* on the side stream: the region before which the main one waits
+                                   for it, which may be the end of the segment */
 } hl_task;
+/* Tasks on the side stream that the main one may be ahead of. */
+enum { HL_SIDE_AHEAD = 2 };
 
 typedef struct hl_chain {
     int32_t first_task, n_tasks;
@@ -42,6 +50,8 @@ typedef struct hl_region {
     int64_t n_blocks; /* of all chains */
     bool serial;      /* too little work for a barrier: the calling thread runs all of it */
     int32_t n_phases; /* the most that one of its tasks has */
+    int32_t awaits;   /* the main stream waits here for the side stream's tasks up to this number;
+                         HL_NONE: for none */
 } hl_region;
 
 typedef struct hl_schedule {
@@ -53,9 +63,10 @@ typedef struct hl_schedule {
     int32_t *task_of_node;                       /* HL_NONE: a view, or dead */
 } hl_schedule;
 
-/* Cuts the graph into regions. choices: by node. chain false: one task per region. */
+/* Cuts the graph into regions. choices: by node. chain false: one task per region. overlap: tasks
+ * may go to the side stream of a device that has one; their order is the same without. */
 hl_status hl_pass_schedule(const hl_graph *graph, hl_device *device, const hl_choice *choices,
-                           bool chain, hl_schedule *out_schedule);
+                           bool chain, bool overlap, hl_schedule *out_schedule);
 void hl_schedule_deinit(hl_schedule *schedule);
 
 typedef struct hl_place {

@@ -33,6 +33,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
     HL_TRY(hl_pass_hoist(graph));
+    if (options->fuse) HL_TRY(hl_pass_rounded(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
     return hl_graph_verify(graph);
 }
@@ -40,6 +41,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
 static hl_status make_stores(hl_plan *plan)
 {
     const hl_graph *graph = plan->graph;
+    plan->session->has_copies |= plan->has_copies;
     for (int64_t i = 0; i < graph->n_stores; i++)
         HL_TRY(hl_session_add_store(plan->session, graph->stores[i].name, graph->stores[i].dtype,
                                     graph->stores[i].n));
@@ -131,7 +133,7 @@ static hl_status upload_constants(hl_plan *plan)
     return device->ops->synchronize(device, plan->session->compute);
 }
 
-/* ---- horizontal fusion ----------------------------------------------------------------------- */
+/* ---- launches for several tasks ------------------------------------------------------------- */
 
 /* The part of a store or of the arena that a value takes; HL_NONE: no task writes there. */
 enum { IN_ARENA = -2 };
@@ -175,12 +177,19 @@ static bool writes_into(const hl_plan *plan, hl_node_id writer, hl_node_id other
     return false;
 }
 
+/* Does the task run whenever the other one does, and at no other time? */
+static bool runs_with(const hl_instr *instr, const hl_instr *other)
+{
+    return instr->segment == other->segment && instr->opens == other->opens &&
+           instr->refreshes == other->refreshes && !instr->elided;
+}
+
 /* Can the task be one launch with the n before it, of these nodes? */
 static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n)
 {
     const hl_kernel *kernel = instr[-n].kernel;
     if (instr->kernel->prepare_horizontal != kernel->prepare_horizontal ||
-        instr->segment != instr[-n].segment)
+        !runs_with(instr, instr - n))
         return false;
     for (int32_t i = 0; i < n; i++)
         if (writes_into(plan, nodes[i], instr->node) || writes_into(plan, instr->node, nodes[i]))
@@ -189,14 +198,28 @@ static bool goes_with(const hl_plan *plan, const hl_instr *instr, hl_node_id *no
     return !kernel->is_horizontal || kernel->is_horizontal(plan->device, plan->graph, nodes, n + 1);
 }
 
+/* Can the task be a step of the launch of the n before it? */
+static bool goes_behind(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n)
+{
+    const hl_kernel *kernel = instr->kernel;
+    const hl_instr *first = instr - n;
+    if (!kernel->prepare_sequence || kernel->prepare_sequence != first->kernel->prepare_sequence ||
+        !runs_with(instr, first))
+        return false;
+    nodes[n] = instr->node;
+    return kernel->is_sequence(plan->device, plan->graph, nodes, n + 1);
+}
+
+typedef bool (*goes_fn)(const hl_plan *plan, const hl_instr *instr, hl_node_id *nodes, int32_t n);
+
 /* Counts how many tasks from this one on are one launch, and lists their nodes. */
-static int32_t find_horizontal(const hl_plan *plan, int32_t task,
-                               hl_node_id out_nodes[HL_KERNEL_HORIZONTAL])
+static int32_t count_joined(const hl_plan *plan, int32_t task, goes_fn goes,
+                            hl_node_id out_nodes[HL_KERNEL_HORIZONTAL])
 {
     const hl_instr *first = &plan->instrs[task];
     int32_t n = 0, most = plan->schedule.n_tasks - task;
     if (most > HL_KERNEL_HORIZONTAL) most = HL_KERNEL_HORIZONTAL;
-    while (n < most && goes_with(plan, first + n, out_nodes, n)) n++;
+    while (n < most && goes(plan, first + n, out_nodes, n)) n++;
     return n ? n : 1;
 }
 
@@ -204,33 +227,68 @@ static bool takes_next(const hl_plan *plan, int32_t task)
 {
     const hl_instr *instr = &plan->instrs[task], *next = instr + 1;
     return instr->kernel->prepare_next && task + 1 < plan->schedule.n_tasks &&
-           next->segment == instr->segment &&
-           plan->graph->nodes[next->node].op == instr->kernel->next_op;
+           runs_with(next, instr) &&
+           instr->kernel->takes_next(plan->graph, instr->node, next->node);
+}
+
+static hl_region *region_of(const hl_plan *plan, int32_t task)
+{
+    const hl_schedule *schedule = &plan->schedule;
+    return &schedule->regions[schedule->chains[schedule->tasks[task].chain].region];
+}
+
+/* The first task's launch does the other's work, and waits for what the other would. */
+static void join_launch(const hl_plan *plan, int32_t first, int32_t other)
+{
+    int32_t awaits = region_of(plan, other)->awaits;
+    if (awaits > region_of(plan, first)->awaits) region_of(plan, first)->awaits = awaits;
+    plan->instrs[other].joined = true;
+}
+
+/* Prepares the launch of a task, and of as many behind it as can be one with it. Tasks that do not
+ * wait for each other run side by side where that takes as many. */
+static hl_status prepare_launch(hl_plan *plan, int32_t task, int32_t *out_n)
+{
+    hl_device *device = plan->device;
+    const hl_graph *graph = plan->graph;
+    hl_instr *instr = &plan->instrs[task];
+    const hl_kernel *kernel = instr->kernel;
+    hl_node_id beside[HL_KERNEL_HORIZONTAL], behind[HL_KERNEL_HORIZONTAL];
+    int32_t n_beside = 1, n_behind = 1;
+    if (kernel->prepare_horizontal) n_beside = count_joined(plan, task, goes_with, beside);
+    if (kernel->prepare_sequence) n_behind = count_joined(plan, task, goes_behind, behind);
+    *out_n = n_behind > n_beside ? n_behind : n_beside;
+    if (takes_next(plan, task)) {
+        *out_n = 2;
+        return kernel->prepare_next(device, graph, instr->node, instr[1].node, &instr->state);
+    }
+    if (n_behind > n_beside)
+        return kernel->prepare_sequence(device, graph, behind, n_behind, &instr->state);
+    if (n_beside > 1)
+        return kernel->prepare_horizontal(device, graph, beside, n_beside, &instr->state);
+    return kernel->prepare ? kernel->prepare(device, graph, instr->node, &instr->state) : HL_OK;
 }
 
 static hl_status prepare_instructions(hl_plan *plan)
 {
-    hl_device *device = plan->device;
-    int32_t n = 1;
+    int32_t n;
     for (int32_t s = 0; s < plan->schedule.n_tasks; s += n) {
         hl_instr *instr = &plan->instrs[s];
-        const hl_kernel *kernel = instr->kernel;
-        hl_node_id nodes[HL_KERNEL_HORIZONTAL];
-        n = kernel->prepare_horizontal ? find_horizontal(plan, s, nodes) : 1;
-        instr->state.kernel = kernel;
-        if (takes_next(plan, s)) {
-            n = 2;
-            HL_TRY(kernel->prepare_next(device, plan->graph, instr->node, instr[1].node,
-                                        &instr->state));
-        } else if (n > 1) {
-            HL_TRY(kernel->prepare_horizontal(device, plan->graph, nodes, n, &instr->state));
-        } else if (kernel->prepare) {
-            HL_TRY(kernel->prepare(device, plan->graph, instr->node, &instr->state));
-        }
-        instr->prepared = n > 1 || kernel->prepare;
-        for (int32_t i = 1; i < n; i++) plan->instrs[s + i].joined = true;
+        instr->state.kernel = instr->kernel;
+        HL_TRY(prepare_launch(plan, s, &n));
+        instr->prepared = n > 1 || instr->kernel->prepare;
+        for (int32_t i = 1; i < n; i++) join_launch(plan, s, s + i);
     }
     return HL_OK;
+}
+
+/* Does the node make a rounded copy anew? */
+static bool is_refreshing(const hl_graph *graph, const hl_node *node)
+{
+    if (node->segment != HL_SEGMENT_BEGIN || !(hl_op_get(node->op)->flags & HL_OP_UPDATES))
+        return false;
+    hl_id leaf = hl_graph_updated(graph, node->in[0]);
+    return graph->stores[hl_graph_value(graph, leaf)->store].source != HL_NONE;
 }
 
 static hl_status make_instructions(hl_plan *plan)
@@ -255,9 +313,11 @@ static hl_status make_instructions(hl_plan *plan)
         instr->segment = node->segment;
         instr->first_arg = first;
         instr->elided = plan->memory.elided[s];
-        instr->opens =
-            node->segment == HL_SEGMENT_BEGIN && hl_op_get(node->op)->flags & HL_OP_UPDATES;
+        instr->refreshes = is_refreshing(graph, node);
+        instr->opens = node->segment == HL_SEGMENT_BEGIN && !instr->refreshes &&
+                       hl_op_get(node->op)->flags & HL_OP_UPDATES;
         plan->trains |= instr->opens;
+        plan->has_copies |= instr->refreshes;
         first += node->n_in + node->n_out;
     }
     return prepare_instructions(plan);
@@ -291,7 +351,8 @@ static hl_status build_once(hl_device *device, hl_graph *graph, const hl_plan_op
     plan->captures = options->capture && device->ops->capture_begin;
     HL_GOTO(run_passes(plan->graph, device, options, &plan->fed));
     HL_GOTO(hl_pass_select(plan->graph, device, options->deterministic, &choices));
-    HL_GOTO(hl_pass_schedule(plan->graph, device, choices, options->chain, &plan->schedule));
+    HL_GOTO(hl_pass_schedule(plan->graph, device, choices, options->chain, options->overlap,
+                             &plan->schedule));
     HL_GOTO(hl_pass_memory(plan->graph, &plan->schedule, device, &plan->memory));
     hl_schedule_partition(plan->graph, device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
@@ -400,8 +461,8 @@ static hl_status explain_memory(const hl_plan *plan, hl_status status)
         (long long)info.arena_bytes, (long long)info.slot_bytes, (long long)info.store_bytes);
 }
 
-hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
-                         hl_plan **out_plan)
+static hl_status create_once(hl_session *session, hl_graph *graph, const hl_plan_options *options,
+                             hl_plan **out_plan)
 {
     hl_plan *plan = NULL;
     hl_status status;
@@ -417,6 +478,30 @@ hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_opt
 cleanup:
     explain_memory(plan, status);
     hl_plan_destroy(plan);
+    return status;
+}
+
+/* What runs beside the backward pass keeps its operands for longer. Where there is no memory for
+ * that, the plan is made without. */
+hl_status hl_plan_create(hl_session *session, hl_graph *graph, const hl_plan_options *options,
+                         hl_plan **out_plan)
+{
+    hl_plan_options in_order = *options;
+    hl_graph *again = NULL;
+    hl_status status;
+    *out_plan = NULL;
+    in_order.overlap = false;
+    if (!options->overlap || session->device->overlap_flops <= 0)
+        return create_once(session, graph, options, out_plan);
+    HL_GOTO(hl_graph_clone(graph, &again));
+    status = create_once(session, graph, options, out_plan);
+    graph = NULL;
+    if (status != HL_ERROR_MEMORY) goto cleanup;
+    status = create_once(session, again, &in_order, out_plan);
+    again = NULL;
+cleanup:
+    hl_graph_destroy(graph);
+    hl_graph_destroy(again);
     return status;
 }
 
@@ -444,6 +529,7 @@ static void swap_built(hl_plan *a, hl_plan *b)
     SWAP(a, b, consts);
     SWAP(a, b, const_bytes);
     SWAP(a, b, const_offset);
+    SWAP(a, b, has_copies);
 }
 
 hl_status hl_plan_rebuild(hl_plan *plan)
@@ -454,6 +540,7 @@ hl_status hl_plan_rebuild(hl_plan *plan)
     hl_status status;
     HL_GOTO(build_plan(plan->device, graph, &plan->options, false, &made));
     made->session = plan->session;
+    HL_GOTO(make_stores(made));
     HL_GOTO(upload_constants(made));
     hl_plan_unbind_feed(plan); /* its loaders read the graph */
     swap_built(plan, made);

@@ -3,7 +3,7 @@
  * Each file uses only those before it in this list, so that each can be read alone (plan.h is the
  * interface of all of them):
  *
- * run       what a region and a task launch
+ * run       what a region and a task launch, and on which stream
  * captures  launches kept for replay
  * queue     an asynchronous device's streams, for the plans of a session
  * session   stores, arena, slots
@@ -31,9 +31,10 @@ typedef struct hl_instr {
     int64_t first_arg; /* in plan->args, per slot */
     void *scratch;
     bool prepared;
-    bool elided; /* buffer assignment made its work unnecessary */
-    bool joined; /* the launch of an earlier task does its work too */
-    bool opens;  /* guarded update of BEGIN: opens the window */
+    bool elided;    /* buffer assignment made its work unnecessary */
+    bool joined;    /* the launch of an earlier task does its work too */
+    bool opens;     /* guarded update of BEGIN: opens the window */
+    bool refreshes; /* update of BEGIN: makes a rounded copy of a store anew */
 } hl_instr;
 
 /* An input that is given by hand. LOST: it was given, and another plan has used the slots since. */
@@ -80,8 +81,10 @@ struct hl_plan {
     hl_dtype compute_dtype; /* compute dtype of products */
     hl_feed *feed;
     int32_t k;
-    bool continues; /* BEGIN goes on with a window that another plan opened */
-    bool trains;    /* has a window at all; else BEGIN runs once per run */
+    bool continues;  /* BEGIN goes on with a window that another plan opened */
+    bool trains;     /* has a window at all; else BEGIN runs once per run */
+    bool has_copies; /* rounded ones of stores that it updates */
+    bool refreshes;  /* they are not current: BEGIN makes them anew */
     bool begun;
     int32_t n_tuned;  /* tasks whose kernels are autotuned and loaded, before a first launch */
     bool is_outdated; /* one of them does not take its node: the plan is made again */
@@ -103,10 +106,11 @@ static inline bool hl_device_is_asynchronous(const hl_device *device)
     return device->ops->stream_create != NULL;
 }
 
-/* Does another launch, or did another plan, do its work? */
+/* Does another launch, or did another plan or step, do its work? */
 static inline bool hl_instr_is_skipped(const hl_plan *plan, const hl_instr *instr)
 {
-    return instr->elided || instr->joined || (instr->opens && plan->continues);
+    return instr->elided || instr->joined || (instr->opens && plan->continues) ||
+           (instr->refreshes && !plan->refreshes);
 }
 
 #endif

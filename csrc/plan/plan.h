@@ -48,6 +48,8 @@ typedef struct hl_plan_options {
     bool fuse;       /* false: every op by itself, for tests */
     bool chain;      /* false: one instruction per region, for tests */
     bool capture;    /* asynchronous devices: replay what segments launch */
+    bool overlap;    /* devices that can: weight gradients run beside the rest of the backward pass;
+                        where the memory for that is not there they run behind it */
     bool fed;        /* datasets stay on the host: batches are gathered there and sent */
     bool deterministic;     /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
     hl_dtype compute_dtype; /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
@@ -71,11 +73,14 @@ typedef struct hl_plan_info {
     int64_t const_bytes;   /* constants; asynchronous devices */
     int64_t store_bytes;   /* of the session; predicted: of the graph, control block included */
     int64_t n_nodes, n_instructions, n_chains, n_regions;
-    int64_t n_kernels;     /* launches of a step with k = 1: instructions, less those that fusion or
-                              buffer assignment saves */
-    int64_t n_to_autotune; /* instructions that are autotuned before the first step */
-    double flops;          /* of matrix products, one step with k = 1 */
-    double large_flops;    /* of those whose rows, columns and sums are all long (128 or more) */
+    int64_t n_kernels; /* launches of a step with k = 1: instructions, less those that fusion or
+                          buffer assignment saves, or that refresh a rounded copy */
+    int64_t n_path_kernels; /* the longest chain of these in which each waits for the one before:
+                               the others run beside them */
+    int64_t n_to_autotune;  /* instructions that are autotuned before the first step */
+    double flops;           /* of matrix products, one step with k = 1 */
+    double large_flops;     /* of those whose rows, columns and sums are all long (128 or more) */
+    double path_flops;      /* of the chain of launches that has the most */
 } hl_plan_info;
 /* The plan that hl_plan_create would make in a new session of the device, without memory of the
  * device's: only the host's is taken, and given back. Takes the graph, on failure too. out_text:

@@ -7,9 +7,9 @@
  * what the launch before it wrote, often from a cache, as it does in training.
  *
  * The invariant: values are those of training. Most launches may be repeated, their outputs depend
- * on inputs alone; a launch that writes over its inputs (updates, work in place) has them restored,
- * and runs once more. All stores, the control block among them, are copied to host memory and
- * restored in the end.
+ * on inputs alone; a launch that writes over its inputs (updates, work in place, tasks that follow
+ * one another) has them restored, and runs once more. All stores, the control block among them, are
+ * copied to host memory and restored in the end.
  *
  * A launch alone is slower than in a chain on a CPU, where it finds its rows in cache: the step is
  * timed as a whole too, so that the difference shows. Rejected: timing inside of chains (the clock
@@ -55,9 +55,11 @@ static hl_status launch_task(const profiler *p, int32_t task)
 static hl_status launch_segment(const profiler *p, int32_t segment)
 {
     const hl_schedule *schedule = &p->plan->schedule;
-    for (int32_t r = schedule->segment_first[segment]; r < schedule->segment_first[segment + 1];
-         r++)
-        HL_TRY(hl_plan_run_region(p->plan, &schedule->regions[r], p->args, p->stream));
+    int32_t first = schedule->segment_first[segment], end = schedule->segment_first[segment + 1];
+    if (p->stream)
+        return hl_plan_queue_regions(p->plan, first, end, p->args, &p->plan->session->streams);
+    for (int32_t r = first; r < end; r++)
+        HL_TRY(hl_plan_run_region(p->plan, &schedule->regions[r], p->args, NULL));
     return HL_OK;
 }
 
@@ -175,21 +177,41 @@ static int32_t find_end(const hl_plan *plan, int32_t task)
     return end;
 }
 
-static bool is_overwriting(const profiler *p, int32_t task)
+/* Does one task write where another, or the same one, reads? */
+static bool writes_over(const profiler *p, int32_t writer, int32_t reader)
 {
-    const hl_node *node = &p->plan->graph->nodes[p->plan->instrs[task].node];
-    void **args = p->args + p->plan->instrs[task].first_arg;
-    for (int32_t o = 0; o < node->n_out; o++)
-        for (int32_t i = 0; i < node->n_in; i++)
-            if (args[node->n_in + o] == args[i]) return true;
+    const hl_graph *graph = p->plan->graph;
+    const hl_instr *from = &p->plan->instrs[writer], *to = &p->plan->instrs[reader];
+    const hl_node *node = &graph->nodes[from->node], *other = &graph->nodes[to->node];
+    for (int32_t o = 0; o < node->n_out; o++) {
+        const char *out = p->args[from->first_arg + node->n_in + o];
+        const char *end = out + hl_value_bytes(graph, node->out + o);
+        for (int32_t i = 0; i < other->n_in; i++) {
+            const char *in = p->args[to->first_arg + i];
+            if (in < end && out < in + hl_value_bytes(graph, other->in[i])) return true;
+        }
+    }
     return false;
 }
 
-/* Copies the outputs of a launch to p->inputs, or back. */
+/* Does a launch write where it reads: updates, work in place, tasks that follow one another? */
+static bool is_overwriting(const profiler *p, int32_t task)
+{
+    int32_t end = find_end(p->plan, task);
+    for (int32_t s = task; s < end; s++)
+        for (int32_t r = task; r < end; r++)
+            if (writes_over(p, s, r)) return true;
+    return false;
+}
+
+/* Copies the outputs of a launch to p->inputs, or back; the control block first, where repeats that
+ * read what the launch wrote over may report an index out of range. */
 static hl_status copy_outputs(profiler *p, int32_t task, bool in)
 {
     const hl_plan *plan = p->plan;
-    int64_t at = 0;
+    int64_t at = sizeof *plan->control;
+    HL_TRY(hl_alloc_grow((void **)&p->inputs, &p->capacity, at, 1));
+    HL_TRY(copy(p, plan->control, p->inputs, sizeof *plan->control, in));
     for (int32_t s = task; s < find_end(plan, task); s++) {
         const hl_node *node = &plan->graph->nodes[plan->instrs[s].node];
         void **out = p->args + plan->instrs[s].first_arg + node->n_in;
@@ -244,10 +266,9 @@ static void describe(const hl_plan *plan, int32_t task, hl_launch_time *out)
 /* Runs and times a launch. */
 static hl_status measure(profiler *p, int32_t task, hl_launch_time *out)
 {
-    bool overwrites = false;
+    bool overwrites = is_overwriting(p, task);
     double ns;
     describe(p->plan, task, out);
-    for (int32_t s = task; s < task + out->n_nodes; s++) overwrites |= is_overwriting(p, s);
     if (overwrites) HL_TRY(copy_outputs(p, task, false));
     HL_TRY(time_once(p, launch_task, task, 1, NULL, &ns));
     int n = ns * MAX_REPEATS < ROUND_NS ? MAX_REPEATS : (int)(ROUND_NS / ns);
@@ -305,9 +326,12 @@ static hl_status read_control(const profiler *p, bool *out_applied, bool *out_st
 static hl_status measure_all(profiler *p)
 {
     bool applied = false, stopped = false, measured = false;
+    /* In the first step alone: what is measured is like the steps behind it. */
+    p->plan->refreshes = true;
     for (int n = 0; n < MAX_STEPS && !stopped; n++) {
         measured = applied;
         HL_TRY(applied ? measure_launches(p) : run_step(p));
+        p->plan->refreshes = false;
         HL_TRY(read_control(p, &applied, &stopped));
         if (measured && applied) return measure_step(p, &p->out->step_ns);
     }
@@ -357,6 +381,7 @@ hl_status hl_plan_profile(hl_plan *plan, hl_profile *out_profile)
     *out_profile = (hl_profile){0};
     HL_TRY(hl_session_enter(plan->session, "profile"));
     hl_status status = profile_plan(&p);
+    if (status != HL_OK) hl_session_drop_copies(plan->session);
     hl_session_leave(plan->session);
     if (status != HL_OK) hl_profile_deinit(out_profile);
     return status;

@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "plan/captures.h"
-#include "plan/run.h"
 
 enum {
     N_MIRRORS = 4, /* bursts that may be under way before the caller polls */
@@ -20,6 +19,7 @@ static const size_t HEAD_BYTES = offsetof(hl_control, ring);
 typedef struct segment_run {
     int32_t first, end;
     bool continues; /* BEGIN, of a window that is open */
+    bool refreshes; /* BEGIN, with rounded copies that are not current */
 } segment_run;
 enum { N_RUNS = 2 * HL_SEGMENT_COUNT * HL_SEGMENT_COUNT };
 
@@ -30,8 +30,9 @@ typedef struct slot_state {
 
 struct hl_queue {
     hl_device *device;
-    hl_stream *compute, *copy; /* the session's */
-    hl_plan *plan;             /* that the deferred steps belong to; NULL: none */
+    const hl_streams *streams; /* the session's, as are: */
+    hl_stream *compute, *copy;
+    hl_plan *plan; /* that the deferred steps belong to; NULL: none */
     char *slot_memory, *staging;
     slot_state *slots;
     int64_t n_slots, capacity;
@@ -78,16 +79,17 @@ int64_t hl_queue_count_captures(const hl_plan *plan)
     return (int64_t)plan->n_slots * 2 * N_RUNS;
 }
 
-hl_status hl_queue_create(hl_device *device, hl_stream *compute, hl_stream *copy,
-                          hl_queue **out_queue)
+hl_status hl_queue_create(const hl_streams *streams, hl_stream *copy, hl_queue **out_queue)
 {
+    hl_device *device = streams->device;
     const hl_device_ops *ops = device->ops;
     hl_queue *queue;
     hl_status status;
     *out_queue = NULL;
     HL_TRY(hl_alloc_zero(sizeof *queue, (void **)&queue));
     queue->device = device;
-    queue->compute = compute;
+    queue->streams = streams;
+    queue->compute = streams->main;
     queue->copy = copy;
     queue->held = -1;
     HL_GOTO(ops->host_alloc(device, N_MIRRORS * sizeof(hl_control), (void **)&queue->mirrors));
@@ -113,7 +115,7 @@ void hl_queue_destroy(hl_queue *queue)
     hl_device *device = queue->device;
     /* A device that is lost has nothing under way either. */
     (void)device->ops->synchronize(device, queue->copy);
-    (void)device->ops->synchronize(device, queue->compute);
+    (void)hl_streams_synchronize(queue->streams);
     hl_captures_destroy(queue->captures);
     for (int64_t s = 0; s < queue->n_slots; s++) {
         destroy_event(queue, queue->slots[s].copied);
@@ -161,7 +163,7 @@ void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan)
 void hl_queue_leave(hl_queue *queue, hl_plan *plan)
 {
     (void)queue->device->ops->synchronize(queue->device, queue->copy);
-    (void)queue->device->ops->synchronize(queue->device, queue->compute);
+    (void)hl_streams_synchronize(queue->streams);
     hl_captures_drop(queue->captures, plan);
     if (queue->plan != plan) return;
     queue->run = (segment_run){0};
@@ -210,9 +212,9 @@ static hl_status launch_step(hl_queue *queue, int32_t slot)
     const int32_t *segment_first = plan->schedule.segment_first;
     void **args = plan->args + slot * plan->n_args;
     plan->continues = queue->step.continues;
-    for (int32_t r = segment_first[queue->step.first]; r < segment_first[queue->step.end]; r++)
-        HL_TRY(hl_plan_run_region(plan, &plan->schedule.regions[r], args, queue->compute));
-    return HL_OK;
+    plan->refreshes = queue->step.refreshes;
+    return hl_plan_queue_regions(plan, segment_first[queue->step.first],
+                                 segment_first[queue->step.end], args, queue->streams);
 }
 
 /* After an error the capture still has to be ended; what was captured until then is dropped. */
@@ -256,11 +258,12 @@ static bool has_loaders(const hl_plan *plan)
     return plan->feed && hl_feed_settings(plan->feed)->n_threads > 0;
 }
 
-/* Launches a whole burst as one capture, and fewer steps one by one. */
+/* Launches a whole burst as one capture, and fewer steps one by one. A step that makes rounded
+ * copies anew comes once in a run: it is not captured. */
 static hl_status launch_steps(hl_queue *queue)
 {
     int32_t first = queue->first_step, n = queue->n_steps;
-    bool captures = queue->plan->captures;
+    bool captures = queue->plan->captures && !queue->step.refreshes;
     if (captures && n == queue->plan->burst) return replay_steps(queue, first, n);
     for (int32_t i = 0; i < n; i++)
         HL_TRY(captures ? replay_steps(queue, first + i, 1) : launch_step(queue, first + i));
@@ -314,7 +317,8 @@ hl_status hl_queue_flush(hl_queue *queue)
 
 static bool is_equal(const segment_run *a, const segment_run *b)
 {
-    return a->first == b->first && a->end == b->end && a->continues == b->continues;
+    return a->first == b->first && a->end == b->end && a->continues == b->continues &&
+           a->refreshes == b->refreshes;
 }
 
 /* The run on the plan's slot is complete: it joins the deferred ones, or they are launched
@@ -341,6 +345,7 @@ void hl_queue_add_segment(hl_queue *queue, hl_segment segment)
     if (!queue->run.end) {
         queue->run.first = (int32_t)segment;
         queue->run.continues = segment == HL_SEGMENT_BEGIN && queue->plan->continues;
+        queue->run.refreshes = segment == HL_SEGMENT_BEGIN && queue->plan->refreshes;
     }
     queue->run.end = (int32_t)segment + 1;
 }

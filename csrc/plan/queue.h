@@ -1,7 +1,8 @@
 /* Queue: running plans on an asynchronous device, without waiting for it inside an epoch. A session
  * has one, through which its plans go one after another.
  *
- * Two streams of the session: batches are copied on one, computed on the other. A slot is staging
+ * Two streams of the session: batches are copied on one, computed on the other (some of it beside
+ * that, plan/run.c; whoever waits for the second has waited for it, too). A slot is staging
  * memory that the feed fills, device memory that kernels read, and two events: `copied` lets
  * compute begin and gives the staging half back to the feed, `freed` lets the next copy begin. So
  * the caller is ahead of the device by as many batches as there are slots, and no further. Slots of
@@ -26,7 +27,7 @@
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
 
-#include "plan/internal.h"
+#include "plan/run.h"
 
 typedef struct hl_queue hl_queue;
 
@@ -37,8 +38,8 @@ int32_t hl_queue_choose_burst(const hl_plan_info *info, int32_t n_slots);
 /* Captures that a plan may have: places in plan->captured. */
 int64_t hl_queue_count_captures(const hl_plan *plan);
 
-hl_status hl_queue_create(hl_device *device, hl_stream *compute, hl_stream *copy,
-                          HL_GIVE hl_queue **out_queue);
+/* Borrows the session's streams. */
+hl_status hl_queue_create(const hl_streams *streams, hl_stream *copy, HL_GIVE hl_queue **out_queue);
 /* Waits for what was queued. NULL is allowed. */
 void hl_queue_destroy(HL_TAKE hl_queue *queue);
 /* Events for so many slots. */

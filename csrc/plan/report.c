@@ -1,6 +1,7 @@
 /* Report: describes a plan, as numbers and as text. */
 #include "plan/report.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,14 +22,53 @@ static void count_flops(const hl_graph *graph, hl_plan_info *info)
     }
 }
 
+/* Does a step launch the task itself? Rounded copies are current in all but the first one. */
+static bool is_launched(const hl_instr *instr)
+{
+    return !instr->elided && !instr->joined && !instr->refreshes;
+}
+
 static void count_launches(const hl_plan *plan, hl_plan_info *info)
 {
     for (int32_t s = 0; s < plan->schedule.n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
-        info->n_kernels += !instr->elided && !instr->joined;
+        info->n_kernels += is_launched(instr);
         info->n_to_autotune +=
             s >= plan->n_tuned && plan->graph->benchmark && instr->kernel->tune && !instr->elided;
     }
+}
+
+/* Operations of products that the launch of a task does. */
+static double count_launch_flops(const hl_plan *plan, int32_t task)
+{
+    double flops = 0;
+    for (int32_t s = task; s < plan->schedule.n_tasks; s++) {
+        const hl_node *node = &plan->graph->nodes[plan->instrs[s].node];
+        if (s > task && !plan->instrs[s].joined) break;
+        if (hl_op_is_product(node->op)) flops += hl_node_cost(plan->graph, node).flops;
+    }
+    return flops;
+}
+
+/* When the last task ends where a launch takes as many units of time as it has operations, or one,
+ * and the two streams wait for each other alone. */
+static double find_path(const hl_plan *plan, bool by_flops)
+{
+    const hl_schedule *schedule = &plan->schedule;
+    double now[2] = {0}, done[HL_SIDE_AHEAD] = {0}; /* on the main stream, on the side; of tasks */
+    for (int32_t r = 0; r < schedule->n_regions; r++) {
+        const hl_region *region = &schedule->regions[r];
+        const hl_chain *chains = &schedule->chains[region->first_chain];
+        const hl_chain *last = &chains[region->n_chains - 1];
+        int32_t first_task = chains->first_task, side = schedule->tasks[first_task].side;
+        double *at = &now[side != HL_NONE];
+        if (region->awaits != HL_NONE) now[0] = fmax(now[0], done[region->awaits % HL_SIDE_AHEAD]);
+        now[1] = side == HL_NONE ? now[1] : fmax(now[0], now[1]);
+        for (int32_t s = first_task; s < last->first_task + last->n_tasks; s++)
+            if (is_launched(&plan->instrs[s])) *at += by_flops ? count_launch_flops(plan, s) : 1;
+        if (side != HL_NONE) done[side % HL_SIDE_AHEAD] = now[1];
+    }
+    return fmax(now[0], now[1]);
 }
 
 /* Bytes of its stores as a session holds them, and of the control block, which every plan has. */
@@ -65,6 +105,8 @@ void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
     out_info->n_regions = plan->schedule.n_regions;
     count_flops(plan->graph, out_info);
     count_launches(plan, out_info);
+    out_info->n_path_kernels = (int64_t)find_path(plan, false);
+    out_info->path_flops = find_path(plan, true);
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)
@@ -123,9 +165,11 @@ static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
     const hl_task *task = &plan->schedule.tasks[s];
     const hl_node *node = &plan->graph->nodes[task->node];
     HL_TRY(add_text(t, "      %s%s:", task->kernel->name,
-                    plan->instrs[s].elided   ? " (in place)"
-                    : plan->instrs[s].joined ? " (with the one before)"
-                                             : ""));
+                    plan->instrs[s].elided      ? " (in place)"
+                    : plan->instrs[s].joined    ? " (with the one before)"
+                    : plan->instrs[s].refreshes ? " (where the copy is not current)"
+                    : task->side != HL_NONE     ? " (beside the next ones)"
+                                                : ""));
     for (int32_t j = 0; j < node->n_in; j++) HL_TRY(add_value(t, plan, node->in[j]));
     HL_TRY(add_text(t, " ->"));
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
@@ -152,7 +196,8 @@ static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
 static hl_status add_region(text *t, const hl_plan *plan, int32_t r)
 {
     const hl_region *region = &plan->schedule.regions[r];
-    HL_TRY(add_text(t, "  region %d%s\n", r, region->serial ? " (serial)" : ""));
+    HL_TRY(add_text(t, "  region %d%s%s\n", r, region->serial ? " (serial)" : "",
+                    region->awaits != HL_NONE ? " (waits for what runs beside it)" : ""));
     for (int32_t c = region->first_chain; c < region->first_chain + region->n_chains; c++) {
         const hl_chain *chain = &plan->schedule.chains[c];
         HL_TRY(add_text(t, "    chain of %lld rows in %lld blocks\n", (long long)chain->rows,

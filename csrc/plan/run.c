@@ -2,7 +2,13 @@
  *
  * A region's blocks are those of all of its chains, numbered through; a thread takes a block and
  * runs the chain's tasks on its rows. Behind the barrier come the further phases of those that have
- * some, one after the other, in blocks of their own. */
+ * some, one after the other, in blocks of their own.
+ *
+ * An asynchronous device has a queue in place of barriers. A task on the side stream waits for an
+ * event that the main stream records where the task stands in the plan, and records one of its own,
+ * for which the main stream waits where the schedule says so, at the end of what is queued at the
+ * latest. A capture of the main stream takes the side stream in by the first of these events, and
+ * has it joined by the last. */
 #include "plan/run.h"
 
 typedef struct blocks_run {
@@ -122,6 +128,103 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
         HL_TRY(launch_chain(plan, &chains[c], args, stream));
     return HL_OK;
 }
+
+/* ---- two streams ----------------------------------------------------------------------------- */
+
+hl_status hl_streams_init(hl_device *device, hl_stream *main, hl_streams *out_streams)
+{
+    const hl_device_ops *ops = device->ops;
+    *out_streams = (hl_streams){.device = device, .main = main};
+    if (device->overlap_flops <= 0) return HL_OK;
+    hl_status status;
+    HL_GOTO(ops->stream_create(device, &out_streams->side));
+    HL_GOTO(ops->event_create(device, false, &out_streams->forked));
+    for (int i = 0; i < HL_SIDE_AHEAD; i++)
+        HL_GOTO(ops->event_create(device, false, &out_streams->done[i]));
+cleanup:
+    if (status != HL_OK) hl_streams_deinit(out_streams);
+    return status;
+}
+
+void hl_streams_deinit(hl_streams *streams)
+{
+    if (!streams->side) return;
+    const hl_device_ops *ops = streams->device->ops;
+    (void)hl_streams_synchronize(streams);
+    for (int i = 0; i < HL_SIDE_AHEAD; i++)
+        if (streams->done[i]) ops->event_destroy(streams->device, streams->done[i]);
+    if (streams->forked) ops->event_destroy(streams->device, streams->forked);
+    ops->stream_destroy(streams->device, streams->side);
+    streams->side = NULL;
+}
+
+hl_status hl_streams_synchronize(const hl_streams *streams)
+{
+    const hl_device_ops *ops = streams->device->ops;
+    if (streams->side) HL_TRY(ops->synchronize(streams->device, streams->side));
+    return ops->synchronize(streams->device, streams->main);
+}
+
+/* Numbers of tasks on the side stream, of those that one call queues. */
+typedef struct side_run {
+    int32_t begun;   /* the last one that was queued, perhaps in part */
+    int32_t awaited; /* the last one that the main stream waits for */
+} side_run;
+
+static hl_status await_side(const hl_streams *streams, side_run *side, int32_t number)
+{
+    hl_event *done = streams->done[number % HL_SIDE_AHEAD];
+    HL_TRY(streams->device->ops->event_wait(streams->device, done, streams->main));
+    side->awaited = number;
+    return HL_OK;
+}
+
+static hl_status queue_on_side(const hl_plan *plan, const hl_task *task, const hl_region *region,
+                               void **args, const hl_streams *streams, side_run *side)
+{
+    const hl_device_ops *ops = streams->device->ops;
+    HL_TRY(ops->event_record(streams->device, streams->forked, streams->main));
+    HL_TRY(ops->event_wait(streams->device, streams->forked, streams->side));
+    side->begun = task->side;
+    HL_TRY(hl_plan_run_region(plan, region, args, streams->side));
+    return ops->event_record(streams->device, streams->done[task->side % HL_SIDE_AHEAD],
+                             streams->side);
+}
+
+static hl_status queue_regions(const hl_plan *plan, int32_t first, int32_t end, void **args,
+                               const hl_streams *streams, side_run *side)
+{
+    for (int32_t r = first; r < end; r++) {
+        const hl_region *region = &plan->schedule.regions[r];
+        const hl_chain *chain = &plan->schedule.chains[region->first_chain];
+        const hl_task *task = &plan->schedule.tasks[chain->first_task];
+        /* What was queued by an earlier call has been waited for by that. */
+        if (region->awaits > side->awaited && region->awaits <= side->begun)
+            HL_TRY(await_side(streams, side, region->awaits));
+        if (task->side == HL_NONE)
+            HL_TRY(hl_plan_run_region(plan, region, args, streams->main));
+        else
+            HL_TRY(queue_on_side(plan, task, region, args, streams, side));
+    }
+    return side->begun > side->awaited ? await_side(streams, side, side->begun) : HL_OK;
+}
+
+hl_status hl_plan_queue_regions(const hl_plan *plan, int32_t first, int32_t end, void **args,
+                                const hl_streams *streams)
+{
+    const hl_device_ops *ops = streams->device->ops;
+    side_run side = {HL_NONE, HL_NONE};
+    hl_status_record error;
+    hl_status status = queue_regions(plan, first, end, args, streams, &side);
+    if (status == HL_OK || side.begun == HL_NONE) return status;
+    /* A device that fails here, too, has nothing more to lose. */
+    hl_status_save(status, &error);
+    if (ops->event_record(streams->device, streams->done[0], streams->side) == HL_OK)
+        (void)ops->event_wait(streams->device, streams->done[0], streams->main);
+    return hl_status_raise(&error);
+}
+
+/* ---- one task -------------------------------------------------------------------------------- */
 
 hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_stream *stream)
 {

@@ -171,6 +171,7 @@ static void enter_step(run_call *call, bool continues)
     hl_run_state *state = call->state;
     hl_plan *plan = call->entered;
     bool is_begun = plan->begun && !plan->trains;
+    plan->refreshes = !hl_session_begin_copies(call->session, plan->graph, !plan->begun);
     call->session->resident = plan->number;
     call->session->unfinished = state;
     state->plan = plan;
@@ -254,6 +255,7 @@ static hl_status run_step(run_call *call, hl_run_end *out_end)
     call->session->unfinished = NULL;
     call->n_batches += state->micro;
     if (call->session->queue) HL_TRY(hl_queue_end_step(call->session->queue));
+    if (state->plan->has_copies) hl_session_end_copies(call->session, state->plan->graph);
     return hl_session_check_fault(call->session);
 }
 
@@ -323,7 +325,10 @@ static hl_status run(run_call *call, int64_t n_steps, hl_run_end *out_end, int64
     HL_TRY(hl_session_enter(session, "run"));
     hl_status status = run_steps(call, n_steps, out_end, out_steps);
     if (status == HL_OK && session->queue) status = hl_queue_flush(session->queue);
-    if (status != HL_OK) give_up_step(session, call->state);
+    if (status != HL_OK) {
+        give_up_step(session, call->state);
+        hl_session_drop_copies(session);
+    }
     hl_session_leave(session);
     return status;
 }

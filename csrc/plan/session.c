@@ -17,7 +17,8 @@ hl_status hl_session_create(hl_device *device, hl_session **out_session)
     if (device->ops->stream_create) {
         HL_GOTO(device->ops->stream_create(device, &session->compute));
         HL_GOTO(device->ops->stream_create(device, &session->copy));
-        HL_GOTO(hl_queue_create(device, session->compute, session->copy, &session->queue));
+        HL_GOTO(hl_streams_init(device, session->compute, &session->streams));
+        HL_GOTO(hl_queue_create(&session->streams, session->copy, &session->queue));
     }
     HL_GOTO(hl_bounce_create(device, session->compute, &session->bounce));
     *out_session = session;
@@ -33,6 +34,7 @@ void hl_session_destroy(hl_session *session)
     const hl_device_ops *ops = session->device->ops;
     if (session->compute) (void)ops->synchronize(session->device, session->compute);
     hl_queue_destroy(session->queue);
+    hl_streams_deinit(&session->streams);
     hl_bounce_destroy(session->bounce);
     for (int64_t i = 0; i < session->n_stores; i++) {
         ops->memory_free(session->device, session->stores[i].data);
@@ -112,7 +114,7 @@ hl_status hl_session_add_store(hl_session *session, const char *name, hl_dtype d
     if (n < 0 || !hl_mul_size((size_t)n, hl_dtype_bytes(dtype), &bytes))
         return hl_status_set(HL_ERROR_SHAPE, "store %s: size must fit memory, got %lld elements",
                              name, (long long)n);
-    hl_session_store_entry entry = {.dtype = dtype, .n = n};
+    hl_session_store_entry entry = {.dtype = dtype, .n = n, .holds = -1, .will_hold = -1};
     hl_status status = HL_OK;
     HL_GOTO(hl_alloc_grow((void **)&session->stores, &session->cap_stores, session->n_stores + 1,
                           sizeof entry));
@@ -195,11 +197,18 @@ static hl_status transfer(hl_session *session, hl_session_store_entry *entry, in
     return HL_OK;
 }
 
+static void change_store(hl_session_store_entry *entry)
+{
+    entry->version++;
+    entry->holds = entry->will_hold = -1;
+}
+
 static hl_status move_range(hl_session *session, const char *name, int64_t first, int64_t n,
                             hl_dtype dtype, char *user, bool in)
 {
     hl_session_store_entry *entry;
     HL_TRY(find_range(session, name, first, n, &entry));
+    if (in) change_store(entry);
     return transfer(session, entry, first, n, dtype, user, in);
 }
 
@@ -234,6 +243,7 @@ hl_status hl_session_copy(hl_session *session, const char *dst, const char *src)
                               "copy: stores must be alike, got %s of %lld and %s of %lld elements",
                               dst, (long long)to->n, src, (long long)from->n));
     size_t bytes = (size_t)to->n * hl_dtype_bytes(to->dtype);
+    change_store(to);
     if (bytes)
         HL_GOTO(device->ops->copy(device, to->data, from->data, bytes, HL_COPY_DEVICE_TO_DEVICE,
                                   session->compute));
@@ -278,6 +288,54 @@ hl_status hl_session_snapshot(hl_session *session, hl_control *out_control)
     if (control) memcpy(out_control, control, offsetof(hl_control, ring));
     hl_session_leave(session);
     return HL_OK;
+}
+
+/* ---- rounded copies -------------------------------------------------------------------------- */
+
+static hl_session_store_entry *find_store(const hl_session *session, const hl_graph *graph,
+                                          int32_t store)
+{
+    return hl_session_find(session, graph->stores[store].name);
+}
+
+static void change_stores(hl_session *session, const hl_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_commits; i++) {
+        int32_t store = hl_graph_value(graph, graph->commits[i].target)->store;
+        if (graph->stores[store].source == HL_NONE) find_store(session, graph, store)->version++;
+    }
+}
+
+bool hl_session_begin_copies(hl_session *session, const hl_graph *graph, bool is_first)
+{
+    bool are_current = true;
+    if (!session->has_copies) return true;
+    for (int64_t i = 0; i < graph->n_stores; i++) {
+        if (graph->stores[i].source == HL_NONE) continue;
+        const hl_session_store_entry *source = find_store(session, graph, graph->stores[i].source);
+        are_current &= find_store(session, graph, (int32_t)i)->holds == source->version;
+    }
+    if (is_first) change_stores(session, graph);
+    for (int64_t i = 0; i < graph->n_stores; i++) {
+        if (graph->stores[i].source == HL_NONE) continue;
+        const hl_session_store_entry *source = find_store(session, graph, graph->stores[i].source);
+        find_store(session, graph, (int32_t)i)->will_hold = source->version;
+    }
+    return are_current;
+}
+
+void hl_session_end_copies(hl_session *session, const hl_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_stores; i++) {
+        if (graph->stores[i].source == HL_NONE) continue;
+        hl_session_store_entry *copy = find_store(session, graph, (int32_t)i);
+        copy->holds = copy->will_hold;
+    }
+}
+
+void hl_session_drop_copies(hl_session *session)
+{
+    for (int64_t i = 0; i < session->n_stores; i++) change_store(&session->stores[i]);
 }
 
 /* ---- memory of the running plan -------------------------------------------------------------- */

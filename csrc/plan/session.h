@@ -14,14 +14,22 @@ typedef struct hl_session_store_entry {
     hl_dtype dtype;
     int64_t n;
     void *data; /* device memory */
+    /* Counts changes of the store: by the host, by errors, by runs of plans that update it. */
+    int64_t version;
+    /* Of a rounded copy (hl_store.source): the version of its source that it holds, -1 for none,
+     * and the one that it holds when the step under way is complete. It is current while its source
+     * still has the version that it holds. */
+    int64_t holds, will_hold;
 } hl_session_store_entry;
 
 struct hl_session {
     hl_device *device;
     hl_stream *compute, *copy; /* of an asynchronous device; NULL elsewhere */
+    hl_streams streams;        /* compute, and what runs beside it */
     hl_queue *queue;           /* the same */
     hl_session_store_entry *stores;
     int64_t n_stores, cap_stores;
+    bool has_copies;     /* rounded ones */
     hl_control *control; /* the store of that name: device memory; NULL: not made yet */
     hl_plan *plans;      /* those that exist, the latest first */
     int32_t n_plans;     /* that were ever made, which gives their numbers */
@@ -43,6 +51,13 @@ hl_status hl_session_enter(hl_session *session, const char *what);
 void hl_session_await(hl_session *session);
 void hl_session_leave(hl_session *session);
 hl_session_store_entry *hl_session_find(const hl_session *session, const char *name);
+/* A step of the graph begins: are the rounded copies that it has current? When it has ended they
+ * are, unless their source was changed in between. is_first: of its plan in a run, or behind a step
+ * of another plan. */
+bool hl_session_begin_copies(hl_session *session, const hl_graph *graph, bool is_first);
+void hl_session_end_copies(hl_session *session, const hl_graph *graph);
+/* No copy is current: an error came in between. */
+void hl_session_drop_copies(hl_session *session);
 /* The dtype that a store of the graph's dtype has on the device. */
 hl_dtype hl_session_dtype(const hl_device *device, hl_dtype dtype);
 /* hl_session_store for a caller who has entered. */

@@ -17,17 +17,24 @@ struct hl_cuda_call {
     size_t alignment;      /* of its operands, else the next call is made instead; 0: any */
 };
 
-/* PARAM_BYTES: of a kernel, before CUDA 12.1. */
-enum { PARAM_BYTES = 4096, PARAM_ALIGN = 16 };
-
 /* ---- making ---------------------------------------------------------------------------------- */
 
 hl_cuda_calls hl_cuda_calls_begin(hl_device *device, const hl_graph *graph, hl_node_id id)
 {
-    return (hl_cuda_calls){.device = device, .n_in = graph->nodes[id].n_in};
+    hl_cuda_calls calls = {.device = device};
+    hl_cuda_calls_next(&calls, graph, id);
+    return calls;
 }
 
-static void free_lists(hl_cuda_calls *calls)
+void hl_cuda_calls_next(hl_cuda_calls *calls, const hl_graph *graph, hl_node_id id)
+{
+    calls->first_arg += calls->n_args;
+    calls->node = id;
+    calls->n_in = graph->nodes[id].n_in;
+    calls->n_args = calls->n_in + graph->nodes[id].n_out;
+}
+
+void hl_cuda_calls_drop(hl_cuda_calls *calls)
 {
     hl_free(calls->upload);
     hl_free(calls->call);
@@ -39,19 +46,19 @@ hl_status hl_cuda_calls_end(hl_cuda_calls *calls, hl_kernel_state *out_state)
     void *impl = NULL;
     if (calls->status == HL_OK) calls->status = hl_alloc(sizeof *calls, &impl);
     if (calls->status != HL_OK) {
-        free_lists(calls);
+        hl_cuda_calls_drop(calls);
         return calls->status;
     }
     memcpy(impl, calls, sizeof *calls);
     out_state->impl = impl;
     out_state->upload = calls->upload;
-    out_state->upload_bytes = calls->upload_bytes;
+    out_state->upload_bytes = (size_t)calls->n_upload;
     return HL_OK;
 }
 
 void hl_cuda_calls_release(hl_kernel_state *state)
 {
-    if (state->impl) free_lists(state->impl);
+    if (state->impl) hl_cuda_calls_drop(state->impl);
     hl_free(state->impl);
 }
 
@@ -63,20 +70,40 @@ static hl_cuda_call *add_call(hl_cuda_calls *calls, hl_cuda_call_kind kind)
     if (calls->status != HL_OK) return NULL;
     hl_cuda_call *call = &calls->call[calls->n_calls++];
     *call = (hl_cuda_call){.kind = kind};
+    if (calls->steps && kind != CALL_KERNEL) hl_cuda_steps_add(calls->steps, NULL, NULL, 0);
     return call;
 }
 
 static hl_status add_params(hl_cuda_calls *calls, const void *params, size_t bytes)
 {
-    if (bytes > PARAM_BYTES)
+    if (bytes > HL_CUDA_PARAM_BYTES)
         return hl_status_set(HL_ERROR_INTERNAL,
                              "cuda: a kernel must have at most %d bytes of parameters, got %zu",
-                             PARAM_BYTES, bytes);
-    int64_t room = hl_round_up((int64_t)bytes, PARAM_ALIGN);
+                             HL_CUDA_PARAM_BYTES, bytes);
+    int64_t room = hl_round_up((int64_t)bytes, HL_CUDA_PARAM_ALIGN);
     HL_TRY(hl_alloc_grow((void **)&calls->params, &calls->cap_bytes, calls->n_bytes + room, 1));
     memcpy(calls->params + calls->n_bytes, params, bytes);
     calls->n_bytes += room;
     return HL_OK;
+}
+
+hl_cuda_calls hl_cuda_calls_begin_steps(hl_device *device, hl_cuda_steps *steps, size_t head_bytes)
+{
+    static const char head[HL_CUDA_PARAM_BYTES];
+    hl_cuda_calls calls = {.device = device, .steps = steps};
+    calls.status = add_params(&calls, head, head_bytes);
+    return calls;
+}
+
+void hl_cuda_calls_join(hl_cuda_calls *calls, const char *kernel, hl_cuda_shape shape,
+                        const void *head, size_t bytes)
+{
+    if (calls->status == HL_OK) memcpy(calls->params, head, bytes);
+    if (calls->status == HL_OK)
+        calls->status =
+            hl_cuda_kernel_get(calls->device, kernel, shape.shared_bytes, &calls->whole);
+    calls->whole_shape = shape;
+    calls->steps = NULL;
 }
 
 void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *kind, const char *variant,
@@ -90,7 +117,10 @@ void hl_cuda_call_kernel(hl_cuda_calls *calls, const char *kind, const char *var
     call->first_byte = calls->n_bytes, call->bytes = bytes;
     call->n_words = (int32_t)(at_bytes / sizeof(hl_cuda_word));
     calls->status = add_params(calls, params, bytes);
-    if (calls->status == HL_OK)
+    if (calls->status != HL_OK) return;
+    if (calls->steps)
+        hl_cuda_steps_add(calls->steps, name, &shape, call->first_byte);
+    else
         calls->status = hl_cuda_kernel_get(calls->device, name, shape.shared_bytes, &call->kernel);
 }
 
@@ -113,12 +143,16 @@ void hl_cuda_call_aligned(hl_cuda_calls *calls, size_t bytes)
 
 hl_cuda_word hl_cuda_upload(hl_cuda_calls *calls, const void *data, size_t bytes)
 {
-    if (calls->status == HL_OK) calls->status = hl_alloc(bytes, &calls->upload);
+    int64_t at = hl_round_up(calls->n_upload, HL_ALIGN);
+    if (calls->status == HL_OK)
+        calls->status =
+            hl_alloc_grow((void **)&calls->upload, &calls->cap_upload, at + (int64_t)bytes, 1);
     if (calls->status == HL_OK) {
-        memcpy(calls->upload, data, bytes);
-        calls->upload_bytes = bytes;
+        memset(calls->upload + calls->n_upload, 0, (size_t)(at - calls->n_upload));
+        memcpy(calls->upload + at, data, bytes);
+        calls->n_upload = at + (int64_t)bytes;
     }
-    return hl_cuda_word_make(HL_CUDA_WORD_UPLOAD, 0);
+    return hl_cuda_word_make(HL_CUDA_WORD_UPLOAD, (size_t)at);
 }
 
 /* ---- launching ------------------------------------------------------------------------------- */
@@ -140,25 +174,50 @@ static uint64_t find_word(const hl_kernel_state *state, hl_cuda_word word, void 
     case HL_CUDA_WORD_NONE: return 0;
     case HL_CUDA_WORD_ARG: return (uintptr_t)args[place_of(word)];
     case HL_CUDA_WORD_SCRATCH: return (uintptr_t)launch->scratch + place_of(word);
-    case HL_CUDA_WORD_UPLOAD: return (uintptr_t)state->uploaded;
+    case HL_CUDA_WORD_UPLOAD: return (uintptr_t)state->uploaded + place_of(word);
     case HL_CUDA_WORD_CONTROL: return (uintptr_t)launch->control;
-    case HL_CUDA_WORD_FAULT: return (uint64_t)hl_control_fault(launch->plan, launch->node);
+    case HL_CUDA_WORD_FAULT:
+        return (uint64_t)hl_control_fault(launch->plan, (int32_t)place_of(word));
     }
     return 0;
+}
+
+typedef union kernel_params {
+    uint64_t word[HL_CUDA_PARAM_BYTES / sizeof(uint64_t)];
+    hl_cuda_word known[HL_CUDA_PARAM_BYTES / sizeof(hl_cuda_word)];
+} kernel_params;
+
+/* Words from the first-th on. */
+static void find_words(const hl_kernel_state *state, int64_t first, int32_t n, void *const *args,
+                       const hl_launch *launch, kernel_params *params)
+{
+    for (int64_t w = first; w < first + n; w++)
+        params->word[w] = find_word(state, params->known[w], args, launch);
 }
 
 static hl_status run_kernel(const hl_kernel_state *state, const hl_cuda_call *call,
                             void *const *args, const hl_launch *launch, hl_stream *stream)
 {
     const hl_cuda_calls *calls = state->impl;
-    union {
-        uint64_t word[PARAM_BYTES / sizeof(uint64_t)];
-        hl_cuda_word known[PARAM_BYTES / sizeof(hl_cuda_word)];
-    } params;
+    kernel_params params;
     memcpy(&params, calls->params + call->first_byte, call->bytes);
-    for (int32_t w = 0; w < call->n_words; w++)
-        params.word[w] = find_word(state, params.known[w], args, launch);
+    find_words(state, 0, call->n_words, args, launch, &params);
     return hl_cuda_launch(calls->device, call->kernel, &call->shape, stream,
+                          (void *[]){&params, NULL});
+}
+
+static hl_status run_whole(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
+                           hl_stream *stream)
+{
+    const hl_cuda_calls *calls = state->impl;
+    kernel_params params;
+    memcpy(&params, calls->params, (size_t)calls->n_bytes);
+    for (int64_t i = 0; i < calls->n_calls; i++) {
+        const hl_cuda_call *call = &calls->call[i];
+        find_words(state, call->first_byte / (int64_t)sizeof(uint64_t), call->n_words, args, launch,
+                   &params);
+    }
+    return hl_cuda_launch(calls->device, calls->whole, &calls->whole_shape, stream,
                           (void *[]){&params, NULL});
 }
 
@@ -191,6 +250,7 @@ hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
                                const hl_launch *launch, hl_stream *stream)
 {
     const hl_cuda_calls *calls = state->impl;
+    if (calls->whole) return run_whole(state, args, launch, stream);
     for (int64_t i = 0; i < calls->n_calls; i++) {
         const hl_cuda_call *call = &calls->call[i];
         if (call->alignment && !is_aligned(calls, call, args)) continue;

@@ -21,21 +21,32 @@
 #include "kernels/cuda/params.h"
 
 typedef struct hl_cuda_call hl_cuda_call;
+typedef struct hl_cuda_steps hl_cuda_steps;
 
 /* On prepare's stack while a list is made; a kernel's state once it is ended. */
 typedef struct hl_cuda_calls {
     hl_device *device;
     hl_status status; /* the first error */
+    hl_node_id node;  /* whose calls are being listed, */
     int32_t n_in;
+    int32_t first_arg, n_args; /* and what of the launch's args are its own */
     hl_cuda_call *call;
     unsigned char *params; /* of all calls */
-    void *upload;          /* what the plan copies into device memory, or NULL */
-    size_t upload_bytes;
-    int64_t n_calls, n_bytes, cap_calls, cap_bytes;
+    unsigned char *upload; /* what the plan copies into device memory, or NULL */
+    int64_t n_calls, n_bytes, n_upload, cap_calls, cap_bytes, cap_upload;
+    /* One launch that makes all calls (hl_cuda_calls_join); NULL: each is a launch of its own. */
+    CUfunction whole;
+    hl_cuda_shape whole_shape;
+    hl_cuda_steps
+        *steps; /* who takes the calls of such a list; NULL: no such list, or it is ended */
 } hl_cuda_calls;
 
 hl_cuda_calls hl_cuda_calls_begin(hl_device *device, const hl_graph *graph, hl_node_id node);
+/* What follows are the calls of this node, whose args stand behind those of the one before. */
+void hl_cuda_calls_next(hl_cuda_calls *calls, const hl_graph *graph, hl_node_id node);
 hl_status hl_cuda_calls_end(hl_cuda_calls *calls, hl_kernel_state *out_state);
+/* Instead: gives the list up. */
+void hl_cuda_calls_drop(hl_cuda_calls *calls);
 /* hl_kernel's launch and release for every list. */
 hl_status hl_cuda_calls_launch(const hl_kernel_state *state, void *const *args,
                                const hl_launch *launch, hl_stream *stream);
@@ -62,6 +73,40 @@ void hl_cuda_calls_release(hl_kernel_state *state);
      .launch = hl_cuda_calls_launch,                                                               \
      .release = hl_cuda_calls_release}
 
+/* ---- one launch for a list ------------------------------------------------------------------- */
+
+/* A list whose calls are steps of one kernel (sequence.h), without a node yet. That kernel takes a
+ * head of so many bytes, then the parameters of all calls, which begin at multiples of
+ * HL_CUDA_PARAM_ALIGN. */
+enum { HL_CUDA_PARAM_BYTES = 4096 /* of a kernel, before CUDA 12.1 */, HL_CUDA_PARAM_ALIGN = 16 };
+hl_cuda_calls hl_cuda_calls_begin_steps(hl_device *device, hl_cuda_steps *steps, size_t head_bytes);
+/* Each call is handed on: which kernel it would be, how launched, where its parameters begin.
+ * kernel NULL: it is no kernel. */
+void hl_cuda_steps_add(hl_cuda_steps *steps, const char *kernel, const hl_cuda_shape *shape,
+                       int64_t first_byte);
+/* Before the list is ended: the kernel's name, and its head. */
+void hl_cuda_calls_join(hl_cuda_calls *calls, const char *kernel, hl_cuda_shape shape,
+                        const void *head, size_t bytes);
+
+/* hl_kernel's functions for sequences, and the calls of nodes in them: what the prepare of their
+ * kernels lists. */
+bool hl_cuda_is_sequence(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                         int32_t n);
+hl_status hl_cuda_prepare_sequence(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
+                                   int32_t n, hl_kernel_state *out_state);
+void hl_cuda_list_loss(hl_cuda_calls *calls, const hl_graph *graph, hl_node_id id);
+void hl_cuda_list_control(hl_cuda_calls *calls, const hl_graph *graph, hl_node_id id);
+/* A kernel whose nodes may be steps of a sequence. */
+#define HL_CUDA_KERNEL_IN_SEQUENCE(OP, text, query_fn, prepare_fn)                                 \
+    {.op = HL_OP_##OP,                                                                             \
+     .name = "cuda." text,                                                                         \
+     .query = query_fn,                                                                            \
+     .prepare = prepare_fn,                                                                        \
+     .prepare_sequence = hl_cuda_prepare_sequence,                                                 \
+     .is_sequence = hl_cuda_is_sequence,                                                           \
+     .launch = hl_cuda_calls_launch,                                                               \
+     .release = hl_cuda_calls_release}
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* What a launch puts into a word of a kernel's parameters; without one, NULL. */
@@ -69,9 +114,9 @@ typedef enum hl_cuda_word_kind {
     HL_CUDA_WORD_NONE,
     HL_CUDA_WORD_ARG,     /* args[at] of hl_kernel's launch */
     HL_CUDA_WORD_SCRATCH, /* so many bytes into scratch */
-    HL_CUDA_WORD_UPLOAD,
+    HL_CUDA_WORD_UPLOAD,  /* so many bytes into what was uploaded */
     HL_CUDA_WORD_CONTROL, /* hl_launch's control block */
-    HL_CUDA_WORD_FAULT    /* the error word of hl_launch's node */
+    HL_CUDA_WORD_FAULT    /* the error word of this node */
 } hl_cuda_word_kind;
 
 static inline hl_cuda_word hl_cuda_word_make(hl_cuda_word_kind kind, size_t at)
@@ -82,14 +127,19 @@ static inline hl_cuda_word hl_cuda_arg(int number)
 {
     return hl_cuda_word_make(HL_CUDA_WORD_ARG, (size_t)number);
 }
+/* Of the node: its inputs in order, then its outputs. */
+static inline hl_cuda_word hl_cuda_operand(const hl_cuda_calls *calls, int operand)
+{
+    return hl_cuda_arg(calls->first_arg + operand);
+}
 /* NULL where the node has no such input. */
 static inline hl_cuda_word hl_cuda_in(const hl_cuda_calls *calls, int input)
 {
-    return input < calls->n_in ? hl_cuda_arg(input) : (hl_cuda_word){0};
+    return input < calls->n_in ? hl_cuda_operand(calls, input) : (hl_cuda_word){0};
 }
 static inline hl_cuda_word hl_cuda_out(const hl_cuda_calls *calls, int output)
 {
-    return hl_cuda_arg(calls->n_in + output);
+    return hl_cuda_operand(calls, calls->n_in + output);
 }
 static inline hl_cuda_word hl_cuda_scratch(size_t offset)
 {
@@ -99,11 +149,11 @@ static inline hl_cuda_word hl_cuda_control_block(void)
 {
     return hl_cuda_word_make(HL_CUDA_WORD_CONTROL, 0);
 }
-static inline hl_cuda_word hl_cuda_fault_word(void)
+static inline hl_cuda_word hl_cuda_fault_word(const hl_cuda_calls *calls)
 {
-    return hl_cuda_word_make(HL_CUDA_WORD_FAULT, 0);
+    return hl_cuda_word_make(HL_CUDA_WORD_FAULT, (size_t)calls->node);
 }
-/* A copy of this in device memory, which the plan makes (hl_kernel_state); one a list. */
+/* A copy of this in device memory, which the plan makes (hl_kernel_state). */
 hl_cuda_word hl_cuda_upload(hl_cuda_calls *calls, const void *data, size_t bytes);
 
 /* ---- calls ----------------------------------------------------------------------------------- */

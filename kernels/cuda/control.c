@@ -20,26 +20,31 @@ static hl_status query_control(hl_device *device, const hl_graph *graph, hl_node
     return HL_OK;
 }
 
-static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                 hl_kernel_state *out_state)
+void hl_cuda_list_control(hl_cuda_calls *calls, const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
     const hl_type *operand = hl_node_in_type(graph, node, 1);
     int32_t dtype = (int32_t)operand->dtype;
-    hl_cuda_shape one = hl_cuda_shape_blocks(device, 1, HL_CUDA_CONTROL_THREADS);
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    hl_cuda_word control = hl_cuda_in(&calls, 0), in = hl_cuda_in(&calls, 1);
+    hl_cuda_shape one = hl_cuda_shape_blocks(calls->device, 1, HL_CUDA_CONTROL_THREADS);
+    hl_cuda_word control = hl_cuda_in(calls, 0), in = hl_cuda_in(calls, 1);
     if (node->op == HL_OP_CONTROL_BEGIN)
-        HL_CUDA_CALL(&calls, control_begin, NULL, one, .at.control = control, .at.tables = in,
+        HL_CUDA_CALL(calls, control_begin, NULL, one, .at.control = control, .at.tables = in,
                      .n_scalars = operand->shape.dim[0], .n_steps = operand->shape.dim[1],
                      .is_f64 = hl_dtype_attrs(node)->dtype == HL_DTYPE_F64);
     else if (node->op == HL_OP_CONTROL_MICRO)
-        HL_CUDA_CALL(&calls, control_micro, NULL, one, .at.control = control, .at.loss = in,
+        HL_CUDA_CALL(calls, control_micro, NULL, one, .at.control = control, .at.loss = in,
                      .rows = hl_rows_attrs(node)->rows, .loss_dtype = dtype);
     else
-        HL_CUDA_CALL(&calls, control_apply, NULL, one, .at.control = control, .at.sumsq = in,
+        HL_CUDA_CALL(calls, control_apply, NULL, one, .at.control = control, .at.sumsq = in,
                      .beta1 = hl_betas_attrs(node)->beta1, .beta2 = hl_betas_attrs(node)->beta2,
                      .sumsq_dtype = dtype);
+}
+
+static hl_status prepare_control(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                 hl_kernel_state *out_state)
+{
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_list_control(&calls, graph, id);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -51,8 +56,6 @@ static hl_status query_update(hl_device *device, const hl_graph *graph, hl_node_
     (void)device;
     const hl_node *node = &graph->nodes[id];
     hl_dtype state = hl_node_in_type(graph, node, 0)->dtype;
-    if (node->op == HL_OP_ASSIGN && !hl_cuda_is_dtype(graph, node, 1, 2, state, out_why_not))
-        return HL_ERROR_CONFIG;
     if (node->op == HL_OP_EMA && !hl_dtype_is_float(state))
         return hl_reason_set(out_why_not, "needs a floating average, got %s", hl_dtype_name(state));
     out_req->deterministic = true;
@@ -100,11 +103,11 @@ static hl_status prepare_update(hl_device *device, const hl_graph *graph, hl_nod
 }
 
 static const hl_kernel begin =
-    HL_CUDA_KERNEL(CONTROL_BEGIN, "control_begin", query_control, prepare_control);
+    HL_CUDA_KERNEL_IN_SEQUENCE(CONTROL_BEGIN, "control_begin", query_control, prepare_control);
 static const hl_kernel micro =
-    HL_CUDA_KERNEL(CONTROL_MICRO, "control_micro", query_control, prepare_control);
+    HL_CUDA_KERNEL_IN_SEQUENCE(CONTROL_MICRO, "control_micro", query_control, prepare_control);
 static const hl_kernel apply =
-    HL_CUDA_KERNEL(CONTROL_APPLY, "control_apply", query_control, prepare_control);
+    HL_CUDA_KERNEL_IN_SEQUENCE(CONTROL_APPLY, "control_apply", query_control, prepare_control);
 
 #define UPDATE(OP, text)                                                                           \
     HL_CUDA_KERNEL_HORIZONTAL(OP, text, query_update, prepare_update, prepare_updates)

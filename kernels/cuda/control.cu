@@ -6,20 +6,19 @@
  * update and more. is_apply says which segment's guard holds. */
 #include "kernels/cuda/control.h"
 
-#include "kernels/cuda/any.h"
 #include "kernels/cuda/tile_iterator.h"
 
 HL_CUDA_ENTRY(control_begin, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_begin(p.at.control, p.at.tables, p.n_scalars, p.n_steps, p.is_f64 != 0);
+    hl_control_run(p);
 }
 HL_CUDA_ENTRY(control_micro, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_micro(p.at.control, hl_read_any(p.at.loss, p.loss_dtype, 0), p.rows);
+    hl_control_run(p);
 }
 HL_CUDA_ENTRY(control_apply, HL_CUDA_CONTROL_THREADS, p)
 {
-    hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0), p.beta1, p.beta2);
+    hl_control_run(p);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -68,8 +67,46 @@ HL_DEVICE void assign_words(void *state, const void *value, int32_t dtype, int64
     }
 }
 
-/* state <- keep state + take value, of float32. 1 times a number is the number: a sum is exact. */
+/* state <- value, rounded from float32. */
 enum { FLOATS = 4 };
+template <int DTYPE> struct rounding {
+    void *state;
+    const void *value;
+
+    HL_MEMBER bool is_aligned() const
+    {
+        return hl_pack_of<DTYPE, FLOATS>::is_aligned(state) &&
+               hl_pack_of<HL_DTYPE_F32, FLOATS>::is_aligned(value);
+    }
+    template <int W> HL_MEMBER void run(int64_t at) const
+    {
+        float v[W];
+        hl_load_pack<HL_DTYPE_F32, W>(value, at, v);
+        hl_store_pack<DTYPE, W>(state, at, v);
+    }
+};
+HL_DEVICE bool is_exact(int32_t dtype, int32_t other)
+{
+    return !hl_is_float(dtype) && !hl_is_float(other);
+}
+/* state <- value, in the state's dtype */
+HL_DEVICE void assign_any(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
+                          int64_t n)
+{
+    int32_t narrow = value_dtype == HL_DTYPE_F32 ? state_dtype : HL_DTYPE_F64;
+    if (state_dtype == value_dtype)
+        assign_words(state, value, state_dtype, n);
+    else if (narrow == HL_DTYPE_BF16)
+        for_packs<FLOATS>(rounding<HL_DTYPE_BF16>{state, value}, n);
+    else if (narrow == HL_DTYPE_F16)
+        for_packs<FLOATS>(rounding<HL_DTYPE_F16>{state, value}, n);
+    else if (is_exact(state_dtype, value_dtype))
+        HL_FOR_GRID(i, n) hl_write_int(state, state_dtype, i, hl_read_int(value, value_dtype, i));
+    else
+        HL_FOR_GRID(i, n) hl_write_any(state, state_dtype, i, hl_read_any(value, value_dtype, i));
+}
+
+/* state <- keep state + take value, of float32. 1 times a number is the number: a sum is exact. */
 template <int VALUE> struct blending {
     float *state;
     const void *value;
@@ -100,10 +137,10 @@ HL_DEVICE void blend(void *state, const void *value, int64_t n, float keep, floa
 HL_DEVICE void add_any(void *state, int32_t state_dtype, const void *value, int32_t value_dtype,
                        int64_t n)
 {
-    bool is_exact = !hl_is_float(state_dtype) && !hl_is_float(value_dtype);
+    bool exact = is_exact(state_dtype, value_dtype);
     HL_FOR_GRID(i, n)
     {
-        if (is_exact)
+        if (exact)
             hl_write_int(state, state_dtype, i,
                          (int64_t)((uint64_t)hl_read_int(state, state_dtype, i) +
                                    (uint64_t)hl_read_int(value, value_dtype, i)));
@@ -155,7 +192,7 @@ HL_CUDA_ENTRY(update_states, HL_CUDA_ELEMENT_THREADS, p)
         const void *value = p.at.operand[HL_CUDA_UPDATE_ARGS * u + 1];
         hl_cuda_update what = p.of[u];
         if (what.kind == HL_CUDA_ASSIGN)
-            assign_words(state, value, what.state_dtype, what.n);
+            assign_any(state, what.state_dtype, value, what.value_dtype, what.n);
         else if (what.kind == HL_CUDA_ACCUMULATE)
             accumulate(state, what.state_dtype, value, what.value_dtype, what.n);
         else

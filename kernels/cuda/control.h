@@ -35,6 +35,27 @@ typedef struct hl_cuda_control_apply_params {
     int32_t sumsq_dtype;
 } hl_cuda_control_apply_params;
 
+#if defined(__CUDACC__) || defined(HL_EMULATE)
+#include "kernels/cuda/any.h"
+
+/* The transitions, by the first thread of the grid. */
+HL_DEVICE void hl_control_run(const hl_cuda_control_begin_params &p)
+{
+    if (HL_GRID_FIRST == 0)
+        hl_control_begin(p.at.control, p.at.tables, p.n_scalars, p.n_steps, p.is_f64 != 0);
+}
+HL_DEVICE void hl_control_run(const hl_cuda_control_micro_params &p)
+{
+    if (HL_GRID_FIRST == 0)
+        hl_control_micro(p.at.control, hl_read_any(p.at.loss, p.loss_dtype, 0), p.rows);
+}
+HL_DEVICE void hl_control_run(const hl_cuda_control_apply_params &p)
+{
+    if (HL_GRID_FIRST == 0)
+        hl_control_apply(p.at.control, hl_read_any(p.at.sumsq, p.sumsq_dtype, 0), p.beta1, p.beta2);
+}
+#endif
+
 /* ---- updates ---- */
 
 enum { HL_CUDA_UPDATES = 32, HL_CUDA_UPDATE_ARGS = 4 /* state, value, control, state again */ };

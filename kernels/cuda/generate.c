@@ -551,3 +551,35 @@ hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
     say(&text, "}\n");
     return give_text(&text, out_source);
 }
+
+hl_status hl_cuda_generate_sequence(hl_cuda_generated_step *steps, int n, HL_GIVE char **out_source,
+                                    char out_name[HL_CUDA_NAME_BYTES])
+{
+    source_text text = {HL_OK, NULL, 0, 0};
+    int program[HL_KERNEL_HORIZONTAL], n_programs = 0;
+    int64_t member[HL_KERNEL_HORIZONTAL][2];
+    say(&text, "#include \"kernels/cuda/sequence.h\"\n\n");
+    for (int i = 0; i < n; i++) {
+        if (!steps[i].work) continue;
+        program[i] = say_once(&text, steps[i].work, n_programs, member, &steps[i].numbers);
+        if (program[i] == n_programs) n_programs++;
+    }
+    say(&text,
+        "template <class S> HL_DEVICE void run(const hl_cuda_sequence_params &p, S &shared)\n"
+        "{\n");
+    for (int i = 0; i < n; i++) {
+        if (i > 0) say(&text, "    hl_barrier_all();\n");
+        say(&text, "    hl_step_%s", steps[i].name);
+        if (steps[i].work) say(&text, "<program_%d>", program[i]);
+        say(&text, "(hl_step_params<hl_cuda_%s_params>(p, %d), shared);\n", steps[i].kind,
+            (int)steps[i].first_byte);
+    }
+    say(&text, "}\n\n");
+    name_kernel(&text, "hl_sequence", out_name);
+    say(&text,
+        "HL_KERNEL(%s, HL_CUDA_SEQUENCE_THREADS, HL_CONSTANT hl_cuda_sequence_params p)\n{\n"
+        "    HL_SHARED_DYNAMIC(float, shared);\n"
+        "    run(p, shared);\n}\n",
+        out_name);
+    return give_text(&text, out_source);
+}

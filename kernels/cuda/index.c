@@ -52,7 +52,8 @@ static variant name_variant(size_t bytes)
 /* Input 1, and the words by which a fault in it is reported. */
 static hl_cuda_index_at find_index(const hl_cuda_calls *calls)
 {
-    return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(), hl_cuda_fault_word()};
+    return (hl_cuda_index_at){hl_cuda_in(calls, 1), hl_cuda_control_block(),
+                              hl_cuda_fault_word(calls)};
 }
 static hl_cuda_index_axis find_axis(const indexed *s)
 {
@@ -158,8 +159,10 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_nod
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                                int32_t n, hl_kernel_state *out_state)
 {
-    hl_cuda_batch_gather_params params = {
-        .at.control = hl_cuda_control_block(), .at.fault = hl_cuda_fault_word(), .n_parts = n};
+    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
+    hl_cuda_batch_gather_params params = {.at.control = hl_cuda_control_block(),
+                                          .at.fault = hl_cuda_fault_word(&calls),
+                                          .n_parts = n};
     int64_t most = 0;
     for (int32_t u = 0; u < n; u++) {
         hl_cuda_batch_part *part = &params.part[u];
@@ -169,7 +172,6 @@ static hl_status prepare_batch(hl_device *device, const hl_graph *graph, const h
         if (words > most) most = words;
     }
     for (int32_t k = 0; k < n * HL_CUDA_BATCH_ARGS; k++) params.at.operand[k] = hl_cuda_arg(k);
-    hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, ids[0]);
     HL_CUDA_CALL_WITH(&calls, batch_gather, NULL, hl_cuda_shape_nodes(device, most, n), &params);
     return hl_cuda_calls_end(&calls, out_state);
 }

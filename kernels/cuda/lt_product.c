@@ -54,6 +54,22 @@ static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id 
     return align;
 }
 
+/* A parameter that is cast may lie in its rounded copy instead (passes/rounded.c), which later
+ * passes decide. Fused or not, a cast has one answer: kernels are asked at several times. */
+static int64_t align_cast(const hl_device *device, const hl_graph *graph, const hl_value *value)
+{
+    int64_t least = (int64_t)device->alignment;
+    if (value->node == HL_NONE) return least;
+    const hl_node *node = &graph->nodes[value->node];
+    const hl_program *program = node->op == HL_OP_POINTWISE_FUSED ? node->program : NULL;
+    bool is_cast = program ? program->n_code == 2 && program->code[1].op == HL_PW_CAST
+                           : node->op == HL_OP_CAST;
+    if (!is_cast || node->n_in != 1) return least;
+    const hl_value *from = hl_graph_value(graph, node->in[0]);
+    if (from->kind != HL_VALUE_PARAM) return least;
+    return common_power(least, from->offset * (int64_t)hl_dtype_bytes(value->type.dtype));
+}
+
 /* What every address that planning may give to an operand is a multiple of. */
 static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, hl_id id)
 {
@@ -65,7 +81,9 @@ static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, h
     }
     int64_t bytes = (int64_t)hl_dtype_bytes(value->type.dtype);
     switch (value->kind) {
-    case HL_VALUE_ACT: return (uint32_t)align_made(device, graph, id, 0);
+    case HL_VALUE_ACT:
+        return (uint32_t)common_power(align_made(device, graph, id, 0),
+                                      align_cast(device, graph, value));
     case HL_VALUE_PARAM:
     case HL_VALUE_STATE:
         return (uint32_t)common_power((int64_t)device->alignment, value->offset * bytes);

@@ -5,7 +5,10 @@
 #include "ir/fusion.h"
 #include "kernels/cuda/calls.h"
 
-enum { TILE = HL_CUDA_MATMUL_TILE, MAX_BLOCKS = 0x7FFFFFFF };
+enum { MAX_BLOCKS = 0x7FFFFFFF };
+/* A product of fewer tiles than a large GPU has multiprocessors is small. The number is no GPU's
+ * own, so that sums have one order on all. */
+enum { SMALL_TILES = 128 };
 /* Of products that are one launch: longer sums take longer than the launches that are saved. */
 enum { MAX_HORIZONTAL_K = 8192 };
 
@@ -105,17 +108,30 @@ static product make_product(const hl_graph *graph, const hl_node *node, int firs
     return made;
 }
 
-static int64_t count_tiles(const product *made)
+static int64_t count_tiles(const product *made, int64_t size)
 {
     const hl_cuda_product *p = &made->p;
-    return p->a.n * ((p->M + TILE - 1) / TILE) * ((p->N + TILE - 1) / TILE);
+    return p->a.n * ((p->M + size - 1) / size) * ((p->N + size - 1) / size);
 }
 
-static hl_cuda_shape shape_blocks(hl_dtype dtype, int64_t n)
+static bool is_small(const product *made)
 {
-    unsigned threads =
-        dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
+    return made->p.a.n == 1 && count_tiles(made, HL_CUDA_MATMUL_TILE) <= SMALL_TILES;
+}
+
+static int64_t count_small_tiles(const product *made)
+{
+    return count_tiles(made, HL_CUDA_MATMUL_SMALL_TILE);
+}
+
+static hl_cuda_shape shape_blocks(int64_t n, unsigned threads)
+{
     return (hl_cuda_shape){{(unsigned)(n < MAX_BLOCKS ? n : MAX_BLOCKS), 1, 1}, {threads, 1, 1}, 0};
+}
+
+static hl_cuda_shape shape_small(int64_t n)
+{
+    return shape_blocks(n, HL_CUDA_MATMUL_SMALL_THREADS);
 }
 
 /* Sums are taken along K, of one matrix. */
@@ -145,11 +161,17 @@ static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_nod
                                 hl_kernel_state *out_state)
 {
     product made = make_product(graph, &graph->nodes[id], 0);
+    const char *suffix = hl_cuda_suffix(made.dtype);
+    unsigned threads =
+        made.dtype == HL_DTYPE_F32 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
+    int64_t n_tiles = count_tiles(&made, HL_CUDA_MATMUL_TILE);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
-    if (count_tiles(&made) > 0)
-        HL_CUDA_CALL(&calls, matmul, hl_cuda_suffix(made.dtype),
-                     shape_blocks(made.dtype, count_tiles(&made)), .at = made.at, .of = made.of,
-                     .a = made.p.a, .b = made.p.b);
+    if (n_tiles > 0 && is_small(&made))
+        HL_CUDA_CALL(&calls, matmul_small, suffix, shape_small(count_small_tiles(&made)),
+                     .at = made.at, .of = made.of);
+    else if (n_tiles > 0)
+        HL_CUDA_CALL(&calls, matmul, suffix, shape_blocks(n_tiles, threads), .at = made.at,
+                     .of = made.of, .a = made.p.a, .b = made.p.b);
     return hl_cuda_calls_end(&calls, out_state);
 }
 
@@ -164,13 +186,13 @@ static bool is_horizontal(hl_device *device, const hl_graph *graph, const hl_nod
     hl_dtype dtype = hl_node_in_type(graph, &graph->nodes[ids[0]], 0)->dtype;
     for (int32_t i = 0; i < n; i++) {
         product made = make_product(graph, &graph->nodes[ids[i]], 0);
-        int64_t own = count_tiles(&made);
-        if (own == 0 || made.p.a.n != 1 || made.dtype != dtype || made.of.K > MAX_HORIZONTAL_K)
+        int64_t own = count_small_tiles(&made);
+        if (own == 0 || !is_small(&made) || made.dtype != dtype || made.of.K > MAX_HORIZONTAL_K)
             return false;
         n_tiles += own;
     }
-    hl_cuda_shape shape = shape_blocks(dtype, n_tiles);
-    return hl_cuda_shape_blocks(device, n_tiles, shape.block[0]).grid[0] == n_tiles;
+    int threads = HL_CUDA_MATMUL_SMALL_THREADS;
+    return hl_cuda_shape_blocks(device, n_tiles, threads).grid[0] == n_tiles;
 }
 
 static hl_status prepare_list(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
@@ -186,12 +208,11 @@ static hl_status prepare_list(hl_device *device, const hl_graph *graph, const hl
         product made = make_product(graph, node, first_arg);
         params.at.of[i] = made.at, params.of[i] = made.of;
         params.first_block[i] = (int32_t)n_blocks;
-        n_blocks += count_tiles(&made);
+        n_blocks += count_small_tiles(&made);
         first_arg += node->n_in + node->n_out;
     }
     params.first_block[n] = (int32_t)n_blocks;
-    HL_CUDA_CALL_WITH(&calls, matmul_list, hl_cuda_suffix(dtype), shape_blocks(dtype, n_blocks),
-                      &params);
+    HL_CUDA_CALL_WITH(&calls, matmul_list, hl_cuda_suffix(dtype), shape_small(n_blocks), &params);
     return hl_cuda_calls_end(&calls, out_state);
 }
 

@@ -7,7 +7,12 @@
  * steps of 32, the next step's tiles on their way while one is multiplied; where rows are whole 16
  * bytes they come by asynchronous copies. The order of sums is fixed by the shape: same bits every
  * run. Weight gradients add up the rows of what they multiply on the way, which is the gradient of
- * a bias; several products may be one launch.
+ * a bias.
+ *
+ * Small products leave most of a GPU idle and wait for memory step by step. Theirs are tiles of
+ * 32 x 32, each by eight warps that take every eighth step of K for themselves and wait for nobody;
+ * in the end the eight sums of an element are added up, in order. Several such products may be one
+ * launch.
  *
  * Launch: a block a tile of the result, or fewer: a block goes on by the grid. bf16 needs sm_80.
  * The digest: its own blocks and threads. */
@@ -46,7 +51,7 @@ template <class T> HL_DEVICE void finish(const product<T> &p, int64_t row, int64
 }
 
 /* The sums of a's rows, or of b's columns, belong to the blocks of the first tile across, or down:
- * thread i adds up what stands in shared memory of row or column i. */
+ * lane i adds up what stands in shared memory of row or column i. */
 template <class T> struct summing {
     const product<T> &p;
     int64_t row, col;
@@ -65,16 +70,30 @@ template <class T> struct summing {
     {
         for (int k = 0; k < n_steps; k++) sum += hl_read(tile, k * step);
     }
-    HL_MEMBER void store() const
+    HL_MEMBER void store(int lane) const
     {
-        int64_t i = (of_a() ? row : col) + hl_thread(), n = of_a() ? p.of.M : p.of.N;
-        if (hl_thread() < TILE && i < n && (of_a() || of_b())) p.sums[i] = sum;
+        int64_t i = (of_a() ? row : col) + lane, n = of_a() ? p.of.M : p.of.N;
+        if (i < n && (of_a() || of_b())) p.sums[i] = sum;
     }
 };
 
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
 enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
+
+/* dst[k * pitch + i] = src[(r0 + i) * row + (k0 + k) * step] for `size` rows and F32_K steps, 0
+ * outside (rows, K), by threads of which this is number t. */
+template <int size, int n_threads>
+HL_DEVICE void load_steps(float *dst, int pitch, const float *src, int64_t rows, int64_t K,
+                          int64_t row, int64_t step, int64_t r0, int64_t k0, int t)
+{
+    for (int e = t; e < F32_K * size; e += n_threads) {
+        /* Neighbouring threads read along the operand's dense dim. */
+        int k = step == 1 ? e % F32_K : e / size, i = step == 1 ? e / F32_K : e % size;
+        bool is_inside = r0 + i < rows && k0 + k < K;
+        dst[k * pitch + i] = is_inside ? src[(r0 + i) * row + (k0 + k) * step] : 0.0f;
+    }
+}
 
 HL_DEVICE void multiply_tile(const product<float> &p, int64_t row, int64_t col)
 {
@@ -86,14 +105,8 @@ HL_DEVICE void multiply_tile(const product<float> &p, int64_t row, int64_t col)
     int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
     float sum[4][4] = {};
     for (int64_t k0 = 0; k0 < s.K; k0 += F32_K) {
-        for (int e = t; e < F32_K * TILE; e += F32_THREADS) {
-            /* Neighbouring threads read along the operand's dense dim. */
-            int ka = s.a_k == 1 ? e % F32_K : e / TILE, i = s.a_k == 1 ? e / F32_K : e % TILE;
-            int kb = s.b_k == 1 ? e % F32_K : e / TILE, j = s.b_k == 1 ? e / F32_K : e % TILE;
-            bool has_a = row + i < s.M && k0 + ka < s.K, has_b = col + j < s.N && k0 + kb < s.K;
-            ta[ka * F32_PITCH + i] = has_a ? a[(row + i) * s.a_row + (k0 + ka) * s.a_k] : 0.0f;
-            tb[kb * F32_PITCH + j] = has_b ? b[(k0 + kb) * s.b_k + (col + j) * s.b_col] : 0.0f;
-        }
+        load_steps<TILE, F32_THREADS>(ta, F32_PITCH, a, s.M, s.K, s.a_row, s.a_k, row, k0, t);
+        load_steps<TILE, F32_THREADS>(tb, F32_PITCH, b, s.N, s.K, s.b_col, s.b_k, col, k0, t);
         hl_barrier();
         if (own.of_a() && t < TILE) own.add(ta + t, F32_PITCH, F32_K);
         if (own.of_b() && t < TILE) own.add(tb + t, F32_PITCH, F32_K);
@@ -119,7 +132,7 @@ HL_DEVICE void multiply_tile(const product<float> &p, int64_t row, int64_t col)
             if (row + tr + i < s.M && col + tc + j < s.N)
                 finish(p, row + tr + i, col + tc + j, sum[i][j]);
     }
-    own.store();
+    if (hl_thread() < TILE) own.store(hl_thread());
 }
 
 /* ---- 16 bits --------------------------------------------------------------------------------- */
@@ -133,13 +146,13 @@ enum {
 };
 
 /* dst[i * pitch + j] = src[(r0 + i) * row + (c0 + j) * col], 0 outside (rows, cols); height x
- * width, width a multiple of 8. */
-template <class T>
+ * width, width a multiple of 8; by threads of which this is number t. */
+template <int n_threads, class T>
 HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src, int64_t rows,
-                         int64_t cols, int64_t row, int64_t col, int64_t r0, int64_t c0)
+                         int64_t cols, int64_t row, int64_t col, int64_t r0, int64_t c0, int t)
 {
     bool is_dense = col == 1 && row % 8 == 0 && (uintptr_t)src % 16 == 0;
-    for (int e = hl_thread(); is_dense && e < height * width / 8; e += REDUCED_THREADS) {
+    for (int e = t; is_dense && e < height * width / 8; e += n_threads) {
         int i = e / (width / 8), j = e % (width / 8) * 8;
         if (r0 + i < rows && c0 + j + 8 <= cols) {
             hl_async_copy16(dst + i * pitch + j, src + (r0 + i) * row + c0 + j);
@@ -150,7 +163,7 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src,
             dst[i * pitch + j + k] = is_inside ? src[(r0 + i) * row + c0 + j + k] : T{0};
         }
     }
-    for (int e = hl_thread(); !is_dense && e < height * width; e += REDUCED_THREADS) {
+    for (int e = t; !is_dense && e < height * width; e += n_threads) {
         int i = col == 1 ? e / width : e % height, j = col == 1 ? e % width : e / height;
         bool is_inside = r0 + i < rows && c0 + j < cols;
         dst[i * pitch + j] = is_inside ? src[(r0 + i) * row + (c0 + j) * col] : T{0};
@@ -176,10 +189,11 @@ template <class T> HL_DEVICE void multiply_tile(const product<T> &p, int64_t row
     for (int step = -1; step < n_steps; step++) {
         int next = step + 1, at = next & 1;
         if (next < n_steps) {
-            load_tile(ta + at * TILE * PITCH_A, PITCH_A, TILE, REDUCED_K, a, s.M, s.K, s.a_row,
-                      s.a_k, row, (int64_t)next * REDUCED_K);
-            load_tile(tb + at * REDUCED_K * PITCH_B, PITCH_B, REDUCED_K, TILE, b, s.K, s.N, s.b_k,
-                      s.b_col, (int64_t)next * REDUCED_K, col);
+            int64_t k0 = (int64_t)next * REDUCED_K;
+            load_tile<REDUCED_THREADS>(ta + at * TILE * PITCH_A, PITCH_A, TILE, REDUCED_K, a, s.M,
+                                       s.K, s.a_row, s.a_k, row, k0, hl_thread());
+            load_tile<REDUCED_THREADS>(tb + at * REDUCED_K * PITCH_B, PITCH_B, REDUCED_K, TILE, b,
+                                       s.K, s.N, s.b_k, s.b_col, k0, col, hl_thread());
         }
         hl_async_commit();
         if (step < 0) continue;
@@ -210,49 +224,203 @@ template <class T> HL_DEVICE void multiply_tile(const product<T> &p, int64_t row
         int64_t i = row + e / TILE, j = col + e % TILE;
         if (i < s.M && j < s.N) finish(p, i, j, tc[e / TILE * PITCH_C + e % TILE]);
     }
-    own.store();
+    if (hl_thread() < TILE) own.store(hl_thread());
+    hl_barrier();
+}
+
+/* ---- small products -------------------------------------------------------------------------- */
+
+enum {
+    SMALL = HL_CUDA_MATMUL_SMALL_TILE,
+    WARPS = HL_CUDA_MATMUL_SMALL_THREADS / 32,
+    PITCH_SMALL = SMALL + 8, /* of 16 bits */
+    PITCH_PART = SMALL + 4   /* of floats */
+};
+
+/* One warp's part of a tile: what it holds of the operands in shared memory, and its sums. */
+template <class T> struct warp_part {
+    enum { K = REDUCED_K, ROOM = (SMALL + K) * PITCH_SMALL };
+    T *ta, *tb;
+    int lane;
+    hl_tile_c sum[2][2];
+
+    HL_MEMBER void begin(T *room)
+    {
+        ta = room, tb = room + SMALL * PITCH_SMALL, lane = hl_thread() % 32;
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 2; j++) hl_mma_zero(sum[i][j]);
+    }
+    HL_MEMBER void load(const product<T> &p, int64_t row, int64_t col, int64_t k0) const
+    {
+        const hl_cuda_matrix_product &s = p.of;
+        load_tile<32>(ta, PITCH_SMALL, SMALL, K, p.a, s.M, s.K, s.a_row, s.a_k, row, k0, lane);
+        load_tile<32>(tb, PITCH_SMALL, K, SMALL, p.b, s.K, s.N, s.b_k, s.b_col, k0, col, lane);
+        hl_async_commit();
+        hl_async_wait<0>();
+    }
+    HL_MEMBER void add_sums(summing<T> &own) const
+    {
+        if (own.of_a()) own.add(ta + lane * PITCH_SMALL, 1, K);
+        if (own.of_b()) own.add(tb + lane, PITCH_SMALL, K);
+    }
+    HL_MEMBER void multiply()
+    {
+        for (int k = 0; k < K; k += 16) {
+            hl_tile_a<T> x[2];
+            hl_tile_b<T> y[2];
+            for (int i = 0; i < 2; i++) {
+                hl_mma_load(x[i], ta + 16 * i * PITCH_SMALL + k, PITCH_SMALL);
+                hl_mma_load(y[i], tb + k * PITCH_SMALL + 16 * i, PITCH_SMALL);
+            }
+            for (int i = 0; i < 2; i++)
+                for (int j = 0; j < 2; j++) hl_mma(sum[i][j], x[i], y[j]);
+        }
+    }
+    HL_MEMBER void store(float *part) const
+    {
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 2; j++)
+                hl_mma_store(part + 16 * i * PITCH_PART + 16 * j, sum[i][j], PITCH_PART);
+    }
+};
+
+/* A thread of the warp sums 4 x 8 elements. */
+template <> struct warp_part<float> {
+    enum { K = F32_K, ROOM = 2 * K * PITCH_PART };
+    float *ta, *tb;
+    int lane, tr, tc;
+    float sum[4][8];
+
+    HL_MEMBER void begin(float *room)
+    {
+        ta = room, tb = room + K * PITCH_PART, lane = hl_thread() % 32;
+        tr = lane / 4 * 4, tc = lane % 4 * 8;
+        HL_UNROLL
+        for (int i = 0; i < 4; i++) {
+            HL_UNROLL
+            for (int j = 0; j < 8; j++) sum[i][j] = 0;
+        }
+    }
+    HL_MEMBER void load(const product<float> &p, int64_t row, int64_t col, int64_t k0) const
+    {
+        const hl_cuda_matrix_product &s = p.of;
+        load_steps<SMALL, 32>(ta, PITCH_PART, p.a, s.M, s.K, s.a_row, s.a_k, row, k0, lane);
+        load_steps<SMALL, 32>(tb, PITCH_PART, p.b, s.N, s.K, s.b_col, s.b_k, col, k0, lane);
+    }
+    HL_MEMBER void add_sums(summing<float> &own) const
+    {
+        if (own.of_a()) own.add(ta + lane, PITCH_PART, K);
+        if (own.of_b()) own.add(tb + lane, PITCH_PART, K);
+    }
+    HL_MEMBER void multiply()
+    {
+        for (int k = 0; k < K; k++) {
+            float x[4], y[8];
+            HL_UNROLL
+            for (int i = 0; i < 4; i++) x[i] = ta[k * PITCH_PART + tr + i];
+            HL_UNROLL
+            for (int j = 0; j < 8; j++) y[j] = tb[k * PITCH_PART + tc + j];
+            HL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                HL_UNROLL
+                for (int j = 0; j < 8; j++) sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
+            }
+        }
+    }
+    HL_MEMBER void store(float *part) const
+    {
+        HL_UNROLL
+        for (int i = 0; i < 4; i++) {
+            HL_UNROLL
+            for (int j = 0; j < 8; j++) part[(tr + i) * PITCH_PART + tc + j] = sum[i][j];
+        }
+    }
+};
+
+template <class T> HL_DEVICE void multiply_small(const product<T> &p, int64_t row, int64_t col)
+{
+    enum { ROOM = WARPS * warp_part<T>::ROOM, PART = SMALL * PITCH_PART };
+    static_assert(ROOM * sizeof(T) >= WARPS * PART * sizeof(float), "the parts' sums fit");
+    HL_SHARED(T, room, ROOM);
+    HL_SHARED(float, sums, WARPS * 32);
+    int t = hl_thread(), warp = t / 32;
+    T *operands = room;
+    float *parts = (float *)operands;
+    summing<T> own = {p, row, col, 0};
+    warp_part<T> part;
+    part.begin(operands + warp * warp_part<T>::ROOM);
+    for (int64_t k0 = warp * part.K; k0 < p.of.K; k0 += WARPS * part.K) {
+        part.load(p, row, col, k0);
+        hl_warp_sync(HL_WARP_ALL);
+        part.add_sums(own);
+        part.multiply();
+        hl_warp_sync(HL_WARP_ALL);
+    }
+    hl_barrier(); /* sums go where operands were */
+    part.store(parts + warp * PART);
+    sums[t] = own.sum;
+    hl_barrier();
+    for (int e = t; e < SMALL * SMALL; e += WARPS * 32) {
+        int i = e / SMALL, j = e % SMALL;
+        float sum = 0;
+        HL_UNROLL
+        for (int w = 0; w < WARPS; w++) sum += parts[w * PART + i * PITCH_PART + j];
+        if (row + i < p.of.M && col + j < p.of.N) finish(p, row + i, col + j, sum);
+    }
+    own.sum = 0;
+    for (int w = 0; w < WARPS && t < SMALL; w++) own.sum += sums[w * 32 + t];
+    if (t < SMALL) own.store(t);
     hl_barrier();
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-HL_DEVICE int64_t count_tiles(int64_t n)
-{
-    return (n + TILE - 1) / TILE;
-}
-
-/* Every n_blocks-th tile of the products of a batch, from `block` on. */
-template <class T>
+/* Every n_blocks-th tile of the products of a batch, from `block` on; size: of a tile. */
+template <class T, class F>
 HL_DEVICE void multiply(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
-                        const hl_cuda_layout *a, const hl_cuda_layout *b, int64_t block,
-                        int64_t n_blocks)
+                        const hl_cuda_layout *a, const hl_cuda_layout *b, int size, int64_t block,
+                        int64_t n_blocks, F multiply_one)
 {
-    int64_t across = count_tiles(of.N), size = across * count_tiles(of.M);
-    for (int64_t i = block; i < (a ? a->n : 1) * size; i += n_blocks) {
-        int64_t z = i / size, tile = i % size;
+    int64_t across = (of.N + size - 1) / size, n_tiles = across * ((of.M + size - 1) / size);
+    for (int64_t i = block; i < (a ? a->n : 1) * n_tiles; i += n_blocks) {
+        int64_t z = i / n_tiles, tile = i % n_tiles;
         product<T> one = {(const T *)at.a, (const T *)at.b, at.bias, at.c, at.sums, z * of.M, of};
         if (a) one.a += hl_layout_offset(*a, z);
         if (b) one.b += hl_layout_offset(*b, z);
-        multiply_tile(one, tile / across * TILE, tile % across * TILE);
+        multiply_one(one, tile / across * size, tile % across * size);
     }
 }
+template <class T>
+HL_DEVICE void multiply_alone(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
+                              int64_t block, int64_t n_blocks)
+{
+    multiply<T>(at, of, NULL, NULL, SMALL, block, n_blocks,
+                [](const product<T> &p, int64_t row, int64_t col) { multiply_small(p, row, col); });
+}
 
-#define KERNEL(T, suffix, n_threads)                                                               \
+#define KERNELS(T, suffix, n_threads)                                                              \
     HL_CUDA_ENTRY_OF(matmul, suffix, n_threads, p)                                                 \
     {                                                                                              \
-        multiply<T>(p.at, p.of, &p.a, &p.b, hl_block_x(), hl_blocks_x());                          \
+        multiply<T>(p.at, p.of, &p.a, &p.b, TILE, hl_block_x(), hl_blocks_x(),                     \
+                    [](const product<T> &one, int64_t row, int64_t col) {                          \
+                        multiply_tile(one, row, col);                                              \
+                    });                                                                            \
     }                                                                                              \
-    HL_CUDA_ENTRY_OF(matmul_list, suffix, n_threads, p)                                            \
+    HL_CUDA_ENTRY_OF(matmul_small, suffix, HL_CUDA_MATMUL_SMALL_THREADS, p)                        \
+    {                                                                                              \
+        multiply_alone<T>(p.at, p.of, hl_block_x(), hl_blocks_x());                                \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(matmul_list, suffix, HL_CUDA_MATMUL_SMALL_THREADS, p)                         \
     {                                                                                              \
         int i = 0;                                                                                 \
         while (i + 1 < p.n && hl_block_x() >= p.first_block[i + 1]) i++;                           \
         int first = p.first_block[i];                                                              \
-        multiply<T>(p.at.of[i], p.of[i], NULL, NULL, hl_block_x() - first,                         \
-                    p.first_block[i + 1] - first);                                                 \
+        multiply_alone<T>(p.at.of[i], p.of[i], hl_block_x() - first,                               \
+                          p.first_block[i + 1] - first);                                           \
     }
-KERNEL(float, f32, F32_THREADS)
-KERNEL(hl_bf16, bf16, REDUCED_THREADS)
-KERNEL(hl_f16, f16, REDUCED_THREADS)
+KERNELS(float, f32, F32_THREADS)
+KERNELS(hl_bf16, bf16, REDUCED_THREADS)
+KERNELS(hl_f16, f16, REDUCED_THREADS)
 
 /* ---- digests --------------------------------------------------------------------------------- */
 

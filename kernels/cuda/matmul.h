@@ -9,7 +9,9 @@
 enum {
     HL_CUDA_MATMUL_TILE = 64,
     HL_CUDA_MATMUL_F32_THREADS = 256,
-    HL_CUDA_MATMUL_REDUCED_THREADS = 128
+    HL_CUDA_MATMUL_REDUCED_THREADS = 128,
+    HL_CUDA_MATMUL_SMALL_TILE = 32,
+    HL_CUDA_MATMUL_SMALL_THREADS = 256
 };
 
 /* A (...,M,K) @ B (...,K,N), strides in elements: of a's rows and K, of b's K and columns. A batch
@@ -43,8 +45,13 @@ typedef struct hl_cuda_matmul_params {
     hl_cuda_layout a, b; /* of matrices in the result's batch */
 } hl_cuda_matmul_params;
 
-/* Independent products, each with a range of blocks: those from first_block[i] on are of number i,
- * up to first_block[i + 1]. */
+typedef struct hl_cuda_matmul_small_params {
+    hl_cuda_matmul_at at;
+    hl_cuda_matrix_product of;
+} hl_cuda_matmul_small_params;
+
+/* Independent small products, each with a range of blocks: those from first_block[i] on are of
+ * number i, up to first_block[i + 1]. */
 enum { HL_CUDA_PRODUCTS = 32 };
 typedef struct hl_cuda_matmul_list_params {
     struct {

@@ -157,6 +157,8 @@ static hl_status query_batch_norm(hl_device *device, const hl_graph *graph, hl_n
     out_req->scratch_bytes =
         batch.is_held ? 0 : batch.channels + (size_t)batch.C * sizeof(hl_cuda_channel);
     out_req->deterministic = true;
+    /* Two sums read dy and x once and write nothing; one launch is still less than theirs. */
+    if (node->op == HL_OP_BATCH_NORM_GRAD && !batch.is_held) out_req->wants_read = 1 << 0;
     /* The statistics or sums are made before an element is written, and a thread reads its elements
      * of x, or of dy and x, before it writes them. */
     out_req->in_place[0] = find_places(graph, node);

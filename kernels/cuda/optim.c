@@ -1,6 +1,7 @@
-/* Launchers of optim.cu: an optimizer is one launch over the whole flat buffer; the norm before it
- * is one over the gradient, in parts that depend on its size alone, and one that adds them up and
- * takes the control block on to apply where that follows. */
+/* Launchers of optim.cu: an optimizer is one launch over the whole flat buffer, which writes the
+ * parameters' 16-bit copies too where an ASSIGN of them follows; the norm before it is one over the
+ * gradient, in parts that depend on its size alone, and one that adds them up and takes the control
+ * block on to apply where that follows. */
 #include "kernels/cuda/optim.h"
 
 #include "kernels/cuda/calls.h"
@@ -53,8 +54,23 @@ static void call_lion(hl_cuda_calls *calls, hl_cuda_shape shape, const hl_cuda_o
                  .beta1 = attrs->beta1, .beta2 = attrs->beta2);
 }
 
-static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
-                               hl_kernel_state *out_state)
+/* The ASSIGN of the parameter to its rounded copy. What no segment covers keeps its bits in both.
+ */
+static bool takes_copy(const hl_graph *graph, hl_node_id id, hl_node_id next)
+{
+    const hl_node *node = &graph->nodes[id], *update = &graph->nodes[next];
+    if (update->op != HL_OP_ASSIGN || update->in[1] != node->out) return false;
+    const hl_value *copy = hl_graph_value(graph, update->in[0]);
+    const hl_value *param = hl_graph_value(graph, node->in[0]);
+    bool is_stored = copy->kind == HL_VALUE_STATE && param->kind == HL_VALUE_PARAM;
+    return is_stored && graph->stores[copy->store].source == param->store &&
+           copy->offset == param->offset &&
+           (copy->type.dtype == HL_DTYPE_BF16 || copy->type.dtype == HL_DTYPE_F16);
+}
+
+/* next: such an ASSIGN behind it; HL_NONE: there is none. */
+static hl_status prepare_optim_and(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                   hl_node_id next, hl_kernel_state *out_state)
 {
     const hl_node *node = &graph->nodes[id];
     int segments = node->n_out + 1;
@@ -75,6 +91,10 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
         .lr = hl_cuda_in(&calls, segments + 2),
         .control = hl_cuda_in(&calls, segments + 3),
     };
+    if (next != HL_NONE) { /* its inputs stand behind our outputs */
+        all.copy = hl_cuda_out(&calls, node->n_out);
+        size.is_f16 = hl_node_in_type(graph, &graph->nodes[next], 0)->dtype == HL_DTYPE_F16;
+    }
     if (node->op == HL_OP_SGD)
         call_sgd(&calls, shape, &all, &size, hl_sgd_attrs(node));
     else if (node->op == HL_OP_ADAM)
@@ -84,6 +104,12 @@ static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node
     else
         call_lion(&calls, shape, &all, &size, hl_lion_attrs(node));
     return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_optim(hl_device *device, const hl_graph *graph, hl_node_id id,
+                               hl_kernel_state *out_state)
+{
+    return prepare_optim_and(device, graph, id, HL_NONE, out_state);
 }
 
 /* ---- the gradient's norm --------------------------------------------------------------------- */
@@ -154,6 +180,12 @@ static hl_status prepare_norm(hl_device *device, const hl_graph *graph, hl_node_
     return prepare_norm_and(device, graph, id, NULL, out_state);
 }
 
+static bool takes_decision(const hl_graph *graph, hl_node_id id, hl_node_id next)
+{
+    const hl_node *decision = &graph->nodes[next];
+    return decision->op == HL_OP_CONTROL_APPLY && decision->in[1] == graph->nodes[id].out;
+}
+
 static hl_status prepare_norm_next(hl_device *device, const hl_graph *graph, hl_node_id id,
                                    hl_node_id next, hl_kernel_state *out_state)
 {
@@ -165,13 +197,23 @@ static const hl_kernel gradient_norm = {.op = HL_OP_GRADIENT_NORM,
                                         .query = query_norm,
                                         .prepare = prepare_norm,
                                         .prepare_next = prepare_norm_next,
-                                        .next_op = HL_OP_CONTROL_APPLY,
+                                        .takes_next = takes_decision,
                                         .launch = hl_cuda_calls_launch,
                                         .release = hl_cuda_calls_release};
-static const hl_kernel sgd = HL_CUDA_KERNEL(SGD, "sgd", query_optim, prepare_optim);
-static const hl_kernel adam = HL_CUDA_KERNEL(ADAM, "adam", query_optim, prepare_optim);
-static const hl_kernel rmsprop = HL_CUDA_KERNEL(RMSPROP, "rmsprop", query_optim, prepare_optim);
-static const hl_kernel lion = HL_CUDA_KERNEL(LION, "lion", query_optim, prepare_optim);
+
+#define OPTIMIZER(OP, text)                                                                        \
+    {.op = HL_OP_##OP,                                                                             \
+     .name = "cuda." text,                                                                         \
+     .query = query_optim,                                                                         \
+     .prepare = prepare_optim,                                                                     \
+     .prepare_next = prepare_optim_and,                                                            \
+     .takes_next = takes_copy,                                                                     \
+     .launch = hl_cuda_calls_launch,                                                               \
+     .release = hl_cuda_calls_release}
+static const hl_kernel sgd = OPTIMIZER(SGD, "sgd");
+static const hl_kernel adam = OPTIMIZER(ADAM, "adam");
+static const hl_kernel rmsprop = OPTIMIZER(RMSPROP, "rmsprop");
+static const hl_kernel lion = OPTIMIZER(LION, "lion");
 
 const hl_kernel *const hl_cuda_optim_kernels[] = {&gradient_norm, &sgd,  &adam,
                                                   &rmsprop,       &lion, NULL};

@@ -1,4 +1,5 @@
-/* Optimizers over the flat parameter buffer: one launch, one pass over memory.
+/* Optimizers over the flat parameter buffer: one launch, one pass over memory, which writes the
+ * parameters rounded to 16 bits too where there is such a copy of them.
  *
  * A block takes tiles of the buffer and goes through the segments that meet a tile, which gives
  * each element its learning rate scale and weight decay; segments need no order, and what none
@@ -34,15 +35,18 @@ HL_DEVICE part cut_segment(const double *segment, int64_t begin, int64_t end)
     return {first > begin ? first : begin, last < end ? last : end};
 }
 
-/* A parameter, its gradient and N states, which are NULL where the numbers need none. */
+/* A parameter, its copy, its gradient and N states; copy and states may be NULL. */
 template <int N> struct operands {
     float *param;
     const float *grad;
+    void *copy;
+    bool is_f16;
     float *state[N];
 
     HL_MEMBER bool is_aligned() const
     {
-        bool all = vectors::is_aligned(param) && vectors::is_aligned(grad);
+        bool all = vectors::is_aligned(param) && vectors::is_aligned(grad) &&
+                   hl_pack_of<HL_DTYPE_BF16, WIDTH>::is_aligned(copy);
         HL_UNROLL
         for (int j = 0; j < N; j++) all = all && vectors::is_aligned(state[j]);
         return all;
@@ -68,6 +72,8 @@ HL_DEVICE void step_pack(const operands<N> &of, int64_t at, const Step &step)
         for (int j = 0; j < N; j++) s[j][k] = own[j];
     }
     hl_store_pack<HL_DTYPE_F32, W>(of.param, at, w);
+    if (of.copy && of.is_f16) hl_store_pack<HL_DTYPE_F16, W>(of.copy, at, w);
+    if (of.copy && !of.is_f16) hl_store_pack<HL_DTYPE_BF16, W>(of.copy, at, w);
     HL_UNROLL
     for (int j = 0; j < N; j++)
         if (of.state[j]) hl_store_pack<HL_DTYPE_F32, W>(of.state[j], at, s[j]);
@@ -96,7 +102,7 @@ HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim
     int64_t n = size.n, n_segments = size.n_segments;
     const double *segments = all.segments;
     float lr = *all.lr;
-    operands<N> of = {all.param, all.grad, {}};
+    operands<N> of = {all.param, all.grad, all.copy, size.is_f16 != 0, {}};
     HL_UNROLL
     for (int j = 0; j < N; j++) of.state[j] = state[j];
     /* By warp: which of its threads' segments meet the tile. */

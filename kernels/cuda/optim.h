@@ -8,7 +8,8 @@
 /* Elements that each thread of a block takes at a time. */
 enum { HL_CUDA_OPTIM_THREADS = 256, HL_CUDA_OPTIM_ELEMENTS = 4 };
 
-/* What every optimizer reads and writes: n parameters in segments (n_segments,4). */
+/* What every optimizer reads and writes: n parameters in segments (n_segments,4). copy, in bfloat16
+ * or float16, may be NULL. */
 typedef struct hl_cuda_optim_at {
     HL_CUDA_AT(float) param;
     HL_CUDA_AT(const float) grad;
@@ -16,10 +17,11 @@ typedef struct hl_cuda_optim_at {
     HL_CUDA_AT(const float) grad_scale;
     HL_CUDA_AT(const float) lr;
     HL_CUDA_AT(const hl_control) control;
+    HL_CUDA_AT(void) copy;
 } hl_cuda_optim_at;
 typedef struct hl_cuda_optim_size {
     int64_t n, n_segments;
-    int32_t is_apply;
+    int32_t is_apply, is_f16;
 } hl_cuda_optim_size;
 
 /* States that the numbers do not need may be NULL. */

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "kernels/cuda/calls.h"
-
 _Static_assert((int)HL_CUDA_OPERANDS >= HL_PROGRAM_INS + HL_PROGRAM_OUTS, "all operands fit");
 _Static_assert((int)HL_CUDA_TILE_SUMS == (int)HL_PROGRAM_OUTS, "all sums fit");
 enum { THREADS = HL_CUDA_TILE_THREADS };
@@ -292,9 +290,7 @@ static void merge_partials(const hl_cuda_pointwise *work, int s, size_t *used, h
     }
 }
 
-/* Lays out scratch: partials of every sum, then, from *out_first on, what merging them needs.
- * Returns its size. */
-static size_t place_partials(hl_cuda_pointwise *work, size_t *out_first)
+size_t hl_cuda_place_partials(hl_cuda_pointwise *work, size_t *out_first)
 {
     size_t used = 0, bytes = hl_dtype_bytes(kinds[work->kind].dtype);
     for (int s = 0; s < work->program.n_sums && work->tiles.n > 0; s++) {
@@ -339,19 +335,20 @@ static hl_status query_program(hl_device *device, const hl_graph *graph, hl_node
         return hl_reason_set(out_why_not, "needs what makes its operand, got a sum over middle "
                                           "axes alone");
     out_req->deterministic = true;
-    out_req->scratch_bytes = place_partials(&work, &first);
+    out_req->scratch_bytes = hl_cuda_place_partials(&work, &first);
     for (int j = 0; j < work.program.n_out; j++)
         out_req->in_place[j] = find_in_place(&work.program, j);
     return HL_OK;
 }
 
-static void call_compiled(const hl_cuda_pointwise *work, const char *name,
-                          const hl_cuda_numbers *numbers, hl_cuda_shape shape, hl_cuda_calls *calls)
+void hl_cuda_call_compiled(const hl_cuda_pointwise *work, const char *name,
+                           const hl_cuda_numbers *numbers, hl_cuda_shape shape,
+                           hl_cuda_calls *calls)
 {
     hl_cuda_compiled_params params = {.at.scratch = hl_cuda_scratch(0), .tiles = work->tiles};
     int n_words = numbers->n > 0 ? numbers->n : 1;
     for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
-        params.at.operand[k] = hl_cuda_arg(k);
+        params.at.operand[k] = hl_cuda_operand(calls, k);
     memcpy(params.number, numbers->word, (size_t)numbers->n * sizeof *numbers->word);
     size_t bytes =
         offsetof(hl_cuda_compiled_params, number) + (size_t)n_words * sizeof *params.number;
@@ -359,8 +356,8 @@ static void call_compiled(const hl_cuda_pointwise *work, const char *name,
 }
 
 /* A column of registers a thread. */
-static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
-                             hl_cuda_calls *calls)
+void hl_cuda_call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
+                              hl_cuda_calls *calls)
 {
     size_t bytes = hl_dtype_bytes(kinds[work->kind].dtype);
     shape.shared_bytes = (unsigned)(THREADS * bytes * (size_t)work->program.n_regs);
@@ -369,7 +366,7 @@ static void call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
         .at.scratch = hl_cuda_scratch(0),
         .tiles = work->tiles};
     for (int k = 0; k < work->program.n_in + work->program.n_out; k++)
-        params.at.operand[k] = hl_cuda_arg(k);
+        params.at.operand[k] = hl_cuda_operand(calls, k);
     HL_CUDA_CALL_WITH(calls, pointwise, kinds[work->kind].variant, shape, &params);
 }
 
@@ -380,7 +377,7 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_numbers numbers;
     size_t used;
     HL_TRY(hl_cuda_pointwise_make(graph, id, &work));
-    place_partials(&work, &used);
+    hl_cuda_place_partials(&work, &used);
     char name[HL_CUDA_NAME_BYTES], *source = NULL;
     hl_status compiled = HL_OK;
     if (work.tiles.n > 0) {
@@ -392,9 +389,9 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     hl_cuda_shape shape = hl_cuda_shape_blocks(device, work.tiles.n_tiles, THREADS);
     if (work.tiles.n > 0 && compiled == HL_OK)
-        call_compiled(&work, name, &numbers, shape, &calls);
+        hl_cuda_call_compiled(&work, name, &numbers, shape, &calls);
     else if (work.tiles.n > 0)
-        call_interpreter(&work, shape, &calls);
+        hl_cuda_call_interpreter(&work, shape, &calls);
     for (int s = 0; s < work.program.n_sums; s++) {
         int j = work.program.sum_out[s];
         if (work.tiles.n == 0) /* the sum of nothing */
@@ -415,6 +412,8 @@ static hl_status prepare_program(hl_device *device, const hl_graph *graph, hl_no
                        .prepare = prepare_program,                                                 \
                        .prepare_horizontal = hl_cuda_prepare_horizontal,                           \
                        .is_horizontal = hl_cuda_is_horizontal,                                     \
+                       .prepare_sequence = hl_cuda_prepare_sequence,                               \
+                       .is_sequence = hl_cuda_is_sequence,                                         \
                        .launch = hl_cuda_calls_launch,                                             \
                        .release = hl_cuda_calls_release},
 

@@ -3,8 +3,8 @@
 #ifndef HL_CUDA_POINTWISE_H
 #define HL_CUDA_POINTWISE_H
 
+#include "kernels/cuda/calls.h"
 #include "kernels/cuda/compiled.h"
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/program.h"
 
 typedef struct hl_cuda_pointwise {
@@ -21,6 +21,9 @@ static inline bool hl_cuda_is_random(const hl_cuda_step *step)
 
 /* Makes a node's program; the places of partial sums are left open. */
 hl_status hl_cuda_pointwise_make(const hl_graph *graph, hl_node_id id, hl_cuda_pointwise *out_work);
+/* Lays out scratch: partials of every sum, then, from *out_first on, what merging them needs.
+ * Returns its size. */
+size_t hl_cuda_place_partials(hl_cuda_pointwise *work, size_t *out_first);
 
 /* The numbers that a generated kernel takes as arguments, in the order in which its source names
  * them. */
@@ -29,6 +32,14 @@ typedef struct hl_cuda_numbers {
     uint64_t word[HL_CUDA_NUMBERS];
 } hl_cuda_numbers;
 int hl_cuda_count_numbers(const hl_cuda_pointwise *work);
+
+/* Lists the launch of a program that is interpreted, or of one that is compiled under this name,
+ * with these numbers. */
+void hl_cuda_call_interpreter(const hl_cuda_pointwise *work, hl_cuda_shape shape,
+                              hl_cuda_calls *calls);
+void hl_cuda_call_compiled(const hl_cuda_pointwise *work, const char *name,
+                           const hl_cuda_numbers *numbers, hl_cuda_shape shape,
+                           hl_cuda_calls *calls);
 
 /* C++ source of a kernel that does what the interpreter does with the program, bit for bit: its
  * text, from hl_alloc, and its name, which comes from the text. It takes hl_cuda_compiled_params,
@@ -42,6 +53,17 @@ hl_status hl_cuda_generate(const hl_cuda_pointwise *work, HL_GIVE char **out_sou
 hl_status hl_cuda_generate_horizontal(const hl_cuda_pointwise *works, int n,
                                       HL_GIVE char **out_source, char out_name[HL_CUDA_NAME_BYTES],
                                       hl_cuda_compiled_parts_params *params);
+
+/* A step of a sequence (sequence.h): a function of it, or a program. */
+typedef struct hl_cuda_generated_step {
+    const char *name, *kind;
+    int64_t first_byte;            /* of its parameters */
+    const hl_cuda_pointwise *work; /* NULL: no program */
+    hl_cuda_numbers numbers;       /* the program's, filled in */
+} hl_cuda_generated_step;
+/* The same for steps that one block does in order. */
+hl_status hl_cuda_generate_sequence(hl_cuda_generated_step *steps, int n, HL_GIVE char **out_source,
+                                    char out_name[HL_CUDA_NAME_BYTES]);
 
 /* Makes sure that the device has the generated kernel of this name; compiles it if need be.
  * HL_ERROR_DEVICE where NVRTC is absent or fails: the log says why, and the interpreter does the

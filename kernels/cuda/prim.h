@@ -9,6 +9,11 @@
  * one dimension and elements that are read and written whole; a mask names lanes that all arrive;
  * no thread leaves before the last barrier of its block; an asynchronous copy is waited for.
  *
+ * A source that defines HL_PRIM_BLOCKS, and HL_PRIM_BLOCK_THREADS, has blocks that are parts of
+ * one: it is launched as one block, whose threads find themselves in a grid of so many blocks of so
+ * many threads, each with shared memory and barriers of its own. All of them are on one
+ * multiprocessor, so that hl_barrier_all() can wait for the whole grid, whose writes it then sees.
+ *
  * Rejected: cuda_fp16.h and cuda_bf16.h for storage types (they are not there under NVRTC, and
  * their operators hide conversions); cooperative_groups (a second way to say the same). */
 #ifndef HL_CUDA_PRIM_H
@@ -40,14 +45,44 @@ struct alignas(16) hl_word4 {
 #define HL_KERNEL(name, max_threads, ...)                                                          \
     extern "C" __global__ void __launch_bounds__(max_threads) name(__VA_ARGS__)
 /* A parameter that is only read: it stays where the launch put it, however it is indexed. */
-#define HL_CONSTANT           const __grid_constant__
-#define HL_DEVICE             __device__ __forceinline__
-#define HL_MEMBER             __device__ __forceinline__ /* of a struct */
-#define HL_UNROLL             _Pragma("unroll")
+#define HL_CONSTANT     const __grid_constant__
+#define HL_DEVICE       __device__ __forceinline__
+#define HL_MEMBER       __device__ __forceinline__ /* of a struct */
+#define HL_UNROLL       _Pragma("unroll")
 /* By a constant that may depend on a template's parameters; 1: not. */
-#define HL_UNROLL_BY(n)       HL_PRAGMA(unroll(n))
-#define HL_PRAGMA(text)       _Pragma(#text)
+#define HL_UNROLL_BY(n) HL_PRAGMA(unroll(n))
+#define HL_PRAGMA(text) _Pragma(#text)
 /* Shared memory of a block: an array of a size known here, or of the size given at launch. */
+#ifdef HL_PRIM_BLOCKS
+#define HL_SHARED(T, name, n)                                                                      \
+    __shared__ __align__(32) T hl_each_##name[HL_PRIM_BLOCKS][n];                                  \
+    T *const name = hl_each_##name[hl_block_x()]
+/* Equal parts of what is given at launch: multiples of 32 bytes. */
+#define HL_SHARED_DYNAMIC(T, name)                                                                 \
+    extern __shared__ __align__(32) unsigned char hl_dynamic_shared[];                             \
+    T *const name = (T *)(hl_dynamic_shared + hl_block_x() * hl_dynamic_bytes())
+
+#define hl_thread()   ((int)(threadIdx.x % HL_PRIM_BLOCK_THREADS))
+#define hl_threads()  HL_PRIM_BLOCK_THREADS
+#define hl_block_x()  ((int)(threadIdx.x / HL_PRIM_BLOCK_THREADS))
+#define hl_block_y()  0
+#define hl_blocks_x() HL_PRIM_BLOCKS
+#define hl_blocks_y() 1
+
+/* Barrier 0 is the whole block's. */
+#define hl_barrier()                                                                               \
+    asm volatile("bar.sync %0, %1;" ::"r"(hl_block_x() + 1), "n"(HL_PRIM_BLOCK_THREADS)            \
+                 : "memor"                                                                         \
+                   "y")
+#define hl_barrier_all() __syncthreads()
+
+HL_DEVICE int hl_dynamic_bytes()
+{
+    int bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes / HL_PRIM_BLOCKS;
+}
+#else
 #define HL_SHARED(T, name, n) __shared__ __align__(32) T name[n]
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \
     extern __shared__ __align__(32) unsigned char hl_dynamic_shared[];                             \
@@ -60,7 +95,9 @@ struct alignas(16) hl_word4 {
 #define hl_blocks_x() ((int)gridDim.x)
 #define hl_blocks_y() ((int)gridDim.y)
 
-#define hl_barrier()               __syncthreads()
+#define hl_barrier() __syncthreads()
+#endif
+
 #define hl_warp_sync(mask)         __syncwarp(mask)
 #define hl_ballot(mask, predicate) __ballot_sync(mask, predicate)
 

@@ -116,14 +116,16 @@ template <class P> struct hl_tile_iterator {
         if (side < HL_CUDA_TILE_THREADS) hl_barrier(); /* the last fold's readers are through */
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++)
-            if (t >= side && t % side < apart) room[k * HL_CUDA_TILE_THREADS + t] = sum[k];
+            if (k < program.width() && t >= side && t % side < apart)
+                room[k * HL_CUDA_TILE_THREADS + t] = sum[k];
         if (side < HL_CUDA_TILE_THREADS) hl_barrier();
         if (t >= apart) return;
         HL_UNROLL_BY(P::UNROLL)
         for (int k = 0; k < P::WIDTH; k++) {
+            if (k >= program.width()) break;
             for (int from = t + side; from < HL_CUDA_TILE_THREADS; from += side)
                 sum[k] = hl_pw_ADD(sum[k], (V)room[k * HL_CUDA_TILE_THREADS + from]);
-            if (k < program.width() && k < n_left) put(s, at + k, sum[k]);
+            if (k < n_left) put(s, at + k, sum[k]);
         }
     }
     /* Over the lanes of a strip; all lanes of the warp come here. */
@@ -144,13 +146,13 @@ template <class P> struct hl_tile_iterator {
     }
 };
 
-/* Launch: any grid of HL_CUDA_TILE_THREADS threads. */
-template <class P>
-HL_DEVICE void hl_iterate_tiles(const P &program, const hl_cuda_tiles &tiles,
-                                typename P::V *scratch)
+/* Launch: any grid of HL_CUDA_TILE_THREADS threads. room: shared memory for the folds, an element
+ * for each of a thread's width; none where nothing is summed. */
+template <class P, class R>
+HL_DEVICE void hl_iterate_tiles_in(R &room, const P &program, const hl_cuda_tiles &tiles,
+                                   typename P::V *scratch)
 {
     typedef typename P::V V;
-    HL_SHARED(V, room, HL_CUDA_TILE_THREADS * P::WIDTH);
     hl_tile_iterator<P> iterator = {program, tiles, scratch};
     int lane = hl_thread() % tiles.lanes, strip = hl_thread() / tiles.lanes % tiles.strips;
     int row = hl_thread() / tiles.lanes / tiles.strips;
@@ -198,6 +200,14 @@ HL_DEVICE void hl_iterate_tiles(const P &program, const hl_cuda_tiles &tiles,
             if (program.reduce(s) == HL_CUDA_SUM_ALL) iterator.fold_all(room, s, tile, sum[s]);
         }
     }
+}
+
+template <class P>
+HL_DEVICE void hl_iterate_tiles(const P &program, const hl_cuda_tiles &tiles,
+                                typename P::V *scratch)
+{
+    HL_SHARED(typename P::V, room, HL_CUDA_TILE_THREADS * P::WIDTH);
+    hl_iterate_tiles_in(room, program, tiles, scratch);
 }
 
 /* ---- elements of memory ---------------------------------------------------------------------- */

@@ -276,12 +276,14 @@ class Plan:
         fed: bool = False,
         deterministic: bool = False,
         benchmark: bool = False,
+        overlap: bool = True,
     ) -> Self:
         """The graph is copied.
 
         capture: an asynchronous device replays what a step launches. fed: datasets stay on the
         host, where batches are gathered. deterministic: the same bits every run, or DeviceError.
-        benchmark: kernels may be autotuned, before the first step.
+        benchmark: kernels may be autotuned, before the first step. overlap: on a GPU weight
+        gradients may run beside the rest of the backward pass.
         """
     def dataset(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
         """Data to gather from; kept. An array is copied only to a device of other memory."""
@@ -317,7 +319,9 @@ class Plan:
 
         arena_bytes, slot_bytes, staging_bytes (of the host), const_bytes, store_bytes (the
         session's), n_nodes, n_instructions, n_chains, n_regions, n_kernels (launches),
-        n_to_autotune (instructions that are autotuned before the first step), flops, large_flops.
+        n_path_kernels (of which so many wait for one another), n_to_autotune (instructions that are
+        autotuned before the first step), flops, large_flops, path_flops (of the chain of launches
+        that has the most).
         """
     def profile(self) -> tuple[float, list[dict[str, Any]]]:
         """Times a step on the last run's batch: its seconds, and its launches in their order.
@@ -371,6 +375,7 @@ def predict(
     fed: bool = False,
     deterministic: bool = False,
     benchmark: bool = False,
+    overlap: bool = True,
 ) -> dict[str, Any]:
     """Plan.info() of the plan that a new session would make, and "text", str() of it.
 

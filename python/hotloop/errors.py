@@ -1,4 +1,4 @@
-"""The exceptions of hotloop.
+"""The exceptions and warnings of hotloop.
 
 Every error that hotloop raises on purpose is a :class:`HotloopError` and, at the same time, the
 builtin exception a Python programmer would expect for it: a wrong value is also a ``ValueError``,
@@ -18,10 +18,14 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "DataError",
+    "DataWarning",
     "DeviceError",
     "DeviceLostError",
     "HotloopError",
+    "HotloopWarning",
+    "ModelWarning",
     "NotFiniteError",
+    "NotFiniteWarning",
     "OutOfMemoryError",
     "ShapeError",
     "TraceError",
@@ -103,3 +107,22 @@ class TrainingInterrupted(HotloopError, KeyboardInterrupt):
     def __init__(self, message: str = "training was interrupted", result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+class HotloopWarning(UserWarning):
+    """Base class of hotloop's warnings, for ``warnings.filterwarnings``.
+
+    They name the line of the user's program that called hotloop.
+    """
+
+
+class DataWarning(HotloopWarning):
+    """The data can be trained on, and probably means something else than it is taken for."""
+
+
+class ModelWarning(HotloopWarning):
+    """The model can be run, and part of it probably does not do what it is there for."""
+
+
+class NotFiniteWarning(HotloopWarning):
+    """Training ended because a loss or a gradient was not finite."""

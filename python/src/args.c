@@ -6,6 +6,7 @@
 
 #include "ir/dtype.h"
 #include "ir/shape.h"
+#include "numpy_api.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -120,8 +121,12 @@ static void describe_int(PyObject *number, char *out_text, size_t bytes)
     PyErr_Clear();
 }
 
+/* NumPy's bools have no __index__, Python's do. */
 static PyObject *take_index(PyObject *object, const char *what)
 {
+    bool truth;
+    if (hl_py_is_numpy_bool(object))
+        return hl_py_bool(object, what, &truth) ? PyLong_FromLong(truth) : NULL;
     PyObject *number = PyNumber_Index(object);
     if (!number && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
@@ -189,7 +194,14 @@ bool hl_py_finite(hl_py_state *state, PyObject *object, const char *what, double
 bool hl_py_bool(PyObject *object, const char *what, bool *out)
 {
     *out = object == Py_True;
-    return PyBool_Check(object) || fail_type(what, "a bool", object);
+    if (PyBool_Check(object)) return true;
+    if (hl_py_is_numpy_bool(object)) {
+        int truth = PyObject_IsTrue(object);
+        *out = truth > 0;
+        return truth >= 0;
+    }
+    PyErr_Format(PyExc_TypeError, "%s: must be a bool, got %.80R", what, object);
+    return false;
 }
 
 bool hl_py_text(hl_py_state *state, PyObject *object, const char *what, const char **out)

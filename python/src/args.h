@@ -27,13 +27,14 @@ bool hl_py_args_parse_new(hl_py_state *state, const hl_py_signature *signature, 
 /* For METH_FASTCALL functions, whose parameters are all positional. */
 bool hl_py_args_count(const char *function, Py_ssize_t n_args, int n_min, int n_max);
 
-/* Anything with __index__, NumPy's integers included; ConfigError outside [low, high]. */
+/* Anything with __index__, and NumPy's bools; ConfigError outside [low, high]. */
 bool hl_py_int(hl_py_state *state, PyObject *object, const char *what, int64_t low, int64_t high,
                int64_t *out);
 /* An integer of 64 bits, signed or not. */
 bool hl_py_seed(hl_py_state *state, PyObject *object, const char *what, uint64_t *out);
 bool hl_py_double(PyObject *object, const char *what, double *out);
 bool hl_py_finite(hl_py_state *state, PyObject *object, const char *what, double *out);
+/* Python's bools, and NumPy's: a scalar or an array of shape (). */
 bool hl_py_bool(PyObject *object, const char *what, bool *out);
 /* UTF-8 that lives as long as the object; ConfigError when it holds a NUL. */
 bool hl_py_text(hl_py_state *state, PyObject *object, const char *what, const char **out);

@@ -62,9 +62,8 @@ static PyObject *make_device(PyTypeObject *type, PyObject *args, PyObject *kwarg
     hl_py_device *self = (hl_py_device *)PyType_GenericAlloc(type, 0);
     if (!self) return NULL;
     hl_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        backend->device_open(backend, (int)index, &options, &self->device);
-    Py_END_ALLOW_THREADS if (status == HL_OK) return (PyObject *)self;
+    HL_PY_WITHOUT_GIL(status = backend->device_open(backend, (int)index, &options, &self->device));
+    if (status == HL_OK) return (PyObject *)self;
     hl_py_raise(state, status);
     Py_DECREF(self);
     return NULL;
@@ -74,7 +73,9 @@ static void free_device(PyObject *self)
 {
     hl_device *device = ((hl_py_device *)self)->device;
     PyObject_GC_UnTrack(self);
-    if (device) device->ops->destroy(device);
+    if (device) {
+        HL_PY_WITHOUT_GIL(device->ops->destroy(device));
+    }
     hl_py_free(self);
 }
 
@@ -138,7 +139,8 @@ static PyObject *get_memory(PyObject *self, PyObject *unused)
     hl_device *device = ((hl_py_device *)self)->device;
     hl_memory_stats stats;
     if (!device->ops->memory_read) return Py_NewRef(Py_None);
-    hl_status status = device->ops->memory_read(device, &stats);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = device->ops->memory_read(device, &stats));
     if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     return Py_BuildValue("{sLsLsLsL}", "current_bytes", (long long)stats.current_bytes,
                          "peak_bytes", (long long)stats.peak_bytes, "free_bytes",
@@ -149,7 +151,9 @@ static PyObject *reset_memory_peak(PyObject *self, PyObject *unused)
 {
     (void)unused;
     hl_device *device = ((hl_py_device *)self)->device;
-    if (device->ops->memory_peak_reset) device->ops->memory_peak_reset(device);
+    if (device->ops->memory_peak_reset) {
+        HL_PY_WITHOUT_GIL(device->ops->memory_peak_reset(device));
+    }
     return Py_NewRef(Py_None);
 }
 
@@ -159,7 +163,8 @@ static PyObject *get_autotune_cache(PyObject *self, PyObject *unused)
     hl_device *device = ((hl_py_device *)self)->device;
     char *text = NULL;
     if (!device->ops->autotune_print) return PyUnicode_FromString("");
-    hl_status status = device->ops->autotune_print(device, &text);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = device->ops->autotune_print(device, &text));
     if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
     PyObject *object = hl_py_from_text(text);
     hl_free(text);
@@ -169,14 +174,13 @@ static PyObject *get_autotune_cache(PyObject *self, PyObject *unused)
 static PyObject *take_autotune_cache(PyObject *self, PyObject *object)
 {
     hl_device *device = ((hl_py_device *)self)->device;
-    PyObject *bytes = PyUnicode_AsUTF8String(object);
-    if (!bytes) return NULL;
+    const char *text;
     hl_status status = HL_OK;
-    if (device->ops->autotune_read)
-        status = device->ops->autotune_read(device, PyBytes_AsString(bytes));
-    Py_DECREF(bytes);
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
-    return Py_NewRef(Py_None);
+    if (!hl_py_text(hl_py_state_of(self), object, "autotune_read", &text)) return NULL;
+    if (device->ops->autotune_read) {
+        HL_PY_WITHOUT_GIL(status = device->ops->autotune_read(device, text));
+    }
+    return hl_py_none_or_raise(hl_py_state_of(self), status);
 }
 
 static PyObject *describe(PyObject *self)
@@ -310,8 +314,8 @@ HL_PY_FAST_KEYWORDS(hl_py_survey)
     hl_survey *survey;
     hl_status status = hl_alloc(sizeof *survey, (void **)&survey);
     if (status != HL_OK) return hl_py_raise(state, status);
-    Py_BEGIN_ALLOW_THREADS backend->survey(backend, &options, probe, survey);
-    Py_END_ALLOW_THREADS PyObject *dict = describe_survey(survey);
+    HL_PY_WITHOUT_GIL(backend->survey(backend, &options, probe, survey));
+    PyObject *dict = describe_survey(survey);
     hl_free(survey);
     return dict;
 }

@@ -67,7 +67,7 @@ PyObject *hl_py_none_or_raise(hl_py_state *state, hl_status code)
 void hl_py_suggest(const char *name, PyObject *names, char *out_text, size_t bytes)
 {
     *out_text = '\0';
-    PyObject *text = NULL, *module = PyImport_ImportModule("hotloop._suggest");
+    PyObject *text = NULL, *module = PyImport_ImportModule("hotloop.base.suggest");
     if (module) text = PyObject_CallMethod(module, "did_you_mean", "sO", name, names);
     const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
     if (utf8) hl_text_copy(out_text, bytes, utf8);

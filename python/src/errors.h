@@ -12,8 +12,8 @@ PyObject *hl_py_fail(hl_py_state *state, hl_status code, const char *format, ...
     __attribute__((format(printf, 3, 4)));
 /* None, or the exception of a code. */
 PyObject *hl_py_none_or_raise(hl_py_state *state, hl_status code);
-/* "; did you mean 'relu'?" or "" of hotloop._suggest, for a message that fails anyway: 0 bytes are
- * written when even that fails. `names` is a list of str. */
+/* "; did you mean 'relu'?" or "" of hotloop.base.suggest, for a message that fails anyway: 0 bytes
+ * are written when even that fails. `names` is a list of str. */
 void hl_py_suggest(const char *name, PyObject *names, char *out_text, size_t bytes);
 
 #endif

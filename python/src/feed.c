@@ -93,7 +93,7 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void free_feed(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
-    hl_feed_destroy(feed_of(self)->feed);
+    HL_PY_WITHOUT_GIL(hl_feed_destroy(feed_of(self)->feed));
     hl_free(feed_of(self)->rows);
     hl_py_free(self);
 }
@@ -110,11 +110,16 @@ static PyObject *seek(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
         !hl_py_seed(state, args[0], "epoch", &epoch) ||
         (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)))
         return NULL;
-    hl_py_plan *plan = feed_of(self)->plan;
-    if (plan && !hl_py_session_enter(plan->session, "seek")) return NULL;
-    hl_status status = hl_feed_seek(feed_of(self)->feed, epoch, batch);
-    if (plan) hl_py_session_leave(plan->session);
-    return hl_py_none_or_raise(state, status);
+    hl_py_session *session = feed_of(self)->session;
+    if (!session) /* which has no loaders to wait for */
+        return hl_py_none_or_raise(state, hl_feed_seek(feed_of(self)->feed, epoch, batch));
+    if (!hl_py_session_enter(session, "seek")) return NULL;
+    Py_INCREF((PyObject *)session);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_feed_seek(feed_of(self)->feed, epoch, batch));
+    PyObject *result = hl_py_session_leave_with(session, status);
+    Py_DECREF((PyObject *)session);
+    return result;
 }
 
 static PyObject *next_rows(PyObject *self, PyObject *unused)
@@ -125,7 +130,7 @@ static PyObject *next_rows(PyObject *self, PyObject *unused)
     int32_t slot;
     bool is_end;
     void *data;
-    if (feed_of(self)->plan)
+    if (feed_of(self)->session)
         return hl_py_fail(state, HL_ERROR_CONFIG,
                           "next_rows: the feed's batches go to the plan that it was given to; make "
                           "another feed with the same arguments to look at them, got this one");
@@ -139,8 +144,9 @@ static PyObject *next_rows(PyObject *self, PyObject *unused)
         memcpy(data, rows, (size_t)feed_of(self)->batch * sizeof *rows);
         return array;
     }
+    PyObject *result = hl_py_none_or_raise(state, status);
     Py_DECREF(array);
-    return hl_py_none_or_raise(state, status);
+    return result;
 }
 
 static PyMethodDef methods[] = {

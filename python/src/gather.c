@@ -182,15 +182,19 @@ cleanup:
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-void hl_py_gather_destroy(hl_py_gather *gather)
+static void destroy_gather(hl_py_gather *gather)
 {
-    if (!gather) return;
     for (int i = 0; i < N_KEPT; i++) drop_node(&gather->nodes[i]);
     if (gather->device) gather->device->ops->destroy(gather->device);
     hl_free(gather);
 }
 
-/* With the GIL held: two threads make one. */
+void hl_py_gather_destroy(hl_py_gather *gather)
+{
+    if (gather) HL_PY_WITHOUT_GIL(destroy_gather(gather));
+}
+
+/* Of two threads that come at once the second one's is not kept. */
 static hl_status open_gather(hl_py_state *state)
 {
     hl_device_options options = {0};
@@ -198,8 +202,9 @@ static hl_status open_gather(hl_py_state *state)
     const hl_backend *backend = hl_registry_find(&state->registry, "cpu");
     if (state->gather) return HL_OK;
     HL_TRY(hl_alloc_zero(sizeof *gather, (void **)&gather));
-    hl_status status = backend->device_open(backend, 0, &options, &gather->device);
-    if (status != HL_OK) {
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = backend->device_open(backend, 0, &options, &gather->device));
+    if (status != HL_OK || state->gather) {
         hl_py_gather_destroy(gather);
         return status;
     }
@@ -233,13 +238,13 @@ static PyObject *gather(hl_py_state *state, const hl_py_array *array, const hl_p
     if (!result || key.n_rows == 0 || key.row == 0) return result;
     hl_status status = open_gather(state);
     if (status == HL_OK) {
-        Py_BEGIN_ALLOW_THREADS status =
-            run_gather(state->gather, &key, array->data, rows->data, dst);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = run_gather(state->gather, &key, array->data, rows->data, dst));
     }
-    if (status == HL_OK) return result;
-    Py_DECREF(result);
-    return hl_py_raise(state, status);
+    if (status != HL_OK) {
+        hl_py_raise(state, status);
+        Py_CLEAR(result);
+    }
+    return result;
 }
 
 HL_PY_FAST(hl_py_gather_rows)

@@ -221,8 +221,8 @@ static PyObject *add_scalar(PyObject *self, PyObject *name_object)
 static PyObject *list_scalar_names(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    const hl_graph *graph = graph_of(self);
     PyObject *list = PyList_New(0);
+    const hl_graph *graph = graph_of(self);
     /* They were numbered as they were added. */
     for (int64_t v = 0; list && v < graph->n_values; v++) {
         if (graph->values[v].kind != HL_VALUE_SCALAR) continue;
@@ -389,14 +389,12 @@ static PyObject *mark_output(PyObject *self, PyObject *value)
 static PyObject *list_outputs(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    PyObject *list = PyList_New(0);
     const hl_graph *graph = graph_of(self);
-    PyObject *list = PyList_New((Py_ssize_t)graph->n_outputs);
-    for (int64_t i = 0; list && i < PyList_Size(list); i++) {
+    for (int64_t i = 0; list && i < graph->n_outputs; i++) {
         PyObject *id = PyLong_FromLong(graph->outputs[i]);
-        if (id)
-            PyList_SetItem(list, (Py_ssize_t)i, id);
-        else
-            Py_CLEAR(list);
+        if (!id || PyList_Append(list, id) < 0) Py_CLEAR(list);
+        Py_XDECREF(id);
     }
     return list;
 }
@@ -425,6 +423,8 @@ static PyObject *set_segment(PyObject *self, PyObject *object)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
+/* Good until the next call that may run Python code; the making of a container is one, as it may
+ * run the garbage collector, that of a str or a number is not. */
 static const hl_value *read_value(PyObject *self, PyObject *object)
 {
     hl_id id;
@@ -435,7 +435,9 @@ static const hl_value *read_value(PyObject *self, PyObject *object)
 static PyObject *get_shape(PyObject *self, PyObject *object)
 {
     const hl_value *value = read_value(self, object);
-    return value ? hl_py_from_shape(&value->type.shape) : NULL;
+    if (!value) return NULL;
+    hl_shape shape = value->type.shape;
+    return hl_py_from_shape(&shape);
 }
 
 static PyObject *get_dtype(PyObject *self, PyObject *object)

@@ -22,6 +22,7 @@ static bool convert_error(hl_py_state *state)
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
     PyObject *words = value ? PyObject_Str(value) : NULL;
     const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
     if (text) hl_py_fail(state, HL_ERROR_CONFIG, "%s", text);
@@ -56,8 +57,11 @@ static bool convert_attr(hl_py_state *state, const hl_attr_info *attr, PyObject 
     return good;
 }
 
-static bool set_attr(hl_py_state *state, hl_op op, PyObject *key, PyObject *value, hl_attrs *attrs)
+/* Bit i of *given: attribute i of the schema was given. */
+static bool set_attr(hl_py_state *state, hl_op op, PyObject *key, PyObject *value, hl_attrs *attrs,
+                     uint64_t *given)
 {
+    int n;
     const char *name;
     char what[96], known[256];
     if (!hl_py_text(state, key, "attribute", &name)) return false;
@@ -68,24 +72,19 @@ static bool set_attr(hl_py_state *state, hl_op op, PyObject *key, PyObject *valu
                    hl_op_get(op)->name, known, name);
         return false;
     }
+    *given |= (uint64_t)1 << (attr - hl_schema_attrs(hl_op_get(op)->schema, &n));
     snprintf(what, sizeof what, "%s: %s", hl_op_get(op)->name, name);
     return convert_attr(state, attr, value, what, attrs) || convert_error(state);
 }
 
-/* keys: tuple or list of what was given, or NULL. */
-static bool check_required(hl_py_state *state, hl_op op, PyObject *keys)
+static bool check_required(hl_py_state *state, hl_op op, uint64_t given)
 {
     int n;
     const hl_attr_info *attrs = hl_schema_attrs(hl_op_get(op)->schema, &n);
     for (int i = 0; i < n; i++) {
-        if (!attrs[i].required) continue;
-        PyObject *name = PyUnicode_FromString(attrs[i].name);
-        int found = !name ? -1 : keys ? PySequence_Contains(keys, name) : 0;
-        Py_XDECREF(name);
-        if (found > 0) continue;
-        if (!found)
-            hl_py_fail(state, HL_ERROR_CONFIG, "%s: needs the attribute %s, got none",
-                       hl_op_get(op)->name, attrs[i].name);
+        if (!attrs[i].required || given >> i & 1) continue;
+        hl_py_fail(state, HL_ERROR_CONFIG, "%s: needs the attribute %s, got none",
+                   hl_op_get(op)->name, attrs[i].name);
         return false;
     }
     return true;
@@ -95,26 +94,22 @@ bool hl_py_attrs_from_call(hl_py_state *state, hl_op op, PyObject *keys, PyObjec
                            hl_attrs *out)
 {
     hl_attrs_init(hl_op_get(op)->schema, out);
+    uint64_t given = 0;
     Py_ssize_t n = keys ? PyTuple_Size(keys) : 0;
     for (Py_ssize_t i = 0; i < n; i++)
-        if (!set_attr(state, op, PyTuple_GetItem(keys, i), values[i], out)) return false;
-    return check_required(state, op, keys);
+        if (!set_attr(state, op, PyTuple_GetItem(keys, i), values[i], out, &given)) return false;
+    return check_required(state, op, given);
 }
 
 bool hl_py_attrs_from_dict(hl_py_state *state, hl_op op, PyObject *dict, hl_attrs *out)
 {
-    PyObject *keys = PyDict_Keys(dict);
     hl_attrs_init(hl_op_get(op)->schema, out);
-    bool good = keys != NULL;
-    for (Py_ssize_t i = 0; good && i < PyList_Size(keys); i++) {
-        PyObject *key = PyList_GetItem(keys, i), *value = PyDict_GetItemWithError(dict, key);
-        Py_XINCREF(value); /* a converter may run Python code that changes the dict */
-        good = value && set_attr(state, op, key, value, out);
-        Py_XDECREF(value);
-    }
-    good = good && check_required(state, op, keys);
-    Py_XDECREF(keys);
-    return good;
+    uint64_t given = 0;
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(dict, &position, &key, &value))
+        if (!set_attr(state, op, key, value, out, &given)) return false;
+    return check_required(state, op, given);
 }
 
 static PyObject *read_attr(const hl_attrs *attrs, const hl_attr_info *attr)

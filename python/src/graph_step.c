@@ -1,7 +1,9 @@
 /* Graph: the passes that Python asks for by name, backward and training_step.
  *
  * A pass that fails on its way may leave nodes behind, so each works on a copy that takes the
- * graph's place when all went well: a call that fails leaves the graph as it was. */
+ * graph's place when all went well: a call that fails leaves the graph as it was. Between copy and
+ * replacement nothing may run Python code, which could change the graph meanwhile: what is handed
+ * back is made before, as making a container may run the garbage collector. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -21,17 +23,14 @@ static void replace_graph(PyObject *self, HL_TAKE hl_graph *graph)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static PyObject *list_grads(const hl_id *grads, int32_t n)
+static bool fill_grads(PyObject *tuple, const hl_id *grads, int32_t n)
 {
-    PyObject *tuple = PyTuple_New(n);
-    for (int32_t i = 0; tuple && i < n; i++) {
+    for (int32_t i = 0; i < n; i++) {
         PyObject *id = grads[i] == HL_NONE ? Py_NewRef(Py_None) : PyLong_FromLong(grads[i]);
-        if (id)
-            PyTuple_SetItem(tuple, i, id);
-        else
-            Py_CLEAR(tuple);
+        if (!id) return false;
+        PyTuple_SetItem(tuple, i, id);
     }
-    return tuple;
+    return true;
 }
 
 PyObject *hl_py_graph_backward(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -45,16 +44,18 @@ PyObject *hl_py_graph_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     if (!hl_py_args_count("Graph.backward", n_args, 2, 2) ||
         !hl_py_value(self, args[0], "loss", &loss) || !hl_py_values(self, args[1], "wrt", &wrt, &n))
         return NULL;
+    PyObject *tuple = PyTuple_New(n);
+    if (!tuple) goto cleanup;
     HL_GOTO(hl_alloc((size_t)(n + 1) * sizeof *grads, (void **)&grads));
     HL_GOTO(hl_graph_clone(graph_of(self), &graph));
     HL_GOTO(hl_pass_autodiff(graph, loss, HL_NONE, wrt, n, grads));
-    result = list_grads(grads, n);
-    if (result) {
-        replace_graph(self, graph);
-        graph = NULL;
-    }
+    if (!fill_grads(tuple, grads, n)) goto cleanup;
+    replace_graph(self, graph);
+    graph = NULL;
+    result = Py_NewRef(tuple);
 cleanup:
     if (status != HL_OK) hl_py_raise(state, status);
+    Py_XDECREF(tuple);
     hl_graph_destroy(graph);
     hl_free(grads);
     hl_free(wrt);
@@ -63,12 +64,40 @@ cleanup:
 
 /* ---- the specification of a training step ---------------------------------------------------- */
 
+#define SPEC_KEYS(X)                                                                               \
+    X(rows)                                                                                        \
+    X(optimizer)                                                                                   \
+    X(attrs)                                                                                       \
+    X(segments)                                                                                    \
+    X(accumulate)                                                                                  \
+    X(clip_norm)                                                                                   \
+    X(clip_value)                                                                                  \
+    X(ema)                                                                                         \
+    X(ema_ramp)                                                                                    \
+    X(table)                                                                                       \
+    X(scales_loss)
+
+enum {
+#define X(key) KEY_##key,
+    SPEC_KEYS(X)
+#undef X
+        N_KEYS
+};
+
+static const char *const spec_keys[N_KEYS] = {
+#define X(key) #key,
+    SPEC_KEYS(X)
+#undef X
+};
+
 typedef struct step_args {
     hl_step_spec spec;
     hl_step_term *terms;
     hl_id *params;
     double *segments;
     int64_t n_elements; /* of the store, to the end of the last parameter */
+    PyObject *attrs;    /* the optimizer's, a copy that no other code can reach */
+    PyObject *given[N_KEYS];
 } step_args;
 
 static void free_args(step_args *a)
@@ -76,6 +105,7 @@ static void free_args(step_args *a)
     hl_free(a->terms);
     hl_free(a->params);
     hl_free(a->segments);
+    Py_XDECREF(a->attrs);
 }
 
 static bool check_status(PyObject *self, hl_status status)
@@ -155,24 +185,23 @@ static bool read_params(PyObject *self, PyObject *object, step_args *a)
 
 /* ---- its dictionary -------------------------------------------------------------------------- */
 
-static bool read_optimizer(PyObject *self, PyObject *dict, step_args *a)
+static bool read_optimizer(PyObject *self, step_args *a)
 {
     hl_py_state *state = hl_py_state_of(self);
-    PyObject *name_object = PyDict_GetItemString(dict, "optimizer");
-    PyObject *attrs = PyDict_GetItemString(dict, "attrs");
     const char *name;
-    if (!hl_py_text(state, name_object, "optimizer", &name)) return false;
+    if (!hl_py_text(state, a->given[KEY_optimizer], "optimizer", &name)) return false;
     hl_op op = a->spec.optimizer = hl_op_parse(name);
     if (op != HL_OP_SGD && op != HL_OP_ADAM && op != HL_OP_RMSPROP && op != HL_OP_LION) {
         hl_py_fail(state, HL_ERROR_CONFIG,
                    "optimizer: must be sgd, adam, rmsprop or lion, got '%s'", name);
         return false;
     }
-    if (!PyDict_Check(attrs)) {
+    if (!PyDict_Check(a->given[KEY_attrs])) {
         PyErr_SetString(PyExc_TypeError, "attrs: must be a dict of the optimizer's attributes");
         return false;
     }
-    return hl_py_attrs_from_dict(state, op, attrs, &a->spec.attrs);
+    a->attrs = PyDict_Copy(a->given[KEY_attrs]);
+    return a->attrs && hl_py_attrs_from_dict(state, op, a->attrs, &a->spec.attrs);
 }
 
 static bool check_segment(PyObject *self, const step_args *a, int64_t i)
@@ -206,9 +235,9 @@ static bool read_segment(PyObject *self, PyObject *object, step_args *a, int64_t
     return good && check_segment(self, a, i);
 }
 
-static bool read_segments(PyObject *self, PyObject *dict, step_args *a)
+static bool read_segments(PyObject *self, step_args *a)
 {
-    PyObject *items = hl_py_sequence(PyDict_GetItemString(dict, "segments"), "segments");
+    PyObject *items = hl_py_sequence(a->given[KEY_segments], "segments");
     if (!items) return false;
     Py_ssize_t n = PyTuple_Size(items);
     bool good = check_status(
@@ -221,11 +250,10 @@ static bool read_segments(PyObject *self, PyObject *dict, step_args *a)
     return good;
 }
 
-static bool read_table(PyObject *self, PyObject *dict, step_args *a)
+static bool read_table(PyObject *self, step_args *a)
 {
     hl_shape shape;
-    PyObject *object = PyDict_GetItemString(dict, "table");
-    if (!hl_py_shape(hl_py_state_of(self), object, "table", &shape)) return false;
+    if (!hl_py_shape(hl_py_state_of(self), a->given[KEY_table], "table", &shape)) return false;
     if (shape.rank != 2 || shape.dim[0] < 1 || shape.dim[0] > HL_CONTROL_SCALARS ||
         shape.dim[1] < 1) {
         char got[HL_SHAPE_TEXT];
@@ -240,72 +268,75 @@ static bool read_table(PyObject *self, PyObject *dict, step_args *a)
 }
 
 /* A number above 0, or None for 0. */
-static bool read_limit(PyObject *self, PyObject *dict, const char *key, double most, double *out)
+static bool read_limit(PyObject *self, const step_args *a, int key, double most, double *out)
 {
-    PyObject *object = PyDict_GetItemString(dict, key);
     *out = 0.0;
-    if (object == Py_None) return true;
-    if (!hl_py_finite(hl_py_state_of(self), object, key, out)) return false;
+    if (a->given[key] == Py_None) return true;
+    if (!hl_py_finite(hl_py_state_of(self), a->given[key], spec_keys[key], out)) return false;
     if (*out >= 0.0 && *out <= most) return true;
-    hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG, "%s: must be in 0..%g or None, got %g", key,
-               most, *out);
+    hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG, "%s: must be in 0..%g or None, got %g",
+               spec_keys[key], most, *out);
     return false;
 }
 
-/* Every key, and no other. */
-static bool check_keys(PyObject *self, PyObject *dict)
+/* Every key, and no other. Keys are compared as text: a lookup would run a key's own __eq__, which
+ * may say one thing now and another later. */
+static bool find_keys(PyObject *self, PyObject *dict, PyObject **out)
 {
-    static const char *const keys[] = {"rows",       "optimizer", "attrs",      "segments",
-                                       "accumulate", "clip_norm", "clip_value", "ema",
-                                       "ema_ramp",   "table",     "scales_loss"};
-    Py_ssize_t n = sizeof keys / sizeof *keys;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (PyDict_GetItemString(dict, keys[i])) continue;
-        hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG, "spec: needs the key %s, got none",
-                   keys[i]);
+    hl_py_state *state = hl_py_state_of(self);
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    const char *name;
+    while (PyDict_Next(dict, &position, &key, &value)) {
+        if (!hl_py_text(state, key, "spec", &name)) return false;
+        int k = 0;
+        while (k < N_KEYS && strcmp(name, spec_keys[k]) != 0) k++;
+        if (k == N_KEYS) {
+            hl_py_fail(state, HL_ERROR_CONFIG, "spec: must have its %d keys alone, got %s", N_KEYS,
+                       name);
+            return false;
+        }
+        out[k] = value;
+    }
+    for (int k = 0; k < N_KEYS; k++) {
+        if (out[k]) continue;
+        hl_py_fail(state, HL_ERROR_CONFIG, "spec: needs the key %s, got none", spec_keys[k]);
         return false;
     }
-    if (PyDict_Size(dict) == n) return true;
-    hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG, "spec: must have %d keys, got %lld of them",
-               (int)n, (long long)PyDict_Size(dict));
-    return false;
+    return true;
 }
 
 static bool read_spec(PyObject *self, PyObject *dict, step_args *a)
 {
     hl_py_state *state = hl_py_state_of(self);
     hl_step_spec *spec = &a->spec;
+    PyObject *const *given = a->given;
     const double no_limit = 1e300;
-    return check_keys(self, dict) &&
-           hl_py_int(state, PyDict_GetItemString(dict, "rows"), "rows", 1, INT32_MAX,
-                     &spec->rows) &&
-           read_optimizer(self, dict, a) && read_segments(self, dict, a) &&
-           hl_py_bool(PyDict_GetItemString(dict, "accumulate"), "accumulate", &spec->accumulate) &&
-           hl_py_bool(PyDict_GetItemString(dict, "scales_loss"), "scales_loss",
-                      &spec->scales_loss) &&
-           read_limit(self, dict, "clip_norm", no_limit, &spec->clip_norm) &&
-           read_limit(self, dict, "clip_value", no_limit, &spec->clip_value) &&
-           read_limit(self, dict, "ema", 1.0, &spec->ema) &&
-           hl_py_bool(PyDict_GetItemString(dict, "ema_ramp"), "ema_ramp", &spec->ema_ramp) &&
-           read_table(self, dict, a);
+    return find_keys(self, dict, a->given) &&
+           hl_py_int(state, given[KEY_rows], "rows", 1, INT32_MAX, &spec->rows) &&
+           read_optimizer(self, a) && read_segments(self, a) &&
+           hl_py_bool(given[KEY_accumulate], "accumulate", &spec->accumulate) &&
+           hl_py_bool(given[KEY_scales_loss], "scales_loss", &spec->scales_loss) &&
+           read_limit(self, a, KEY_clip_norm, no_limit, &spec->clip_norm) &&
+           read_limit(self, a, KEY_clip_value, no_limit, &spec->clip_value) &&
+           read_limit(self, a, KEY_ema, 1.0, &spec->ema) &&
+           hl_py_bool(given[KEY_ema_ramp], "ema_ramp", &spec->ema_ramp) && read_table(self, a);
 }
 
 /* ---- training_step --------------------------------------------------------------------------- */
 
-static PyObject *describe_step(hl_id loss, const bool *has_grad, int64_t n)
+static bool fill_step(PyObject *dict, PyObject *no_grad, hl_id loss, const bool *has_grad,
+                      int64_t n)
 {
-    PyObject *dict = PyDict_New(), *without = PyList_New(0);
-    for (int64_t p = 0; without && p < n; p++) {
+    for (int64_t p = 0; p < n; p++) {
         if (has_grad[p]) continue;
         PyObject *index = PyLong_FromLongLong(p);
-        if (!index || PyList_Append(without, index) < 0) Py_CLEAR(without);
+        bool good = index && PyList_Append(no_grad, index) == 0;
         Py_XDECREF(index);
+        if (!good) return false;
     }
-    if (!dict || !hl_py_dict_put(dict, "loss", PyLong_FromLong(loss)) ||
-        !hl_py_dict_put(dict, "no_grad", Py_XNewRef(without)))
-        Py_CLEAR(dict);
-    Py_XDECREF(without);
-    return dict;
+    return hl_py_dict_put(dict, "loss", PyLong_FromLong(loss)) &&
+           hl_py_dict_put(dict, "no_grad", Py_NewRef(no_grad));
 }
 
 static PyObject *run_pass(PyObject *self, const step_args *a)
@@ -313,18 +344,20 @@ static PyObject *run_pass(PyObject *self, const step_args *a)
     hl_graph *graph = NULL;
     bool *has_grad = NULL;
     hl_id loss;
-    PyObject *result = NULL;
+    PyObject *dict = PyDict_New(), *no_grad = PyList_New(0), *result = NULL;
     hl_status status = HL_OK;
+    if (!dict || !no_grad) goto cleanup;
     HL_GOTO(hl_alloc_zero((size_t)a->spec.n_params + 1, (void **)&has_grad));
     HL_GOTO(hl_graph_clone(graph_of(self), &graph));
     HL_GOTO(hl_pass_training_step(graph, &a->spec, &loss, has_grad));
-    result = describe_step(loss, has_grad, a->spec.n_params);
-    if (result) {
-        replace_graph(self, graph);
-        graph = NULL;
-    }
+    if (!fill_step(dict, no_grad, loss, has_grad, a->spec.n_params)) goto cleanup;
+    replace_graph(self, graph);
+    graph = NULL;
+    result = Py_NewRef(dict);
 cleanup:
     if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
+    Py_XDECREF(dict);
+    Py_XDECREF(no_grad);
     hl_graph_destroy(graph);
     hl_free(has_grad);
     return result;

@@ -68,31 +68,49 @@ static PyObject *describe_leaf(const hl_graph *graph, hl_id id)
     return dict;
 }
 
-/* Making objects may run the collector, and with it anything; so the graph is looked up anew. */
-PyObject *hl_py_graph_nodes(PyObject *self, PyObject *unused)
+static PyObject *list_nodes(const hl_graph *graph)
 {
-    (void)unused;
     PyObject *list = PyList_New(0);
-    for (int64_t i = 0; list && i < graph_of(self)->n_nodes; i++) {
-        hl_node node = graph_of(self)->nodes[i];
-        PyObject *dict = describe_node(&node);
+    for (int64_t i = 0; list && i < graph->n_nodes; i++) {
+        PyObject *dict = describe_node(&graph->nodes[i]);
         if (!dict || PyList_Append(list, dict) < 0) Py_CLEAR(list);
         Py_XDECREF(dict);
     }
     return list;
 }
 
-PyObject *hl_py_graph_leaves(PyObject *self, PyObject *unused)
+static PyObject *list_leaves(const hl_graph *graph)
 {
-    (void)unused;
     PyObject *list = PyList_New(0);
-    for (int64_t i = 0; list && i < graph_of(self)->n_values; i++) {
-        if (graph_of(self)->values[i].kind == HL_VALUE_ACT) continue;
-        PyObject *dict = describe_leaf(graph_of(self), (hl_id)i);
+    for (int64_t i = 0; list && i < graph->n_values; i++) {
+        if (graph->values[i].kind == HL_VALUE_ACT) continue;
+        PyObject *dict = describe_leaf(graph, (hl_id)i);
         if (!dict || PyList_Append(list, dict) < 0) Py_CLEAR(list);
         Py_XDECREF(dict);
     }
     return list;
+}
+
+/* Without the garbage collector, which making a container may run, and with it a finalizer that
+ * changes the graph. Nothing else here runs Python code. */
+static PyObject *read_whole(PyObject *self, PyObject *(*read)(const hl_graph *))
+{
+    int collects = PyGC_Disable();
+    PyObject *list = read(graph_of(self));
+    if (collects) PyGC_Enable();
+    return list;
+}
+
+PyObject *hl_py_graph_nodes(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return read_whole(self, list_nodes);
+}
+
+PyObject *hl_py_graph_leaves(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return read_whole(self, list_leaves);
 }
 
 /* reached[v]: value depends on v. Operands come first, so one pass backwards finds all. */

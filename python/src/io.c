@@ -62,11 +62,11 @@ HL_PY_FAST(hl_py_write_file)
     bool good = path && open_parts(state, items, &parts);
     if (good) {
         const char *text = PyBytes_AsString(path);
-        Py_BEGIN_ALLOW_THREADS status = write_parts(text, &parts);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = write_parts(text, &parts));
     }
+    PyObject *result = good ? hl_py_none_or_raise(state, status) : NULL;
     release_parts(&parts);
     Py_XDECREF(path);
     Py_XDECREF(items);
-    return good ? hl_py_none_or_raise(state, status) : NULL;
+    return result;
 }

@@ -241,7 +241,8 @@ static PyMethodDef functions[] = {
     {"predict", HL_PY_METH_KEYWORDS(hl_py_predict),
      "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
      "compute_dtype='float32', "
-     "capture=True, fed=False, deterministic=False, benchmark=False)\n--\n\nPlan.info() of the "
+     "capture=True, fed=False, deterministic=False, benchmark=False, overlap=True)\n--\n\n"
+     "Plan.info() of the "
      "plan that a new session would make, and its text, without memory of the device."},
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),
      "write_file($module, path, parts, /)\n--\n\nAtomic file writer: the buffers one after "

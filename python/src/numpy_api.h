@@ -10,6 +10,9 @@
 /* In the module's exec; false with an exception. */
 bool hl_py_array_import(void);
 
+/* A scalar of NumPy's bool, or an array of shape () of it. */
+bool hl_py_is_numpy_bool(PyObject *object);
+
 typedef struct hl_py_array {
     PyObject *object; /* owned: keeps the memory */
     const void *data; /* row-major, aligned, native byte order */
@@ -18,7 +21,8 @@ typedef struct hl_py_array {
     int64_t n;
 } hl_py_array;
 
-/* An array of any strides and byte order: its own memory where that is in order, else a copy.
+/* An array of any strides and byte order: its own memory where that is in order, else a copy. Runs
+ * no Python code, that of the array's subclass neither.
  * dtype as_bits is what uint16 stands for (HL_DTYPE_BF16), or HL_DTYPE_COUNT: nothing. TypeError
  * for no array, DataError for a dtype that the core does not have, ShapeError beyond 8 dims. */
 bool hl_py_array_read(hl_py_state *state, PyObject *object, const char *what, hl_dtype as_bits,

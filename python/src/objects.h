@@ -10,9 +10,14 @@
  * Session and device have none on purpose: the collector clears in any order, and a plan that is
  * cleared still needs both.
  *
- * The GIL is released while a plan is made or runs, so a session has a flag of its own: whoever
- * uses the core's session takes it first, a second one gets BusyError. Graphs and feeds without a
- * plan are only used with the GIL held. */
+ * The GIL is released around everything that may wait for a device or for another thread, the
+ * destruction of the core's objects included. So a session has a flag of its own: whoever uses the
+ * core's session takes it first, a second one gets BusyError. Graphs and feeds without a plan are
+ * only used with the GIL held. What a tp_dealloc destroys without the GIL nobody else can reach: no
+ * type has weak references, and the object is out of the collector's lists.
+ *
+ * A status becomes an exception before anything that may run Python code or set another status:
+ * before a session is left, an array released, a reference dropped. */
 #ifndef HL_PYTHON_OBJECTS_H
 #define HL_PYTHON_OBJECTS_H
 
@@ -50,7 +55,10 @@ typedef struct hl_py_feed {
     PyObject_HEAD hl_feed *feed;
     int64_t *rows; /* row numbers of the sampler, or NULL */
     int64_t batch;
-    hl_py_plan *plan; /* that it is bound to, not kept */
+    /* What it is bound to, not kept: NULL, or a plan and its session, or a session alone that has
+     * yet to destroy the plan. */
+    hl_py_plan *plan;
+    hl_py_session *session;
 } hl_py_feed;
 
 struct hl_py_plan {
@@ -92,8 +100,10 @@ const char *hl_py_end_name(hl_run_end end);
 /* BusyError and false while another thread uses the session; ConfigError when it is closed. `what`
  * names the call. */
 bool hl_py_session_enter(hl_py_session *session, const char *what);
-/* With the GIL; destroys what was discarded meanwhile. */
+/* Destroys what was discarded meanwhile, without the GIL. An exception that is set stays. */
 void hl_py_session_leave(hl_py_session *session);
+/* The same, with None or the exception of what was done there. */
+PyObject *hl_py_session_leave_with(hl_py_session *session, hl_status status);
 /* Destroys it, now or when the call that uses the session leaves. */
 void hl_py_session_discard(hl_py_session *session, HL_TAKE hl_py_discarded *discarded);
 
@@ -122,7 +132,9 @@ bool hl_py_value(PyObject *graph, PyObject *object, const char *what, hl_id *out
 /* A sequence of them, from hl_alloc. */
 bool hl_py_values(PyObject *graph, PyObject *object, const char *what, HL_GIVE hl_id **out,
                   int32_t *out_n);
-/* Attributes of an op by name, from the values of a call (keys: tuple or NULL) or from a dict. */
+/* Attributes of an op by name, from the values of a call (keys: tuple or NULL) or from a dict that
+ * no other code can reach: converting a value may run Python code. Texts are borrowed from the
+ * values. */
 bool hl_py_attrs_from_call(hl_py_state *state, hl_op op, PyObject *keys, PyObject *const *values,
                            hl_attrs *out);
 bool hl_py_attrs_from_dict(hl_py_state *state, hl_op op, PyObject *dict, hl_attrs *out);

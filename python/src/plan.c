@@ -51,15 +51,14 @@ static bool create_plan(hl_py_plan *self, hl_graph *source, const hl_plan_option
     hl_status status = hl_graph_clone(source, &graph);
     if (status == HL_OK) status = copy_types(self, graph);
     if (status == HL_OK) {
-        Py_BEGIN_ALLOW_THREADS status =
-            hl_plan_create(self->session->session, graph, options, &self->plan);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status =
+                              hl_plan_create(self->session->session, graph, options, &self->plan));
     } else {
         hl_graph_destroy(graph);
     }
-    hl_py_session_leave(self->session);
-    self->session->n_plans += status == HL_OK;
     if (status != HL_OK) hl_py_raise(state, status);
+    self->session->n_plans += status == HL_OK;
+    hl_py_session_leave(self->session);
     return status == HL_OK;
 }
 
@@ -73,13 +72,14 @@ static bool read_compute_dtype(hl_py_state *state, PyObject *object, hl_plan_opt
 /* Behind the first two parameters of what takes options. */
 #define OPTION_NAMES                                                                               \
     HL_PY_NAME_n_slots, HL_PY_NAME_k, HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_compute_dtype, \
-        HL_PY_NAME_capture, HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark
-enum { N_OPTIONS = 11 };
+        HL_PY_NAME_capture, HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark,        \
+        HL_PY_NAME_overlap
+enum { N_OPTIONS = 12 };
 
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
 {
     int64_t n_slots = 1, k = 1;
-    *out = (hl_plan_options){.fuse = true, .chain = true, .capture = true};
+    *out = (hl_plan_options){.fuse = true, .chain = true, .capture = true, .overlap = true};
     if ((given[2] && !hl_py_int(state, given[2], "n_slots", 1, SLOTS_MAX, &n_slots)) ||
         (given[3] && !hl_py_int(state, given[3], "k", 1, INT32_MAX, &k)) ||
         (given[4] && !hl_py_bool(given[4], "fuse", &out->fuse)) ||
@@ -88,7 +88,8 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[7] && !hl_py_bool(given[7], "capture", &out->capture)) ||
         (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
         (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)) ||
-        (given[10] && !hl_py_bool(given[10], "benchmark", &out->benchmark)))
+        (given[10] && !hl_py_bool(given[10], "benchmark", &out->benchmark)) ||
+        (given[11] && !hl_py_bool(given[11], "overlap", &out->overlap)))
         return false;
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
@@ -134,23 +135,14 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
     return hl_py_traverse_type(self, visit, arg);
 }
 
-static void drop_feed(hl_py_plan *self)
-{
-    if (!self->feed) return;
-    hl_feed_bind(self->feed->feed, NULL);
-    self->feed->plan = NULL;
-    Py_CLEAR(self->feed);
-}
-
 static int clear_plan(PyObject *self)
 {
-    static hl_py_plan gone; /* whose feeds are nobody else's yet */
     hl_py_plan *plan = plan_of(self);
     hl_py_discarded *discarded = plan->discarded;
     if (discarded) {
         *discarded = (hl_py_discarded){.plan = plan->plan, .feed = plan->feed};
         discarded->datasets = plan->datasets;
-        if (plan->feed) plan->feed->plan = &gone;
+        if (plan->feed) plan->feed->plan = NULL;
         plan->plan = NULL, plan->feed = NULL, plan->datasets = NULL, plan->discarded = NULL;
         hl_py_session_discard(plan->session, discarded);
     }
@@ -183,6 +175,11 @@ static bool enter(PyObject *self, const char *what)
 static void leave(PyObject *self)
 {
     hl_py_session_leave(plan_of(self)->session);
+}
+
+static PyObject *leave_with(PyObject *self, hl_status status)
+{
+    return hl_py_session_leave_with(plan_of(self)->session, status);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -222,12 +219,14 @@ static PyObject *set_resident(PyObject *self, int32_t index, PyObject *object)
 {
     const hl_py_resident *resident = (const hl_py_resident *)object;
     if (!check_dataset(self, index, &resident->type) || !enter(self, "dataset")) return NULL;
-    hl_status status = hl_plan_dataset_resident(plan_of(self)->plan, index, resident->resident,
-                                                resident->type.shape.dim[0]);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status =
+                          hl_plan_dataset_resident(plan_of(self)->plan, index, resident->resident,
+                                                   resident->type.shape.dim[0]));
     PyObject *before = status == HL_OK ? keep_dataset(self, index, object) : NULL;
-    leave(self);
+    PyObject *result = leave_with(self, status);
     Py_XDECREF(before);
-    return hl_py_none_or_raise(hl_py_state_of(self), status);
+    return result;
 }
 
 static PyObject *set_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -242,18 +241,18 @@ static PyObject *set_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n
     hl_dtype as_bits = plan_of(self)->types[plan_of(self)->n_inputs + index].dtype;
     as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
     if (!hl_py_array_borrow(state, args[1], "dataset", as_bits, &array)) return NULL;
-    hl_status status = HL_OK;
     hl_type got = {array.dtype, array.shape};
-    bool good = check_dataset(self, index, &got) && enter(self, "dataset");
-    PyObject *before = NULL;
-    if (good) {
-        status = hl_plan_dataset(plan_of(self)->plan, index, array.data, array.shape.dim[0]);
+    PyObject *before = NULL, *result = NULL;
+    if (check_dataset(self, index, &got) && enter(self, "dataset")) {
+        hl_status status;
+        HL_PY_WITHOUT_GIL(
+            status = hl_plan_dataset(plan_of(self)->plan, index, array.data, array.shape.dim[0]));
         if (status == HL_OK) before = keep_dataset(self, index, array.object);
-        leave(self);
+        result = leave_with(self, status);
     }
     hl_py_array_release(&array);
     Py_XDECREF(before);
-    return good ? hl_py_none_or_raise(state, status) : NULL;
+    return result;
 }
 
 /* A feed writes row numbers into input 0. */
@@ -263,7 +262,7 @@ static bool check_feed(PyObject *self, const hl_py_feed *feed)
     hl_py_state *state = hl_py_state_of(self);
     hl_type want = {HL_DTYPE_I64, hl_shape_1d(feed->batch)};
     char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
-    if (feed->plan && feed->plan != plan) {
+    if (feed->session && feed->plan != plan) {
         hl_py_fail(state, HL_ERROR_BUSY,
                    "feed: must belong to one plan, got one that another plan has");
         return false;
@@ -276,6 +275,15 @@ static bool check_feed(PyObject *self, const hl_py_feed *feed)
     return false;
 }
 
+/* before: the feed that it had, or NULL. */
+static hl_status change_feed(hl_plan *plan, hl_py_feed *before, hl_py_feed *feed)
+{
+    hl_status status = hl_plan_feed(plan, NULL);
+    if (before) hl_feed_bind(before->feed, NULL);
+    if (feed && status == HL_OK) status = hl_plan_feed(plan, feed->feed);
+    return status;
+}
+
 static PyObject *set_feed(PyObject *self, PyObject *object)
 {
     hl_py_plan *plan = plan_of(self);
@@ -284,15 +292,17 @@ static PyObject *set_feed(PyObject *self, PyObject *object)
     if ((feed && !hl_py_check_type(object, state->feed_type, "feed", "Feed")) ||
         (feed && !check_feed(self, feed)) || !enter(self, "feed"))
         return NULL;
-    hl_status status = hl_plan_feed(plan->plan, NULL);
-    drop_feed(plan);
-    if (feed && status == HL_OK) status = hl_plan_feed(plan->plan, feed->feed);
-    if (feed && status == HL_OK) {
-        plan->feed = (hl_py_feed *)Py_NewRef(object);
-        feed->plan = plan;
-    }
-    leave(self);
-    return hl_py_none_or_raise(state, status);
+    /* Both are this plan's meanwhile, so that no other thread takes them. */
+    hl_py_feed *before = plan->feed;
+    if (feed) feed->plan = plan, feed->session = plan->session;
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = change_feed(plan->plan, before, feed));
+    plan->feed = status == HL_OK ? (hl_py_feed *)Py_XNewRef((PyObject *)feed) : NULL;
+    if (before && before != plan->feed) before->plan = NULL, before->session = NULL;
+    if (feed && feed != plan->feed) feed->plan = NULL, feed->session = NULL;
+    PyObject *result = leave_with(self, status);
+    Py_XDECREF((PyObject *)before);
+    return result;
 }
 
 /* Floats become floats, integers and bools whatever the leaf is; a float for an index is a slip. */
@@ -316,15 +326,15 @@ static PyObject *set_input(PyObject *self, PyObject *const *args, Py_ssize_t n_a
     hl_dtype as_bits = plan_of(self)->types[index].dtype;
     as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
     if (!hl_py_array_read(state, args[1], "input", as_bits, &array)) return NULL;
-    hl_status status = HL_OK;
-    bool good = check_input_kind(self, index, array.dtype) && enter(self, "input");
-    if (good) {
-        Py_BEGIN_ALLOW_THREADS status =
-            hl_plan_input(plan_of(self)->plan, index, array.dtype, &array.shape, array.data);
-        Py_END_ALLOW_THREADS leave(self);
+    PyObject *result = NULL;
+    if (check_input_kind(self, index, array.dtype) && enter(self, "input")) {
+        hl_status status;
+        HL_PY_WITHOUT_GIL(status = hl_plan_input(plan_of(self)->plan, index, array.dtype,
+                                                 &array.shape, array.data));
+        result = leave_with(self, status);
     }
     hl_py_array_release(&array);
-    return good ? hl_py_none_or_raise(state, status) : NULL;
+    return result;
 }
 
 /* The dtype that the value is computed in, where NumPy has it. */
@@ -353,13 +363,14 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t n_
         array = hl_py_array_new(dtype, &type->shape, &data);
     hl_status status = HL_OK;
     if (array) {
-        Py_BEGIN_ALLOW_THREADS status = hl_plan_output(plan_of(self)->plan, index, dtype, data);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = hl_plan_output(plan_of(self)->plan, index, dtype, data));
+    }
+    if (status != HL_OK) {
+        hl_py_raise(state, status);
+        Py_CLEAR(array);
     }
     leave(self);
-    if (status == HL_OK) return array;
-    Py_XDECREF(array);
-    return hl_py_raise(state, status);
+    return array;
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -372,14 +383,13 @@ static PyObject *run_plan(PyObject *self, int64_t n_steps, double seconds)
     int64_t n_run = 0;
     if (!enter(self, "run")) return NULL;
     if (!plan->stop) {
-        Py_BEGIN_ALLOW_THREADS status =
-            hl_plan_run(plan->plan, n_steps, hl_py_deadline(seconds), &plan->stop, &end, &n_run);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = hl_plan_run(plan->plan, n_steps, hl_py_deadline(seconds),
+                                               &plan->stop, &end, &n_run));
     }
     if (end == HL_RUN_ASKED) plan->stop = 0;
+    if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
     leave(self);
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
-    if (PyErr_CheckSignals() < 0) return NULL;
+    if (status != HL_OK || PyErr_CheckSignals() < 0) return NULL;
     return Py_BuildValue("(sL)", hl_py_end_name(end), (long long)n_run);
 }
 
@@ -408,9 +418,9 @@ static PyObject *abandon(PyObject *self, PyObject *unused)
 {
     (void)unused;
     if (!enter(self, "abandon")) return NULL;
-    hl_status status = hl_plan_abandon(plan_of(self)->plan);
-    leave(self);
-    return hl_py_none_or_raise(hl_py_state_of(self), status);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_plan_abandon(plan_of(self)->plan));
+    return leave_with(self, status);
 }
 
 static PyObject *get_unfinished(PyObject *self, void *unused)
@@ -440,9 +450,9 @@ static int set_k(PyObject *self, PyObject *object, void *unused)
         return -1;
     hl_status status = hl_plan_set_k(plan_of(self)->plan, (int32_t)k);
     if (status == HL_OK) plan_of(self)->k = (int32_t)k;
-    leave(self);
-    if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
-    return status == HL_OK ? 0 : -1;
+    PyObject *result = leave_with(self, status);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -450,13 +460,14 @@ static int set_k(PyObject *self, PyObject *object, void *unused)
 static PyObject *describe_info(const hl_plan_info *info)
 {
     return Py_BuildValue(
-        "{sLsLsLsLsLsLsLsLsLsLsLsdsd}", "arena_bytes", (long long)info->arena_bytes, "slot_bytes",
-        (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes, "const_bytes",
-        (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes, "n_nodes",
-        (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions, "n_chains",
-        (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
-        (long long)info->n_kernels, "n_to_autotune", (long long)info->n_to_autotune, "flops",
-        info->flops, "large_flops", info->large_flops);
+        "{sLsLsLsLsLsLsLsLsLsLsLsLsdsdsd}", "arena_bytes", (long long)info->arena_bytes,
+        "slot_bytes", (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes,
+        "const_bytes", (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes,
+        "n_nodes", (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions,
+        "n_chains", (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
+        (long long)info->n_kernels, "n_path_kernels", (long long)info->n_path_kernels,
+        "n_to_autotune", (long long)info->n_to_autotune, "flops", info->flops, "large_flops",
+        info->large_flops, "path_flops", info->path_flops);
 }
 
 static PyObject *get_info(PyObject *self, PyObject *unused)
@@ -477,8 +488,7 @@ static PyObject *predict(hl_py_state *state, hl_device *device, const hl_graph *
     char *text = NULL;
     hl_status status = hl_graph_clone(source, &graph);
     if (status == HL_OK) {
-        Py_BEGIN_ALLOW_THREADS status = hl_plan_predict(device, graph, options, &info, &text);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = hl_plan_predict(device, graph, options, &info, &text));
     } else {
         hl_graph_destroy(graph);
     }
@@ -540,11 +550,12 @@ static PyObject *profile(PyObject *self, PyObject *unused)
     hl_profile times;
     hl_status status;
     if (!enter(self, "profile")) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = hl_plan_profile(plan_of(self)->plan, &times);
-    Py_END_ALLOW_THREADS PyObject *made = status == HL_OK ? describe_profile(&times) : NULL;
+    HL_PY_WITHOUT_GIL(status = hl_plan_profile(plan_of(self)->plan, &times));
+    PyObject *made =
+        status == HL_OK ? describe_profile(&times) : hl_py_raise(hl_py_state_of(self), status);
     hl_profile_deinit(&times);
     leave(self);
-    return status == HL_OK ? made : hl_py_raise(hl_py_state_of(self), status);
+    return made;
 }
 
 static PyObject *close_plan(PyObject *self, PyObject *unused)
@@ -566,8 +577,9 @@ static PyObject *print(PyObject *self)
     char *text;
     if (!enter(self, "str")) return NULL;
     hl_status status = hl_plan_print(plan_of(self)->plan, &text);
+    if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
     leave(self);
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
+    if (status != HL_OK) return NULL;
     PyObject *words = hl_py_from_text(text);
     hl_free(text);
     return words;
@@ -611,11 +623,12 @@ static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
      "compute_dtype='float32', capture=True, fed=False, deterministic=False, "
-     "benchmark=False)\n--\n\n"
+     "benchmark=False, overlap=True)\n--\n\n"
      "A graph bound to a session. compute_dtype: the type of matrix products, 'bfloat16' or "
      "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
      "launch. fed: datasets stay on the host. deterministic: only kernels that give the "
-     "same bits every run. benchmark: kernels may be autotuned. Raises BusyError when "
+     "same bits every run. benchmark: kernels may be autotuned. overlap: on a GPU "
+     "weight gradients may run beside the rest of the backward pass. Raises BusyError when "
      "another thread runs the session. The "
      "graph is copied."},
     {Py_tp_new, make_plan},

@@ -38,6 +38,13 @@ static int find_type_number(hl_dtype dtype)
     return numbers[dtype];
 }
 
+bool hl_py_is_numpy_bool(PyObject *object)
+{
+    if (!PyArray_Check(object)) return PyArray_IsScalar(object, Bool);
+    PyArrayObject *array = (PyArrayObject *)object;
+    return PyArray_NDIM(array) == 0 && PyArray_DESCR(array)->kind == 'b';
+}
+
 static PyArrayObject *check_array(PyObject *object, const char *what)
 {
     if (PyArray_Check(object)) return (PyArrayObject *)object;
@@ -100,8 +107,8 @@ bool hl_py_array_read(hl_py_state *state, PyObject *object, const char *what, hl
     memset(out_array, 0, sizeof *out_array);
     PyArrayObject *array = check_array(object, what);
     if (!array || !read_type(state, array, what, as_bits, out_array)) return false;
-    PyObject *ready =
-        PyArray_FROM_OF(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_NOTSWAPPED);
+    PyObject *ready = PyArray_FROM_OF(object, NPY_ARRAY_ENSUREARRAY | NPY_ARRAY_C_CONTIGUOUS |
+                                                  NPY_ARRAY_ALIGNED | NPY_ARRAY_NOTSWAPPED);
     return ready && take_memory(ready, out_array);
 }
 
@@ -154,6 +161,20 @@ static PyObject *unravel(PyArrayObject *array, int64_t index)
     return hl_py_from_ints(place, rank);
 }
 
+static int64_t scan_runs(NpyIter *iter, NpyIter_IterNextFunc *next, hl_py_scan_fn fn, void *context,
+                         char kind, size_t bytes)
+{
+    char **data = NpyIter_GetDataPtrArray(iter);
+    npy_intp *count = NpyIter_GetInnerLoopSizePtr(iter);
+    int64_t done = 0;
+    do {
+        int64_t found = fn(context, *data, kind, bytes, *count);
+        if (found >= 0) return done + found;
+        done += *count;
+    } while (next(iter));
+    return -1;
+}
+
 /* Any strides and byte order: NumPy's iterator hands out contiguous native runs. */
 static bool scan_strided(PyArrayObject *array, hl_py_scan_fn fn, void *context, int64_t *out_index)
 {
@@ -165,21 +186,10 @@ static bool scan_strided(PyArrayObject *array, hl_py_scan_fn fn, void *context, 
         NpyIter_MultiNew(1, &array, flags, NPY_CORDER, NPY_EQUIV_CASTING, &op_flags, NULL);
     if (!iter) return false;
     NpyIter_IterNextFunc *next = NpyIter_GetIterNext(iter, NULL);
-    char **data = NpyIter_GetDataPtrArray(iter);
-    npy_intp *count = NpyIter_GetInnerLoopSizePtr(iter);
     char kind = PyArray_DESCR(array)->kind;
     size_t bytes = (size_t)PyDataType_ELSIZE(PyArray_DESCR(array));
-    int64_t done = 0;
-    if (next && NpyIter_GetIterSize(iter) > 0) {
-        Py_BEGIN_ALLOW_THREADS do
-        {
-            int64_t found = fn(context, *data, kind, bytes, *count);
-            if (found >= 0) *out_index = done + found;
-            done += *count;
-        }
-        while (*out_index < 0 && next(iter));
-        Py_END_ALLOW_THREADS
-    }
+    if (next && NpyIter_GetIterSize(iter) > 0)
+        HL_PY_WITHOUT_GIL(*out_index = scan_runs(iter, next, fn, context, kind, bytes));
     bool good = next && !PyErr_Occurred();
     return NpyIter_Deallocate(iter) == NPY_SUCCEED && good;
 }
@@ -197,9 +207,9 @@ PyObject *hl_py_array_scan(hl_py_state *state, PyObject *object, const char *wha
     }
     if (PyArray_ISCARRAY_RO(array)) {
         Py_INCREF(object);
-        Py_BEGIN_ALLOW_THREADS index =
-            fn(context, PyArray_DATA(array), kind, (size_t)bytes, PyArray_SIZE(array));
-        Py_END_ALLOW_THREADS Py_DECREF(object);
+        HL_PY_WITHOUT_GIL(
+            index = fn(context, PyArray_DATA(array), kind, (size_t)bytes, PyArray_SIZE(array)));
+        Py_DECREF(object);
     } else if (!scan_strided(array, fn, context, &index)) {
         return NULL;
     }

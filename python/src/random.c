@@ -53,8 +53,8 @@ HL_PY_FAST_KEYWORDS(hl_py_random_uniform)
         return hl_py_fail(state, HL_ERROR_CONFIG, "low: must not exceed high, got %g and %g",
                           d.number[0], d.number[1]);
     if (!make_room(&d)) return NULL;
-    Py_BEGIN_ALLOW_THREADS hl_rng_fill_uniform(d.key, d.number[0], d.number[1], d.data, d.n);
-    Py_END_ALLOW_THREADS return d.array;
+    HL_PY_WITHOUT_GIL(hl_rng_fill_uniform(d.key, d.number[0], d.number[1], d.data, d.n));
+    return d.array;
 }
 
 HL_PY_FAST_KEYWORDS(hl_py_random_normal)
@@ -75,8 +75,8 @@ HL_PY_FAST_KEYWORDS(hl_py_random_normal)
     if (d.number[1] < 0)
         return hl_py_fail(state, HL_ERROR_CONFIG, "std: must not be negative, got %g", d.number[1]);
     if (!make_room(&d)) return NULL;
-    Py_BEGIN_ALLOW_THREADS hl_rng_fill_normal(d.key, d.number[0], d.number[1], d.data, d.n);
-    Py_END_ALLOW_THREADS return d.array;
+    HL_PY_WITHOUT_GIL(hl_rng_fill_normal(d.key, d.number[0], d.number[1], d.data, d.n));
+    return d.array;
 }
 
 HL_PY_FAST_KEYWORDS(hl_py_random_trunc_normal)
@@ -99,9 +99,16 @@ HL_PY_FAST_KEYWORDS(hl_py_random_trunc_normal)
                           "trunc_normal: std must be above 0 and low below high, got %g, %g, %g",
                           d.number[1], d.number[2], d.number[3]);
     if (!make_room(&d)) return NULL;
-    Py_BEGIN_ALLOW_THREADS hl_rng_fill_trunc_normal(d.key, d.number[0], d.number[1], d.number[2],
-                                                    d.number[3], d.data, d.n);
-    Py_END_ALLOW_THREADS return d.array;
+    HL_PY_WITHOUT_GIL(hl_rng_fill_trunc_normal(d.key, d.number[0], d.number[1], d.number[2],
+                                               d.number[3], d.data, d.n));
+    return d.array;
+}
+
+static void fill_permutation(hl_rng_key key, uint64_t epoch, int64_t n, int64_t *out)
+{
+    hl_permutation permutation;
+    hl_permutation_init(&permutation, key, epoch, (uint64_t)n);
+    hl_permutation_fill(&permutation, 0, n, out);
 }
 
 HL_PY_FAST_KEYWORDS(hl_py_permutation)
@@ -127,9 +134,6 @@ HL_PY_FAST_KEYWORDS(hl_py_permutation)
     hl_shape shape = hl_shape_1d(n);
     PyObject *array = hl_py_array_new(HL_DTYPE_I64, &shape, &data);
     if (!array) return NULL;
-    hl_permutation permutation;
-    Py_BEGIN_ALLOW_THREADS hl_permutation_init(&permutation, hl_rng_key_make(seed, stream), epoch,
-                                               (uint64_t)n);
-    hl_permutation_fill(&permutation, 0, n, data);
-    Py_END_ALLOW_THREADS return array;
+    HL_PY_WITHOUT_GIL(fill_permutation(hl_rng_key_make(seed, stream), epoch, n, data));
+    return array;
 }

@@ -12,9 +12,9 @@ static bool create_resident(hl_py_resident *self, const hl_py_array *array)
     hl_device *device = self->device->device;
     hl_status status;
     self->type = (hl_type){array->dtype, array->shape};
-    Py_BEGIN_ALLOW_THREADS status =
-        hl_resident_create(device, array->data, hl_type_bytes(&self->type), &self->resident);
-    Py_END_ALLOW_THREADS if (status == HL_OK) return true;
+    HL_PY_WITHOUT_GIL(status = hl_resident_create(device, array->data, hl_type_bytes(&self->type),
+                                                  &self->resident));
+    if (status == HL_OK) return true;
     hl_py_raise(hl_py_state_of((PyObject *)self), status);
     return false;
 }
@@ -50,7 +50,7 @@ static int traverse_resident(PyObject *self, visitproc visit, void *arg)
 static void free_resident(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
-    hl_resident_destroy(resident_of(self)->resident);
+    HL_PY_WITHOUT_GIL(hl_resident_destroy(resident_of(self)->resident));
     Py_XDECREF((PyObject *)resident_of(self)->device);
     hl_py_free(self);
 }

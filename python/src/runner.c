@@ -30,7 +30,7 @@ const char *hl_py_end_name(hl_run_end end)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* The plan of an entry (plan, n), open and of the runner's session, and n. */
+/* An entry (plan, n): its plan is kept, n may run Python code. */
 static bool read_entry(hl_py_runner *self, PyObject *entry, hl_batches *out)
 {
     hl_py_state *state = hl_py_state_of((PyObject *)self);
@@ -40,13 +40,23 @@ static bool read_entry(hl_py_runner *self, PyObject *entry, hl_batches *out)
     if (!good) hl_py_fail(state, HL_ERROR_CONFIG, "order: entries must be (plan, n)");
     PyObject *plan = good ? PyTuple_GetItem(pair, 0) : NULL;
     good = good && hl_py_check_type(plan, state->plan_type, "order", "Plan") &&
-           hl_py_int(state, PyTuple_GetItem(pair, 1), "n", 0, INT64_MAX, &out->n);
-    if (good && !self->session)
-        self->session = (hl_py_session *)Py_XNewRef((PyObject *)((hl_py_plan *)plan)->session);
-    good = good && hl_py_plan_check_open(plan, "order") && PyList_Append(self->plans, plan) == 0;
-    if (good) out->plan = ((hl_py_plan *)plan)->plan;
+           hl_py_int(state, PyTuple_GetItem(pair, 1), "n", 0, INT64_MAX, &out->n) &&
+           PyList_Append(self->plans, plan) == 0;
     Py_DECREF(pair);
     return good;
+}
+
+/* The plans, when no Python code runs any more that could close one. */
+static bool find_plans(hl_py_runner *self, hl_batches *order, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *plan = PyList_GetItem(self->plans, i);
+        if (!hl_py_plan_check_open(plan, "order")) return false;
+        order[i].plan = ((hl_py_plan *)plan)->plan;
+        if (i == 0)
+            self->session = (hl_py_session *)Py_NewRef((PyObject *)((hl_py_plan *)plan)->session);
+    }
+    return true;
 }
 
 static bool create_runner(hl_py_runner *self, PyObject *entries, int32_t k)
@@ -59,6 +69,7 @@ static bool create_runner(hl_py_runner *self, PyObject *entries, int32_t k)
     bool good = true;
     for (Py_ssize_t i = 0; good && i < n; i++)
         good = read_entry(self, PyTuple_GetItem(entries, i), &order[i]);
+    good = good && find_plans(self, order, n);
     if (good) status = hl_runner_create(order, n, k, &self->runner);
     hl_free(order);
     if (good && status != HL_OK) hl_py_raise(state, status);
@@ -139,6 +150,11 @@ static void leave(PyObject *self)
     hl_py_session_leave(runner_of(self)->session);
 }
 
+static PyObject *leave_with(PyObject *self, hl_status status)
+{
+    return hl_py_session_leave_with(runner_of(self)->session, status);
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static PyObject *run_steps(PyObject *self, int64_t n_steps, double seconds)
@@ -149,15 +165,13 @@ static PyObject *run_steps(PyObject *self, int64_t n_steps, double seconds)
     int64_t n_run = 0, n_batches = 0;
     if (!enter(self, "run")) return NULL;
     if (!runner->stop) {
-        Py_BEGIN_ALLOW_THREADS status =
-            hl_runner_run(runner->runner, n_steps, hl_py_deadline(seconds), &runner->stop, &end,
-                          &n_run, &n_batches);
-        Py_END_ALLOW_THREADS
+        HL_PY_WITHOUT_GIL(status = hl_runner_run(runner->runner, n_steps, hl_py_deadline(seconds),
+                                                 &runner->stop, &end, &n_run, &n_batches));
     }
     if (end == HL_RUN_ASKED) runner->stop = 0;
+    if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
     leave(self);
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
-    if (PyErr_CheckSignals() < 0) return NULL;
+    if (status != HL_OK || PyErr_CheckSignals() < 0) return NULL;
     return Py_BuildValue("(sLL)", hl_py_end_name(end), (long long)n_run, (long long)n_batches);
 }
 
@@ -185,9 +199,9 @@ static PyObject *seek(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
         (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)) ||
         !enter(self, "seek"))
         return NULL;
-    hl_status status = hl_runner_seek(runner_of(self)->runner, epoch, batch);
-    leave(self);
-    return hl_py_none_or_raise(state, status);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_runner_seek(runner_of(self)->runner, epoch, batch));
+    return leave_with(self, status);
 }
 
 static PyObject *stop(PyObject *self, PyObject *unused)
@@ -201,9 +215,9 @@ static PyObject *abandon(PyObject *self, PyObject *unused)
 {
     (void)unused;
     if (!enter(self, "abandon")) return NULL;
-    hl_status status = hl_runner_abandon(runner_of(self)->runner);
-    leave(self);
-    return hl_py_none_or_raise(hl_py_state_of(self), status);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_runner_abandon(runner_of(self)->runner));
+    return leave_with(self, status);
 }
 
 static PyObject *close_runner(PyObject *self, PyObject *unused)

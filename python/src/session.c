@@ -34,14 +34,19 @@ bool hl_py_session_enter(hl_py_session *session, const char *what)
 }
 
 /* The core's objects before those that they use. */
+static void destroy_in_core(const hl_py_discarded *discarded)
+{
+    hl_runner_destroy(discarded->runner);
+    hl_plan_destroy(discarded->plan);
+    if (discarded->feed) hl_feed_bind(discarded->feed->feed, NULL);
+}
+
 static void destroy_discarded(hl_py_session *session, hl_py_discarded *discarded)
 {
     if (discarded->plan || discarded->runner) session->n_plans--;
-    hl_runner_destroy(discarded->runner);
-    hl_plan_destroy(discarded->plan);
+    HL_PY_WITHOUT_GIL(destroy_in_core(discarded));
     if (discarded->feed) {
-        hl_feed_bind(discarded->feed->feed, NULL);
-        discarded->feed->plan = NULL;
+        discarded->feed->session = NULL;
         Py_DECREF((PyObject *)discarded->feed);
     }
     Py_XDECREF(discarded->datasets);
@@ -56,6 +61,13 @@ void hl_py_session_leave(hl_py_session *session)
         destroy_discarded(session, first);
     }
     __atomic_store_n(&session->busy, 0, __ATOMIC_RELEASE);
+}
+
+PyObject *hl_py_session_leave_with(hl_py_session *session, hl_status status)
+{
+    PyObject *result = hl_py_none_or_raise(hl_py_state_of((PyObject *)session), status);
+    hl_py_session_leave(session);
+    return result;
 }
 
 void hl_py_session_discard(hl_py_session *session, hl_py_discarded *discarded)
@@ -83,7 +95,8 @@ static PyObject *make_session(PyTypeObject *type, PyObject *args, PyObject *kwar
     hl_py_session *self = (hl_py_session *)PyType_GenericAlloc(type, 0);
     if (!self) return NULL;
     self->device = (hl_py_device *)Py_NewRef(device);
-    hl_status status = hl_session_create(self->device->device, &self->session);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_session_create(self->device->device, &self->session));
     if (status == HL_OK) return (PyObject *)self;
     hl_py_raise(state, status);
     Py_DECREF(self);
@@ -103,7 +116,7 @@ static PyObject *close_session(PyObject *self, PyObject *unused)
     hl_session *core = session->session;
     session->session = NULL;
     hl_py_session_leave(session);
-    hl_session_destroy(core);
+    HL_PY_WITHOUT_GIL(hl_session_destroy(core));
     return Py_NewRef(Py_None);
 }
 
@@ -116,7 +129,7 @@ static int traverse_session(PyObject *self, visitproc visit, void *arg)
 static void free_session(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
-    hl_session_destroy(session_of(self)->session);
+    HL_PY_WITHOUT_GIL(hl_session_destroy(session_of(self)->session));
     Py_XDECREF((PyObject *)session_of(self)->device);
     hl_py_free(self);
 }
@@ -145,9 +158,9 @@ static PyObject *make_store(PyObject *self, PyObject *const *args, Py_ssize_t n_
         !hl_py_int(state, args[2], name, 0, INT64_MAX, &n) ||
         !hl_py_session_enter(session_of(self), "store"))
         return NULL;
-    hl_status status = hl_session_store(session_of(self)->session, name, dtype, n);
-    hl_py_session_leave(session_of(self));
-    return hl_py_none_or_raise(state, status);
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_session_store(session_of(self)->session, name, dtype, n));
+    return hl_py_session_leave_with(session_of(self), status);
 }
 
 static PyObject *describe_store(const hl_session_store_entry *store)
@@ -179,16 +192,16 @@ static PyObject *write_store(PyObject *self, PyObject *const *args, Py_ssize_t n
         (n_args > 2 && !hl_py_int(state, args[2], "first", 0, INT64_MAX, &first)))
         return NULL;
     if (!hl_py_array_read(state, args[1], name, HL_DTYPE_BF16, &array)) return NULL;
-    hl_status status = HL_OK;
-    bool good = hl_py_session_enter(session_of(self), "write");
-    if (good) {
+    PyObject *result = NULL;
+    if (hl_py_session_enter(session_of(self), "write")) {
         hl_session *session = session_of(self)->session;
-        Py_BEGIN_ALLOW_THREADS status =
-            hl_session_write(session, name, first, array.n, array.dtype, array.data);
-        Py_END_ALLOW_THREADS hl_py_session_leave(session_of(self));
+        hl_status status;
+        HL_PY_WITHOUT_GIL(
+            status = hl_session_write(session, name, first, array.n, array.dtype, array.data));
+        result = hl_py_session_leave_with(session_of(self), status);
     }
     hl_py_array_release(&array);
-    return good ? hl_py_none_or_raise(state, status) : NULL;
+    return result;
 }
 
 /* n -1: to the end. False: no such store or range. */
@@ -217,8 +230,8 @@ static PyObject *read_range(PyObject *self, const char *name, hl_dtype dtype, in
     hl_shape shape = hl_shape_1d(n);
     PyObject *array = hl_py_array_new(dtype, &shape, &data);
     if (!array) return NULL;
-    Py_BEGIN_ALLOW_THREADS status = hl_session_read(session, name, first, n, dtype, data);
-    Py_END_ALLOW_THREADS if (status == HL_OK) return array;
+    HL_PY_WITHOUT_GIL(status = hl_session_read(session, name, first, n, dtype, data));
+    if (status == HL_OK) return array;
     Py_DECREF(array);
     return hl_py_raise(hl_py_state_of(self), status);
 }
@@ -251,9 +264,8 @@ static PyObject *copy_store(PyObject *self, PyObject *const *args, Py_ssize_t n_
         !read_store_name(state, args[1], false, &src) ||
         !hl_py_session_enter(session_of(self), "copy"))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status = hl_session_copy(session_of(self)->session, dst, src);
-    Py_END_ALLOW_THREADS hl_py_session_leave(session_of(self));
-    return hl_py_none_or_raise(state, status);
+    HL_PY_WITHOUT_GIL(status = hl_session_copy(session_of(self)->session, dst, src));
+    return hl_py_session_leave_with(session_of(self), status);
 }
 
 /* ---- the control block ----------------------------------------------------------------------- */
@@ -335,9 +347,10 @@ static PyObject *describe_control(const hl_control *control, bool is_f64)
 static bool read_control(PyObject *self, const char *what, hl_control *out)
 {
     if (!hl_py_session_enter(session_of(self), what)) return false;
-    hl_status status = hl_session_control_read(session_of(self)->session, out);
-    hl_py_session_leave(session_of(self));
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_session_control_read(session_of(self)->session, out));
     if (status != HL_OK) hl_py_raise(hl_py_state_of(self), status);
+    hl_py_session_leave(session_of(self));
     return status == HL_OK;
 }
 
@@ -357,9 +370,10 @@ static PyObject *get_snapshot(PyObject *self, PyObject *unused)
     if (!hl_py_session_enter(session_of(self), "snapshot")) return NULL;
     hl_status status = hl_session_snapshot(session_of(self)->session, &control);
     bool is_f64 = session_of(self)->device->device->float_type == HL_DTYPE_F64;
+    PyObject *dict = status == HL_OK ? describe_control(&control, is_f64)
+                                     : hl_py_raise(hl_py_state_of(self), status);
     hl_py_session_leave(session_of(self));
-    if (status != HL_OK) return hl_py_raise(hl_py_state_of(self), status);
-    return describe_control(&control, is_f64);
+    return dict;
 }
 
 static bool set_factor(hl_py_state *state, PyObject *object, hl_control *control)
@@ -415,23 +429,29 @@ static bool set_field(hl_py_state *state, PyObject *key, PyObject *value, hl_con
     return false;
 }
 
-/* The fields are read into a copy first: all of them are set, or none. */
+/* The fields are read into a copy first: all of them are set, or none. Nobody else has the session
+ * from the reading of the block to its writing: a step that runs between would be undone. */
 static PyObject *set_control(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
                              PyObject *keywords)
 {
     hl_py_state *state = hl_py_state_of(self);
-    hl_control control, given;
+    hl_control control;
     if (!hl_py_args_count("Session.control_set", n_args, 0, 0) ||
-        !read_control(self, "control_set", &control))
+        !hl_py_session_enter(session_of(self), "control_set"))
         return NULL;
-    given = control;
+    hl_session *session = session_of(self)->session;
+    hl_status status;
+    HL_PY_WITHOUT_GIL(status = hl_session_control_read(session, &control));
+    bool good = status == HL_OK;
     Py_ssize_t n = keywords ? PyTuple_Size(keywords) : 0;
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!set_field(state, PyTuple_GetItem(keywords, i), args[i], &given)) return NULL;
-    if (!hl_py_session_enter(session_of(self), "control_set")) return NULL;
-    hl_status status = hl_session_control_write(session_of(self)->session, &given);
+    for (Py_ssize_t i = 0; good && i < n; i++)
+        good = set_field(state, PyTuple_GetItem(keywords, i), args[i], &control);
+    if (good) {
+        HL_PY_WITHOUT_GIL(status = hl_session_control_write(session, &control));
+    }
+    if (good || status != HL_OK) return hl_py_session_leave_with(session_of(self), status);
     hl_py_session_leave(session_of(self));
-    return hl_py_none_or_raise(state, status);
+    return NULL;
 }
 
 static PyObject *describe_log(const hl_control_log *entry)

@@ -40,6 +40,7 @@
     X(n_slots)                                                                                     \
     X(n_threads)                                                                                   \
     X(order)                                                                                       \
+    X(overlap)                                                                                     \
     X(probe)                                                                                       \
     X(rows)                                                                                        \
     X(seed)                                                                                        \
@@ -94,6 +95,15 @@ HL_PY_FAST_KEYWORDS(hl_py_predict);
 HL_PY_FAST_KEYWORDS(hl_py_survey);
 PyObject *hl_py_op_table(PyObject *module, PyObject *unused);
 void hl_py_gather_destroy(hl_py_gather *gather);
+
+/* A statement that may wait for a device or for another thread: other Python threads run meanwhile,
+ * so it uses no Python object. An exception that is set stays. */
+#define HL_PY_WITHOUT_GIL(statement)                                                               \
+    do {                                                                                           \
+        PyThreadState *hl_thread = PyEval_SaveThread();                                            \
+        statement;                                                                                 \
+        PyEval_RestoreThread(hl_thread);                                                           \
+    } while (0)
 
 /* The two middle fields of a PyMethodDef. */
 #define HL_PY_METH_FAST(fn)     ((PyCFunction)(void (*)(void))(fn)), METH_FASTCALL

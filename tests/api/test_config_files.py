@@ -15,7 +15,7 @@ from hotloop.training.config import (
     SchedulerConfig,
     TrainingConfig,
 )
-from hotloop.training.parts import OPTIMIZERS
+from hotloop.training.config.parts import OPTIMIZERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hotloop as hl
 import pytest
+from hotloop.base import rules
 from hotloop.errors import ConfigError
-from hotloop.training import rules
 from hotloop.training.config import (
     EarlyStopping,
     OptimizerConfig,
@@ -14,7 +15,7 @@ from hotloop.training.config import (
     TrainingConfig,
     monitor_mode,
 )
-from hotloop.training.parts import OPTIMIZERS, SCHEDULERS
+from hotloop.training.config.parts import OPTIMIZERS, SCHEDULERS
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -65,7 +66,7 @@ def test_every_schedule_resolves() -> None:
 
 def test_plateau_watches_what_the_configuration_monitors() -> None:
     part = TrainingConfig(scheduler="plateau", monitor="val_f1").scheduler_config
-    assert (part.monitor, part.mode) == ("val_f1", "max")
+    assert (part.monitor, part.mode) == ("val_f1", "auto")
     own = SchedulerConfig("plateau", monitor="val_loss", mode="min")
     part = TrainingConfig(scheduler=own, monitor="val_f1").scheduler_config
     assert (part.monitor, part.mode) == ("val_loss", "min")
@@ -113,13 +114,22 @@ def test_parts_replace_and_to_dict() -> None:
         ("f1_loss", "auto", "min"),
         ("val_mse", "auto", "min"),
         ("PCK@0.2", "auto", "max"),
-        ("something", "auto", "min"),
+        ("val_log_loss", "auto", "min"),
+        ("brier_score", "auto", "min"),
+        ("mean_poisson_deviance", "auto", "min"),
         ("val_loss", "max", "max"),
         ("val_accuracy", "min", "min"),
     ],
 )
 def test_monitor_mode(monitor: str, mode: str | None, expected: str) -> None:
     assert monitor_mode(monitor, mode) == expected
+
+
+@pytest.mark.parametrize("monitor", ["something", "val_gini", "neg_log_loss", "val_average"])
+def test_monitor_without_a_direction(monitor: str) -> None:
+    with pytest.raises(hl.ConfigError, match=f"{monitor!r}; write mode='max' or mode='min'"):
+        monitor_mode(monitor)
+    assert monitor_mode(monitor, "max") == "max"
 
 
 @pytest.mark.parametrize(

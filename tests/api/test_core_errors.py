@@ -1,9 +1,12 @@
 """The core under failure: every allocation fails once, hostile arguments, other interpreters."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -346,6 +349,44 @@ def test_sub_interpreters_are_refused(legacy: bool) -> None:
     assert out == "refused"
 
 
+def test_free_threaded_python_is_refused() -> None:
+    """Where the package lies on the path of such a Python: pip takes no wheel there."""
+    out = run_python("""
+        import sys
+        sys.abiflags = "t"
+        try:
+            import hotloop
+        except ImportError as error:
+            print(error)
+    """)
+    assert "a Python with the GIL is needed, got a free-threaded one" in out
+
+
+@pytest.mark.parametrize(
+    "name", ["Graph", "Device", "Session", "Feed", "Plan", "Resident", "Runner"]
+)
+def test_objects_of_the_core_are_not_copied(name: str) -> None:
+    """Neither pickled nor copied, and no type is made by them: each is a thing of its process."""
+    device = _core.Device("null")
+    plan = _core.Plan(_core.Session(device), _core.Graph())
+    thing = {
+        "Graph": _core.Graph,
+        "Device": lambda: device,
+        "Session": lambda: _core.Session(device),
+        "Feed": lambda: _core.Feed(4, 2),
+        "Plan": lambda: plan,
+        "Resident": lambda: _core.Resident(device, np.ones(2)),
+        "Runner": lambda: _core.Runner([(plan, 1)]),
+    }[name]()
+    for call in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=f"cannot pickle '.*{name}' object"):
+            call(thing)
+    with pytest.raises(TypeError, match="weak reference"):
+        weakref.ref(thing)
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Sub", (type(thing),), {})
+
+
 def test_after_a_fork() -> None:
     """A child of fork runs plans and gathers with threads of its own."""
     out = run_python("""
@@ -375,6 +416,34 @@ def test_after_a_fork() -> None:
         work()
     """)
     assert out == "0"
+
+
+def test_a_fork_while_another_thread_gathers() -> None:
+    """That thread has the lock of what gathers, and is not in the child to give it back."""
+    out = run_python("""
+        import os, signal, threading, numpy as np
+        from hotloop import _core
+        a, rows = np.ones((4000, 500), np.float32), np.arange(4000)
+        done = threading.Event()
+        def work():
+            while not done.is_set():
+                _core.gather_rows(a, rows, "float32")
+        thread = threading.Thread(target=work)
+        thread.start()
+        ends = []
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(int(_core.gather_rows(a, rows[:7], "float64").shape != (7, 500)))
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            if ends[-1]:
+                break
+        done.set()
+        thread.join()
+        print(set(ends))
+    """)
+    assert out == "{0}"
 
 
 def test_build_info_and_log() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import hotloop as hl
 import pytest
 from hotloop import _core
-from hotloop.training.accelerator import choose_device, library_roots
+from hotloop.training.plans.accelerator import choose_device, library_roots
 from needs import NO_KERNELS
 
 BUILT = bool(_core.build_info()["cuda"])

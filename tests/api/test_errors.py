@@ -23,7 +23,15 @@ BUILTIN = {
 
 
 def test_table_is_complete() -> None:
-    assert set(errors.__all__) == {"HotloopError", *BUILTIN}
+    raised = {name for name in errors.__all__ if not name.endswith("Warning")}
+    assert raised == {"HotloopError", *BUILTIN}
+
+
+def test_warnings_are_the_users() -> None:
+    for name in set(errors.__all__) - {"HotloopError", *BUILTIN}:
+        cls = getattr(errors, name)
+        assert issubclass(cls, errors.HotloopWarning)
+        assert issubclass(cls, UserWarning)
 
 
 @pytest.mark.parametrize("name", BUILTIN)

@@ -93,11 +93,11 @@ def test_loaded_values_are_never_drawn_again():
     assert all((value == 3).all() for value in net.state_dict().values())
 
 
-def test_state_dict_is_a_copy():
+def test_state_dict_stays_as_it_was():
     net = Net()
     state = net.state_dict()
-    state["scale"][:] = 7
-    assert (net.scale.numpy() == 1).all()
+    net.scale.copy_(np.full(net.scale.shape, 7.0))
+    assert (state["scale"] == 1).all()
     assert state["seen"].dtype == np.int64
 
 
@@ -288,9 +288,9 @@ def test_impure_forward_is_found():
         graph = _core.Graph()
         with Trace(graph) as recorder:
             net(recorder.input("x", "float32", (2, 2)))
-        return graph, None
+        return recorder, None
 
-    with pytest.raises(TraceError, match="two different recordings"):
+    with pytest.raises(TraceError, match=r"a constant made in forward that was 1\.0, and 2\.0"):
         trace_twice(build)
 
 
@@ -397,7 +397,7 @@ def test_apply_and_init_in_torchs_way():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         net.zero_grad()
-        assert net.to("cuda").cpu().float() is net
+        assert net.to("auto").cpu().float() is net
 
 
 @pytest.mark.parametrize("device", ["mps", "meta", "cuda:x", "cuda:-1", "tpu"])

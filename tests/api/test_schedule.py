@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 from hotloop.errors import ConfigError
 from hotloop.training.config import SchedulerConfig, TrainingConfig
-from hotloop.training.schedule import PlateauState, count_steps, lr_table, warmup_steps
+from hotloop.training.config.schedule import (
+    PlateauState,
+    StepCounts,
+    count_steps,
+    lr_table,
+    warmup_steps,
+)
+from hotloop.training.run.pace import Pace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -292,3 +299,44 @@ def test_plateau_from_config() -> None:
     state = PlateauState.from_config(config)
     assert state.mode == "max"
     assert [state.update(v) for v in (0.5, 0.6, 0.6, 0.6)] == [1.0, 1.0, 0.5, 0.25]
+
+
+# ---------------------------------------------------------------------------- by time
+
+
+def by_time(steps, seconds, **settings):
+    config = TrainingConfig(max_time=100, lr=0.1, **settings)
+    pace = Pace(config, StepCounts(per_epoch=10, total=10**6))
+    return pace.follow(steps, seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "multiplier"),
+    [(1.0, 0.2), (2.5, 0.5), (5.0, 1.0), (52.5, 0.5), (100.0, 0.0)],
+)
+def test_the_default_schedule_by_the_share_of_time(seconds, multiplier):
+    found = by_time(round(seconds * 1000), seconds)
+    assert found == pytest.approx(multiplier, abs=1e-3)
+
+
+def test_what_is_said_in_steps_and_epochs_does_not_move_with_the_time():
+    assert by_time(9, 10.0, warmup=20, scheduler="constant") == pytest.approx(0.5)
+    steps = {"name": "step", "step_size": 3, "gamma": 0.1, "warmup": 0}
+    assert by_time(29, 90.0, scheduler=steps) == pytest.approx(1.0)
+    assert by_time(30, 90.0, scheduler=steps) == pytest.approx(0.1)
+
+
+def test_time_that_is_not_ahead_leaves_the_table_alone():
+    pace = Pace(TrainingConfig(max_time=100), StepCounts(per_epoch=10, total=100))
+    assert pace.follow(2, 1.0) is None
+    assert not pace.is_by_time
+    assert pace.follow(4, 10.0) is not None  # 4 % of the steps, 10 % of the time
+    assert pace.is_by_time
+    ahead = pace.follow(60, 20.0)  # then steps are ahead
+    assert ahead == pytest.approx(lr_table(TrainingConfig(), 100, 10)[60])
+
+
+def test_the_rate_changes_a_thousand_times_at_most():
+    pace = Pace(TrainingConfig(max_time=1), StepCounts(per_epoch=10, total=10**6))
+    changes = [pace.follow(i + 1, (i + 1) * 1e-5) for i in range(10**5)]
+    assert 900 <= sum(change is not None for change in changes) <= 1000

@@ -5,7 +5,9 @@
  * have, so a direct access faults. Copies read staging memory when their turn comes and other host
  * memory at the call, which counts as a wait. Work on a stream runs as late as it may, or as soon,
  * and a stream waits only for the events it was told to, so an order that nothing enforces shows as
- * other bits. Memory that was given back is full of NaN for a while, and who writes there is found.
+ * other bits. A capture takes in the streams that wait for its events, refuses to end before the
+ * first stream waits for all they do, and replays them as late and as soon as may be, in turn.
+ * Memory that was given back is full of NaN for a while, and who writes there is found.
  * Calls that no capture may contain fail in one. */
 #ifndef TESTS_C_ASYNC_DEVICE_H
 #define TESTS_C_ASYNC_DEVICE_H
@@ -27,6 +29,8 @@ static hl_fault async_fault;
 
 /* Bit i: the i-th stream that the device has works as soon as it may. */
 static int async_eager;
+/* Weight gradients of so many operations go to a second stream; 0: none. */
+static double async_overlap_flops = 1;
 
 /* Kernels that ran, and how far each moved the device's clock. */
 static int64_t async_n_launches;
@@ -35,14 +39,16 @@ static double async_launch_ns = 1e6;
 static void (*async_watch)(hl_op op, void *const *args);
 
 static const uintptr_t ASYNC_SHIFT = (uintptr_t)1 << 47;
-enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64, ASYNC_STREAMS = 9, ASYNC_GONE = 32 };
+enum { ASYNC_ARGS = 96, ASYNC_STAGING = 64, ASYNC_STREAMS = 13, ASYNC_GONE = 32 };
+enum { ASYNC_LANES = 2, ASYNC_SCRATCH = 192 };
 
 typedef enum async_kind {
     ASYNC_LAUNCH,
     ASYNC_COPY,
     ASYNC_ZERO,
     ASYNC_RECORD,
-    ASYNC_WAIT
+    ASYNC_WAIT,
+    ASYNC_JOIN /* within a capture: waits for the first `turn` ops of lane `lane` */
 } async_kind;
 typedef struct async_op {
     async_kind kind;
@@ -56,12 +62,20 @@ typedef struct async_op {
     size_t bytes;
     struct hl_event *event;
     int64_t turn; /* of the event: which record */
+    int lane;
 } async_op;
+/* What a stream did in a capture. */
+typedef struct async_lane {
+    async_op *ops;
+    int64_t n, capacity;
+    int64_t done; /* while it is joined or replayed */
+} async_lane;
 
 struct hl_stream {
     async_op *ops;
     int64_t n, done, capacity;
-    hl_capture *capture; /* being made */
+    hl_capture *capture; /* being made, */
+    int lane;            /* with this part of it */
     bool is_eager;
 };
 struct hl_event {
@@ -69,10 +83,14 @@ struct hl_event {
     int64_t n_queued, n_done;
     bool is_timed;
     int64_t launches; /* async_n_launches at its last record */
+    /* Of a last record within a capture: behind so many ops of a lane. */
+    hl_capture *capture;
+    int64_t capture_number, at;
+    int lane;
 };
 struct hl_capture {
-    async_op *ops;
-    int64_t n, capacity;
+    async_lane lanes[ASYNC_LANES]; /* of the stream that began, then of those that joined it */
+    int n_lanes;
 };
 
 /* Device memory that was given back, as the host sees it. */
@@ -93,7 +111,8 @@ typedef struct async_device {
     int64_t n_syncs, n_live, n_replays;
     hl_stream *streams[ASYNC_STREAMS]; /* the last one stays NULL */
     hl_stream own;                     /* what NULL stands for */
-    bool in_capture;
+    hl_capture *capturing;             /* NULL: none is being made */
+    int64_t n_captures;                /* that were begun */
 } async_device;
 
 static inline async_device *async_of(hl_device *device)
@@ -127,8 +146,9 @@ static void async_push(async_op **ops, int64_t *n, int64_t *capacity, const asyn
 static void async_step(hl_stream *stream);
 static hl_status async_add(hl_stream *stream, const async_op *op)
 {
-    if (stream->capture)
-        async_push(&stream->capture->ops, &stream->capture->n, &stream->capture->capacity, op);
+    async_lane *lane = stream->capture ? &stream->capture->lanes[stream->lane] : NULL;
+    if (lane)
+        async_push(&lane->ops, &lane->n, &lane->capacity, op);
     else
         async_push(&stream->ops, &stream->n, &stream->capacity, op);
     while (stream->is_eager && stream->done < stream->n) async_step(stream);
@@ -146,6 +166,7 @@ static void async_step(hl_stream *stream)
     switch (op.kind) {
     case ASYNC_LAUNCH:
         if (async_watch) async_watch(op.kernel->op, op.args);
+        if (op.launch.scratch) memset(op.launch.scratch, 0xFF, ASYNC_SCRATCH);
         CHECK_OK(op.kernel->launch(&op.state, op.args, &op.launch, NULL));
         async_n_launches++;
         break;
@@ -159,6 +180,7 @@ static void async_step(hl_stream *stream)
         op.event->launches = async_n_launches;
         break;
     case ASYNC_WAIT: async_reach(op.event, op.turn); break;
+    case ASYNC_JOIN: CHECK(!"only in a capture"); break;
     }
 }
 
@@ -198,7 +220,7 @@ static void async_stream_destroy(hl_device *device, hl_stream *stream)
 static hl_status async_synchronize(hl_device *device, hl_stream *stream)
 {
     ASYNC_CALL();
-    CHECK(!async_of(device)->in_capture);
+    CHECK(!async_of(device)->capturing);
     async_of(device)->n_syncs++;
     stream = async_stream(device, stream);
     while (stream->done < stream->n) async_step(stream);
@@ -221,7 +243,13 @@ static void async_event_destroy(hl_device *device, hl_event *event)
 static hl_status async_event_record(hl_device *device, hl_event *event, hl_stream *stream)
 {
     ASYNC_CALL();
-    CHECK(!async_of(device)->in_capture);
+    event->capture = stream->capture;
+    if (stream->capture) {
+        event->capture_number = async_of(device)->n_captures;
+        event->lane = stream->lane;
+        event->at = stream->capture->lanes[stream->lane].n;
+        return HL_OK;
+    }
     /* An event is recorded anew on one stream, or when its last record is over. */
     CHECK(event->stream == stream || event->n_done == event->n_queued);
     event->stream = stream;
@@ -231,14 +259,24 @@ static hl_status async_event_record(hl_device *device, hl_event *event, hl_strea
 static hl_status async_event_wait(hl_device *device, hl_event *event, hl_stream *stream)
 {
     ASYNC_CALL();
-    CHECK(!async_of(device)->in_capture);
+    async_device *d = async_of(device);
     async_op op = {.kind = ASYNC_WAIT, .event = event, .turn = event->n_queued};
+    /* A captured event is for its own capture, and that waits for no other. */
+    CHECK(event->capture || !stream->capture);
+    if (!event->capture) return async_add(stream, &op);
+    CHECK(event->capture == d->capturing && event->capture_number == d->n_captures);
+    if (!stream->capture) {
+        CHECK(d->capturing->n_lanes < ASYNC_LANES);
+        stream->capture = d->capturing;
+        stream->lane = d->capturing->n_lanes++;
+    }
+    op.kind = ASYNC_JOIN, op.turn = event->at, op.lane = event->lane;
     return async_add(stream, &op);
 }
 static hl_status async_event_synchronize(hl_device *device, hl_event *event)
 {
     ASYNC_CALL();
-    CHECK(!async_of(device)->in_capture);
+    CHECK(!async_of(device)->capturing);
     async_reach(event, event->n_queued);
     return HL_OK;
 }
@@ -246,7 +284,7 @@ static hl_status async_event_query(hl_device *device, hl_event *event, bool *out
 {
     *out_done = false;
     ASYNC_CALL();
-    CHECK(!async_of(device)->in_capture);
+    CHECK(!async_of(device)->capturing);
     *out_done = event->n_done == event->n_queued;
     if (!*out_done) async_step(event->stream); /* who looks again finds it further on */
     return HL_OK;
@@ -272,7 +310,7 @@ static hl_status async_memory_alloc(hl_device *device, size_t bytes, void **out_
     ASYNC_CALL();
     void *memory;
     *out_ptr = NULL;
-    CHECK(!async_of(device)->in_capture);
+    CHECK(!async_of(device)->capturing);
     if (!bytes) return HL_OK;
     HL_TRY(hl_alloc(bytes + HL_ALIGN, &memory));
     *(size_t *)memory = bytes;
@@ -367,6 +405,20 @@ typedef struct async_state {
     int32_t n_args;
 } async_state;
 
+/* Every kernel has scratch, which planning has to keep apart, and functions of one value work in
+ * place. */
+static hl_status async_query(hl_device *device, const hl_graph *graph, hl_node_id node,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *n = &graph->nodes[node];
+    const hl_kernel *inner = async_inner->ops->kernels(async_inner, n->op)[0];
+    HL_TRY(inner->query(async_inner, graph, node, out_req, out_why_not));
+    out_req->scratch_bytes += ASYNC_SCRATCH;
+    if (n->n_in == 1 && hl_op_get(n->op)->flags & HL_OP_POINTWISE) out_req->in_place[0] |= 1;
+    return HL_OK;
+}
+
 static hl_status async_prepare(hl_device *device, const hl_graph *graph, hl_node_id node,
                                hl_kernel_state *out_state)
 {
@@ -408,37 +460,97 @@ static hl_status async_launch(const hl_kernel_state *state, void *const *args,
 static hl_status async_capture_begin(hl_device *device, hl_stream *stream)
 {
     ASYNC_CALL();
-    async_of(device)->in_capture = true;
-    stream->capture = calloc(1, sizeof *stream->capture);
+    async_device *d = async_of(device);
+    d->capturing = calloc(1, sizeof *d->capturing);
+    d->capturing->n_lanes = 1;
+    d->n_captures++;
+    stream->capture = d->capturing;
+    stream->lane = 0;
     return HL_OK;
 }
+static void async_capture_free(hl_capture *capture)
+{
+    for (int i = 0; i < capture->n_lanes; i++) free(capture->lanes[i].ops);
+    free(capture);
+}
+
+/* Goes on with a lane up to so many ops, and with what these wait for first; stream: queues them
+ * there, or NULL. */
+static hl_status async_walk(hl_capture *capture, int lane, int64_t end, hl_stream *stream)
+{
+    async_lane *l = &capture->lanes[lane];
+    while (l->done < end) {
+        const async_op *op = &l->ops[l->done++];
+        if (op->kind == ASYNC_JOIN)
+            HL_TRY(async_walk(capture, op->lane, op->turn, stream));
+        else if (stream)
+            HL_TRY(async_add(stream, op));
+    }
+    return HL_OK;
+}
+static void async_walk_begin(hl_capture *capture)
+{
+    for (int i = 0; i < ASYNC_LANES; i++) capture->lanes[i].done = 0;
+}
+static bool async_is_joined(hl_capture *capture)
+{
+    bool is_joined = true;
+    async_walk_begin(capture);
+    CHECK_OK(async_walk(capture, 0, capture->lanes[0].n, NULL));
+    for (int i = 0; i < capture->n_lanes; i++)
+        is_joined = is_joined && capture->lanes[i].done == capture->lanes[i].n;
+    return is_joined;
+}
+
 static hl_status async_capture_end(hl_device *device, hl_stream *stream, hl_capture **out_capture)
 {
+    async_device *d = async_of(device);
+    hl_capture *capture = stream->capture;
     *out_capture = NULL;
-    async_of(device)->in_capture = false;
-    if (hl_fault_take(&async_fault)) {
-        free(stream->capture->ops);
-        free(stream->capture);
-        stream->capture = NULL;
-        return hl_status_set(HL_ERROR_DEVICE, "async: was asked to fail");
-    }
-    async_of(device)->n_live++;
-    *out_capture = stream->capture;
+    CHECK(capture && capture == d->capturing && stream->lane == 0);
+    d->capturing = NULL;
+    for (int i = 0; i < ASYNC_STREAMS; i++)
+        if (d->streams[i]) d->streams[i]->capture = NULL;
     stream->capture = NULL;
+    bool fails = hl_fault_take(&async_fault);
+    if (fails || !async_is_joined(capture)) {
+        async_capture_free(capture);
+        return hl_status_set(HL_ERROR_DEVICE, fails ? "async: was asked to fail"
+                                                    : "async: a captured stream never joins");
+    }
+    d->n_live++;
+    *out_capture = capture;
+    return HL_OK;
+}
+
+/* As soon as may be: each lane goes on until it waits. */
+static hl_status async_walk_soon(hl_capture *capture, hl_stream *stream)
+{
+    for (int64_t i = 0; i < capture->lanes[0].n; i++) {
+        HL_TRY(async_walk(capture, 0, i + 1, stream));
+        for (int lane = 1; lane < capture->n_lanes; lane++) {
+            async_lane *l = &capture->lanes[lane];
+            while (l->done < l->n) {
+                const async_op *op = &l->ops[l->done];
+                bool waits = op->kind == ASYNC_JOIN && capture->lanes[op->lane].done < op->turn;
+                if (waits) break;
+                HL_TRY(async_walk(capture, lane, l->done + 1, stream));
+            }
+        }
+    }
     return HL_OK;
 }
 static hl_status async_capture_launch(hl_device *device, hl_capture *capture, hl_stream *stream)
 {
     ASYNC_CALL();
-    async_of(device)->n_replays++;
-    for (int64_t i = 0; i < capture->n; i++) HL_TRY(async_add(stream, &capture->ops[i]));
-    return HL_OK;
+    async_walk_begin(capture);
+    return async_of(device)->n_replays++ % 2 ? async_walk_soon(capture, stream)
+                                             : async_walk(capture, 0, capture->lanes[0].n, stream);
 }
 static void async_capture_destroy(hl_device *device, hl_capture *capture)
 {
     async_of(device)->n_live--;
-    free(capture->ops);
-    free(capture);
+    async_capture_free(capture);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -489,10 +601,12 @@ static hl_status async_open(const hl_backend *backend, int index, const hl_devic
     d->base = *d->inner;
     d->base.ops = &async_ops;
     d->base.backend = backend;
+    d->base.overlap_flops = async_overlap_flops;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         const hl_kernel *const *list = d->inner->ops->kernels(d->inner, (hl_op)op);
         if (!list || !list[0]) continue;
         d->kernels[op] = *list[0];
+        d->kernels[op].query = async_query;
         d->kernels[op].prepare = async_prepare;
         d->kernels[op].launch = async_launch;
         d->kernels[op].release = async_release;

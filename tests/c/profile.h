@@ -42,14 +42,22 @@ static void run_steps(int64_t n)
     CHECK_OK(hl_plan_run(t.plan, n, 0, NULL, &end, &steps));
 }
 
-/* Every step of the plan stands in one launch, and its own runs are known. */
+/* Every task that a step runs stands in one launch, and its own runs are known. Rounded copies are
+ * made anew only where they are not current; what is one launch runs at the same times. */
 static void check_launches(const hl_profile *profile)
 {
     int32_t n_nodes = 0, n_want = 0;
     double ns = 0, flops = 0;
     hl_plan_info info;
     hl_plan_info_read(t.plan, &info);
-    for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++) n_want += !t.plan->instrs[s].elided;
+    const hl_instr *instr = t.plan->instrs, *first = instr;
+    for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++, instr++) {
+        n_want += !instr->elided && !instr->refreshes;
+        if (!instr->joined) first = instr;
+        CHECK_INT(instr->segment, first->segment);
+        CHECK_INT(instr->opens, first->opens);
+        CHECK_INT(instr->refreshes, first->refreshes);
+    }
     for (int32_t i = 0; i < profile->n_launches; i++) {
         const hl_launch_time *launch = &profile->launches[i];
         n_nodes += launch->n_nodes;

@@ -386,6 +386,54 @@ static void test_layouts(void)
     hl_graph_destroy(graph);
 }
 
+/* ---- results that nobody reads ---- */
+
+static hl_status query_eager(hl_device *device, const hl_graph *graph, hl_node_id id,
+                             hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    out_req->wants_read = 1 << 0;
+    return query_sure(device, graph, id, out_req, out_why_not);
+}
+
+static const hl_kernel norm_eager = {
+    .op = HL_OP_BATCH_NORM_GRAD, .name = "fake.eager", .query = query_eager};
+static const hl_kernel norm_sure = {
+    .op = HL_OP_BATCH_NORM_GRAD, .name = "fake.sure", .query = query_sure};
+static const hl_kernel *norm_list[2];
+
+static const hl_kernel *const *list_norm(const hl_device *device, hl_op op)
+{
+    static const hl_kernel *const any[] = {&sure, NULL};
+    (void)device;
+    return op == HL_OP_BATCH_NORM_GRAD ? norm_list : any;
+}
+
+/* A node stays as it is unless its kernel wants a result read that nobody reads. */
+static void test_unread_results(void)
+{
+    const hl_device_ops ops = {.kernels = list_norm};
+    hl_device device = {.ops = &ops, .name = "fake"};
+    hl_type type = {HL_DTYPE_F32, {2, {8, 3}}}, row = {HL_DTYPE_F32, {1, {3}}};
+    hl_attrs attrs = {.batch_norm = {.eps = 1e-5, .dtype = HL_DTYPE_F32}};
+    for (int k = 0; k < 4; k++) {
+        bool is_read = k & 1, is_eager = k & 2;
+        hl_graph *graph;
+        hl_id in[5], out;
+        check_case("dx is read: %d, kernel wants it: %d", is_read, is_eager);
+        norm_list[0] = is_eager ? &norm_eager : &norm_sure;
+        CHECK_OK(hl_graph_create(&graph));
+        for (int j = 0; j < 5; j++)
+            CHECK_OK(hl_graph_input(graph, (const char *[]){"dy", "x", "w", "m", "v"}[j],
+                                    j < 2 ? type : row, &in[j]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, in, 5, &attrs, &out));
+        CHECK_OK(hl_graph_output(graph, out + 1));
+        if (is_read) CHECK_OK(hl_graph_output(graph, out));
+        CHECK_OK(hl_pass_lower(graph, &device, false));
+        CHECK_INT(count_nodes(graph, HL_OP_BATCH_NORM_GRAD), is_read || !is_eager);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* ---- null ------------------------------------------------------------------------------------ */
 
 static hl_status open_null(void *context)
@@ -659,6 +707,7 @@ int main(void)
     test_programs_and_fences();
     test_forms();
     test_layouts();
+    test_unread_results();
     test_null();
     test_control_step();
     test_control_skip();

@@ -84,6 +84,14 @@ static void test_grow(void)
     int64_t capacity = 0;
     CHECK_ERROR(hl_alloc_grow(&array, &capacity, INT64_MAX, 16), HL_ERROR_SHAPE, "64 bits");
     CHECK(!array && capacity == 0);
+#ifdef __SANITIZE_ADDRESS__
+    for (int64_t n = 1; n <= 100; n++) {
+        const void *before = array;
+        CHECK_OK(hl_alloc_grow(&array, &capacity, n, 8));
+        CHECK(array != before && capacity == n);
+    }
+    hl_free(array);
+#endif
 }
 
 /* k = 1 is the next; once leaves the one after alone, sticky does not. */

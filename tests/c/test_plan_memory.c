@@ -135,6 +135,7 @@ static void check_prediction(hl_device *device, uint64_t seed)
                                .fuse = roll(&d, 4),
                                .chain = roll(&d, 4),
                                .capture = roll(&d, 2),
+                               .overlap = roll(&d, 2),
                                .fed = roll(&d, 2)};
     hl_plan_info predicted, created;
     char *text, *created_text;

@@ -116,7 +116,7 @@ static void check_way(uint64_t seed, int k, int way)
     bool capture = way % 2, slices = way / 2 % 2;
     data_home home = (data_home)(way / 4 % N_HOMES);
     trainer_slots = way / 4 / N_HOMES ? 8 : 2;
-    async_eager = (int)seed % 3; /* none, compute, copies */
+    async_eager = (int)seed % 8; /* compute, copies, what runs beside */
     check_case("net %d, k %d, capture %d, slices %d, home %d, slots %d", (int)seed, k, capture,
                slices, home, trainer_slots);
     open_net(async_backend(), seed, k, capture, home);

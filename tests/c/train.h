@@ -190,8 +190,9 @@ static inline hl_status net_build(hl_graph *graph, net *n)
 
 /* ---- a run of one ---------------------------------------------------------------------------- */
 
-static hl_dtype trainer_dtype; /* of the products in plans made from now on */
-static bool trainer_capture;   /* whether these capture, */
+static hl_dtype trainer_dtype;      /* of the products in plans made from now on */
+static bool trainer_capture;        /* whether these capture, */
+static bool trainer_overlap = true; /* and use a second stream, */
 static bool trainer_benchmark, trainer_deterministic; /* and are autotuned, or have to repeat */
 static bool trainer_fed;    /* whether batches are gathered on the host, */
 static int trainer_loaders; /* on so many threads */
@@ -237,6 +238,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
                                .chain = chain,
                                .compute_dtype = trainer_dtype};
     options.capture = trainer_capture;
+    options.overlap = trainer_overlap;
     options.fed = trainer_fed;
     options.benchmark = trainer_benchmark;
     options.deterministic = trainer_deterministic;
@@ -267,7 +269,7 @@ static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend,
 {
     hl_device_options options = {0};
     hl_plan_options plan_options = {
-        .n_slots = trainer_slots, .k = 1, .fuse = fuse, .capture = true};
+        .n_slots = trainer_slots, .k = 1, .fuse = fuse, .capture = true, .overlap = true};
     hl_feed_options feed_options = {
         .sampler = {.n = DATA_ROWS}, .batch = t->net.rows, .count = rows, .n_slots = trainer_slots};
     hl_device *device = NULL;

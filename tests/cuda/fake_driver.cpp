@@ -56,6 +56,7 @@ CUresult pass(const char *name, Needs needs)
     State &s = state();
     s.calls[name]++;
     if (s.hook_at && --s.hook_at == 0) s.hook(s.hook_context);
+    if (s.is_held && s.is_held()) complain(CUDA_SUCCESS, std::string(name) + " with " + s.held);
     CUresult error;
     if (must_fail(name, &error)) return error;
     if (needs == NOTHING) return CUDA_SUCCESS;
@@ -267,6 +268,13 @@ bool hl_fake_hook(int64_t k, void (*hook)(void *), void *context)
     state().hook = hook;
     state().hook_context = context;
     return is_called;
+}
+
+void hl_fake_forbid(int (*is_held)(void), const char *what)
+{
+    std::lock_guard<std::recursive_mutex> hold(state().lock);
+    state().is_held = is_held;
+    state().held = what;
 }
 
 void hl_fake_fail_call(const char *symbol, CUresult error)

@@ -47,6 +47,10 @@ const char *hl_fake_failed_call(void);
  * 0: none. Whether the last one was called. */
 bool hl_fake_hook(int64_t k, void (*hook)(void *), void *context);
 
+/* Asked in every call from now; an answer other than 0 is a complaint: "<symbol> with <what>". Both
+ * must live on. NULL: no longer asked. */
+void hl_fake_forbid(int (*is_held)(void), const char *what);
+
 /* ---- what was seen --------------------------------------------------------------------------- */
 
 typedef struct hl_fake_live {

@@ -7,6 +7,13 @@ using namespace fake;
 namespace fake
 {
 
+CUgraph find_capture(uint64_t number)
+{
+    for (CUstream stream : state().streams)
+        if (stream->graph && stream->graph->capture == number) return stream->graph;
+    return nullptr;
+}
+
 CUresult forbid_in_capture(const char *what)
 {
     for (CUstream stream : state().streams) {
@@ -30,6 +37,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
         return complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                         "a capture of the null stream, within another, or not of one thread");
     stream->graph = new CUgraph_st;
+    stream->graph->capture = ++s.n_captures;
     stream->graph->origin = stream;
     stream->graph->members = {stream};
     stream->graph->thread = std::this_thread::get_id();

@@ -72,13 +72,15 @@ struct State {
     std::map<uintptr_t, size_t> pinned;
     std::set<CUstream> streams;
     std::map<CUdevice, size_t> used_bytes;
-    uint64_t replay_order = 0;
+    uint64_t replay_order = 0, n_captures = 0;
     int open_depth = 0;
     /* libraries say what they took, a kernel takes 1, a copy of 1 MiB on the device too */
     double clock_ms = 0;
     int64_t hook_at = 0;
     void (*hook)(void *) = nullptr;
     void *hook_context = nullptr;
+    int (*is_held)(void) = nullptr;
+    const char *held = "";
 };
 State &state();
 
@@ -137,6 +139,8 @@ CUresult submit(CUstream stream, std::function<void()> work);
 
 /* ---- fake_graph.cpp -------------------------------------------------------------------------- */
 
+/* The capture of this number; NULL: it has ended. */
+CUgraph find_capture(uint64_t number);
 /* What a thread-local capture forbids its thread. */
 CUresult forbid_in_capture(const char *what);
 #define NOT_IN_CAPTURE                                                                             \
@@ -160,10 +164,11 @@ struct CUlib_st {
 struct CUevent_st {
     unsigned flags = 0;
     std::shared_ptr<fake::Mark> mark;
-    CUgraph graph = nullptr; /* recorded in this capture */
+    uint64_t capture = 0; /* in which it was recorded; 0: in none */
     std::set<size_t> after;
 };
 struct CUgraph_st {
+    uint64_t capture = 0; /* its number, from 1 */
     std::vector<fake::Node> nodes;
     CUstream origin = nullptr;
     std::set<CUstream> members;

@@ -95,13 +95,16 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned)
     CALL(CONTEXT);
     if (!s.streams.count(stream))
         return complain(CUDA_ERROR_INVALID_HANDLE, "a wait on a stream that is not");
-    if (event->graph) {
-        if (stream->graph && stream->graph != event->graph)
+    if (event->capture) {
+        CUgraph graph = find_capture(event->capture);
+        if (!graph)
+            return complain(CUDA_ERROR_CAPTURED_EVENT, "a wait for an event of an ended capture");
+        if (stream->graph && stream->graph != graph)
             return complain(CUDA_ERROR_STREAM_CAPTURE_MERGE, "an event joins two captures");
         if (!stream->graph) {
-            stream->graph = event->graph;
+            stream->graph = graph;
             stream->after.clear();
-            event->graph->members.insert(stream);
+            graph->members.insert(stream);
         }
         stream->after.insert(event->after.begin(), event->after.end());
         return CUDA_SUCCESS;
@@ -141,7 +144,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     CALL(CONTEXT);
     if (!s.streams.count(stream))
         return complain(CUDA_ERROR_INVALID_HANDLE, "an event is recorded on a stream that is not");
-    event->graph = stream->graph;
+    event->capture = stream->graph ? stream->graph->capture : 0;
     event->after = stream->after;
     event->mark = nullptr;
     if (stream->graph) return CUDA_SUCCESS;
@@ -159,7 +162,7 @@ CUresult cuEventSynchronize(CUevent event)
 {
     CALL(CONTEXT);
     NOT_IN_CAPTURE;
-    if (event->graph) return complain(CUDA_ERROR_CAPTURED_EVENT, "a wait for a captured event");
+    if (event->capture) return complain(CUDA_ERROR_CAPTURED_EVENT, "a wait for a captured event");
     s.syncs++;
     if (event->mark && !event->mark->done) drain(event->mark->stream, event->mark.get());
     return s.dead;
@@ -170,7 +173,7 @@ CUresult cuEventQuery(CUevent event)
 {
     CALL(CONTEXT);
     NOT_IN_CAPTURE;
-    if (event->graph) return complain(CUDA_ERROR_CAPTURED_EVENT, "a look at a captured event");
+    if (event->capture) return complain(CUDA_ERROR_CAPTURED_EVENT, "a look at a captured event");
     if (!event->mark || event->mark->done) return s.dead;
     if (event->mark->looks++) drain(event->mark->stream, event->mark.get());
     return CUDA_ERROR_NOT_READY;

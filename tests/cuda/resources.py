@@ -26,7 +26,7 @@ ARCHS = (75, 90)
 # Registers are given to a warp by so many a thread.
 UNIT = 8
 # Of the registers of a program that is interpreted, an array: local memory by its nature.
-INTERPRETERS = ("hl_cuda_pointwise_",)
+INTERPRETERS = ("hl_cuda_pointwise_", "hl_cuda_sequence")
 # What ptxas may keep in memory for sm_90 by a choice of its own (the table's head).
 CHOSEN_SPILLS = 96
 # By architecture: the kernels that ptxas spills a little of, by its own choice (see the head).
@@ -36,11 +36,12 @@ HEAD = """\
 # Registers a thread, and bytes of stack, spills (stores and loads) and shared memory, of every CUDA
 # kernel: tests/cuda/resources.py, which compares it with a build and writes it (--write).
 #
-# A stack, or a spill, is there for one of two reasons. hl_cuda_pointwise_* interpret a program
-# whose registers are an array: which one is read is known at run time alone, so the array is in
-# local memory. And ptxas itself keeps a few words of a kernel in memory where that takes it to a
-# lower multiple of eight registers, so that more warps fit: in many kernels for sm_90, in the sums
-# of batch norm's gradient over bfloat16 for sm_75. Told that one block a multiprocessor is enough
+# A stack, or a spill, is there for one of two reasons. hl_cuda_pointwise_* and hl_cuda_sequence
+# interpret a program whose registers are an array: which one is read is known at run time alone, so
+# the array is in local memory. The latter's 1024 threads leave it 64 registers each. And ptxas
+# itself keeps a few words of a kernel in memory where that takes it to a lower multiple of eight
+# registers, so that more warps fit: in many kernels for sm_90, in the sums of batch norm's gradient
+# over bfloat16 for sm_75. Told that one block a multiprocessor is enough
 # (__launch_bounds__(threads, 1)) it spills nothing, and many kernels, these and others, take eight
 # to twenty-four registers more.
 """

@@ -359,6 +359,24 @@ static void test_capture_refusals(void)
     fake_device_close(device);
 }
 
+/* An event that was recorded in a capture is nothing to wait for when that has ended, until it is
+ * recorded again. */
+static void test_events_of_a_capture(void)
+{
+    hl_device *device = open_device();
+    const hl_device_ops *ops = device->ops;
+    stage s;
+    CHECK_OK(create_stage(device, &s));
+    upload(device, s.a, 1);
+    CHECK_OK(capture_stage(&s));
+    CHECK_ERROR(ops->event_wait(device, s.joined, NULL), HL_ERROR_DEVICE, "CAPTURED_EVENT");
+    CHECK_OK(ops->event_record(device, s.joined, s.side));
+    CHECK_OK(ops->event_wait(device, s.joined, NULL));
+    destroy_stage(&s);
+    hl_fake_message_clear();
+    fake_device_close(device);
+}
+
 /* A driver loads a kernel's code when something first depends on it, and in a capture it may not:
  * a handle alone is no code, what hl_cuda_kernel_get gives is loaded. */
 static void test_loading(void)
@@ -574,6 +592,7 @@ int main(void)
     test_capture();
     test_missing_edge();
     test_capture_refusals();
+    test_events_of_a_capture();
     test_loading();
     test_use_after_free();
     test_lost();

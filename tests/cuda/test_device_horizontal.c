@@ -1,8 +1,8 @@
 /* Small things of one launch on the emulated GPU. Updates that stand in a row and have nothing to
  * do with each other are one, those that have are not; programs of one shape are one, and of
- * several shapes one launch, where they are of one type and do not wait for each other. A replay
- * gives what the reference does. The order in which a launch's blocks run is the emulation's, so
- * that one launch too few shows. */
+ * several shapes one launch, where they are of one type and do not wait for each other, or in order
+ * where they do. A replay gives what the reference does. The order in which a launch's blocks run
+ * is the emulation's, so that one launch too few shows. */
 #include "kernels/ref/ref.h"
 #include "plan/plan.h"
 #include "tests/c/check.h"
@@ -145,36 +145,51 @@ static counts build_many_results(void)
     return (counts){.fused = PROGRAMS - 1 + ALL - 1, .programs = 1};
 }
 
-/* Programs of several shapes, behind one that sums, and three of which each reads the last one's;
- * what they make is put together, so that nothing stands between them. */
-static counts build_programs(void)
+/* Programs of several shapes, and with more of them one that sums, and three of which each reads
+ * the last one's; what they make is put together, so that nothing stands between them. */
+enum { SUMS = 5, FIRST, SECOND, N_ALL };
+static void add_programs(int n_all)
 {
-    enum { SUMS = 5, FIRST, SECOND, N_ALL };
     static const int64_t sizes[N_ALL] = {3, 40, 7, 100, 12, 1, 9, 9};
     static const hl_op ops[SUMS] = {HL_OP_NEG, HL_OP_ABS, HL_OP_NEG, HL_OP_SIGN, HL_OP_RELU};
     hl_attrs all = {.reduce = {{1, {0}}}}, square = {.shape = {{2, {3, 3}}}},
              column = {.shape = {{2, {9, 1}}}};
     hl_id from[N_ALL], value[N_ALL], *sum = &value[SUMS], *last = &value[SECOND], row;
     int64_t n = 0;
-    for (int i = 0; i < N_ALL; i++) from[i] = add_state(HL_DTYPE_F32, sizes[i]);
+    for (int i = 0; i < n_all; i++) from[i] = add_state(HL_DTYPE_F32, sizes[i]);
     for (int i = 0; i < SUMS; i++)
         CHECK_OK(hl_graph_add(graph, ops[i], &from[i], 1, NULL, &value[i]));
-    CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){from[3], value[3]}, 2, NULL, sum));
-    CHECK_OK(hl_graph_add(graph, HL_OP_SUM, sum, 1, &all, sum));
-    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &from[FIRST], 1, NULL, &value[FIRST]));
-    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[FIRST], 1, &square, last));
-    CHECK_OK(hl_graph_add(graph, HL_OP_ABS, last, 1, NULL, last));
-    CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, last, 1, &column, last));
-    CHECK_OK(hl_graph_add(graph, HL_OP_NEG, last, 1, NULL, last));
-    for (int i = 0; i < N_ALL; i++) {
+    if (n_all > SUMS) {
+        CHECK_OK(hl_graph_add(graph, HL_OP_MUL, (hl_id[]){from[3], value[3]}, 2, NULL, sum));
+        CHECK_OK(hl_graph_add(graph, HL_OP_SUM, sum, 1, &all, sum));
+        CHECK_OK(hl_graph_add(graph, HL_OP_NEG, &from[FIRST], 1, NULL, &value[FIRST]));
+        CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[FIRST], 1, &square, last));
+        CHECK_OK(hl_graph_add(graph, HL_OP_ABS, last, 1, NULL, last));
+        CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, last, 1, &column, last));
+        CHECK_OK(hl_graph_add(graph, HL_OP_NEG, last, 1, NULL, last));
+    }
+    for (int i = 0; i < n_all; i++) {
         hl_attrs flat = {.shape = {{1, {sizes[i]}}}};
         CHECK_OK(hl_graph_add(graph, HL_OP_RESHAPE, &value[i], 1, &flat, &value[i]));
         n += sizes[i];
     }
-    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, value, N_ALL, &(hl_attrs){0}, &row));
+    CHECK_OK(hl_graph_add(graph, HL_OP_CONCAT, value, n_all, &(hl_attrs){0}, &row));
     hl_id to = add_state(HL_DTYPE_F32, n);
     CHECK_OK(hl_graph_commit(graph, to, add_update(HL_OP_ASSIGN, to, row)));
-    return (counts){.fused = SUMS - 1, .programs = 4};
+}
+
+/* Those that do not wait for each other run side by side. */
+static counts build_programs(void)
+{
+    add_programs(SUMS);
+    return (counts){.fused = SUMS - 1, .programs = 1};
+}
+
+/* All of them are a sequence, which is longer. */
+static counts build_sequence(void)
+{
+    add_programs(N_ALL);
+    return (counts){.fused = N_ALL - 1, .programs = 1};
 }
 
 /* A batch out of several arrays, a type and a width each, one of them converted. */
@@ -279,6 +294,7 @@ int main(void)
     check_graph("beside", build_horizontal);
     check_graph("many results", build_many_results);
     check_graph("programs", build_programs);
+    check_graph("sequence", build_sequence);
     check_graph("batch", build_batch);
     return CHECK_DONE();
 }

@@ -30,6 +30,7 @@ static const product_case products[] = {
     {{2, {4, 0}}, {2, {0, 3}}, 0, 0},
     {{2, {0, 4}}, {2, {4, 3}}, 0, 0},
     {{2, {4, 5}}, {2, {5, 0}}, 0, 0},
+    {{2, {770, 5}}, {2, {5, 700}}, 0, 0}, /* more tiles than a small product has */
 };
 
 static int n_by_library;
@@ -143,7 +144,7 @@ static void test_products(bool with_library)
         }
     }
     CHECK_INT(n_by_library,
-              with_library ? 80 : 0); /* those of even batches, and a bias of the result's type */
+              with_library ? 90 : 0); /* those of even batches, and a bias of the result's type */
     n_by_library = 0;
     fake_device_close(device);
     CHECK(strcmp(hl_fake_message(), "") == 0);

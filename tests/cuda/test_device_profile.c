@@ -32,6 +32,7 @@ static void test_events(void)
     open_net(hl_fake_backend(), 6, 1, false);
     run_steps(1);
     CHECK_OK(hl_plan_profile(t.plan, &profile));
+    check_launches(&profile);
     hl_profile_deinit(&profile);
     int64_t made = hl_fake_calls("cuEventCreate"), asked = hl_fake_calls("cuEventElapsedTime");
     CHECK_OK(hl_plan_profile(t.plan, &profile));

@@ -1,9 +1,11 @@
 /* A step of the control block, guarded updates and optimizers alone, as plans on the emulated GPU:
  * losses and norms are given, finite or not, with every way of stopping, skipping and scaling. The
- * control block is the reference's field by field, parameters are close to it, and a captured plan
- * gives the bits of one that is run call by call. */
+ * control block is the reference's field by field, parameters are close to it, a captured plan
+ * gives the bits of one that is run call by call, and a 16-bit copy of the parameters, which the
+ * optimizer's launch writes, is these rounded. */
 #include <math.h>
 
+#include "base/half.h"
 #include "ir/op.h"
 #include "kernels/ref/ref.h"
 #include "plan/plan.h"
@@ -18,11 +20,12 @@ typedef struct setting {
     int32_t k;
     hl_nan_mode nan_mode;
     double loss_scale; /* 1: none */
+    hl_dtype copy;     /* of the parameters; F32: none */
 } setting;
 
 typedef struct outcome {
     hl_control control[N_STEPS];
-    double values[N_STEPS][MAX_STORES][N];
+    double values[N_STEPS][MAX_STORES][N], copy[N_STEPS][N];
 } outcome;
 
 static outcome want, eager, captured;
@@ -60,6 +63,20 @@ static void add_update(hl_op op, hl_id state, hl_id value, const hl_attrs *attrs
     CHECK_OK(hl_graph_commit(graph, state, out));
 }
 
+static void add_copy(const setting *set, hl_id param, hl_id by)
+{
+    int32_t store;
+    hl_id copy;
+    hl_type type = {set->copy, hl_shape_1d(N)};
+    if (set->copy == HL_DTYPE_F32) return;
+    CHECK_OK(hl_graph_store_rounded(graph, hl_graph_store_find(graph, "param"), set->copy, &store));
+    CHECK_OK(hl_graph_leaf(graph, HL_VALUE_STATE, type, store, 0, "copy", &copy));
+    hl_id decided = guard;
+    guard = by;
+    add_update(HL_OP_ASSIGN, copy, param, NULL);
+    guard = decided;
+}
+
 /* param, states, grad, segments, grad_scale, lr, control */
 static void add_optimizer(const setting *set, hl_id sum)
 {
@@ -78,6 +95,7 @@ static void add_optimizer(const setting *set, hl_id sum)
     in[n++] = guard;
     CHECK_OK(hl_graph_add(graph, set->optimizer, in, n, &set->attrs, &out));
     for (int i = 0; i <= n_state; i++) CHECK_OK(hl_graph_commit(graph, in[i], out + i));
+    add_copy(set, out, guard);
     hl_id average = add_state("ema", hl_shape_1d(N));
     CHECK_OK(hl_graph_add(graph, HL_OP_EMA, (hl_id[]){average, out, guard}, 3,
                           &(hl_attrs){.ema = {.decay = 0.9, .ramp = 1}}, &out));
@@ -87,7 +105,9 @@ static void add_optimizer(const setting *set, hl_id sum)
 
 static void build_step(const setting *set)
 {
-    hl_id lr;
+    static const hl_control up = {.window_ok = 1};
+    hl_id lr, open;
+    hl_type block = {HL_DTYPE_U8, hl_shape_1d(sizeof up)};
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_scalar(graph, "lr", &lr));
     CHECK_OK(hl_graph_control(graph, &control_leaf));
@@ -98,6 +118,8 @@ static void build_step(const setting *set)
     add_transition(HL_OP_CONTROL_BEGIN, HL_SEGMENT_BEGIN, tables,
                    &(hl_attrs){.dtype = {.dtype = HL_DTYPE_F32}});
     add_update(HL_OP_ASSIGN, sum, zeros, NULL);
+    CHECK_OK(hl_graph_const(graph, block, &up, &open));
+    add_copy(set, add_store("param", HL_DTYPE_F32, hl_shape_1d(N), HL_VALUE_PARAM), open);
     add_transition(HL_OP_CONTROL_MICRO, HL_SEGMENT_MICRO, loss, &(hl_attrs){.rows = {.rows = 8}});
     add_update(HL_OP_ACCUMULATE, sum, grad, NULL);
     hl_attrs betas = {0};
@@ -149,6 +171,21 @@ static void read_stores(hl_session *session, const setting *set, double (*values
         CHECK_OK(hl_session_read(session, names[s], 0, N, HL_DTYPE_F64, values[s]));
 }
 
+static const char *copy_name(const setting *set)
+{
+    return set->copy == HL_DTYPE_BF16 ? "param.bfloat16" : "param.float16";
+}
+
+/* The optimizer's launch writes the copy, and the launch that makes it anew stands alone. */
+static void check_plan(const hl_plan *plan)
+{
+    char *text;
+    CHECK_OK(hl_plan_print(plan, &text));
+    CHECK(strstr(text, "cuda.assign (with the one before): %") != NULL);
+    CHECK(strstr(text, "cuda.assign (where the copy is not current): %") != NULL);
+    hl_free(text);
+}
+
 static void run_steps(const hl_backend *backend, const setting *set, bool capture, outcome *out)
 {
     hl_device *device;
@@ -163,12 +200,15 @@ static void run_steps(const hl_backend *backend, const setting *set, bool captur
     CHECK_OK(hl_session_create(device, &session));
     build_step(set);
     CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    if (set->copy != HL_DTYPE_F32 && backend != hl_ref_backend()) check_plan(plan);
     give_state(session, set);
     for (int step = 0; step < N_STEPS; step++) {
         give_numbers(session, step);
         CHECK_OK(hl_plan_run(plan, 1, 0, NULL, &end, &steps));
         CHECK_OK(hl_session_control_read(session, &out->control[step]));
         read_stores(session, set, out->values[step]);
+        if (set->copy != HL_DTYPE_F32)
+            CHECK_OK(hl_session_read(session, copy_name(set), 0, N, HL_DTYPE_F64, out->copy[step]));
     }
     hl_plan_destroy(plan);
     hl_session_destroy(session);
@@ -241,10 +281,23 @@ static void check_values(int step)
         }
 }
 
+static void check_copy(const setting *set, int step)
+{
+    for (int i = 0; i < N; i++) {
+        float param = (float)eager.values[step][0][i];
+        float rounded = set->copy == HL_DTYPE_BF16 ? hl_bf16_to_f32(hl_f32_to_bf16(param))
+                                                   : hl_f16_to_f32(hl_f32_to_f16(param));
+        if (eager.copy[step][i] == (double)rounded) continue;
+        check_fail(__FILE__, __LINE__, "step %d, element %d: the copy is %g, the parameter %g",
+                   step, i, eager.copy[step][i], (double)param);
+        return;
+    }
+}
+
 static void check_setting(const setting *set)
 {
-    check_case("%s, k %d, nan mode %d, scale %g", hl_op_get(set->optimizer)->name, (int)set->k,
-               (int)set->nan_mode, set->loss_scale);
+    check_case("%s, k %d, nan mode %d, scale %g, copy %s", hl_op_get(set->optimizer)->name,
+               (int)set->k, (int)set->nan_mode, set->loss_scale, hl_dtype_name(set->copy));
     hl_fake_reset(NULL);
     run_steps(hl_ref_backend(), set, false, &want);
     run_steps(hl_fake_backend(), set, false, &eager);
@@ -253,6 +306,7 @@ static void check_setting(const setting *set)
     for (int step = 0; step < N_STEPS; step++) {
         check_control(&eager.control[step], &want.control[step]);
         check_values(step);
+        if (set->copy != HL_DTYPE_F32) check_copy(set, step);
     }
     CHECK_INT(memcmp(&eager, &captured, sizeof eager), 0);
     const hl_control *last = &want.control[N_STEPS - 1];
@@ -270,6 +324,7 @@ int main(void)
         {.optimizer = HL_OP_RMSPROP, .attrs = {.rmsprop = {0.9, 0.1, 0.5, true}}},
         {.optimizer = HL_OP_LION, .attrs = {.lion = {0.9, 0.99}}}};
     static const double scales[] = {1, 2, 65536};
+    static const hl_dtype copies[] = {HL_DTYPE_F32, HL_DTYPE_BF16, HL_DTYPE_F16};
     for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
         for (int mode = 0; mode < 2; mode++)
             for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
@@ -277,6 +332,7 @@ int main(void)
                 set.nan_mode = mode ? HL_NAN_SKIP : HL_NAN_STOP;
                 set.loss_scale = scales[s];
                 set.k = 1 + 2 * (int)(o + s) % 3;
+                set.copy = copies[((int)s + mode) % 3];
                 check_setting(&set);
             }
     return CHECK_DONE();

@@ -250,9 +250,9 @@ static void test_driver_calls_fail(void)
 
 enum { N_SIZED = 8 };
 
-/* Parameters after some steps of a plan of so many rows, on a device that has another one already;
- * returns how many programs were compiled for it. */
-static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *out_param)
+/* Parameters after some steps of a plan of rows[1], on a device that has one of rows[0] already;
+ * returns how many kernels were compiled for it. */
+static int64_t train_sized(uint64_t seed, const int64_t rows[2], bool has_nvrtc, float *out_param)
 {
     net first = net_roll(seed, 1), n = first;
     hl_run_end end;
@@ -260,7 +260,7 @@ static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *o
     hl_graph *graph;
     hl_plan *plan;
     hl_plan_options options = {.n_slots = 2, .k = 1, .fuse = true, .chain = true};
-    first.rows = 24, n.rows = rows;
+    first.rows = rows[0], n.rows = rows[1];
     setenv("HOTLOOP_NVRTC_PATH", has_nvrtc ? FAKE_NVRTC : "none", 1);
     hl_fake_reset(NULL);
     memset(&t, 0, sizeof t);
@@ -281,18 +281,21 @@ static int64_t train_sized(uint64_t seed, int64_t rows, bool has_nvrtc, float *o
 }
 
 /* A plan of another batch size takes the kernels that were compiled for the first one, and has the
- * bits of one that is interpreted. */
+ * bits of one that is interpreted. Both sizes are on one side of the size up to which the loss is
+ * one launch with its sums. */
 static void test_batch_sizes(void)
 {
+    static const int64_t rows[][2] = {{24, 31}, {33, 40}};
     static float compiled[MAX_NUMBERS], interpreted[MAX_NUMBERS];
     setenv("HOTLOOP_CACHE_PATH", "", 1);
-    for (uint64_t seed = 0; seed < N_SIZED; seed++) {
-        check_case("batch sizes, net %d", (int)seed);
-        memset(compiled, 0, sizeof compiled), memset(interpreted, 0, sizeof interpreted);
-        CHECK_INT(train_sized(seed, 33, true, compiled), 0);
-        CHECK_INT(train_sized(seed, 33, false, interpreted), 0);
-        CHECK(memcmp(compiled, interpreted, sizeof compiled) == 0);
-    }
+    for (uint64_t seed = 0; seed < N_SIZED; seed++)
+        for (int r = 0; r < 2; r++) {
+            check_case("batch sizes, net %d, %d rows", (int)seed, (int)rows[r][1]);
+            memset(compiled, 0, sizeof compiled), memset(interpreted, 0, sizeof interpreted);
+            CHECK_INT(train_sized(seed, rows[r], true, compiled), 0);
+            CHECK_INT(train_sized(seed, rows[r], false, interpreted), 0);
+            CHECK(memcmp(compiled, interpreted, sizeof compiled) == 0);
+        }
     CHECK(hl_fake_nvrtc_compiles() > N_SIZED);
     setenv("HOTLOOP_NVRTC_PATH", "none", 1);
 }

@@ -87,6 +87,24 @@ static void test_barriers()
     }
 }
 
+static void test_blocks()
+{
+    enum { BLOCKS = 4, N = 64, ALL = BLOCKS * N };
+    start_case("several blocks in one");
+    buffer<float> in(ALL), out(ALL);
+    for (int i = 0; i < ALL; i++) in[i] = (float)random_below(8);
+    run_orders({&out}, [&] {
+        launch_grid("prim_blocks", {1, 1, 1}, ALL, ALL * 4, out.get(), (const float *)in.get());
+    });
+    for (int b = 0; b < BLOCKS; b++) {
+        std::vector<float> v(&in[b * N], &in[b * N] + N), next(N);
+        for (int i = 0; i < b; i++, v = next)
+            for (int t = 0; t < N; t++) next[t] = v[t] + v[(t + 1) % N];
+        for (int t = 0; t < N; t++)
+            check("sums of its own neighbours, seen by all", out[ALL - 1 - b * N - t] == v[t]);
+    }
+}
+
 static void test_async()
 {
     start_case("asynchronous copies");
@@ -187,6 +205,10 @@ static const wrong_kernel wrong_kernels[] = {
      64, false},
     {"wrong_async_never_waited", "never waited for", 64, false},
     {"wrong_async_misaligned", "is misaligned", 64, false},
+    {"wrong_block_without_barrier",
+     "wrote with no barrier|which nothing has written|read with no barrier", 256, false},
+    {"wrong_block_alone", "have exited|exits while threads", 256, false},
+    {"wrong_half_block", "deadlock", 256, false},
     {"wrong_vector", "a vector of 16 bytes is misaligned", 64, false},
     {"wrong_null", "thread 9: touches address", 64, true},
     {"wrong_stack", "overflows its stack", 64, true},
@@ -211,7 +233,7 @@ static void test_wrong(bool is_loud)
 #else
     const bool is_sanitized = false;
 #endif
-    buffer<float> out(128), in(256);
+    buffer<float> out(512), in(256);
     fill_random(in);
     void *p = out.p, *q = in.p, *args[] = {&p, &q};
     for (uint32_t order : {0u, 1u, 7u, 12345u})
@@ -292,6 +314,7 @@ int main(int argc, char **argv)
     test_votes();
     test_atomics();
     test_barriers();
+    test_blocks();
     test_async();
     test_mma<hl_f16>("prim_mma_f16");
     test_mma<hl_bf16>("prim_mma_bf16");

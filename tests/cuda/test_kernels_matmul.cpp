@@ -17,6 +17,7 @@ static const matmul_case cases[] = {
     {1, 33, 96, 65, 1, 0, 0, true, false, false}, {1, 96, 31, 40, 0, 1, 0, false, false, false},
     {1, 72, 40, 65, 1, 1, 8, true, false, false}, {3, 20, 17, 9, 0, 0, 0, true, false, true},
     {5, 8, 70, 32, 0, 1, 0, false, false, false}, {2, 5, 6, 0, 0, 0, 0, true, false, false},
+    {1, 35, 40, 600, 1, 0, 0, true, true, false}, {1, 4, 5, 0, 0, 0, 0, true, false, false},
 };
 
 template <class T> static void test_matmul(const matmul_case &k)
@@ -29,7 +30,7 @@ template <class T> static void test_matmul(const matmul_case &k)
     int64_t a_row = k.trans_a ? 1 : lda, a_k = k.trans_a ? lda : 1;
     int64_t b_k = k.trans_b ? 1 : ldb, b_col = k.trans_b ? ldb : 1;
     buffer<T> a(k.batches * a_size), b((k.one_b ? 1 : k.batches) * b_size);
-    buffer<float> bias(k.N), c(k.batches * k.M * k.N);
+    buffer<float> bias(k.N), c(k.batches * k.M * k.N), small(k.batches == 1 ? c.n : 0);
     buffer<hl_bf16> reduced(c.n);
     fill_random(a), fill_random(b), fill_random(bias);
     hl_cuda_layout a_batch = {}, b_batch;
@@ -42,11 +43,14 @@ template <class T> static void test_matmul(const matmul_case &k)
                                  b_col, HL_DTYPE_F32, HL_DTYPE_F32, k.relu, 0};
     hl_cuda_matrix_product rounded = of;
     rounded.c_dtype = HL_DTYPE_BF16;
-    run_orders({&c, &reduced}, [&] {
+    run_orders({&c, &reduced, &small}, [&] {
         LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, c.p, nullptr}, of,
                a_batch, b_batch);
         LAUNCH(matmul, suffix<T>(), blocks, threads, {a.get(), b.get(), add, reduced.p, nullptr},
                rounded, a_batch, b_batch);
+        if (k.batches == 1)
+            LAUNCH(matmul_small, suffix<T>(), blocks, HL_CUDA_MATMUL_SMALL_THREADS,
+                   {a.get(), b.get(), add, small.p, nullptr}, of);
     });
     std::vector<double> want(c.n), size(c.n);
     for (int64_t i = 0; i < c.n; i++) {
@@ -62,6 +66,7 @@ template <class T> static void test_matmul(const matmul_case &k)
     }
     auto bound = [&](int64_t i) { return (double)(k.K + 2) * 0x1p-24 * size[(size_t)i]; };
     check_close("c", c, [&](int64_t i) { return want[(size_t)i]; }, bound);
+    check_close("c of small tiles", small, [&](int64_t i) { return want[(size_t)i]; }, bound);
     check_close("c in bf16", reduced, [&](int64_t i) { return want[(size_t)i]; }, bound);
 }
 
@@ -73,7 +78,7 @@ template <class T> static void test_list()
                                        {3, 32, 100, 1},
                                        {130, 29, 77, 3},
                                        {70, 140, 64, 2},
-                                       {64, 64, 33, 1}};
+                                       {64, 64, 333, 1}};
     enum { N = sizeof sizes / sizeof sizes[0] };
     start_case("list of products %s", suffix<T>());
     std::deque<buffer<T>> a, b; /* buffers stay where they are */
@@ -97,10 +102,9 @@ template <class T> static void test_list()
         outputs.push_back(&c[(size_t)i]);
         if (at) outputs.push_back(&sums[(size_t)i]);
     }
-    unsigned threads = sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
     run_orders(outputs, [&] {
         launch(std::string("hl_cuda_matmul_list_") + suffix<T>(), (unsigned)params.first_block[N],
-               threads, params);
+               HL_CUDA_MATMUL_SMALL_THREADS, params);
     });
     for (int i = 0; i < N; i++) {
         int64_t M = sizes[i][0], n = sizes[i][1], K = sizes[i][2];

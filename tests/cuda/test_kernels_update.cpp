@@ -76,10 +76,11 @@ static element step_element(const optimizer &o, element e, double g, double lr, 
     return e;
 }
 
-static void launch_optimizer(const optimizer &o, const hl_cuda_optim_at &at, float *const *s)
+static void launch_optimizer(const optimizer &o, const hl_cuda_optim_at &at, int is_f16,
+                             float *const *s)
 {
     std::string name = o.name;
-    hl_cuda_optim_size size = {N, N_SEGMENTS, 1};
+    hl_cuda_optim_size size = {N, N_SEGMENTS, 1, is_f16};
     if (name == "sgd")
         LAUNCH_ONLY(sgd, 2, 96, {at, o.f[0] != 0 ? s[0] : nullptr}, size, o.f[0], o.f[1], o.i);
     else if (name == "adam")
@@ -98,8 +99,22 @@ static const double *find_segment(int64_t i)
     return nullptr;
 }
 
+/* The copy is the parameter rounded where a segment lies, and was let alone elsewhere. */
+template <class T> static void check_copy(buffer<T> &copy, const buffer<float> &param, bool written)
+{
+    T want;
+    for (int64_t i = 0; i < N; i++) {
+        hl_write(&want, 0, written && find_segment(i) ? param[i] : 7.0f);
+        check("copy", memcmp(&want, &copy[i], sizeof want) == 0);
+        hl_write(&copy[i], 0, 7.0f);
+    }
+}
+
 static void test_optimizer(const optimizer &o)
 {
+    buffer<hl_bf16> bf16(N);
+    buffer<hl_f16> f16(N);
+    for (int64_t i = 0; i < N; i++) hl_write(&bf16[i], 0, 7.0f), hl_write(&f16[i], 0, 7.0f);
     buffer<float> param(N), a(N), b(N), c(N), grad(N), scale(1), lr(1);
     buffer<double> segments(4 * N_SEGMENTS);
     memcpy(segments.p, table, sizeof table);
@@ -123,11 +138,16 @@ static void test_optimizer(const optimizer &o)
             want[(size_t)i] = step_element(o, want[(size_t)i], (double)grad[i] * scale[0],
                                            (double)lr[0] * s[2], s[3], step);
         }
+        int is_f16 = step % 2 == 0; /* none in step 3 */
+        void *copy = step == 3 ? nullptr : is_f16 ? (void *)f16.get() : bf16.get();
         run_orders({&param, &a, &b, &c}, [&] {
             launch_optimizer(
-                o, {param.get(), grad.get(), segments.get(), scale.get(), lr.get(), room.get()},
-                state);
+                o,
+                {param.get(), grad.get(), segments.get(), scale.get(), lr.get(), room.get(), copy},
+                is_f16, state);
         });
+        check_copy(bf16, param, step == 1);
+        check_copy(f16, param, step == 2);
         /* What is held back or in no segment keeps its bits. */
         auto bound = [&](int64_t i, double size) {
             if (step == 0 || !find_segment(i)) return 0.0;

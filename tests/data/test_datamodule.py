@@ -215,7 +215,7 @@ def test_classes_of_a_model_renumber_the_ids() -> None:
 def test_labels_beyond_the_model_are_named() -> None:
     data = DataModule.from_arrays(table(30), np.arange(30) % 10, val=range(10))
     data.check_labels("train", 10)
-    with pytest.raises(DataError, match=r"y: .* tells 3 classes apart, got 3 in row 13"):
+    with pytest.raises(DataError, match=r"y: class ids must be below 3, .* got 3 in row 13"):
         data.check_labels("train", 3)
 
 

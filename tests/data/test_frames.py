@@ -135,7 +135,7 @@ def test_a_model_finds_its_columns_by_name(make, tmp_path) -> None:
     for model in (result, hl.load(tmp_path / "m.safetensors")):
         np.testing.assert_array_equal(hl.predict(model, frame), want)
         np.testing.assert_array_equal(hl.predict(model, turned), want)
-        with pytest.raises(hl.DataError, match="must have the columns age, size as in training"):
+        with pytest.raises(hl.DataError, match="got none for 'size'"):
             hl.predict(model, frame[["age", "price"]])
 
 

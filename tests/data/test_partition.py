@@ -12,6 +12,14 @@ ROWS = st.integers(3, 200)
 SHARE = st.one_of(st.none(), st.floats(0.01, 0.45), st.integers(1, 30))
 
 
+HOW = st.sampled_from(["random", "time"])
+
+
+def lists_of(data: DataModule) -> dict[str, list[int]]:
+    """The same as lists."""
+    return {name: rows.tolist() for name, rows in rows_of(data).items()}
+
+
 def rows_of(data: DataModule) -> dict[str, np.ndarray]:
     """Row numbers by split."""
     found = {}
@@ -44,10 +52,10 @@ def make(n: int, y: object = None, **options: object) -> DataModule | None:
         raise
 
 
-@given(ROWS, SHARE, SHARE, st.booleans(), st.integers(0, 9))
+@given(ROWS, SHARE, SHARE, HOW, st.integers(0, 9))
 @settings(max_examples=200, deadline=None)
-def test_splits_are_disjoint_and_complete(n, val, test, shuffle, seed) -> None:
-    data = make(n, val=val, test=test, shuffle=shuffle, seed=seed)
+def test_splits_are_disjoint_and_complete(n, val, test, how, seed) -> None:
+    data = make(n, val=val, test=test, split=how, seed=seed)
     if data is None:
         return
     found = rows_of(data)
@@ -56,7 +64,7 @@ def test_splits_are_disjoint_and_complete(n, val, test, shuffle, seed) -> None:
         assert (name in found) == (share is not None)
         if share is not None:
             assert len(found[name]) == (share if isinstance(share, int) else round(share * n))
-    if not shuffle:  # in order: nothing is learnt from the future
+    if how == "time":  # nothing is learnt from the future
         joined = np.concatenate([found[k] for k in ("train", "val", "test") if k in found])
         assert joined.tolist() == list(range(n))
 
@@ -101,12 +109,12 @@ def test_apportion_keeps_sums_and_moves_no_cell_by_a_row(counts, data) -> None:
     st.lists(st.integers(0, 12), min_size=3, max_size=150),
     SHARE,
     SHARE,
-    st.booleans(),
+    HOW,
     st.integers(0, 9),
 )
 @settings(max_examples=200, deadline=None)
-def test_groups_stay_whole(groups, val, test, shuffle, seed) -> None:
-    data = make(len(groups), groups=groups, val=val, test=test, shuffle=shuffle, seed=seed)
+def test_groups_stay_whole(groups, val, test, how, seed) -> None:
+    data = make(len(groups), groups=groups, val=val, test=test, split=how, seed=seed)
     if data is None:
         return
     found = rows_of(data)
@@ -138,12 +146,54 @@ def test_group_sizes_come_near_the_wish() -> None:
 
 def test_groups_in_order_keep_the_last_for_test() -> None:
     groups = np.repeat([5, 3, 9, 1], 5)
-    found = rows_of(make(20, groups=groups, val=5, test=5, shuffle=False))
+    found = rows_of(make(20, groups=groups, val=5, test=5, split="time"))
     assert {k: sorted(set(groups[v])) for k, v in found.items()} == {
         "train": [3, 5],
         "val": [9],
         "test": [1],
     }
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_by_time_the_last_rows_are_held_out_whatever_the_order_of_training(shuffle: bool) -> None:
+    data = DataModule.from_arrays(
+        np.arange(20.0)[:, None], val=0.2, test=3, split="time", shuffle=shuffle
+    )
+    assert lists_of(data) == {
+        "train": [*range(13)],
+        "val": [*range(13, 17)],
+        "test": [*range(17, 20)],
+    }
+    seen = np.concatenate([batch["x"][:, 0] for batch in data.train_batches()])
+    assert (seen.tolist() == sorted(seen)) is not shuffle
+
+
+def test_a_gap_is_in_no_split() -> None:
+    found = lists_of(make(20, val=4, test=3, split="time", gap=2))
+    assert found == {"train": [*range(9)], "val": [*range(11, 15)], "test": [*range(17, 20)]}
+    found = lists_of(make(20, test=0.25, split="time", gap=3))
+    assert found == {"train": [*range(12)], "test": [*range(15, 20)]}
+
+
+def test_a_gap_beside_rows_given_by_hand() -> None:
+    found = lists_of(make(10, val=[0, 9], test=2, split="time", gap=1))
+    assert found == {"train": [*range(1, 6)], "val": [0, 9], "test": [7, 8]}
+
+
+def test_without_shuffling_random_splits_are_those_of_the_seed() -> None:
+    shuffled = lists_of(make(50, val=10))
+    assert lists_of(make(50, val=10, split="random", shuffle=False)) == shuffled
+    assert lists_of(make(50, val=10, split="random")) == shuffled
+    assert lists_of(make(50, val=[3, 4], shuffle=False))["val"] == [3, 4]  # nothing to draw
+
+
+@pytest.mark.parametrize("none", [None, 0, 0.0, np.int64(0), np.float32(0)])
+@pytest.mark.parametrize("name", ["val", "test"])
+def test_zero_rows_are_no_split(name: str, none: object) -> None:
+    other = {"val": "test", "test": "val"}[name]
+    assert lists_of(make(20, **{name: none})) == {"train": [*range(20)]}
+    assert set(lists_of(make(20, **{name: none, other: 5}))) == {"train", other}
+    assert set(lists_of(make(20, **{name: none}, split="time", shuffle=False))) == {"train"}
 
 
 def test_only_the_seed_decides() -> None:
@@ -181,13 +231,22 @@ def test_no_shares_means_all_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"val": 0.0}, r"val: a fraction must lie between 0 and 1, got 0.0"),
+        ({"val": -0.1}, r"val: a fraction must lie between 0 and 1, got -0.1"),
         ({"val": 1.0}, r"val: .*got 1.0; write val=1 for that many rows"),
         ({"val": -0.2}, r"val: .*got -0.2"),
         ({"val": float("nan")}, r"val: .*got nan"),
         ({"val": True}, r"val: must be a fraction, a count.*got True"),
         ({"val": "0.2"}, r"val: must be a fraction.*got '0.2'"),
-        ({"val": 0}, r"val: a count must be at least 1, got 0; write val=None"),
+        ({"val": -1}, r"val: a count must be at least 0, got -1; write val=None"),
+        ({"val": False}, r"val: must be a fraction, a count"),
+        ({"val": 2, "shuffle": False}, r"split: .*write split='time' for the last ones, split='r"),
+        ({"test": 0.2, "shuffle": False}, r"split: shuffle=False is about the order of training"),
+        ({"val": 2, "split": "chronological"}, r"split: must be 'random' or 'time', got 'chron"),
+        ({"val": 2, "gap": 1}, r"gap: .* got gap=1 without split='time'"),
+        ({"gap": 1, "split": "time"}, r"gap: .* got gap=1 without a fraction or count"),
+        ({"val": 2, "gap": -1, "split": "time"}, r"gap: .*got -1"),
+        ({"val": 2, "gap": 1, "split": "time", "groups": range(10)}, r"gap: whole groups"),
+        ({"val": 3, "test": 3, "gap": 2, "split": "time"}, r"and gap=2 of 10 rows leave no row"),
         ({"val": 12}, r"val: 12 rows were asked for, there are 10"),
         ({"val": 0.01}, r"val: 0.01 of 10 rows is no row"),
         ({"val": 6, "test": 4}, r"val=6 and test=4 of 10 rows leave no row to train on"),
@@ -205,7 +264,7 @@ def test_no_shares_means_all_rows() -> None:
         ({"val": [0], "groups": [1] * 10}, r"groups: the group of row 0 is in train and in val"),
         ({"val": 2, "stratify": True}, r"stratify: needs one class per row"),
         ({"val": 2, "stratify": "yes"}, r"stratify: must be True, False or 'auto', got 'yes'"),
-        ({"val": 2, "stratify": True, "shuffle": False}, r"stratify: .*shuffle=False"),
+        ({"val": 2, "stratify": True, "split": "time"}, r"stratify: .*split='time'"),
         ({"val": 2, "stratify": True, "groups": range(10)}, r"stratify: whole groups"),
     ],
 )

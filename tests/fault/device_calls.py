@@ -85,8 +85,8 @@ def evaluate() -> Call:
 
 
 def predict() -> Call:
-    model = make_model().cuda()
-    return lambda: hl.predict(model, X, 16)  # in 16 bits, as it is done on such a GPU
+    model = make_model()
+    return lambda: hl.predict(model.cuda(), X, 16)  # in 16 bits, as it is done on such a GPU
 
 
 def save() -> Call:

@@ -157,6 +157,7 @@ PASS_OPS: dict[str, set[str]] = {
     "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
     "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},
     "rewrite": {"CAST"},
+    "rounded": {"CAST", "ASSIGN"},
     "step": {
         "ADD", "MUL", "DIV", "EQ", "WHERE", "MAXIMUM", "MINIMUM", "WRITE_PARTS", "ASSIGN",
         "ACCUMULATE", "GRADIENT_NORM", "SGD", "ADAM", "RMSPROP", "EMA", "CONTROL_BEGIN",
@@ -281,6 +282,100 @@ def check_machine_paths(text: str) -> list[str]:
 
 
 # ---------------------------------------------------------------------------- Python
+
+_BELOW_TRAINING = {"base", "graph", "data", "nn"}
+_BELOW_RUNS = {*_BELOW_TRAINING, "training.config", "training.scoring", "training.plans"}
+# A folder or file of python/hotloop may import these and itself, in functions and for types too.
+# errors, _core and _version are below all; what is not named here stands on top of all.
+PYTHON_LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "_version": set(),
+    "base": set(),
+    "graph": {"base"},
+    "ops": {"graph"},
+    "data": {"base"},
+    "nn": {"base", "graph"},
+    "training.config": {"base"},
+    "training.scoring": {*_BELOW_TRAINING, "training.config"},
+    "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},
+    "training.inference": _BELOW_RUNS,
+    "training.result": {*_BELOW_RUNS, "training.inference"},
+    "training.run": {*_BELOW_RUNS, "training.inference", "training.result"},
+}
+PYTHON_BASE = {"errors", "_core", "_version"}
+# A module's call on arrays is a prediction: the one arrow that points up.
+PYTHON_UPWARD = {("python/hotloop/nn/module.py", "hotloop.training.inference")}
+
+
+def python_imports(text: str, *, types: bool = True) -> Iterator[tuple[int, str]]:
+    """The modules of hotloop that a file imports, with the line; `from a import b` is `a.b`.
+
+    Without `types`, those for type checkers alone are left out.
+    """
+
+    def walk(node: ast.AST) -> Iterator[tuple[int, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                branch = [*(child.body if types else []), *child.orelse]
+                yield from walk(ast.Module(branch, []))
+            elif isinstance(child, ast.Import):
+                yield from ((child.lineno, alias.name) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                module = "." * child.level + (child.module or "")
+                yield from ((child.lineno, f"{module}.{alias.name}") for alias in child.names)
+            else:
+                yield from walk(child)
+
+    for line, name in walk(ast.parse(text)):
+        if name.split(".")[0] in ("hotloop", ""):
+            yield line, name
+
+
+def layer_of(name: str) -> str:
+    """The layer of a module, "training.run" of "hotloop.training.run.fit.train"; "": the top."""
+    parts = name.split(".")[1:]
+    layers = (".".join(parts[:n]) for n in (2, 1))
+    return next((one for one in layers if one in PYTHON_LAYERS or one in PYTHON_BASE), "")
+
+
+def module_of(path: str) -> str:
+    """The dotted name of a file below python/."""
+    stem = path.removeprefix("python/").removesuffix(".py").removesuffix("/__init__")
+    return stem.replace("/", ".")
+
+
+def check_python_imports(path: str, text: str) -> list[str]:
+    """Arrows between the package's folders point one way."""
+    own = layer_of(module_of(path))
+    if not own:
+        return []
+    allowed = PYTHON_LAYERS[own] | PYTHON_BASE | {own}
+    faults = []
+    for line, name in python_imports(text):
+        if name.startswith("."):
+            faults.append(f"line {line}: {name}: write the module's whole name")
+        elif layer_of(name) not in allowed and (path, name.rpartition(".")[0]) not in PYTHON_UPWARD:
+            faults.append(f"line {line}: {name}: {own} may import {sorted(PYTHON_LAYERS[own])}")
+    return faults
+
+
+def check_python_circles(texts: dict[str, str]) -> list[str]:
+    """No module imports one that imports it, in functions neither; types alone may."""
+    known = {module_of(path): path for path in texts}
+    arrows: dict[str, set[str]] = {}
+    for path, text in texts.items():
+        upward = {target for source, target in PYTHON_UPWARD if source == path}
+        own = module_of(path)
+        found = set[str]()
+        for _, name in python_imports(text, types=False):
+            module = name if name in known else name.rpartition(".")[0]
+            if module in known and module not in upward:
+                found.add(module)
+        arrows[own] = found - {own}
+    ways = (find_way(arrows, module, module) for module in sorted(arrows, reverse=True))
+    circles = {frozenset(way): way for way in ways if way}  # each from its first module
+    return [f"a circle of imports: {' -> '.join(way)}" for way in circles.values()]
+
 
 # Overrides whose contract stands once, in the base class.
 INHERITED_CONTRACT = {"forward", "extra_repr"}

@@ -135,6 +135,13 @@ def test_a_wrong_request_is_a_sentence(build, env: dict[str, str], message: str)
         build.Toolchain(env)
 
 
+def test_free_threaded_python_is_refused(build, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.check_python()
+    monkeypatch.setattr(build.sysconfig, "get_config_var", lambda name: int("GIL" in name))
+    with pytest.raises(build.SetupError, match="with the GIL is needed, got a free-threaded one"):
+        build.check_python()
+
+
 def test_sanitizer_and_coverage_keep_assertions(build) -> None:
     assert "-DNDEBUG" in build.choose_flags({})[0]
     for env in ({"HL_SANITIZE": "address,undefined"}, {"HL_COVERAGE": "1"}):

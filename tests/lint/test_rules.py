@@ -53,6 +53,26 @@ def test_no_circles_of_includes() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_python_arrows_point_one_way() -> None:
+    faults = [
+        f"{path}: {fault}"
+        for path, text in files(("python",), ".py")
+        for fault in rules.check_python_imports(path, text)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_circles_of_python_imports() -> None:
+    faults = rules.check_python_circles(dict(files(("python",), ".py")))
+    assert not faults, "\n".join(faults)
+
+
+def test_every_python_layer_is_there() -> None:
+    names = {rules.module_of(path) for path, _ in files(("python",), ".py")}
+    missing = [layer for layer in rules.PYTHON_LAYERS if f"hotloop.{layer}" not in names]
+    assert not missing
+
+
 def test_os_calls_have_one_home() -> None:
     faults = [
         f"{path}: {fault}"

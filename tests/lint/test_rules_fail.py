@@ -79,6 +79,44 @@ def test_includes(path: str, bad: str, good: str) -> None:
     assert not rules.check_includes(path, good + "\n"), "the rule refused this"
 
 
+PYTHON_IMPORTS = [
+    ("base/a", "from hotloop.graph import trace", "from hotloop.errors import ShapeError"),
+    ("data/a", "from hotloop.training.config import b", "from hotloop.base.rules import show"),
+    ("nn/a", "def f():\n    import hotloop.data.module", "def f():\n    from hotloop import _core"),
+    ("nn/module", "from hotloop.training.run import b", "from hotloop.training.inference import b"),
+    ("nn/b", "from hotloop.training.inference import b", "from hotloop.graph.build import lift"),
+    ("graph/a", "from hotloop import ops", "from hotloop.graph import dtypes"),
+    ("graph/b", "from ..nn import module", "import numpy"),
+    ("training/config/a", "if TYPE_CHECKING:\n    from hotloop.nn import Module", "import os"),
+    ("training/plans/a", "from hotloop.training.run.fit import train",
+     "from hotloop.training.scoring.losses import Loss"),
+    ("training/inference", "from hotloop.training.result import saving",
+     "from hotloop.training.plans.steps import Steps"),
+    ("training/run/a", "import hotloop", "from hotloop.training.result.history import History"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stem", "bad", "good"), PYTHON_IMPORTS)
+def test_python_imports(stem: str, bad: str, good: str) -> None:
+    path = f"python/hotloop/{stem}.py"
+    assert rules.check_python_imports(path, bad + "\n"), "the rule let this pass"
+    assert not rules.check_python_imports(path, good + "\n"), "the rule refused this"
+    assert not rules.check_python_imports("python/hotloop/tools/a.py", bad + "\n")
+
+
+def test_python_circles() -> None:
+    texts = {
+        "python/hotloop/graph/__init__.py": "from hotloop.graph import a",
+        "python/hotloop/graph/a.py": "from hotloop.graph.b import c",
+        "python/hotloop/graph/b.py": "if TYPE_CHECKING:\n    from hotloop.graph.a import d",
+    }
+    assert not rules.check_python_circles(texts)
+    for name in ("graph.a import d", "graph import a"):
+        texts["python/hotloop/graph/b.py"] = f"def f():\n    from hotloop.{name}"
+        (fault,) = rules.check_python_circles(texts)
+        assert fault.startswith("a circle of imports: hotloop.graph")
+
+
 def test_op_names() -> None:
     named = "    if (node->op == HL_OP_MATMUL) return;\n"
     for bad in (named, "if (hl_matmul_attrs(node)->trans_b)", "hl_pw_of_op(op) == HL_PW_RELU_GRAD"):

@@ -199,6 +199,41 @@ _KERNELS = [
         host("test_device_epilogues"),
     ),
     Mutant(
+        "steps-of-a-sequence-wait-for-nothing",
+        _CUDA + "sequence.cu",
+        "        if (i > 0) hl_barrier_all();\n",
+        "",
+        host("test_device_sequence"),
+    ),
+    Mutant(
+        "compiled-steps-wait-for-nothing",
+        _CUDA + "generate.c",
+        'if (i > 0) say(&text, "    hl_barrier_all();\\n");',
+        "",
+        host("test_device_sequence"),
+    ),
+    Mutant(
+        "fault-is-the-first-nodes",
+        _CUDA + "calls.c",
+        "hl_control_fault(launch->plan, (int32_t)place_of(word))",
+        "hl_control_fault(launch->plan, launch->node)",
+        host("test_device_sequence"),
+    ),
+    Mutant(
+        "large-steps-are-in-sequences",
+        _CUDA + "sequence.c",
+        "(n_rounds - 1) * n_passes <= HL_CUDA_SEQUENCE_PASSES",
+        "n_rounds * n_passes <= 64",
+        host("test_device_sequence"),
+    ),
+    Mutant(
+        "profile-looks-at-one-node-of-a-launch",
+        "csrc/plan/profile.c",
+        "for (int32_t r = task; r < end; r++)",
+        "for (int32_t r = s; r <= s; r++)",
+        host("test_device_sequence"),
+    ),
+    Mutant(
         "failing-driver-is-a-refusal",
         _CUDA + "lt_heuristics.c",
         "    HL_TRY(hl_cuda_enter(base));\n    hl_mutex_lock(&device->library_lock);",
@@ -308,6 +343,27 @@ _TUNING = [
         host("test_device_tune"),
     ),
     Mutant(
+        "small-product-forgets-warps",
+        _CUDA + "matmul.cu",
+        "for (int w = 0; w < WARPS; w++) sum",
+        "for (int w = 0; w < 1; w++) sum",
+        cuda("test_kernels_matmul"),
+    ),
+    Mutant(
+        "small-product-forgets-sums-of-warps",
+        _CUDA + "matmul.cu",
+        "for (int w = 0; w < WARPS && t < SMALL; w++)",
+        "for (int w = 0; w < 1 && t < SMALL; w++)",
+        cuda("test_kernels_matmul"),
+    ),
+    Mutant(
+        "small-product-overwrites-operands",
+        _CUDA + "matmul.cu",
+        "hl_barrier(); /* sums go where operands were */",
+        "",
+        cuda("test_kernels_matmul"),
+    ),
+    Mutant(
         "measured-on-a-cold-clock",
         _CUDA + "matmul_tune.c",
         "WARM_MS = 5,",
@@ -348,6 +404,79 @@ _TUNING = [
         "if (least >= ALIGN_BESIDE) return true;",
         "if (least >= 4) return true;",
         host("test_device_cublaslt"),
+    ),
+]
+
+_OVERLAP = [
+    Mutant(
+        "side-stream-does-not-wait",
+        _PLAN + "run.c",
+        "    HL_TRY(ops->event_wait(streams->device, streams->forked, streams->side));\n",
+        "",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "side-stream-never-joins",
+        _PLAN + "run.c",
+        "side->begun > side->awaited ? await_side(streams, side, side->begun) : HL_OK",
+        "HL_OK",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "weight-gradients-are-read-early",
+        _PLAN + "run.c",
+        "region->awaits > side->awaited && region->awaits <= side->begun",
+        "false",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "launch-for-several-waits-for-its-first",
+        _PLAN + "build.c",
+        "if (awaits > region_of(plan, first)->awaits) ",
+        "if (awaits == INT32_MAX) ",
+        host("test_device_overlap"),
+    ),
+    Mutant(
+        "memory-that-lacks-is-asked-for-again",
+        _PLAN + "build.c",
+        "    in_order.overlap = false;\n",
+        "",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "operands-beside-are-reused-early",
+        _PASSES + "memory.c",
+        "    extend(m, root, last_region_of(m, task));\n",
+        "",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "scratch-beside-is-shared",
+        _PASSES + "memory.c",
+        ".life = {m->region_of_task[s], last_region_of(m, s)}",
+        ".life = {m->region_of_task[s], m->region_of_task[s]}",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "operands-beside-are-written-over",
+        _PASSES + "memory.c",
+        "life->last == region && m->joins[root] <= region &&",
+        "life->last == region &&",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "side-stream-falls-behind",
+        _PASSES + "schedule.c",
+        "        if (*begin < task->join) task->join = *begin;\n",
+        "",
+        c("test_overlap"),
+    ),
+    Mutant(
+        "state-read-beside-is-overwritten",
+        _PASSES + "schedule.c",
+        "if (s->region_of[s->waits[w].update] < region) region =",
+        "if (s->region_of[s->waits[w].update] < 0) region =",
+        c("test_overlap"),
     ),
 ]
 
@@ -432,6 +561,65 @@ _RUNS = [
     ),
 ]
 
+_COPIES = [
+    Mutant(
+        "weights-that-are-written-leave-their-copy",
+        _PLAN + "session.c",
+        "    if (in) change_store(entry);\n",
+        "",
+        c("test_copies"),
+    ),
+    Mutant(
+        "weights-that-are-copied-leave-their-rounded-copy",
+        _PLAN + "session.c",
+        "    change_store(to);\n",
+        "",
+        c("test_copies"),
+    ),
+    Mutant(
+        "another-plans-steps-leave-the-copy",
+        _PLAN + "session.c",
+        "if (is_first) change_stores(session, graph);",
+        "(void)is_first, (void)change_stores;",
+        c("test_copies"),
+    ),
+    Mutant(
+        "copy-forgets-what-was-written-within-its-step",
+        _PLAN + "session.c",
+        "copy->holds = copy->will_hold;",
+        "copy->holds = find_store(session, graph, graph->stores[i].source)->version;",
+        c("test_copies"),
+    ),
+    Mutant(
+        "run-that-failed-leaves-the-copy",
+        _PLAN + "runner.c",
+        "        hl_session_drop_copies(session);\n",
+        "",
+        c("test_copies"),
+    ),
+    Mutant(
+        "every-step-of-a-burst-makes-the-copy-anew",
+        _PLAN + "queue.c",
+        " &&\n           a->refreshes == b->refreshes;",
+        ";",
+        c("test_copies"),
+    ),
+    Mutant(
+        "copy-is-made-anew-in-a-launch-of-the-steps",
+        _PLAN + "build.c",
+        " && instr->opens == other->opens &&\n           instr->refreshes == other->refreshes && ",
+        " && ",
+        host("test_device_profile"),
+    ),
+    Mutant(
+        "optimizer-leaves-the-copy",
+        _CUDA + "optim.cu",
+        "if (of.copy && !of.is_f16) hl_store_pack<HL_DTYPE_BF16, W>(of.copy, at, w);",
+        "",
+        cuda("test_kernels_update"),
+    ),
+]
+
 _GRAPHS = [
     Mutant(
         "rounded-copy-outlives-an-update",
@@ -485,9 +673,16 @@ _GRAPHS = [
     Mutant(
         "split-that-is-hardly-read-stays",
         _PASSES + "lower.c",
-        "(!kernel || is_mostly_unread(&uses, &node))",
+        "(!kernel || is_unread(&uses, &node, &req))",
         "!kernel",
         c("test_passes"),
+    ),
+    Mutant(
+        "unread-result-that-a-kernel-wants-read",
+        _PASSES + "lower.c",
+        "if (!read && j < 32 && req->wants_read >> j & 1) return true;",
+        "",
+        c("test_backend"),
     ),
     Mutant(
         "split-that-is-read-by-half-stays",
@@ -512,4 +707,4 @@ _GRAPHS = [
     ),
 ]
 
-MUTANTS = [*_KERNELS, *_TUNING, *_RUNS, *_GRAPHS]
+MUTANTS = [*_KERNELS, *_TUNING, *_OVERLAP, *_RUNS, *_COPIES, *_GRAPHS]

@@ -1,5 +1,11 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import core, data, training
+from mutants import bindings, core, data, docs, training
 
-MUTANTS = [*training.MUTANTS, *data.MUTANTS, *core.MUTANTS]
+MUTANTS = [
+    *training.MUTANTS,
+    *data.MUTANTS,
+    *bindings.MUTANTS,
+    *core.MUTANTS,
+    *docs.MUTANTS,
+]

@@ -3,22 +3,124 @@
 from mutants.mutant import Mutant, python
 
 _TRAINING = "python/hotloop/training/"
-_LOSSES, _METRICS = _TRAINING + "losses.py", _TRAINING + "metrics.py"
-_STEPS, _FIT, _STEPPING = _TRAINING + "steps.py", _TRAINING + "fit.py", _TRAINING + "stepping.py"
-_RUNTIME, _INFERENCE = _TRAINING + "runtime.py", _TRAINING + "inference.py"
-_SCHEDULE, _PRECISION = _TRAINING + "schedule.py", _TRAINING + "precision.py"
-_SAVING, _NORM = _TRAINING + "saving.py", "python/hotloop/nn/norm.py"
+_LOSSES, _METRICS = _TRAINING + "scoring/losses.py", _TRAINING + "scoring/metrics.py"
+_MATCHING = _TRAINING + "scoring/matching.py"
+_STEPS, _PRECISION = _TRAINING + "plans/steps.py", _TRAINING + "plans/precision.py"
+_RUNTIME, _INFERENCE = _TRAINING + "plans/runtime.py", _TRAINING + "inference.py"
+_PLANNER, _LOOP = _TRAINING + "run/planner.py", _TRAINING + "run/loop.py"
+_MONITOR, _WEIGHTS = _TRAINING + "run/monitor.py", _TRAINING + "run/weights.py"
+_STEPPING = _TRAINING + "run/stepping.py"
+_SCHEDULE = _TRAINING + "config/schedule.py"
+_SAVING, _NORM = _TRAINING + "result/saving.py", "python/hotloop/nn/norm.py"
 
 _TESTS = "tests/train/test_"
 _FEATURES, _USING = _TESTS + "features.py::", _TESTS + "using.py::"
+_STEPPER, _SAID = _TESTS + "stepper.py::", _TESTS + "said.py::"
 _RULES, _JUDGED = _TESTS + "loss_rules.py::", _TESTS + "judgement.py::"
 _SCORES, _OPTIMIZERS = _TESTS + "metrics.py::", _TESTS + "optimizers.py"
+_OWN = _TESTS + "own_losses.py::"
+_OWN_METRICS = _TESTS + "own_metrics.py::"
+_CONFIG_SCHEMA = _TRAINING + "config/schema.py"
+_WARNINGS = _TESTS + "warnings.py::"
 _BEST = _FEATURES + "test_the_best_epoch_has_its_own_statistics"
 _CUT = _USING + "test_a_logit_is_cut_at_zero"
 _GOES_ON = _USING + "test_stepper_state_counts_applied_steps_and_attempted_ones"
+_IMPURE = "tests/api/test_impure_forward.py::"
+_PACE, _ENDS = _TRAINING + "run/pace.py", _TESTS + "ends.py::"
 _SCHEDULES = "tests/api/test_schedule.py::"
 
 _LOSS = [
+    Mutant(
+        "a-batch-is-unpacked-to-names",
+        _TRAINING + "plans/batch.py",
+        "return iter(self.values())",
+        "return iter(self.keys())",
+        python(_TESTS + "training_step.py::test_ways_to_take_a_batch"),
+    ),
+    Mutant(
+        "warnings-name-a-line-of-hotloop",
+        "python/hotloop/base/messages.py",
+        "warnings.warn(text, category, stacklevel=level)",
+        "warnings.warn(text, category, stacklevel=1)",
+        python(_WARNINGS + "test_float_targets_of_zeros_and_ones"),
+    ),
+    Mutant(
+        "one-column-far-from-zero-warns",
+        "python/hotloop/data/scaling.py",
+        "if center <= _FAR * width:",
+        "if center <= _FAR * spread.min():",
+        python(_WARNINGS + "test_which_targets_are_not_far_from_zero"),
+    ),
+    Mutant(
+        "probabilities-of-both-classes",
+        _METRICS,
+        "return proba[:, 1] if proba.shape[1] == 2 else proba",
+        "return proba[:, 0] if proba.shape[1] == 2 else proba",
+        python(_OWN_METRICS + "test_of_two_classes_probabilities_are_those_of_class_1"),
+    ),
+    Mutant(
+        "functions-by-name-get-labels",
+        _METRICS,
+        "need = self.needs or _NEEDS.get(_name_of(self.function))",
+        "need = self.needs",
+        python(_OWN_METRICS + "test_functions_of_scikit_learn_get_what_they_need"),
+    ),
+    Mutant(
+        "probabilities-cut-at-zero",
+        _METRICS,
+        'return output - 0.5 if link == "identity" else output',
+        "return output",
+        python(_OWN_METRICS + "test_outputs_that_are_probabilities_are_cut_at_a_half"),
+    ),
+    Mutant(
+        "unknown-monitor-is-minimised",
+        _CONFIG_SCHEMA,
+        'return "max" if words & _LARGER_IS_BETTER else None',
+        'return "max" if words & _LARGER_IS_BETTER else "min"',
+        python(_OWN_METRICS + "test_a_monitor_without_a_direction_is_refused"),
+    ),
+    Mutant(
+        "a-metric-has-no-direction-of-its-own",
+        _TRAINING + "config/config.py",
+        "            return known[name]",
+        '            return "min"',
+        python(_OWN_METRICS + "test_the_direction_of_a_metric_decides"),
+    ),
+    Mutant(
+        "what-is-logged-is-trained",
+        _STEPS,
+        'losses = {"loss": values.pop("loss")} if "loss" in values else values',
+        "losses = values",
+        python(_OWN + "test_the_loss_alone_is_trained_and_the_rest_logged"),
+    ),
+    Mutant(
+        "loss-without-gradient-is-summed",
+        _STEPS,
+        "if any(grad is not None for t, _, _ in terms for grad in scratch.backward(t, params)):",
+        "if terms:",
+        python(_OWN + "test_a_value_without_gradient_is_no_loss"),
+    ),
+    Mutant(
+        "own-loss-squares-the-batch",
+        _MATCHING,
+        'check_rows(f"loss {name}", target.trace, outputs, [form])',
+        "",
+        python(_OWN + "test_rows_and_columns_are_matched_as_by_name"),
+    ),
+    Mutant(
+        "as-many-outputs-as-rows-pass",
+        _MATCHING,
+        " or (low in wholes and high in wholes)",
+        "",
+        python(_OWN + "test_what_cannot_be_matched_names_both_shapes"),
+    ),
+    Mutant(
+        "training-step-squares-the-batch",
+        _STEPS,
+        'check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])',
+        "",
+        python(_OWN + "test_a_training_step_does_not_square_the_batch"),
+    ),
     Mutant(
         "weighted-loss-divided-by-rows",
         _LOSSES,
@@ -64,7 +166,7 @@ _LOSS = [
     Mutant(
         "margin-loss-has-no-link",
         _LOSSES,
-        '        "multilabel_soft_margin_loss": "sigmoid",\n',
+        '    "multilabel_soft_margin_loss": "sigmoid",\n',
         "",
         python(_RULES + "test_probabilities_are_those_of_the_loss"),
     ),
@@ -78,8 +180,8 @@ _LOSS = [
     Mutant(
         "labels-of-one-logit-cut-at-half",
         _INFERENCE,
-        "(flat > 0).astype(np.int64)",
-        "(flat > 0.5).astype(np.int64)",
+        'cut = 0.5 if fitted.link == "identity" else 0.0',
+        "cut = 0.5",
         python(_CUT),
     ),
     Mutant(
@@ -90,11 +192,11 @@ _LOSS = [
         python(_CUT),
     ),
     Mutant(
-        "functions-see-one-logit-cut-at-half",
+        "functions-see-columns-cut-at-half",
         _METRICS,
-        "predicted.reshape(-1) > 0)",
-        "predicted.reshape(-1) > 0.5)",
-        python(_CUT),
+        '(scores > 0.0).cast("int64")',
+        '(scores > 0.5).cast("int64")',
+        python(_OWN_METRICS + "test_yes_or_no_columns"),
     ),
     Mutant(
         "columns-of-logits-cut-at-half",
@@ -102,6 +204,13 @@ _LOSS = [
         "((output > 0.0).cast",
         "((output > 0.5).cast",
         python(_USING + "test_columns_of_logits_are_cut_at_zero"),
+    ),
+    Mutant(
+        "targets-are-not-centred",
+        _METRICS,
+        "np.where(np.isfinite(centre), centre, np.float32(0))",
+        "np.zeros_like(centre)",
+        python(_SCORES + "test_targets_that_are_large_against_their_spread"),
     ),
     Mutant(
         "macro-average-over-actual-classes",
@@ -127,8 +236,8 @@ _LOSS = [
     Mutant(
         "functions-see-targets-beyond-the-outputs",
         _METRICS,
-        'np.concatenate([batch["y"] for batch in batches])[: len(predicted)]',
-        'np.concatenate([batch["y"] for batch in batches])',
+        'np.concatenate(fields["y"])[:n]',
+        'np.concatenate(fields["y"])',
         python(_FEATURES + "test_overfit_batches_are_the_same_rows_in_each_epoch"),
     ),
 ]
@@ -151,8 +260,8 @@ _STEP = [
     Mutant(
         "history-has-the-last-term-of-a-sum",
         _STEPS,
-        "losses[name] = losses.get(name, 0.0) + share",
-        "losses[name] = share",
+        "means[_loss_of(key)] = means.get(_loss_of(key), 0.0) + share",
+        "means[_loss_of(key)] = share",
         python(_FEATURES + "test_an_epochs_losses_are_means_over_its_rows"),
     ),
     Mutant(
@@ -231,136 +340,129 @@ _STEP = [
 _RUN = [
     Mutant(
         "fraction-of-batches-one-too-many",
-        _FIT,
+        _PLANNER,
         "max(1, int(n * limit + 1e-9))",
         "max(1, int(n * limit + 1))",
         python(_FEATURES + "test_a_fraction_of_the_batches_is_rounded_down"),
     ),
     Mutant(
         "limit-counts-groups-of-batches",
-        _FIT,
+        _PLANNER,
         "                    left -= count\n",
         "                    left -= 1\n",
         python(_FEATURES + "test_a_fraction_of_the_batches_is_rounded_down"),
     ),
     Mutant(
         "overfit-batches-are-shuffled",
-        _FIT,
+        _PLANNER,
         "shuffled = self.config.overfit_batches is None  # the same",
         "shuffled = True  # the same",
         python(_FEATURES + "test_overfit_batches_are_the_same_rows_in_each_epoch"),
     ),
     Mutant(
         "best-is-restored-without-buffers",
-        _FIT,
-        "        for name in self.runtime.layout.stores():\n"
-        '            session.copy(name, f"best.{name}")\n',
-        '        session.copy("param", "best.param")\n',
+        _WEIGHTS,
+        "        for name in self._runtime.layout.stores():\n"
+        '            self._runtime.session.copy(name, f"best.{name}")\n',
+        '        self._runtime.session.copy("param", "best.param")\n',
         python(_BEST),
     ),
     Mutant(
         "best-is-kept-without-buffers",
-        _FIT,
-        "        for name in self.runtime.layout.stores():\n"
-        '            session.copy(f"best.{name}", name)\n',
-        '        session.copy("best.param", "param")\n',
+        _WEIGHTS,
+        "            for name in self._runtime.layout.stores():\n"
+        '                self._runtime.session.copy(f"best.{name}", name)\n',
+        '            self._runtime.session.copy("best.param", "param")\n',
         python(_BEST),
     ),
     Mutant(
         "average-stays-in-the-place-of-the-weights",
-        _FIT,
-        '        if average is not None:\n            session.write("param", average)\n',
-        "",
+        _WEIGHTS,
+        "            if trained is not None:\n"
+        '                self._runtime.session.write("param", trained)\n',
+        "            pass\n",
         python(_FEATURES + "test_ema"),
     ),
     Mutant(
         "average-begins-at-zero",
-        _FIT,
-        "        if config.ema:\n"
-        '            self.runtime.session.write("ema", self._trainable_values())\n',
-        "",
-        python(_FEATURES + "test_ema"),
-    ),
-    Mutant(
-        "validation-leaves-the-average",
-        _FIT,
-        '        if backup is not None:\n            session.write("param", backup)\n',
-        "",
+        _WEIGHTS,
+        '            self._runtime.session.write("ema", self._trained())\n',
+        "            pass\n",
         python(_FEATURES + "test_ema"),
     ),
     Mutant(
         "validation-adds-to-the-last-one",
-        _FIT,
-        "        self._val_sums.clear(session)\n",
+        _LOOP,
+        "            sums.clear(session)\n",
         "",
         python(_FEATURES + "test_sample_weights"),
     ),
     Mutant(
         "epochs-have-one-order",
-        _FIT,
+        _LOOP,
         "        runner.seek(self.epoch)\n",
         "        runner.seek(0)\n",
         python(_FEATURES + "test_plain_sgd"),
     ),
     Mutant(
         "bad-rounds-add-up-over-improvements",
-        _FIT,
-        "self._best, self._best_epoch, self._bad_rounds = value, self.epoch, 0",
-        "self._best, self._best_epoch = value, self.epoch",
+        _MONITOR,
+        "self.best, self.best_epoch, self._bad_rounds = value, epoch, 0",
+        "self.best, self.best_epoch = value, epoch",
         python(_JUDGED + "test_the_best_epoch"),
     ),
     Mutant(
         "patience-is-one-longer",
-        _FIT,
-        "self._bad_rounds >= stopping.patience",
-        "self._bad_rounds > stopping.patience",
+        _MONITOR,
+        "self._bad_rounds >= self._patience",
+        "self._bad_rounds > self._patience",
         python(_JUDGED + "test_the_best_epoch"),
     ),
     Mutant(
         "min-delta-is-enough",
-        _FIT,
-        "return gain > min_delta",
-        "return gain >= min_delta",
+        _MONITOR,
+        "return gain > self._min_delta",
+        "return gain >= self._min_delta",
         python(_JUDGED + "test_the_best_epoch"),
     ),
     Mutant(
         "infinity-is-the-best",
-        _FIT,
-        "        if not math.isfinite(value):\n            return False\n        if self._best",
-        "        if self._best",
+        _MONITOR,
+        "        if not math.isfinite(value):\n            return False\n        if self.best",
+        "        if self.best",
         python(_JUDGED + "test_the_best_epoch"),
     ),
     Mutant(
         "plateau-watches-the-monitor",
-        _FIT,
-        "row[self._plateau_monitor])",
-        "row[self._monitor])",
+        _MONITOR,
+        "self._plateau.update(row[self._plateau_name])",
+        "self._plateau.update(row[self.name])",
         python(_JUDGED + "test_a_plateau_watches_its_own"),
     ),
     Mutant(
         "alias-of-a-metric-has-no-direction",
-        _TRAINING + "config.py",
-        "known if isinstance(known, str) else monitor",
+        _TRAINING + "config/config.py",
+        "metric if isinstance(metric, str) else monitor",
         "monitor",
         python(_JUDGED + "test_a_metric_under_another_name_keeps_its_direction"),
     ),
     Mutant(
         "max-steps-counts-skipped-steps",
-        _FIT,
+        _LOOP,
         "self._not_applied = self._attempted - applied",
         "self._not_applied = 0",
         python(_JUDGED + "test_max_steps_counts_steps_that_were_applied"),
     ),
     Mutant(
         "result-counts-attempted-steps",
-        _FIT,
+        _LOOP,
         'steps=control["applied"],',
         'steps=control["attempted"],',
         python(_JUDGED + "test_max_steps_counts_steps_that_were_applied"),
     ),
     Mutant(
         "samples-of-one-micro-batch-in-a-step",
-        _FIT,
+        _LOOP,
         "self._count_rows(done + batches)",
         "self._count_rows(done + ran)",
         python(_JUDGED + "test_samples_and_seconds"),
@@ -381,23 +483,23 @@ _RUN = [
     ),
     Mutant(
         "history-has-no-skipped-steps",
-        _FIT,
+        _LOOP,
         'row["skipped"] = float(control["skipped"])',
         'row["skipped"] = 0.0',
         python(_JUDGED + "test_a_skipped_step_is_logged_with_its_epoch"),
     ),
     Mutant(
         "loss-is-not-scaled",
-        _FIT,
-        "        start_scale(self.runtime.session, self.config.precision)\n",
+        _PLANNER,
+        "        start_scale(runtime.session, self.config.precision)\n",
         "",
         python(_TESTS + "precision.py::test_history_shows_the_scale"),
     ),
     Mutant(
         "validation-never-ends",
-        _FIT,
-        "        for plan, count, feed, _ in self._val_plans:\n            feed.seek(0)\n",
-        "        for plan, count, feed, _ in self._val_plans:\n",
+        _LOOP,
+        "                feed.seek(0)\n                done = 0\n",
+        "                done = 0\n",
         python(_FEATURES + "test_validation_every_few_epochs"),
         hangs=True,
     ),
@@ -407,23 +509,44 @@ _STATE = [
     Mutant(
         "applied-restored-from-attempted",
         _STEPPING,
-        "applied=int(applied))",
-        "applied=int(attempted))",
+        '"steps": ("attempted", "applied"),',
+        '"steps": ("applied", "applied"),',
         python(_GOES_ON),
     ),
     Mutant(
         "attempted-restored-from-applied",
         _STEPPING,
-        "attempted=int(attempted),",
-        "attempted=int(applied),",
+        "for field, value in zip(fields, state[name], strict=True)",
+        "for field, value in zip(fields, state[name][::-1], strict=True)",
         python(_GOES_ON),
     ),
     Mutant(
         "moments-are-not-restored",
         _STEPPING,
-        "                session.write(name, value)\n",
-        "                pass\n",
+        "            session.write(name, np.asarray(state[name]))\n",
+        "            pass\n",
         python(_USING + "test_stepper_state_goes_on"),
+    ),
+    Mutant(
+        "stepper-evaluates-without-the-average",
+        _STEPPING,
+        "losing_device(), self._weights.averaged():",
+        "losing_device():",
+        python(_STEPPER + "test_the_moving_average_is_evaluated_and_given_to_the_model"),
+    ),
+    Mutant(
+        "state-of-a-stepper-has-the-average-for-weights",
+        _STEPPING,
+        "        self._runtime.download()\n        state",
+        "        self.sync()\n        state",
+        python(_STEPPER + "test_a_state_holds_all_that_a_loop_needs_to_go_on"),
+    ),
+    Mutant(
+        "stepper-stays-stopped-after-loading",
+        _STEPPING,
+        "session.control_set(stopped=0, **values)",
+        "session.control_set(**values)",
+        python(_STEPPER + "test_on_nan_stop_says_that_it_is_stopped"),
     ),
     Mutant(
         "step-says-attempted-for-applied",
@@ -505,8 +628,8 @@ _STATE = [
     Mutant(
         "warmup-begins-at-zero",
         _SCHEDULE,
-        "np.arange(1, ramp + 1) / max(ramp, 1)",
-        "np.arange(ramp) / max(ramp, 1)",
+        "(steps[:n] + 1) / max(ramp, 1)",
+        "steps[:n] / max(ramp, 1)",
         python(_SCHEDULES + "test_plateau_table_is_warmup_only"),
     ),
     Mutant(
@@ -531,10 +654,38 @@ _STATE = [
         python(_TESTS + "saving.py::test_tensors_are_aligned"),
     ),
     Mutant(
+        "values-of-a-model-in-training-change",
+        "python/hotloop/nn/parameter.py",
+        "        if self._is_held:\n",
+        "        if False:\n",
+        python(_SAID + "test_values_of_a_model_in_training_stay_alone"),
+    ),
+    Mutant(
+        "labels-of-outputs-that-are-nan",
+        _INFERENCE,
+        "        _check_finite(flat, fitted.target_kind)\n",
+        "",
+        python(_SAID + "test_labels_of_outputs_that_are_not_finite_are_refused"),
+    ),
+    Mutant(
+        "evaluate-knows-nothing-of-the-run",
+        _INFERENCE,
+        "    if known.config is not None:\n",
+        "    if False:\n",
+        python(_SAID + "test_a_trained_model_is_evaluated_as_it_was_trained"),
+    ),
+    Mutant(
+        "constants-are-saved-for-each-graph",
+        _SAVING,
+        "        if key not in self._names:\n",
+        "        if True:\n",
+        python(_TESTS + "saving.py::test_constants_are_tensors_of_the_file"),
+    ),
+    Mutant(
         "values-of-a-loaded-model-are-its-own",
         _SAVING,
-        "{name: array.copy() for name, array in self._tensors.items()}",
-        "dict(self._tensors)",
+        "{name: read_only(array) for name, array in self._state().items()}",
+        "self._state()",
         python(_TESTS + "saving.py::test_round_trip"),
     ),
     Mutant(
@@ -553,4 +704,35 @@ _STATE = [
     ),
 ]
 
-MUTANTS = [*_LOSS, *_STEP, *_RUN, *_STATE]
+_RECORDED = [
+    Mutant(
+        "constants-of-two-recordings-not-compared",
+        "python/hotloop/graph/trace.py",
+        "if repr(was[1]) != repr(now[1]):",
+        "if False:",
+        python(_IMPURE + "test_the_refusal_names_the_module_and_the_element"),
+    ),
+    Mutant(
+        "plans-outlive-a-changed-model",
+        _INFERENCE,
+        "return _version_of(self._model) != self._version",
+        "return False",
+        python("tests/api/test_model_changes.py::test_a_head_is_replaced_for_another_task"),
+    ),
+    Mutant(
+        "schedule-by-time-from-the-start",
+        _PACE,
+        "if total < self._counts.total:",
+        "if True:",
+        python(_ENDS + "test_max_time_that_is_not_met_changes_nothing"),
+    ),
+    Mutant(
+        "planning-is-charged-to-max-time",
+        _LOOP,
+        "seconds = time.perf_counter() - self._trains_since",
+        "seconds = time.perf_counter() - self._began",
+        python(_ENDS + "test_max_time_begins_with_the_first_epoch"),
+    ),
+]
+
+MUTANTS = [*_LOSS, *_STEP, *_RUN, *_STATE, *_RECORDED]

@@ -30,7 +30,7 @@ def test_clip_by_norm_is_torchs() -> None:
     data = hl.DataModule.from_arrays(gradients.astype(np.float32), batch_size=1, shuffle=False)
     config = quiet(precision="64-true", optimizer="sgd", lr=0.1, gradient_clip_val=2.0)
     step = hl.stepper(Point(), config.replace(max_epochs=1), data)
-    p = torch.nn.Parameter(torch.from_numpy(Point().state_dict()["p"]).double())
+    p = torch.nn.Parameter(torch.from_numpy(Point().state_dict()["p"].copy()).double())
     optimizer = torch.optim.SGD([p], 0.1)
     for batch in data.train_batches(0):
         step.step(batch)
@@ -58,7 +58,7 @@ SCHEDULES: dict[str, tuple[Any, Any]] = {
 def test_epoch_schedules(name: str) -> None:
     """Five epochs of four steps; torch's per-epoch schedulers."""
     schedule, make = SCHEDULES[name]
-    from hotloop.training.schedule import lr_table
+    from hotloop.training.config.schedule import lr_table
 
     config = quiet(max_epochs=5, lr=0.5, optimizer="sgd", scheduler=schedule)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.5)

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 from hotloop import _core, nn
+from hotloop.base.structure import flatten
 from hotloop.graph.trace import Trace
-from hotloop.training.runtime import Runtime, flatten
+from hotloop.training.plans.runtime import Runtime
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.training.micro import next_split, split_batches
+from hotloop.training.run.micro import next_split, split_batches
 from train.recipes import classes, exact, mlp, quiet, weights
 
 

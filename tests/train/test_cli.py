@@ -55,7 +55,7 @@ def test_train_saves_a_model_that_predicts(folder: Path) -> None:
 
 
 def test_train_draws_a_plot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hotloop.training.result import TrainResult
+    from hotloop.training.result.result import TrainResult
 
     drawn: list[Path] = []
     monkeypatch.setattr(TrainResult, "plot", lambda _, path: drawn.append(path))

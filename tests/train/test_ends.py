@@ -1,11 +1,14 @@
 """What is left when training ends early, and what it watches."""
 
+import time
+
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
 from train.recipes import classes, mlp, quiet
 
+DEFAULT = {name: getattr(hl.TrainingConfig(), name) for name in ("scheduler", "warmup")}
 X, Y = classes()  # 90 rows: 6 batches of 16, the last has 10
 
 
@@ -47,6 +50,55 @@ def test_max_time_validates_what_it_reached() -> None:
     assert (result.stop_reason, result.epochs) == ("max_time", 1)
     assert 0 < result.steps < 100_000
     assert result.history["val_loss"] == [hl.evaluate(result, data, split="val")["loss"]]
+
+
+def test_the_default_schedule_warms_up_and_falls_within_max_time() -> None:
+    result = hl.train(mlp(), make_data(), quiet(max_epochs=10**5, max_time=2, lr=1e-2, **DEFAULT))
+    rates = result.history["lr"]
+    assert (result.stop_reason, result.schedule_by) == ("max_time", "time")
+    assert max(rates) > 0.9e-2 > 0.5e-2 > rates[-1]
+    assert rates[0] < 0.1e-2
+
+
+def test_max_time_that_is_not_met_changes_nothing() -> None:
+    kept = [mlp(), mlp()]
+    results = [
+        hl.train(model, make_data(), quiet(max_epochs=3, max_time=limit, lr=1e-2, **DEFAULT))
+        for model, limit in zip(kept, (None, 3600))
+    ]
+    assert [r.schedule_by for r in results] == ["steps", "steps"]
+    assert results[0].history["lr"] == results[1].history["lr"]
+    for one, other in zip(*(model.parameters() for model in kept)):
+        assert np.array_equal(one.numpy(), other.numpy())
+
+
+def test_a_rate_that_moves_in_the_middle_of_a_step_does_it_no_harm() -> None:
+    """A step longer than a slice of 50 ms is cut by it, and the rate is set there."""
+
+    def made(**ends: object) -> tuple[hl.TrainResult, list[np.ndarray]]:
+        model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+        data = hl.DataModule.from_arrays(wide, wide, batch_size=2048, val=None, shuffle=False)
+        settings = quiet(scheduler="constant", warmup=0, lr=1e-2, restore_best=False, **ends)
+        result = hl.train(model, data, settings)
+        return result, [p.numpy() for p in model.parameters()]
+
+    wide = np.random.default_rng(0).standard_normal((2048, 1024)).astype(np.float32)
+    timed, weights = made(max_epochs=10**4, max_time=1)
+    counted, same = made(max_epochs=10**4, max_steps=timed.steps)
+    assert (timed.schedule_by, counted.steps) == ("time", timed.steps)
+    assert all(np.array_equal(one, other) for one, other in zip(weights, same))
+
+
+class Plans:
+    """Takes longer to begin than max_time allows."""
+
+    def on_train_start(self, run: object) -> None:
+        time.sleep(0.5)
+
+
+def test_max_time_begins_with_the_first_epoch() -> None:
+    result = hl.train(mlp(), make_data(), quiet(max_epochs=2, max_time=0.4, callbacks=[Plans()]))
+    assert (result.stop_reason, result.epochs) == ("completed", 2)
 
 
 def test_one_step_at_least_is_made_in_any_time() -> None:
@@ -95,7 +147,8 @@ def test_values_that_may_be_watched() -> None:
 
     losses = {"a": "cross_entropy", "b": lambda output, target: output.square().mean()}
     for monitor in ("a", "val_b", "val_share", "val_f1", "loss"):
-        fields = {"max_epochs": 2, "metrics": (share, "f1"), "loss": losses, "monitor": monitor}
+        metrics = (hl.metric(share, mode="max"), "f1")
+        fields = {"max_epochs": 2, "metrics": metrics, "loss": losses, "monitor": monitor}
         result = hl.train(mlp(), make_data(), quiet(**fields))
         assert result.monitor == monitor
         assert result.best_score in result.history[monitor]

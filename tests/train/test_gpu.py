@@ -21,7 +21,7 @@ import pytest
 from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
-from hotloop.training.accelerator import choose_device
+from hotloop.training.plans.accelerator import choose_device
 from needs import NO_GPU, emulated
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
@@ -794,7 +794,7 @@ for devices in ("auto", 1, [1], [2]):
 def test_a_gpu_whose_float16_is_slow_gets_float32() -> None:
     """As a GTX 16xx, a Turing without units for it; nobody measures where bits must repeat."""
     code = """
-from hotloop.training import precision
+from hotloop.training.plans import precision
 measure = precision._Probe.measure
 def measure_slowly(self, dtype):
     loss, norm, info = measure(self, dtype)
@@ -868,22 +868,6 @@ def test_updates_of_all_norms_are_one_launch(gpu: _core.Device) -> None:
     ops = [node.op for node in nodes if node.segment == "micro"]
     assert ops.count("batch_norm_grad") == 2
     assert sum(op in ("accumulate", "assign") for op in ops) == 1
-
-
-def test_casts_of_weights_are_one_launch(gpu: _core.Device) -> None:
-    """Of several layers and sizes, biases too; a plan and a profile say so."""
-    precision = "bf16-mixed" if gpu.reduced_dtype == "bfloat16" else "16-mixed"
-    layers = [nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 24), nn.Tanh(), nn.Linear(24, 3)]
-    model = nn.Sequential(*layers)
-    data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH)
-    config = quiet(accelerator="gpu", **(SGD | {"precision": precision}))
-    begin = str(hl.plan(model, data, config)).partition("\nmicro\n")[0]
-    n_casts = begin.count("cuda.pointwise")
-    assert n_casts >= 3
-    assert begin.count("cuda.pointwise (with the one before)") == n_casts - 1
-    found = hl.profile(model, data, config, peaks={})
-    casts = [n for n in found.nodes if n.segment == "begin" and n.op == "pointwise"]
-    assert [node.n_nodes for node in casts] == [n_casts]
 
 
 def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:

@@ -15,7 +15,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import _core, nn
-from hotloop.training import accelerator
+from hotloop.training.plans import accelerator
 from needs import NO_GPU, emulated
 from train.recipes import quiet, same_bits, weights
 

@@ -10,6 +10,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.training.config.schedule import PlateauState
 from train.recipes import classes, exact, mlp, quiet, regression
 
 nan, inf = np.nan, np.inf
@@ -78,7 +79,7 @@ def test_a_metric_under_another_name_keeps_its_direction() -> None:
     assert config.monitor_mode("val_mine", "min") == "min"
     assert config.replace(mode="min").monitor_mode("val_mine") == "min"
     plateau = config.replace(scheduler=hl.SchedulerConfig("plateau", monitor="val_mine"))
-    assert plateau.scheduler_config.mode == "max"
+    assert PlateauState.from_config(plateau).mode == "max"
 
 
 # ---------------------------------------------------------------------------- counters

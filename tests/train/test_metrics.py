@@ -3,7 +3,7 @@
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop.training.metrics import METRICS
+from hotloop.training.scoring.metrics import METRICS
 from train.recipes import classes, mlp, quiet, regression
 
 CLASSIFICATION = ("accuracy", "balanced_accuracy", "precision", "recall", "f1", "iou")
@@ -36,13 +36,12 @@ def class_scores(y, p, n, w):
 def value_scores(y, p, w):
     share = w / w.sum()
     mse = (share[:, None] * (y - p) ** 2).sum() / y.shape[1]
-    mean = (share[:, None] * y).mean(1).sum()
-    spread = (share * ((y - mean) ** 2).mean(1)).sum()
+    spread = (share[:, None] * (y - (share[:, None] * y).sum(0)) ** 2).sum(0)
     return {
         "mse": mse,
         "rmse": mse**0.5,
         "mae": (share * np.abs(y - p).mean(1)).sum(),
-        "r2": 1 - mse / spread,
+        "r2": np.mean(1 - (share[:, None] * (y - p) ** 2).sum(0) / spread),
     }
 
 
@@ -108,6 +107,47 @@ def test_regression(k: int, weighted: bool) -> None:
     want = value_scores(y.astype(np.float64), p, np.ones(75) if w is None else w.astype(np.float64))
     for name in REGRESSION:
         assert result.history[f"val_{name}"][-1] == pytest.approx(want[name], 1e-5, 1e-6), name
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("offset", [1e3, 1e6, -1e7])
+def test_targets_that_are_large_against_their_spread(offset, k, weighted, tmp_path) -> None:
+    """Also columns of which one is large, in small batches, with validation rows of their own."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3)).astype(np.float32)
+    y = rng.standard_normal((300, k)) * abs(offset) * 1e-5 + X[:, :1] * abs(offset) * 1e-5
+    y = (y + np.array([offset, 0])[:k]).astype(np.float32)
+    w = rng.uniform(0.1, 2, 300).astype(np.float32)
+    model = hl.nn.Linear(3, k)
+    model.weight.copy_(np.eye(3)[[0] * k] * abs(offset) * 1e-5)
+    model.bias.copy_([offset, 0][:k])
+    data = hl.DataModule.from_arrays(
+        X, y, val=0.5, batch_size=7, sample_weight=w if weighted else None
+    )
+    with np.errstate(all="raise"):
+        result = hl.train(model, data, quiet(max_epochs=1, metrics=REGRESSION, lr=1e-30))
+    rows = data.split("val").rows
+    p = np.asarray(hl.predict(model, X[rows]), np.float64).reshape(-1, k)
+    weight = w[rows].astype(np.float64) if weighted else np.ones(len(rows))
+    want = value_scores(y[rows].astype(np.float64), p, weight)
+    assert -1 < want["r2"] < 0.9
+    for name in REGRESSION:
+        assert result.history[f"val_{name}"][-1] == pytest.approx(want[name], 1e-5), name
+    result.save(tmp_path / "m")
+    again = hl.evaluate(hl.load(tmp_path / "m"), data, "val", config=result.config)
+    assert again["r2"] == pytest.approx(want["r2"], 1e-5)
+
+
+def test_r2_of_columns_is_their_mean_as_in_scikit_learn() -> None:
+    """A column that is constant counts 1 where it is met, else 0."""
+    y = np.array([[1, 5, 5], [2, 5, 5], [4, 5, 5]], np.float32)
+    X = np.array([[1, 5, 6], [3, 5, 6], [4, 5, 6]], np.float32)
+    model = hl.nn.Identity()
+    config = hl.TrainingConfig(loss="mse", metrics="r2")
+    of_first = 1 - 1 / np.sum((y[:, 0] - y[:, 0].mean()) ** 2)
+    got = hl.evaluate(model, (X, y), config=config)["r2"]
+    assert got == pytest.approx((of_first + 1 + 0) / 3, 1e-6)
 
 
 def test_multilabel_accuracy() -> None:

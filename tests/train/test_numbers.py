@@ -6,7 +6,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.training.schedule import lr_table
+from hotloop.training.config.schedule import lr_table
 from train.recipes import exact, quiet, regression
 
 X, Y = regression(64, 5, 1)

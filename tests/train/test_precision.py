@@ -7,7 +7,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import _core, nn
-from hotloop.training import precision as precision_module
+from hotloop.training.plans import precision as precision_module
 from train.recipes import classes, mlp, quiet, weights
 
 MIXED = ("bf16-mixed", "16-mixed")

@@ -8,7 +8,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop.tools.profiling import Profile, measure_peaks
-from hotloop.training.accelerator import open_placement
+from hotloop.training.plans.accelerator import open_placement
 from train.recipes import classes, mlp, quiet, regression, same_bits, weights
 
 X, Y = classes(n=96)

@@ -7,7 +7,9 @@ import sys
 
 import hotloop as hl
 import pytest
-from hotloop.training.progress import Progress, format_seconds, header_lines
+from hotloop.base.messages import format_seconds
+from hotloop.training.run.header import header_lines
+from hotloop.training.run.progress import Progress
 from train.recipes import classes, mlp
 
 ROW = {"epoch": 1.0, "loss": 1.5, "val_loss": 0.25, "lr": 1e-3, "seconds": 0.01}

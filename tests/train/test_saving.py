@@ -9,7 +9,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.training import saving
+from hotloop.training.result import saving
 from train.recipes import classes, mlp, quiet, regression, same_bits
 
 X, Y = classes()
@@ -54,8 +54,9 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     hl.save(model, path)
     loaded = hl.load(path)
     assert same_bits(loaded.state_dict(), model.state_dict())
-    for value in loaded.state_dict().values():  # copies: what is done to them is the caller's
-        value[...] = 0
+    for value in loaded.state_dict().values():
+        with pytest.raises(hl.ConfigError, match="is read-only"):
+            value[...] = 0
     assert same_bits(loaded.state_dict(), model.state_dict())
     np.testing.assert_allclose(
         hl.predict(loaded, inputs), hl.predict(model, inputs), rtol=1e-5, atol=1e-6
@@ -67,6 +68,98 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(
             hl.predict(loaded, inputs, proba=True), hl.predict(model, inputs, proba=True), atol=1e-6
         )
+
+
+class Constants(nn.Module):
+    """An attention mask, infinite numbers in every place, and a table too large for a header."""
+
+    table = np.random.default_rng(0).standard_normal((6, 5000)).astype(np.float32)
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 36)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        scores = self.inner(x).reshape(-1, 6, 6)
+        future = hl.tensor(np.triu(np.ones((6, 6), bool), 1))
+        x = hl.softmax(scores.masked_fill(future, -np.inf), 2).mean(1)
+        limits = np.array([1, np.inf] * 3, np.float32)
+        x = hl.minimum(x, hl.tensor(limits)) + hl.maximum(x, -hl.tensor(limits)) + hl.ones(6)
+        x = x.clamp(max=np.inf) * 0.5 + hl.tensor([0.5]) - hl.tensor([np.float32(0.5)])
+        padded = nn.functional.pad(x, (0, 2), value=-np.inf).max(1).values
+        return self.head(nn.functional.gelu(x + padded.reshape(-1, 1))) + (
+            (x @ hl.tensor(self.table)).mean(1, keepdim=True)
+        )
+
+
+@pytest.fixture(scope="module")
+def with_constants(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
+    model = Constants()
+    hl.train(model, (X, Y), quiet(max_epochs=1))
+    path = tmp_path_factory.mktemp("constants") / "model.safetensors"
+    hl.save(model, path)
+    return model, path
+
+
+def test_constants_are_tensors_of_the_file(with_constants) -> None:
+    """Arrays once each, whatever the number of graphs and places that use them; infinite ones too.
+
+    Numbers stay in the header, so that other tools find the usual models' own tensors alone.
+    """
+    from safetensors.numpy import load_file
+
+    model, path = with_constants
+    loaded = hl.load(path)
+    np.testing.assert_allclose(hl.predict(loaded, X), hl.predict(model, X), rtol=1e-5, atol=1e-6)
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    tensors = load_file(path)
+    constants = {k: v for k, v in tensors.items() if k.startswith("hotloop.constant.")}
+    assert tensors.keys() - constants.keys() == model.state_dict().keys()
+    contents = [(v.dtype, v.shape, v.tobytes()) for v in constants.values()]
+    assert len(contents) == len(set(contents))
+    assert Constants.table.nbytes in map(len, (content for _, _, content in contents))
+    assert all(v.ndim for v in constants.values())
+    assert any(np.isinf(v).any() for v in constants.values())
+    size = struct.unpack("<Q", path.read_bytes()[:8])[0]
+    assert size < 30_000  # the header holds none of them
+    again = Constants()
+    assert again.load_state_dict(tensors) == ([], [])
+    assert same_bits(again.state_dict(), model.state_dict())
+
+
+def test_a_file_of_the_former_format(with_constants, tmp_path: Path) -> None:
+    """It has its constants in the header."""
+    from safetensors.numpy import load_file
+
+    _, path = with_constants
+    tensors = load_file(path)
+
+    def as_format_1(described):
+        described["format"] = 1
+        for graph in described["graphs"]:
+            for leaf in graph["leaves"]:
+                if leaf["kind"] == "const" and "tensor" in leaf:
+                    leaf["value"] = tensors[leaf.pop("tensor")].ravel().tolist()
+        return described
+
+    (tmp_path / "then").write_bytes(with_description(path.read_bytes(), as_format_1))
+    now, then = (hl.predict(hl.load(file), X) for file in (path, tmp_path / "then"))
+    np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("tensor", "nobody"), ("shape", [7]), ("dtype", "int64"), ("tensor", 5)]
+)
+def test_a_constant_that_does_not_fit_is_refused(with_constants, key, value, tmp_path) -> None:
+    def change(described):
+        leaf = next(e for e in described["graphs"][0]["leaves"] if "tensor" in e)
+        leaf[key] = value
+        return described
+
+    (tmp_path / "bad").write_bytes(with_description(with_constants[1].read_bytes(), change))
+    with pytest.raises(hl.CheckpointError):
+        hl.load(tmp_path / "bad")
 
 
 class Scaled(nn.Module):

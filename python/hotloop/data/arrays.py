@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from hotloop._suggest import did_you_mean
+from hotloop.base.rules import reject, show
+from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, DataError
-from hotloop.training.rules import reject, show
 
 __all__ = [
     "DTYPES",

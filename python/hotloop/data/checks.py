@@ -132,7 +132,7 @@ def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: in
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             where = place(field, int(numbers[index[0]]), index[1:])
             raise DataError(
-                f"{field.label}: class ids must be below {n_classes}, for the model's last layer "
-                f"tells {n_classes} classes apart, got {int(values[index])} in {where}; give it an "
+                f"{field.label}: class ids must be below {n_classes}, the classes that the model's "
+                f"last layer has outputs for, got {int(values[index])} in {where}; give it an "
                 "output per class, or renumber the classes from 0"
             )

@@ -38,7 +38,7 @@ def load_digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
 
     Examples
     --------
-    >>> X, y = load_digits()
+    >>> X, y = hl.load_digits()
     >>> X.shape, int(y[0])
     ((1797, 64), 0)
     """

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.messages import warn
+from hotloop.base.rules import either, flag, reject, show, whole
+from hotloop.base.scalars import plain
+from hotloop.base.suggest import did_you_mean
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
 from hotloop.data.partition import divide_rows, read_groups
-from hotloop.data.scaling import fit_standard
+from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
-from hotloop.errors import ConfigError, DataError
-from hotloop.training.rules import either, flag, reject, show, whole
+from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
 
@@ -47,9 +50,9 @@ class DataModule:
     batch_size : int
         Samples in a step. The last batch of an epoch has what is left.
     num_workers : int or "auto"
-        Threads that gather batches ahead for a GPU that has not the data in its memory; 0: the
-        training loop's own, beside the GPU's work. Elsewhere arrays in memory are gathered inside
-        the step, which needs no workers. Any number gives the same batches.
+        Threads that gather batches ahead for a GPU whose memory the data does not fit; 0: the
+        training loop's thread does it. On a CPU batches are gathered within the step, without
+        workers. Any number gives the same batches.
     pin_memory : bool or "auto"
         Accepted for code that comes from other libraries: what is sent to a GPU is pinned.
     shuffle : bool
@@ -64,6 +67,8 @@ class DataModule:
         of the model: the arrays stay as they are, and ``predict`` does the same.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
+    **unknown
+        Refused by name, with the option that is meant.
 
     Raises
     ------
@@ -74,9 +79,8 @@ class DataModule:
 
     Examples
     --------
-    >>> import numpy as np
     >>> X, y = np.random.rand(100, 4).astype("float32"), np.arange(100) % 3
-    >>> data = DataModule.from_arrays(X, y, val=0.2, batch_size=16)
+    >>> data = hl.DataModule.from_arrays(X, y, val=0.2, batch_size=16)
     >>> len(data), data.n_classes
     (80, 3)
     """
@@ -95,7 +99,9 @@ class DataModule:
         seed: int = 42,
         standardize: bool | Sequence[str] = False,
         allow_nonfinite: bool = False,
+        **unknown: Any,
     ) -> None:
+        _refuse_options(unknown, type(self).__init__)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
@@ -128,6 +134,8 @@ class DataModule:
         test: Any = None,
         batch_size: int = 64,
         shuffle: bool = True,
+        split: str | None = None,
+        gap: int = 0,
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
@@ -137,6 +145,7 @@ class DataModule:
         seed: int = 42,
         num_workers: int = 0,
         pin_memory: bool | str = "auto",
+        **unknown: Any,
     ) -> DataModule:
         """A DataModule of arrays in memory.
 
@@ -154,12 +163,19 @@ class DataModule:
             of 0 and 1: one yes-or-no question per column.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
-            ``(X, y)`` or ``(X, y, weight)``.
+            ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
         batch_size : int
             Samples in a step.
         shuffle : bool
-            Random splits and a new order every epoch. False, for time series: the last rows are
-            the test, those before them validation, and training sees the rows in order.
+            Whether training sees the rows in a new order every epoch. It decides nothing about
+            which rows are held out.
+        split : {"random", "time"}, optional
+            How rows are drawn where val or test is a fraction or a count. "random" [where training
+            is shuffled; else say it]. "time", for time series: the last rows are the test, those
+            before them validation, those before these are trained on.
+        gap : int
+            With ``split="time"``: rows before validation and before the test that are in no split.
+            Windows of n rows overlap unless n - 1 are left out.
         stratify : bool or "auto"
             Every class has its share in every split, to within one row. "auto": for classes, when
             each has a row for each split.
@@ -170,6 +186,8 @@ class DataModule:
             Weights of rows in loss and metrics, at least 0.
         standardize, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
+        **unknown
+            Refused by name, with the option that is meant.
 
         Returns
         -------
@@ -183,6 +201,7 @@ class DataModule:
             For lengths that differ, empty data or splits, dtypes that hold no numbers, labels that
             are no class ids. NaN and infinities are found on first use.
         """
+        _refuse_options(unknown, cls.from_arrays)
         self = cls.__new__(cls)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
@@ -196,6 +215,8 @@ class DataModule:
             {name: part for name, part in given.items() if name not in own},
             ids=table.targets.array if table.targets and table.targets.n_classes else None,
             groups=None if groups is None else read_groups(groups, table.n),
+            how=split,
+            gap=whole(0)("gap", gap),
             shuffle=self._shuffle,
             stratify=stratify,
             seed=self._seed,
@@ -260,9 +281,18 @@ class DataModule:
         return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
     def with_classes(self, classes: Sequence[Any]) -> DataModule:
-        """The same data, its class ids numbering ``classes``: those that a model's outputs mean.
+        """The same data, its class ids numbering given classes: those that a model's outputs mean.
 
-        Data whose targets have no names is returned as it is: its ids are the model's.
+        Parameters
+        ----------
+        classes : sequence
+            Names in the order of the outputs.
+
+        Returns
+        -------
+        DataModule
+            Shares its arrays. Data whose targets have no names is returned as it is: its ids are
+            the model's.
 
         Raises
         ------
@@ -410,13 +440,30 @@ class DataModule:
         return list(self._transforms)
 
     def split(self, name: str) -> Split | None:
-        """Arrays and row numbers of "train", "val" or "test"; None where there is no such split."""
+        """Arrays and row numbers of a split.
+
+        Parameters
+        ----------
+        name : {"train", "val", "test"}
+            Which one.
+
+        Returns
+        -------
+        Split or None
+            ``fields`` with the arrays, ``rows`` (None: all) and ``n``; None where there is no such
+            split.
+        """
         if name not in _SPLITS:
             reject("split", f"must be one of {', '.join(_SPLITS)}", name)
         return self._splits.get(name)
 
     def class_counts(self) -> list[int]:
-        """Training rows of each class id.
+        """Training rows of each class.
+
+        Returns
+        -------
+        list of int
+            By class id.
 
         Raises
         ------
@@ -432,7 +479,13 @@ class DataModule:
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
-        """dtype and shape of forward's arguments in the first batch; [] for a dict of columns."""
+        """What forward gets as its arguments in the first batch.
+
+        Returns
+        -------
+        list of (str, tuple of int)
+            dtype and shape of each; [] for a dict of columns.
+        """
         size = self.batches("train", training=True, merge_tail=False)[0][0]
         inputs = [field for field in self._splits["train"].fields if field.is_input]
         if not isinstance(nest_fields({f.name: None for f in inputs})["x"], (tuple, type(None))):
@@ -444,11 +497,18 @@ class DataModule:
     def check(self, split_name: str) -> None:
         """Looks through a split's values once; later calls return at once.
 
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
         Raises
         ------
         DataError
             For NaN, infinities (unless allow_nonfinite) and values beyond float32, by the row and
             column of the user's own array.
+        ConfigError
+            If there is no such split.
         """
         split = self._require(split_name)
         if split_name in self._checked:
@@ -465,14 +525,32 @@ class DataModule:
         present = [i for i, count in enumerate(self.class_counts()) if count]
         if len(present) == 1:
             shown = self._classes[present[0]] if self._classes else present[0]
-            warnings.warn(
+            warn(
                 f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
                 "from one class",
-                stacklevel=2,
+                DataWarning,
             )
 
+    def warn_of_values(self) -> None:
+        """Warns of float targets, to be compared as values, that look like classes or are all far
+        from 0.
+        """
+        split = self._splits["train"]
+        field = next((field for field in split.fields if field.name == "y"), None)
+        if field is not None and self._target_kind == "float":
+            doubt = doubt_of_values(field, split.rows)
+            if doubt:
+                warn(doubt, DataWarning)
+
     def check_labels(self, split_name: str, n_outputs: int) -> None:
-        """Refuses class ids that a model with ``n_outputs`` outputs has no output for.
+        """Refuses class ids that a model has no output for.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split.
+        n_outputs : int
+            The model's classes.
 
         Raises
         ------
@@ -498,16 +576,22 @@ class DataModule:
     def batches(
         self, split_name: str, *, training: bool, merge_tail: bool
     ) -> list[tuple[int, int]]:
-        """How an epoch is cut: (samples in a batch, number of such batches), in order.
+        """How an epoch is cut into batches.
 
         Parameters
         ----------
         split_name : {"train", "val", "test"}
+            Which split.
         training : bool
             Whether drop_last counts.
         merge_tail : bool
             Whether a last batch of one row joins the one before it, since batch statistics need
             two rows.
+
+        Returns
+        -------
+        list of (int, int)
+            Samples in a batch and number of such batches, in order.
 
         Raises
         ------
@@ -546,12 +630,18 @@ class DataModule:
         Parameters
         ----------
         split_name : {"train", "val", "test"}
+            Which split.
         groups : sequence of (int, int)
             As :meth:`batches` gives them.
         training : bool
             Whether the order is training's.
         n_slots, n_threads : int
             Batches under way, and threads that gather them, where they are sent to a device.
+
+        Returns
+        -------
+        list of Feed
+            Of the core, one for each group.
         """
         split = self._require(split_name)
         made, first = [], 0
@@ -587,20 +677,50 @@ class DataModule:
         dict
             "x", and "y" and "weight" where there are some: arrays in the dtypes of the graph,
             before transforms; "x" is a dict or tuple where X was one.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> data = hl.DataModule.from_arrays(X, y, batch_size=500)
+        >>> [batch["x"].shape for batch in data.train_batches()]
+        [(500, 64), (500, 64), (500, 64), (297, 64)]
         """
         epoch = whole(0)("epoch", epoch)
         return self._iterate("train", epoch, training=True, merge_tail=merge_tail)
 
     def val_batches(self) -> Iterator[Batch]:
-        """The batches of the validation split, in order; see :meth:`train_batches`."""
+        """The batches of the validation split, in order.
+
+        Yields
+        ------
+        dict
+            As :meth:`train_batches`.
+        """
         return self._iterate("val", 0, training=False, merge_tail=False)
 
     def test_batches(self) -> Iterator[Batch]:
-        """The batches of the test split, in order; see :meth:`train_batches`."""
+        """The batches of the test split, in order.
+
+        Yields
+        ------
+        dict
+            As :meth:`train_batches`.
+        """
         return self._iterate("test", 0, training=False, merge_tail=False)
 
     def batches_in_order(self, split_name: str) -> Iterator[Batch]:
-        """The batches of any split as evaluation sees them; see :meth:`train_batches`."""
+        """The batches of any split as evaluation sees them.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
+        Yields
+        ------
+        dict
+            As :meth:`train_batches`.
+        """
         return self._iterate(split_name, 0, training=False, merge_tail=False)
 
     def _iterate(
@@ -628,7 +748,13 @@ class DataModule:
         return "\n".join(lines)
 
     def describe(self) -> str:
-        """The splits, the fields with dtypes and shapes, the classes, as text."""
+        """The splits, the fields with dtypes and shapes, and the classes.
+
+        Returns
+        -------
+        str
+            To be printed.
+        """
         lines = [repr(self), ""]
         split = self._splits["train"]
         for field in split.fields:
@@ -671,13 +797,36 @@ def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
     return np.ascontiguousarray(rows)
 
 
+_BY_OTHER_NAMES = {
+    "random_state": "seed",
+    "bs": "batch_size",
+    **dict.fromkeys(("test_size", "test_split"), "test"),
+    **dict.fromkeys(("val_split", "val_size", "validation_split", "validation_data"), "val"),
+    "normalize": "standardize",
+}
+
+
+def _refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
+    """Refuses keywords that a way to make a DataModule does not have."""
+    if not unknown:
+        return
+    name = next(iter(unknown))
+    parameters = list(inspect.signature(make).parameters)
+    parameters = [key for key in parameters if key not in ("self", "unknown")]
+    meant = _BY_OTHER_NAMES.get(name)
+    near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
+    raise ConfigError(
+        f"DataModule: there is no option {name!r}" + (near or f"; it has {', '.join(parameters)}")
+    )
+
+
 def _read_standardize(value: Any) -> bool | frozenset[str]:
     if isinstance(value, (list, tuple, set, frozenset)) and value:
         for name in value:
             if not isinstance(name, str):
                 reject("standardize", "must be True, False or names of columns", value)
         return frozenset(value)
-    if not isinstance(value, (bool, np.bool_)):
+    if not isinstance(plain(value), bool):
         reject("standardize", "must be True, False or names of columns", value)
     return bool(value)
 

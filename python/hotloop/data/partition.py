@@ -3,8 +3,8 @@
 Three ways, one rule for sizes. At random, by a permutation that only the seed decides. Stratified,
 so that every class has its share in every split: the table of classes by splits is rounded with
 its row and column sums kept, which moves no cell by a whole row. Grouped, so that no group is in
-two splits. In order, without shuffling: the last rows are the test, the ones before validation, so
-training never sees the future of a time series.
+two splits. By time: the last rows are the test, the ones before validation, with a gap before each
+where windows of rows overlap, so that training never sees the future of a time series.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.rules import reject, show
+from hotloop.base.scalars import plain
 from hotloop.data.arrays import read_raw
 from hotloop.errors import ConfigError, DataError
-from hotloop.training.rules import reject, show
 
 __all__ = ["apportion", "divide_rows", "read_groups"]
 
@@ -34,6 +35,8 @@ def divide_rows(
     *,
     ids: npt.NDArray[Any] | None,
     groups: Rows | None,
+    how: str | None,
+    gap: int,
     shuffle: bool,
     stratify: bool | str,
     seed: int,
@@ -45,15 +48,20 @@ def divide_rows(
     n : int
         Rows there are.
     shares : dict
-        "val" and "test": None, a fraction of n, a count, row numbers, or a mask of n bools.
+        "val" and "test": None or 0, a fraction of n, a count, row numbers, or a mask of n bools.
     ids : integer array (n,) or None
         Class ids, where there are classes.
     groups : int64 array (n,) or None
         Group numbers; a split gets whole groups, its size is met as nearly as they allow.
+    how : {"random", "time"} or None
+        "time": splits follow each other in the order of the rows. None: "random", where training
+        is shuffled; else it has to be said.
+    gap : int
+        Rows that are in no split, before each that is drawn by time.
     shuffle : bool
-        False: splits follow each other in the order of the rows.
+        Whether training is.
     stratify : bool or "auto"
-        "auto": with classes, shuffled, without groups, when no class is too rare.
+        "auto": with classes, at random, without groups, when no class is too rare.
     seed : int
 
     Returns
@@ -67,14 +75,17 @@ def divide_rows(
     ConfigError, DataError
         For shares out of range, splits that would be empty, or contradicting wishes.
     """
-    if stratify not in (True, False, "auto"):
+    stratify = plain(stratify)
+    if how not in (None, "random", "time"):
+        reject("split", "must be 'random' or 'time'", how)
+    if not (isinstance(stratify, bool) or stratify == "auto"):
         reject("stratify", "must be True, False or 'auto'", stratify)
     made: dict[str, Rows | None] = dict.fromkeys(("train", *_HELD_OUT))
     sizes: dict[str, int] = {}
     free = np.ones(n, dtype=np.bool_)
     for name in _HELD_OUT:
         share = shares.get(name)
-        if share is None:
+        if share is None or _is_zero(share):
             continue
         if np.ndim(share) or isinstance(share, range):
             made[name] = _read_rows(name, share, n)
@@ -86,18 +97,34 @@ def divide_rows(
         else:
             sizes[name] = _count(name, share, n)
     pool = np.flatnonzero(free)
-    if sum(sizes.values()) >= len(pool):
+    if gap:
+        _check_gap(sizes, how, gap, groups)
+    held_back = gap * len(sizes)
+    if sum(sizes.values()) + held_back >= len(pool):
         held = " and ".join(f"{name}={show(shares[name])}" for name in shares if name in made)
+        held += f" and gap={gap}" if gap else ""
         raise DataError(
             f"{held} of {n} rows leave no row to train on; hold out fewer rows"
             if n > 1
             else f"{held}: one row cannot be divided; leave it out or give more rows"
         )
     if sizes:
-        made.update(_draw(pool, sizes, ids, groups, shuffle=shuffle, stratify=stratify, seed=seed))
+        if how is None and not shuffle:
+            raise ConfigError(
+                "split: shuffle=False is about the order of training alone, got it without split, "
+                "which says what rows are held out; write split='time' for the last ones, "
+                "split='random' for any"
+            )
+        by_time = how == "time"
+        drawn = _draw(
+            pool, sizes, ids, groups, by_time=by_time, gap=gap, stratify=stratify, seed=seed
+        )
+        made.update(drawn)
         for name in sizes:
             free[made[name]] = False
-    elif stratify is True and not shuffle:
+            if gap:
+                free[pool[_rows_before(pool, drawn[name], gap)]] = False
+    elif stratify is True and how == "time":
         _refuse_order()
     if not free.all():
         made["train"] = np.flatnonzero(free)
@@ -109,16 +136,42 @@ def divide_rows(
 # ---- shares
 
 
+def _is_zero(share: Any) -> bool:
+    """Whether nothing is to be held out: 0 and 0.0, which False is not."""
+    share = plain(share)
+    return isinstance(share, (int, float)) and not isinstance(share, bool) and share == 0
+
+
+def _check_gap(sizes: dict[str, int], how: str | None, gap: int, groups: Rows | None) -> None:
+    if how != "time" or not sizes:
+        lacking = "a fraction or count as val or test" if how == "time" else "split='time'"
+        raise ConfigError(
+            f"gap: rows are left out before splits by time, got gap={gap} without {lacking}; write "
+            "it, or leave gap out"
+        )
+    if groups is not None:
+        raise ConfigError(
+            f"gap: whole groups are not divided by rows, got gap={gap} and groups; leave one out"
+        )
+
+
+def _rows_before(pool: Rows, rows: Rows, gap: int) -> slice:
+    """Where in the pool the ``gap`` rows before a split lie."""
+    first = int(np.searchsorted(pool, rows[0]))
+    return slice(first - gap, first)
+
+
 def _count(name: str, share: Any, n: int) -> int:
-    if isinstance(share, (bool, np.bool_, str)):
+    share = plain(share)
+    if isinstance(share, (bool, str)):
         reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)
-    if isinstance(share, (int, np.integer)):
-        if share < 1:
-            reject(name, "a count must be at least 1", share, f"write {name}=None for none")
+    if isinstance(share, int):
+        if share < 0:
+            reject(name, "a count must be at least 0", share, f"write {name}=None for none")
         if share >= n:
             raise DataError(f"{name}: {share} rows were asked for, there are {n}")
         return int(share)
-    if not isinstance(share, (float, np.floating)):
+    if not isinstance(share, float):
         reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)
     if not (math.isfinite(share) and 0.0 < share < 1.0):
         fix = f"write {name}={int(share)} for that many rows" if share >= 1.0 else ""
@@ -163,7 +216,8 @@ def _draw(
     ids: npt.NDArray[Any] | None,
     groups: Rows | None,
     *,
-    shuffle: bool,
+    by_time: bool,
+    gap: int,
     stratify: bool | str,
     seed: int,
 ) -> dict[str, Rows]:
@@ -173,11 +227,11 @@ def _draw(
                 "stratify: whole groups cannot be stratified, got stratify=True and groups; leave "
                 "one of them out"
             )
-        return _draw_groups(pool, sizes, groups[pool], shuffle, seed)
-    if not shuffle:
+        return _draw_groups(pool, sizes, groups[pool], not by_time, seed)
+    if by_time:
         if stratify is True:
             _refuse_order()
-        return _cut(pool, sizes)
+        return _cut(pool, sizes, gap)
     order = _core.permutation(seed, _STREAM, 0, len(pool))
     if _can_stratify(None if ids is None else ids[pool], len(sizes) + 1, stratify):
         assert ids is not None
@@ -188,17 +242,17 @@ def _draw(
 def _refuse_order() -> None:
     raise ConfigError(
         "stratify: splits in the order of the rows cannot be stratified, got stratify=True and "
-        "shuffle=False; leave one of them out"
+        "split='time'; leave one of them out"
     )
 
 
-def _cut(order: Rows, sizes: dict[str, int]) -> dict[str, Rows]:
-    """The last rows of an order: test at the end, val before it."""
+def _cut(order: Rows, sizes: dict[str, int], gap: int = 0) -> dict[str, Rows]:
+    """The last rows of an order: test at the end, val before it, each after a gap."""
     made = {}
     end = len(order)
     for name in reversed(sizes):
         made[name] = np.sort(order[end - sizes[name] : end])
-        end -= sizes[name]
+        end -= sizes[name] + gap
     return made
 
 

@@ -10,7 +10,9 @@ import numpy.typing as npt
 from hotloop.data.checks import blocks
 from hotloop.data.split import Field
 
-__all__ = ["fit_standard"]
+__all__ = ["doubt_of_values", "fit_standard"]
+
+_FAR = 10.0  # standard deviations from 0, which a network needs long to learn
 
 Values = npt.NDArray[np.float32]
 
@@ -57,6 +59,43 @@ def fit_standard(
     std = np.where((deviation <= rounding) | (std == 0.0), np.float32(1.0), std)
     # np.asarray: of a column (N,) NumPy has made scalars by now
     return np.asarray(mean, np.float32), np.asarray(std, np.float32)
+
+
+def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
+    """What is probably wrong with float targets that are to be compared as values; "": nothing.
+
+    Parameters
+    ----------
+    field : Field
+        Array ``(N, ...)``.
+    rows : int64 array or None
+        The training rows; None: all.
+    """
+    low, high, are_classes = np.inf, -np.inf, True
+    for _, values in blocks(field.array, rows):
+        low, high = min(low, values.min()), max(high, values.max())
+        are_classes = are_classes and bool(((values == 0) | (values == 1)).all())
+    if not low < high:
+        return ""  # constant
+    if are_classes:
+        if field.array.ndim == 2 and (field.array.sum(axis=1) == 1).all():
+            return ""  # one-hot, of which reading it has warned
+        return (
+            f"{field.label}: float targets are all 0 or 1 and are trained as values; for "
+            "yes or no give integers, y.astype(int), or loss='bce'"
+        )
+    mean, std = fit_standard(field, rows, skip_nonfinite=True)
+    spread = np.where((std == 1.0) & (low + std > high), 0.0, std)  # constant columns among others
+    center, width = (
+        float(np.sqrt(np.mean(np.square(v, dtype=np.float64)))) for v in (mean, spread)
+    )
+    if center <= _FAR * width:
+        return ""
+    return (
+        f"{field.label}: the targets' mean is {center:.4g} from 0 and their standard deviation "
+        f"{width:.4g}, so that the model learns little but the mean; train on "
+        "(y - y.mean()) / y.std() and undo it for predictions"
+    )
 
 
 def _float64_blocks(

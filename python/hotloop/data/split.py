@@ -61,6 +61,22 @@ class Split:
     rows: npt.NDArray[np.int64] | None
     n: int
 
+    def first(self, name: str) -> npt.NDArray[Any]:
+        """The value of a field in the first row.
+
+        Parameters
+        ----------
+        name : str
+            Of the field.
+
+        Returns
+        -------
+        array
+            Of the field's shape without rows.
+        """
+        array = next(field.array for field in self.fields if field.name == name)
+        return np.asarray(array[0 if self.rows is None else self.rows[0]])
+
     def arrays(self) -> dict[str, Any]:
         """All its rows as one batch: "x", and "y" and "weight" where there are some."""
         rows = slice(None) if self.rows is None else self.rows

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.rules import show
 from hotloop.data.arrays import column_names, graph_dtype, is_arraylike, read_raw, to_array
 from hotloop.data.split import Field
 from hotloop.data.targets import Targets, read_targets
 from hotloop.errors import ConfigError, DataError
-from hotloop.training.rules import show
 
 __all__ = ["Source", "Table", "count_rows", "read_table", "unpack_dataset"]
 

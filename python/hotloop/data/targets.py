@@ -7,15 +7,15 @@ question per column.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.data.arrays import read_raw, to_array
-from hotloop.errors import DataError
-from hotloop.training.rules import show
+from hotloop.base.messages import warn
+from hotloop.base.rules import show
+from hotloop.data.arrays import column_names, read_raw, to_array
+from hotloop.errors import DataError, DataWarning
 
 __all__ = ["Targets", "read_targets"]
 
@@ -72,6 +72,9 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
             f"{label}: one array of targets is needed, got a dict of {', '.join(map(str, y))}; "
             "make them columns of one float array and take them apart in training_step"
         )
+    names = column_names(y)
+    if names is not None and len(names) == 1:
+        y = y[names[0]]  # texts too: a frame's columns are read as numbers
     raw = read_raw(y, label)
     if raw.ndim == 0:
         raise DataError(f"{label}: must have one target per row, got {show(y)}")
@@ -141,10 +144,10 @@ def _warn_of_one_hot(array: Array, label: str, kind: str) -> None:
     if array.ndim != 2 or array.shape[1] < 2:
         return
     if ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all():
-        warnings.warn(
+        warn(
             f"{label}: every row has exactly one 1. By default it is trained as {kind}; for one "
             "choice out of several give y.argmax(1)",
-            stacklevel=2,
+            DataWarning,
         )
 
 

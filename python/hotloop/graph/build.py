@@ -1,4 +1,7 @@
-"""From Python operands to nodes: lifting, dtype promotion, and the one call that adds a node."""
+"""From Python operands to nodes: lifting, dtype promotion, and the one call that adds a node.
+
+Joins are here because a list of tensors is an operand.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
 from hotloop.graph.dtypes import DType
+from hotloop.graph.value import Tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from hotloop.graph.symbolic import Tensor
     from hotloop.graph.trace import Trace
 
 __all__ = [
@@ -27,6 +31,7 @@ __all__ = [
     "axes_of",
     "axis_of",
     "cast",
+    "cat",
     "is_int",
     "is_number",
     "is_tensor",
@@ -34,8 +39,10 @@ __all__ = [
     "lift_float",
     "not_integers",
     "number",
+    "stack",
     "to_array",
     "unify",
+    "unsqueeze",
 ]
 
 Number: TypeAlias = int | float | bool
@@ -47,18 +54,16 @@ else:
 
 def is_number(value: object) -> bool:
     """Whether a value is a Python or NumPy number, which takes the other operand's dtype."""
-    return isinstance(value, numbers.Real | np.bool_)
+    return isinstance(plain(value), numbers.Real)
 
 
 def is_int(value: object) -> bool:
     """Whether a value is a Python or NumPy integer."""
-    return isinstance(value, numbers.Integral)
+    return isinstance(plain(value), numbers.Integral)
 
 
 def is_tensor(value: object) -> bool:
     """Whether a value is a symbolic tensor, parameter or buffer."""
-    from hotloop.graph.symbolic import Tensor
-
     return isinstance(value, Tensor)
 
 
@@ -88,16 +93,12 @@ def to_array(value: Any, what: str = "array") -> npt.NDArray[Any]:
 
 def lift(value: Operand, trace: Trace | None = None, what: str = "hotloop function") -> Tensor:
     """A tensor of the running trace from a tensor, array, sequence of numbers or number."""
-    from hotloop.graph.symbolic import Tensor
-
     if isinstance(value, Tensor):
         return value
     trace = trace or tracing.current(what)
     if is_number(value):
         return number(trace, _dtype_of_number(value), value)  # type: ignore[arg-type]
     if isinstance(value, list | tuple) and any(isinstance(v, Tensor) for v in value):
-        from hotloop.graph.views import stack
-
         return stack([lift(v, trace, what) for v in value])
     if value is None or isinstance(value, str):
         raise TraceError(f"{what}: must be given a tensor, array or number, got {value!r}")
@@ -115,7 +116,8 @@ def lift_float(value: Operand, what: str) -> Tensor:
 
 
 def _dtype_of_number(value: object) -> DType:
-    if isinstance(value, bool | np.bool_):
+    value = plain(value)
+    if isinstance(value, bool):
         return dtypes.bool_
     return dtypes.int64 if isinstance(value, numbers.Integral) else dtypes.default_float
 
@@ -243,3 +245,98 @@ def axes_of(x: Tensor, dim: int | Sequence[int] | None, what: str) -> tuple[int,
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{what}: dims must differ, got {tuple(dims)}")
     return tuple(axes) if x.ndim else ()
+
+
+# ---- joins
+
+
+def unsqueeze(input: Operand, dim: int) -> Tensor:
+    """With a new dim of size 1.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        Where it is in the result.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ShapeError
+        If dim is out of range.
+    """
+    x = lift(input, what="unsqueeze")
+    if not is_int(dim) or not -x.ndim - 1 <= dim <= x.ndim:
+        raise ShapeError(
+            f"unsqueeze: dim must be in [{-x.ndim - 1}, {x.ndim}] for shape {x.shape}, got {dim!r}"
+        )
+    at = int(dim) % (x.ndim + 1)
+    return add_node("reshape", x, shape=(*x.shape[:at], 1, *x.shape[at:]))
+
+
+def cat(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
+    """Tensors joined along an existing dim.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Their other dims agree.
+    dim : int
+        The dim.
+
+    Returns
+    -------
+    Tensor
+        The sum of their sizes along the dim.
+
+    Raises
+    ------
+    ShapeError
+        If the other dims differ, or there is nothing to join.
+    """
+    if not tensors:
+        raise ShapeError("cat: must be given at least one tensor, got none")
+    parts = unify(*tensors, what="cat")
+    if len(parts) == 1:
+        return parts[0]
+    axis = axis_of(parts[0], dim, "cat")
+    for part in parts:
+        rest = [s for i, s in enumerate(part.shape) if i != axis]
+        if part.ndim == 0 or rest != [s for i, s in enumerate(parts[0].shape) if i != axis]:
+            shapes = ", ".join(str(p.shape) for p in parts)
+            raise ShapeError(f"cat: shapes must agree but for dim {dim}, got {shapes}")
+    return add_node("concat", *parts, axis=axis)
+
+
+def stack(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new dim.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        n of them.
+    dim : int
+        Where the new dim is, of size n.
+
+    Returns
+    -------
+    Tensor
+        With a dim more.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ, or there is nothing to join.
+    """
+    if not tensors:
+        raise ShapeError("stack: must be given at least one tensor, got none")
+    parts = unify(*tensors, what="stack")
+    if any(part.shape != parts[0].shape for part in parts):
+        shapes = ", ".join(str(p.shape) for p in parts)
+        raise ShapeError(f"stack: shapes must be equal, got {shapes}")
+    return cat([unsqueeze(part, dim) for part in parts], dim)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, reduction, views
 from hotloop.graph.build import Operand, add_node, cast, lift, unify
+from hotloop.graph.value import Tensor
 
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
-
-__all__ = ["baddbmm", "bmm", "dot", "einsum", "linear_map", "matmul", "mm", "mv", "outer"]
+__all__ = [
+    "baddbmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer",
+]  # fmt: skip
 
 
 def _floats(what: str, *values: Operand) -> tuple[Tensor, ...]:
@@ -71,12 +70,44 @@ def linear_map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def mm(input: Operand, mat2: Operand) -> Tensor:
-    """Product of two matrices."""
+    """Product of two matrices.
+
+    Parameters
+    ----------
+    input, mat2 : Tensor
+        ``(M, K)`` and ``(K, N)``.
+
+    Returns
+    -------
+    Tensor
+        ``(M, N)``.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims or the inner sizes do not fit.
+    """
     return _ranked("mm", input, mat2, 2, 2)
 
 
 def bmm(input: Operand, mat2: Operand) -> Tensor:
-    """Products of two batches of matrices ``(B, M, K)`` and ``(B, K, N)``."""
+    """Products of two batches of matrices.
+
+    Parameters
+    ----------
+    input, mat2 : Tensor
+        ``(B, M, K)`` and ``(B, K, N)``.
+
+    Returns
+    -------
+    Tensor
+        ``(B, M, N)``.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims or the inner sizes do not fit.
+    """
     a, b = lift(input, what="bmm"), lift(mat2, what="bmm")
     if a.ndim == 3 and b.ndim == 3 and a.shape[0] != b.shape[0]:
         raise ShapeError(f"bmm: batch sizes must agree, got shapes {a.shape} and {b.shape}")
@@ -84,12 +115,44 @@ def bmm(input: Operand, mat2: Operand) -> Tensor:
 
 
 def mv(input: Operand, vec: Operand) -> Tensor:
-    """Product of a matrix and a vector."""
+    """Product of a matrix and a vector.
+
+    Parameters
+    ----------
+    input, vec : Tensor
+        ``(M, K)`` and ``(K,)``.
+
+    Returns
+    -------
+    Tensor
+        ``(M,)``.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims or the inner sizes do not fit.
+    """
     return _ranked("mv", input, vec, 2, 1)
 
 
 def dot(input: Operand, tensor: Operand) -> Tensor:
-    """Inner product of two vectors."""
+    """Inner product of two vectors.
+
+    Parameters
+    ----------
+    input, tensor : Tensor
+        ``(K,)`` each.
+
+    Returns
+    -------
+    Tensor
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims or the inner sizes do not fit.
+    """
     return _ranked("dot", input, tensor, 1, 1)
 
 
@@ -103,14 +166,45 @@ def _ranked(what: str, a: Operand, b: Operand, a_rank: int, b_rank: int) -> Tens
 
 
 def outer(input: Operand, vec2: Operand) -> Tensor:
-    """Every product of an element of one vector with an element of the other."""
+    """Every product of an element of one vector with an element of the other.
+
+    Parameters
+    ----------
+    input, vec2 : Tensor
+        ``(M,)`` and ``(N,)``.
+
+    Returns
+    -------
+    Tensor
+        ``(M, N)``.
+    """
     return views.unsqueeze(input, 1) * views.unsqueeze(vec2, 0)
 
 
 def baddbmm(
     input: Operand, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2)``."""
+    """``beta * input + alpha * bmm(batch1, batch2)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Broadcast to ``(B, M, N)``.
+    batch1, batch2 : Tensor
+        ``(B, M, K)`` and ``(B, K, N)``.
+    beta, alpha : float
+        The factors.
+
+    Returns
+    -------
+    Tensor
+        ``(B, M, N)``.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims or the inner sizes do not fit.
+    """
     product = bmm(batch1, batch2)
     product = product if alpha == 1 else product * alpha
     addend = lift(input, what="baddbmm")
@@ -130,6 +224,11 @@ def einsum(equation: str, *operands: Operand) -> Tensor:
         without ``->`` the letters that occur once remain, in alphabetical order.
     *operands : Tensor
         One for each comma-separated term.
+
+    Returns
+    -------
+    Tensor
+        A dim for each letter of the output.
 
     Raises
     ------

@@ -14,33 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import dtypes, pointwise, seeds
+from hotloop.graph import comparison, dtypes, pointwise, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import Number, Operand, add_node, cast, is_tensor, lift, number, to_array
 from hotloop.graph.dtypes import DType
+from hotloop.graph.value import Tensor
 from hotloop.graph.views import expand, reshape, sizes_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from hotloop.graph.symbolic import Tensor
 
 __all__ = [
-    *("arange", "as_tensor", "bernoulli", "drawn", "empty", "empty_like", "eye", "from_numpy"),
-    *(
-        "full",
-        "full_like",
-        "linspace",
-        "ones",
-        "ones_like",
-        "rand",
-        "rand_like",
-        "randint",
-        "randn",
-    ),
-    *("randn_like", "randperm", "scalar", "tensor", "uniform_bits", "zeros", "zeros_like"),
-]
+    "arange", "as_tensor", "bernoulli", "empty", "empty_like", "eye", "from_numpy", "full",
+    "full_like", "linspace", "ones", "ones_like", "rand", "rand_like", "randint", "randn",
+    "randn_like", "randperm", "scalar", "tensor", "zeros", "zeros_like",
+]  # fmt: skip
 
 # The result is a Tensor inside forward and an array outside: Any, so that both type-check.
 Made = Any
@@ -78,8 +69,19 @@ def full(
     device, requires_grad
         Taken for torch's sake; a graph has its device from the plan, and what learns is an
         ``nn.Parameter``.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+
+    Raises
+    ------
+    ShapeError
+        If a size is negative.
     """
     shape = _checked(sizes_of((size,), "full"))
+    fill_value = plain(fill_value)
     if dtype is not None:
         kind = dtypes.parse(dtype)
     elif isinstance(fill_value, bool):
@@ -99,17 +101,62 @@ def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Made:
-    """Zeros of a shape given as ``zeros(2, 3)`` or ``zeros((2, 3))``; float32 by default."""
+    """Zeros of a shape.
+
+    Parameters
+    ----------
+    *size : int
+        The shape, as ``(2, 3)`` or as two numbers.
+    dtype : dtype, optional
+        float32 by default.
+    device, requires_grad
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return full(sizes_of(size, "zeros"), 0, dtype=dtype or dtypes.default_float)
 
 
 def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Made:
-    """Ones of a shape given as ``ones(2, 3)`` or ``ones((2, 3))``; float32 by default."""
+    """Ones of a shape.
+
+    Parameters
+    ----------
+    *size : int
+        The shape, as ``(2, 3)`` or as two numbers.
+    dtype : dtype, optional
+        float32 by default.
+    device, requires_grad
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return full(sizes_of(size, "ones"), 1, dtype=dtype or dtypes.default_float)
 
 
 def empty(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Made:
-    """Zeros: hotloop hands out no memory that was not written."""
+    """Zeros: hotloop hands out no memory that was not written.
+
+    Parameters
+    ----------
+    *size : int
+        The shape, as ``(2, 3)`` or as two numbers.
+    dtype : dtype, optional
+        float32 by default.
+    device, requires_grad
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return zeros(*size, dtype=dtype)
 
 
@@ -119,23 +166,85 @@ def _like(input: Any) -> tuple[tuple[int, ...], DType]:
 
 
 def full_like(input: Any, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Made:
-    """One number in the shape and dtype of ``input``."""
+    """One number in the shape and dtype of ``input``.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    fill_value : number
+        The number.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     shape, kind = _like(input)
     return full(shape, fill_value, dtype=dtype or kind)
 
 
 def zeros_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """Zeros in the shape and dtype of ``input``."""
+    """Zeros in the shape and dtype of ``input``.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return full_like(input, 0, dtype=dtype)
 
 
 def ones_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """Ones in the shape and dtype of ``input``."""
+    """Ones in the shape and dtype of ``input``.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return full_like(input, 1, dtype=dtype)
 
 
 def empty_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """Zeros in the shape and dtype of ``input``; see :func:`empty`."""
+    """Zeros in the shape and dtype of ``input``.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     return full_like(input, 0, dtype=dtype)
 
 
@@ -147,8 +256,33 @@ def arange(
     dtype: Any = None,
     device: Any = None,
 ) -> Made:
-    """``start, start + step, ...`` before ``end``; int64 for integers, else float32."""
-    first, last = (0, start) if end is None else (start, end)
+    """Numbers at equal distances, the end left out.
+
+    Parameters
+    ----------
+    start : number
+        The first; with one argument the end, and the first is 0.
+    end : number, optional
+        Not reached.
+    step : number
+        The distance; may be negative.
+    dtype : dtype, optional
+        int64 for integers, else float32.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        ``(n,)``, n = ceil((end - start) / step).
+
+    Raises
+    ------
+    ShapeError
+        If the step is 0 or leads away from the end.
+    """
+    first, last = (0, plain(start)) if end is None else (plain(start), plain(end))
+    step = plain(step)
     if step == 0 or (last - first) / step < 0:
         raise ShapeError(f"arange: step must lead from {first} to {last}, got {step}")
     whole = all(isinstance(v, int) for v in (first, last, step))
@@ -162,13 +296,47 @@ def arange(
 def linspace(
     start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None
 ) -> Made:
-    """``steps`` numbers from start to end, both included."""
+    """Numbers at equal distances, both ends included.
+
+    Parameters
+    ----------
+    start, end : float
+        The ends.
+    steps : int
+        How many.
+    dtype : dtype, optional
+        float32 by default.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        ``(steps,)``.
+    """
     kind = dtypes.parse(dtype or dtypes.default_float)
     return _constant(np.linspace(start, end, steps).astype(_array_dtype(kind)))
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) -> Made:
-    """Ones on the diagonal of an ``(n, m)`` matrix of zeros."""
+    """Ones on the diagonal of a matrix of zeros.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    m : int, optional
+        Columns; n by default.
+    dtype : dtype, optional
+        float32 by default.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        ``(n, m)``.
+    """
     kind = dtypes.parse(dtype or dtypes.default_float)
     return _constant(np.eye(n, m, dtype=_array_dtype(kind)))
 
@@ -176,9 +344,21 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) 
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Made:
-    """An array (inside ``forward``: a constant) from numbers, lists or an array.
+    """An array, inside ``forward`` a constant, from numbers, lists or an array.
 
-    Python floats and float64 arrays become float32.
+    Parameters
+    ----------
+    data : number, list or array
+        Python floats and float64 arrays become float32.
+    dtype : dtype, optional
+        Another one.
+    device, requires_grad
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        A copy of the data.
     """
     if is_tensor(data):
         return data if dtype is None else cast(data, dtypes.parse(dtype))
@@ -193,12 +373,38 @@ def tensor(
 
 
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """The same as :func:`tensor`."""
+    """The same as :func:`tensor`.
+
+    Parameters
+    ----------
+    data : number, list or array
+        Python floats and float64 arrays become float32.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        A copy of the data.
+    """
     return tensor(data, dtype=dtype)
 
 
 def from_numpy(ndarray: Any) -> Made:
-    """The same as :func:`tensor`."""
+    """The same as :func:`tensor`.
+
+    Parameters
+    ----------
+    ndarray : array
+        float64 becomes float32.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        A copy of it.
+    """
     return tensor(ndarray)
 
 
@@ -223,7 +429,22 @@ def uniform_bits(shape: Sequence[int], kind: str) -> Tensor:
 
 
 def rand(*size: Any, dtype: Any = None, device: Any = None) -> Made:
-    """Uniform numbers in (0, 1); inside ``forward`` new ones in each step, of 16 bits."""
+    """Uniform numbers in (0, 1); inside ``forward`` new ones in each step, of 16 bits.
+
+    Parameters
+    ----------
+    *size : int
+        The shape, as ``(2, 3)`` or as two numbers.
+    dtype : dtype, optional
+        float32 by default.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     shape = _checked(sizes_of(size, "rand"))
     kind = dtypes.parse(dtype or dtypes.default_float)
     if tracing.active() is None:
@@ -234,8 +455,24 @@ def rand(*size: Any, dtype: Any = None, device: Any = None) -> Made:
 def randn(*size: Any, dtype: Any = None, device: Any = None) -> Made:
     """Standard normal numbers; inside ``forward`` new ones in each step.
 
-    There they come from 16-bit uniform numbers by Box and Muller's transform (1958), so that
-    none is larger than 4.86.
+    Parameters
+    ----------
+    *size : int
+        The shape, as ``(2, 3)`` or as two numbers.
+    dtype : dtype, optional
+        float32 by default.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+
+    Notes
+    -----
+    Inside ``forward`` they come from 16-bit uniform numbers by Box and Muller's transform (1958),
+    so that none is larger than 4.86.
     """
     shape = _checked(sizes_of(size, "randn"))
     kind = dtypes.parse(dtype or dtypes.default_float)
@@ -247,13 +484,43 @@ def randn(*size: Any, dtype: Any = None, device: Any = None) -> Made:
 
 
 def rand_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """Uniform numbers in the shape of ``input``; see :func:`rand`."""
+    """Uniform numbers in the shape of ``input``; see :func:`rand`.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     shape, kind = _like(input)
     return rand(shape, dtype=dtype or kind)
 
 
 def randn_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
-    """Standard normal numbers in the shape of ``input``; see :func:`randn`."""
+    """Standard normal numbers in the shape of ``input``; see :func:`randn`.
+
+    Parameters
+    ----------
+    input : Tensor or array
+        Gives shape and dtype.
+    dtype : dtype, optional
+        Another one.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+    """
     shape, kind = _like(input)
     return randn(shape, dtype=dtype or kind)
 
@@ -261,7 +528,29 @@ def randn_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
 def randint(
     low: int, high: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None
 ) -> Made:
-    """Integers in ``[low, high)``, or ``[0, low)`` as ``randint(high, size)``."""
+    """Integers in ``[low, high)``; inside ``forward`` new ones in each step.
+
+    Parameters
+    ----------
+    low, high : int
+        The range; ``randint(high, size)`` begins at 0.
+    size : int or sequence of int
+        The shape.
+    dtype : dtype, optional
+        int64 by default.
+    device
+        Taken for torch's sake.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        Of that shape.
+
+    Raises
+    ------
+    ConfigError
+        If low is not below high, or in ``forward`` there are more than 65,536 values.
+    """
     if size is None:
         low, high, size = 0, low, high
     shape = _checked(sizes_of((size,), "randint"))
@@ -277,14 +566,47 @@ def randint(
 
 
 def bernoulli(input: Operand) -> Tensor:
-    """In ``forward``: 1 with the probability that each element of ``input`` gives, else 0."""
+    """In ``forward``: 1 with a given probability, else 0; new ones in each step.
+
+    Parameters
+    ----------
+    input : Tensor
+        Probabilities, any shape.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype; no gradient.
+    """
     p = lift(input, what="bernoulli")
     return cast(uniform_bits(p.shape, "bernoulli") < p, p.dtype)
 
 
 def randperm(n: int) -> Made:
-    """0 .. n - 1 in random order; the order is fixed when used in ``forward``."""
-    return _constant(seeds.permutation(n))
+    """0 .. n - 1 in random order; inside ``forward`` another one in each step.
+
+    There it is made of n * n comparisons, which suits the rows of a batch. Numbers have 16 bits,
+    as those of :func:`rand`; two that are equal stand in their order.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+
+    Returns
+    -------
+    Tensor in ``forward``, else ndarray
+        ``(n,)``, int64.
+    """
+    if tracing.active() is None:
+        return seeds.permutation(n)
+    keys = uniform_bits((n,), "randperm")
+    mine, other = reshape(keys, (n, 1)), reshape(keys, (1, n))
+    earlier = lift(np.tri(n, n, -1, dtype=bool))
+    is_before = comparison.logical_or(
+        comparison.lt(other, mine), comparison.logical_and(comparison.eq(other, mine), earlier)
+    )
+    return is_before.sum(1)  # how many come before each: its place
 
 
 def scalar(name: str, schedule: Any) -> Tensor:

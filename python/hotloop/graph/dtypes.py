@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hotloop._suggest import did_you_mean
+from hotloop.base.suggest import did_you_mean
 from hotloop.errors import TraceError
 
 __all__ = [

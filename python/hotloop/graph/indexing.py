@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, pointwise, views
 from hotloop.graph.build import (
@@ -26,14 +27,12 @@ from hotloop.graph.build import (
     not_integers,
     to_array,
 )
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.value import Tensor
 
 __all__ = [
-    *("gather", "get_item", "index_add", "index_copy", "index_fill", "index_select", "one_hot"),
-    *("scatter", "scatter_add", "take_along_dim", "tril", "triu"),
-]
+    "gather", "index_add", "index_copy", "index_fill", "index_select", "one_hot", "scatter",
+    "scatter_add", "take_along_dim", "tril", "triu",
+]  # fmt: skip
 
 
 def _index(value: Operand, what: str) -> Tensor:
@@ -54,13 +53,43 @@ def gather(input: Operand, dim: int, index: Operand) -> Tensor:
         The indexed dim.
     index : Tensor of integers
         As many dims as ``input``, no other dim longer than ``input``'s.
+
+    Returns
+    -------
+    Tensor
+        The index's shape.
+
+    Raises
+    ------
+    DataError
+        In the step, for an index out of range: it names node, row and value.
     """
     x, at = lift(input, what="gather"), _index(index, "gather")
     return add_node("gather", x, at, axis=axis_of(x, dim, "gather"))
 
 
 def take_along_dim(input: Operand, indices: Operand, dim: int | None = None) -> Tensor:
-    """As :func:`gather`, with the other dims broadcast; over flattened tensors without a dim."""
+    """As :func:`gather`, with the other dims broadcast.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    indices : Tensor of integers
+        As many dims as ``input``.
+    dim : int, optional
+        The indexed dim; without one, both are flattened.
+
+    Returns
+    -------
+    Tensor
+        The indices' size along the dim.
+
+    Raises
+    ------
+    ShapeError
+        If the numbers of dims differ, or the others do not broadcast.
+    """
     x, at = lift(input, what="take_along_dim"), _index(indices, "take_along_dim")
     if dim is None:
         return gather(views.ravel(x), 0, views.ravel(at))
@@ -90,7 +119,28 @@ def scatter(
 ) -> Tensor:
     """``input`` with ``out[i][index[i][j]] = src[i][j]`` for dim 1, and so for each dim.
 
-    Of equal indices the last wins. ``src`` may be a number; ``reduce`` may be "add".
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        As many dims as ``input``.
+    src : Tensor or number
+        Of the index's shape.
+    reduce : {None, "add"}
+        "add" is :func:`scatter_add`. Else the last of equal indices wins.
+
+    Returns
+    -------
+    Tensor
+        The input's shape.
+
+    Raises
+    ------
+    TraceError
+        For another reduction.
     """
     if reduce not in (None, "add"):
         raise TraceError(f'scatter: reduce must be None or "add", got {reduce!r}')
@@ -101,13 +151,51 @@ def scatter(
 def scatter_add(input: Operand, dim: int, index: Operand, src: Operand) -> Tensor:
     """As :func:`scatter`, adding to what is there, in index order.
 
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        As many dims as ``input``.
+    src : Tensor or number
+        Of the index's shape.
+
+    Returns
+    -------
+    Tensor
+        The input's shape.
+
+    Notes
+    -----
     A GPU adds many at one index by partial sums, each of them in that order.
     """
     return _write("scatter_add", "scatter_add", input, dim, index, src)
 
 
 def index_select(input: Operand, dim: int, index: Operand) -> Tensor:
-    """Rows along a dim by a vector of indices."""
+    """Rows along a dim by a vector of indices.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        ``(n,)``.
+
+    Returns
+    -------
+    Tensor
+        n along the dim.
+
+    Raises
+    ------
+    ShapeError
+        If the index is no vector.
+    """
     x, at = lift(input, what="index_select"), _index(index, "index_select")
     if at.ndim > 1:
         raise ShapeError(f"index_select: the index must be a vector, got shape {at.shape}")
@@ -118,21 +206,71 @@ def index_select(input: Operand, dim: int, index: Operand) -> Tensor:
 def index_add(
     input: Operand, dim: int, index: Operand, source: Operand, *, alpha: float = 1
 ) -> Tensor:
-    """``input`` with rows of ``alpha * source`` added at a vector of indices along a dim.
+    """``input`` with rows added at a vector of indices along a dim, in index order.
 
-    The order is that of :func:`scatter_add`.
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        ``(n,)``.
+    source : Tensor
+        n along the dim, else the input's shape.
+    alpha : float
+        Factor of the source.
+
+    Returns
+    -------
+    Tensor
+        The input's shape.
     """
     rows = source if alpha == 1 else pointwise.mul(source, alpha)
     return _write("index_add", "index_add", input, dim, index, rows)
 
 
 def index_copy(input: Operand, dim: int, index: Operand, source: Operand) -> Tensor:
-    """``input`` with rows of ``source`` at a vector of indices along a dim; the last one wins."""
+    """``input`` with other rows at a vector of indices along a dim; of equal indices the last wins.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        ``(n,)``.
+    source : Tensor
+        n along the dim, else the input's shape.
+
+    Returns
+    -------
+    Tensor
+        The input's shape.
+    """
     return _write("index_copy", "index_copy", input, dim, index, source)
 
 
 def index_fill(input: Operand, dim: int, index: Operand, value: float) -> Tensor:
-    """``input`` with a number in the rows at a vector of indices along a dim."""
+    """``input`` with a number in the rows at a vector of indices along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The indexed dim.
+    index : Tensor of integers
+        ``(n,)``.
+    value : float
+        The number.
+
+    Returns
+    -------
+    Tensor
+        The input's shape.
+    """
     x, at = lift(input, what="index_fill"), _index(index, "index_fill")
     axis = axis_of(x, dim, "index_fill")
     fill = cast(lift(value, x.trace), x.dtype)
@@ -141,12 +279,26 @@ def index_fill(input: Operand, dim: int, index: Operand, value: float) -> Tensor
 
 
 def one_hot(input: Operand, num_classes: int = -1) -> Tensor:
-    """1 at the class of each element of ``input``, else 0; int64 of shape ``(*, num_classes)``.
+    """1 at the class of each element, else 0.
+
+    Parameters
+    ----------
+    input : Tensor of integers
+        Classes, any shape.
+    num_classes : int
+        How many there are.
+
+    Returns
+    -------
+    Tensor
+        ``(*input.shape, num_classes)``, int64. A class outside of ``[0, num_classes)`` gives zeros.
 
     Raises
     ------
     TraceError
         If ``num_classes`` is not given: the largest class is not known while tracing.
+    DataError
+        When it runs, for a class below 0 or not below ``num_classes``.
     """
     index = _index(input, "one_hot")
     if num_classes < 1:
@@ -154,17 +306,54 @@ def one_hot(input: Operand, num_classes: int = -1) -> Tensor:
             "one_hot: num_classes must be given (the classes in a batch are not known while "
             f"tracing), got {num_classes}"
         )
-    classes = cast(index.trace.const(np.arange(num_classes)), index.dtype)
-    return cast(views.unsqueeze(index, -1) == classes, dtypes.int64)
+    zero = index.trace.const(np.zeros((), np.int64))
+    zeros = views.expand(zero, (*index.shape, num_classes))
+    return scatter(zeros, -1, views.unsqueeze(index, -1), 1)
 
 
 def tril(input: Operand, diagonal: int = 0) -> Tensor:
-    """Matrices with zeros above a diagonal; the last two dims are rows and columns."""
+    """Matrices with zeros above a diagonal.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(..., rows, columns)``.
+    diagonal : int
+        Which one: 0 is the main diagonal, 1 the one above it.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If there are fewer than two dims.
+    """
     return _triangle("tril", input, diagonal)
 
 
 def triu(input: Operand, diagonal: int = 0) -> Tensor:
-    """Matrices with zeros below a diagonal; the last two dims are rows and columns."""
+    """Matrices with zeros below a diagonal.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(..., rows, columns)``.
+    diagonal : int
+        Which one: 0 is the main diagonal, 1 the one above it.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If there are fewer than two dims.
+    """
     return _triangle("triu", input, diagonal)
 
 
@@ -219,7 +408,8 @@ def get_item(x: Tensor, key: Any) -> Tensor:
 def _normalised(part: Any, x: Tensor) -> Any:
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
-    if isinstance(part, bool | np.bool_):
+    part = plain(part)
+    if isinstance(part, bool):
         raise TraceError("index: must be integers, slices or integer tensors, got a bool")
     if is_int(part):
         return int(part)

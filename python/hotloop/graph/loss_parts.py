@@ -8,10 +8,9 @@ over the batch's rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.value import Tensor
 
 __all__ = ["Parts", "Term", "added", "loss_terms", "scaled", "with_parts"]
 
@@ -38,10 +37,7 @@ def with_parts(loss: Tensor, total: Tensor, denominator: Tensor | float) -> Tens
 def loss_terms(loss: Tensor) -> Parts:
     """The terms of a scalar: those it carries, or itself as a mean over rows.
 
-    They are what ``_core.Graph.training_step`` takes:
-
-    >>> terms = [(t.total.id, t.denominator and t.denominator.id, t.weight)
-    ...          for t in loss_terms(loss)]  # doctest: +SKIP
+    They are what ``_core.Graph.training_step`` takes, as (total's id, denominator's id, weight).
     """
     return loss._parts or (Term(loss, None, 1.0),)
 

@@ -7,24 +7,22 @@ other part is masked before the formula, not after: the gradient of a masked inf
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.build import Number, Operand, add_node, cast, is_number, lift, lift_float, unify
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.comparison import isnan
+from hotloop.graph.value import Tensor
 
 __all__ = [
-    *("abs", "add", "addcmul", "ceil", "clamp", "clip", "cos", "cosh", "detach", "div"),
-    *("eq", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_divide", "frac", "ge", "gt"),
-    *("isclose", "isfinite", "isinf", "isnan", "le", "lerp", "log", "log10", "log1p", "log2"),
-    *("logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "lt"),
-    *("masked_fill", "maximum", "minimum", "mul", "nan_to_num", "ne", "neg", "pow"),
-    *("reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh"),
-    *("sqrt", "square", "sub", "tan", "tanh", "true_divide", "trunc", "where", "xlogy"),
-]
+    "abs", "add", "addcmul", "ceil", "clamp", "clip", "cos", "cosh", "div", "erf", "erfc", "exp",
+    "exp2", "expm1", "floor", "floor_divide", "frac", "lerp", "log", "log10", "log1p", "log2",
+    "logaddexp", "logit", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "neg", "pow",
+    "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "square", "sub", "tan", "tanh", "true_divide", "trunc", "where", "xlogy",
+]  # fmt: skip
 
 
 def _unary(op: str, x: Operand) -> Tensor:
@@ -50,7 +48,18 @@ def _binary_float(op: str, a: Operand, b: Operand) -> Tensor:
 
 
 def abs(input: Operand) -> Tensor:
-    """``|x|``; gradient 0 at 0."""
+    """``|x|``; gradient 0 at 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _unary("abs", input)
 
 
@@ -65,7 +74,18 @@ def sign(input: Operand) -> Tensor:
 
 
 def exp(input: Operand) -> Tensor:
-    """``e**x``."""
+    """``e**x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("exp", input)
 
 
@@ -75,37 +95,114 @@ def exp2(input: Operand) -> Tensor:
 
 
 def expm1(input: Operand) -> Tensor:
-    """``e**x - 1``, exact near 0."""
+    """``e**x - 1``, exact near 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("expm1", input)
 
 
 def log(input: Operand) -> Tensor:
-    """Natural logarithm."""
+    """Natural logarithm; -inf at 0, NaN below.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("log", input)
 
 
 def log1p(input: Operand) -> Tensor:
-    """``log(1 + x)``, exact near 0."""
+    """``log(1 + x)``, exact near 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("log1p", input)
 
 
 def log2(input: Operand) -> Tensor:
-    """Logarithm to base 2."""
+    """Logarithm to base 2; -inf at 0, NaN below.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return log(input) * (1.0 / math.log(2.0))
 
 
 def log10(input: Operand) -> Tensor:
-    """Logarithm to base 10."""
+    """Logarithm to base 10; -inf at 0, NaN below.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return log(input) * (1.0 / math.log(10.0))
 
 
 def sqrt(input: Operand) -> Tensor:
-    """Square root."""
+    """Square root; NaN below 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("sqrt", input)
 
 
 def rsqrt(input: Operand) -> Tensor:
-    """``1 / sqrt(x)``."""
+    """``1 / sqrt(x)``; infinity at 0, NaN below.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("rsqrt", input)
 
 
@@ -121,12 +218,34 @@ def square(input: Operand) -> Tensor:
 
 
 def sin(input: Operand) -> Tensor:
-    """Sine of radians."""
+    """Sine of radians.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("sin", input)
 
 
 def cos(input: Operand) -> Tensor:
-    """Cosine of radians."""
+    """Cosine of radians.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("cos", input)
 
 
@@ -148,12 +267,34 @@ def cosh(input: Operand) -> Tensor:
 
 
 def tanh(input: Operand) -> Tensor:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("tanh", input)
 
 
 def sigmoid(input: Operand) -> Tensor:
-    """``1 / (1 + e**-x)``."""
+    """``1 / (1 + e**-x)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return _unary_float("sigmoid", input)
 
 
@@ -168,22 +309,68 @@ def erfc(input: Operand) -> Tensor:
 
 
 def relu(input: Operand) -> Tensor:
-    """``max(x, 0)``; gradient 0 at 0."""
+    """``max(x, 0)``; gradient 0 at 0, and NaN stays NaN.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _unary("relu", input)
 
 
 def floor(input: Operand) -> Tensor:
-    """Largest integer not above x, in x's dtype; no gradient."""
+    """Largest integer not above x; no gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _rounded("floor", input)
 
 
 def ceil(input: Operand) -> Tensor:
-    """Smallest integer not below x, in x's dtype; no gradient."""
+    """Smallest integer not below x; no gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _rounded("ceil", input)
 
 
 def round(input: Operand, *, decimals: int = 0) -> Tensor:
-    """To the nearest integer, halves to even, or to ``decimals`` places; no gradient."""
+    """The nearest integer, halves to even; no gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    decimals : int
+        Places after the point that are kept.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     if decimals:
         return _rounded("round", lift(input, what="round") * 10.0**decimals) / 10.0**decimals
     return _rounded("round", input)
@@ -206,35 +393,38 @@ def frac(input: Operand) -> Tensor:
     return x - trunc(x)
 
 
-def isfinite(input: Operand) -> Tensor:
-    """Bool: neither NaN nor infinite."""
-    return _unary_float("isfinite", input)
-
-
-def isnan(input: Operand) -> Tensor:
-    """Bool: NaN."""
-    x = lift(input, what="isnan")
-    return x != x
-
-
-def isinf(input: Operand) -> Tensor:
-    """Bool: positive or negative infinity."""
-    return abs(lift_float(input, "isinf")) == math.inf
-
-
-def logical_not(input: Operand) -> Tensor:
-    """Bool: ``x == 0``."""
-    return _unary("logical_not", input)
-
-
 def detach(input: Operand) -> Tensor:
-    """The same value; no gradient passes."""
+    """The same value; no gradient passes.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     x = lift(input, what="detach")
     return add_node("detach", x) if x.dtype.is_floating_point else x
 
 
 def logit(input: Operand, eps: float | None = None) -> Tensor:
-    """``log(x / (1 - x))``, x clamped to ``[eps, 1 - eps]`` where eps is given."""
+    """``log(x / (1 - x))``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Probabilities, any shape.
+    eps : float, optional
+        Clamps them to ``[eps, 1 - eps]``.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "logit")
     if eps is not None:
         x = clamp(x, eps, 1.0 - eps)
@@ -244,7 +434,22 @@ def logit(input: Operand, eps: float | None = None) -> Tensor:
 def nan_to_num(
     input: Operand, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """NaN and infinities replaced; infinities by the largest finite float32 where not given."""
+    """NaN and infinities replaced.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    nan : float
+        In place of NaN.
+    posinf, neginf : float, optional
+        In place of infinities; the largest finite float32 and its negative by default.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "nan_to_num")
     largest = 3.4028234663852886e38
     x = where(isnan(x), nan, x)
@@ -256,12 +461,43 @@ def nan_to_num(
 
 
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """``a + alpha * b``."""
+    """``a + alpha * b``.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+    alpha : number
+        Factor of the second.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return _binary("add", input, other if alpha == 1 else mul(other, alpha))
 
 
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
-    """``a - alpha * b``."""
+    """``a - alpha * b``.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+    alpha : number
+        Factor of the second.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+
+    Raises
+    ------
+    TraceError
+        For two bool tensors.
+    """
     a, b = unify(input, other if alpha == 1 else mul(other, alpha), what="sub")
     if a.dtype == dtypes.bool_:
         raise TraceError("sub: must be given numbers, got two bool tensors; use ^ or logical_xor")
@@ -269,12 +505,41 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
 
 def mul(input: Operand, other: Operand) -> Tensor:
-    """``a * b``."""
+    """``a * b``.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return _binary("mul", input, other)
 
 
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
-    """``a / b`` in floating point; ``rounding_mode`` "floor" or "trunc" rounds the quotient."""
+    """``a / b``.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+    rounding_mode : {None, "floor", "trunc"}
+        None: in floating point; "floor" rounds the quotient down, "trunc" towards 0.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+
+    Raises
+    ------
+    TraceError
+        For another rounding_mode.
+    """
     if rounding_mode is None:
         return _binary_float("div", input, other)
     if rounding_mode == "floor":
@@ -320,7 +585,19 @@ def remainder(input: Operand, other: Operand) -> Tensor:
 
 
 def pow(input: Operand, exponent: Operand) -> Tensor:
-    """``a ** b``. Squares and small powers of numbers are products."""
+    """``a ** b``. Squares and small powers of numbers are products.
+
+    Parameters
+    ----------
+    input, exponent : Tensor or number
+        Shapes that broadcast.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
+    exponent = plain(exponent)
     if is_number(exponent) and not isinstance(exponent, bool):
         x = lift(input, what="pow")
         if exponent == 1:
@@ -337,73 +614,35 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
 
 
 def maximum(input: Operand, other: Operand) -> Tensor:
-    """The larger of two; NaN if either is; ties share the gradient."""
+    """The larger of two; NaN if either is; ties share the gradient.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return _binary("maximum", input, other)
 
 
 def minimum(input: Operand, other: Operand) -> Tensor:
-    """The smaller of two; NaN if either is; ties share the gradient."""
+    """The smaller of two; NaN if either is; ties share the gradient.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return _binary("minimum", input, other)
-
-
-def eq(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a == b``."""
-    return _binary("eq", input, other)
-
-
-def ne(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a != b``."""
-    return _binary("ne", input, other)
-
-
-def lt(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a < b``."""
-    return _binary("lt", input, other)
-
-
-def le(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a <= b``."""
-    return _binary("le", input, other)
-
-
-def gt(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a > b``."""
-    return _binary("gt", input, other)
-
-
-def ge(input: Operand, other: Operand) -> Tensor:
-    """Bool: ``a >= b``."""
-    return _binary("ge", input, other)
-
-
-def logical_and(input: Operand, other: Operand) -> Tensor:
-    """Bool: both differ from 0."""
-    return _binary("logical_and", input, other)
-
-
-def logical_or(input: Operand, other: Operand) -> Tensor:
-    """Bool: one differs from 0."""
-    return _binary("logical_or", input, other)
-
-
-def logical_xor(input: Operand, other: Operand) -> Tensor:
-    """Bool: exactly one differs from 0."""
-    a, b = unify(input, other, what="logical_xor")
-    return cast(a, dtypes.bool_) != cast(b, dtypes.bool_)
-
-
-def isclose(
-    input: Operand,
-    other: Operand,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
-    equal_nan: bool = False,
-) -> Tensor:
-    """Bool: ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves."""
-    a, b = unify(input, other, what="isclose")
-    near = (abs(a - b) <= abs(b) * rtol + atol) & isfinite(a) & isfinite(b)
-    close = near | (a == b)
-    return close | (isnan(a) & isnan(b)) if equal_nan else close
 
 
 def logaddexp(input: Operand, other: Operand) -> Tensor:
@@ -425,14 +664,19 @@ def xlogy(input: Operand, other: Operand) -> Tensor:
 
 
 def where(condition: Operand, input: Operand, other: Operand) -> Tensor:
-    """``input`` where ``condition`` holds, else ``other``, broadcast.
+    """One value where a condition holds, else another.
 
     Parameters
     ----------
     condition : Tensor
         Bool.
     input, other : Tensor or number
-        Brought to one dtype.
+        Brought to one dtype; all three broadcast.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
     """
     mask = lift(condition, what="where")
     a, b = unify(input, other, what="where")
@@ -440,7 +684,22 @@ def where(condition: Operand, input: Operand, other: Operand) -> Tensor:
 
 
 def masked_fill(input: Operand, mask: Operand, value: Operand) -> Tensor:
-    """``input`` with ``value`` where ``mask`` holds, in ``input``'s dtype."""
+    """``input`` with a value where a mask holds.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    mask : Tensor
+        Bool; broadcasts with it.
+    value : Tensor or number
+        Converted to the input's dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     x = lift(input, what="masked_fill")
     return where(mask, cast(lift(value, what="masked_fill"), x.dtype), x)
 
@@ -454,6 +713,16 @@ def clamp(input: Operand, min: Operand | None = None, max: Operand | None = None
         Any shape.
     min, max : Tensor or number, optional
         At least one of them; where min > max, max wins.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+
+    Raises
+    ------
+    TraceError
+        If neither is given.
     """
     x = lift(input, what="clamp")
     if min is None and max is None:
@@ -466,17 +735,56 @@ def clamp(input: Operand, min: Operand | None = None, max: Operand | None = None
 
 
 def clip(input: Operand, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """The same as :func:`clamp`."""
+    """The same as :func:`clamp`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    min, max : Tensor or number, optional
+        As for :func:`clamp`.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return clamp(input, min, max)
 
 
 def lerp(input: Operand, end: Operand, weight: Operand) -> Tensor:
-    """``input + weight * (end - input)``."""
+    """``input + weight * (end - input)``.
+
+    Parameters
+    ----------
+    input, end : Tensor
+        The values at weight 0 and 1.
+    weight : Tensor or number
+        All three broadcast.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     a, b = unify(input, end, what="lerp")
     return a + weight * (b - a)
 
 
 def addcmul(input: Operand, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Tensor:
-    """``input + value * tensor1 * tensor2``."""
+    """``input + value * tensor1 * tensor2``.
+
+    Parameters
+    ----------
+    input, tensor1, tensor2 : Tensor
+        Shapes that broadcast.
+    value : number
+        The factor.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     product: Any = mul(tensor1, tensor2)
     return _binary("add", input, product if value == 1 else product * value)

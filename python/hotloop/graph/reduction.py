@@ -1,14 +1,15 @@
-"""Reductions over axes, and what is made of them."""
+"""Reductions over dims: sums, extremes, moments, softmax, norms."""
 
 from __future__ import annotations
 
 import builtins
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
-from hotloop.graph import dtypes, pointwise
+from hotloop.graph import comparison, dtypes, pointwise
 from hotloop.graph.build import (
     Operand,
     add_node,
@@ -20,15 +21,13 @@ from hotloop.graph.build import (
     lift,
     lift_float,
 )
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.value import Tensor
 
 __all__ = [
-    *("Extreme", "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cumsum"),
-    *("log_softmax", "logsumexp", "max", "mean", "median", "min", "norm", "prod", "softmax"),
-    *("std", "std_mean", "sum", "var", "var_mean"),
-]
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cumsum", "log_softmax",
+    "logsumexp", "max", "mean", "median", "min", "norm", "prod", "softmax", "std", "std_mean",
+    "sum", "var", "var_mean",
+]  # fmt: skip
 
 Dim: TypeAlias = int | Sequence[int] | None
 
@@ -52,7 +51,7 @@ def _count(x: Tensor, dim: Dim, what: str) -> int:
 
 
 def sum(input: Operand, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Sum over one, several or all dims; integers and bools add up in int64.
+    """Sum over one, several or all dims.
 
     Parameters
     ----------
@@ -64,6 +63,11 @@ def sum(input: Operand, dim: Dim = None, keepdim: bool = False, *, dtype: Any = 
         Leaves the dims as 1.
     dtype : dtype, optional
         The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. Integers and bools add up in int64.
     """
     x = _summand(lift(input, what="sum"), dtype)
     return _reduce("sum", x, dim, keepdim)
@@ -76,7 +80,29 @@ def _summand(x: Tensor, dtype: Any) -> Tensor:
 
 
 def mean(input: Operand, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Mean over one, several or all dims of a floating-point tensor."""
+    """Mean over one, several or all dims.
+
+    Parameters
+    ----------
+    input : Tensor
+        Floats of any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        If the input holds no floats and no dtype is given.
+    """
     x = lift(input, what="mean")
     x = cast(x, dtypes.parse(dtype)) if dtype is not None else x
     if not x.dtype.is_floating_point:
@@ -87,27 +113,104 @@ def mean(input: Operand, dim: Dim = None, keepdim: bool = False, *, dtype: Any =
 def prod(
     input: Operand, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Product over one or all dims; integers and bools multiply in int64."""
+    """Product over one or all dims.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, optional
+        The dim that goes; all of them by default.
+    keepdim : bool
+        Leaves the dim as 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. Integers and bools multiply in int64.
+    """
     return _reduce("prod", _summand(lift(input, what="prod"), dtype), dim, keepdim)
 
 
 def amax(input: Operand, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    """Largest over one, several or all dims; ties share the gradient."""
+    """Largest value over one, several or all dims; ties share the gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+    """
     return _reduce("amax", lift(input, what="amax"), dim, keepdim)
 
 
 def amin(input: Operand, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    """Smallest over one, several or all dims; ties share the gradient."""
+    """Smallest value over one, several or all dims; ties share the gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+    """
     return _reduce("amin", lift(input, what="amin"), dim, keepdim)
 
 
 def argmax(input: Operand, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the first largest, int64; over the flattened tensor when no dim is given."""
+    """Index of the first largest value.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, optional
+        The dim that goes; without one, the index in the flattened tensor.
+    keepdim : bool
+        Leaves the dim as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. int64, no gradient.
+    """
     return _arg("argmax", lift(input, what="argmax"), dim, keepdim)
 
 
 def argmin(input: Operand, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Index of the first smallest, int64; over the flattened tensor when no dim is given."""
+    """Index of the first smallest value.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, optional
+        The dim that goes; without one, the index in the flattened tensor.
+    keepdim : bool
+        Leaves the dim as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. int64, no gradient.
+    """
     return _arg("argmin", lift(input, what="argmin"), dim, keepdim)
 
 
@@ -132,12 +235,32 @@ def max(input: Operand, dim: Any = None, keepdim: bool = False) -> Any:
         gives :func:`maximum`; nothing gives the largest of all, ties sharing the gradient.
     keepdim : bool
         Leaves the dim as 1.
+
+    Returns
+    -------
+    Tensor or (values, indices)
+        See ``dim``; indices are int64.
     """
     return _extreme("max", input, dim, keepdim)
 
 
 def min(input: Operand, dim: Any = None, keepdim: bool = False) -> Any:
-    """Smallest of all, along a dim, or of two tensors; as :func:`max`."""
+    """Smallest of all (a tensor), along a dim (values and indices), or of two tensors.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int or Tensor, optional
+        As for :func:`max`.
+    keepdim : bool
+        Leaves the dim as 1.
+
+    Returns
+    -------
+    Tensor or (values, indices)
+        As for :func:`max`.
+    """
     return _extreme("min", input, dim, keepdim)
 
 
@@ -173,6 +296,11 @@ def median(input: Operand, dim: int | None = None, keepdim: bool = False) -> Any
         there.
     keepdim : bool
         Leaves the dim as 1.
+
+    Returns
+    -------
+    Tensor or (values, indices)
+        See ``dim``; indices are int64.
     """
     x = lift(input, what="median")
     if dim is None:
@@ -184,18 +312,61 @@ def median(input: Operand, dim: int | None = None, keepdim: bool = False) -> Any
 
 
 def any(input: Operand, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    """Bool: one element at least differs from 0."""
+    """Whether one element at least differs from 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. Bool.
+    """
     x = cast(lift(input, what="any"), dtypes.bool_)
     return sum(x, dim, keepdim) > 0
 
 
 def all(input: Operand, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    """Bool: every element differs from 0."""
+    """Whether every element differs from 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there. Bool.
+    """
     return ~any(~cast(lift(input, what="all"), dtypes.bool_), dim, keepdim)
 
 
 def count_nonzero(input: Operand, dim: Dim = None) -> Tensor:
-    """How many elements differ from 0, int64."""
+    """How many elements differ from 0.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+
+    Returns
+    -------
+    Tensor
+        Without the dims; int64.
+    """
     return sum(cast(lift(input, what="count_nonzero"), dtypes.bool_), dim)
 
 
@@ -214,14 +385,25 @@ def var_mean(
     input : Tensor
         Floats of any shape.
     dim : int, sequence of int, optional
-        All of them by default.
+        The dims that go; all of them by default.
     unbiased : bool, optional
         False is ``correction=0``.
-    correction : float
+    correction : float, optional
         The divisor is n minus this; 1 by default.
     keepdim : bool
         Leaves the dims as 1.
+
+    Returns
+    -------
+    (Tensor, Tensor)
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        If the input holds no floats.
     """
+    dim, unbiased = plain(dim), plain(unbiased)
     if isinstance(dim, bool):  # torch's var(unbiased)
         dim, unbiased = None, dim
     x = lift(input, what="var")
@@ -252,7 +434,31 @@ def var(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """Variance over dims; see :func:`var_mean`."""
+    """Variance over dims; see :func:`var_mean`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Floats of any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    unbiased : bool, optional
+        False is ``correction=0``.
+    correction : float, optional
+        The divisor is n minus this; 1 by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        If the input holds no floats.
+    """
     return var_mean(input, dim, unbiased, correction=correction, keepdim=keepdim)[0]
 
 
@@ -264,7 +470,31 @@ def std(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:
-    """Standard deviation over dims; see :func:`var_mean`."""
+    """Standard deviation over dims; see :func:`var_mean`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Floats of any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    unbiased : bool, optional
+        False is ``correction=0``.
+    correction : float, optional
+        The divisor is n minus this; 1 by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        If the input holds no floats.
+    """
     return pointwise.sqrt(var(input, dim, unbiased, correction=correction, keepdim=keepdim))
 
 
@@ -276,17 +506,56 @@ def std_mean(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Standard deviation and mean over dims; see :func:`var_mean`."""
+    """Standard deviation and mean over dims; see :func:`var_mean`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Floats of any shape.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    unbiased : bool, optional
+        False is ``correction=0``.
+    correction : float, optional
+        The divisor is n minus this; 1 by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    (Tensor, Tensor)
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        If the input holds no floats.
+    """
     var, mean = var_mean(input, dim, unbiased, correction=correction, keepdim=keepdim)
     return pointwise.sqrt(var), mean
 
 
 def logsumexp(input: Operand, dim: Dim, keepdim: bool = False) -> Tensor:
-    """``log(sum(e**x))`` over dims without overflow; -inf, with gradient 0, where all are -inf."""
+    """``log(sum(e**x))`` over dims without overflow; -inf, with gradient 0, where all are -inf.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int or sequence of int
+        The dims that go.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+    """
     x = lift_float(input, "logsumexp")
     axes = axes_of(x, dim, "logsumexp")
     largest = pointwise.detach(amax(x, axes, keepdim=True))
-    shift = pointwise.where(pointwise.isfinite(largest), largest, 0.0)
+    shift = pointwise.where(comparison.isfinite(largest), largest, 0.0)
     total = sum(pointwise.exp(x - shift), axes, keepdim=True)
     positive = total > 0
     result = pointwise.where(
@@ -307,19 +576,64 @@ def _along_last(op: str, x: Tensor, dim: int) -> Tensor:
 
 
 def softmax(input: Operand, dim: int, *, dtype: Any = None) -> Tensor:
-    """``e**x / sum(e**x)`` along a dim."""
+    """``e**x / sum(e**x)`` along a dim, without overflow.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim along which it sums to 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "softmax")
     return _along_last("softmax", x if dtype is None else cast(x, dtypes.parse(dtype)), dim)
 
 
 def log_softmax(input: Operand, dim: int, *, dtype: Any = None) -> Tensor:
-    """``log(softmax(x))`` along a dim, without overflow."""
+    """``log(softmax(x))`` along a dim, without overflow.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim along which the softmax sums to 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "log_softmax")
     return _along_last("log_softmax", x if dtype is None else cast(x, dtypes.parse(dtype)), dim)
 
 
 def cumsum(input: Operand, dim: int, *, dtype: Any = None) -> Tensor:
-    """Running sum along a dim; integers and bools add up in int64."""
+    """Running sum along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape. Integers and bools add up in int64.
+    """
     x = _summand(lift(input, what="cumsum"), dtype)
     axis = axis_of(x, dim, "cumsum")
     return add_node("cumsum", x, axis=axis) if x.ndim else x
@@ -328,9 +642,29 @@ def cumsum(input: Operand, dim: int, *, dtype: Any = None) -> Tensor:
 def norm(
     input: Operand, p: float | str | None = "fro", dim: Dim = None, keepdim: bool = False
 ) -> Tensor:
-    """Vector norm over dims: ``(sum |x|**p) ** (1/p)``; p may be inf, -inf or 0.
+    """Vector norm over dims, ``(sum |x|**p) ** (1/p)``; the gradient at a zero vector is 0.
 
-    The gradient at a zero vector is 0.
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    p : float or "fro"
+        Which norm; "fro" is 2. inf is the largest absolute value, -inf the smallest, 0 the number
+        of elements that differ from 0.
+    dim : int, sequence of int, optional
+        The dims that go; all of them by default.
+    keepdim : bool
+        Leaves the dims as 1.
+
+    Returns
+    -------
+    Tensor
+        Without the dims, or with size 1 there.
+
+    Raises
+    ------
+    ConfigError
+        For another word as p.
     """
     x = lift_float(input, "norm")
     if p in ("fro", None) or p == 2:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,21 @@ def manual_seed(seed: int) -> None:
     ----------
     seed : int
         From 0 to 2**63 - 1. Without a call, weights take the configuration's seed, else 42.
+
+    Raises
+    ------
+    ConfigError
+        If it is no such integer.
+
+    Examples
+    --------
+    >>> hl.manual_seed(1)
+    >>> first = hl.rand(3)
+    >>> hl.manual_seed(1)
+    >>> bool((hl.rand(3) == first).all())
+    True
     """
+    seed = plain(seed)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ConfigError(f"manual_seed: must be an integer from 0 to 2**63 - 1, got {seed!r}")
     _State.seed = seed
@@ -44,7 +59,13 @@ def manual_seed(seed: int) -> None:
 
 
 def initial_seed() -> int:
-    """The seed that is in force: :func:`manual_seed`'s, else 42."""
+    """The seed that is in force.
+
+    Returns
+    -------
+    int
+        :func:`manual_seed`'s, else 42.
+    """
     return DEFAULT_SEED if _State.seed is None else _State.seed
 
 

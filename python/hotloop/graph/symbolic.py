@@ -1,19 +1,54 @@
-"""Tensor: a value of the running trace with torch's methods and operators."""
+"""Tensor: a value of the running trace with torch's methods and operators.
+
+A method that does what a function does is that function, so it is written, typed and documented
+once. Ops know the class below, :class:`hotloop.graph.value.Value`, alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hotloop.errors import TraceError
-from hotloop.graph import contraction, dtypes, indexing, loss_parts, pointwise, reduction, views
+from hotloop.graph import (
+    comparison,
+    contraction,
+    creation,
+    dtypes,
+    indexing,
+    loss_parts,
+    pointwise,
+    reduction,
+    views,
+)
 from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
+from hotloop.graph.trace import Trace
 from hotloop.graph.value import Value
 
 __all__ = ["Tensor", "is_device"]
 
-Dim = int | Sequence[int] | None
+
+# What NumPy calls for `array <op> tensor`, and the function of the same meaning.
+_OF_UFUNC: dict[str, Callable[..., Any]] = {
+    "add": pointwise.add,
+    "subtract": pointwise.sub,
+    "multiply": pointwise.mul,
+    "divide": pointwise.div,
+    "power": pointwise.pow,
+    "floor_divide": pointwise.floor_divide,
+    "remainder": pointwise.remainder,
+    "matmul": contraction.matmul,
+    "equal": comparison.eq,
+    "not_equal": comparison.ne,
+    "less": comparison.lt,
+    "less_equal": comparison.le,
+    "greater": comparison.gt,
+    "greater_equal": comparison.ge,
+    "bitwise_and": comparison.logical_and,
+    "bitwise_or": comparison.logical_or,
+    "bitwise_xor": comparison.logical_xor,
+}
 
 
 class Tensor(Value):
@@ -21,7 +56,7 @@ class Tensor(Value):
 
     Made by functions, never by hand. ``shape`` is a tuple of ints, the batch included; ``dtype``
     compares equal to names such as ``"float32"``. The methods are the functions of the same names
-    in :mod:`hotloop`, which document them.
+    in :mod:`hotloop`: a function's first argument is the tensor.
     """
 
     @property
@@ -50,13 +85,12 @@ class Tensor(Value):
     def __pos__(self) -> Tensor:
         return self
 
-    def __abs__(self) -> Tensor:
-        return pointwise.abs(self)
+    __abs__ = pointwise.abs
 
     def __invert__(self) -> Tensor:
         if self.dtype != dtypes.bool_:
             raise TraceError(f"~: must be given bools, got {self.dtype}; use logical_not")
-        return pointwise.logical_not(self)
+        return comparison.logical_not(self)
 
     def __add__(self, other: Operand) -> Tensor:
         if is_number(other) and other == 0 and self._parts:
@@ -94,47 +128,32 @@ class Tensor(Value):
     def __rtruediv__(self, other: Operand) -> Tensor:
         return pointwise.div(other, self)
 
-    def __floordiv__(self, other: Operand) -> Tensor:
-        return pointwise.floor_divide(self, other)
+    __floordiv__ = pointwise.floor_divide
 
     def __rfloordiv__(self, other: Operand) -> Tensor:
         return pointwise.floor_divide(other, self)
 
-    def __mod__(self, other: Operand) -> Tensor:
-        return pointwise.remainder(self, other)
+    __mod__ = pointwise.remainder
 
     def __rmod__(self, other: Operand) -> Tensor:
         return pointwise.remainder(other, self)
 
-    def __pow__(self, other: Operand) -> Tensor:
-        return pointwise.pow(self, other)
+    __pow__ = pointwise.pow
 
     def __rpow__(self, other: Operand) -> Tensor:
         return pointwise.pow(other, self)
 
-    def __matmul__(self, other: Operand) -> Tensor:
-        return contraction.matmul(self, other)
+    __matmul__ = contraction.matmul
 
     def __rmatmul__(self, other: Operand) -> Tensor:
         return contraction.matmul(other, self)
 
-    def __eq__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return pointwise.eq(self, other)
-
-    def __ne__(self, other: Operand) -> Tensor:  # type: ignore[override]
-        return pointwise.ne(self, other)
-
-    def __lt__(self, other: Operand) -> Tensor:
-        return pointwise.lt(self, other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return pointwise.le(self, other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return pointwise.gt(self, other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return pointwise.ge(self, other)
+    __eq__ = comparison.eq  # type: ignore[assignment]
+    __ne__ = comparison.ne  # type: ignore[assignment]
+    __lt__ = comparison.lt
+    __le__ = comparison.le
+    __gt__ = comparison.gt
+    __ge__ = comparison.ge
 
     def _logical(self, symbol: str, other: Operand) -> Tensor:
         b = lift(other, self.trace)
@@ -144,19 +163,27 @@ class Tensor(Value):
         return b
 
     def __and__(self, other: Operand) -> Tensor:
-        return pointwise.logical_and(self, self._logical("&", other))
+        return comparison.logical_and(self, self._logical("&", other))
 
     __rand__ = __and__
 
     def __or__(self, other: Operand) -> Tensor:
-        return pointwise.logical_or(self, self._logical("|", other))
+        return comparison.logical_or(self, self._logical("|", other))
 
     __ror__ = __or__
 
     def __xor__(self, other: Operand) -> Tensor:
-        return pointwise.logical_xor(self, self._logical("^", other))
+        return comparison.logical_xor(self, self._logical("^", other))
 
     __rxor__ = __xor__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """array <op> tensor: the operators are the tensor's, other NumPy functions are refused."""
+        name = ufunc.__name__
+        if name not in _OF_UFUNC or method != "__call__" or kwargs:
+            twin = name if hasattr(type(self), name) else "exp, hl.where, ..."
+            self._refuse(f"np.{name}(tensor), instead of hl.{twin}")
+        return _OF_UFUNC[name](*inputs)
 
     # ---- gradient and storage
 
@@ -173,14 +200,22 @@ class Tensor(Value):
         """Itself: values never change."""
         return self
 
-    def detach(self) -> Tensor:
-        """The same value; no gradient passes."""
-        return pointwise.detach(self)
-
+    detach = pointwise.detach
     # ---- methods with more than one way to be called
 
     def view(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; one size may be -1."""
+        """The same elements in another shape, as :func:`hotloop.reshape`.
+
+        Parameters
+        ----------
+        *shape : int
+            The sizes, as a tuple or one by one; one may be -1.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.reshape(self, views.sizes_of(shape, "view"))
 
     def view_as(self, other: Tensor) -> Tensor:
@@ -225,548 +260,170 @@ class Tensor(Value):
 
     def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
         """Zeros of a shape in this dtype."""
-        from hotloop.graph.creation import zeros
-
-        return zeros(*size, dtype=dtype or self.dtype)
+        return creation.zeros(*size, dtype=dtype or self.dtype)
 
     def new_ones(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
         """Ones of a shape in this dtype."""
-        from hotloop.graph.creation import ones
-
-        return ones(*size, dtype=dtype or self.dtype)
+        return creation.ones(*size, dtype=dtype or self.dtype)
 
     def new_full(
         self, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None
     ) -> Any:
         """One number in a shape, in this dtype."""
-        from hotloop.graph.creation import full
-
-        return full(size, fill_value, dtype=dtype or self.dtype)
-
-    # ---- pointwise, see hotloop.graph.pointwise
-
-    def add(self, other: Operand, *, alpha: Number = 1) -> Tensor:
-        """``a + alpha * b``."""
-        return pointwise.add(self, other, alpha=alpha)
-
-    def abs(self) -> Tensor:
-        """``|x|``; gradient 0 at 0."""
-        return pointwise.abs(self)
-
-    def neg(self) -> Tensor:
-        """``-x``."""
-        return pointwise.neg(self)
-
-    def sign(self) -> Tensor:
-        """-1, 0 or 1."""
-        return pointwise.sign(self)
-
-    def exp(self) -> Tensor:
-        """``e**x``."""
-        return pointwise.exp(self)
-
-    def exp2(self) -> Tensor:
-        """``2**x``."""
-        return pointwise.exp2(self)
-
-    def expm1(self) -> Tensor:
-        """``e**x - 1``, exact near 0."""
-        return pointwise.expm1(self)
-
-    def log(self) -> Tensor:
-        """Natural logarithm."""
-        return pointwise.log(self)
-
-    def log1p(self) -> Tensor:
-        """``log(1 + x)``, exact near 0."""
-        return pointwise.log1p(self)
-
-    def log2(self) -> Tensor:
-        """Logarithm to base 2."""
-        return pointwise.log2(self)
-
-    def log10(self) -> Tensor:
-        """Logarithm to base 10."""
-        return pointwise.log10(self)
-
-    def sqrt(self) -> Tensor:
-        """Square root."""
-        return pointwise.sqrt(self)
-
-    def rsqrt(self) -> Tensor:
-        """``1 / sqrt(x)``."""
-        return pointwise.rsqrt(self)
-
-    def reciprocal(self) -> Tensor:
-        """``1 / x``."""
-        return pointwise.reciprocal(self)
-
-    def square(self) -> Tensor:
-        """``x * x``."""
-        return pointwise.square(self)
-
-    def sin(self) -> Tensor:
-        """Sine of radians."""
-        return pointwise.sin(self)
-
-    def cos(self) -> Tensor:
-        """Cosine of radians."""
-        return pointwise.cos(self)
-
-    def tan(self) -> Tensor:
-        """Tangent of radians."""
-        return pointwise.tan(self)
-
-    def sinh(self) -> Tensor:
-        """Hyperbolic sine, exact near 0."""
-        return pointwise.sinh(self)
-
-    def cosh(self) -> Tensor:
-        """Hyperbolic cosine."""
-        return pointwise.cosh(self)
-
-    def tanh(self) -> Tensor:
-        """Hyperbolic tangent."""
-        return pointwise.tanh(self)
-
-    def sigmoid(self) -> Tensor:
-        """``1 / (1 + e**-x)``."""
-        return pointwise.sigmoid(self)
-
-    def erf(self) -> Tensor:
-        """Error function."""
-        return pointwise.erf(self)
-
-    def erfc(self) -> Tensor:
-        """``1 - erf(x)``; not accurate relative to tiny results, as the difference it is."""
-        return pointwise.erfc(self)
-
-    def relu(self) -> Tensor:
-        """``max(x, 0)``; gradient 0 at 0."""
-        return pointwise.relu(self)
-
-    def floor(self) -> Tensor:
-        """Largest integer not above x, in x's dtype; no gradient."""
-        return pointwise.floor(self)
-
-    def ceil(self) -> Tensor:
-        """Smallest integer not below x, in x's dtype; no gradient."""
-        return pointwise.ceil(self)
-
-    def round(self, *, decimals: int = 0) -> Tensor:
-        """To the nearest integer, halves to even, or to ``decimals`` places; no gradient."""
-        return pointwise.round(self, decimals=decimals)
-
-    def trunc(self) -> Tensor:
-        """To the integer nearest towards 0; no gradient."""
-        return pointwise.trunc(self)
-
-    def frac(self) -> Tensor:
-        """``x - trunc(x)``."""
-        return pointwise.frac(self)
-
-    def isfinite(self) -> Tensor:
-        """Bool: neither NaN nor infinite."""
-        return pointwise.isfinite(self)
-
-    def isnan(self) -> Tensor:
-        """Bool: NaN."""
-        return pointwise.isnan(self)
-
-    def isinf(self) -> Tensor:
-        """Bool: positive or negative infinity."""
-        return pointwise.isinf(self)
-
-    def logical_not(self) -> Tensor:
-        """Bool: ``x == 0``."""
-        return pointwise.logical_not(self)
-
-    def logit(self, eps: float | None = None) -> Tensor:
-        """``log(x / (1 - x))``, x clamped to ``[eps, 1 - eps]`` where eps is given."""
-        return pointwise.logit(self, eps)
-
-    def nan_to_num(
-        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-    ) -> Tensor:
-        """NaN and infinities replaced; infinities by the largest finite float32 where not given."""
-        return pointwise.nan_to_num(self, nan, posinf, neginf)
-
-    def sub(self, other: Operand, *, alpha: Number = 1) -> Tensor:
-        """``a - alpha * b``."""
-        return pointwise.sub(self, other, alpha=alpha)
-
-    def mul(self, other: Operand) -> Tensor:
-        """``a * b``."""
-        return pointwise.mul(self, other)
-
-    def div(self, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
-        """``a / b`` in floating point; ``rounding_mode`` "floor" or "trunc" rounds the quotient."""
-        return pointwise.div(self, other, rounding_mode=rounding_mode)
-
-    def true_divide(self, other: Operand) -> Tensor:
-        """``a / b`` in floating point."""
-        return pointwise.true_divide(self, other)
-
-    def floor_divide(self, other: Operand) -> Tensor:
-        """``floor(a / b)`` in the operands' dtype; no gradient."""
-        return pointwise.floor_divide(self, other)
-
-    def remainder(self, other: Operand) -> Tensor:
-        """``a - floor(a / b) * b``, with the sign of b."""
-        return pointwise.remainder(self, other)
-
-    def pow(self, exponent: Operand) -> Tensor:
-        """``a ** b``. Squares and small powers of numbers are products."""
-        return pointwise.pow(self, exponent)
-
-    def maximum(self, other: Operand) -> Tensor:
-        """The larger of two; NaN if either is; ties share the gradient."""
-        return pointwise.maximum(self, other)
-
-    def minimum(self, other: Operand) -> Tensor:
-        """The smaller of two; NaN if either is; ties share the gradient."""
-        return pointwise.minimum(self, other)
-
-    def eq(self, other: Operand) -> Tensor:
-        """Bool: ``a == b``."""
-        return pointwise.eq(self, other)
-
-    def ne(self, other: Operand) -> Tensor:
-        """Bool: ``a != b``."""
-        return pointwise.ne(self, other)
-
-    def lt(self, other: Operand) -> Tensor:
-        """Bool: ``a < b``."""
-        return pointwise.lt(self, other)
-
-    def le(self, other: Operand) -> Tensor:
-        """Bool: ``a <= b``."""
-        return pointwise.le(self, other)
-
-    def gt(self, other: Operand) -> Tensor:
-        """Bool: ``a > b``."""
-        return pointwise.gt(self, other)
-
-    def ge(self, other: Operand) -> Tensor:
-        """Bool: ``a >= b``."""
-        return pointwise.ge(self, other)
-
-    def logical_and(self, other: Operand) -> Tensor:
-        """Bool: both differ from 0."""
-        return pointwise.logical_and(self, other)
-
-    def logical_or(self, other: Operand) -> Tensor:
-        """Bool: one differs from 0."""
-        return pointwise.logical_or(self, other)
-
-    def logical_xor(self, other: Operand) -> Tensor:
-        """Bool: exactly one differs from 0."""
-        return pointwise.logical_xor(self, other)
-
-    def isclose(
-        self, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-    ) -> Tensor:
-        """Bool: ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves."""
-        return pointwise.isclose(self, other, rtol, atol, equal_nan)
-
-    def logaddexp(self, other: Operand) -> Tensor:
-        """``log(e**a + e**b)`` without overflow."""
-        return pointwise.logaddexp(self, other)
-
-    def xlogy(self, other: Operand) -> Tensor:
-        """``a * log(b)``, 0 where a is 0 (and b is not NaN)."""
-        return pointwise.xlogy(self, other)
-
-    def masked_fill(self, mask: Operand, value: Operand) -> Tensor:
-        """The tensor with ``value`` where ``mask`` holds, in the tensor's dtype."""
-        return pointwise.masked_fill(self, mask, value)
-
-    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-        """x limited to ``[min, max]``; the gradient passes inside, ends included."""
-        return pointwise.clamp(self, min, max)
-
-    def clip(self, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-        """The same as :func:`clamp`."""
-        return pointwise.clip(self, min, max)
-
-    def lerp(self, end: Operand, weight: Operand) -> Tensor:
-        """``input + weight * (end - input)``."""
-        return pointwise.lerp(self, end, weight)
-
-    def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Tensor:
-        """``input + value * tensor1 * tensor2``."""
-        return pointwise.addcmul(self, tensor1, tensor2, value=value)
-
-    # ---- reduction, see hotloop.graph.reduction
-
-    def sum(self, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Sum over one, several or all dims; integers and bools add up in int64."""
-        return reduction.sum(self, dim, keepdim, dtype=dtype)
-
-    def mean(self, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Mean over one, several or all dims of a floating-point tensor."""
-        return reduction.mean(self, dim, keepdim, dtype=dtype)
-
-    def prod(self, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-        """Product over one or all dims; integers and bools multiply in int64."""
-        return reduction.prod(self, dim, keepdim, dtype=dtype)
-
-    def amax(self, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Largest over one, several or all dims; ties share the gradient."""
-        return reduction.amax(self, dim, keepdim)
-
-    def amin(self, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Smallest over one, several or all dims; ties share the gradient."""
-        return reduction.amin(self, dim, keepdim)
-
-    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index of the first largest, int64; over the flattened tensor when no dim is given."""
-        return reduction.argmax(self, dim, keepdim)
-
-    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Index of the first smallest, int64; over the flattened tensor when no dim is given."""
-        return reduction.argmin(self, dim, keepdim)
-
-    def max(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Largest of all (a tensor), along a dim (values and indices), or of two tensors."""
-        return reduction.max(self, dim, keepdim)
-
-    def min(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Smallest of all, along a dim, or of two tensors; as :func:`max`."""
-        return reduction.min(self, dim, keepdim)
-
-    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
-        """Median of all (a tensor), or along a dim (values and indices)."""
-        return reduction.median(self, dim, keepdim)
-
-    def any(self, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Bool: one element at least differs from 0."""
-        return reduction.any(self, dim, keepdim)
-
-    def all(self, dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Bool: every element differs from 0."""
-        return reduction.all(self, dim, keepdim)
-
-    def count_nonzero(self, dim: Dim = None) -> Tensor:
-        """How many elements differ from 0, int64."""
-        return reduction.count_nonzero(self, dim)
-
-    def var_mean(
-        self,
-        dim: Any = None,
-        unbiased: bool | None = None,
-        *,
-        correction: float | None = None,
-        keepdim: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Variance and mean over dims, from one pass that merges (n, mean, M2)."""
-        return reduction.var_mean(self, dim, unbiased, correction=correction, keepdim=keepdim)
-
-    def var(
-        self,
-        dim: Any = None,
-        unbiased: bool | None = None,
-        *,
-        correction: float | None = None,
-        keepdim: bool = False,
-    ) -> Tensor:
-        """Variance over dims; see :func:`var_mean`."""
-        return reduction.var(self, dim, unbiased, correction=correction, keepdim=keepdim)
-
-    def std(
-        self,
-        dim: Any = None,
-        unbiased: bool | None = None,
-        *,
-        correction: float | None = None,
-        keepdim: bool = False,
-    ) -> Tensor:
-        """Standard deviation over dims; see :func:`var_mean`."""
-        return reduction.std(self, dim, unbiased, correction=correction, keepdim=keepdim)
-
-    def std_mean(
-        self,
-        dim: Any = None,
-        unbiased: bool | None = None,
-        *,
-        correction: float | None = None,
-        keepdim: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Standard deviation and mean over dims; see :func:`var_mean`."""
-        return reduction.std_mean(self, dim, unbiased, correction=correction, keepdim=keepdim)
-
-    def logsumexp(self, dim: Dim, keepdim: bool = False) -> Tensor:
-        """``log(sum(e**x))`` over dims without overflow."""
-        return reduction.logsumexp(self, dim, keepdim)
-
-    def softmax(self, dim: int, *, dtype: Any = None) -> Tensor:
-        """``e**x / sum(e**x)`` along a dim."""
-        return reduction.softmax(self, dim, dtype=dtype)
-
-    def log_softmax(self, dim: int, *, dtype: Any = None) -> Tensor:
-        """``log(softmax(x))`` along a dim, without overflow."""
-        return reduction.log_softmax(self, dim, dtype=dtype)
-
-    def cumsum(self, dim: int, *, dtype: Any = None) -> Tensor:
-        """Running sum along a dim; integers and bools add up in int64."""
-        return reduction.cumsum(self, dim, dtype=dtype)
-
-    def norm(self, p: float | str | None = "fro", dim: Dim = None, keepdim: bool = False) -> Tensor:
-        """Vector norm over dims: ``(sum |x|**p) ** (1/p)``; p may be inf, -inf or 0."""
-        return reduction.norm(self, p, dim, keepdim)
-
-    # ---- views, see hotloop.graph.views
-
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two dims swapped."""
-        return views.transpose(self, dim0, dim1)
-
-    def t(self) -> Tensor:
-        """Transpose of a matrix; a vector stays as it is."""
-        return views.t(self)
-
-    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-        """Dims ``source`` moved to ``destination``, the others keeping their order."""
-        return views.movedim(self, source, destination)
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """Dims ``start_dim`` .. ``end_dim`` as one."""
-        return views.flatten(self, start_dim, end_dim)
-
-    def ravel(self) -> Tensor:
-        """All elements in one dim."""
-        return views.ravel(self)
-
-    def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
-        """One dim as several; one of the sizes may be -1."""
-        return views.unflatten(self, dim, sizes)
-
-    def squeeze(self, dim: int | Sequence[int] | None = None) -> Tensor:
-        """Without dims of size 1: all of them, or those among ``dim``."""
-        return views.squeeze(self, dim)
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        """With a new dim of size 1 at ``dim``."""
-        return views.unsqueeze(self, dim)
-
-    def broadcast_to(self, shape: int | Sequence[int]) -> Tensor:
-        """The same as :func:`expand`."""
-        return views.broadcast_to(self, shape)
-
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Tensor:
-        """Each element along a dim ``repeats`` times in a row."""
-        return views.repeat_interleave(self, repeats, dim)
-
-    def narrow(self, dim: int, start: int, length: int) -> Tensor:
-        """``length`` elements along a dim from ``start`` on."""
-        return views.narrow(self, dim, start, length)
-
-    def select(self, dim: int, index: int) -> Tensor:
-        """One place along a dim, which goes."""
-        return views.select(self, dim, index)
-
-    def split(
-        self, split_size_or_sections: int | Sequence[int], dim: int = 0
-    ) -> tuple[Tensor, ...]:
-        """Pieces along a dim: of one size (the last may be smaller), or of the sizes given."""
-        return views.split(self, split_size_or_sections, dim)
-
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-        """At most ``chunks`` pieces of equal size along a dim, the last one possibly smaller."""
-        return views.chunk(self, chunks, dim)
-
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
-        """Every place along a dim as a tensor of its own."""
-        return views.unbind(self, dim)
-
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-        """Shifted along dims, ends wrapping around."""
-        return views.roll(self, shifts, dims)
-
-    # ---- indexing, see hotloop.graph.indexing
-
-    def gather(self, dim: int, index: Operand) -> Tensor:
-        """``out[i][j] = input[i][index[i][j]]`` for dim 1, and so for each dim."""
-        return indexing.gather(self, dim, index)
-
-    def take_along_dim(self, indices: Operand, dim: int | None = None) -> Tensor:
-        """As gather, with the other dims broadcast."""
-        return indexing.take_along_dim(self, indices, dim)
-
-    def scatter(
-        self, dim: int, index: Operand, src: Operand, *, reduce: str | None = None
-    ) -> Tensor:
-        """The tensor with ``out[i][index[i][j]] = src[i][j]`` for dim 1, and so for each dim."""
-        return indexing.scatter(self, dim, index, src, reduce=reduce)
-
-    def scatter_add(self, dim: int, index: Operand, src: Operand) -> Tensor:
-        """As :func:`scatter`, adding to what is there: :func:`hotloop.ops.scatter_add`."""
-        return indexing.scatter_add(self, dim, index, src)
-
-    def index_select(self, dim: int, index: Operand) -> Tensor:
-        """Rows along a dim by a vector of indices."""
-        return indexing.index_select(self, dim, index)
-
-    def index_add(self, dim: int, index: Operand, source: Operand, *, alpha: float = 1) -> Tensor:
-        """The tensor with rows of ``alpha * source`` added at a vector of indices along a dim."""
-        return indexing.index_add(self, dim, index, source, alpha=alpha)
-
-    def index_copy(self, dim: int, index: Operand, source: Operand) -> Tensor:
-        """The tensor with rows of ``source`` at a vector of indices along a dim."""
-        return indexing.index_copy(self, dim, index, source)
-
-    def index_fill(self, dim: int, index: Operand, value: float) -> Tensor:
-        """The tensor with a number in the rows at a vector of indices along a dim."""
-        return indexing.index_fill(self, dim, index, value)
-
-    def one_hot(self, num_classes: int = -1) -> Tensor:
-        """1 at the class of each element, else 0; int64 of shape ``(*, num_classes)``."""
-        return indexing.one_hot(self, num_classes)
-
-    def tril(self, diagonal: int = 0) -> Tensor:
-        """Matrices with zeros above a diagonal; the last two dims are rows and columns."""
-        return indexing.tril(self, diagonal)
-
-    def triu(self, diagonal: int = 0) -> Tensor:
-        """Matrices with zeros below a diagonal; the last two dims are rows and columns."""
-        return indexing.triu(self, diagonal)
-
-    # ---- contraction, see hotloop.graph.contraction
-
-    def matmul(self, other: Operand) -> Tensor:
-        """Matrix product; leading dims broadcast."""
-        return contraction.matmul(self, other)
-
-    def mm(self, mat2: Operand) -> Tensor:
-        """Product of two matrices."""
-        return contraction.mm(self, mat2)
-
-    def bmm(self, mat2: Operand) -> Tensor:
-        """Products of two batches of matrices ``(B, M, K)`` and ``(B, K, N)``."""
-        return contraction.bmm(self, mat2)
-
-    def mv(self, vec: Operand) -> Tensor:
-        """Product of a matrix and a vector."""
-        return contraction.mv(self, vec)
-
-    def dot(self, tensor: Operand) -> Tensor:
-        """Inner product of two vectors."""
-        return contraction.dot(self, tensor)
-
-    def outer(self, vec2: Operand) -> Tensor:
-        """Every product of an element of one vector with an element of the other."""
-        return contraction.outer(self, vec2)
-
-    def baddbmm(
-        self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1
-    ) -> Tensor:
-        """``beta * input + alpha * bmm(batch1, batch2)``."""
-        return contraction.baddbmm(self, batch1, batch2, beta=beta, alpha=alpha)
+        return creation.full(size, fill_value, dtype=dtype or self.dtype)
+
+    # ---- pointwise
+
+    add = pointwise.add
+    abs = pointwise.abs
+    neg = pointwise.neg
+    sign = pointwise.sign
+    exp = pointwise.exp
+    exp2 = pointwise.exp2
+    expm1 = pointwise.expm1
+    log = pointwise.log
+    log1p = pointwise.log1p
+    log2 = pointwise.log2
+    log10 = pointwise.log10
+    sqrt = pointwise.sqrt
+    rsqrt = pointwise.rsqrt
+    reciprocal = pointwise.reciprocal
+    square = pointwise.square
+    sin = pointwise.sin
+    cos = pointwise.cos
+    tan = pointwise.tan
+    sinh = pointwise.sinh
+    cosh = pointwise.cosh
+    tanh = pointwise.tanh
+    sigmoid = pointwise.sigmoid
+    erf = pointwise.erf
+    erfc = pointwise.erfc
+    relu = pointwise.relu
+    floor = pointwise.floor
+    ceil = pointwise.ceil
+    round = pointwise.round
+    trunc = pointwise.trunc
+    frac = pointwise.frac
+    isfinite = comparison.isfinite
+    isnan = comparison.isnan
+    isinf = comparison.isinf
+    logical_not = comparison.logical_not
+    logit = pointwise.logit
+    nan_to_num = pointwise.nan_to_num
+    sub = pointwise.sub
+    mul = pointwise.mul
+    div = pointwise.div
+    true_divide = pointwise.true_divide
+    floor_divide = pointwise.floor_divide
+    remainder = pointwise.remainder
+    pow = pointwise.pow
+    maximum = pointwise.maximum
+    minimum = pointwise.minimum
+    eq = comparison.eq
+    ne = comparison.ne
+    lt = comparison.lt
+    le = comparison.le
+    gt = comparison.gt
+    ge = comparison.ge
+    logical_and = comparison.logical_and
+    logical_or = comparison.logical_or
+    logical_xor = comparison.logical_xor
+    isclose = comparison.isclose
+    logaddexp = pointwise.logaddexp
+    xlogy = pointwise.xlogy
+    masked_fill = pointwise.masked_fill
+    clamp = pointwise.clamp
+    clip = pointwise.clip
+    lerp = pointwise.lerp
+    addcmul = pointwise.addcmul
+
+    # ---- reduction
+
+    sum = reduction.sum
+    mean = reduction.mean
+    prod = reduction.prod
+    amax = reduction.amax
+    amin = reduction.amin
+    argmax = reduction.argmax
+    argmin = reduction.argmin
+    max = reduction.max
+    min = reduction.min
+    median = reduction.median
+    any = reduction.any
+    all = reduction.all
+    count_nonzero = reduction.count_nonzero
+    var_mean = reduction.var_mean
+    var = reduction.var
+    std = reduction.std
+    std_mean = reduction.std_mean
+    logsumexp = reduction.logsumexp
+    softmax = reduction.softmax
+    log_softmax = reduction.log_softmax
+    cumsum = reduction.cumsum
+    norm = reduction.norm
+
+    # ---- views
+
+    transpose = views.transpose
+    t = views.t
+    movedim = views.movedim
+    flatten = views.flatten
+    ravel = views.ravel
+    unflatten = views.unflatten
+    squeeze = views.squeeze
+    unsqueeze = views.unsqueeze
+    broadcast_to = views.broadcast_to
+    repeat_interleave = views.repeat_interleave
+    narrow = views.narrow
+    select = views.select
+    split = views.split
+    chunk = views.chunk
+    unbind = views.unbind
+    roll = views.roll
+
+    # ---- indexing
+
+    gather = indexing.gather
+    take_along_dim = indexing.take_along_dim
+    scatter = indexing.scatter
+    scatter_add = indexing.scatter_add
+    index_select = indexing.index_select
+    index_add = indexing.index_add
+    index_copy = indexing.index_copy
+    index_fill = indexing.index_fill
+    one_hot = indexing.one_hot
+    tril = indexing.tril
+    triu = indexing.triu
+
+    # ---- contraction
+
+    matmul = contraction.matmul
+    mm = contraction.mm
+    bmm = contraction.bmm
+    mv = contraction.mv
+    dot = contraction.dot
+    outer = contraction.outer
+    baddbmm = contraction.baddbmm
 
     # ---- dtype: last, as these names hide the builtins in annotations that follow
 
     def to(self, *args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
-        """In another dtype; devices, and a tensor's to be like, are taken as torch takes them."""
+        """In another dtype.
+
+        Parameters
+        ----------
+        *args
+            A dtype, a device, or a tensor to be like, as torch takes them.
+        dtype : dtype, optional
+            The new one.
+        device, **kwargs
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype = arg.dtype
@@ -777,7 +434,18 @@ class Tensor(Value):
         return self if dtype is None else cast(lift(self), dtypes.parse(dtype))
 
     def cast(self, dtype: Any) -> Tensor:
-        """In another dtype."""
+        """In another dtype.
+
+        Parameters
+        ----------
+        dtype : dtype
+            The new one, such as ``hl.float32`` or "int64".
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
         return cast(lift(self), dtypes.parse(dtype))
 
     def type(self, dtype: Any) -> Tensor:
@@ -789,7 +457,13 @@ class Tensor(Value):
         return cast(lift(self), other.dtype)
 
     def float(self) -> Tensor:
-        """As float32."""
+        """As float32.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.float32)
 
     def double(self) -> Tensor:
@@ -805,7 +479,13 @@ class Tensor(Value):
         return self.type(dtypes.bfloat16)
 
     def long(self) -> Tensor:
-        """As int64; floats are truncated."""
+        """As int64; floats are truncated.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.int64)
 
     def int(self) -> Tensor:
@@ -823,6 +503,9 @@ class Tensor(Value):
     def cpu(self) -> Tensor:
         """Itself: the plan has the device."""
         return self
+
+
+Trace.tensor_type = Tensor
 
 
 def is_device(value: Any) -> bool:

@@ -14,19 +14,26 @@ streams come from scope and call order, so the plan of a shorter batch draws the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
+import pickle
+import random
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
+
+import numpy as np
 
 from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
 from hotloop.graph import dtypes
+from hotloop.graph.value import Tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from hotloop._core import Graph
-    from hotloop.graph.symbolic import Tensor
 
 __all__ = ["Leaf", "Trace", "active", "current", "no_grad", "trace_twice", "value_at"]
 
@@ -67,9 +74,7 @@ def current(what: str = "this") -> Trace:
     """
     trace = _active.get()
     if trace is None:
-        import numpy
-
-        own = f"np.{what}" if callable(getattr(numpy, what, None)) else "NumPy"
+        own = f"np.{what}" if callable(getattr(np, what, None)) else "NumPy"
         raise TraceError(
             f"{what}: must run inside a module's forward, got a call outside of it; for arrays use "
             f"{own}, to run a model call model(array)"
@@ -104,9 +109,15 @@ class Trace:
     ----------
     scalars : dict
         Name to schedule of each :func:`hotloop.scalar` that forward used.
+    logged : dict
+        Name to value of each number that a module logged.
     stores : dict or None
         The persistent stores that ``leaf_for`` declared in the graph.
+    tensor_type : type
+        What a trace makes of a value. :mod:`hotloop.graph.symbolic` sets it to its Tensor.
     """
+
+    tensor_type: ClassVar[type[Tensor]] = Tensor
 
     def __init__(
         self,
@@ -122,6 +133,7 @@ class Trace:
         self.seed = seed
         self.scalars: dict[str, Any] = {}
         self._fixed = numbers
+        self.logged: dict[str, Any] = {}
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
@@ -135,6 +147,7 @@ class Trace:
         self._watched: dict[str, dict[str, Any]] = {}
         self._detached = 0
         self._tokens: list[Any] = []
+        self._contents: list[tuple[str, int, object]] = []
 
     # ---- the running trace
 
@@ -159,9 +172,7 @@ class Trace:
 
     def wrap(self, value: int) -> Tensor:
         """The tensor of a value id of this trace's graph."""
-        from hotloop.graph.symbolic import Tensor
-
-        return Tensor(self, value)
+        return self.tensor_type(self, value)
 
     def input(self, name: str, dtype: str, shape: Sequence[int]) -> Tensor:
         """A field of the batch, made in the graph."""
@@ -172,7 +183,18 @@ class Trace:
 
         A float64 array may be rounded to a floating ``dtype``; devices of float64 use it as it was.
         """
-        return self.wrap(self.graph.const(array, dtype))
+        made = self.graph.const(array, dtype)
+        # Of the array as it was given, by a digest: the caller may write to it afterwards.
+        digest = hashlib.blake2b(np.ascontiguousarray(array).data).digest()
+        self._contents.append((self.path, made, digest))
+        return self.wrap(made)
+
+    def contents(self) -> list[tuple[str, int, object]]:
+        """Of each constant: the path of the module that made it, its value id, what it holds.
+
+        What it holds is a number, or a digest of an array, as it was given.
+        """
+        return self._contents
 
     def number(self, dtype: str, value: float) -> Tensor:
         """A rank-0 constant; equal numbers are one leaf."""
@@ -185,6 +207,7 @@ class Trace:
         key = (dtype, repr(value))
         if key not in self._numbers:
             self._numbers[key] = self.graph.number(dtype, as_float64)
+            self._contents.append((self.path, self._numbers[key], as_float64))
         return self.wrap(self._numbers[key])
 
     def scalar(self, name: str, schedule: Any) -> Tensor:
@@ -317,34 +340,82 @@ class no_grad(contextlib.ContextDecorator):
             trace._detached -= 1
 
 
-def trace_twice(build: Callable[[], tuple[Graph, T]]) -> tuple[Graph, T]:
-    """Records a model two times and refuses one whose two graphs differ.
+def trace_twice(build: Callable[[], tuple[Trace, T]]) -> tuple[Graph, T]:
+    """Records a model two times and refuses one whose two recordings differ.
+
+    They are compared by their nodes and by the contents of their constants. A choice that came out
+    the same both times (``if random.random() < 0.9``) leaves no trace: then a warning says that
+    the state of Python's or NumPy's random numbers moved.
 
     Parameters
     ----------
     build : callable
-        ``build() -> (graph, anything)``: makes a graph, traces into it and hands both back.
+        ``build() -> (trace, anything)``: records and hands both back.
 
     Returns
     -------
     tuple
-        What the first call returned.
+        The first call's graph, and what it returned beside it.
 
     Raises
     ------
     TraceError
         If ``forward`` is impure: it reads Python's or NumPy's random numbers, the clock, or an
-        attribute that it changes. The first line that differs is shown.
+        attribute that it changes. What differs is shown.
     """
-    first, second = build(), build()
-    a, b = str(first[0]).splitlines(), str(second[0]).splitlines()
+    first, made = build()
+    before = _random_states()
+    second, _ = build()
+    for (path, *was), (_, *now) in zip(first.contents(), second.contents()):
+        if repr(was[1]) != repr(now[1]):  # by text, for a NaN is no other value
+            where = f"in module {path}" if path else "in forward"
+            text = _difference(first.graph, second.graph, was, now)
+            _refuse_impure(f"a constant made {where} {text} the second time")
+    a, b = str(first.graph).splitlines(), str(second.graph).splitlines()
     if a != b:
         pairs = [(x, y) for x, y in zip(a, b) if x != y]
         x, y = pairs[0] if pairs else (f"{len(a)} lines", f"{len(b)} lines")
-        raise TraceError(
-            "forward: must do the same each time it is called (it is recorded once and then run "
-            f"from C), got two different recordings: {x.strip()!r} and {y.strip()!r}; use "
-            "nn.Dropout, hl.rand or buffers instead of Python's random numbers and attributes "
-            "that forward changes"
+        _refuse_impure(f"two different recordings: {x.strip()!r} and {y.strip()!r}")
+    names = [name for name, state in _random_states().items() if before.get(name) != state]
+    if names:
+        warnings.warn(
+            f"forward was recorded while {' and '.join(names)} drew random numbers. Where forward "
+            f"draws them, to choose a branch, that choice is made once and not at each step; use "
+            f"{_RANDOM_FIX}. Where another thread draws them, all is well",
+            stacklevel=2,
         )
-    return first
+    return first.graph, made
+
+
+_RANDOM_FIX = (
+    "hl.rand, hl.randn, hl.randint, hl.bernoulli, hl.randperm or nn.Dropout, which draw in each "
+    "step (a branch: hl.where)"
+)
+
+
+def _refuse_impure(got: str) -> NoReturn:
+    raise TraceError(
+        "forward: must do the same each time it is called (it is recorded once and then run from "
+        f"C), got {got}; for random numbers use {_RANDOM_FIX}, for a number that moves with the "
+        "steps hl.scalar(name, schedule), and buffers for what forward changes"
+    )
+
+
+def _difference(first: Graph, second: Graph, was: Sequence[Any], now: Sequence[Any]) -> str:
+    """``that was 0.32, and 0.95``, of two constants as (value id, contents)."""
+    if isinstance(was[1], float):
+        return f"that was {was[1]!r}, and {now[1]!r}"
+    a, b = first.const_value(was[0]), second.const_value(now[0])
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return f"that was of shape {first.shape(was[0])}, and {second.shape(now[0])}"
+    at = int((a != b).argmax())
+    return f"of shape {a.shape} whose element {at} was {a.flat[at]:.9g}, and {b.flat[at]:.9g}"
+
+
+def _random_states() -> dict[str, object]:
+    """The states of the generators that Python and NumPy share among all code, by module."""
+    states: dict[str, object] = {"random": random.getstate()}
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        states["np.random"] = pickle.dumps(numpy_random.get_state(legacy=False))
+    return states

@@ -1,5 +1,9 @@
 """Value: what a symbolic tensor is, and what it is not.
 
+Ops are functions of values, and :class:`hotloop.graph.symbolic.Tensor`, above them, has them as
+methods. Below it, ``Tensor`` is Value when a program runs, which every tensor is, and the class
+with the methods for type checkers and editors.
+
 It has a shape and a dtype and no numbers: those exist when the plan runs. What needs numbers
 (``if x > 0``, ``float(x)``, ``x.numpy()``) raises a TraceError that says what to use instead.
 Methods whose name ends in ``_`` change values in place in torch; here a value never changes, and
@@ -10,37 +14,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hotloop._suggest import did_you_mean
+from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.dtypes import DType
 
 if TYPE_CHECKING:
     from hotloop.graph.loss_parts import Parts
+    from hotloop.graph.symbolic import Tensor
     from hotloop.graph.trace import Trace
 
-__all__ = ["Value"]
-
-# What NumPy calls for `array <op> tensor`, and hotloop's function of the same meaning.
-_OPERATORS = {
-    "add": "add",
-    "subtract": "sub",
-    "multiply": "mul",
-    "divide": "div",
-    "power": "pow",
-    "floor_divide": "floor_divide",
-    "remainder": "remainder",
-    "matmul": "matmul",
-    "equal": "eq",
-    "not_equal": "ne",
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
-}
+__all__ = ["Tensor", "Value"]
 
 
 class Value:
@@ -168,16 +152,6 @@ class Value:
     def __contains__(self, item: object) -> bool:
         self._refuse("`in` tensor")
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """array <op> tensor: the operators are the tensor's, other NumPy functions are refused."""
-        from hotloop import ops
-
-        name = _OPERATORS.get(ufunc.__name__)
-        if name is None or method != "__call__" or kwargs:
-            twin = ufunc.__name__ if hasattr(ops, ufunc.__name__) else "exp, hl.where, ..."
-            self._refuse(f"np.{ufunc.__name__}(tensor), instead of hl.{twin}")
-        return getattr(ops, name)(*inputs)
-
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("NumPy function of a tensor")
 
@@ -233,3 +207,7 @@ class Value:
             return refuse
         public = [n for n in dir(type(self)) if not n.startswith("_")]
         raise AttributeError(f"Tensor has no attribute {name!r}{did_you_mean(name, public)}")
+
+
+if not TYPE_CHECKING:
+    Tensor = Value

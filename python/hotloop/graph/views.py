@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph.build import Operand, add_node, add_nodes, axes_of, axis_of, is_int, lift, unify
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.build import (
+    Operand,
+    add_node,
+    add_nodes,
+    axes_of,
+    axis_of,
+    cat,
+    is_int,
+    lift,
+    stack,
+    unsqueeze,
+)
+from hotloop.graph.value import Tensor
 
 __all__ = [
-    *("broadcast_shapes", "broadcast_tensors", "broadcast_to", "cat", "chunk", "concat", "cut"),
-    *("expand", "flatten", "flip"),
-    *("hstack", "movedim", "narrow", "permute", "ravel", "repeat", "repeat_interleave"),
-    *(
-        "reshape",
-        "roll",
-        "select",
-        "sizes_of",
-        "split",
-        "squeeze",
-        "stack",
-        "t",
-        "tile",
-        "transpose",
-    ),
-    *("unbind", "unflatten", "unsqueeze", "vstack"),
-]
+    "broadcast_shapes", "broadcast_tensors", "broadcast_to", "cat", "chunk", "concat", "expand",
+    "flatten", "flip", "hstack", "movedim", "narrow", "permute", "ravel", "repeat",
+    "repeat_interleave", "reshape", "roll", "select", "split", "squeeze", "stack", "t", "tile",
+    "transpose", "unbind", "unflatten", "unsqueeze", "vstack",
+]  # fmt: skip
 
 Size: TypeAlias = int | Sequence[int]
 
@@ -45,7 +42,25 @@ def sizes_of(shape: tuple[Any, ...], what: str) -> tuple[int, ...]:
 
 
 def reshape(input: Operand, shape: Size) -> Tensor:
-    """The same elements in row-major order in another shape; one size may be -1."""
+    """The same elements in row-major order in another shape.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    shape : int or sequence of int
+        The sizes; one may be -1, which is what is left.
+
+    Returns
+    -------
+    Tensor
+        Of that shape.
+
+    Raises
+    ------
+    ShapeError
+        If the number of elements differs, or several sizes are -1.
+    """
     x = lift(input, what="reshape")
     sizes = sizes_of((shape,), "reshape")
     if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
@@ -64,7 +79,25 @@ def reshape(input: Operand, shape: Size) -> Tensor:
 
 
 def permute(input: Operand, dims: Sequence[int]) -> Tensor:
-    """Dims in another order: dim i of the result is dim ``dims[i]`` of the input."""
+    """Dims in another order.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dims : sequence of int
+        Dim i of the result is dim ``dims[i]`` of the input.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ShapeError
+        If not every dim is named once.
+    """
     x = lift(input, what="permute")
     order = [axis_of(x, d, "permute") for d in dims]
     if sorted(order) != list(range(x.ndim)):
@@ -76,7 +109,20 @@ def permute(input: Operand, dims: Sequence[int]) -> Tensor:
 
 
 def transpose(input: Operand, dim0: int, dim1: int) -> Tensor:
-    """Two dims swapped."""
+    """Two dims swapped.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim0, dim1 : int
+        The dims.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+    """
     x = lift(input, what="transpose")
     a, b = axis_of(x, dim0, "transpose"), axis_of(x, dim1, "transpose")
     order = list(range(x.ndim))
@@ -86,7 +132,23 @@ def transpose(input: Operand, dim0: int, dim1: int) -> Tensor:
 
 
 def t(input: Operand) -> Tensor:
-    """Transpose of a matrix; a vector stays as it is."""
+    """Transpose of a matrix.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(M, N)``, or a vector, which stays as it is.
+
+    Returns
+    -------
+    Tensor
+        ``(N, M)``.
+
+    Raises
+    ------
+    ShapeError
+        If there are more than two dims.
+    """
     x = lift(input, what="t")
     if x.ndim > 2:
         raise ShapeError(f"t: must have at most two dims, got shape {x.shape}; use .mT")
@@ -94,7 +156,25 @@ def t(input: Operand) -> Tensor:
 
 
 def movedim(input: Operand, source: Size, destination: Size) -> Tensor:
-    """Dims ``source`` moved to ``destination``, the others keeping their order."""
+    """Dims moved elsewhere, the others keeping their order.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    source, destination : int or sequence of int
+        Where they are and where they go.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ShapeError
+        If the dims do not form pairs.
+    """
     x = lift(input, what="movedim")
     src = [axis_of(x, d, "movedim") for d in sizes_of((source,), "movedim")]
     dst = [axis_of(x, d, "movedim") for d in sizes_of((destination,), "movedim")]
@@ -107,7 +187,25 @@ def movedim(input: Operand, source: Size, destination: Size) -> Tensor:
 
 
 def flatten(input: Operand, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dims ``start_dim`` .. ``end_dim`` as one."""
+    """Several neighbouring dims as one.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    start_dim, end_dim : int
+        First and last of them.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ShapeError
+        If start_dim comes after end_dim.
+    """
     x = lift(input, what="flatten")
     first, last = axis_of(x, start_dim, "flatten"), axis_of(x, end_dim, "flatten")
     if first > last:
@@ -120,12 +218,43 @@ def flatten(input: Operand, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Operand) -> Tensor:
-    """All elements in one dim."""
+    """All elements in one dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+
+    Returns
+    -------
+    Tensor
+        ``(n,)``.
+    """
     return reshape(input, (-1,))
 
 
 def unflatten(input: Operand, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One dim as several; one of the sizes may be -1."""
+    """One dim as several.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim that is taken apart.
+    sizes : sequence of int
+        The sizes in its place; one may be -1.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not multiply to the dim's.
+    """
     x = lift(input, what="unflatten")
     axis = axis_of(x, dim, "unflatten")
     parts = sizes_of((tuple(sizes),), "unflatten")
@@ -138,25 +267,45 @@ def unflatten(input: Operand, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def squeeze(input: Operand, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Without dims of size 1: all of them, or those among ``dim``."""
+    """Without dims of size 1.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int or sequence of int, optional
+        Only these, where they have size 1; by default all.
+
+    Returns
+    -------
+    Tensor
+        The same elements.
+    """
     x = lift(input, what="squeeze")
     axes = axes_of(x, dim, "squeeze") if not isinstance(dim, tuple | list) or dim else ()
     return reshape(x, tuple(s for i, s in enumerate(x.shape) if i not in axes or s != 1))
 
 
-def unsqueeze(input: Operand, dim: int) -> Tensor:
-    """With a new dim of size 1 at ``dim``."""
-    x = lift(input, what="unsqueeze")
-    if not is_int(dim) or not -x.ndim - 1 <= dim <= x.ndim:
-        raise ShapeError(
-            f"unsqueeze: dim must be in [{-x.ndim - 1}, {x.ndim}] for shape {x.shape}, got {dim!r}"
-        )
-    at = int(dim) % (x.ndim + 1)
-    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
-
-
 def expand(input: Operand, shape: Size) -> Tensor:
-    """Dims of size 1 repeated to ``shape``, which may have more dims in front; -1 keeps a dim."""
+    """Dims of size 1 repeated.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    shape : int or sequence of int
+        The sizes, which may have more dims in front; -1 keeps a dim.
+
+    Returns
+    -------
+    Tensor
+        Of that shape.
+
+    Raises
+    ------
+    ShapeError
+        If the input does not broadcast to it.
+    """
     x = lift(input, what="expand")
     sizes = sizes_of((shape,), "expand")
     offset = len(sizes) - x.ndim
@@ -172,12 +321,37 @@ def expand(input: Operand, shape: Size) -> Tensor:
 
 
 def broadcast_to(input: Operand, shape: Size) -> Tensor:
-    """The same as :func:`expand`."""
+    """The same as :func:`expand`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    shape : int or sequence of int
+        As for :func:`expand`.
+
+    Returns
+    -------
+    Tensor
+        Of that shape.
+    """
     return expand(input, shape)
 
 
 def broadcast_shapes(*shapes: Sequence[int], what: str = "broadcast") -> tuple[int, ...]:
     """The common shape by NumPy's rule.
+
+    Parameters
+    ----------
+    *shapes : sequence of int
+        Shapes.
+    what : str
+        What an error's text begins with.
+
+    Returns
+    -------
+    tuple of int
+        The shape.
 
     Raises
     ------
@@ -196,14 +370,43 @@ def broadcast_shapes(*shapes: Sequence[int], what: str = "broadcast") -> tuple[i
 
 
 def broadcast_tensors(*tensors: Operand) -> tuple[Tensor, ...]:
-    """All of them in their common shape."""
+    """Tensors in their common shape.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Shapes that broadcast.
+
+    Returns
+    -------
+    tuple of Tensor
+        All of one shape.
+    """
     lifted = [lift(x, what="broadcast_tensors") for x in tensors]
     shape = broadcast_shapes(*(x.shape for x in lifted), what="broadcast_tensors")
     return tuple(expand(x, shape) for x in lifted)
 
 
 def repeat(input: Operand, sizes: Size) -> Tensor:
-    """The whole tensor ``sizes[i]`` times along dim i (``np.tile``, ``torch.Tensor.repeat``)."""
+    """The whole tensor several times along each dim (``np.tile``, ``torch.Tensor.repeat``).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    sizes : int or sequence of int
+        How many times along each dim; more of them than dims add dims in front.
+
+    Returns
+    -------
+    Tensor
+        Dim i is ``sizes[i]`` times as long.
+
+    Raises
+    ------
+    ShapeError
+        If there are fewer counts than dims, or a negative one.
+    """
     x = lift(input, what="repeat")
     times = sizes_of((sizes,), "repeat")
     if len(times) < x.ndim or any(n < 0 for n in times):
@@ -219,14 +422,47 @@ def repeat(input: Operand, sizes: Size) -> Tensor:
 
 
 def tile(input: Operand, dims: Size) -> Tensor:
-    """As :func:`repeat`; missing counts are 1."""
+    """As :func:`repeat`; missing counts are 1.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dims : int or sequence of int
+        How many times along the last dims.
+
+    Returns
+    -------
+    Tensor
+        As for :func:`repeat`.
+    """
     x = lift(input, what="tile")
     times = sizes_of((dims,), "tile")
     return repeat(x, (1,) * (x.ndim - len(times)) + times)
 
 
 def repeat_interleave(input: Operand, repeats: int, dim: int | None = None) -> Tensor:
-    """Each element along a dim (of the flattened tensor by default) ``repeats`` times in a row."""
+    """Each element several times in a row.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    repeats : int
+        How many times.
+    dim : int, optional
+        Along which; without one, of the flattened tensor.
+
+    Returns
+    -------
+    Tensor
+        The dim is ``repeats`` times as long.
+
+    Raises
+    ------
+    ConfigError
+        If repeats is a tensor: its values would decide the result's shape.
+    """
     x = lift(input, what="repeat_interleave")
     if not is_int(repeats):
         raise ConfigError(
@@ -240,58 +476,80 @@ def repeat_interleave(input: Operand, repeats: int, dim: int | None = None) -> T
     return reshape(spread, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 
-def cat(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
-    """Tensors joined along an existing dim; their other dims agree.
-
-    Raises
-    ------
-    ShapeError
-        If they do not, or if there is nothing to join.
-    """
-    if not tensors:
-        raise ShapeError("cat: must be given at least one tensor, got none")
-    parts = unify(*tensors, what="cat")
-    if len(parts) == 1:
-        return parts[0]
-    axis = axis_of(parts[0], dim, "cat")
-    for part in parts:
-        rest = [s for i, s in enumerate(part.shape) if i != axis]
-        if part.ndim == 0 or rest != [s for i, s in enumerate(parts[0].shape) if i != axis]:
-            shapes = ", ".join(str(p.shape) for p in parts)
-            raise ShapeError(f"cat: shapes must agree but for dim {dim}, got {shapes}")
-    return add_node("concat", *parts, axis=axis)
-
-
 def concat(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
-    """The same as :func:`cat`."""
+    """The same as :func:`cat`.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Their other dims agree.
+    dim : int
+        The dim.
+
+    Returns
+    -------
+    Tensor
+        The sum of their sizes along the dim.
+    """
     return cat(tensors, dim)
 
 
-def stack(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
-    """Tensors of one shape joined along a new dim."""
-    if not tensors:
-        raise ShapeError("stack: must be given at least one tensor, got none")
-    parts = unify(*tensors, what="stack")
-    if any(part.shape != parts[0].shape for part in parts):
-        shapes = ", ".join(str(p.shape) for p in parts)
-        raise ShapeError(f"stack: shapes must be equal, got {shapes}")
-    return cat([unsqueeze(part, dim) for part in parts], dim)
-
-
 def hstack(tensors: Sequence[Operand]) -> Tensor:
-    """Joined along dim 1 (vectors: dim 0)."""
+    """Tensors joined along dim 1 (vectors: dim 0).
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Their other dims agree.
+
+    Returns
+    -------
+    Tensor
+        As :func:`cat`.
+    """
     parts = [lift(x, what="hstack") for x in tensors]
     return cat([reshape(x, (1,)) if not x.ndim else x for x in parts], int(parts[0].ndim > 1))
 
 
 def vstack(tensors: Sequence[Operand]) -> Tensor:
-    """Joined along dim 0; vectors become rows."""
+    """Tensors joined along dim 0; vectors become rows.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Their other dims agree.
+
+    Returns
+    -------
+    Tensor
+        As :func:`cat`.
+    """
     parts = [lift(x, what="vstack") for x in tensors]
     return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in parts], 0)
 
 
 def narrow(input: Operand, dim: int, start: int, length: int) -> Tensor:
-    """``length`` elements along a dim from ``start`` on."""
+    """A range along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim.
+    start, length : int
+        The first element and how many.
+
+    Returns
+    -------
+    Tensor
+        ``length`` along the dim.
+
+    Raises
+    ------
+    ShapeError
+        If the range is not within the dim.
+    """
     x = lift(input, what="narrow")
     axis = axis_of(x, dim, "narrow")
     first = start + x.shape[axis] if start < 0 else start
@@ -310,7 +568,27 @@ def cut(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
 
 
 def select(input: Operand, dim: int, index: int) -> Tensor:
-    """One place along a dim, which goes."""
+    """One place along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim, which goes.
+    index : int
+        The place; negative counts from the end.
+
+    Returns
+    -------
+    Tensor
+        With a dim less.
+
+    Raises
+    ------
+    ShapeError
+        If the index is out of range.
+    """
     x = lift(input, what="select")
     axis = axis_of(x, dim, "select")
     size = x.shape[axis] if x.ndim else 0
@@ -322,7 +600,27 @@ def select(input: Operand, dim: int, index: int) -> Tensor:
 
 
 def split(input: Operand, split_size_or_sections: Size, dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces along a dim: of one size (the last may be smaller), or of the sizes given."""
+    """Pieces along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    split_size_or_sections : int or sequence of int
+        One size (the last piece may be smaller), or the size of each piece.
+    dim : int
+        The dim.
+
+    Returns
+    -------
+    tuple of Tensor
+        The pieces in order.
+
+    Raises
+    ------
+    ShapeError
+        If a size is not positive, or the sizes do not add up to the dim's.
+    """
     x = lift(input, what="split")
     axis = axis_of(x, dim, "split")
     if is_int(split_size_or_sections):
@@ -342,7 +640,27 @@ def split(input: Operand, split_size_or_sections: Size, dim: int = 0) -> tuple[T
 
 
 def chunk(input: Operand, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` pieces of equal size along a dim, the last one possibly smaller."""
+    """Pieces of equal size along a dim, the last one possibly smaller.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    chunks : int
+        At most so many.
+    dim : int
+        The dim.
+
+    Returns
+    -------
+    tuple of Tensor
+        The pieces in order.
+
+    Raises
+    ------
+    ShapeError
+        If chunks is below 1.
+    """
     x = lift(input, what="chunk")
     if chunks < 1:
         raise ShapeError(f"chunk: chunks must be at least 1, got {chunks}")
@@ -351,7 +669,20 @@ def chunk(input: Operand, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def unbind(input: Operand, dim: int = 0) -> tuple[Tensor, ...]:
-    """Every place along a dim as a tensor of its own."""
+    """Every place along a dim as a tensor of its own.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dim : int
+        The dim, which goes.
+
+    Returns
+    -------
+    tuple of Tensor
+        As many as the dim is long.
+    """
     x = lift(input, what="unbind")
     axis = axis_of(x, dim, "unbind")
     if not x.shape[axis]:
@@ -361,14 +692,47 @@ def unbind(input: Operand, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def flip(input: Operand, dims: Size) -> Tensor:
-    """Reversed along dims."""
+    """Reversed along dims.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    dims : int or sequence of int
+        The dims.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift(input, what="flip")
     wanted = sizes_of((dims,), "flip")
     return add_node("flip", x, axes=axes_of(x, wanted, "flip")) if wanted and x.ndim else x
 
 
 def roll(input: Operand, shifts: Size, dims: Size | None = None) -> Tensor:
-    """Shifted along dims (over the flattened tensor when none is given), ends wrapping around."""
+    """Shifted along dims, what leaves at one end entering at the other.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    shifts : int or sequence of int
+        By how much; positive shifts move to higher indices.
+    dims : int or sequence of int, optional
+        One for each shift; without them, the flattened tensor is shifted.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If there is not one shift per dim.
+    """
     x = lift(input, what="roll")
     if dims is None:
         return reshape(roll(ravel(x), shifts, 0), x.shape)

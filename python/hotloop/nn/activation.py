@@ -15,11 +15,11 @@ from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Constant
 
 __all__ = [
-    *("CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh"),
-    *("LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU"),
-    *("SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign"),
-    *("Tanh", "Tanhshrink", "Threshold"),
-]
+    "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
+    "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU",
+    "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign",
+    "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
 
 
 class _Activation(Module):
@@ -42,49 +42,126 @@ class _InPlace(_Activation):
 
 
 class ReLU(_InPlace):
-    """``max(x, 0)``."""
+    """Rectified linear unit, ``max(x, 0)``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.relu`.
+    """
 
     def forward(self, input: Any) -> Any:
         return pointwise.relu(input)
 
 
 class ReLU6(_InPlace):
-    """x limited to ``[0, 6]``."""
+    """x limited to ``[0, 6]``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.relu6`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.relu6(input)
 
 
 class SiLU(_InPlace):
-    """``x · sigmoid(x)``."""
+    """Swish, ``x · sigmoid(x)``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.silu`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.silu(input)
 
 
 class Mish(_InPlace):
-    """``x · tanh(softplus(x))``."""
+    """``x · tanh(softplus(x))``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.mish`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.mish(input)
 
 
 class SELU(_InPlace):
-    """``scale · elu(x, alpha)`` with constants that keep mean and variance."""
+    """``scale · elu(x, alpha)`` with constants that keep mean and variance.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.selu`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.selu(input)
 
 
 class Hardsigmoid(_InPlace):
-    """``relu6(x + 3) / 6``."""
+    """``relu6(x + 3) / 6``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.hardsigmoid`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.hardsigmoid(input)
 
 
 class Hardswish(_InPlace):
-    """``x · relu6(x + 3) / 6``."""
+    """``x · relu6(x + 3) / 6``.
+
+    Parameters
+    ----------
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.hardswish`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.hardswish(input)
@@ -126,7 +203,18 @@ class Tanhshrink(_Activation):
 
 
 class GELU(_Activation):
-    """``x · Φ(x)``; ``approximate="tanh"`` by a tanh."""
+    """Gaussian error linear unit, ``x · Φ(x)``.
+
+    Parameters
+    ----------
+    approximate : {"none", "tanh"}
+        "tanh" approximates Φ by a tanh, which a GPU may compute within a product.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.gelu`.
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -140,7 +228,20 @@ class GELU(_Activation):
 
 
 class ELU(_Activation):
-    """x where positive, else ``alpha · (e**x - 1)``."""
+    """x where positive, else ``alpha · (e**x - 1)``.
+
+    Parameters
+    ----------
+    alpha : float
+        Minus the limit for x towards minus infinity.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.elu`.
+    """
 
     shown = ("alpha",)
 
@@ -154,7 +255,20 @@ class ELU(_Activation):
 
 
 class CELU(_Activation):
-    """x where positive, else ``alpha · (e**(x / alpha) - 1)``."""
+    """x where positive, else ``alpha · (e**(x / alpha) - 1)``.
+
+    Parameters
+    ----------
+    alpha : float
+        Minus the limit for x towards minus infinity; not 0.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.celu`.
+    """
 
     shown = ("alpha",)
 
@@ -168,7 +282,20 @@ class CELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where positive, else ``negative_slope · x``."""
+    """x where positive, else ``negative_slope · x``.
+
+    Parameters
+    ----------
+    negative_slope : float
+        Slope of the negative side.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.leaky_relu`.
+    """
 
     shown = ("negative_slope",)
 
@@ -182,7 +309,20 @@ class LeakyReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """leaky_relu with a random slope in training, the mean one else."""
+    """leaky_relu with a random slope in training, the mean one else.
+
+    Parameters
+    ----------
+    lower, upper : float
+        In training the slope is uniform in ``[lower, upper)``, one per element.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.rrelu`.
+    """
 
     shown = ("lower", "upper")
 
@@ -199,7 +339,7 @@ class RReLU(_Activation):
 
 
 class PReLU(Module):
-    """x where positive, else ``weight · x``; the weight learns.
+    """x where positive, else ``weight · x``; the weight learns (He et al. 2015).
 
     Parameters
     ----------
@@ -209,6 +349,15 @@ class PReLU(Module):
         The initial weight.
     device, dtype
         Taken for torch's sake.
+
+    Attributes
+    ----------
+    weight : Parameter
+        ``(num_parameters,)``.
+
+    Notes
+    -----
+    ``(N, C, ...)`` in, the same out.
     """
 
     weight: Parameter
@@ -229,7 +378,27 @@ class PReLU(Module):
 
 
 class Hardtanh(_Activation):
-    """x limited to ``[min_val, max_val]``; ``min_value`` and ``max_value`` are old names."""
+    """x limited to ``[min_val, max_val]``.
+
+    Parameters
+    ----------
+    min_val, max_val : float
+        The limits.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+    min_value, max_value : float, optional
+        torch's old names of the limits.
+
+    Raises
+    ------
+    ConfigError
+        If max_val is not above min_val.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.hardtanh`.
+    """
 
     shown = ("min_val", "max_val")
 
@@ -255,7 +424,20 @@ class Hardtanh(_Activation):
 
 
 class Softplus(_Activation):
-    """``log(1 + e**(beta·x)) / beta``; x itself where ``beta·x > threshold``."""
+    """``log(1 + e**(beta·x)) / beta``.
+
+    Parameters
+    ----------
+    beta : float
+        Sharpness: the larger, the nearer to relu.
+    threshold : float
+        Where ``beta·x`` is above it the result is x itself.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.softplus`.
+    """
 
     shown = ("beta", "threshold")
 
@@ -269,7 +451,18 @@ class Softplus(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved towards 0 by ``lambd``, 0 within it."""
+    """x moved towards 0 by ``lambd``, 0 within it.
+
+    Parameters
+    ----------
+    lambd : float
+        At least 0.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.softshrink`.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -283,7 +476,18 @@ class Softshrink(_Activation):
 
 
 class Hardshrink(_Activation):
-    """x outside ``[-lambd, lambd]``, 0 within."""
+    """x outside ``[-lambd, lambd]``, 0 within.
+
+    Parameters
+    ----------
+    lambd : float
+        Half the width of what becomes 0.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.hardshrink`.
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -297,7 +501,22 @@ class Hardshrink(_Activation):
 
 
 class Threshold(_Activation):
-    """x where above ``threshold``, else ``value``."""
+    """x where above ``threshold``, else ``value``.
+
+    Parameters
+    ----------
+    threshold : float
+        What x is compared with.
+    value : float
+        What stands where x is not above it.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.threshold`.
+    """
 
     shown = ("threshold", "value")
 
@@ -312,7 +531,18 @@ class Threshold(_Activation):
 
 
 class GLU(_Activation):
-    """``a · sigmoid(b)``, a and b the halves along a dim."""
+    """Gated linear unit, ``a · sigmoid(b)``, a and b the halves along a dim.
+
+    Parameters
+    ----------
+    dim : int
+        The dim that is halved; of even size.
+
+    Notes
+    -----
+    The output is half as long along the dim.
+    The formula: :func:`hotloop.nn.functional.glu`.
+    """
 
     shown = ("dim",)
 
@@ -335,21 +565,54 @@ class _AlongDim(_Activation):
 
 
 class Softmax(_AlongDim):
-    """``e**x / sum(e**x)`` along a dim."""
+    """``e**x / sum(e**x)`` along a dim. Before a loss of logits it is to be left out.
+
+    Parameters
+    ----------
+    dim : int, optional
+        The dim of what sums to 1; without one, torch's rule: dim 0 of 1 or 3 dims, else dim 1.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.softmax`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.softmax(input, self.dim)
 
 
 class Softmin(_AlongDim):
-    """``softmax(-x)`` along a dim."""
+    """``softmax(-x)`` along a dim.
+
+    Parameters
+    ----------
+    dim : int, optional
+        The dim of what sums to 1; without one, torch's rule: dim 0 of 1 or 3 dims, else dim 1.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.softmin`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.softmin(input, self.dim)
 
 
 class LogSoftmax(_AlongDim):
-    """``log(softmax(x))`` along a dim."""
+    """``log(softmax(x))`` along a dim.
+
+    Parameters
+    ----------
+    dim : int, optional
+        The dim of what sums to 1; without one, torch's rule: dim 0 of 1 or 3 dims, else dim 1.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    The formula: :func:`hotloop.nn.functional.log_softmax`.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.log_softmax(input, self.dim)

@@ -66,12 +66,34 @@ class _Indexed(Module):
         self._refill(module for module in kept if module is not None)
 
     def append(self: S, module: Module) -> S:
-        """Adds a module at the end."""
+        """Adds a module at the end.
+
+        Parameters
+        ----------
+        module : Module
+            What is added.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         self.add_module(str(len(self)), module)
         return self
 
     def extend(self: S, modules: Iterable[Module]) -> S:
-        """Adds modules at the end."""
+        """Adds modules at the end.
+
+        Parameters
+        ----------
+        modules : iterable of Module
+            In their order.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         for module in list(modules):
             self.append(module)
         return self
@@ -138,7 +160,13 @@ class Sequential(_Indexed):
 
 
 class ModuleList(_Indexed):
-    """A list of modules; forward decides how they are applied."""
+    """A list of modules; forward decides how they are applied.
+
+    Parameters
+    ----------
+    modules : iterable of Module, optional
+        Named "0", "1", ...
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -161,7 +189,13 @@ class ModuleList(_Indexed):
 
 
 class ModuleDict(Module):
-    """A dictionary of modules; forward decides how they are applied."""
+    """A dictionary of modules; forward decides how they are applied.
+
+    Parameters
+    ----------
+    modules : mapping of str to Module, optional
+        In their order.
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -188,25 +222,65 @@ class ModuleDict(Module):
         return key in self._modules
 
     def keys(self) -> Iterable[str]:
-        """The names."""
+        """The names.
+
+        Returns
+        -------
+        iterable of str
+            In the order in which the modules were added.
+        """
         return self._modules.keys()
 
     def values(self) -> Iterable[Module]:
-        """The modules."""
+        """The modules.
+
+        Returns
+        -------
+        iterable of Module
+            In the order in which they were added.
+        """
         return [self[key] for key in self]
 
     def items(self) -> Iterable[tuple[str, Module]]:
-        """Names and modules."""
+        """Names and modules.
+
+        Returns
+        -------
+        iterable of (str, Module)
+            In the order in which they were added.
+        """
         return [(key, self[key]) for key in self]
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Adds modules, replacing those of the same name."""
+        """Adds modules, replacing those of the same name.
+
+        Parameters
+        ----------
+        modules : mapping, or iterable of pairs
+            Names and modules.
+        """
         pairs = modules.items() if isinstance(modules, Mapping | ModuleDict) else modules
         for key, module in pairs:
             self[key] = module
 
     def pop(self, key: str) -> Module:
-        """Removes and returns a module."""
+        """Removes a module.
+
+        Parameters
+        ----------
+        key : str
+            Its name.
+
+        Returns
+        -------
+        Module
+            What was removed.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        """
         module = self[key]
         del self[key]
         return module
@@ -221,7 +295,13 @@ def _parameter(value: Any) -> Parameter:
 
 
 class ParameterList(Module):
-    """A list of parameters, named "0", "1", ...; arrays become parameters."""
+    """A list of parameters, named "0", "1", ...
+
+    Parameters
+    ----------
+    values : iterable of array or Parameter, optional
+        Arrays become parameters.
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -252,12 +332,34 @@ class ParameterList(Module):
         return self.extend(values)
 
     def append(self, value: Any) -> ParameterList:
-        """Adds a parameter at the end."""
+        """Adds a parameter at the end.
+
+        Parameters
+        ----------
+        value : array or Parameter
+            An array becomes a parameter.
+
+        Returns
+        -------
+        ParameterList
+            Itself.
+        """
         self.register_parameter(str(len(self)), _parameter(value))
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
-        """Adds parameters at the end."""
+        """Adds parameters at the end.
+
+        Parameters
+        ----------
+        values : iterable of array or Parameter
+            In their order.
+
+        Returns
+        -------
+        ParameterList
+            Itself.
+        """
         for value in list(values):
             self.append(value)
         return self
@@ -267,7 +369,13 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dictionary of parameters; arrays become parameters."""
+    """A dictionary of parameters; arrays become parameters.
+
+    Parameters
+    ----------
+    parameters : mapping of str to array or Parameter, optional
+        In their order.
+    """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
@@ -294,29 +402,82 @@ class ParameterDict(Module):
         return key in self._parameters
 
     def keys(self) -> Iterable[str]:
-        """The names."""
+        """The names.
+
+        Returns
+        -------
+        iterable of str
+            In the order in which the parameters were added.
+        """
         return self._parameters.keys()
 
     def values(self) -> Iterable[Parameter]:
-        """The parameters."""
+        """The parameters.
+
+        Returns
+        -------
+        iterable of Parameter
+            In the order in which they were added.
+        """
         return [self[key] for key in self]
 
     def items(self) -> Iterable[tuple[str, Parameter]]:
-        """Names and parameters."""
+        """Names and parameters.
+
+        Returns
+        -------
+        iterable of (str, Parameter)
+            In the order in which they were added.
+        """
         return [(key, self[key]) for key in self]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The parameter of a name, or ``default``."""
+        """The parameter of a name.
+
+        Parameters
+        ----------
+        key : str
+            The name.
+        default : object
+            What is returned where there is none.
+
+        Returns
+        -------
+        Parameter or the default
+            The entry.
+        """
         return self._parameters.get(key, default)
 
     def update(self, parameters: Any) -> None:
-        """Adds parameters, replacing those of the same name."""
+        """Adds parameters, replacing those of the same name.
+
+        Parameters
+        ----------
+        parameters : mapping, or iterable of pairs
+            Names and parameters.
+        """
         pairs = parameters.items() if hasattr(parameters, "items") else parameters
         for key, value in pairs:
             self[key] = value
 
     def pop(self, key: str) -> Parameter:
-        """Removes and returns a parameter."""
+        """Removes a parameter.
+
+        Parameters
+        ----------
+        key : str
+            Its name.
+
+        Returns
+        -------
+        Parameter
+            What was removed.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        """
         value = self[key]
         del self[key]
         return value

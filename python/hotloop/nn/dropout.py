@@ -26,21 +26,57 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """In training: each element 0 with probability p, else times ``1 / (1 - p)``."""
+    """In training: each element 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    p : float
+        Probability, in [0, 1]; met to within 2**-16.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out. In evaluation the input is returned as it is.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.dropout(input, self.p, self.training)
 
 
 class Dropout1d(_Dropout):
-    """In training: whole channels of ``(N, C, L)`` or ``(C, L)`` are dropped."""
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    p : float
+        Probability, in [0, 1]; met to within 2**-16.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    ``(N, C, L)`` or ``(C, L)`` in, the same out.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.dropout1d(input, self.p, self.training)
 
 
 class AlphaDropout(_Dropout):
-    """Dropout that keeps SELU's mean and variance."""
+    """Dropout that keeps SELU's mean and variance.
+
+    Parameters
+    ----------
+    p : float
+        Probability, in [0, 1]; met to within 2**-16.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    Any shape in, the same out.
+    """
 
     def forward(self, input: Any) -> Any:
         return F.alpha_dropout(input, self.p, self.training)

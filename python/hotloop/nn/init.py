@@ -1,4 +1,4 @@
-"""torch.nn.init's schemes.
+"""Initialisation schemes: those of torch.nn.init.
 
 On a parameter they set the recipe of its initial value, drawn when it is first needed from
 (seed, qualified name). On a NumPy array they draw at once, from ``hl.manual_seed``'s seed.
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hotloop._suggest import did_you_mean
+from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import seeds
 from hotloop.nn import recipes
@@ -64,6 +64,16 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         "linear", "conv1d" ..., "sigmoid", "tanh", "relu", "leaky_relu" or "selu".
     param : float, optional
         leaky_relu's negative slope, 0.01 by default.
+
+    Returns
+    -------
+    float
+        1 for what is linear, ``√2`` for relu, ``5 / 3`` for tanh.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown nonlinearity.
     """
     slope = 0.01 if param is None else param
     gains = {
@@ -83,47 +93,159 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: T, a: float = 0.0, b: float = 1.0) -> T:
-    """Uniform on ``[a, b)``."""
+    """Uniform numbers.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+    a, b : float
+        From a to below b.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     return _set(tensor, recipes.Uniform(a, b), "uniform_")
 
 
 def normal_(tensor: T, mean: float = 0.0, std: float = 1.0) -> T:
-    """Normal of a mean and standard deviation."""
+    """Normal numbers.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+    mean, std : float
+        Mean and standard deviation.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     return _set(tensor, recipes.Normal(mean, std), "normal_")
 
 
 def trunc_normal_(
     tensor: T, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> T:
-    """Normal, values outside ``[a, b]`` drawn again."""
+    """Normal numbers; those outside of an interval are drawn again.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+    mean, std : float
+        Mean and standard deviation of the whole normal distribution.
+    a, b : float
+        The interval, both ends in it.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+
+    Raises
+    ------
+    ConfigError
+        If a is not below b.
+    """
     if not a < b:
         raise ConfigError(f"trunc_normal_: a must be below b, got {a} and {b}")
     return _set(tensor, recipes.TruncNormal(mean, std, a, b), "trunc_normal_")
 
 
 def constant_(tensor: T, val: float) -> T:
-    """One number everywhere."""
+    """One number everywhere.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+    val : float
+        The number.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     return _set(tensor, recipes.Constant(float(val)), "constant_")
 
 
 def ones_(tensor: T) -> T:
-    """Ones."""
+    """Ones everywhere.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     return _set(tensor, recipes.Constant(1.0), "ones_")
 
 
 def zeros_(tensor: T) -> T:
-    """Zeros."""
+    """Zeros everywhere.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        Any shape.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     return _set(tensor, recipes.Constant(0.0), "zeros_")
 
 
 def eye_(tensor: T) -> T:
-    """Ones on a matrix's diagonal, else zeros."""
+    """Ones on the diagonal, else zeros.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        A matrix ``(n, m)``.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     _shape(tensor, "eye_", 2, 2)
     return _set(tensor, recipes.Eye(), "eye_")
 
 
 def dirac_(tensor: T, groups: int = 1) -> T:
-    """A convolution's weight ``(out, in, *kernel)`` that passes channels on."""
+    """A convolution's weight that passes channels on.
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        ``(out, in, *kernel)``.
+    groups : int
+        Groups of channels, each of which is passed on.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+
+    Raises
+    ------
+    ConfigError
+        If groups does not divide dim 0.
+    ShapeError
+        If there are fewer than 3 or more than 5 dims.
+    """
     shape = _shape(tensor, "dirac_", 3, 5)
     if groups < 1 or shape[0] % groups:
         raise ConfigError(f"dirac_: groups must divide dim 0, {shape[0]}, got {groups}")
@@ -131,13 +253,39 @@ def dirac_(tensor: T, groups: int = 1) -> T:
 
 
 def xavier_uniform_(tensor: T, gain: float = 1.0) -> T:
-    """Uniform of variance ``gain² · 2 / (fan_in + fan_out)`` (Glorot and Bengio 2010)."""
+    """Uniform numbers of variance ``gain² · 2 / (fan_in + fan_out)`` (Glorot and Bengio 2010).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        ``(out, in)`` or ``(out, in, *kernel)``.
+    gain : float
+        Factor of the standard deviation; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     bound = math.sqrt(3.0) * _xavier_std(tensor, gain, "xavier_uniform_")
     return _set(tensor, recipes.Uniform(-bound, bound), "xavier_uniform_")
 
 
 def xavier_normal_(tensor: T, gain: float = 1.0) -> T:
-    """Normal of variance ``gain² · 2 / (fan_in + fan_out)`` (Glorot and Bengio 2010)."""
+    """Normal numbers of variance ``gain² · 2 / (fan_in + fan_out)`` (Glorot and Bengio 2010).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        ``(out, in)`` or ``(out, in, *kernel)``.
+    gain : float
+        Factor of the standard deviation; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     std = _xavier_std(tensor, gain, "xavier_normal_")
     return _set(tensor, recipes.Normal(0.0, std), "xavier_normal_")
 
@@ -157,7 +305,29 @@ def _kaiming_std(tensor: object, a: float, mode: str, nonlinearity: str, what: s
 def kaiming_uniform_(
     tensor: T, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> T:
-    """Uniform of variance ``gain² / fan`` (He et al. 2015); ``a``: leaky_relu's slope."""
+    """Uniform numbers of variance ``gain² / fan`` (He et al. 2015).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        ``(out, in)`` or ``(out, in, *kernel)``.
+    a : float
+        leaky_relu's negative slope.
+    mode : {"fan_in", "fan_out"}
+        "fan_in" keeps the variance forward, "fan_out" backward.
+    nonlinearity : str
+        What follows the layer; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown mode or nonlinearity.
+    """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity, "kaiming_uniform_")
     return _set(tensor, recipes.Uniform(-bound, bound), "kaiming_uniform_")
 
@@ -165,19 +335,74 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: T, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> T:
-    """Normal of variance ``gain² / fan`` (He et al. 2015); ``a``: leaky_relu's slope."""
+    """Normal numbers of variance ``gain² / fan`` (He et al. 2015).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        ``(out, in)`` or ``(out, in, *kernel)``.
+    a : float
+        leaky_relu's negative slope.
+    mode : {"fan_in", "fan_out"}
+        "fan_in" keeps the variance forward, "fan_out" backward.
+    nonlinearity : str
+        What follows the layer; see :func:`calculate_gain`.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown mode or nonlinearity.
+    """
     std = _kaiming_std(tensor, a, mode, nonlinearity, "kaiming_normal_")
     return _set(tensor, recipes.Normal(0.0, std), "kaiming_normal_")
 
 
 def orthogonal_(tensor: T, gain: float = 1.0) -> T:
-    """Rows (or columns, if fewer) orthonormal, times a gain (Saxe et al. 2014)."""
+    """Orthonormal rows, or columns if those are fewer, times a gain (Saxe et al. 2014).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        At least 2 dims; all but the first count as columns.
+    gain : float
+        The factor.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+    """
     _shape(tensor, "orthogonal_", 2)
     return _set(tensor, recipes.Orthogonal(gain), "orthogonal_")
 
 
 def sparse_(tensor: T, sparsity: float, std: float = 0.01) -> T:
-    """Normal, a share ``sparsity`` of each column zero (Martens 2010)."""
+    """Normal numbers, a share of each column zero (Martens 2010).
+
+    Parameters
+    ----------
+    tensor : Parameter, Buffer or array
+        A matrix ``(n, m)``.
+    sparsity : float
+        The share, in [0, 1].
+    std : float
+        Standard deviation of the others.
+
+    Returns
+    -------
+    Parameter, Buffer or array
+        What was given.
+
+    Raises
+    ------
+    ConfigError
+        If sparsity is not in [0, 1].
+    """
     _shape(tensor, "sparse_", 2, 2)
     if not 0.0 <= sparsity <= 1.0:
         raise ConfigError(f"sparse_: sparsity must lie in [0, 1], got {sparsity}")

@@ -9,15 +9,16 @@ evaluation and prediction, so that all their plans read the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hotloop import _core
+from hotloop.base.patterns import select
 from hotloop.errors import TraceError
 from hotloop.graph.trace import Trace
 from hotloop.nn.parameter import Parameter, Variable
-from hotloop.training.patterns import select
 
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
@@ -50,11 +51,12 @@ class Layout:
 
     Parameters
     ----------
-    *modules : Module
-        The model first; a loss with parameters or buffers after it.
+    model : Module
+    others : mapping of str to Module, optional
+        Losses with parameters or buffers, by the prefix of their names.
     freeze, unfreeze : sequence of str, optional
         Patterns of parameters that do not learn, and of those that do though they were frozen
-        (by ``freeze`` or ``requires_grad_(False)``); see :mod:`hotloop.training.patterns`.
+        (by ``freeze`` or ``requires_grad_(False)``); see :mod:`hotloop.base.patterns`.
 
     Attributes
     ----------
@@ -73,16 +75,18 @@ class Layout:
 
     def __init__(
         self,
-        *modules: Module,
+        model: Module,
+        others: Mapping[str, Module] | None = None,
+        *,
         freeze: Sequence[str] | None = None,
         unfreeze: Sequence[str] | None = None,
     ) -> None:
         parameters: dict[int, tuple[str, Parameter]] = {}
         buffers: dict[int, tuple[str, Variable]] = {}
-        for module in modules:
-            for name, parameter in module.named_parameters():
+        for prefix, module in {"": model, **(others or {})}.items():
+            for name, parameter in module.named_parameters(prefix):
                 parameters.setdefault(id(parameter), (name, parameter))
-            for name, buffer in module.named_buffers():
+            for name, buffer in module.named_buffers(prefix):
                 buffers.setdefault(id(buffer), (name, buffer))
         names = [name for name, _ in parameters.values()]
         held = set(select("freeze", freeze or (), names))
@@ -170,8 +174,6 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
     """
     if not any(parameter.is_lazy for parameter in model.parameters()):
         return
-    from hotloop import _core
-
     graph = _core.Graph()
 
     def leaf_for(trace: Trace, owner: Variable) -> int:

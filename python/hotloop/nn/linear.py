@@ -5,26 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Uniform
 
-__all__ = ["Bilinear", "LazyLinear", "Linear", "check_sizes"]
+__all__ = ["Bilinear", "LazyLinear", "Linear"]
 
 
-def check_sizes(what: str, **sizes: int) -> None:
-    """Refuses sizes of layers that are no integers or negative.
+def check_sizes(what: str, **sizes: int) -> tuple[int, ...]:
+    """The sizes of a layer, as Python's ints.
 
     Raises
     ------
     ConfigError
         Names the layer, the argument and its value.
     """
-    for name, size in sizes.items():
+    found = {name: plain(size) for name, size in sizes.items()}
+    for name, size in found.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ConfigError(f"{what}: {name} must be an integer >= 0, got {size!r}")
+    return tuple(found.values())
 
 
 def _bound(fan_in: int) -> Uniform:
@@ -50,6 +53,10 @@ class Linear(Module):
         ``(out_features, in_features)``, uniform on ±1/√in_features as torch's.
     bias : Parameter or None
         ``(out_features,)``, the same.
+
+    Notes
+    -----
+    ``(..., in_features)`` in, ``(..., out_features)`` out.
     """
 
     weight: Parameter
@@ -64,7 +71,9 @@ class Linear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        check_sizes("Linear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes(
+            "Linear", in_features=in_features, out_features=out_features
+        )
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter.of_recipe((out_features, in_features), _bound(in_features))
@@ -105,6 +114,11 @@ class LazyLinear(Linear):
         Whether there is one.
     device, dtype
         Taken for torch's sake.
+
+    Notes
+    -----
+    ``(..., in_features)`` in, ``(..., out_features)`` out. Its parameters have their
+    shapes after the first batch.
     """
 
     def __init__(
@@ -148,6 +162,15 @@ class Bilinear(Module):
         Whether there is one.
     device, dtype
         Taken for torch's sake.
+
+    Raises
+    ------
+    ConfigError
+        For sizes that are negative, or 0 for in1_features.
+
+    Notes
+    -----
+    ``(..., in1_features)`` and ``(..., in2_features)`` in, ``(..., out_features)`` out.
     """
 
     weight: Parameter
@@ -163,8 +186,13 @@ class Bilinear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        check_sizes("Bilinear", in2_features=in2_features, out_features=out_features)
-        if in1_features <= 0:
+        in1_features, in2_features, out_features = check_sizes(
+            "Bilinear",
+            in1_features=in1_features,
+            in2_features=in2_features,
+            out_features=out_features,
+        )
+        if in1_features == 0:
             raise ConfigError(f"Bilinear: in1_features must be positive, got {in1_features}")
         self.in1_features = in1_features
         self.in2_features = in2_features

@@ -15,12 +15,12 @@ from hotloop.nn.parameter import Buffer
 from hotloop.nn.shape import PairwiseDistance
 
 __all__ = [
-    *("BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss"),
-    *("GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss"),
-    *("MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss"),
-    *("NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss"),
+    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
+    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
+    "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss",
+    "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
-]
+]  # fmt: skip
 
 
 class _Loss(Module):
@@ -56,21 +56,62 @@ class _WeightedLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """``(x - y)²``."""
+    """Mean squared error, ``(x - y)²``: the default for float targets.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.mse_loss`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class L1Loss(_Loss):
-    """``|x - y|``."""
+    """Mean absolute error, ``|x - y|``.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.l1_loss`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """``|x - y|``, squared within ``beta`` of 0."""
+    """``|x - y|``, squared within ``beta`` of 0.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+    beta : float
+        Where the square ends.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.smooth_l1_loss`.
+    """
 
     def __init__(
         self,
@@ -87,7 +128,20 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """``(x - y)² / 2``, linear beyond ``delta``."""
+    """``(x - y)² / 2``, linear beyond ``delta``.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+    delta : float
+        Where the square ends.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.huber_loss`.
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
@@ -98,7 +152,27 @@ class HuberLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """``-log softmax(x)[y]`` of logits and classes or probabilities."""
+    """``-log softmax(x)[y]`` of logits: the default for class targets.
+
+    Parameters
+    ----------
+    weight : array, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    ignore_index : int
+        Targets of this value count nothing.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the sum of the targets' weights.
+    label_smoothing : float
+        The share spread over all classes, in [0, 1].
+
+    Notes
+    -----
+    Inputs: ``(N, C)`` or ``(N, C, ...)`` and class numbers without the dim C, or
+    probabilities of the same shape.
+    The formula: :func:`hotloop.nn.functional.cross_entropy`.
+    """
 
     def __init__(
         self,
@@ -125,7 +199,24 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class NLLLoss(_WeightedLoss):
-    """``-x[y]`` of log probabilities and classes."""
+    """``-x[y]`` of log probabilities and classes.
+
+    Parameters
+    ----------
+    weight : array, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    ignore_index : int
+        Targets of this value count nothing.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the sum of the targets' weights.
+
+    Notes
+    -----
+    Inputs: ``(N, C)`` or ``(N, C, ...)`` and class numbers without the dim C.
+    The formula: :func:`hotloop.nn.functional.nll_loss`.
+    """
 
     def __init__(
         self,
@@ -148,14 +239,46 @@ class NLLLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """Binary cross-entropy of probabilities."""
+    """Binary cross-entropy of probabilities.
+
+    Parameters
+    ----------
+    weight : array, optional
+        Of each element, broadcast.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.binary_cross_entropy`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """Binary cross-entropy of logits; ``pos_weight`` weighs the positive part."""
+    """Binary cross-entropy of logits: the default for one logit and for 0/1 matrices.
+
+    Parameters
+    ----------
+    weight : array, optional
+        Of each element, broadcast.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+    pos_weight : array, optional
+        Of the positive part: one per class, ``(C,)``.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.binary_cross_entropy_with_logits`.
+    """
 
     pos_weight: Buffer | None
 
@@ -179,7 +302,22 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 
 class KLDivLoss(_Loss):
-    """``y (log y - x)``, x being log probabilities."""
+    """``y (log y - x)``, x being log probabilities.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "batchmean", "sum", "none"}
+        "mean" divides by the number of elements, "batchmean" by the rows.
+    log_target : bool
+        Whether the target holds logarithms.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.kl_div`.
+    """
 
     def __init__(
         self,
@@ -196,7 +334,22 @@ class KLDivLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """``x`` where y is 1, ``max(0, margin - x)`` where it is -1."""
+    """``x`` where y is 1, ``max(0, margin - x)`` where it is -1.
+
+    Parameters
+    ----------
+    margin : float
+        Distance of pairs that do not belong together.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.hinge_embedding_loss`.
+    """
 
     def __init__(
         self,
@@ -227,14 +380,44 @@ class _MarginLoss(_Loss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """``max(0, -y (x1 - x2) + margin)``."""
+    """``max(0, -y (x1 - x2) + margin)``.
+
+    Parameters
+    ----------
+    margin : float
+        What the higher one is to be ahead by.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(x1, x2, y)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.margin_ranking_loss`.
+    """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """``1 - cos`` where y is 1, ``max(0, cos - margin)`` where it is -1."""
+    """``1 - cos`` where y is 1, ``max(0, cos - margin)`` where it is -1.
+
+    Parameters
+    ----------
+    margin : float
+        Cosine that pairs which do not belong together shall stay below.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(x1, x2)`` of ``(N, D)``, y ``(N,)``.
+    The formula: :func:`hotloop.nn.functional.cosine_embedding_loss`.
+    """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         return F.cosine_embedding_loss(
@@ -243,14 +426,42 @@ class CosineEmbeddingLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """``log(1 + e**(-y x))``."""
+    """``log(1 + e**(-y x))``, y being -1 or 1.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.soft_margin_loss`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """Binary cross-entropy of logits, its mean over the classes taken first."""
+    """Binary cross-entropy of logits, its mean over the classes taken first.
+
+    Parameters
+    ----------
+    weight : array, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Notes
+    -----
+    Inputs: ``(output, target)``, both ``(N, C)``.
+    The formula: :func:`hotloop.nn.functional.multilabel_soft_margin_loss`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.multilabel_soft_margin_loss(
@@ -259,14 +470,46 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Margins between the target classes, a list that -1 ends, and all others."""
+    """Margins between the target classes, a list that -1 ends, and all others.
+
+    Parameters
+    ----------
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Notes
+    -----
+    Inputs: ``(output, target)``, both ``(N, C)``.
+    The formula: :func:`hotloop.nn.functional.multilabel_margin_loss`.
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """Margins between the right class and all others."""
+    """Margins between the right class and all others.
+
+    Parameters
+    ----------
+    p : {1, 2}
+        The power of each margin.
+    margin : float
+        What the right class is to be ahead by.
+    weight : array, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Notes
+    -----
+    Inputs: ``(N, C)`` and class numbers ``(N,)``.
+    The formula: :func:`hotloop.nn.functional.multi_margin_loss`.
+    """
 
     def __init__(
         self,
@@ -288,7 +531,26 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class TripletMarginLoss(_Loss):
-    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``."""
+    """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``.
+
+    Parameters
+    ----------
+    margin : float
+        What the negative is to be farther by.
+    p, eps : float
+        Of :class:`hotloop.nn.PairwiseDistance`.
+    swap : bool
+        Whether the nearer of anchor and positive counts for the negative.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Notes
+    -----
+    Inputs: ``(anchor, positive, negative)``, each ``(N, D)``.
+    The formula: :func:`hotloop.nn.functional.triplet_margin_loss`.
+    """
 
     def __init__(
         self,
@@ -314,7 +576,24 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance of one's own (two tensors to one)."""
+    """TripletMarginLoss with a distance of one's own.
+
+    Parameters
+    ----------
+    distance_function : callable, optional
+        Two tensors to one, ``(N,)``; PairwiseDistance by default.
+    margin : float
+        What the negative is to be farther by.
+    swap : bool
+        Whether the nearer of anchor and positive counts for the negative.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Notes
+    -----
+    Inputs: ``(anchor, positive, negative)``, each ``(N, D)``.
+    The formula: :func:`hotloop.nn.functional.triplet_margin_with_distance_loss`.
+    """
 
     def __init__(
         self,
@@ -340,7 +619,26 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """``e**x - y x``, x being the log rate."""
+    """``e**x - y x``, x being the log rate of counts.
+
+    Parameters
+    ----------
+    log_input : bool
+        False: the input is the rate itself.
+    full : bool
+        Adds Stirling's approximation of ``log(y!)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    eps : float
+        Keeps the logarithm of a rate of 0 finite.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(output, target)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.poisson_nll_loss`.
+    """
 
     def __init__(
         self,
@@ -365,7 +663,22 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """``(log var + (x - y)² / var) / 2``."""
+    """``(log var + (x - y)² / var) / 2``.
+
+    Parameters
+    ----------
+    full : bool
+        Adds the constant ``log(2π) / 2``.
+    eps : float
+        The least variance.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Notes
+    -----
+    Inputs: ``(mean, target, var)`` of one shape.
+    The formula: :func:`hotloop.nn.functional.gaussian_nll_loss`.
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)

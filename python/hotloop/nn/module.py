@@ -5,39 +5,35 @@ tensors it adds to the running trace, called with arrays it predicts one batch. 
 from the outermost module (each module knows its parent, weakly), because they seed the initial
 values and appear in messages.
 
-Rejected: hooks. forward is traced once and then run from C, so a hook would run once and not once
-per batch; the errors name what to use.
+What torch's modules have and these cannot have is in ``refused``.
 """
 
 from __future__ import annotations
 
-import inspect
-import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from hotloop._suggest import did_you_mean
-from hotloop.errors import ConfigError, HotloopError, ShapeError, TraceError
+from hotloop.base.scalars import plain
+from hotloop.base.suggest import did_you_mean, function_for
+from hotloop.errors import ConfigError, HotloopError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
 from hotloop.graph.symbolic import Tensor, is_device
-from hotloop.nn.parameter import Buffer, Parameter, Variable, to_host
+from hotloop.nn.calling import bind, explain, locate
+from hotloop.nn.edits import Registry, next_edit
+from hotloop.nn.parameter import Buffer, Parameter, Variable
+from hotloop.nn.placement import placement_of
 from hotloop.nn.recipes import Array
+from hotloop.nn.refused import Refused
+from hotloop.nn.state import IncompatibleKeys, load_state, state_items
 
-__all__ = ["IncompatibleKeys", "Module"]
+__all__ = ["Module"]
 
 M = TypeVar("M", bound="Module")
 
 
-class IncompatibleKeys(NamedTuple):
-    """What ``load_state_dict`` did not find in the state, and found but did not know."""
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
-
-
-class Module:
+class Module(Refused):
     """Base class of all layers and models.
 
     A subclass makes its layers in ``__init__`` (after ``super().__init__()``) and says in
@@ -52,19 +48,23 @@ class Module:
     _buffers: dict[str, Buffer | None]
     _modules: dict[str, Module | None]
     _training: bool
+    _edit: int
     _parent: weakref.ref[Module] | None
     _name: str
     _placement: str | None
+    _fitted: Any  # what training learnt of its data; hotloop.training writes and reads it
 
     def __init__(self) -> None:
         for name, value in (
-            ("_parameters", {}),
-            ("_buffers", {}),
-            ("_modules", {}),
+            ("_parameters", Registry()),
+            ("_buffers", Registry()),
+            ("_modules", Registry()),
             ("_training", True),
+            ("_edit", 0),
             ("_parent", None),
             ("_name", ""),
             ("_placement", None),
+            ("_fitted", None),
         ):
             object.__setattr__(self, name, value)
 
@@ -83,7 +83,7 @@ class Module:
             try:
                 result = self.forward(*args, **kwargs)
             except HotloopError as error:
-                self._locate(error)
+                locate(self, error)
                 raise
             except RecursionError:
                 raise TraceError(
@@ -91,7 +91,7 @@ class Module:
                     "itself again and again"
                 ) from None
             except (AttributeError, TypeError) as error:
-                self._explain(args, kwargs, error)
+                explain(self, args, kwargs, error)
                 raise
         trace.saw(path, result)
         return result
@@ -102,43 +102,63 @@ class Module:
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
         if kwargs:
-            bound = self._bind(args, kwargs)
+            bound = bind(self, args, kwargs)
             bound.apply_defaults()
             args = bound.args
         return run_batch(self, args)
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """forward's arguments by name; TraceError where they do not fit."""
-        try:
-            return inspect.signature(self.forward).bind(*args, **kwargs)
-        except TypeError as error:
-            raise TraceError(
-                f"{type(self).__name__}.forward: {error}, got {len(args) + len(kwargs)}"
-            ) from None
-
-    def _explain(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], error: AttributeError | TypeError
+    def log(
+        self,
+        name: str,
+        value: Any,
+        *,
+        prog_bar: bool = True,
+        logger: bool = True,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
     ) -> None:
-        """Raises a TraceError where inputs of the wrong number or kind made a layer stumble."""
-        self._bind(args, kwargs)
-        wrong = [value for value in args if value is None or isinstance(value, tuple | list | dict)]
-        if wrong and type(self).__module__.startswith("hotloop."):
-            refusal = TraceError(
-                f"inputs must be tensors, got {type(wrong[0]).__name__}; take it apart in forward"
-            )
-            self._locate(refusal)
-            raise refusal from error
+        """In ``training_step`` or ``forward``: puts a number into the history of each epoch.
 
-    def _locate(self, error: HotloopError) -> None:
-        """Puts the innermost module's path and repr before the error's text, once."""
-        if getattr(error, "_located", False) or not isinstance(
-            error, ShapeError | TraceError | ConfigError
-        ):
-            return
-        title = type(self).__name__ if any(True for _ in self.children()) else repr(self)
-        where = f"{self.path}, {title}" if self.path else title
-        error.args = (f"{where}: {error}",)
-        error.__dict__["_located"] = True
+        Parameters
+        ----------
+        name : str
+            As it stands in the history; that of validation is ``val_<name>``.
+        value : Tensor or number
+            One number of each batch; the history has the mean over the rows.
+        prog_bar, logger, on_epoch
+            Taken for code that comes from other trainers: all shows and logs have all values.
+        on_step : bool, optional
+            Must not be True: values are logged once an epoch.
+
+        Raises
+        ------
+        TraceError
+            Outside of a step.
+        ConfigError
+            For a name that was logged already, and ``on_step=True``.
+        """
+        trace = tracing.current("log")
+        if on_step:
+            raise ConfigError(
+                f"log {name!r}: values are logged once for each epoch, got on_step=True; leave it "
+                "out, or use hl.stepper for a loop of your own"
+            )
+        if name in trace.logged:
+            raise ConfigError(f"log {name!r}: a name must be logged once in a step, got it twice")
+        trace.logged[name] = value
+
+    def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
+        """:meth:`log` of each name and value.
+
+        Parameters
+        ----------
+        values : mapping of str to Tensor
+            What is logged, by name.
+        **options
+            Those of :meth:`log`.
+        """
+        for name, value in values.items():
+            self.log(name, value, **options)
 
     @property
     def path(self) -> str:
@@ -173,7 +193,20 @@ class Module:
             raise ConfigError(f"{kind}: {type(self).__name__} has an attribute {name!r} already")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Adds a parameter, or None as the place of one."""
+        """Adds a parameter; assigning an ``nn.Parameter`` to an attribute does the same.
+
+        Parameters
+        ----------
+        name : str
+            The attribute's name, without dots.
+        param : Parameter or None
+            None keeps the place for one.
+
+        Raises
+        ------
+        ConfigError
+            If it is no parameter, or the name is taken.
+        """
         self._check_name(name, getattr(self, "_parameters", {}), "parameter")
         if param is not None and not isinstance(param, Parameter):
             raise ConfigError(
@@ -189,11 +222,16 @@ class Module:
         Parameters
         ----------
         name : str
-            The attribute's name.
+            The attribute's name, without dots.
         tensor : array, Buffer or None
-            The initial value.
+            The initial value; None keeps the place for one.
         persistent : bool
             Whether ``state_dict`` has it.
+
+        Raises
+        ------
+        ConfigError
+            If the name is taken.
         """
         self._check_name(name, getattr(self, "_buffers", {}), "buffer")
         if tensor is not None and not isinstance(tensor, Buffer):
@@ -205,7 +243,20 @@ class Module:
             tensor.attach(self, name)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Adds a child module, or None as the place of one."""
+        """Adds a child module; assigning a module to an attribute does the same.
+
+        Parameters
+        ----------
+        name : str
+            The attribute's name, without dots.
+        module : Module or None
+            None keeps the place for one.
+
+        Raises
+        ------
+        ConfigError
+            If it is no module, contains this one, or the name is taken.
+        """
         self._check_name(name, getattr(self, "_modules", {}), "module")
         if module is not None and not isinstance(module, Module):
             raise ConfigError(
@@ -214,7 +265,15 @@ class Module:
         self._adopt(name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """The same as :meth:`add_module`."""
+        """The same as :meth:`add_module`.
+
+        Parameters
+        ----------
+        name : str
+            The attribute's name.
+        module : Module or None
+            What is added.
+        """
         self.add_module(name, module)
 
     def _adopt(self, name: str, module: Module | None) -> None:
@@ -232,7 +291,18 @@ class Module:
             object.__setattr__(module, "_name", name)
 
     def variable(self, name: str) -> Variable | None:
-        """The parameter or buffer of this module under a name, or None."""
+        """The parameter or buffer of this module under a name.
+
+        Parameters
+        ----------
+        name : str
+            The attribute's name.
+
+        Returns
+        -------
+        Parameter, Buffer or None
+            None where there is none.
+        """
         found = self._parameters.get(name)
         return self._buffers.get(name) if found is None else found
 
@@ -270,6 +340,8 @@ class Module:
                 buffers[name].assign(value)
             return
         object.__setattr__(self, name, value)
+        if not isinstance(getattr(type(self), name, None), property):
+            self._note_edit()
 
     def __getattr__(self, name: str) -> Any:
         for registry in ("_parameters", "_buffers", "_modules"):
@@ -283,7 +355,8 @@ class Module:
                 f"{type(self).__name__} has no attribute {name!r} (was super().__init__() called?)"
             )
         raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{did_you_mean(name, dir(self))}"
+            f"{type(self).__name__} has no attribute {name!r}"
+            + (function_for(name) or did_you_mean(name, dir(self)))
         )
 
     def __delattr__(self, name: str) -> None:
@@ -292,6 +365,12 @@ class Module:
                 del registry[name]
                 return
         object.__delattr__(self, name)
+        self._note_edit()
+
+    def _note_edit(self) -> None:
+        """What forward assigns is no edit: it does so in each recording, which are compared."""
+        if tracing.active() is None:
+            object.__setattr__(self, "_edit", next_edit())
 
     def __dir__(self) -> list[str]:
         names = {*super().__dir__(), *self._parameters, *self._buffers, *self._modules}
@@ -300,7 +379,13 @@ class Module:
     # ---- the tree
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Name and module of each direct child, each module once."""
+        """Direct children with their names.
+
+        Returns
+        -------
+        iterator of (str, Module)
+            Each module once.
+        """
         seen: set[int] = set()
         for name, module in self._modules.items():
             if module is not None and id(module) not in seen:
@@ -308,7 +393,13 @@ class Module:
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """Each direct child, once."""
+        """Direct children.
+
+        Returns
+        -------
+        iterator of Module
+            Each module once.
+        """
         for _, module in self.named_children():
             yield module
 
@@ -318,7 +409,22 @@ class Module:
         prefix: str = "",
         remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, Module]]:
-        """Path and module of this module and all below it, each module once."""
+        """This module and all below it with their paths.
+
+        Parameters
+        ----------
+        memo : set of Module, optional
+            Modules to leave out; grows.
+        prefix : str
+            What paths begin with.
+        remove_duplicate : bool
+            Whether a module that stands in several places comes once.
+
+        Returns
+        -------
+        iterator of (str, Module)
+            This one first, under ``prefix``.
+        """
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -331,7 +437,13 @@ class Module:
                 yield from module.named_modules(memo, path, remove_duplicate)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
+        """This module and all below it.
+
+        Returns
+        -------
+        iterator of Module
+            Each module once, this one first.
+        """
         for _, module in self.named_modules():
             yield module
 
@@ -354,27 +466,84 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Path and parameter of this module and those below, tied ones once."""
+        """The parameters with their paths, the keys of ``state_dict``.
+
+        Parameters
+        ----------
+        prefix : str
+            What paths begin with.
+        recurse : bool
+            Whether those of the modules below are among them.
+        remove_duplicate : bool
+            Whether a shared one comes once.
+
+        Returns
+        -------
+        iterator of (str, Parameter)
+        """
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters of this module and those below, tied ones once."""
+        """The parameters, shared ones once.
+
+        Parameters
+        ----------
+        recurse : bool
+            Whether those of the modules below are among them.
+
+        Returns
+        -------
+        iterator of Parameter
+        """
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Buffer]]:
-        """Path and buffer of this module and those below."""
+        """The buffers with their paths, the keys of ``state_dict``.
+
+        Parameters
+        ----------
+        prefix : str
+            What paths begin with.
+        recurse : bool
+            Whether those of the modules below are among them.
+        remove_duplicate : bool
+            Whether a shared one comes once.
+
+        Returns
+        -------
+        iterator of (str, Buffer)
+        """
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Buffer]:
-        """The buffers of this module and those below."""
+        """The buffers, shared ones once.
+
+        Parameters
+        ----------
+        recurse : bool
+            Whether those of the modules below are among them.
+
+        Returns
+        -------
+        iterator of Buffer
+        """
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a path, ``"body.0"``.
+        """The module at a path.
+
+        Parameters
+        ----------
+        target : str
+            Such as ``"body.0"``; "" is this module.
+
+        Returns
+        -------
+        Module
 
         Raises
         ------
@@ -393,11 +562,41 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a path, ``"body.0.weight"``; AttributeError if there is none."""
+        """The parameter at a path.
+
+        Parameters
+        ----------
+        target : str
+            Such as ``"body.0.weight"``.
+
+        Returns
+        -------
+        Parameter
+
+        Raises
+        ------
+        AttributeError
+            If there is none.
+        """
         return self._get("_parameters", target, "parameter")  # type: ignore[no-any-return]
 
     def get_buffer(self, target: str) -> Buffer:
-        """The buffer at a path; AttributeError if there is none."""
+        """The buffer at a path.
+
+        Parameters
+        ----------
+        target : str
+            Such as ``"norm.running_mean"``.
+
+        Returns
+        -------
+        Buffer
+
+        Raises
+        ------
+        AttributeError
+            If there is none.
+        """
         return self._get("_buffers", target, "buffer")  # type: ignore[no-any-return]
 
     def _get(self, registry: str, target: str, kind: str) -> Any:
@@ -425,32 +624,53 @@ class Module:
             parameter.value(seed)
 
     def reset(self: M) -> M:
-        """Forgets trained and loaded values: parameters and buffers get initial values again."""
-        for value in (*self.parameters(), *self.buffers()):
+        """Initial values again; class names and transforms of training's data are forgotten too.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
+        values = (*self.parameters(), *self.buffers())
+        for value in values:
+            value.check_free()
+        for module in self.modules():
+            object.__setattr__(module, "_fitted", None)
+        for value in values:
             if not value.is_lazy:
                 value.reset()
         return self
 
     def state_dict(self, prefix: str = "") -> dict[str, Array]:
-        """Copies of all parameters and persistent buffers by their paths, torch's keys.
+        """The values of all parameters and persistent buffers by their paths, torch's keys.
 
-        Tied parameters stand under each of their names.
+        Arrays are read-only and stay as they are when the model trains on: write
+        ``state[key] = 0.5 * state[key]`` and ``load_state_dict``.
+
+        Parameters
+        ----------
+        prefix : str
+            What the keys begin with.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Tied parameters stand under each of their names.
+
+        Examples
+        --------
+        >>> {name: value.shape for name, value in nn.Linear(3, 2).state_dict().items()}
+        {'weight': (2, 3), 'bias': (2,)}
         """
-        return {f"{prefix}{key}": value.numpy() for key, value in self._state_items()}
-
-    def _state_items(self) -> Iterator[tuple[str, Variable]]:
-        """torch's order: each module's parameters, then its buffers, then its children."""
-        for path, module in self.named_modules(remove_duplicate=False):
-            lead = f"{path}." if path else ""
-            for name, parameter in module._parameters.items():
-                if parameter is not None:
-                    yield lead + name, parameter
-            for name, buffer in module._buffers.items():
-                if buffer is not None and buffer.persistent:
-                    yield lead + name, buffer
+        return {f"{prefix}{key}": value.numpy() for key, value in state_items(self)}
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,
+        assign: bool = False,
+        *,
+        strip_prefix: str = "",
     ) -> IncompatibleKeys:
         """Copies values into parameters and buffers, all of them or, on an error, none.
 
@@ -462,6 +682,9 @@ class Module:
             Whether every key must be in both. Shapes must agree in any case.
         assign : bool
             Taken for torch's sake: values are always copied.
+        strip_prefix : str
+            Taken from the keys that begin with it: "module." of torch's DataParallel, "_orig_mod."
+            of torch.compile, "model." of a model that was an attribute.
 
         Returns
         -------
@@ -474,31 +697,10 @@ class Module:
             If a value has another shape; all such keys are listed.
         ConfigError
             With ``strict``, if keys are missing or unexpected; all are listed.
+        BusyError
+            While the model is being trained, which would overwrite what is loaded.
         """
-        _check_state(state_dict)
-        own = dict(self._state_items())
-        missing = [key for key in own if key not in state_dict]
-        unexpected = [key for key in state_dict if key not in own]
-        values = {key: to_host(state_dict[key]) for key in own if key in state_dict}
-        wrong = [
-            f"{key} must be {own[key].shape}, got {value.shape}"
-            for key, value in values.items()
-            if not own[key].is_lazy and own[key].shape != value.shape
-        ]
-        faults = [f"shapes differ: {'; '.join(wrong)}"] if wrong else []
-        if strict and missing:
-            faults.append(f"missing keys: {', '.join(missing)}")
-        if strict and unexpected:
-            names = [f"{key}{did_you_mean(key, missing)}" for key in unexpected]
-            faults.append(f"unexpected keys: {', '.join(names)}")
-        if faults:
-            text = f"load_state_dict: the state must fit {type(self).__name__}, got "
-            raise (ShapeError if wrong else ConfigError)(text + "; ".join(faults))
-        for key, value in values.items():
-            own[key].set_value(value)
-        for module in self.modules():
-            module.after_load()
-        return IncompatibleKeys(missing, unexpected)
+        return load_state(self, state_dict, strict, strip_prefix)
 
     def after_load(self) -> None:
         """Called after ``load_state_dict``; lazy layers learn their sizes here."""
@@ -523,26 +725,71 @@ class Module:
 
         ``hl.train`` evaluates in evaluation mode by itself; what this is for is a part that shall
         stay in evaluation mode while the rest trains: ``model.backbone.eval()``.
+
+        Parameters
+        ----------
+        mode : bool
+            False: evaluation mode, in which dropout does nothing and batch norm takes its running
+            statistics.
+
+        Returns
+        -------
+        Module
+            Itself.
         """
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self: M) -> M:
-        """Sets evaluation mode in this module and all below."""
+        """Sets evaluation mode in this module and all below; see :meth:`train`.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         return self.train(False)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
-        """Sets whether the parameters of this module and those below learn."""
+        """Sets whether the parameters of this module and those below learn.
+
+        Parameters
+        ----------
+        requires_grad : bool
+            False: they keep their values in training.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: gradients belong to the training step, which clears them itself."""
-
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
-        """Calls ``fn`` with every module below and then with this one."""
+        """Calls a function with every module below and then with this one.
+
+        Parameters
+        ----------
+        fn : callable
+            Takes a module, for example to set initial weights.
+
+        Returns
+        -------
+        Module
+            Itself.
+
+        Examples
+        --------
+        >>> def set_bias(module):
+        ...     if isinstance(module, nn.Linear):
+        ...         nn.init.zeros_(module.bias)
+        >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).apply(set_bias)
+        >>> model[0].bias.tolist()
+        [0.0, 0.0, 0.0, 0.0]
+        """
         for child in self.children():
             child.apply(fn)
         fn(self)
@@ -551,15 +798,31 @@ class Module:
     def to(self: M, *args: Any, device: Any = None, dtype: Any = None, **kwargs: Any) -> M:
         """Sets where ``predict`` and ``model(array)`` run; the configuration says it for the rest.
 
+        Parameters
+        ----------
+        *args
+            A device or a dtype, as torch takes them.
+        device : str or int, optional
+            "cpu", "cuda", "cuda:1", 1, or "auto": a GPU where one can be used.
+        dtype : dtype, optional
+            float32, which parameters have.
+        **kwargs
+            Taken for torch's sake.
+
+        Returns
+        -------
+        Module
+            Itself.
+
         Raises
         ------
         ConfigError
             For another device than "cpu", "cuda", "cuda:1" or "auto", or another dtype than
             float32: the configuration's ``precision`` decides.
+        DeviceError, OutOfMemoryError
+            If there is no GPU that can be used; the model predicts where it did before.
         """
-        from hotloop.training.accelerator import placement_of
-
-        for arg in args:
+        for arg in map(plain, args):
             if is_device(arg) or (isinstance(arg, int) and not isinstance(arg, bool)):
                 device = arg
             elif not isinstance(arg, bool | Tensor):
@@ -567,75 +830,38 @@ class Module:
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:
             self._refuse_dtype(dtypes.parse(dtype))
         if device is not None:
+            from hotloop.training.inference import check_placement  # it imports this module
+
             placement = placement_of(device)
+            check_placement(placement)
             for module in self.modules():
                 object.__setattr__(module, "_placement", placement)
         return self
 
     def cuda(self: M, device: Any = None) -> M:
-        """Lets ``predict`` and ``model(array)`` run on a GPU, the first if no number is given."""
+        """Lets ``predict`` and ``model(array)`` run on a GPU.
+
+        Parameters
+        ----------
+        device : int or str, optional
+            Which one; the first by default.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         return self.to("cuda" if device is None else device)
 
     def cpu(self: M) -> M:
-        """Lets ``predict`` and ``model(array)`` run on the CPU."""
+        """Lets ``predict`` and ``model(array)`` run on the CPU.
+
+        Returns
+        -------
+        Module
+            Itself.
+        """
         return self.to("cpu")
-
-    def float(self: M) -> M:
-        """Itself: parameters are float32."""
-        return self
-
-    def double(self: M) -> M:
-        """Refused; ``precision="64-true"`` computes in float64."""
-        self._refuse_dtype(dtypes.float64)
-
-    def half(self: M) -> M:
-        """Refused; ``precision="16-mixed"`` computes in float16."""
-        self._refuse_dtype(dtypes.float16)
-
-    def bfloat16(self: M) -> M:
-        """Refused; ``precision="bf16-mixed"`` computes in bfloat16."""
-        self._refuse_dtype(dtypes.bfloat16)
-
-    def _refuse_dtype(self, dtype: dtypes.DType) -> NoReturn:
-        precision = {"float64": "64-true", "float16": "16-mixed", "bfloat16": "bf16-mixed"}
-        advice = precision.get(dtype)
-        raise ConfigError(
-            f"{type(self).__name__}: parameters must be float32, got {dtype}"
-            + (f'; use precision="{advice}" in the configuration' if advice else "")
-        )
-
-    # ---- hooks
-
-    def _refuse_hook(self, what: str, instead: str) -> NoReturn:
-        raise ConfigError(
-            f"{what}: hooks are not run (forward is recorded once and then runs from C); {instead}"
-        )
-
-    def register_forward_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: forward runs once per shape, not once per batch."""
-        self._refuse_hook(
-            "register_forward_hook", 'use hl.predict(..., outputs="name") for inner outputs'
-        )
-
-    def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: forward runs once per shape, not once per batch."""
-        self._refuse_hook("register_forward_pre_hook", "change the input in forward")
-
-    def register_full_backward_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: gradients exist only inside the training step."""
-        self._refuse_hook("register_full_backward_hook", "use the configuration's clipping")
-
-    def register_backward_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: gradients exist only inside the training step."""
-        self._refuse_hook("register_backward_hook", "use the configuration's clipping")
-
-    def register_state_dict_pre_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused."""
-        self._refuse_hook("register_state_dict_pre_hook", "rename keys before load_state_dict")
-
-    def register_load_state_dict_pre_hook(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused."""
-        self._refuse_hook("register_load_state_dict_pre_hook", "rename keys before it")
 
     # ---- copies and text
 
@@ -645,6 +871,7 @@ class Module:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._note_edit()
         for name, module in self._modules.items():
             self._adopt(name, module)
         for registry in (self._parameters, self._buffers):
@@ -671,14 +898,3 @@ class Module:
         if not lines:
             return f"{self._get_name()}()"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
-
-
-def _check_state(state: object) -> None:
-    if isinstance(state, Mapping):
-        return
-    fix = ""
-    if isinstance(state, str | os.PathLike):
-        fix = "; read the file first: safetensors.numpy.load_file(path), torch.load(path)"
-    raise ConfigError(
-        f"load_state_dict: must be a dict from names to arrays, got {type(state).__name__}{fix}"
-    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError
 from hotloop.nn import functional as F
 from hotloop.nn.linear import check_sizes
@@ -41,6 +42,11 @@ class BatchNorm1d(Module):
     ----------
     running_mean, running_var, num_batches_tracked : Buffer or None
         Statistics, the variance unbiased, and the training steps so far.
+
+    Notes
+    -----
+    ``(N, C)`` or ``(N, C, L)`` in, the same out. Training needs two values per channel at least: a
+    last batch of one row joins the one before it.
     """
 
     uses_batch_statistics = True
@@ -64,7 +70,7 @@ class BatchNorm1d(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_sizes("BatchNorm1d", num_features=num_features)
+        (num_features,) = check_sizes("BatchNorm1d", num_features=num_features)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
@@ -115,9 +121,9 @@ class BatchNorm1d(Module):
 
 
 def _trailing(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    check_sizes("normalized_shape", **{f"dim {i}": size for i, size in enumerate(shape)})
-    return shape
+    given = plain(normalized_shape)
+    shape = (given,) if isinstance(given, int) else tuple(given)
+    return check_sizes("normalized_shape", **{f"dim {i}": size for i, size in enumerate(shape)})
 
 
 class LayerNorm(Module):
@@ -135,6 +141,10 @@ class LayerNorm(Module):
         Whether there is a bias beside the weight.
     device, dtype
         Taken for torch's sake.
+
+    Notes
+    -----
+    ``(..., *normalized_shape)`` in, the same out.
     """
 
     weight: Parameter | None
@@ -184,6 +194,10 @@ class RMSNorm(Module):
         Whether a weight is learnt.
     device, dtype
         Taken for torch's sake.
+
+    Notes
+    -----
+    ``(..., *normalized_shape)`` in, the same out.
     """
 
     weight: Parameter | None

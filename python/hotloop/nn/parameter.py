@@ -12,34 +12,39 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.errors import BusyError, ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
-from hotloop.graph.build import to_array
+from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
 from hotloop.graph.symbolic import Tensor
-from hotloop.nn.recipes import Array, Constant, Recipe, Values
+from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
 if TYPE_CHECKING:
     from hotloop.graph.trace import Trace
     from hotloop.nn.module import Module
 
-__all__ = ["Buffer", "Parameter", "ReadOnlyArray", "Variable"]
+__all__ = ["Buffer", "Parameter"]
 
 _unowned = itertools.count()
 
 
 class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
-    """A view of a parameter's value; writing to it says what to use instead."""
+    """The value of a parameter or buffer; writing to it says what to use instead.
 
-    def _refuse(self, *args: Any) -> NoReturn:
+    What is computed of it, and what ``copy()`` gives, may be written to.
+    """
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ConfigError(
-            "parameter.data: is a read-only view, got a write; use parameter.copy_(array), "
-            "nn.init or load_state_dict"
+            "array of a parameter or buffer: is read-only, for a write would not reach the model, "
+            "got one; use parameter.copy_(array), buffer.assign(array), nn.init or "
+            "load_state_dict, or write to a copy: array.copy()"
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -47,12 +52,61 @@ class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
             self._refuse()
         super().__setitem__(key, value)
 
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = _refuse
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
+    ) -> Any:
+        if out is not None:
+            for array in out:
+                if isinstance(array, ReadOnlyArray) and not array.flags.writeable:
+                    self._refuse()
+            kwargs["out"] = tuple(_plain(array) for array in out)
+        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+    def copy(self, order: Any = "C") -> Any:
+        """A plain array that may be written to."""
+        return _plain(self).copy(order)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        return _plain(self).__reduce__()
+
+    def _write(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if not self.flags.writeable:
+            self._refuse()
+        return getattr(super(), name)(*args, **kwargs)
+
+    def fill(self, value: Any) -> None:
+        """Refused while it is read-only."""
+        self._write("fill", value)
+
+    def sort(self, *args: Any, **kwargs: Any) -> None:
+        """Refused while it is read-only."""
+        self._write("sort", *args, **kwargs)
+
+    def put(self, *args: Any, **kwargs: Any) -> None:
+        """Refused while it is read-only."""
+        self._write("put", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.startswith("_"):
             return self._refuse
         raise AttributeError(name)
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, ReadOnlyArray) else value
+
+
+def read_only(array: Array) -> Array:
+    """The array as users get it: a view that refuses to be written to."""
+    view = array.view(ReadOnlyArray)
+    view.setflags(write=False)
+    return view
 
 
 def frozen(array: Array) -> Array:
@@ -73,6 +127,8 @@ class Variable(Tensor):
         self._name = ""
         self._number = next(_unowned)
         self._version = 0
+        self._is_initial = True
+        self._is_held = False
 
     # ---- as a tensor
 
@@ -115,7 +171,7 @@ class Variable(Tensor):
         """Its value as a read-only view; in ``forward``, the tensor without gradient."""
         if tracing.active() is not None:
             return self.detach()
-        return self.value().view(ReadOnlyArray)
+        return self.numpy()
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -159,6 +215,11 @@ class Variable(Tensor):
         """Whether there is a value yet, and not only the recipe of one."""
         return self._value is not None
 
+    @property
+    def is_initial(self) -> bool:
+        """Whether its value is the one that ``reset`` comes back to: not trained, not loaded."""
+        return self._is_initial
+
     def value(self, seed: int | None = None) -> Array:
         """The value, read-only, drawn if that was not done yet.
 
@@ -179,7 +240,12 @@ class Variable(Tensor):
         return super().detach() if tracing.active() is not None else self
 
     def numpy(self) -> Array:
-        """A copy of the value.
+        """The value, read-only: it stays as it is when the model trains on.
+
+        Returns
+        -------
+        array
+            Of the shape; ``numpy().copy()`` may be written to, and ``copy_(array)`` sets the value.
 
         Raises
         ------
@@ -188,7 +254,7 @@ class Variable(Tensor):
         """
         if tracing.active() is not None:
             self._refuse(f"{self._title()}.numpy()")
-        return self.value().copy()
+        return read_only(self.value())
 
     def item(self) -> Any:
         """The only element as a Python number; not in ``forward``."""
@@ -205,7 +271,10 @@ class Variable(Tensor):
         return int(self.item())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.numpy(), dtype)
+        found = self.numpy()
+        if copy:
+            return np.array(found, dtype)
+        return found if dtype is None or found.dtype == dtype else found.astype(dtype)
 
     def set_value(self, array: Any, *, initial: bool = False) -> None:
         """Replaces the value by a copy of ``array``.
@@ -221,7 +290,10 @@ class Variable(Tensor):
         ------
         ShapeError
             If the shapes differ.
+        BusyError
+            While its model is being trained.
         """
+        self.check_free()
         value = np.array(to_host(array), str(self._kind), order="C")
         if self._dims is not None and value.shape != self._dims:
             raise ShapeError(
@@ -231,18 +303,35 @@ class Variable(Tensor):
         self._value = frozen(value)
         if initial:
             self._recipe = Values(self._value)
+        self._is_initial = initial
         self._version += 1
+
+    def check_free(self) -> None:
+        """Refuses what a training that is under way would overwrite when it ends.
+
+        Raises
+        ------
+        BusyError
+        """
+        if self._is_held:
+            raise BusyError(
+                f"{self._title()}: its model is being trained, and the training will write its "
+                "value when it ends; wait until train returns, or train copy.deepcopy(model)"
+            )
 
     def set_recipe(self, recipe: Recipe) -> None:
         """Makes ``recipe`` the initial value; a value that was there is dropped."""
         if tracing.active() is not None:
             raise TraceError(f"{self._title()}: cannot be initialised inside forward")
+        self.check_free()
         self._recipe = recipe
         self.reset()
 
     def reset(self) -> None:
-        """Back to the initial value."""
+        """Back to the initial value; BusyError while its model is being trained."""
+        self.check_free()
         self._value = None
+        self._is_initial = True
         self._version += 1
 
     def copy_(self, array: Any) -> Any:
@@ -272,7 +361,7 @@ class Variable(Tensor):
     def __getstate__(self) -> dict[str, Any]:
         if not self.is_lazy:
             self.value()  # a copy has the same numbers, whatever its name will be
-        return {**self.__dict__, "_owner": None}
+        return {**self.__dict__, "_owner": None, "_is_held": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -284,6 +373,18 @@ class Variable(Tensor):
         if self.is_lazy:
             return f"{type(self).__name__}(lazy, dtype={self.dtype})"
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
+
+
+def hold(variables: Iterable[Variable]) -> None:
+    """Lets no one replace these values, for the time of a training that is going to write them."""
+    for variable in variables:
+        variable._is_held = True
+
+
+def release(variables: Iterable[Variable]) -> None:
+    """Ends :func:`hold`."""
+    for variable in variables:
+        variable._is_held = False
 
 
 class Parameter(Variable):
@@ -315,34 +416,83 @@ class Parameter(Variable):
 
     @classmethod
     def of_recipe(cls, shape: tuple[int, ...] | None, recipe: Recipe) -> Parameter:
-        """A parameter whose initial value is drawn when it is needed; shape None: lazy."""
+        """A parameter whose initial value is drawn when it is first needed.
+
+        Parameters
+        ----------
+        shape : tuple of int or None
+            None: lazy, known after the first batch.
+        recipe : Recipe
+            How the value is drawn, such as ``hotloop.nn.recipes.Normal(0.0, 1.0)``.
+
+        Returns
+        -------
+        Parameter
+        """
         self = cls.__new__(cls)
         Variable.__init__(self, shape, dtypes.float32, recipe)
         self.requires_grad = True
         return self
 
     def resolve(self, shape: tuple[int, ...], recipe: Recipe) -> None:
-        """Gives a lazy parameter its shape and recipe."""
+        """Gives a lazy parameter its shape and recipe.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape.
+        recipe : Recipe
+            How the value is drawn.
+        """
         self._dims = shape
         self._recipe = recipe
 
     def requires_grad_(self, requires_grad: bool = True) -> Parameter:
-        """Sets whether it learns."""
+        """Sets whether it learns.
+
+        Parameters
+        ----------
+        requires_grad : bool
+            False: it keeps its value in training.
+
+        Returns
+        -------
+        Parameter
+            Itself.
+        """
         self.requires_grad = bool(requires_grad)
         return self
 
     def normal_(self, mean: float = 0.0, std: float = 1.0) -> Parameter:
-        """Normal initial values; see :func:`hotloop.nn.init.normal_`."""
-        from hotloop.nn import init
+        """Normal initial values; see :func:`hotloop.nn.init.normal_`.
 
-        init.normal_(self, mean, std)
+        Parameters
+        ----------
+        mean, std : float
+            Mean and standard deviation.
+
+        Returns
+        -------
+        Parameter
+            Itself.
+        """
+        self.set_recipe(Normal(mean, std))
         return self
 
     def uniform_(self, a: float = 0.0, b: float = 1.0) -> Parameter:
-        """Uniform initial values; see :func:`hotloop.nn.init.uniform_`."""
-        from hotloop.nn import init
+        """Uniform initial values; see :func:`hotloop.nn.init.uniform_`.
 
-        init.uniform_(self, a, b)
+        Parameters
+        ----------
+        a, b : float
+            From a to below b.
+
+        Returns
+        -------
+        Parameter
+            Itself.
+        """
+        self.set_recipe(Uniform(a, b))
         return self
 
 
@@ -363,10 +513,15 @@ class Buffer(Variable):
         self.persistent = bool(persistent)
 
     def assign(self, value: Any) -> None:
-        """In ``forward``: makes ``value`` what the buffer holds after this training step.
+        """In ``forward``: makes a value what the buffer holds after this training step.
 
-        What forward reads from it afterwards is ``value``. Evaluation and prediction change
-        nothing. Outside of ``forward`` it is :meth:`copy_`.
+        What forward reads from it afterwards is that value. Evaluation and prediction change
+        nothing. Outside of ``forward`` it is ``copy_``.
+
+        Parameters
+        ----------
+        value : Tensor or array
+            Of the buffer's shape; converted to its dtype.
 
         Raises
         ------
@@ -377,8 +532,6 @@ class Buffer(Variable):
         if trace is None:
             self.copy_(value)
             return
-        from hotloop.graph.build import lift
-
         trace.assign(self, lift(value, trace, f"{self._title()}.assign"))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import lift
 from hotloop.nn import functional as F
@@ -49,6 +50,16 @@ class Embedding(Module):
     ----------
     weight : Parameter
         ``(num_embeddings, embedding_dim)``, standard normal.
+
+    Raises
+    ------
+    ConfigError
+        For an argument that must have torch's default, or a padding_idx outside of the table.
+
+    Notes
+    -----
+    Integers of any shape in, ``(*input.shape, embedding_dim)`` out. An id outside of the table is a
+    DataError in the step, which names the row.
     """
 
     weight: Parameter
@@ -68,7 +79,10 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        check_sizes("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        num_embeddings, embedding_dim = check_sizes(
+            "Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim
+        )
+        padding_idx = plain(padding_idx)
         for name, given, default in (
             ("max_norm", max_norm, None),
             ("scale_grad_by_freq", scale_grad_by_freq, False),
@@ -98,7 +112,27 @@ class Embedding(Module):
     def from_pretrained(
         cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None
     ) -> Embedding:
-        """A layer of given vectors ``(num_embeddings, embedding_dim)``."""
+        """A layer of given vectors.
+
+        Parameters
+        ----------
+        embeddings : array
+            ``(num_embeddings, embedding_dim)``; copied.
+        freeze : bool
+            Whether they keep their values in training.
+        padding_idx : int, optional
+            A row that gets no gradient.
+
+        Returns
+        -------
+        Embedding
+            With these vectors as its weight.
+
+        Raises
+        ------
+        ShapeError
+            If the embeddings are no matrix.
+        """
         table = to_host(embeddings)
         if table.ndim != 2:
             raise ShapeError(f"from_pretrained: embeddings must have 2 dims, got {table.shape}")

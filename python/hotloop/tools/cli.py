@@ -73,9 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
 
     plan = commands.add_parser(
-        "plan", help="print the plan of the demo's step, or of a saved model"
+        "plan", help="print the plan of the demo's step, of a run.toml's, or of a saved model"
     )
-    plan.add_argument("file", nargs="?", metavar="FILE", help="a model that hotloop saved")
+    plan.add_argument(
+        "file", nargs="?", metavar="FILE", help="a model that hotloop saved, or a run.toml"
+    )
     plan.add_argument(
         "--batch", type=int, default=256, help="rows of the saved model's batch (default: 256)"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hotloop.data.module import DataModule
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
-    from hotloop.training.result import TrainResult
+    from hotloop.training.result.result import TrainResult
 
 __all__ = ["DEMO_CODE", "demo_parts", "run_demo"]
 

@@ -87,7 +87,7 @@ class Devices(list[DeviceInfo]):
 
 
 def _describe(item: DeviceInfo) -> str:
-    from hotloop.training.progress import format_bytes
+    from hotloop.base.messages import format_bytes
 
     memory = format_bytes(item.memory_bytes) if item.memory_bytes else "unknown memory"
     if item.free_bytes:
@@ -119,13 +119,12 @@ def devices() -> Devices:
 
     Examples
     --------
-    >>> import hotloop as hl
     >>> hl.devices()[0].kind
     'cpu'
     """
     from hotloop import _core
     from hotloop.errors import HotloopError
-    from hotloop.training.accelerator import library_roots, open_gpu
+    from hotloop.training.plans.accelerator import library_roots, open_gpu
 
     found: dict[str, Any] = _core.survey("cuda", library_roots())
     gpus: list[DeviceInfo] = []

@@ -6,8 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.messages import format_bytes
 from hotloop.errors import CheckpointError
-from hotloop.training.progress import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

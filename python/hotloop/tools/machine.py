@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["Doctor", "doctor"]
 
-_NEEDED = ("numpy", "safetensors", "tqdm")
+_NEEDED = ("numpy", "safetensors", "tomli-w", "tqdm")
 _EXTRAS = (("matplotlib", "result.plot()"), ("pandas", "result.to_pandas()"))
 _VARIABLES = (
     "HOTLOOP_CPU",
@@ -62,7 +62,9 @@ def doctor() -> Doctor:
 
     Examples
     --------
-    >>> print(hl.doctor())  # doctest: +SKIP
+    >>> report = hl.doctor()
+    >>> report["machine"]["threads"] >= 1
+    True
     """
     from hotloop import _core
     from hotloop.tools.devices import devices

@@ -8,10 +8,10 @@ device that multiplies 16-bit numbers).
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
-from hotloop.training.progress import format_bytes, format_count
+from hotloop.base.messages import format_bytes, format_count
+from hotloop.tools.runfile import read_run
 
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
@@ -27,7 +27,9 @@ class PlanReport:
     ----------
     info : dict
         Bytes of arena, slots, constants and stores; numbers of nodes, instructions, kernels, chains
-        and regions; the floating-point operations of a step.
+        and regions; the floating-point operations of a step. Where a GPU runs weight gradients
+        beside the rest of the backward pass, ``n_path_kernels`` of the kernels and ``path_flops``
+        of the operations wait for one another.
     device : str
         Where it would run.
     text : str
@@ -60,16 +62,19 @@ def plan(
     training_config: TrainingConfig | None = None,
     **overrides: Any,
 ) -> PlanReport:
-    """The plan of a full batch's training step.
+    """The plan of a full batch's training step; nothing is run, and no memory of a device taken.
 
     Parameters
     ----------
-    model, datamodule, training_config, **overrides
+    model : Module
+        Left as it is.
+    datamodule, training_config, **overrides
         As for :func:`hotloop.train`.
 
     Returns
     -------
     PlanReport
+        Memory, work and the list of kernels; print it.
 
     Raises
     ------
@@ -78,24 +83,26 @@ def plan(
 
     Examples
     --------
-    >>> data = hl.DataModule.from_arrays(X, y, batch_size=64)  # doctest: +SKIP
-    >>> print(hl.plan(net, data))  # doctest: +SKIP
+    >>> X, y = hl.load_digits()
+    >>> report = hl.plan(nn.Linear(64, 10), (X, y), precision="32-true")
+    >>> report.info["store_bytes"] > 3 * 4 * 650  # weights and Adam's two moments of each
+    True
     """
     from hotloop.data.module import as_datamodule
     from hotloop.training.config import TrainingConfig
-    from hotloop.training.fit import Run
-    from hotloop.training.fitted import check_model, exclusive
+    from hotloop.training.plans.fitted import check_model, exclusive
+    from hotloop.training.run.planner import Planner
 
     model = check_model("plan", model)
     config = TrainingConfig.resolve(training_config, overrides)
     config.check_supported()
     with exclusive(model, "plan"):
-        run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
+        planner = Planner(model, as_datamodule(datamodule), config)
         try:
-            predicted = run.predict()
-            return PlanReport(predicted, predicted.pop("text"), run.device.name)
+            predicted = planner.predict()
+            return PlanReport(predicted, predicted.pop("text"), planner.device.name)
         finally:
-            run.close()
+            planner.close()
 
 
 def plan_demo() -> PlanReport:
@@ -106,12 +113,12 @@ def plan_demo() -> PlanReport:
 
 
 def plan_file(path: str | os.PathLike[str], batch: int = 256) -> PlanReport:
-    """The plan by which a saved model predicts.
+    """The plan by which a saved model predicts, or of the step that a run.toml trains with.
 
     Parameters
     ----------
     path : path-like
-        What ``result.save`` wrote.
+        What ``result.save`` wrote, or a file ``*.toml`` as ``hotloop train`` takes it.
     batch : int
         Rows; the smallest recorded size that holds them is shown, else the largest.
 
@@ -123,8 +130,12 @@ def plan_file(path: str | os.PathLike[str], batch: int = 256) -> PlanReport:
     ------
     CheckpointError
         If the file cannot be read, or holds no predict graph.
+    ConfigError, DataError
+        For a TOML file, as ``train``.
     """
-    from hotloop.training.saving import load
+    if os.fspath(path).endswith(".toml"):
+        return plan(*read_run(path))
+    from hotloop.training.result.saving import load
 
     loaded = load(path)
     recorded = loaded.recorded(batch).plan

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
-from hotloop.training.precision import NAMES, compute_dtype_of
+from hotloop.training.plans.precision import NAMES, compute_dtype_of
 
 if TYPE_CHECKING:
     from hotloop import _core
@@ -45,22 +46,23 @@ class NodeTime:
         The module that it comes from.
     segment : {"begin", "micro", "apply"}
     n_nodes : int
-        Nodes that the launch does: small updates are fused horizontally.
+        Nodes that the launch does; op, kernel, algorithm and scope are the first one's.
     n_runs : int
         Times a step: micro-batches repeat, and what an evaluation does once for all batches is 0.
     precision : str or None
-        Of a product.
+        The compute dtype of a product.
     seconds : float
-        Of one run by itself, on its operands in the step.
+        Time of one run, on its operands in the step.
     flops : float
-        Operations of products and pointwise programs; 0 elsewhere: that is bound by bytes.
+        Floating-point operations of products and pointwise programs; 0 for other ops, which are
+        bound by memory.
     bytes : float
-        That it has to read and write, each once.
+        Bytes that it has to read and write, each counted once.
     share : float
-        Of the time of all nodes of a step.
+        Its share of the time of all nodes of a step.
     roofline : float or None
-        The time that it needs at least, divided by what it takes; None where peaks are unknown.
-        What fits a cache may come out above 1.
+        The least possible time divided by the measured one; None where peaks are unknown. Above 1
+        where operands are in a cache, which is faster than the memory that peaks are of.
     """
 
     op: str
@@ -84,6 +86,7 @@ class Profile:
     Attributes
     ----------
     device : str
+        Its name.
     nodes : list of NodeTime
         In the order of the step.
     step_seconds : float
@@ -118,11 +121,28 @@ class Profile:
         return sum(node.seconds * node.n_runs for node in self.nodes)
 
     def slowest(self, n: int) -> list[NodeTime]:
-        """The n nodes that take most of a step's time."""
+        """The nodes that take most of a step's time.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+
+        Returns
+        -------
+        list of NodeTime
+            The slowest first.
+        """
         return sorted(self.nodes, key=lambda node: -node.share)[:n]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Plain data, for JSON.
+
+        Returns
+        -------
+        dict
+            Understood by :meth:`from_dict`.
+        """
         return {
             "device": self.device,
             "step_seconds": self.step_seconds,
@@ -132,7 +152,17 @@ class Profile:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Profile:
-        """Back from :meth:`to_dict`."""
+        """Back from :meth:`to_dict`.
+
+        Parameters
+        ----------
+        found : mapping
+            What it returned.
+
+        Returns
+        -------
+        Profile
+        """
         made = ("share", "roofline")
         launches = [
             {key: value for key, value in node.items() if key not in made}
@@ -141,7 +171,17 @@ class Profile:
         return cls(found["device"], found["step_seconds"], launches, found["peaks"])
 
     def table(self, n: int = _SHOWN) -> str:
-        """The n slowest nodes, a line each."""
+        """The slowest nodes as text, a line each.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+
+        Returns
+        -------
+        str
+        """
         rows: list[tuple[str, ...]] = [("us", "share", "roofline", "GFLOP/s", "GB/s", "kernel", "")]
         rows += [_row_of(node) for node in self.slowest(n)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -206,7 +246,9 @@ def profile(
 
     Parameters
     ----------
-    model, datamodule, training_config, **overrides
+    model : Module
+        Left as it is, bit for bit.
+    datamodule, training_config, **overrides
         As for :func:`hotloop.train`.
     split : {"train", "val"}
         A training step, or a batch of validation.
@@ -218,26 +260,30 @@ def profile(
     Returns
     -------
     Profile
+        A line per node with its time, share and distance from the roofline; print it.
 
     Raises
     ------
     ConfigError, ShapeError, DataError, TraceError
         As ``train`` would; ConfigError also for ``split="val"`` of data without one.
     NotFiniteError
-        If steps on this batch are not applied, since what is held back takes no time.
+        If the batch's loss is not finite: a step that is skipped cannot be timed.
     BusyError
         If another thread trains or runs the model.
 
     Examples
     --------
-    >>> data = hl.DataModule.from_arrays(X, y, batch_size=64)  # doctest: +SKIP
-    >>> print(hl.profile(net, data))  # doctest: +SKIP
+    >>> X, y = hl.load_digits()
+    >>> profile = hl.profile(nn.Linear(64, 10), (X, y), peaks={})
+    >>> slowest = profile.slowest(1)[0]
+    >>> slowest.seconds > 0, 0 < slowest.share <= 1
+    (True, True)
     """
     from hotloop.data.module import as_datamodule
-    from hotloop.training.accelerator import losing_device
     from hotloop.training.config import TrainingConfig
-    from hotloop.training.fit import Run
-    from hotloop.training.fitted import check_model, exclusive
+    from hotloop.training.plans.accelerator import losing_device
+    from hotloop.training.plans.fitted import check_model, exclusive
+    from hotloop.training.run.planner import Planner
 
     model = check_model("profile", model)
     if split not in ("train", "val"):
@@ -246,20 +292,20 @@ def profile(
     config = TrainingConfig.resolve(training_config, overrides)
     config.check_supported()
     with exclusive(model, "profile"), losing_device():
-        run = Run(model, as_datamodule(datamodule), config, time.perf_counter())
+        planner = Planner(model, as_datamodule(datamodule), config)
         try:
-            run.prepare()
-            seconds, launches = run.run_one_step(split).profile()
+            planner.prepare()
+            seconds, launches = planner.run_one_step(split).profile()
         finally:
-            run.close()
+            planner.close()
         if peaks is None:
-            dtype = compute_dtype_of(run.config.precision)
-            peaks = measure_peaks(run.device, dict.fromkeys(("float32", dtype)))
-        return Profile(run.device.name, seconds, launches, peaks)
+            dtype = compute_dtype_of(planner.config.precision)
+            peaks = measure_peaks(planner.device, dict.fromkeys(("float32", dtype)))
+        return Profile(planner.device.name, seconds, launches, peaks)
 
 
 def _check_peaks(peaks: Mapping[str, float] | None) -> None:
-    for name, rate in (peaks or {}).items():
+    for name, rate in ((name, plain(rate)) for name, rate in (peaks or {}).items()):
         if name != "bytes" and name not in NAMES:
             raise ConfigError(f"peaks: must be of {', '.join(NAMES)} or bytes, got {name!r}")
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0:

@@ -24,13 +24,16 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from hotloop.data.module import DataModule
     from hotloop.nn.module import Module
-    from hotloop.training.result import TrainResult
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.result.result import TrainResult
 
-__all__ = ["train_file"]
+__all__ = ["read_run", "train_file"]
 
 _KEYS = ("model", "save", "plot", "data", "training")
 
@@ -53,24 +56,13 @@ def train_file(path: str | os.PathLike[str]) -> TrainResult:
     DataError
         If an array cannot be read.
     """
-    from hotloop.data.module import DataModule
-    from hotloop.training.config import TrainingConfig
-    from hotloop.training.fit import train
+    from hotloop.training.run.fit import train
 
     path = Path(path)
     run = _read(path)
-    config = TrainingConfig(**_table(path, run, "training", required=False))
-    options = _table(path, run, "data", required=True)
-    x = _array(path, options.pop("x", None), "x")
-    y = _array(path, options.pop("y", None), "y")
-    try:
-        data = DataModule.from_arrays(x, y, **options)
-    except TypeError as error:
-        raise ConfigError(f"{path}: [data]: {error}") from error
-    model = _model(path, _text(path, run, "model", required=True))
     save = _text(path, run, "save")
     plot = _text(path, run, "plot")
-    result = train(model, data, config)
+    result = train(*_parts(path, run))
     if save:
         result.save(path.parent / save)
     if plot:
@@ -78,9 +70,38 @@ def train_file(path: str | os.PathLike[str]) -> TrainResult:
     return result
 
 
-def _read(path: Path) -> dict[str, Any]:
-    from hotloop._suggest import did_you_mean
+def read_run(path: str | os.PathLike[str]) -> tuple[Module, DataModule, TrainingConfig]:
+    """Model, data and configuration that a TOML file says.
 
+    Parameters
+    ----------
+    path : path-like
+
+    Raises
+    ------
+    ConfigError, DataError
+        As :func:`train_file`.
+    """
+    path = Path(path)
+    return _parts(path, _read(path))
+
+
+def _parts(path: Path, run: dict[str, Any]) -> tuple[Module, DataModule, TrainingConfig]:
+    from hotloop.data.module import DataModule
+    from hotloop.training.config import TrainingConfig
+
+    config = TrainingConfig(**_table(path, run, "training", required=False))
+    options = _table(path, run, "data", required=True)
+    x = _array(path, options.pop("x", None), "x")
+    y = _array(path, options.pop("y", None), "y")
+    try:
+        data = DataModule.from_arrays(x, y, **options)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: [data]: {error}") from error
+    return _model(path, _text(path, run, "model", required=True)), data, config
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         run = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -114,6 +135,11 @@ def _array(path: Path, source: Any, name: str) -> Any:
     if not isinstance(source, str):
         raise ConfigError(f"{path}: [data]: {name} must be a path to .npy or .npz, got {source!r}")
     file, _, key = source.partition(":")
+    if not file.endswith((".npy", ".npz")):
+        raise DataError(
+            f"[data]: {name} must be .npy or .npz, got {file!r}; write the array with "
+            f"np.save('{Path(file).stem}.npy', array)"
+        )
     try:
         loaded = np.load(path.parent / file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -128,7 +154,17 @@ def _array(path: Path, source: Any, name: str) -> Any:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, DataError):
             raise
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"{path.parent / file}: holds Python objects, which are not read from a file; save "
+                "numbers or texts: np.save(path, array.astype(np.float32)), array.astype(str)"
+            ) from error
         raise DataError(f"{path.parent / file}: cannot be read as .npy or .npz: {error}") from error
+
+
+def _is_own(value: Any, module: str) -> bool:
+    """Whether it is a class or function that a module defines itself."""
+    return callable(value) and getattr(value, "__module__", None) == module
 
 
 def _model(path: Path, source: str) -> Module:
@@ -148,7 +184,11 @@ def _model(path: Path, source: str) -> Module:
     spec.loader.exec_module(module)
     made = getattr(module, name, None)
     if made is None:
-        raise ConfigError(f"{path}: {file} must define {name}, got {', '.join(vars(module))}")
+        own = [key for key, value in vars(module).items() if _is_own(value, spec.name)]
+        raise ConfigError(
+            f"{path}: {file} must define {name}, got {', '.join(own) or 'no class or function'}"
+            f"{did_you_mean(name, own)}"
+        )
     model = made() if callable(made) and not isinstance(made, Module) else made
     if not isinstance(model, Module):
         raise ConfigError(

@@ -1,7 +1,8 @@
 """``predict``, ``evaluate`` and ``model(array)``.
 
 A model keeps one inference runtime with a few plans, one per batch size; parameters are uploaded
-again only when they changed.
+again only when they changed. Where modules, parameters or attributes of the model were replaced,
+the runtime is made anew.
 """
 
 from __future__ import annotations
@@ -9,40 +10,46 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.rules import flag, whole
+from hotloop.base.structure import flatten, unflatten
+from hotloop.base.suggest import closest
+from hotloop.data.arrays import column_names, to_array
+from hotloop.data.module import DataModule, as_datamodule
 from hotloop.errors import BusyError, ConfigError, DataError, ShapeError
-from hotloop.training.accelerator import (
+from hotloop.graph.trace import Trace
+from hotloop.nn.edits import attribute_version, latest_edit, structure_version
+from hotloop.nn.layout import resolve_lazy
+from hotloop.nn.module import Module
+from hotloop.training.config import TrainingConfig
+from hotloop.training.plans.accelerator import (
     choose_device,
     close_gpus,
     losing_device,
     open_placement,
 )
-from hotloop.training.fitted import check_model, exclusive, fitted_of
-from hotloop.training.precision import compute_dtype_of
-from hotloop.training.rules import whole
-from hotloop.training.runtime import (
-    Runtime,
-    check_output,
-    flatten,
-    run_plans,
-    unflatten,
+from hotloop.training.plans.fitted import (
+    Fitted,
+    check_model,
+    exclusive,
+    fitted_of,
+    warn_of_untrained_norms,
 )
+from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.precision import compute_dtype_of
+from hotloop.training.plans.runtime import Runtime, Sums, check_output
+from hotloop.training.plans.steps import Steps, run_plans
+from hotloop.training.scoring.losses import LOSSES, count_outputs
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+Array: TypeAlias = npt.NDArray[Any]
 
-    from hotloop.data.module import DataModule
-    from hotloop.graph.trace import Trace
-    from hotloop.nn.module import Module
-    from hotloop.training.config import TrainingConfig
-    from hotloop.training.saving import LoadedModel
-
-    Array = npt.NDArray[Any]
-
-__all__ = ["Predictor", "empty_cache", "evaluate", "predict", "run_batch"]
+__all__ = ["Predictor", "check_placement", "empty_cache", "evaluate", "predict", "run_batch"]
 
 _DEFAULT_BATCH = 1024
 _MAX_PLANS = 8
@@ -55,19 +62,33 @@ class Predictor:
         self._model = model
         self._runtime: Runtime | None = None
         self._placement = ""
+        self._edit = -1
+        self._version: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._fitted: Any = None
         self._plans: OrderedDict[Any, tuple[_core.Plan, Any]] = OrderedDict()
 
     def _ready(self, shapes: list[tuple[str, tuple[int, ...]]]) -> Runtime:
-        from hotloop.nn.layout import resolve_lazy
-
         wanted = self._model.__dict__.get("_placement") or "cpu"
-        if self._runtime is None or wanted != self._placement:
+        if self._runtime is None or wanted != self._placement or self._is_stale():
             self.close()
             resolve_lazy(self._model, shapes)
+            self._edit, self._version = latest_edit(), _version_of(self._model)
+            self._fitted = fitted_of(self._model)
+            warn_of_untrained_norms("predict", self._model)
             self._runtime = Runtime(self._model, open_placement(wanted))
             self._placement = wanted
         self._runtime.upload()
         return self._runtime
+
+    def _is_stale(self) -> bool:
+        """Whether the model is another than the plans are of."""
+        if fitted_of(self._model) is not self._fitted:  # plans hold its transforms
+            return True
+        edit = latest_edit()
+        if edit == self._edit:
+            return False
+        self._edit = edit
+        return _version_of(self._model) != self._version
 
     def close(self) -> None:
         """Gives the plans' memory back."""
@@ -108,6 +129,10 @@ class Predictor:
         plan = runtime.plan(graph)
         runtime.tune(plan)
         return plan, out_spec
+
+
+def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return structure_version(model), attribute_version(model)
 
 
 def trace_forward(
@@ -174,12 +199,31 @@ _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDicti
 
 
 def empty_cache() -> None:
-    """Drops the plans that prediction keeps, their memory, and GPUs that nothing uses."""
+    """Drops the plans that prediction keeps, their memory, and GPUs that nothing uses.
+
+    The next prediction makes its plan again, which takes some milliseconds.
+    """
     for predictor in list(_predictors.values()):
         with contextlib.suppress(BusyError):  # another thread predicts and frees it later
             predictor.close()
     _predictors.clear()
     close_gpus()
+
+
+def check_placement(placement: str) -> None:
+    """Opens the device of a placement, so that one that cannot be had is refused where it is named.
+
+    Parameters
+    ----------
+    placement : str
+        As :func:`hotloop.nn.placement.placement_of` gives it.
+
+    Raises
+    ------
+    DeviceError, OutOfMemoryError
+    """
+    with losing_device():
+        open_placement(placement)
 
 
 def _predictor(model: Module) -> Predictor:
@@ -210,8 +254,6 @@ def run_batch(model: Module, args: tuple[Any, ...]) -> Any:
 
 def as_input(value: Any) -> Array:
     """An input as a native, contiguous array of a dtype that the core knows."""
-    from hotloop.data.arrays import to_array
-
     return to_array(value, "input")
 
 
@@ -229,11 +271,12 @@ def predict(
     Parameters
     ----------
     model : Module, TrainResult or loaded model
+        What runs; on the CPU unless ``model.cuda()`` placed it elsewhere.
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
         DataModule, the test split, else the validation split.
     batch_size : int, optional
-        Rows at a time.
+        Rows at a time; 1024 by default. It does not change the result.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.
@@ -245,7 +288,8 @@ def predict(
     Returns
     -------
     ndarray, or forward's structure of them
-        First dim: rows in input order.
+        First dim: rows in input order. Without proba and labels ``(rows, ...)`` as forward returns
+        it; with proba ``(rows, classes)``; with labels ``(rows,)``.
 
     Raises
     ------
@@ -255,11 +299,22 @@ def predict(
         If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
         If the data does not have the shape that the model takes.
-    """
-    import numpy as np
 
+    Examples
+    --------
+    >>> X, y = hl.load_digits()
+    >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> result = hl.train(model, (X, y), max_epochs=2, enable_progress_bar=False)
+    >>> hl.predict(model, X[:5]).shape, hl.predict(model, X[:5], proba=True).shape
+    ((5, 10), (5, 10))
+    >>> hl.predict(model, X[:5], labels=True).shape
+    (5,)
+    >>> hl.predict(model, X[:5], outputs="1").shape  # what the ReLU gives
+    (5, 32)
+    """
     model = check_model("predict", getattr(model, "model", model), loaded=True)
     fitted = fitted_of(model)
+    proba, labels = flag("proba", proba), flag("labels", labels)
     if proba and labels:
         raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
     arrays, spec = _inputs_of(data, fitted)
@@ -293,8 +348,6 @@ def _find_bad_row(
     runner: Any, batch: list[Array], spec: Any, outputs: str | None, first: int
 ) -> None:
     """Runs a batch that was refused again with each of its rows alone, to name the row."""
-    import numpy as np
-
     for i in range(len(batch[0])):
         alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
         try:
@@ -306,8 +359,6 @@ def _find_bad_row(
 
 def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
     """Arrays of forward's inputs, and their structure as a tuple of arguments."""
-    from hotloop.data.module import DataModule
-
     if isinstance(data, DataModule):
         split = data.split("test") or data.split("val")
         if split is None:
@@ -330,18 +381,23 @@ def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
 
 def _find_columns(data: Any, fitted: Any) -> Any:
     """Of a data frame, the columns that training had, in its order."""
-    from hotloop.data.arrays import column_names
-
     given, wanted = column_names(data), fitted.columns if fitted is not None else None
     if given is None or wanted is None or list(given) == wanted:
         return data
     missing = [name for name in wanted if name not in given]
     if missing:
-        raise DataError(
-            f"predict: X must have the columns {', '.join(wanted)} as in training, got "
-            f"{', '.join(given)}"
-        )
+        raise DataError(_lacks("X", missing, given))
     return data[wanted]
+
+
+def _lacks(what: str, missing: list[str], given: Iterable[str]) -> str:
+    """The sentence about columns that training had, each with the one that may be meant."""
+    unused = list(given)
+    named = []
+    for name in missing:
+        near = closest(name, unused)
+        named.append(repr(name) + (f" (did you mean {near!r}?)" if near else ""))
+    return f"predict: {what} must have all columns of training, got none for {', '.join(named)}"
 
 
 def _lists_as_arrays(value: Any) -> Any:
@@ -359,11 +415,9 @@ def _columns_of(columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
     """The columns that training had, in its order: what was fitted goes by position."""
     if not any(known):
         return dict(columns)
-    if any(name not in columns for name in known):
-        raise DataError(
-            f"predict: x must have the columns {', '.join(known)} as in training, got "
-            f"{', '.join(map(str, columns))}"
-        )
+    missing = [name for name in known if name not in columns]
+    if missing:
+        raise DataError(_lacks("x", missing, [str(name) for name in columns]))
     return {name: columns[name] for name in known}
 
 
@@ -391,8 +445,6 @@ def _check_fields(arrays: list[Array], fitted: Any, *, exactly: bool) -> None:
 
 
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
-    import numpy as np
-
     what = "proba" if proba else "labels"
     if fitted is None or fitted.link is None:
         raise ConfigError(
@@ -402,13 +454,27 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
     logits: Array = flatten(result)[0][0]
     flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits
     if labels:
+        _check_finite(flat, fitted.target_kind)
         many = fitted.target_kind != "multilabel" and flat.ndim > 1
-        ids = flat.argmax(-1) if many else (flat > 0).astype(np.int64)
+        cut = 0.5 if fitted.link == "identity" else 0.0
+        ids = flat.argmax(-1) if many else (flat > cut).astype(np.int64)
         if fitted.classes is None or fitted.target_kind == "multilabel":
             return ids
         return np.asarray(fitted.classes)[ids]
-    link = {"softmax": "softmax", "sigmoid": "sigmoid", "exp": "exp"}[fitted.link]
-    return apply_op(link, logits)
+    return logits if fitted.link == "identity" else apply_op(fitted.link, logits)
+
+
+def _check_finite(logits: Array, target_kind: str) -> None:
+    """Refuses rows whose likeliest class is not known."""
+    of_classes = logits.ndim > 1 and target_kind != "multilabel"
+    deciding = logits.max(-1) if of_classes else logits  # -inf for a class is an answer
+    is_bad = ~np.isfinite(deciding).reshape(len(logits), -1).all(1)
+    if is_bad.any():
+        rows = np.flatnonzero(is_bad)
+        raise DataError(
+            f"predict: labels=True needs outputs that are finite, got {logits[rows[0]].tolist()} "
+            f"in row {rows[0]} ({len(rows)} rows in all); look for NaN or infinity in the inputs"
+        )
 
 
 def apply_op(op: str, array: Array) -> Array:
@@ -424,7 +490,7 @@ def apply_op(op: str, array: Array) -> Array:
 
 
 def evaluate(
-    model: Module, data: Any, split: str = "test", *, config: Any = None
+    model: Module, data: Any, split: str = "test", *, config: Any = None, **overrides: Any
 ) -> dict[str, float]:
     """Loss and metrics of a model on a split.
 
@@ -437,9 +503,14 @@ def evaluate(
         A tuple is evaluated as a whole. Classes are found by their names, in whatever order and
         number they come here.
     split : {"test", "val", "train"}
+        Of a DataModule.
     config : TrainingConfig, optional
-        Its loss, metrics, label smoothing and class weights count; a TrainResult brings its own.
-        Without one, the loss that the model was trained with, where that has a name, else "auto".
+        Its loss, metrics, label smoothing, class weights and precision count. Without one, those of
+        the run that trained the model; a file has the loss alone, where that has a name. A model
+        that was not trained gets the defaults.
+
+    **overrides
+        Fields of the configuration, ``metrics=["f1"]``.
 
     Returns
     -------
@@ -452,20 +523,27 @@ def evaluate(
         If the data has no such split, or a loaded model was trained with a loss that has no name.
     DataError
         For a class that training did not have, and as in training.
-    """
-    from hotloop.data.module import DataModule, as_datamodule
-    from hotloop.training.config import TrainingConfig
-    from hotloop.training.lookups import check_lookups
-    from hotloop.training.losses import LOSSES
-    from hotloop.training.runtime import Sums
-    from hotloop.training.steps import Steps
 
+    Examples
+    --------
+    >>> X, y = hl.load_digits()
+    >>> data = hl.DataModule.from_arrays(X, y, val=0.2, test=0.2)
+    >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> result = hl.train(model, data, max_epochs=2, metrics="f1", enable_progress_bar=False)
+    >>> sorted(hl.evaluate(result, data, split="test"))
+    ['f1', 'loss']
+    """
+    if not isinstance(split, str):
+        raise ConfigError(
+            f"evaluate: split must be 'test', 'val' or 'train', got {type(split).__name__}; inputs "
+            "and targets go together: write evaluate(model, (X, y))"
+        )
     config = config or getattr(model, "config", None)
     model = check_model("evaluate", getattr(model, "model", model), loaded=True)
     known = fitted_of(model)
-    if config is None:
-        has_name = known is not None and known.loss in LOSSES.values()
-        config = TrainingConfig(loss=known.loss) if known and has_name else TrainingConfig()
+    if config is None and "loss" in overrides:
+        config = TrainingConfig()
+    config = TrainingConfig.resolve(config or _config_of(model, known), overrides)
     if not isinstance(data, DataModule):
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
@@ -478,10 +556,11 @@ def evaluate(
         )
     data.check(split)
     if hasattr(model, "runner"):
-        return _evaluate_loaded(cast("LoadedModel", model), data, split, config)
+        return _evaluate_loaded(model, data, split, config)
+    warn_of_untrained_norms("evaluate", model)
     with exclusive(model, "evaluate"), losing_device():
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
-        runtime = Runtime(model, device, seed=config.seed)
+        runtime = Runtime(model, device, seed=config.seed, loss=config.loss)
         try:
             runtime.compute_dtype = compute_dtype_of(config.precision)
             steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
@@ -492,32 +571,45 @@ def evaluate(
             check_lookups(runtime, *plans[0].traced)
             if steps.n_outputs is not None:
                 data.check_labels(split, steps.n_outputs)
-            outputs = run_plans(plans, collect=steps.has_functions)
+            outputs = run_plans(plans, collect=steps.n_collected)
             values = steps.values(sums.read(runtime.session))
         finally:
             runtime.close()
     return values | steps.function_values(split, outputs)
 
 
+def _config_of(model: Any, known: Fitted | None) -> TrainingConfig:
+    """What a model that was trained is scored by.
+
+    Raises
+    ------
+    ConfigError
+        If it was trained with a loss that neither its metadata nor a file can hold.
+    """
+    if known is None:
+        return TrainingConfig()
+    if known.config is not None:
+        return known.config
+    if known.loss in LOSSES.values():
+        return TrainingConfig(loss=known.loss)
+    if known.loss == "training_step" and hasattr(model, "training_step"):
+        return TrainingConfig()
+    raise ConfigError(
+        f"evaluate: the model was trained with the loss {known.loss!r}, which a file or a pickle "
+        "does not hold; give config=TrainingConfig(loss=...), or, for training_step, build the "
+        "module and load_state_dict(model.state_dict())"
+    )
+
+
 def _evaluate_loaded(
-    loaded: LoadedModel, data: DataModule, split: str, config: TrainingConfig
+    loaded: Any, data: DataModule, split: str, config: TrainingConfig
 ) -> dict[str, float]:
     """The outputs as the data of a model that hands them through."""
-    from hotloop.data.module import DataModule
-    from hotloop.nn.module import Module
-    from hotloop.training.losses import LOSSES, count_outputs
-
-    known = fitted_of(cast("Module", loaded))
-    if config.loss == "auto" and known is not None and known.loss not in LOSSES.values():
-        raise ConfigError(
-            f"evaluate: the model was trained with the loss {known.loss!r}, which a file does not "
-            "hold; give config=TrainingConfig(loss=...), or build the module and "
-            "load_state_dict(loaded.state_dict())"
-        )
+    known = fitted_of(loaded)
     part = data.split(split)
     assert part is not None  # evaluate has checked
     arrays = part.arrays()
-    leaves, spec = flatten(predict(cast("Any", loaded), arrays["x"], data.batch_size))
+    leaves, spec = flatten(predict(loaded, arrays["x"], data.batch_size))
 
     n_outputs = count_outputs(leaves)
     if known is not None and known.link is not None and n_outputs is not None:

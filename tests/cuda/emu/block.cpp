@@ -239,27 +239,40 @@ static bool is_same(place a, place b)
     return a.line == b.line && !strcmp(a.file, b.file);
 }
 
-void barrier(place at)
+void barrier(place at, int first, int n)
 {
-    if (now->n_done)
-        fail("waits at the barrier of line %d, but threads %s have exited", at.line,
-             list_threads(now->done));
-    if (now->n_waiting && !is_same(now->barrier_at, at))
-        fail("is at the barrier of line %d while %d others wait at line %d", at.line,
-             now->n_waiting, now->barrier_at.line);
-    now->barrier_at = at;
-    int thread = now->running->id.thread;
-    if (++now->n_waiting < now->n_threads) {
+    barrier_state *b = now->barriers + (n == now->n_threads ? MAX_WARPS : first / WARP);
+    int end_warp = (first + n + WARP - 1) / WARP, thread = now->running->id.thread;
+    for (int w = first / WARP; w < end_warp; w++)
+        if (now->done[w])
+            fail("waits at the barrier of line %d, but threads %s have exited", at.line,
+                 list_threads(now->done));
+    if (b->n_waiting && !is_same(b->at, at))
+        fail("is at the barrier of line %d while %d others wait at line %d", at.line, b->n_waiting,
+             b->at.line);
+    *b = {first, n, b->n_waiting + 1, at};
+    if (b->n_waiting < n) {
         now->at_barrier[thread / WARP] |= 1u << thread % WARP;
         wait_here();
         return;
     }
-    now->n_waiting = 0;
-    now->epoch++;
-    for (int w = 0; w < now->n_warps; w++) {
+    b->n_waiting = 0;
+    now->last_epoch++;
+    for (int w = first / WARP; w < end_warp; w++) {
+        now->epoch[w] = now->last_epoch;
         now->ready[w] |= now->at_barrier[w];
         now->at_barrier[w] = 0;
     }
+}
+
+/* One where threads wait, which waits for this thread; ALL: for any. NULL: none. */
+enum { ALL = -1 };
+static const barrier_state *find_barrier(int thread)
+{
+    for (const barrier_state &b : now->barriers)
+        if (b.n_waiting && (thread == ALL || (thread >= b.first && thread < b.first + b.n)))
+            return &b;
+    return nullptr;
 }
 
 static uint32_t lanes_of(int w)
@@ -386,11 +399,11 @@ void mma(tile *c, const tile *a, const tile *b, place at)
 
 /* ---- shared memory: NaN at the start, canaries around every array, every element watched ---- */
 
-static shared_array *add_shared(const void *key, size_t bytes, size_t element, const char *name)
+static shared_array *add_shared(const void *key, int part, size_t bytes, size_t element,
+                                const char *name)
 {
     size_t room = (bytes + 31) / 32 * 32, n = bytes / element;
-    if (now->n_shared == (int)(sizeof now->shared / sizeof *now->shared))
-        fail("has more than %d shared arrays", now->n_shared);
+    if (now->n_shared == MAX_SHARED) fail("has more than %d shared arrays", now->n_shared);
     unsigned char *p = now->arena + now->arena_used + CANARY_BYTES;
     memset(p - CANARY_BYTES, CANARY, CANARY_BYTES);
     memset(p, 0xFF, bytes);
@@ -400,7 +413,7 @@ static shared_array *add_shared(const void *key, size_t bytes, size_t element, c
     for (size_t i = 0; i < n; i++) cells[i] = {0, 0, 0, 0, NOBODY, NOBODY, 0};
     now->cells_used += n;
     shared_array *array = now->shared + now->n_shared++;
-    *array = {key, p, bytes, name, cells, false};
+    *array = {key, part, p, bytes, name, cells, false};
     return array;
 }
 
@@ -413,20 +426,20 @@ shared_array *find_shared(const void *key, size_t bytes, size_t element, const c
     }
     if (total > STATIC_MAX)
         fail("has %zu bytes of static shared memory, at most %d", total, STATIC_MAX);
-    return add_shared(key, bytes, element, name);
+    return add_shared(key, 0, bytes, element, name);
 }
 
-shared_array *find_dynamic(size_t element, const char *name)
+shared_array *find_dynamic(size_t element, const char *name, int part, int n)
 {
     for (int i = 0; i < now->n_shared; i++)
-        if (!now->shared[i].key) return now->shared + i;
-    return add_shared(nullptr, now->work->dynamic_bytes, element, name);
+        if (!now->shared[i].key && now->shared[i].part == part) return now->shared + i;
+    return add_shared(nullptr, part, now->work->dynamic_bytes / (size_t)n, element, name);
 }
 
 static bool is_ordered_write(const cell *c, int thread)
 {
     int w = thread / WARP;
-    return c->writer == NOBODY || c->writer == thread || c->write_block != now->epoch ||
+    return c->writer == NOBODY || c->writer == thread || c->write_block != now->epoch[w] ||
            (c->writer / WARP == w && c->write_warp != now->warp_epoch[w]);
 }
 
@@ -439,12 +452,12 @@ void note_read(shared_array *array, size_t i)
     if (!is_ordered_write(c, thread))
         fail("reads %s[%zu], which thread %d wrote with no barrier between", array->name, i,
              c->writer);
-    bool is_first = c->reader == NOBODY || c->read_block != now->epoch;
+    bool is_first = c->reader == NOBODY || c->read_block != now->epoch[w];
     if (is_first || (c->reader_warp == w && c->read_warp != now->warp_epoch[w]))
         c->reader = (int16_t)thread, c->reader_warp = (int16_t)w;
     else if (c->reader != thread)
         c->reader = MANY, c->reader_warp = c->reader_warp == w ? (int16_t)w : (int16_t)MANY;
-    c->read_block = now->epoch;
+    c->read_block = now->epoch[w];
     c->read_warp = now->warp_epoch[w];
 }
 
@@ -455,7 +468,7 @@ void note_write(shared_array *array, size_t i)
     if (!is_ordered_write(c, thread))
         fail("writes %s[%zu], which thread %d wrote with no barrier between", array->name, i,
              c->writer);
-    bool is_free = c->reader == NOBODY || c->reader == thread || c->read_block != now->epoch ||
+    bool is_free = c->reader == NOBODY || c->reader == thread || c->read_block != now->epoch[w] ||
                    (c->reader_warp == w && c->read_warp != now->warp_epoch[w]);
     if (!is_free && c->reader == MANY)
         fail("writes %s[%zu], which other threads read with no barrier between", array->name, i);
@@ -463,7 +476,7 @@ void note_write(shared_array *array, size_t i)
         fail("writes %s[%zu], which thread %d read with no barrier between", array->name, i,
              c->reader);
     c->writer = (int16_t)thread;
-    c->write_block = now->epoch;
+    c->write_block = now->epoch[w];
     c->write_warp = now->warp_epoch[w];
 }
 
@@ -527,9 +540,9 @@ static void run_thread()
     now->work->kernel->invoke(now->work->kernel->f, now->work->args);
     for (const async_op &a : now->pending)
         if (a.owner == t->id.thread) fail("exits with an asynchronous copy never waited for");
-    if (now->n_waiting)
+    if (const barrier_state *b = find_barrier(t->id.thread))
         fail("exits while threads %s wait at the barrier of line %d", list_threads(now->at_barrier),
-             now->barrier_at.line);
+             b->at.line);
     for (int l = 0; l < WARP; l++) {
         const fiber *o = now->threads + w * WARP + l;
         if ((now->meeting[w] >> l & 1) && (o->mask & bit))
@@ -573,11 +586,11 @@ static void report_stuck()
         fail_block("deadlock: thread %d waits at the collective of line %d (mask 0x%08x) for lanes "
                    "0x%08x of warp %d, which do not come%s",
                    t, o->at.line, o->mask, o->mask & ~now->meeting[w], w,
-                   now->n_waiting ? ": others wait at a barrier" : "");
+                   find_barrier(ALL) ? ": others wait at a barrier" : "");
         return;
     }
     fail_block("deadlock: threads %s wait at the barrier of line %d", list_threads(now->at_barrier),
-               now->barrier_at.line);
+               find_barrier(ALL)->at.line);
 }
 
 static void start_block()
@@ -585,7 +598,8 @@ static void start_block()
     job *work = now->work;
     now->n_threads = (int)work->n_threads;
     now->n_warps = (now->n_threads + WARP - 1) / WARP;
-    now->epoch = 1, now->n_waiting = now->n_done = now->n_shared = 0;
+    now->last_epoch = 1, now->n_done = now->n_shared = 0;
+    for (barrier_state &b : now->barriers) b.n_waiting = 0;
     now->rng = work->order * 2654435761u ^ (uint32_t)(now->position * 40503u);
     now->arena_used = now->cells_used = 0;
     now->pending.clear();
@@ -594,7 +608,7 @@ static void start_block()
     for (int w = 0; w < now->n_warps; w++) {
         now->ready[w] = lanes_of(w);
         now->started[w] = now->at_barrier[w] = now->meeting[w] = now->done[w] = 0;
-        now->warp_epoch[w] = 1;
+        now->epoch[w] = now->warp_epoch[w] = 1;
     }
     for (int t = 0; t < now->n_threads; t++) {
         now->threads[t].id = {t, now->n_threads, at, work->grid};

@@ -39,7 +39,8 @@ enum {
     CANARY_BYTES = 64,
     DYNAMIC_MAX = 227 << 10, /* sm_90; the launcher's business below */
     STATIC_MAX = 48 << 10,
-    ARENA_BYTES = DYNAMIC_MAX + STATIC_MAX + 128 * CANARY_BYTES
+    MAX_SHARED = 128,
+    ARENA_BYTES = DYNAMIC_MAX + STATIC_MAX + MAX_SHARED * CANARY_BYTES
 };
 static const unsigned char CANARY = 0xA5;
 
@@ -80,6 +81,12 @@ struct async_op {
     int owner, group;
 };
 
+/* A barrier of n threads from `first` on. */
+struct barrier_state {
+    int first, n, n_waiting;
+    place at;
+};
+
 /* All of one block; each host thread has its own. */
 struct block {
     job *work;
@@ -87,13 +94,15 @@ struct block {
     fiber *running;    /* NULL: none */
     fiber threads[MAX_THREADS];
     uint32_t ready[MAX_WARPS], started[MAX_WARPS], at_barrier[MAX_WARPS], meeting[MAX_WARPS];
-    uint32_t done[MAX_WARPS], warp_epoch[MAX_WARPS], epoch, rng;
-    int n_threads, n_warps, n_waiting, n_done;
-    place barrier_at;
+    /* Since when a warp has met no barrier, no collective; the last number that a barrier gave. */
+    uint32_t epoch[MAX_WARPS], warp_epoch[MAX_WARPS], last_epoch;
+    uint32_t done[MAX_WARPS], rng;
+    int n_threads, n_warps, n_done;
+    barrier_state barriers[MAX_WARPS + 1]; /* by the first warp; the last: of the whole block */
     bool failed;
     hl_emu_counts counts;
     std::vector<void *> free_stacks;
-    shared_array shared[32];
+    shared_array shared[MAX_SHARED];
     int n_shared;
     std::vector<async_op> pending;
     int groups[MAX_THREADS];

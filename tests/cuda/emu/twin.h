@@ -47,7 +47,8 @@ struct cell {
 enum : int16_t { NOBODY = -1, MANY = -2 };
 
 struct shared_array {
-    const void *key; /* NULL: the dynamic one */
+    const void *key; /* NULL: the dynamic one, or a part of it: */
+    int part;
     unsigned char *bytes;
     size_t n_bytes;
     const char *name;
@@ -63,7 +64,8 @@ const thread_id &self();
 int lane();
 
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void barrier(place at);
+/* Of n threads, a multiple of a warp's or all, from `first` on. */
+void barrier(place at, int first, int n);
 /* The value of the lane that the op names; all lanes of the mask meet here. */
 void shuffle(op o, uint32_t mask, const void *value, void *out, size_t bytes, int arg, place at);
 uint32_t ballot(uint32_t mask, bool predicate, place at);
@@ -71,7 +73,8 @@ void warp_sync(uint32_t mask, place at);
 void mma(tile *c, const tile *a, const tile *b, place at);
 void mma_meet(op o, place at);
 shared_array *find_shared(const void *key, size_t bytes, size_t element, const char *name);
-shared_array *find_dynamic(size_t element, const char *name);
+/* One of n equal parts. */
+shared_array *find_dynamic(size_t element, const char *name, int part, int n);
 void note_read(shared_array *array, size_t i);
 void note_write(shared_array *array, size_t i);
 /* dst reads as NaN until waited for, when the bytes are copied. */
@@ -132,6 +135,11 @@ template <class T> struct shared_view {
     }
 };
 
+/* Of a part of a block (HL_PRIM_BLOCKS): a type of its own, so that what is a template of it is
+ * another function than that of whole blocks. */
+template <class T> struct part_view : shared_view<T> {
+};
+
 typedef void (*invoke_fn)(void (*)(), void **);
 template <class... A, size_t... I>
 void invoke_with(void (*f)(), void **p, std::index_sequence<I...>)
@@ -175,12 +183,32 @@ struct registrar {
 #define HL_MEMBER   inline
 #define HL_UNROLL
 #define HL_UNROLL_BY(n)
+#define hl_barrier_all() hl_emu::barrier(HL_EMU_HERE, 0, hl_emu::self().threads)
+#ifdef HL_PRIM_BLOCKS
+#define HL_SHARED(T, name, n)                                                                      \
+    static const char hl_key_##name[HL_PRIM_BLOCKS] = {0};                                         \
+    const hl_emu::part_view<T> name = {                                                            \
+        {hl_emu::find_shared(&hl_key_##name[hl_block_x()], (n) * sizeof(T), sizeof(T), #name)}}
+#define HL_SHARED_DYNAMIC(T, name)                                                                 \
+    const hl_emu::part_view<T> name = {                                                            \
+        {hl_emu::find_dynamic(sizeof(T), #name, hl_block_x(), HL_PRIM_BLOCKS)}}
+
+#define hl_thread()   (hl_emu::self().thread % HL_PRIM_BLOCK_THREADS)
+#define hl_threads()  HL_PRIM_BLOCK_THREADS
+#define hl_block_x()  (hl_emu::self().thread / HL_PRIM_BLOCK_THREADS)
+#define hl_block_y()  0
+#define hl_blocks_x() HL_PRIM_BLOCKS
+#define hl_blocks_y() 1
+
+#define hl_barrier()                                                                               \
+    hl_emu::barrier(HL_EMU_HERE, hl_block_x() * HL_PRIM_BLOCK_THREADS, HL_PRIM_BLOCK_THREADS)
+#else
 #define HL_SHARED(T, name, n)                                                                      \
     static const char hl_key_##name = 0;                                                           \
     const hl_emu::shared_view<T> name = {                                                          \
         hl_emu::find_shared(&hl_key_##name, (n) * sizeof(T), sizeof(T), #name)}
 #define HL_SHARED_DYNAMIC(T, name)                                                                 \
-    const hl_emu::shared_view<T> name = {hl_emu::find_dynamic(sizeof(T), #name)}
+    const hl_emu::shared_view<T> name = {hl_emu::find_dynamic(sizeof(T), #name, 0, 1)}
 
 #define hl_thread()   (hl_emu::self().thread)
 #define hl_threads()  (hl_emu::self().threads)
@@ -189,7 +217,8 @@ struct registrar {
 #define hl_blocks_x() ((int)hl_emu::self().blocks.x)
 #define hl_blocks_y() ((int)hl_emu::self().blocks.y)
 
-#define hl_barrier()               hl_emu::barrier(HL_EMU_HERE)
+#define hl_barrier() hl_barrier_all()
+#endif
 #define hl_warp_sync(mask)         hl_emu::warp_sync(mask, HL_EMU_HERE)
 #define hl_ballot(mask, predicate) hl_emu::ballot(mask, predicate, HL_EMU_HERE)
 

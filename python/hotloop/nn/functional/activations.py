@@ -7,23 +7,21 @@ computed from masked input, because the gradient of an infinity that ``where`` d
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise, reduction
 from hotloop.graph.build import Operand, add_node, axis_of, lift, lift_float
 from hotloop.graph.creation import uniform_bits
 from hotloop.graph.pointwise import where
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.symbolic import Tensor
 
 __all__ = [
-    *("celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish"),
-    *("hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6"),
-    *("rrelu", "selu", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign"),
-    *("tanhshrink", "threshold"),
-]
+    "celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6",
+    "rrelu", "selu", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign",
+    "tanhshrink", "threshold",
+]  # fmt: skip
 
 # Klambauer et al. 2017, as torch rounds them.
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -31,10 +29,26 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def gelu(input: Operand, approximate: str = "none") -> Tensor:
-    """``x · Φ(x)`` (Hendrycks and Gimpel 2016); "tanh" approximates Φ by a tanh.
+    """Gaussian error linear unit, ``x · Φ(x)`` (Hendrycks and Gimpel 2016).
 
-    "none" is exact on every device. On a GPU "tanh" may be the epilogue of a product (cuBLASLt
-    has that form alone), which saves a pass over memory, forward and backward.
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    approximate : {"none", "tanh"}
+        "none" is exact on every device. "tanh" approximates Φ by a tanh; on a GPU it may be the
+        epilogue of a product (cuBLASLt has that form alone), which saves a pass over memory,
+        forward and backward.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        For another approximation.
     """
     x = lift_float(input, "gelu")
     if approximate == "none":
@@ -45,19 +59,60 @@ def gelu(input: Operand, approximate: str = "none") -> Tensor:
 
 
 def silu(input: Operand, inplace: bool = False) -> Tensor:
-    """``x · sigmoid(x)``."""
+    """Swish, ``x · sigmoid(x)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "silu")
     return x * pointwise.sigmoid(x)
 
 
 def mish(input: Operand, inplace: bool = False) -> Tensor:
-    """``x · tanh(softplus(x))`` (Misra 2019)."""
+    """``x · tanh(softplus(x))`` (Misra 2019).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "mish")
     return x * pointwise.tanh(add_node("softplus", x))
 
 
 def softplus(input: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + e**(beta·x)) / beta``; x itself where ``beta·x > threshold``."""
+    """``log(1 + e**(beta·x)) / beta``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    beta : float
+        Sharpness: the larger, the nearer to relu.
+    threshold : float
+        Where ``beta·x`` is above it the result is x itself.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "softplus")
     scaled = x if beta == 1 else x * beta
     smooth = add_node("softplus", scaled)
@@ -65,18 +120,51 @@ def softplus(input: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tens
 
 
 def logsigmoid(input: Operand) -> Tensor:
-    """``log(sigmoid(x))`` without overflow."""
+    """``log(sigmoid(x))`` without overflow.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return -add_node("softplus", -lift_float(input, "logsigmoid"))
 
 
 def softsign(input: Operand) -> Tensor:
-    """``x / (1 + |x|)``."""
+    """``x / (1 + |x|)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "softsign")
     return x / (pointwise.abs(x) + 1.0)
 
 
 def tanhshrink(input: Operand) -> Tensor:
-    """``x - tanh(x)``."""
+    """``x - tanh(x)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "tanhshrink")
     return x - pointwise.tanh(x)
 
@@ -84,7 +172,27 @@ def tanhshrink(input: Operand) -> Tensor:
 def hardtanh(
     input: Operand, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """x limited to ``[min_val, max_val]``; gradient 0 at the ends."""
+    """x limited to ``[min_val, max_val]``; gradient 0 at the ends.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+    min_val, max_val : float
+        The limits.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If min_val is above max_val.
+    """
     if not min_val <= max_val:
         raise ConfigError(f"hardtanh: min_val must not exceed max_val, got {min_val}, {max_val}")
     x = lift(input, what="hardtanh")
@@ -92,34 +200,119 @@ def hardtanh(
 
 
 def relu(input: Operand, inplace: bool = False) -> Tensor:
-    """``max(x, 0)``; gradient 0 at 0."""
+    """Rectified linear unit, ``max(x, 0)``; gradient 0 at 0, and NaN stays NaN.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return pointwise.relu(input)
 
 
 def relu6(input: Operand, inplace: bool = False) -> Tensor:
-    """x limited to ``[0, 6]``; gradient 0 at the ends."""
+    """x limited to ``[0, 6]``; gradient 0 at the ends.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return hardtanh(input, 0.0, 6.0)
 
 
 def hardsigmoid(input: Operand, inplace: bool = False) -> Tensor:
-    """``relu6(x + 3) / 6``."""
+    """``relu6(x + 3) / 6``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return hardtanh(lift_float(input, "hardsigmoid") + 3.0, 0.0, 6.0) / 6.0
 
 
 def hardswish(input: Operand, inplace: bool = False) -> Tensor:
-    """``x · relu6(x + 3) / 6`` (Howard et al. 2019)."""
+    """``x · relu6(x + 3) / 6`` (Howard et al. 2019).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "hardswish")
     return where(x <= -3.0, 0.0, where(x >= 3.0, x, x * (x + 3.0) / 6.0))
 
 
 def leaky_relu(input: Operand, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where positive, else ``negative_slope · x``."""
+    """x where positive, else ``negative_slope · x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+    negative_slope : float
+        Slope of the negative side.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift(input, what="leaky_relu")
     return where(x > 0, x, x * negative_slope)
 
 
 def prelu(input: Operand, weight: Operand) -> Tensor:
-    """x where positive, else ``weight · x``; one weight, or one per channel (dim 1)."""
+    """x where positive, else ``weight · x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, ...)``, or ``(N,)``.
+    weight : Tensor
+        One number, or one per channel ``(C,)`` (dim 1).
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If the weight has neither one number nor one per channel.
+    """
     x, slope = lift(input, what="prelu"), lift(weight, what="prelu")
     if slope.numel() != 1:
         channels = x.shape[1] if x.ndim > 1 else 1
@@ -141,7 +334,24 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """leaky_relu with a slope drawn from [lower, upper) per element, or their mean."""
+    """As :func:`leaky_relu` with a random slope in training.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    lower, upper : float
+        The slope is uniform in ``[lower, upper)``, one per element, new ones in every step.
+    training : bool
+        False: their mean is the slope.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "rrelu")
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
@@ -155,13 +365,48 @@ def _negative(x: Tensor) -> Tensor:
 
 
 def elu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else ``alpha · (e**x - 1)`` (Clevert et al. 2016)."""
+    """x where positive, else ``alpha · (e**x - 1)`` (Clevert et al. 2016).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    alpha : float
+        Minus the limit for x towards minus infinity.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "elu")
     return where(x > 0, x, pointwise.expm1(_negative(x)) * alpha)
 
 
 def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else ``alpha · (e**(x / alpha) - 1)`` (Barron 2017)."""
+    """x where positive, else ``alpha · (e**(x / alpha) - 1)`` (Barron 2017).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    alpha : float
+        Minus the limit for x towards minus infinity.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If alpha is 0.
+    """
     if alpha == 0:
         raise ConfigError("celu: alpha must not be 0, got 0")
     x = lift_float(input, "celu")
@@ -169,12 +414,44 @@ def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def selu(input: Operand, inplace: bool = False) -> Tensor:
-    """``scale · elu(x, alpha)`` with Klambauer et al.'s constants (2017)."""
+    """``scale · elu(x, alpha)`` with constants that keep mean 0 and variance 1 from layer to
+    layer (Klambauer et al. 2017).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return elu(input, SELU_ALPHA) * SELU_SCALE
 
 
 def softshrink(input: Operand, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by ``lambd``, 0 within it."""
+    """x moved towards 0 by ``lambd``, 0 within it.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    lambd : float
+        At least 0.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If lambd is negative.
+    """
     if lambd < 0:
         raise ConfigError(f"softshrink: lambd must not be negative, got {lambd}")
     x = lift_float(input, "softshrink")
@@ -182,19 +459,67 @@ def softshrink(input: Operand, lambd: float = 0.5) -> Tensor:
 
 
 def hardshrink(input: Operand, lambd: float = 0.5) -> Tensor:
-    """x outside ``[-lambd, lambd]``, 0 within."""
+    """x outside ``[-lambd, lambd]``, 0 within.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    lambd : float
+        Half the width of what becomes 0.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "hardshrink")
     return where((x >= -lambd) & (x <= lambd), 0.0, x)
 
 
 def threshold(input: Operand, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where above ``threshold``, else ``value``."""
+    """x where above ``threshold``, else ``value``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+    threshold : float
+        What x is compared with.
+    value : float
+        What stands where x is not above it.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift(input, what="threshold")
     return where(x <= threshold, value, x)
 
 
 def glu(input: Operand, dim: int = -1) -> Tensor:
-    """``a · sigmoid(b)``, a and b the halves along a dim (Dauphin et al. 2017)."""
+    """Gated linear unit, ``a · sigmoid(b)``, a and b the halves along a dim (Dauphin et al. 2017).
+
+    Parameters
+    ----------
+    input : Tensor
+        A dim of even size; integers and bools become float32.
+    dim : int
+        The dim that is halved.
+
+    Returns
+    -------
+    Tensor
+        Half as long along the dim.
+
+    Raises
+    ------
+    ShapeError
+        If the dim's size is odd.
+    """
     x = lift_float(input, "glu")
     axis = axis_of(x, dim, "glu")
     if not x.ndim or x.shape[axis] % 2:
@@ -213,7 +538,23 @@ def _softmax_dim(x: Tensor, dim: int | None) -> int:
 def softmax(
     input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """``e**x / sum(e**x)`` along a dim; without one, dim 0 for 1 or 3 dims, else dim 1."""
+    """``e**x / sum(e**x)`` along a dim, without overflow.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    dim : int, optional
+        The dim along which it sums to 1; without one, torch's rule: dim 0 of 0, 1 or 3 dims,
+        else dim 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "softmax")
     return reduction.softmax(x, _softmax_dim(x, dim), dtype=dtype)
 
@@ -221,14 +562,46 @@ def softmax(
 def softmin(
     input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """``softmax(-x)``."""
+    """``softmax(-x)`` along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    dim : int, optional
+        The dim along which it sums to 1; without one, torch's rule: dim 0 of 0, 1 or 3 dims,
+        else dim 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     return softmax(-lift_float(input, "softmin"), dim, dtype=dtype)
 
 
 def log_softmax(
     input: Operand, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
-    """``log(softmax(x))`` along a dim, without overflow."""
+    """``log(softmax(x))`` along a dim, without overflow.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    dim : int, optional
+        The dim along which the softmax sums to 1; without one, torch's rule: dim 0 of 0, 1 or 3
+        dims, else dim 1.
+    dtype : dtype, optional
+        The input is converted first.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "log_softmax")
     return reduction.log_softmax(x, _softmax_dim(x, dim), dtype=dtype)
 
@@ -241,7 +614,7 @@ def gumbel_softmax(
     Parameters
     ----------
     logits : Tensor
-        Unnormalised log probabilities.
+        Unnormalised log probabilities, any shape.
     tau : float or Tensor
         Temperature; ``hl.scalar`` anneals it.
     hard : bool
@@ -250,6 +623,11 @@ def gumbel_softmax(
         Taken for torch's sake.
     dim : int
         The classes' dim.
+
+    Returns
+    -------
+    Tensor
+        The same shape; sums to 1 along the dim.
     """
     x = lift_float(logits, "gumbel_softmax")
     noise = -pointwise.log(-pointwise.log(uniform_bits(x.shape, "gumbel_softmax")))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import dtypes, indexing, pointwise, views
 from hotloop.graph import reduction as reducing
@@ -17,16 +15,14 @@ from hotloop.graph.build import (
     not_integers,
 )
 from hotloop.graph.pointwise import where
+from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
-
 __all__ = [
-    *("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy"),
-    *("multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss"),
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
     "soft_margin_loss",
-]
+]  # fmt: skip
 
 
 def _classes_last(x: Tensor) -> Tensor:
@@ -80,7 +76,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """``-log softmax(x)[target]``.
+    """Cross-entropy of logits, ``-log softmax(x)[target]``.
 
     Parameters
     ----------
@@ -93,7 +89,7 @@ def cross_entropy(
     size_average, reduce
         Deprecated in torch: must be None.
     ignore_index : int
-        Targets that count nothing.
+        Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
         The mean divides by the sum of the targets' weights (probabilities: by their number).
     label_smoothing : float
@@ -102,7 +98,14 @@ def cross_entropy(
     Returns
     -------
     Tensor
-        A scalar, or the losses in the targets' shape.
+        A scalar; with "none" the losses in the targets' shape.
+
+    Raises
+    ------
+    ShapeError
+        If targets or weight do not have the shape that the input asks for.
+    ConfigError
+        If class targets are no integers, or label_smoothing is not in [0, 1].
     """
     check_reduction("cross_entropy", reduction, size_average, reduce)
     x, y = lift_float(input, "cross_entropy"), lift(target, what="cross_entropy")
@@ -148,7 +151,35 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``-x[target]``, x being log probabilities; see :func:`cross_entropy` for the arguments."""
+    """Negative log likelihood, ``-x[target]``, x being log probabilities.
+
+    Parameters
+    ----------
+    input : Tensor
+        Log probabilities ``(C,)``, ``(N, C)`` or ``(N, C, ...)``.
+    target : Tensor
+        Class numbers without the dim C.
+    weight : Tensor, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    ignore_index : int
+        Targets of this value count nothing.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the sum of the targets' weights.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the targets' shape.
+
+    Raises
+    ------
+    ShapeError
+        If targets or weight do not have the shape that the input asks for.
+    ConfigError
+        If class targets are no integers.
+    """
     check_reduction("nll_loss", reduction, size_average, reduce)
     x, y = lift_float(input, "nll_loss"), lift(target, what="nll_loss")
     w = _check_weight("nll_loss", x, weight)
@@ -174,18 +205,28 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``-(y log x + (1 - y) log(1 - x))``, x being probabilities, the logs not below -100.
+    """``-(y log x + (1 - y) log(1 - x))``, x being probabilities; the logarithms are at least -100.
 
     Parameters
     ----------
     input, target : Tensor
-        Of one shape; the target from 0 to 1.
+        Of one shape, from 0 to 1.
     weight : Tensor, optional
-        Broadcast to them.
+        Of each element, broadcast.
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
     """
     check_reduction("binary_cross_entropy", reduction, size_average, reduce)
     x, y = same_shape("binary_cross_entropy", input, target)
@@ -219,9 +260,19 @@ def binary_cross_entropy_with_logits(
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of elements.
     pos_weight : Tensor, optional
-        Of the positive part, broadcast: one per class.
+        Of the positive part, broadcast: one per class, ``(C,)``.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
     """
     check_reduction("binary_cross_entropy_with_logits", reduction, size_average, reduce)
     x, y = same_shape("binary_cross_entropy_with_logits", input, target)
@@ -241,7 +292,29 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``log(1 + e**(-y x))``, y being -1 or 1."""
+    """``log(1 + e**(-y x))``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Scores, any shape.
+    target : Tensor
+        -1 or 1, in the same shape.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("soft_margin_loss", reduction, size_average, reduce)
     x, y = same_shape("soft_margin_loss", input, target)
     return reduced(add_node("softplus", -y * x), reduction)
@@ -255,7 +328,29 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Binary cross-entropy of logits (N, C), its mean over the classes taken first."""
+    """Binary cross-entropy of logits, its mean over the classes taken first.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Logits and 0 or 1, ``(..., C)``.
+    weight : Tensor, optional
+        One per class, ``(C,)``.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" one loss per row.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("multilabel_soft_margin_loss", reduction, size_average, reduce)
     x, y = same_shape("multilabel_soft_margin_loss", input, target)
     per = (1.0 - y) * x + add_node("softplus", -x)
@@ -298,7 +393,19 @@ def multi_margin_loss(
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of rows.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses ``(N,)``.
+
+    Raises
+    ------
+    ConfigError
+        If p is neither 1 nor 2.
+    ShapeError
+        If the shapes do not fit.
     """
     check_reduction("multi_margin_loss", reduction, size_average, reduce)
     if p not in (1, 2):
@@ -337,7 +444,17 @@ def multilabel_margin_loss(
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of rows.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses ``(N,)``.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ.
     """
     check_reduction("multilabel_margin_loss", reduction, size_average, reduce)
     x, single = _rows_of_classes("multilabel_margin_loss", input)

@@ -1,26 +1,54 @@
-"""Norms of rows and what measures how far apart they are."""
+"""Norms and distances of rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hotloop.graph import pointwise, reduction, views
 from hotloop.graph.build import Operand, lift_float, unify
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.symbolic import Tensor
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
 
 def normalize(input: Operand, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """``x / max(‖x‖_p, eps)`` along a dim."""
+    """``x / max(‖x‖_p, eps)`` along a dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    p : float
+        Which norm; 2 is the Euclidean.
+    dim : int
+        The dim whose norm becomes 1.
+    eps : float
+        The least divisor.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
     x = lift_float(input, "normalize")
     return x / pointwise.clamp(reduction.norm(x, p, dim, keepdim=True), min=eps)
 
 
 def cosine_similarity(x1: Operand, x2: Operand, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """``x1 · x2 / (max(‖x1‖, eps) · max(‖x2‖, eps))`` along a dim; shapes broadcast."""
+    """``x1 · x2 / (max(‖x1‖, eps) · max(‖x2‖, eps))`` along a dim.
+
+    Parameters
+    ----------
+    x1, x2 : Tensor
+        Shapes that broadcast.
+    dim : int
+        The dim of the vectors, in the common shape.
+    eps : float
+        The least norm.
+
+    Returns
+    -------
+    Tensor
+        The common shape without the dim; from -1 to 1.
+    """
     a, b = views.broadcast_tensors(*unify(x1, x2, what="cosine_similarity"))
     return reduction.sum(normalize(a, 2.0, dim, eps) * normalize(b, 2.0, dim, eps), dim)
 
@@ -28,6 +56,23 @@ def cosine_similarity(x1: Operand, x2: Operand, dim: int = 1, eps: float = 1e-8)
 def pairwise_distance(
     x1: Operand, x2: Operand, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """``‖x1 - x2 + eps‖_p`` over the last dim; shapes broadcast."""
+    """``‖x1 - x2 + eps‖_p`` over the last dim.
+
+    Parameters
+    ----------
+    x1, x2 : Tensor
+        ``(..., D)``; shapes broadcast.
+    p : float
+        Which norm; 2 is the Euclidean.
+    eps : float
+        Keeps the gradient finite where both are equal.
+    keepdim : bool
+        Leaves the last dim as 1.
+
+    Returns
+    -------
+    Tensor
+        The common shape without its last dim.
+    """
     a, b = unify(x1, x2, what="pairwise_distance")
     return reduction.norm(a - b + eps, p, -1, keepdim)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import contraction, dtypes, pointwise
 from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, not_integers
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.symbolic import Tensor
 
 __all__ = ["bilinear", "embedding", "linear"]
 
@@ -65,6 +61,16 @@ def bilinear(
         ``(out, in1, in2)``.
     bias : Tensor, optional
         ``(out,)``.
+
+    Returns
+    -------
+    Tensor
+        ``(..., out)``.
+
+    Raises
+    ------
+    ShapeError
+        If the inputs do not fit each other or the weight.
     """
     x1, x2 = lift_float(input1, "bilinear"), lift_float(input2, "bilinear")
     w = lift(weight, what="bilinear")
@@ -107,6 +113,17 @@ def embedding(
     -------
     Tensor
         ``(*input.shape, embedding_dim)``.
+
+    Raises
+    ------
+    TraceError
+        If the input holds no integers.
+    ShapeError
+        If the weight is no matrix.
+    ConfigError
+        For an argument that must have torch's default, or a padding_idx outside of the table.
+    DataError
+        In the step, for an index outside of the table: it names the row.
     """
     for name, given, default in (
         ("max_norm", max_norm, None),

@@ -1,4 +1,4 @@
-"""Dropout and its kin: masks by hotloop's counter-based generator, never stored.
+"""Dropout: masks by hotloop's counter-based generator, never stored.
 
 Each call has a stream of its own (module path and count), so the same model draws the same masks
 for a sample whatever the batch size, the number of threads or of micro-batches.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise
 from hotloop.graph.build import Operand, cast, lift_float
 from hotloop.graph.creation import drawn
+from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d"]
 
@@ -42,7 +39,31 @@ def _without_numbers(x: Tensor, p: float, training: bool) -> Tensor | None:
 def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training: each element 0 with probability p, else times ``1 / (1 - p)``.
 
-    Srivastava et al. 2014. 16 random bits decide, so p is met to within 2**-16.
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    p : float
+        Probability of 0, in [0, 1]; met to within 2**-16.
+    training : bool
+        False: the input is returned as it is.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If p is not in [0, 1].
+
+    Notes
+    -----
+    Srivastava et al. 2014. The mask is a function of seed, step, sample and element: the same
+    at any number of threads and in any micro-batch.
     """
     _check_p(p, "dropout")
     x = lift_float(input, "dropout")
@@ -55,7 +76,31 @@ def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool
 def dropout1d(
     input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """As dropout for whole channels of ``(N, C, L)``, or of one sample ``(C, L)``."""
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, L)``, or of one sample ``(C, L)``.
+    p : float
+        Probability of 0, in [0, 1]; met to within 2**-16.
+    training : bool
+        False: the input is returned as it is.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If p is not in [0, 1].
+    ShapeError
+        If the input has neither 2 nor 3 dims.
+    """
     _check_p(p, "dropout1d")
     x = lift_float(input, "dropout1d")
     if x.ndim not in (2, 3):
@@ -71,7 +116,29 @@ def dropout1d(
 def alpha_dropout(
     input: Operand, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Dropout that keeps SELU's mean and variance (Klambauer et al. 2017)."""
+    """Dropout that keeps SELU's mean and variance (Klambauer et al. 2017).
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+    p : float
+        Probability of SELU's negative limit, in [0, 1]; met to within 2**-16.
+    training : bool
+        False: the input is returned as it is.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If p is not in [0, 1].
+    """
     _check_p(p, "alpha_dropout")
     x = lift_float(input, "alpha_dropout")
     known = _without_numbers(x, p, training)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError
 from hotloop.graph import pointwise, reduction
 from hotloop.graph.build import Operand, add_node, add_nodes, cast, lift, lift_float
@@ -49,6 +50,11 @@ def batch_norm(
         The share of the batch in the running statistics.
     eps : float
         Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
 
     Raises
     ------
@@ -108,9 +114,8 @@ def _check_trailing(x: Tensor, shape: tuple[int, ...], what: str) -> None:
 
 
 def _as_shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(normalized_shape, int):
-        return (normalized_shape,)
-    return tuple(normalized_shape)
+    given = plain(normalized_shape)
+    return (given,) if isinstance(given, int) else tuple(given)
 
 
 def layer_norm(
@@ -132,6 +137,16 @@ def layer_norm(
         Of normalized_shape.
     eps : float
         Added to the variance.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If the input does not end in normalized_shape.
     """
     x, shape = lift_float(input, "layer_norm"), _as_shape(normalized_shape)
     _check_trailing(x, shape, "layer_norm")
@@ -154,7 +169,26 @@ def rms_norm(
 ) -> Tensor:
     """``x / sqrt(mean(x²) + eps) · weight`` over the last dims (Zhang and Sennrich 2019).
 
-    ``eps`` is by default the distance from 1 to the next number of the dtype.
+    Parameters
+    ----------
+    input : Tensor
+        ``(..., *normalized_shape)``.
+    normalized_shape : int or sequence of int
+        The dims that are normalised together.
+    weight : Tensor, optional
+        Of normalized_shape.
+    eps : float, optional
+        Added to the mean square; by default the dtype's distance from 1 to the next number.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ShapeError
+        If the input does not end in normalized_shape.
     """
     x, shape = lift_float(input, "rms_norm"), _as_shape(normalized_shape)
     _check_trailing(x, shape, "rms_norm")

@@ -1,15 +1,12 @@
-"""Padding by constants, reflections, copies of the edge, and around."""
+"""Padding: by constants, reflections, copies of the edge, and around."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import Operand, add_node, lift
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.symbolic import Tensor
 
 __all__ = ["pad"]
 
@@ -32,8 +29,15 @@ def pad(
     value : float, optional
         For "constant", 0 by default.
 
+    Returns
+    -------
+    Tensor
+        Each padded dim is longer by its two counts.
+
     Raises
     ------
+    ConfigError
+        For an unknown mode, or a value with another mode than "constant".
     ShapeError
         If there are more counts than dims, or the mode's source is too short.
     """

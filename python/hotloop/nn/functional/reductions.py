@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, cast, lift, unify
+from hotloop.graph.dtypes import default_float
 from hotloop.graph.loss_parts import with_parts
-
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
+from hotloop.graph.symbolic import Tensor
 
 __all__ = ["check_reduction", "reduced", "same_shape"]
 
@@ -77,7 +74,5 @@ def same_shape(what: str, input: Operand, target: Operand) -> tuple[Tensor, Tens
         )
     a, b = unify(a, b, what=what)
     if not a.dtype.is_floating_point:
-        from hotloop.graph.dtypes import default_float
-
         a, b = cast(a, default_float), cast(b, default_float)
     return a, b

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, is_number, lift, lift_float, unify
 from hotloop.graph.pointwise import clamp, where
+from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.distances import pairwise_distance
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
-if TYPE_CHECKING:
-    from hotloop.graph.symbolic import Tensor
-
 __all__ = [
-    *("cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss"),
-    *("kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "poisson_nll_loss"),
-    *("smooth_l1_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss"),
-]
+    "cosine_embedding_loss", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
+    "l1_loss", "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
+]  # fmt: skip
 
 
 def _weighted(what: str, per: Tensor, weight: Operand | None, reduction: str) -> Tensor:
@@ -42,7 +39,29 @@ def mse_loss(
     reduction: str = "mean",
     weight: Operand | None = None,
 ) -> Tensor:
-    """``(x - y)²``; a weighted mean divides by the sum of the weights."""
+    """Mean squared error, ``(x - y)²``.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Predictions and values, of one shape.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements, with weights by their sum.
+    weight : Tensor, optional
+        Of each element, in the input's shape.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("mse_loss", reduction, size_average, reduce)
     x, y = same_shape("mse_loss", input, target)
     return _weighted("mse_loss", pointwise.square(x - y), weight, reduction)
@@ -56,7 +75,29 @@ def l1_loss(
     reduction: str = "mean",
     weight: Operand | None = None,
 ) -> Tensor:
-    """``|x - y|``; a weighted mean divides by the sum of the weights."""
+    """Mean absolute error, ``|x - y|``.
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Predictions and values, of one shape.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements, with weights by their sum.
+    weight : Tensor, optional
+        Of each element, in the input's shape.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("l1_loss", reduction, size_average, reduce)
     x, y = same_shape("l1_loss", input, target)
     return _weighted("l1_loss", pointwise.abs(x - y), weight, reduction)
@@ -70,7 +111,31 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """``(x - y)² / (2 beta)`` within beta of 0, ``|x - y| - beta / 2`` beyond (Girshick 2015)."""
+    """``(x - y)² / (2 beta)`` within beta of 0, ``|x - y| - beta / 2`` beyond (Girshick 2015).
+
+    Parameters
+    ----------
+    input, target : Tensor
+        Predictions and values, of one shape.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+    beta : float
+        Where the square ends; 0 is :func:`l1_loss`.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ConfigError
+        If beta is negative.
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("smooth_l1_loss", reduction, size_average, reduce)
     if beta < 0:
         raise ConfigError(f"smooth_l1_loss: beta must not be negative, got {beta}")
@@ -91,7 +156,28 @@ def huber_loss(
 ) -> Tensor:
     """``(x - y)² / 2`` within delta of 0, ``delta (|x - y| - delta / 2)`` beyond (Huber 1964).
 
-    ``weight``, of the same shape, does not enter the mean's divisor, as in torch.
+    Parameters
+    ----------
+    input, target : Tensor
+        Predictions and values, of one shape.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements, with weights too, as in torch.
+    delta : float
+        Where the square ends.
+    weight : Tensor, optional
+        Of each element, in the input's shape.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ConfigError
+        If delta is not positive.
+    ShapeError
+        If the shapes differ, the weight's too.
     """
     check_reduction("huber_loss", reduction)
     if delta <= 0:
@@ -115,18 +201,28 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """``y (log y - x)``, x being log probabilities; "batchmean" divides the sum by the rows.
+    """Kullback-Leibler divergence, ``y (log y - x)``, x being log probabilities.
 
     Parameters
     ----------
     input, target : Tensor
-        Log probabilities, and probabilities (with ``log_target`` their logarithms).
+        Log probabilities, and probabilities (with ``log_target`` their logarithms), of one shape.
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "batchmean", "sum", "none"}
-        "mean" divides by the number of elements, "batchmean" is the divergence per row.
+        "mean" divides by the number of elements, "batchmean" by the rows: the divergence per row.
     log_target : bool
         Whether the target holds logarithms.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
     """
     check_reduction("kl_div", reduction, size_average, reduce, ("batchmean",))
     x, y = same_shape("kl_div", input, target)
@@ -144,7 +240,31 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``x`` where y is 1, ``max(0, margin - x)`` where it is -1."""
+    """``x`` where y is 1, ``max(0, margin - x)`` where it is -1.
+
+    Parameters
+    ----------
+    input : Tensor
+        Distances, any shape.
+    target : Tensor
+        1 for pairs that belong together, else -1; the input's shape.
+    margin : float
+        Distance that pairs which do not belong together shall have at least.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("hinge_embedding_loss", reduction, size_average, reduce)
     x, y = same_shape("hinge_embedding_loss", input, target)
     far = where(y != 1, clamp(margin - x, min=0.0), 0.0)
@@ -161,7 +281,31 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``max(0, -y (x1 - x2) + margin)``: y = 1 where x1 shall rank higher, else -1."""
+    """``max(0, -y (x1 - x2) + margin)``.
+
+    Parameters
+    ----------
+    input1, input2 : Tensor
+        Scores, of one shape.
+    target : Tensor
+        1 where the first shall rank higher, -1 where the second shall; the same shape.
+    margin : float
+        What the higher one is to be ahead by.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
+    """
     check_reduction("margin_ranking_loss", reduction, size_average, reduce)
     a, b = same_shape("margin_ranking_loss", input1, input2)
     a, y = same_shape("margin_ranking_loss", a, target)
@@ -179,7 +323,28 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """``1 - cos(x1, x2)`` where y is 1, ``max(0, cos - margin)`` where it is -1.
 
-    Inputs ``(N, D)`` or ``(D,)``, target ``(N,)`` or ``()``.
+    Parameters
+    ----------
+    input1, input2 : Tensor
+        ``(N, D)`` or ``(D,)``.
+    target : Tensor
+        1 or -1, ``(N,)`` or ``()``.
+    margin : float
+        Cosine that pairs which do not belong together shall stay below.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the target's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the inputs differ in shape or the target is not one number per row.
     """
     check_reduction("cosine_embedding_loss", reduction, size_average, reduce)
     a, b = same_shape("cosine_embedding_loss", input1, input2)
@@ -223,7 +388,19 @@ def triplet_margin_loss(
     size_average, reduce
         Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses ``(N,)``.
+
+    Raises
+    ------
+    ConfigError
+        If the margin is not positive.
+    ShapeError
+        If the numbers of dims differ.
     """
     check_reduction("triplet_margin_loss", reduction, size_average, reduce)
     return _triplet(
@@ -243,7 +420,33 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """As :func:`triplet_margin_loss` with a distance of one's own (two tensors to one)."""
+    """As :func:`triplet_margin_loss` with a distance of one's own.
+
+    Parameters
+    ----------
+    anchor, positive, negative : Tensor
+        ``(N, D)`` or ``(D,)``.
+    distance_function : callable, optional
+        Two tensors to one, ``(N,)``; :func:`pairwise_distance` by default.
+    margin : float
+        What the negative is to be farther by.
+    swap : bool
+        Whether the nearer of anchor and positive counts for the negative.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses ``(N,)``.
+
+    Raises
+    ------
+    ConfigError
+        If the margin is not positive.
+    ShapeError
+        If the numbers of dims differ.
+    """
     check_reduction("triplet_margin_with_distance_loss", reduction)
     distance = distance_function or pairwise_distance
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
@@ -282,9 +485,32 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """``e**x - y x``, x being the log rate; without ``log_input`` ``x - y log(x + eps)``.
+    """Negative log likelihood of counts, ``e**x - y x``, x being the log rate.
 
-    ``full`` adds Stirling's approximation of ``log(y!)`` where y > 1.
+    Parameters
+    ----------
+    input, target : Tensor
+        Log rates (see ``log_input``) and counts, of one shape.
+    log_input : bool
+        False: the input is the rate itself, and the loss ``x - y log(x + eps)``.
+    full : bool
+        Adds Stirling's approximation of ``log(y!)`` where y > 1.
+    size_average, reduce
+        Deprecated in torch: must be None.
+    eps : float
+        Keeps the logarithm of a rate of 0 finite.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ: they are never broadcast to one another.
     """
     check_reduction("poisson_nll_loss", reduction, size_average, reduce)
     x, y = same_shape("poisson_nll_loss", input, target)
@@ -305,7 +531,7 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """``(log var + (x - y)² / var) / 2`` (Nix and Weigend 1994).
+    """Negative log likelihood, ``(log var + (x - y)² / var) / 2`` (Nix and Weigend 1994).
 
     Parameters
     ----------
@@ -318,7 +544,19 @@ def gaussian_nll_loss(
     eps : float
         The least variance; the gradient passes as if it were not limited, as in torch.
     reduction : {"mean", "sum", "none"}
-        How losses are joined.
+        "mean" divides by the number of elements.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the input's shape.
+
+    Raises
+    ------
+    ConfigError
+        If a number as variance is negative.
+    ShapeError
+        If the shapes do not fit.
     """
     check_reduction("gaussian_nll_loss", reduction)
     x, y = same_shape("gaussian_nll_loss", input, target)

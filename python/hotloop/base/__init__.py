@@ -1,0 +1,1 @@
+"""What all folders stand on: rules for values, patterns of names, and suggestions of names."""

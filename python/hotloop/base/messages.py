@@ -1,0 +1,95 @@
+"""Sentences for the user, and numbers as they stand in them.
+
+Text goes to stderr, so that a script's output stays its own; in a notebook, which paints stderr as
+errors, to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import TextIO
+
+from hotloop import _core
+from hotloop.errors import HotloopWarning
+
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_seconds",
+    "is_notebook",
+    "show",
+    "show_warnings",
+    "stream",
+    "warn",
+]
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def show(text: str) -> None:
+    """Shows a sentence to the user."""
+    print(text, file=stream(), flush=True)
+
+
+def warn(text: str, category: type[HotloopWarning]) -> None:
+    """Warns at the line of the user's program that called hotloop.
+
+    Parameters
+    ----------
+    text : str
+    category : type
+        By which the user can filter it.
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+def show_warnings() -> None:
+    """Shows the core's warnings since the last time."""
+    while (line := _core.log_take()) is not None:
+        level, text = line
+        if level == "warning":
+            show(f"hotloop: warning: {text}")
+
+
+def format_count(n: float) -> str:
+    """``12345678`` as ``12.3 M``."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if n >= limit:
+            return f"{n / limit:.3g}{unit}"
+    return f"{n:.3g}" if isinstance(n, float) else str(n)
+
+
+def format_bytes(n: int) -> str:
+    """Bytes as ``1.5 MB`` (powers of 1000)."""
+    for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if n >= limit:
+            return f"{n / limit:.3g} {unit}"
+    return f"{n} bytes"
+
+
+def format_seconds(seconds: float) -> str:
+    """``0.0123`` as ``12 ms``, ``75.2`` as ``1 min 15 s``."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.2g} ms" if seconds < 0.00995 else f"{1000 * seconds:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def stream() -> TextIO:
+    """Where sentences go."""
+    return sys.stdout if is_notebook() else sys.stderr
+
+
+def is_notebook() -> bool:
+    """Whether the code runs in a notebook."""
+    shell = sys.modules.get("IPython")
+    if shell is None:
+        return False
+    running = shell.get_ipython()
+    return running is not None and type(running).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,36 @@
+"""Nested tuples, lists and dicts as a list of leaves and what puts them together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["flatten", "unflatten"]
+
+
+def flatten(value: Any) -> tuple[list[Any], Any]:
+    """Leaves of nested tuples, lists and dicts, and what :func:`unflatten` needs."""
+    if isinstance(value, dict):
+        pairs = [(key, flatten(item)) for key, item in value.items()]
+        leaves = [leaf for _, (items, _) in pairs for leaf in items]
+        return leaves, {"dict": [[key, spec] for key, (_, spec) in pairs]}
+    if isinstance(value, (tuple, list)):
+        parts = [flatten(item) for item in value]
+        leaves = [leaf for items, _ in parts for leaf in items]
+        return leaves, {type(value).__name__: [spec for _, spec in parts]}
+    return [value], None
+
+
+def unflatten(leaves: Sequence[Any], spec: Any) -> Any:
+    """The structure again, with other leaves."""
+    return _build(iter(leaves), spec)
+
+
+def _build(leaves: Any, spec: Any) -> Any:
+    if spec is None:
+        return next(leaves)
+    kind, parts = next(iter(spec.items()))
+    if kind == "dict":
+        return {key: _build(leaves, part) for key, part in parts}
+    items = [_build(leaves, part) for part in parts]
+    return items if kind == "list" else tuple(items)

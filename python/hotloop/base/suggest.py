@@ -1,0 +1,72 @@
+"""Finds the name that was probably meant by a misspelt one.
+
+Two ways to be close count: equal once case and separators are ignored (``weightDecay`` and
+``weight_decay``), or similar in difflib's measure. Nothing is suggested when nothing is close: a
+wrong suggestion costs the reader more than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["closest", "did_you_mean", "function_for", "squeeze"]
+
+_CUTOFF = 0.7  # difflib's ratio; below it, unrelated short names begin to match each other
+
+
+def squeeze(name: str) -> str:
+    """The name in lower case without ``_``, ``-``, ``.`` and blanks."""
+    return "".join(c for c in name.lower() if c not in "_-. ")
+
+
+def closest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that ``name`` probably stands for, or None.
+
+    Parameters
+    ----------
+    name : str
+        The name as it was written.
+    candidates : iterable of str
+        The names that exist; among equally close ones the first wins.
+
+    Returns
+    -------
+    str or None
+    """
+    import difflib
+
+    by_squeezed: dict[str, str] = {}
+    for candidate in candidates:
+        by_squeezed.setdefault(squeeze(candidate), candidate)
+    found = difflib.get_close_matches(squeeze(name), by_squeezed, n=1, cutoff=_CUTOFF)
+    return by_squeezed[found[0]] if found else None
+
+
+_FUNCTIONS = {
+    "fit": "hl.train(model, (X, y), lr=...)",
+    "compile": "hl.train(model, data, TrainingConfig(optimizer=..., loss=..., metrics=...))",
+    "predict": "hl.predict(model, X)",
+    "predict_proba": "hl.predict(model, X, proba=True)",
+    "predict_classes": "hl.predict(model, X, labels=True)",
+    "decision_function": "hl.predict(model, X)",
+    "evaluate": "hl.evaluate(model, (X, y))",
+    "score": "hl.evaluate(model, (X, y))",
+    "summary": "print(model)",
+}
+
+
+def function_for(name: str) -> str:
+    """The end of an error message about a method that is a function here, or an empty string.
+
+    Parameters
+    ----------
+    name : str
+        A method's name in scikit-learn or Keras.
+    """
+    return f"; write {_FUNCTIONS[name]}" if name in _FUNCTIONS else ""
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """The end of an error message: ``"; did you mean 'lr'?"``, or an empty string."""
+    found = closest(name, candidates)
+    return f"; did you mean {found!r}?" if found is not None else ""

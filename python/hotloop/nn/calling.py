@@ -1,0 +1,49 @@
+"""What a call of ``forward`` says where it fails: which module it was, and what did not fit."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import ConfigError, HotloopError, ShapeError, TraceError
+
+if TYPE_CHECKING:
+    from hotloop.nn.module import Module
+
+__all__ = ["bind", "explain", "locate"]
+
+
+def bind(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    """forward's arguments by name; TraceError where they do not fit."""
+    try:
+        return inspect.signature(module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TraceError(
+            f"{type(module).__name__}.forward: {error}, got {len(args) + len(kwargs)}"
+        ) from None
+
+
+def explain(
+    module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: AttributeError | TypeError
+) -> None:
+    """Raises a TraceError where inputs of the wrong number or kind made a layer stumble."""
+    bind(module, args, kwargs)
+    wrong = [value for value in args if value is None or isinstance(value, tuple | list | dict)]
+    if wrong and type(module).__module__.startswith("hotloop."):
+        refusal = TraceError(
+            f"inputs must be tensors, got {type(wrong[0]).__name__}; take it apart in forward"
+        )
+        locate(module, refusal)
+        raise refusal from error
+
+
+def locate(module: Module, error: HotloopError) -> None:
+    """Puts the innermost module's path and repr before the error's text, once."""
+    if getattr(error, "_located", False) or not isinstance(
+        error, ShapeError | TraceError | ConfigError
+    ):
+        return
+    title = type(module).__name__ if any(True for _ in module.children()) else repr(module)
+    where = f"{module.path}, {title}" if module.path else title
+    error.args = (f"{where}: {error}",)
+    error.__dict__["_located"] = True

@@ -1,0 +1,97 @@
+"""A module's state: its values by the paths of their names, and values taken from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hotloop.base.patterns import CONSTANT_PREFIX
+from hotloop.base.suggest import did_you_mean
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.nn.parameter import Variable, to_host
+
+if TYPE_CHECKING:
+    from hotloop.nn.module import Module
+
+__all__ = ["IncompatibleKeys", "load_state", "state_items"]
+
+
+class IncompatibleKeys(NamedTuple):
+    """What ``load_state_dict`` did not find in the state, and found but did not know."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def state_items(model: Module) -> Iterator[tuple[str, Variable]]:
+    """torch's order: each module's parameters, then its buffers, then its children."""
+    for path, module in model.named_modules(remove_duplicate=False):
+        lead = f"{path}." if path else ""
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield lead + name, parameter
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.persistent:
+                yield lead + name, buffer
+
+
+def load_state(
+    model: Module, state_dict: Mapping[str, Any], strict: bool, strip_prefix: str
+) -> IncompatibleKeys:
+    """``Module.load_state_dict``: all values or, on an error, none."""
+    _check_state(state_dict)
+    if strip_prefix:
+        state_dict = {str(k).removeprefix(strip_prefix): v for k, v in state_dict.items()}
+    own = dict(state_items(model))
+    missing = [key for key in own if key not in state_dict]
+    unexpected = [
+        key
+        for key in state_dict
+        if key not in own and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
+    ]
+    values = {key: to_host(state_dict[key]) for key in own if key in state_dict}
+    wrong = [
+        f"{key} must be {own[key].shape}, got {value.shape}"
+        for key, value in values.items()
+        if not own[key].is_lazy and own[key].shape != value.shape
+    ]
+    faults = [f"shapes differ: {'; '.join(wrong)}"] if wrong else []
+    if strict and missing:
+        faults.append(f"missing keys: {', '.join(missing)}")
+    if strict and unexpected:
+        names = [f"{key}{did_you_mean(key, missing)}" for key in unexpected]
+        faults.append(f"unexpected keys: {', '.join(names)}")
+    if faults:
+        prefix = _prefix_of(unexpected, missing)
+        if prefix:
+            faults[-1] += f"; they begin with {prefix!r}: write strip_prefix={prefix!r}"
+        text = f"load_state_dict: the state must fit {type(model).__name__}, got "
+        raise (ShapeError if wrong else ConfigError)(text + "; ".join(faults))
+    for key in values:
+        own[key].check_free()
+    for key, value in values.items():
+        own[key].set_value(value)
+    for module in model.modules():
+        module.after_load()
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _prefix_of(unexpected: Sequence[str], missing: Sequence[str]) -> str:
+    """What all unexpected keys begin with and missing ones lack; empty: there is no such prefix."""
+    first = next((k for k in unexpected if any(k.endswith(f".{m}") for m in missing)), "")
+    name = max((m for m in missing if first.endswith(f".{m}")), key=len, default="")
+    prefix = first.removesuffix(name)
+    is_shared = all(k.startswith(prefix) and k.removeprefix(prefix) in missing for k in unexpected)
+    return prefix if prefix and is_shared else ""
+
+
+def _check_state(state: object) -> None:
+    if isinstance(state, Mapping):
+        return
+    fix = ""
+    if isinstance(state, str | os.PathLike):
+        fix = "; read the file first: safetensors.numpy.load_file(path), torch.load(path)"
+    raise ConfigError(
+        f"load_state_dict: must be a dict from names to arrays, got {type(state).__name__}{fix}"
+    )

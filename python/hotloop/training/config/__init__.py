@@ -1,0 +1,28 @@
+"""The configuration: its fields and parts, what may be written, and the schedules that it means.
+
+``config`` has the classes and their fields, ``schema`` the rules of these, ``parts`` the structured
+values, ``options`` and ``spelling`` what may be written for them, ``unsupported`` what is refused,
+``toml`` the file, ``schedule`` the learning rate at each step.
+"""
+
+from hotloop.training.config.config import (
+    EarlyStopping,
+    EMAConfig,
+    OptimizerConfig,
+    ParamGroup,
+    SchedulerConfig,
+    TrainerConfig,
+    TrainingConfig,
+    monitor_mode,
+)
+
+__all__ = [
+    "EMAConfig",
+    "EarlyStopping",
+    "OptimizerConfig",
+    "ParamGroup",
+    "SchedulerConfig",
+    "TrainerConfig",
+    "TrainingConfig",
+    "monitor_mode",
+]

@@ -1,0 +1,365 @@
+"""Rules of TrainingConfig's fields: what may stand there, and its canonical form.
+
+They are those of one field; what serves several is in :mod:`hotloop.base.rules`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from hotloop.base import rules
+from hotloop.base.rules import FrozenDict, Rule, choice, flag, number, reject, whole
+from hotloop.errors import ConfigError
+from hotloop.training.config.parts import (
+    OPTIMIZER_NAME,
+    OPTIMIZERS,
+    SCHEDULER_NAME,
+    SCHEDULERS,
+    EarlyStopping,
+    EMAConfig,
+    OptimizerConfig,
+    ParamGroup,
+    SchedulerConfig,
+)
+
+__all__ = [
+    "PRECISION",
+    "auto_or_flag",
+    "callbacks",
+    "class_weight",
+    "clip",
+    "devices",
+    "early_stopping",
+    "ema",
+    "logger",
+    "loss",
+    "metrics",
+    "mode_of_name",
+    "monitor_mode",
+    "optimizer",
+    "overfit",
+    "param_groups",
+    "patterns",
+    "recompute",
+    "save_every",
+    "scheduler",
+    "setting",
+    "val_check",
+]
+
+T = TypeVar("T")
+
+
+def setting(default: T, rule: Rule) -> T:
+    """A field of TrainingConfig: its default, and the rule that what is given has to keep.
+
+    A new setting is such a line, a sentence in the class's docstring, and the type of what may be
+    given for it in ``options.py``.
+
+    Parameters
+    ----------
+    default : object
+        In canonical form.
+    rule : callable
+        ``rule(field, value)`` gives the value's canonical form or raises ConfigError.
+    """
+    return dataclasses.field(default=default, metadata={"rule": rule})
+
+
+_PRECISIONS = ("auto", "64-true", "32-true", "tf32", "16-mixed", "bf16-mixed")
+_PRECISION_ALIASES: Mapping[Any, str] = {
+    64: "64-true", "64": "64-true", "fp64": "64-true", "float64": "64-true",
+    32: "32-true", "32": "32-true", "fp32": "32-true", "float32": "32-true",
+    16: "16-mixed", "16": "16-mixed", "fp16": "16-mixed", "float16": "16-mixed",
+    "bf16": "bf16-mixed", "bfloat16": "bf16-mixed",
+}  # fmt: skip
+PRECISION = choice(*_PRECISIONS, aliases=_PRECISION_ALIASES)
+
+
+def auto_or_flag(field: str, value: object) -> bool | str:
+    """One of "auto", True and False."""
+    if value == "auto" and isinstance(value, str):
+        return "auto"
+    if isinstance(value, str):
+        reject(field, "must be 'auto', True or False", value)
+    return flag(field, value)
+
+
+def optimizer(field: str, value: object) -> OptimizerConfig:
+    """A name, an OptimizerConfig or a dict of its settings, as an OptimizerConfig."""
+    if isinstance(value, OptimizerConfig):
+        return value
+    if isinstance(value, Mapping):
+        return OptimizerConfig(**value)
+    if not isinstance(value, str):
+        listed = ", ".join(OPTIMIZERS)
+        reject(field, f"must be a name ({listed}) or an OptimizerConfig", value)
+    return OptimizerConfig(OPTIMIZER_NAME(field, value))
+
+
+def scheduler(field: str, value: object) -> SchedulerConfig:
+    """A name, a SchedulerConfig, a dict of its settings or None, as a SchedulerConfig."""
+    if isinstance(value, SchedulerConfig):
+        return value
+    if isinstance(value, Mapping):
+        return SchedulerConfig(**value)
+    if value is None:
+        return SchedulerConfig("constant")
+    if not isinstance(value, str):
+        listed = ", ".join(SCHEDULERS)
+        reject(field, f"must be a name ({listed}) or a SchedulerConfig", value)
+    return SchedulerConfig(SCHEDULER_NAME(field, value))
+
+
+def early_stopping(field: str, value: object) -> EarlyStopping | None:
+    """Rounds, True, None, an EarlyStopping or a dict of its settings."""
+    if isinstance(value, EarlyStopping):
+        return value
+    if isinstance(value, Mapping):
+        return EarlyStopping(**value)
+    if value is None or value is False:
+        return None
+    if value is True:
+        return EarlyStopping()
+    fix = f"write {field}=None for no early stopping"
+    return EarlyStopping(whole(1, fix=fix)(field, value))
+
+
+def ema(field: str, value: object) -> EMAConfig | bool:
+    """A decay, True, False, an EMAConfig or a dict of its settings."""
+    if isinstance(value, EMAConfig):
+        return value
+    if isinstance(value, Mapping):
+        return EMAConfig(**value)
+    if value is None or value is False:
+        return False
+    if value is True:
+        return EMAConfig()
+    fix = f"write {field}=True for a decay of 0.999, {field}=False for no average"
+    return EMAConfig(number(above=0.0, below=1.0, fix=fix)(field, value))
+
+
+def _named(field: str, value: object, what: str) -> object:
+    """A name or something to call."""
+    if isinstance(value, str):
+        return rules.text(field, value)
+    if isinstance(value, type):
+        reject(field, f"must be {what}", value, f"write {value.__name__}() to make one")
+    if not callable(value):
+        reject(field, f"must be {what}", value)
+    return value
+
+
+def loss(field: str, value: object) -> object:
+    """A name, something to call, or a dict of them."""
+    what = "'auto', a name, a loss module, a function (output, target) or a dict of them"
+    if not isinstance(value, Mapping):
+        return _named(field, value, what)
+    if not value:
+        reject(field, "a dict of losses needs at least one", value)
+    named = {rules.text(field, k): _named(f"{field}[{k!r}]", v, what) for k, v in value.items()}
+    return FrozenDict(named)
+
+
+def metrics(field: str, value: object) -> tuple[object, ...] | FrozenDict:
+    """A name or something to call, or a list or dict of them."""
+    what = "a name or a function (y_true, y_pred), or a list or dict of them"
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):
+        return FrozenDict(
+            {rules.text(field, k): _named(f"{field}[{k!r}]", v, what) for k, v in value.items()}
+        )
+    if isinstance(value, str) or callable(value) or not isinstance(value, Iterable):
+        return (_named(field, value, what),)
+    return tuple(_named(field, item, what) for item in value)
+
+
+def class_weight(field: str, value: object) -> str | tuple[float, ...] | FrozenDict | None:
+    """Weights: "balanced", in the order of the classes, by class, or None."""
+    what = "None, 'balanced', a weight per class, or a dict from class to weight"
+    weight = number(at_least=0.0)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if value != "balanced":
+            reject(field, f"must be {what}", value)
+        return value
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    else:
+        found: list[Any] = list(rules.items(field, value, what))
+        if not found or not all(isinstance(item, (list, tuple)) for item in found):
+            weights = tuple(weight(f"{field}[{i}]", item) for i, item in enumerate(found))
+            if not any(weights):
+                reject(field, "needs at least one weight above 0", value)
+            return weights
+        pairs = found
+        if any(len(item) != 2 for item in pairs):
+            reject(field, f"must be {what}", value)
+    for label, _ in pairs:
+        if not isinstance(label, (str, int)) or isinstance(label, bool):
+            reject(field, "a class is named by an int or a string", label)
+    weights_of = {label: weight(f"{field}[{label!r}]", w) for label, w in pairs}
+    if not any(weights_of.values()):
+        reject(field, "needs at least one weight above 0", value)
+    return FrozenDict(weights_of)
+
+
+def devices(field: str, value: object) -> int | str | tuple[int, ...]:
+    """How many devices, which, or "auto"."""
+    fix = "write a number of devices, a list of their numbers such as [0], or 'auto'"
+    if isinstance(value, str):
+        if value != "auto":
+            reject(field, "must be 'auto', a number or a list of numbers", value, fix)
+        return value
+    if isinstance(value, Iterable):
+        found = tuple(whole(0)(f"{field}[{i}]", item) for i, item in enumerate(value))
+        if not found or len(set(found)) != len(found):
+            reject(field, "must name each device once", value, fix)
+        return found
+    count: int = whole(-1, fix=fix)(field, value)
+    if count == 0:
+        reject(field, "must be at least 1, or -1 for all", value, fix)
+    return count
+
+
+def clip(field: str, value: object) -> float:
+    """A limit; None is 0, no clipping."""
+    if value is None:
+        return 0.0
+    limit: float = number(at_least=0.0, fix="write None for no clipping")(field, value)
+    return limit
+
+
+def recompute(field: str, value: object) -> bool | str | tuple[str, ...]:
+    """Names of modules, True, False or "auto"."""
+    if isinstance(value, str) and value == "auto":
+        return value
+    if isinstance(value, (str, list, tuple)):
+        return rules.names(field, value)
+    return flag(field, value)
+
+
+def param_groups(field: str, value: object) -> tuple[ParamGroup, ...] | None:
+    """Dicts or ParamGroups, as a tuple; none is None."""
+    what = "a list of dicts such as {'params': 'backbone', 'lr': 1e-5}"
+    if value is None:
+        return None
+    if isinstance(value, (str, Mapping, ParamGroup)) or not isinstance(value, Iterable):
+        reject(field, f"must be {what}", value)
+    groups = []
+    for i, item in enumerate(value):
+        if isinstance(item, ParamGroup):
+            groups.append(item)
+        elif isinstance(item, Mapping) and "params" in item:
+            groups.append(ParamGroup(**item))
+        else:
+            reject(f"{field}[{i}]", f"must be one of {what}", item)
+    return tuple(groups) or None
+
+
+def patterns(field: str, value: object) -> tuple[str, ...] | None:
+    """A pattern or several, or None."""
+    return None if value is None else rules.names(field, value)
+
+
+def logger(field: str, value: object) -> str | None:
+    """A logger's name; True is "csv", False is None."""
+    if value is None or value is False:
+        return None
+    if value is True:
+        return "csv"
+    found: str = choice("csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
+    return found
+
+
+def overfit(field: str, value: object) -> int | float | None:
+    """A fraction or number of batches; 0 is None."""
+    if value is None or (type(value) in (int, float) and value == 0):  # Lightning's "off"
+        return None
+    return rules.fraction_or_count(field, value)
+
+
+def val_check(field: str, value: object) -> int | float | None:
+    """A fraction of an epoch or a number of steps; the whole of it is None."""
+    if value is None:
+        return None
+    found = rules.fraction_or_count(field, value)
+    return None if isinstance(found, float) and found == 1.0 else found
+
+
+def save_every(field: str, value: object) -> int | str | None:
+    """Epochs as int; a time span stays a text, so that it cannot be taken for epochs."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        epochs: int = whole(1, fix=f"write {field}=None for never")(field, value)
+        return epochs
+    seconds = rules.duration(field, value)
+    return f"{int(seconds) if seconds.is_integer() else seconds}s"
+
+
+def callbacks(field: str, value: object) -> tuple[object, ...]:
+    """One object or several, as a tuple."""
+    if value is None:
+        return ()
+    if isinstance(value, (str, Mapping)):
+        reject(field, "must be callback objects", value)
+    return tuple(value) if isinstance(value, Iterable) else (value,)
+
+
+# fmt: off
+_LARGER_IS_BETTER = frozenset((
+    "acc", "accuracy", "auc", "auroc", "roc", "precision", "recall", "sensitivity",
+    "specificity", "f1", "f2", "fbeta", "fscore", "ap", "map", "iou", "miou", "jaccard", "dice",
+    "kappa", "mcc", "matthews", "r2", "pck", "psnr", "ssim", "bleu", "rouge", "ndcg", "score",
+    "explained", "correlation", "pearson", "spearman", "top1", "top3", "top5",
+))
+_SMALLER_IS_BETTER = frozenset((
+    "loss", "logloss", "error", "err", "mse", "rmse", "rmsle", "mae", "mape", "nll", "perplexity",
+    "distance", "deviance", "divergence", "brier", "ece",
+))
+# fmt: on
+
+
+def monitor_mode(monitor: str, mode: str | None = "auto") -> str:
+    """Whether a smaller or a larger value of the monitored quantity is better.
+
+    Parameters
+    ----------
+    monitor : str
+        Its name, such as ``"val_loss"`` or ``"val_f1"``.
+    mode : {"auto", "min", "max"}, optional
+        "min" and "max" are returned as they are; "auto" decides by the words of the name.
+
+    Returns
+    -------
+    {"min", "max"}
+
+    Raises
+    ------
+    ConfigError
+        If neither says it.
+    """
+    found = mode if mode in ("min", "max") else mode_of_name(monitor)
+    if found is None:
+        raise ConfigError(
+            f"monitor: its name must say whether smaller or larger is better, got {monitor!r}; "
+            "write mode='max' or mode='min', or hl.metric(function, mode=...) for a function"
+        )
+    return found
+
+
+def mode_of_name(name: str) -> str | None:
+    """The direction that the words of a name say, or None."""
+    import re
+
+    words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
+    if words & {"neg", "negative"}:
+        return None
+    if words & _SMALLER_IS_BETTER:
+        return "min"
+    return "max" if words & _LARGER_IS_BETTER else None

@@ -1,0 +1,123 @@
+"""Values that are valid but not supported yet.
+
+A configuration must never be accepted and then ignored. This table is the one place that knows
+what hotloop cannot do yet; whoever builds the machinery deletes the line. What depends on the
+machine, such as whether there is a GPU, is not here: the device layer decides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+__all__ = ["UNSUPPORTED", "Unsupported"]
+
+
+class Unsupported(NamedTuple):
+    """A field, the predicate of its values that are not supported, and what to tell the user."""
+
+    field: str
+    applies: Callable[[Any], bool]
+    sentence: str
+    instead: str
+
+
+def _several(devices: int | str | tuple[int, ...]) -> bool:
+    return not (devices in ("auto", 1) or (isinstance(devices, tuple) and len(devices) == 1))
+
+
+UNSUPPORTED: tuple[Unsupported, ...] = (
+    Unsupported(
+        "devices", _several, "training on several devices is not built yet", "write devices=1"
+    ),
+    Unsupported(
+        "strategy",
+        lambda v: v not in ("auto", "single"),
+        "training on several devices is not built yet",
+        "write strategy='auto'",
+    ),
+    Unsupported(
+        "optimizer",
+        lambda v: bool(getattr(v, "amsgrad", None)),
+        "amsgrad is not built yet",
+        "leave amsgrad out",
+    ),
+    Unsupported(
+        "swa",
+        bool,
+        "stochastic weight averaging is not built yet",
+        "write ema=True for a moving average of the weights",
+    ),
+    Unsupported(
+        "recompute",
+        lambda v: v not in ("auto", False),
+        "recomputing activations on demand is not built yet",
+        "write recompute='auto'",
+    ),
+    Unsupported(
+        "memory_limit",
+        lambda v: v is not None,
+        "planning within a memory limit is not built yet",
+        "leave memory_limit out and set batch_size",
+    ),
+    Unsupported(
+        "detect_anomaly",
+        bool,
+        "naming the node that made a NaN is not built yet",
+        "write on_nan='stop' or 'raise'",
+    ),
+    Unsupported(
+        "logger",
+        lambda v: v not in ("csv", None),
+        "this logger is not built yet",
+        "write logger='csv', or log from a callback",
+    ),
+    Unsupported(
+        "save_top_k",
+        lambda v: v != 1,
+        "keeping several checkpoints is not built yet",
+        "leave save_top_k out",
+    ),
+    Unsupported(
+        "save_last",
+        lambda v: v is not True,
+        "choosing which checkpoints to keep is not built yet",
+        "leave save_last out",
+    ),
+    Unsupported(
+        "save_every",
+        lambda v: v is not None,
+        "periodic checkpoints are not built yet",
+        "leave save_every out",
+    ),
+    Unsupported(
+        "max_disk",
+        lambda v: v is not None,
+        "a limit on checkpoints' disk space is not built yet",
+        "leave max_disk out",
+    ),
+    Unsupported(
+        "enable_checkpointing",
+        bool,
+        "checkpoints are not built yet",
+        "leave enable_checkpointing out; result.save(path) writes the model",
+    ),
+    Unsupported(
+        "resume_strict",
+        lambda v: v is not True,
+        "checkpoints, from which training could be resumed, are not built yet",
+        "leave resume_strict out; a trained model goes on from its weights",
+    ),
+    Unsupported(
+        "log_every_n_steps",
+        lambda v: v != 50,
+        "logging within an epoch is not built yet",
+        "leave log_every_n_steps out; the history has a row per epoch",
+    ),
+    Unsupported(
+        "val_check_interval",
+        lambda v: v is not None,
+        "validation within an epoch is not built yet",
+        "write check_val_every_n_epoch=1",
+    ),
+)

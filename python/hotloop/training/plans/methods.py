@@ -1,0 +1,104 @@
+"""Methods that other trainers call on a model and hotloop does not.
+
+A model that defines one expects it to be called; leaving it out without a word would train another
+model than the one that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hotloop.errors import ConfigError
+
+__all__ = ["CALLBACK_METHODS", "check_callbacks", "check_methods"]
+
+CALLBACK_METHODS = ("on_train_start", "on_epoch_end", "on_train_end")
+
+_CALLBACK = f"write an object with one of {', '.join(CALLBACK_METHODS)}, and callbacks=[it]"
+_OPTIMIZER = "write TrainingConfig(optimizer=..., lr=..., param_groups=...)"
+_SCHEDULER = "write TrainingConfig(scheduler=..., warmup=...)"
+_DATA = "give hl.train a DataModule: DataModule.from_arrays(X, y, val=..., test=...)"
+_BACKWARD = "the step differentiates the loss itself; write the loss in training_step"
+_PLACE = "write what shall happen to a batch in forward or training_step"
+_INSTEAD = {
+    "train_step": "its name here is training_step(self, batch)",
+    "validation_step": "validation takes the loss of training_step, or loss= and metrics=, in "
+    "evaluation mode; write metrics=[...] for further values",
+    "test_step": "write hl.evaluate(model, data, split='test')",
+    "predict_step": "write hl.predict(model, X), which runs forward",
+    "configure_optimizers": _OPTIMIZER,
+    "optimizer_step": _OPTIMIZER,
+    "optimizer_zero_grad": "gradients are cleared by the step itself; leave it out",
+    "lr_scheduler_step": _SCHEDULER,
+    "configure_gradient_clipping": "write gradient_clip_val= and gradient_clip_algorithm=",
+    "backward": _BACKWARD,
+    "manual_backward": _BACKWARD,
+    "configure_callbacks": _CALLBACK,
+    "training_step_end": _CALLBACK,
+    "validation_step_end": _CALLBACK,
+    "test_step_end": _CALLBACK,
+    "training_epoch_end": _CALLBACK,
+    "validation_epoch_end": _CALLBACK,
+    "test_epoch_end": _CALLBACK,
+    "prepare_data": _DATA,
+    "train_dataloader": _DATA,
+    "val_dataloader": _DATA,
+    "test_dataloader": _DATA,
+    "predict_dataloader": _DATA,
+    "configure_model": "write it in __init__",
+    "configure_sharded_model": "write it in __init__",
+    "transfer_batch_to_device": _PLACE,
+    "on_before_batch_transfer": _PLACE,
+    "on_after_batch_transfer": _PLACE,
+}
+
+
+def _events(owner: Any) -> list[str]:
+    """Names of the methods ``on_...`` that an object has."""
+    names = [name for name in dir(type(owner)) if name.startswith("on_")]
+    return [name for name in names if callable(getattr(type(owner), name))]
+
+
+def check_methods(model: Any, callbacks: Sequence[Any]) -> None:
+    """Refuses a model that defines what nothing here calls.
+
+    Parameters
+    ----------
+    model : Module
+    callbacks : sequence
+        The run's; a model among them is called as one.
+
+    Raises
+    ------
+    ConfigError
+        Names the method and what to write in its place.
+    """
+    defined = [name for name in _INSTEAD if callable(getattr(type(model), name, None))]
+    if not any(callback is model for callback in callbacks):
+        defined += _events(model)
+    if defined:
+        name = defined[0]
+        raise ConfigError(
+            f"{type(model).__name__}.{name}: a model's forward and training_step alone are used, "
+            f"and {name} is not called; {_INSTEAD.get(name, _CALLBACK)}"
+        )
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuses callbacks without a method that is called, and those with one that is not.
+
+    Raises
+    ------
+    ConfigError
+    """
+    known = ", ".join(CALLBACK_METHODS)
+    for callback in callbacks:
+        if not any(hasattr(callback, name) for name in CALLBACK_METHODS):
+            raise ConfigError(f"callbacks: must have one of the methods {known}, got {callback!r}")
+        for name in _events(callback):
+            if name not in CALLBACK_METHODS:
+                raise ConfigError(
+                    f"callbacks: {type(callback).__name__}.{name}: is not called; of a callback's "
+                    f"methods {known} are: write it there, with run.history and run.model"
+                )

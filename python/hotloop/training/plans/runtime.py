@@ -1,0 +1,483 @@
+"""Runtime: a model on a device, and its plans.
+
+A runtime owns a session (the model's memory) and makes plans from traces: one per mode and batch
+size, kept until they are dropped. Training, evaluation and prediction share parameters and arena.
+A batch is gathered inside the plan from the user's arrays, so a step needs row numbers only. A GPU
+has a copy of the arrays for that, or, where they do not fit, is fed: the plan gathers on the host
+and sends batches.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hotloop import _core
+from hotloop.base.messages import show_warnings
+from hotloop.base.structure import flatten
+from hotloop.errors import ConfigError, TraceError
+from hotloop.graph.symbolic import Tensor
+from hotloop.graph.trace import Trace, trace_twice, value_at
+from hotloop.nn.edits import attribute_version, latest_edit, structure_version
+from hotloop.nn.layout import Layout
+from hotloop.nn.parameter import Parameter
+from hotloop.training.plans.fitted import fitted_of
+from hotloop.training.scoring.losses import loss_modules
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from hotloop.data.split import Field, Split
+    from hotloop.nn.module import Module
+    from hotloop.training.config import TrainingConfig
+
+_MAX_LOADERS = 15
+# Dataset-resident arrays: batches whose row numbers lie in the ring, and their bytes.
+_MAX_SLOTS = 64
+_ROW_NUMBERS = 4 << 20
+
+__all__ = ["Runtime", "Sums", "call_model", "check_output", "gather_batch"]
+
+
+# ---- sums over a split
+
+
+class Sums:
+    """Running float64 sums, each a store: what metrics and losses add to per batch.
+
+    Parameters
+    ----------
+    prefix : str
+        Of the stores' names: "train", "val".
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the sums that were added."""
+        return list(self._shapes)
+
+    def add(self, trace: Trace, name: str, value: Tensor) -> None:
+        """Adds the value to the sum of that name."""
+        self._shapes[name] = value.shape
+        store = self._store(name)
+        trace.graph.store(store, "float64", value.numel())
+        leaf = trace.graph.state(store, "float64", value.shape, store, 0)
+        trace.graph.accumulate(leaf, value.id_in(trace))
+
+    def _store(self, name: str) -> str:
+        return f"{self._prefix}.{name}"
+
+    def clear(self, session: _core.Session) -> None:
+        """Sets all sums to 0."""
+        for name, shape in self._shapes.items():
+            session.write(self._store(name), np.zeros(shape))
+
+    def read(self, session: _core.Session) -> dict[str, npt.NDArray[np.float64]]:
+        """The sums as arrays."""
+        return {
+            name: session.read(self._store(name), "float64").reshape(shape)
+            for name, shape in self._shapes.items()
+        }
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for dim in shape:
+        size *= dim
+    return size
+
+
+# ---- the runtime
+
+
+class Runtime:
+    """A model's memory and plans on a device.
+
+    Parameters
+    ----------
+    model : Module
+    device : _core.Device
+    seed : int
+        For values that were not drawn yet, and for dropout.
+    config : TrainingConfig, optional
+        Its freeze and unfreeze count.
+    loss : str, module, callable or dict, optional
+        As in the configuration, whose it is by default: the values of its modules lie beside the
+        model's.
+    trains : bool
+        Whether named numbers (``hl.scalar``) move with the steps, by ``write_tables``; else they
+        are constants: what training left them at.
+
+    Attributes
+    ----------
+    numbers : dict
+        Name to schedule of the numbers in the control block, in its order: "lr", then those that
+        the model's first trace used.
+    compute_dtype : str
+        The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
+    is_fed : bool
+        Whether these plans are fed, where the device has memory of its own.
+    has_own_memory : bool
+        Whether the device's memory is not the host's.
+    deterministic : bool
+        Whether plans take only kernels that give the same bits every run.
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        device: _core.Device,
+        *,
+        seed: int | None = 42,
+        config: TrainingConfig | None = None,
+        loss: Any = None,
+        trains: bool = False,
+    ) -> None:
+        self.model = model
+        self.device = device
+        assert seed is not None  # TrainingConfig.resolve has drawn one
+        self.seed = seed
+        self.session = _core.Session(device)
+        freeze, unfreeze = (config.freeze, config.unfreeze) if config else (None, None)
+        losses = loss_modules(config.loss if loss is None and config else loss)
+        self.layout = Layout(model, losses, freeze=freeze, unfreeze=unfreeze)
+        self._versions: tuple[int, ...] = ()
+        self._edit = latest_edit()
+        self._structure, self._attributes = structure_version(model), attribute_version(model)
+        self._learns = self._what_learns()
+        self._trains = trains
+        self.numbers: dict[str, Any] = {"lr": None}
+        self._has_numbers = False
+        self._tables: npt.NDArray[np.float64] | None = None
+        self.compute_dtype = "float32"
+        self.deterministic = config is not None and config.deterministic
+        self.has_own_memory = device.memory() is not None
+        self.is_fed = self.has_own_memory  # an array that is read once need not be resident
+        # Autotuning may choose another kernel the next time, and other kernels have other bits.
+        self._benchmarks = config is not None and config.benchmark and not self.deterministic
+        self._captures = config is None or config.cuda_graph is not False
+        self._plans: list[_core.Plan] = []
+        self._runners: list[_core.Runner] = []
+        self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
+
+    def close(self) -> None:
+        """Gives back all memory, whoever still holds the runtime (a traceback, a callback)."""
+        for runner in self._runners:
+            runner.close()
+        for plan in self._plans:
+            plan.close()
+        self._runners.clear()
+        self._plans.clear()
+        self._residents.clear()
+        self.session.close()
+
+    def drop(self, plan: _core.Plan) -> None:
+        """Closes a plan that is not needed any more."""
+        plan.close()
+        self._plans.remove(plan)
+
+    @property
+    def n_trainable(self) -> int:
+        """How many numbers are trained."""
+        return sum(slot.size for slot in self.layout.trainable)
+
+    def check_unchanged(self, what: str, fix: str) -> None:
+        """Sees that the model is the one that the plans are of.
+
+        Parameters
+        ----------
+        what : str
+            Who may have changed it: "callbacks", "step".
+        fix : str
+            What to do instead.
+
+        Raises
+        ------
+        ConfigError
+            If modules, parameters or buffers were replaced, registered, deleted or tied, or
+            ``requires_grad`` was set. An attribute that was assigned warns: forward may read it.
+        """
+        if self._what_learns() != self._learns:
+            raise ConfigError(
+                f"{what}: what learns must stay as it was when the step was planned, got another "
+                f"requires_grad; {fix}"
+            )
+        edit = latest_edit()
+        if edit == self._edit:
+            return
+        self._edit = edit
+        if structure_version(self.model) != self._structure:
+            raise ConfigError(
+                f"{what}: the model must stay as it was when the step was planned, got modules, "
+                f"parameters or buffers that were replaced, added or removed; {fix}"
+            )
+        attributes = attribute_version(self.model)
+        if attributes != self._attributes:
+            self._attributes = attributes
+            warnings.warn(
+                f"{what}: an attribute of the model was assigned after its step was planned. "
+                "Where forward reads it, the step goes on with the old one: use hl.scalar(name, "
+                "schedule) for a number that moves with the steps, else a buffer",
+                stacklevel=3,
+            )
+
+    def _what_learns(self) -> list[bool]:
+        return [
+            owner.requires_grad for owner in self.layout.variables() if isinstance(owner, Parameter)
+        ]
+
+    # ---- values in and out
+
+    def upload(self) -> None:
+        """The model's values into the session, where they changed since the last time."""
+        versions = tuple(variable.version for variable in self.layout.variables())
+        if versions == self._versions:
+            return
+        for name, (dtype, n) in self.layout.stores().items():
+            self.session.store(name, dtype, n)
+        for variable, store, offset in self.layout.places():
+            self.session.write(store, variable.value(self.seed), offset)
+        self._versions = tuple(variable.version for variable in self.layout.variables())
+
+    def download(self) -> None:
+        """The session's values into the model: all, or none where one cannot be read."""
+        read = [
+            (variable, self.session.read(store, str(variable.dtype), offset, _size(variable.shape)))
+            for variable, store, offset in self.layout.places()
+        ]
+        for variable, values in read:
+            variable.set_value(values.reshape(variable.shape))
+        self._versions = tuple(variable.version for variable in self.layout.variables())
+
+    # ---- tracing
+
+    def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[_core.Graph, Any]:
+        """Records ``build(trace)`` twice and compares; the graph and what build returned."""
+        used: dict[str, Any] = {}
+
+        def record() -> tuple[Trace, Any]:
+            graph = _core.Graph()
+            for name in self.numbers:  # "lr" is number 0, from which the log reads the rate
+                graph.scalar(name)
+            # A plan made between steps is for now; one made before the first step is for all.
+            is_for_now = not self._trains or (self._tables is not None and not training)
+            fixed = self.last_numbers() if is_for_now else None
+            trace = Trace(
+                graph, self.layout.leaf_for, training=training, seed=self.seed, numbers=fixed
+            )
+            with trace:
+                made = build(trace)
+            used.update(trace.scalars)
+            return trace, made
+
+        result = trace_twice(record)
+        if self._trains:
+            self._note_numbers(used, training=training)
+        return result
+
+    # ---- named numbers
+
+    def _note_numbers(self, used: dict[str, Any], *, training: bool) -> None:
+        if training and not self._has_numbers:
+            self.numbers.update(used)
+            self._has_numbers = True
+        for name in used:
+            if name not in self.numbers:
+                raise TraceError(
+                    "scalar: numbers must be those that a full training batch uses, got "
+                    f"{name!r} in another trace"
+                )
+
+    def write_tables(self, rates: npt.NDArray[np.float64]) -> None:
+        """The learning rate and the other numbers at each optimizer step, for the plans to read.
+
+        Parameters
+        ----------
+        rates : float64 array (T,)
+            The learning rate; T: optimizer steps of the training.
+        """
+        steps = range(max(len(rates), 1))
+        rows = [
+            [value_at(name, schedule, step) for step in steps]
+            for name, schedule in self.numbers.items()
+            if name != "lr"
+        ]
+        self._tables = np.array([rates if len(rates) else [0.0], *rows], np.float64)
+        self.session.write("table", self._tables)
+
+    def hold_rate(self, rate: float) -> None:
+        """Makes the learning rate the same at all steps, for the control block's factor to move."""
+        assert self._tables is not None  # training has begun
+        self._tables[0] = rate
+        self.session.write("table", self._tables[0])
+
+    def last_numbers(self) -> dict[str, float]:
+        """Values of the named numbers, the rate apart, at the last optimizer step."""
+        if self._tables is None:
+            known = fitted_of(self.model)
+            return known.numbers if known is not None else {}
+        step = max(int(self.session.control()["applied"]) - 1, 0)
+        at = min(step, self._tables.shape[1] - 1)
+        rows = zip(self.numbers, self._tables)
+        return {name: float(row[at]) for name, row in rows if name != "lr"}
+
+    def plan(
+        self,
+        graph: _core.Graph,
+        split: Split | None = None,
+        feed: _core.Feed | None = None,
+        *,
+        k: int = 1,
+        compute_dtype: str | None = None,
+        n_slots: int = 1,
+    ) -> _core.Plan:
+        """A plan of the graph in this session, which gathers its batches from a split."""
+        slots = n_slots if feed is None else feed.n_slots
+        made = _core.Plan(
+            self.session,
+            graph,
+            n_slots=slots,
+            k=k,
+            **self._plan_options(compute_dtype or self.compute_dtype),
+        )
+        self._plans.append(made)
+        if split is not None:
+            self.give_data(made, split, feed)
+        return made
+
+    def tune(self, plan: _core.Plan, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Lets a GPU's kernels choose their algorithms, which the first run would do else.
+
+        A plan that turns out to need other kernels is made again, and says so.
+
+        Parameters
+        ----------
+        plan : _core.Plan
+            With its datasets.
+        is_over : callable
+            Whether to leave the rest to the first run; asked every 50 ms.
+        """
+        while plan.run(0, 0.05)[0] == "deadline" and not is_over():
+            pass
+        show_warnings()
+
+    def _plan_options(self, compute_dtype: str) -> dict[str, Any]:
+        return {
+            "compute_dtype": compute_dtype,
+            "capture": self._captures,
+            "fed": self.is_fed,
+            "deterministic": self.deterministic,
+            "benchmark": self._benchmarks,
+        }
+
+    def predict(self, graph: _core.Graph, *, k: int = 1, n_slots: int = 1) -> dict[str, Any]:
+        """``info()`` and "text" of what ``plan`` would make, with no memory of the device."""
+        options = self._plan_options(self.compute_dtype)
+        return _core.predict(self.device, graph, n_slots=n_slots, k=k, **options)
+
+    def runner(self, order: Sequence[tuple[_core.Plan, int]], k: int) -> _core.Runner:
+        """A run over so many batches of each of these plans; a step is k of them."""
+        made = _core.Runner(order, k)
+        self._runners.append(made)
+        return made
+
+    def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:
+        """Slots and loader threads of a feed.
+
+        Feeding overlaps with the work. Of resident data only row numbers are sent, for many steps
+        at once.
+
+        Parameters
+        ----------
+        workers : int
+            Threads that the user gives.
+        rows : int
+            Of a batch.
+        k : int
+            Batches of a step.
+        """
+        if not self.has_own_memory:
+            return {"n_slots": 1, "n_threads": 0}
+        if self.is_fed:
+            threads = min(workers, _MAX_LOADERS)
+            return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
+        slots = _MAX_SLOTS if k == 1 else 2
+        while slots > 2 and slots * rows * 8 > _ROW_NUMBERS:
+            slots //= 2
+        return {"n_slots": slots, "n_threads": 0}
+
+    def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
+        """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""
+        for i, field in enumerate(split.fields):
+            plan.dataset(i, field.array if self.is_fed else self._resident(field.array))
+        if feed is not None:
+            plan.feed(feed)
+
+    def _resident(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | _core.Resident:
+        """What kernels gather from; one copy on the device for all plans."""
+        if not self.has_own_memory:
+            return array
+        if id(array) not in self._residents:
+            self._residents[id(array)] = array, _core.Resident(self.device, array)
+        return self._residents[id(array)][1]
+
+
+def gather_batch(
+    trace: Trace, split: Split, batch: int, transforms: Sequence[Any]
+) -> dict[str, Any]:
+    """The batch's fields as tensors, gathered from resident arrays by row number.
+
+    Returns
+    -------
+    dict
+        Field name to tensor, in the split's order; datasets are numbered in that order.
+    """
+    index = trace.input("rows", "int64", (batch,))
+    fields: dict[str, Any] = {}
+    for field in split.fields:
+        fields[field.name] = _gather_field(trace, field, index)
+    for kind, values in transforms:
+        if kind != "standardize":
+            raise ConfigError(f"transform: must be 'standardize', got {kind!r}")
+        for name in fields:
+            if name.split(".")[0] == "x" and name in values:
+                mean, std = values[name]
+                fields[name] = (fields[name] - trace.const(mean)) / trace.const(std)
+    return fields
+
+
+def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
+    dtype = str(field.array.dtype)
+    dataset = trace.graph.dataset(field.name, dtype, field.array.shape)
+    (value,) = trace.graph.add("batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype)
+    return trace.wrap(value)
+
+
+def call_model(model: Module, x: Any) -> Any:
+    """forward on a batch's inputs: a tuple is spread over the arguments."""
+    return model(*x) if isinstance(x, tuple) else model(x)
+
+
+def check_output(model: Module, output: Any) -> None:
+    """forward returned tensors, so that nothing that uses them needs to ask.
+
+    Raises
+    ------
+    TraceError
+    """
+    leaves = flatten(output)[0]
+    invalid = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    if invalid or not leaves:
+        got = type(invalid[0]).__name__ if invalid else "nothing in it"
+        fix = "; has it a return?" if output is None else ""
+        raise TraceError(
+            f"{type(model).__name__}: forward must return a tensor, or a tuple or dict of tensors, "
+            f"got {got}{fix}"
+        )

@@ -1,0 +1,576 @@
+"""From a model, data and a configuration to the graphs of training and evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hotloop.base.messages import show_warnings
+from hotloop.base.patterns import matches, select
+from hotloop.base.structure import flatten
+from hotloop.data.split import nest_fields
+from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.graph.loss_parts import loss_terms
+from hotloop.graph.symbolic import Tensor
+from hotloop.training.plans.batch import call_step
+from hotloop.training.plans.fitted import Fitted
+from hotloop.training.plans.methods import check_methods
+from hotloop.training.plans.precision import wants_scale
+from hotloop.training.plans.runtime import (
+    Runtime,
+    Sums,
+    call_model,
+    check_output,
+    gather_batch,
+)
+from hotloop.training.scoring.losses import (
+    Loss,
+    check_scalar,
+    count_outputs,
+    doubt_of_link,
+    resolve_loss,
+    to_logged,
+)
+from hotloop.training.scoring.matching import check_rows
+from hotloop.training.scoring.metrics import (
+    FunctionMetric,
+    Metric,
+    check_metrics,
+    check_needs,
+    cut_at_zero,
+    find_prediction,
+    function_metrics,
+    resolve_metrics,
+    update_sums,
+)
+
+if TYPE_CHECKING:
+    from hotloop import _core
+    from hotloop.data.module import DataModule
+    from hotloop.data.split import Split
+    from hotloop.graph.trace import Trace
+    from hotloop.training.config import TrainingConfig
+    from hotloop.training.config.parts import ParamGroup
+
+__all__ = ["EvalPlan", "EvalPlans", "Steps", "Traced", "run_plans"]
+
+
+class Traced(NamedTuple):
+    """A graph, the split that it was made for, and the rows of its batches."""
+
+    graph: _core.Graph
+    split: Split
+    rows: int
+
+
+class EvalPlan(NamedTuple):
+    """A plan of evaluation and its part of the split."""
+
+    plan: _core.Plan
+    n_batches: int
+    feed: _core.Feed
+    traced: Traced
+
+
+class Made(NamedTuple):
+    """What the model makes of a batch.
+
+    Attributes
+    ----------
+    losses : dict of str to Tensor
+        What is trained: their sum.
+    logged : dict of str to Tensor
+        Other numbers of training_step, as means over the rows in the history.
+    output : Tensor, structure of them, or None
+        Where the default step ran.
+    """
+
+    losses: dict[str, Tensor]
+    logged: dict[str, Tensor]
+    output: Any
+
+
+Groups = list[tuple[int, int]]
+Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
+_COLUMNS = ("epoch", "lr", "loss_scale", "skipped", "seconds")  # of the history, beside values
+EvalPlans = list[EvalPlan]
+
+
+class Steps:
+    """Builds the plans of a run.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    data : DataModule
+    config : TrainingConfig
+    transforms : list, optional
+        Fitted transforms of the inputs; without it, the data's own.
+
+    Attributes
+    ----------
+    loss : Loss or None
+        Known after the first trace; None where training_step makes the loss itself.
+    metrics : list of Metric or FunctionMetric
+    no_grad : list of str
+        Parameters that the loss does not reach, after ``train_graph``.
+    n_outputs : int or None
+        Classes of the model's outputs, where the loss is cross-entropy: 2 of a single logit.
+    loss_names : list of str
+        Losses that are summed, after ``train_graph``; a single one is "loss".
+    logged_names : list of str
+        What training_step has logged beside the loss.
+    doubt : str
+        What is probably wrong with the loss, after the first trace; empty: nothing.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        data: DataModule,
+        config: TrainingConfig,
+        transforms: list[Any] | None = None,
+    ) -> None:
+        check_methods(runtime.model, config.callbacks)
+        self.runtime = runtime
+        self.data = data
+        self.config = config
+        self.loss: Loss | None = None
+        self.train_sums = Sums("train")
+        self.no_grad: list[str] = []
+        self.n_outputs: int | None = None
+        self.doubt = ""
+        self.loss_names: list[str] = []
+        self.logged_names: list[str] = []
+        self._transforms = data.transforms if transforms is None else transforms
+        self._user_step = getattr(runtime.model, "training_step", None)
+        self.metrics: list[Metric | FunctionMetric] = []
+        if self._user_step is None or config.metrics:
+            self.metrics = resolve_metrics(config.metrics, data.target_kind)
+        for field, given in (
+            ("loss", config.loss != "auto"),
+            ("class_weight", config.class_weight is not None),
+            ("label_smoothing", bool(config.label_smoothing)),
+        ):
+            if given and self._user_step is not None:
+                raise ConfigError(
+                    f"{field}: the model's training_step makes the losses, got "
+                    f" {field}={getattr(config, field)!r} beside it; leave one of them out"
+                )
+
+    # ---- what training teaches of the data
+
+    def metadata(self, config: TrainingConfig) -> Fitted:
+        """The metadata of a run, for ``set_metadata`` once the model has its new weights.
+
+        Parameters
+        ----------
+        config : TrainingConfig
+            With what was chosen for "auto".
+        """
+        data, loss, runtime = self.data, self.loss, self.runtime
+        split = data.split("train")
+        assert split is not None  # training always has this split
+        inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
+        return Fitted(
+            classes=list(data.classes) if data.classes is not None else None,
+            target_kind=data.target_kind,
+            link=loss.link if loss is not None else None,
+            transforms=list(data.transforms),
+            fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
+            numbers=runtime.last_numbers(),
+            loss=loss.name if loss is not None else "training_step",
+            columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
+            autotune_cache=runtime.device.autotune_cache(),
+            config=config.replace(callbacks=()),
+        )
+
+    # ---- one batch
+
+    def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
+        return nest_fields(gather_batch(trace, split, rows, self._transforms))
+
+    def _make(self, batch: dict[str, Any]) -> Made:
+        """The losses of a batch, by training_step or from forward's output."""
+        if self._user_step is not None:
+            return self._make_own(self._user_step, batch)
+        output = call_model(self.runtime.model, batch["x"])
+        check_output(self.runtime.model, output)
+        if self.loss is None:
+            self.loss = resolve_loss(self.config, self.data, output)
+            self.doubt = doubt_of_link(self.loss, output)
+            if self.config.loss == "auto":
+                check_metrics(self.metrics, self.data.target_kind)
+            check_needs(self.metrics, self.data.target_kind, self.loss.name, self.loss.link)
+        if self.loss.link is not None:
+            self.n_outputs = count_outputs(output)
+        made = self.loss(output, batch.get("y"), batch.get("weight"))
+        losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
+        for name, loss in losses.items():
+            check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
+        return Made(losses, self._take_logged(losses, {}, flatten(output)[0][0].trace), output)
+
+    def _make_own(self, step: Callable[[Any], Any], batch: dict[str, Any]) -> Made:
+        made = call_step(step, batch)
+        x, *others = (flatten(batch[name])[0] for name in ("x", "y", "weight") if name in batch)
+        check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
+        values = dict(made) if isinstance(made, Mapping) else {"loss": made}
+        if not values:
+            raise TraceError(
+                "training_step: must return a loss or a dict of losses, got an empty dict"
+            )
+        losses = {"loss": values.pop("loss")} if "loss" in values else values
+        logged = {} if losses is values else values
+        for name, loss in losses.items():
+            check_scalar(loss, f"training_step {name!r}" if len(losses) > 1 else "training_step")
+        return Made(losses, self._take_logged(losses, logged, x[0].trace), None)
+
+    def _take_logged(
+        self, losses: Mapping[str, Any], values: Mapping[str, Any], trace: Trace
+    ) -> dict[str, Tensor]:
+        """The values beside the losses, and those of ``self.log``, as tensors."""
+        logged = {**values, **trace.logged}
+        self._check_names([*losses, *logged] if len(losses) > 1 else logged)
+        self.logged_names = list(logged)
+        return {name: to_logged(name, value, trace) for name, value in logged.items()}
+
+    def _check_names(self, values: Iterable[str]) -> None:
+        """Refuses names of losses that the history has already.
+
+        Raises
+        ------
+        ConfigError
+        """
+        taken = {"loss", *_COLUMNS, *(metric.name for metric in self.metrics)}
+        for name in values:
+            if name in taken:
+                raise ConfigError(
+                    f"loss {name!r}: the name is taken in the history, by a metric or by what "
+                    f"every epoch has ({', '.join(_COLUMNS)}); choose another"
+                )
+
+    def _add_losses(self, trace: Trace, sums: Sums, made: Made, rows: int) -> None:
+        """Each term's sum and denominator, so that an epoch's mean divides once."""
+        named = [("loss", *item) for item in made.losses.items()]
+        named += [("log", *item) for item in made.logged.items()]
+        for kind, name, loss in named:
+            for i, term in enumerate(loss_terms(loss)):
+                scale = 1.0 if term.denominator is not None else float(rows)
+                below = term.denominator
+                if below is None:
+                    below = trace.number("float32", float(rows))
+                sums.add(trace, f"{kind}.{name}.{i}.sum", term.total * (scale * term.weight))
+                sums.add(trace, f"{kind}.{name}.{i}.of", below)
+
+    def _add_metrics(
+        self, trace: Trace, sums: Sums, output: Any, batch: dict[str, Any], split: Split
+    ) -> None:
+        done: set[str] = set()
+        scored = flatten(output)[0][0]
+        if self.data.target_kind != "float" and self.loss is not None:
+            scored = cut_at_zero(scored, self.loss.link)
+        target, weight = batch["y"], batch.get("weight")
+        first = split.first("y")
+        for metric in self.metrics:
+            if not isinstance(metric, Metric):
+                continue
+            for name, value in update_sums(metric, scored, target, weight, first).items():
+                key = f"{_prefix_of(metric)}{name}"
+                if key not in done:
+                    sums.add(trace, key, value)
+                    done.add(key)
+
+    # ---- training
+
+    def train_graph(self, split: Split, rows: int, total_steps: int) -> _core.Graph:
+        """The training step's graph for micro-batches of ``rows`` samples."""
+        layout = self.runtime.layout
+
+        def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int]]:
+            batch = self._batch(trace, split, rows)
+            made = self._make(batch)
+            self._add_losses(trace, self.train_sums, made, rows)
+            terms = {
+                name: [
+                    (
+                        term.total.id_in(trace),
+                        None if term.denominator is None else term.denominator.id_in(trace),
+                        term.weight,
+                    )
+                    for term in loss_terms(loss)
+                ]
+                for name, loss in made.losses.items()
+            }
+            return terms, [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+
+        graph, (named, params) = self.runtime.trace(build, training=True)
+        self._check_reached(graph, named, params)
+        terms = [term for of_loss in named.values() for term in of_loss]
+        untouched = graph.clone()
+        made = graph.training_step(terms, params, self._spec(rows, total_steps, graph))
+        self.no_grad = [layout.trainable[i].name for i in made["no_grad"]]
+        if self.no_grad:  # the optimizer leaves them alone, decay included, as torch does
+            graph = untouched
+            graph.training_step(terms, params, self._spec(rows, total_steps, graph))
+        return graph
+
+    def _check_reached(
+        self, graph: _core.Graph, named: dict[str, list[Terms]], params: list[int]
+    ) -> None:
+        """Refuses a loss from which no gradient comes: it would be in the sum and not be trained.
+
+        Raises
+        ------
+        TraceError
+        """
+        if self.loss_names or not params:
+            return  # seen at the first trace, or nothing is trained
+        what = "loss" if self._user_step is None else "training_step"
+        for name, terms in named.items():
+            scratch = graph.clone()
+            if any(grad is not None for t, _, _ in terms for grad in scratch.backward(t, params)):
+                continue
+            if len(named) == 1:
+                raise TraceError(
+                    f"{what}: the loss must depend on the parameters that are trained, got one "
+                    "with no gradient for any of them; is it detached, or made by argmax, a "
+                    "comparison or a cast?"
+                )
+            fix = "leave it out"
+            if self._user_step is not None:
+                fix = 'name what is to be trained "loss"; the other values are then logged alone'
+            raise TraceError(
+                f"{what} {name!r}: all values of a dict are losses, which are summed, got one with "
+                f"no gradient for any parameter that is trained; {fix}"
+            )
+        self.loss_names = list(named)
+
+    def _spec(self, rows: int, total_steps: int, graph: _core.Graph) -> dict[str, Any]:
+        config = self.config
+        optimizer = config.optimizer_config
+        name, attrs = _optimizer_op(optimizer)
+        clip = config.gradient_clip_val or 0.0
+        by_norm = config.gradient_clip_algorithm == "norm"
+        ema = config.ema if config.ema else None
+        return {
+            "rows": rows,
+            "optimizer": name,
+            "attrs": attrs,
+            "segments": self._segments(),
+            "accumulate": config.accumulate_grad_batches > 1,
+            "clip_norm": clip if by_norm else 0.0,
+            "clip_value": 0.0 if by_norm else clip,
+            "ema": None if ema is None else getattr(ema, "decay", 0.999),
+            "ema_ramp": False,
+            "table": (len(self.runtime.numbers), max(total_steps, 1)),
+            "scales_loss": wants_scale(config.precision, self.runtime.device),
+        }
+
+    def _segments(self) -> list[tuple[int, int, float, float]]:
+        """Runs of parameters with the same learning-rate scale and weight decay.
+
+        Parameters that get no gradient are in none: the optimizer does not touch them.
+        """
+        config = self.config
+        optimizer = config.optimizer_config
+        segments: list[tuple[int, int, float, float]] = []
+        names = [slot.name for slot in self.runtime.layout.slots if slot.store == "param"]
+        for group in config.param_groups or ():
+            select("param_groups", group.params, names)  # refuses a pattern that matches nothing
+        for slot in self.runtime.layout.trainable:
+            begin, end = slot.offset, slot.offset + slot.size
+            scale, decay = 1.0, float(optimizer.weight_decay or 0.0)
+            if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
+                decay = 0.0
+            for group in config.param_groups or ():
+                if any(matches(pattern, slot.name) for pattern in group.params):
+                    scale = _scale_of(group, config.lr)
+                    decay = decay if group.weight_decay is None else group.weight_decay
+                    break
+            if slot.name in self.no_grad:
+                continue
+            if segments and segments[-1][1:] == (begin, scale, decay):
+                segments[-1] = (segments[-1][0], end, scale, decay)
+            elif slot.size:
+                segments.append((begin, end, scale, decay))
+        return segments
+
+    # ---- evaluation
+
+    def eval_graph(self, split: Split, rows: int, sums: Sums) -> _core.Graph:
+        """Losses, metrics and, for Python metrics, outputs of a batch of ``rows`` samples."""
+
+        def build(trace: Trace) -> None:
+            batch = self._batch(trace, split, rows)
+            made = self._make(batch)
+            self._add_losses(trace, sums, made, rows)
+            if "y" not in batch or not self.metrics:
+                return
+            output = made.output
+            if output is None:  # training_step has its own; metrics compare forward's
+                output = call_model(self.runtime.model, batch["x"])
+                check_output(self.runtime.model, output)
+                check_needs(self.metrics, self.data.target_kind, "of training_step", None)
+            self._add_metrics(trace, sums, output, batch, split)
+            for metric, need in self._needs.items():
+                trace.graph.output(self._predicted(metric, need, output, batch).id_in(trace))
+
+        graph, _ = self.runtime.trace(build, training=False)
+        return graph
+
+    def eval_plans(self, name: str, groups: Groups, sums: Sums) -> EvalPlans:
+        """The plans of a split cut into ``groups``: (batch size, number of batches) each."""
+        split = self.data.split(name)
+        assert split is not None  # callers have checked
+        made: EvalPlans = []
+        ring = self.runtime.ring(self.data.num_workers, groups[0][0] if groups else 1)
+        feeds = self.data.feeds(name, groups, training=False, **ring)
+        for (size, count), feed in zip(groups, feeds):
+            graph = self.eval_graph(split, size, sums)
+            plan = self.runtime.plan(graph, split, feed)
+            made.append(EvalPlan(plan, count, feed, Traced(graph, split, size)))
+        return made
+
+    def _predicted(self, metric: str, need: str, output: Any, batch: dict[str, Any]) -> Tensor:
+        """What functions with that need are given; ``metric`` is the first of them."""
+        link = self.loss.link if self.loss is not None else None
+        first, kind = flatten(output)[0][0], self.data.target_kind
+        try:
+            return find_prediction(need, first, batch["y"], kind, link)
+        except ShapeError as error:
+            raise ShapeError(f"metrics: {metric} {error}") from None
+
+    @property
+    def _needs(self) -> dict[str, str]:
+        """What the functions among the metrics are given, each once, by the first of them."""
+        needs: dict[str, str] = {}
+        for metric in self.metrics:
+            if isinstance(metric, FunctionMetric):
+                need = metric.need_for(self.data.target_kind)
+                if need not in needs.values():
+                    needs[metric.name] = need
+        return needs
+
+    @property
+    def n_collected(self) -> int:
+        """How many outputs of an evaluation plan the functions among the metrics are made from."""
+        return len(self._needs)
+
+    def function_values(self, split: str, outputs: list[list[Any]]) -> dict[str, float]:
+        """The functions among the metrics, over a split whose ``outputs`` were collected."""
+        if not outputs:
+            return {}
+        batches = self.data.batches_in_order(split)
+        needs = list(self._needs.values())
+        return function_metrics(self.metrics, needs, self.data.target_kind, batches, outputs)
+
+    def directions(self) -> dict[str, str]:
+        """Whether a smaller or a larger value is better, "min" or "max", where that is known."""
+        known = {metric.name: metric.mode for metric in self.metrics}
+        known |= dict.fromkeys(("loss", *self.loss_names), "min")
+        return {name: mode for name, mode in known.items() if mode is not None}
+
+    def value_names(self, sums: Sums, *, functions: bool = False) -> list[str]:
+        """The names in ``values(sums.read(...))``; with ``functions``, the functions' as well."""
+        losses = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "loss"))
+        logged = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "log"))
+        names = ["loss", *(losses if len(losses) > 1 else ()), *logged]
+        for metric in self.metrics:
+            if isinstance(metric, FunctionMetric):
+                known = functions
+            else:
+                known = any(key.startswith(_prefix_of(metric)) for key in sums.names)
+            names += [metric.name] if known else []
+        return names
+
+    def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
+        """Losses and metrics from sums: ``loss``, each named loss, what is logged, each metric."""
+        losses, logged = _means(totals, "loss"), _means(totals, "log")
+        values = {"loss": sum(losses.values())}
+        if len(losses) > 1:
+            values.update(losses)
+        values.update(logged)
+        for metric in self.metrics:
+            if not isinstance(metric, Metric):
+                continue
+            prefix = _prefix_of(metric)
+            own = {k[len(prefix) :]: v for k, v in totals.items() if k.startswith(prefix)}
+            if own:
+                values[metric.name] = metric.compute(own)
+        return values
+
+
+def run_plans(plans: Iterable[EvalPlan], *, collect: int) -> list[list[Any]]:
+    """Runs plans over their batches; the first ``collect`` outputs of each batch."""
+    outputs: list[list[Any]] = []
+    for plan, count, _, _ in plans:
+        done = 0
+        while done < count:
+            ran = plan.run(1 if collect else count - done, 0.05)[1]
+            done += ran
+            if collect and ran:
+                outputs.append([plan.output(i) for i in range(collect)])
+    show_warnings()
+    return outputs
+
+
+def _is_sum(key: str, kind: str) -> bool:
+    """Whether it is the sum of a term of a "loss", or of a number of the "log"."""
+    return key.startswith(f"{kind}.") and key.endswith(".sum")
+
+
+def _loss_of(key: str) -> str:
+    """The name in ``<kind>.<name>.<term>.sum``."""
+    return key.partition(".")[2].removesuffix(".sum").rpartition(".")[0]
+
+
+def _means(totals: Mapping[str, Any], kind: str) -> dict[str, float]:
+    """The mean of each name: what its terms' sums and denominators give."""
+    means: dict[str, float] = {}
+    for key, total in totals.items():
+        if _is_sum(key, kind):
+            below = float(totals[key[: -len("sum")] + "of"])
+            share = float(total) / below if below else math.nan  # no step was applied
+            means[_loss_of(key)] = means.get(_loss_of(key), 0.0) + share
+    return means
+
+
+def _prefix_of(metric: Metric) -> str:
+    """Of the names of a metric's sums, which metrics of one update share."""
+    return f"metric.{metric.update.__name__}."
+
+
+def _scale_of(group: ParamGroup, lr: float) -> float:
+    """A group's learning rate as a multiple of the configuration's."""
+    if group.lr is not None:
+        return group.lr / lr
+    return 1.0 if group.lr_scale is None else group.lr_scale
+
+
+def _optimizer_op(optimizer: Any) -> tuple[str, dict[str, Any]]:
+    """The op and its attributes."""
+    name = optimizer.name
+    if name in ("adam", "adamw"):
+        beta1, beta2 = optimizer.betas
+        return "adam", {
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": optimizer.eps,
+            "decoupled": int(name == "adamw"),
+        }
+    if name == "sgd":
+        return "sgd", {
+            "momentum": optimizer.momentum,
+            "dampening": optimizer.dampening,
+            "nesterov": int(optimizer.nesterov),
+        }
+    if name == "rmsprop":
+        return "rmsprop", {
+            "alpha": optimizer.alpha,
+            "eps": optimizer.eps,
+            "momentum": optimizer.momentum,
+            "centered": int(optimizer.centered),
+        }
+    beta1, beta2 = optimizer.betas
+    return "lion", {"beta1": beta1, "beta2": beta2}

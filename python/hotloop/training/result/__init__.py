@@ -1,0 +1,1 @@
+"""What training gives: the result with its history and plots, and saved models."""

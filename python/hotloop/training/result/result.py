@@ -1,0 +1,172 @@
+"""TrainResult: what ``train`` returns, however it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hotloop.base.suggest import did_you_mean, function_for
+from hotloop.errors import ConfigError
+from hotloop.training.result.history import History
+from hotloop.training.result.plotting import draw_history
+from hotloop.training.result.saving import save
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+    from hotloop.nn.module import Module
+    from hotloop.training.config import TrainingConfig
+
+__all__ = ["TrainResult"]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+class TrainResult:
+    """The trained model and how training went.
+
+    Attributes
+    ----------
+    model : Module
+        With its best weights where ``restore_best`` asks for them, else its last.
+    history : History
+        ``loss``, ``val_loss``, metrics (``val_accuracy``), ``lr``, ``epoch``, by epoch.
+    monitor : str or None
+        The value that decided which weights are best, such as "val_loss".
+    best_score : float or None
+        Its best value.
+    best_epoch : int or None
+        Epoch (from 1) that reached it.
+    best_path, last_path : str or None
+        Checkpoints, where any were written.
+    stop_reason : str
+        "completed", "early_stopping", "max_time", "max_steps", "interrupted" or "nan".
+    epochs : int
+        Epochs in the history; the last one may be cut short by ``max_steps`` or ``max_time``.
+    steps : int
+        Optimizer steps in this call.
+    skipped_steps : int
+        Steps that changed nothing, because a loss or gradient was not finite.
+    schedule_by : str
+        "time" where the learning rate's schedule went by the share of ``max_time``, else "steps".
+    seconds : float
+        Wall time of the call.
+    timings : dict of str to float
+        Seconds spent in "plan", "train", "validate" and "other".
+    samples_per_second : float
+        Training samples by the seconds spent in training.
+    peak_bytes : int
+        Most memory that the core held at once between plan and return; on a GPU of its memory,
+        without the context and libraries.
+    predicted_peak_bytes : int
+        The prediction printed before the first step.
+    device : str
+        Where it ran.
+    config : TrainingConfig
+        With every "auto" resolved: it reproduces the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        history: History,
+        config: TrainingConfig,
+        device: str,
+        state: Any,
+        **facts: Any,
+    ) -> None:
+        self.model = model
+        self.history = history
+        self.config = config
+        self.device = device
+        self.monitor: str | None = facts["monitor"]
+        self.best_score: float | None = facts["best_score"]
+        self.best_epoch: int | None = facts["best_epoch"]
+        self.best_path: str | None = None
+        self.last_path: str | None = None
+        self.stop_reason: str = facts["stop_reason"]
+        self.epochs: int = facts["epochs"]
+        self.steps: int = facts["steps"]
+        self.skipped_steps: int = facts["skipped_steps"]
+        self.schedule_by: str = facts["schedule_by"]
+        self.seconds: float = facts["seconds"]
+        self.timings: dict[str, float] = facts["timings"]
+        self.samples_per_second: float = facts["samples_per_second"]
+        self.peak_bytes: int = facts["peak_bytes"]
+        self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]
+        self._state = state
+
+    def __repr__(self) -> str:
+        best = ""
+        if self.best_score is not None:
+            best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch}"
+        return (
+            f"TrainResult({self.stop_reason} after {_count(self.epochs, 'epoch')}, "
+            f"{_count(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
+        )
+
+    if not TYPE_CHECKING:  # a type checker should still see that an attribute is wrong
+
+        def __getattr__(self, name: str) -> Any:
+            near = did_you_mean(name, dir(type(self)))
+            raise AttributeError(f"TrainResult has no {name!r}{function_for(name) or near}")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The history as a DataFrame, one row per epoch.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A column for each value of the history.
+
+        Raises
+        ------
+        ConfigError
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigError(
+                "to_pandas: needs pandas, got none installed; pip install pandas"
+            ) from error
+        return pandas.DataFrame(dict(self.history))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draws losses and metrics over epochs.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            Where to save the plot as well.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Shown by a notebook as the cell's value.
+
+        Raises
+        ------
+        ConfigError
+            If matplotlib is not installed.
+        """
+        return draw_history(self.history, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model with all that :func:`hotloop.load` needs, as a safetensors file.
+
+        Parameters
+        ----------
+        path : path-like
+            An existing file is replaced as a whole or not at all.
+
+        Raises
+        ------
+        CheckpointError
+            If the file cannot be written; the old one is then as it was.
+        """
+        save(self.model, path)

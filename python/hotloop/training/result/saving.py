@@ -1,0 +1,537 @@
+"""``save`` and ``load``: a model as one safetensors file that needs no Python class.
+
+The tensors are the model's parameters and buffers under their state_dict names, so other tools can
+read them; after them come the predict graph's constant arrays, each once. The header's metadata
+holds what else prediction needs, as JSON: the predict graph for the batch sizes it was recorded at,
+with constants that are one number, class names, link and fitted transforms, and the GPU's autotune
+cache. Files of format 1 have all constants in there, as lists of numbers. Loading rebuilds the
+graph through the same checked builder that tracing uses; a file is data, and nothing in it is
+executed.
+
+Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
+bytes, tensors follow without gaps; the atomic writer replaces an old file as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.base.patterns import CONSTANT_PREFIX
+from hotloop.base.structure import unflatten
+from hotloop.base.suggest import did_you_mean, function_for
+from hotloop.errors import CheckpointError, ConfigError, HotloopError
+from hotloop.nn.module import Module
+from hotloop.nn.parameter import read_only
+from hotloop.nn.placement import placement_of
+from hotloop.training.inference import predict, trace_forward
+from hotloop.training.plans.accelerator import (
+    losing_device,
+    open_placement,
+    take_autotune_cache,
+)
+from hotloop.training.plans.fitted import Fitted, exclusive, fitted_of
+from hotloop.training.plans.runtime import Runtime
+
+Array: TypeAlias = npt.NDArray[Any]
+
+__all__ = ["LoadedModel", "load", "save"]
+
+_FORMAT = 2
+_FORMATS = (1, 2)  # that load reads
+_BATCHES = (1, 256)
+_DTYPES = {
+    "float32": "F32",
+    "float64": "F64",
+    "float16": "F16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+def save(model: Module, path: str | os.PathLike[str]) -> None:
+    """Writes a model to a safetensors file.
+
+    Parameters
+    ----------
+    model : Module or TrainResult
+        A trained model takes along what prediction needs: its graph, class names and
+        standardisation. Constant arrays of the graph (masks, tables, the means of standardisation)
+        are tensors ``hotloop.constant.<n>`` of the file; ``load_state_dict`` leaves them out. An
+        untrained model's file has its tensors only.
+    path : path-like
+        An existing file is replaced as a whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        If it is no module.
+    CheckpointError
+        If the file cannot be written; an old one is then as it was.
+    BusyError
+        While the model is being trained: it has its weights of before until ``train`` returns.
+
+    Examples
+    --------
+    >>> import os
+    >>> X, y = hl.load_digits()
+    >>> model = nn.Linear(64, 10)
+    >>> result = hl.train(model, (X, y), max_epochs=1, enable_progress_bar=False)
+    >>> hl.save(model, "net.safetensors")
+    >>> os.path.getsize("net.safetensors") > 2600  # 650 weights of 4 bytes, and the graph
+    True
+    """
+    model = getattr(model, "model", model)
+    if not hasattr(model, "named_modules"):
+        raise ConfigError(
+            f"save: must be a Module or a TrainResult, got {type(model).__name__}; write "
+            "save(model, path)"
+        )
+    for value in (*model.parameters(), *model.buffers()):
+        value.check_free()
+    tensors = model.state_dict()
+    constants = _Constants(tensors)
+    described = json.dumps(_describe(model, constants), allow_nan=False)
+    metadata = {"format": "pt", "hotloop": described}
+    write_safetensors(path, tensors | constants.tensors, metadata)
+
+
+def write_safetensors(
+    path: str | os.PathLike[str], tensors: dict[str, Array], metadata: dict[str, str]
+) -> None:
+    """A safetensors file of arrays, in order, without gaps."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    parts: list[Any] = []
+    at = 0
+    for name, array in tensors.items():
+        array = np.asarray(array, order="C")  # ascontiguousarray would give a number a dim
+        kind = _DTYPES.get(str(array.dtype))
+        if kind is None:
+            raise ConfigError(f"save: {name} must be of a dtype safetensors has, got {array.dtype}")
+        header[name] = {
+            "dtype": kind,
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        at += array.nbytes
+        parts.append(array.reshape(-1).view(np.uint8))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    _core.write_file(os.fspath(path), [struct.pack("<Q", len(text)), text, *parts])
+
+
+class _Constants:
+    """Constant arrays of a model's graphs, each content once.
+
+    Parameters
+    ----------
+    taken : mapping
+        Its keys are names that the file has already.
+
+    Attributes
+    ----------
+    tensors : dict of str to array
+    """
+
+    def __init__(self, taken: Mapping[str, Array]) -> None:
+        self.tensors: dict[str, Array] = {}
+        self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._free = (
+            name
+            for name in (f"{CONSTANT_PREFIX}{i}" for i in itertools.count())
+            if name not in taken
+        )
+
+    def name_of(self, array: Array) -> str:
+        """The name of the tensor with this content; a new one where there is none."""
+        key = str(array.dtype), array.shape, array.tobytes()
+        if key not in self._names:
+            self._names[key] = next(self._free)
+            self.tensors[self._names[key]] = array
+        return self._names[key]
+
+
+def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
+    fitted = fitted_of(model)
+    described: dict[str, Any] = {"format": _FORMAT, "class": type(model).__name__}
+    if fitted is None:
+        return described
+    described["fitted"] = {
+        "classes": fitted.classes,
+        "target_kind": fitted.target_kind,
+        "link": fitted.link,
+        "fields": fitted.fields,
+        "loss": fitted.loss,
+        "columns": fitted.columns,
+        "autotune_cache": fitted.autotune_cache,
+    }
+    described["graphs"] = [_record(model, fitted, batch, constants) for batch in _BATCHES]
+    return described
+
+
+def _input_spec(fitted: Fitted) -> Any:
+    """The structure of forward's arguments, from the fields' names."""
+    names = [name for name, _, _ in fitted.fields]
+    if names == ["x"]:
+        return {"tuple": [None]}
+    tails = [name.partition(".")[2] for name in names]
+    if all(tail.isdigit() for tail in tails):
+        return {"tuple": [None] * len(tails)}
+    return {"tuple": [{"dict": [[tail, None] for tail in tails]}]}
+
+
+def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) -> dict[str, Any]:
+    """The predict graph of a batch size, as data; parameters and constants by their name."""
+    runtime = Runtime(model, open_placement("cpu"))
+    inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
+    spec = _input_spec(fitted)
+    graph, out_spec = runtime.trace(
+        lambda trace: trace_forward(trace, model, inputs, spec, None, True), training=False
+    )
+    leaves = []
+    for leaf in graph.leaves():
+        entry = {key: leaf[key] for key in ("id", "kind", "name", "dtype", "shape")}
+        if leaf["kind"] == "const":
+            value = graph.const_value(leaf["id"])
+            assert value is not None
+            if value.ndim:
+                entry["tensor"] = constants.name_of(value)
+            else:
+                entry["value"] = _write_number(value.item())
+        leaves.append(entry)
+    nodes = [
+        {
+            **{key: node[key] for key in ("op", "inputs", "outputs")},
+            "attrs": {name: _write_number(value) for name, value in node["attrs"].items()},
+        }
+        for node in graph.nodes()
+    ]
+    outputs = list(graph.outputs())
+    return {
+        "batch": batch,
+        "in": spec,
+        "out": out_spec,
+        "leaves": leaves,
+        "nodes": nodes,
+        "outputs": outputs,
+    }
+
+
+class LoadedModel:
+    """A model from a file: it predicts, without its Python class.
+
+    ``predict(loaded, data, proba=..., labels=...)``, ``evaluate(loaded, data)`` and
+    ``loaded(array)`` work as on the model, on the CPU or, after ``loaded.cuda()``, on a GPU; to
+    train on, build the module and ``load_state_dict(loaded.state_dict())``.
+
+    Attributes
+    ----------
+    class_name : str
+        Of the module that was saved.
+    device : Device
+        Where it predicts.
+    """
+
+    def __init__(self, tensors: dict[str, Array], described: dict[str, Any]) -> None:
+        self.class_name: str = str(described.get("class", "Module"))
+        self._tensors = tensors
+        fitted = described["fitted"]
+        self._fitted = Fitted(
+            classes=fitted["classes"],
+            target_kind=fitted["target_kind"],
+            link=fitted["link"],
+            transforms=[],
+            fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
+            loss=str(fitted["loss"]),
+            columns=fitted["columns"],
+        )
+        lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
+        take_autotune_cache(str(lines))
+        self._recorded = described["graphs"]
+        leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
+        self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
+        self._place(open_placement("cpu"))
+
+    def _place(self, device: _core.Device) -> None:
+        self.device = device
+        session = _core.Session(device)
+        self._graphs = [Recorded(session, self._tensors, graph) for graph in self._recorded]
+        self._graphs.sort(key=lambda graph: graph.batch)
+
+    def to(self, device: Any) -> LoadedModel:
+        """Predicts on another device from now on: "cpu", "cuda", "cuda:1" or "auto".
+
+        Raises
+        ------
+        ConfigError
+            For another name.
+        DeviceError, OutOfMemoryError
+            If there is no GPU that can be used; it predicts where it did before.
+        """
+        with exclusive(cast("Module", self), "to"), losing_device():
+            self._place(open_placement(placement_of(device)))
+        return self
+
+    def cuda(self, device: Any = None) -> LoadedModel:
+        """Predicts on a GPU from now on, the first if no number is given."""
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self) -> LoadedModel:
+        """Predicts on the CPU from now on."""
+        return self.to("cpu")
+
+    def __repr__(self) -> str:
+        n = sum(array.size for array in self._state().values())
+        return f"LoadedModel({self.class_name}, {n:,} values)"
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """Names by class id; None where classes had no names."""
+        return None if self._fitted.classes is None else list(self._fitted.classes)
+
+    def predict(self, data: Any, batch_size: int | None = None, **options: Any) -> Any:
+        """As :func:`hotloop.predict` of this model.
+
+        Parameters
+        ----------
+        data, batch_size, **options
+            As there: ``proba=True``, ``labels=True``.
+
+        Returns
+        -------
+        ndarray, or forward's structure of them
+        """
+        return predict(cast("Any", self), data, batch_size, **options)
+
+    if not TYPE_CHECKING:  # a type checker should still see that an attribute is wrong
+
+        def __getattr__(self, name: str) -> Any:
+            near = did_you_mean(name, dir(type(self)))
+            raise AttributeError(f"LoadedModel has no {name!r}{function_for(name) or near}")
+
+    def state_dict(self) -> dict[str, Array]:
+        """Parameters and buffers by name, as read-only arrays."""
+        return {name: read_only(array) for name, array in self._state().items()}
+
+    def _state(self) -> dict[str, Array]:
+        """Parameters and buffers."""
+        return {k: array for k, array in self._tensors.items() if k not in self._constants}
+
+    @property
+    def runner(self) -> LoadedModel:
+        """What ``predict`` calls for each batch."""
+        return self
+
+    def recorded(self, rows: int) -> Recorded:
+        """The graph of the smallest batch that holds the rows, else of the largest."""
+        return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
+
+    def __call__(self, *args: Any) -> Any:
+        """forward on one batch of arrays."""
+        return predict(cast("Any", self), args if len(args) > 1 else args[0])
+
+    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+        """One batch, padded to a recorded size and cut back."""
+        if path is not None:
+            raise ConfigError(
+                "outputs: a model loaded from a file has no modules; build the module and "
+                "load_state_dict"
+            )
+        n = len(inputs[0])
+        parts = []
+        out_spec: Any = None
+        at = 0
+        while at < max(n, 1):
+            recorded = self.recorded(n - at)
+            batch = [array[at : at + recorded.batch] for array in inputs]
+            made, out_spec = recorded.run(batch)
+            parts.append(made)
+            at += recorded.batch
+        return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
+
+
+class Recorded:
+    """One recorded predict graph, planned when it is first used.
+
+    Attributes
+    ----------
+    batch : int
+        Its rows.
+    """
+
+    def __init__(
+        self, session: _core.Session, tensors: dict[str, Array], data: dict[str, Any]
+    ) -> None:
+        self.batch = int(data["batch"])
+        self._session = session
+        self._out = data["out"]
+        self._graph = _rebuild(data, tensors, session)
+        self._n_outputs = len(data["outputs"])
+
+    @functools.cached_property
+    def plan(self) -> _core.Plan:
+        """What runs it."""
+        return _core.Plan(self._session, self._graph)
+
+    def run(self, inputs: list[Array]) -> tuple[list[Array], Any]:
+        """Up to ``batch`` rows: the outputs and their structure."""
+        n = len(inputs[0])
+        for i, array in enumerate(inputs):
+            if n < self.batch:
+                padded = np.zeros((self.batch, *array.shape[1:]), array.dtype)
+                padded[:n] = array
+                array = padded
+            self.plan.input(i, array)
+        self.plan.run(1, 1e9)
+        return [self.plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+
+
+def _rebuild(
+    data: dict[str, Any], tensors: dict[str, Array], session: _core.Session
+) -> _core.Graph:
+    """A graph from its description; every step is checked by the builder."""
+    graph = _core.Graph()
+    ids: dict[int, int] = {}
+    for leaf in data["leaves"]:
+        kind, shape, dtype = leaf["kind"], tuple(leaf["shape"]), leaf["dtype"]
+        if kind == "input":
+            made = graph.input(leaf["name"], dtype, shape)
+        elif kind == "const":
+            if "tensor" in leaf:
+                made = graph.const(_tensor_of(tensors, leaf["tensor"], shape, dtype))
+            else:
+                value = _read_number(leaf["value"])
+                made = graph.const(np.asarray(value, dtype).reshape(shape))
+        elif kind in ("param", "state") and leaf["name"] in tensors:
+            array = _tensor_of(tensors, leaf["name"], shape)
+            store = f"model.{leaf['name']}"
+            session.store(store, dtype, array.size)
+            session.write(store, array)
+            graph.store(store, dtype, array.size)
+            make = graph.param if kind == "param" else graph.state
+            made = make(leaf["name"], dtype, shape, store, 0)
+        elif kind == "scalar" or leaf["name"] == "control":
+            continue  # the control block: every graph has one, and prediction does not read it
+        else:
+            raise CheckpointError(f"load: leaf {leaf['name']!r} of kind {kind!r} is unknown")
+        ids[leaf["id"]] = made
+    for node in data["nodes"]:
+        outputs = graph.add(node["op"], [ids[i] for i in node["inputs"]], **_read_attrs(node))
+        ids.update(zip(node["outputs"], outputs, strict=True))
+    for value in data["outputs"]:
+        graph.output(ids[value])
+    return graph
+
+
+def _tensor_of(
+    tensors: dict[str, Array], name: str, shape: tuple[int, ...], dtype: str | None = None
+) -> Array:
+    """A tensor of the file that a leaf names; refuses one that does not fit the leaf."""
+    array = tensors[name]
+    if array.shape != shape:
+        raise CheckpointError(f"load: {name} must have shape {shape}, got {array.shape}")
+    if dtype is not None and str(array.dtype) != dtype:
+        raise CheckpointError(f"load: {name} must be of dtype {dtype}, got {array.dtype}")
+    return array
+
+
+def _write_number(value: Any) -> Any:
+    """A value as it is, but infinity and NaN, which JSON does not have, as ``{"float": "inf"}``."""
+    is_special = isinstance(value, float) and not math.isfinite(value)
+    return {"float": str(value)} if is_special else value
+
+
+def _read_number(value: Any) -> Any:
+    return float(value["float"]) if isinstance(value, dict) else value
+
+
+def _read_attrs(node: dict[str, Any]) -> dict[str, Any]:
+    """A node's attributes, by their present names where an older file has others."""
+    attrs = {name: _read_number(value) for name, value in dict(node["attrs"]).items()}
+    if "wide" in attrs:
+        attrs["float32_out"] = attrs.pop("wide")
+    if "pads" in attrs:
+        pads = attrs.pop("pads")
+        attrs["before"], attrs["after"] = pads[::2], pads[1::2]
+    if node["op"] == "matmul":
+        attrs.pop("end", None)  # 0 in every file
+    return attrs
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModel:
+    """Reads a model that :func:`save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        A safetensors file; nothing in it is executed.
+
+    Returns
+    -------
+    LoadedModel
+        Predicts without the Python class.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing, cut short, altered in its structure, or holds no predict graph.
+
+    Examples
+    --------
+    >>> X, y = hl.load_digits()
+    >>> model = nn.Linear(64, 10)
+    >>> hl.train(model, (X, y), max_epochs=1, enable_progress_bar=False).save("net.safetensors")
+    >>> loaded = hl.load("net.safetensors")
+    >>> bool((hl.predict(loaded, X, labels=True) == hl.predict(model, X, labels=True)).all())
+    True
+    """
+    path = os.fspath(path)
+    tensors, metadata = read_safetensors(path)
+    if "hotloop" not in metadata:
+        raise CheckpointError(
+            f"load: {path} was not written by hotloop; build the module and "
+            "load_state_dict(safetensors.numpy.load_file(path))"
+        )
+    try:
+        described = json.loads(metadata["hotloop"])
+        if described.get("format") not in _FORMATS:
+            raise CheckpointError(
+                f"load: {path} has format {described.get('format')!r}, this version reads "
+                f"{' and '.join(map(str, _FORMATS))}; a newer hotloop wrote it"
+            )
+        if "graphs" not in described:
+            raise CheckpointError(
+                f"load: {path} holds an untrained model's values only; build the module and "
+                "load_state_dict"
+            )
+        return LoadedModel(tensors, described)
+    except (CheckpointError, MemoryError):
+        raise
+    except (HotloopError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise CheckpointError(f"load: {path} is damaged: {error}") from error
+
+
+def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
+    """Tensors and metadata of a file, by the safetensors package."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"load: {path} cannot be read: {error}") from error

@@ -1,0 +1,164 @@
+"""``train``: checks what it is given, has it planned and run, and says how it ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from hotloop.base.messages import format_seconds, show, warn
+from hotloop.base.rules import items
+from hotloop.data.module import as_datamodule
+from hotloop.errors import ConfigError, NotFiniteError, NotFiniteWarning, TrainingInterrupted
+from hotloop.nn.module import Module
+from hotloop.nn.parameter import hold, release
+from hotloop.training.config import TrainingConfig
+from hotloop.training.plans.accelerator import losing_device
+from hotloop.training.plans.fitted import check_model, exclusive
+from hotloop.training.plans.methods import check_callbacks
+from hotloop.training.result.result import TrainResult
+from hotloop.training.run.loop import Run
+from hotloop.training.run.planner import Planner
+from hotloop.training.run.signals import Interrupts
+
+__all__ = ["train"]
+
+
+def train(
+    model: Module | None = None,
+    datamodule: Any = None,
+    training_config: TrainingConfig | None = None,
+    *,
+    resume: Any = None,
+    callbacks: tuple[Any, ...] = (),
+    **overrides: Any,
+) -> TrainResult:
+    """Trains a model.
+
+    Parameters
+    ----------
+    model : Module
+        Trained in place: it has the new weights when this returns. A model that was trained
+        before goes on from its weights; ``model.reset()`` starts over. Where it defines
+        ``training_step(self, batch)``, that makes the loss: a tensor, or a dict. Of a dict with
+        the key "loss" that one is trained and the others, which may be any numbers, are logged;
+        of one without it all are losses, which are summed and logged by name. ``batch`` has "x",
+        as ``forward`` takes it, "y" and, with sample weights, "weight", by name or by position.
+    datamodule : DataModule, or a tuple (X, y)
+        What to train on. Of a tuple with 50 rows or more, a fifth validates.
+    training_config : TrainingConfig, optional
+        How. Without it, the defaults.
+    resume : None
+        Continuing an earlier run needs checkpoints, which this version does not write.
+    callbacks : sequence
+        Objects with any of the methods ``on_train_start(run)``, ``on_epoch_end(run)`` and
+        ``on_train_end(run)``; ``run.stop()`` in one of them ends training.
+    **overrides
+        Fields of the configuration, ``lr=3e-4``.
+
+    Returns
+    -------
+    TrainResult
+        However training ended: the model, its history by epoch, the reason why it stopped.
+
+    Raises
+    ------
+    ConfigError, ShapeError, DataError, TraceError
+        For wrong input, before any weight changes.
+    NotFiniteError
+        If a loss or gradient is not finite and ``on_nan="raise"``.
+    TrainingInterrupted
+        On Ctrl-C in a script; its ``result`` is what a notebook would get returned.
+    BusyError
+        If another thread is training this model.
+    OutOfMemoryError
+        With what was predicted, asked for and free; a smaller ``batch_size`` may fit.
+    DeviceError, DeviceLostError
+        If a GPU that is asked for cannot be had; if it fails while it is used.
+
+    Examples
+    --------
+    >>> X, y = hl.load_digits()
+    >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> result = hl.train(model, (X, y), max_epochs=5, lr=1e-2, enable_progress_bar=False)
+    >>> result.stop_reason, len(result.history["val_loss"])
+    ('completed', 5)
+    >>> result.history["val_accuracy"][-1] > 0.9
+    True
+    """
+    began = time.perf_counter()
+    model = check_model("train", model)
+    if datamodule is None:
+        raise ConfigError("train: data is missing; give a DataModule or a tuple (X, y)")
+    if resume not in (None, "auto", False):
+        raise ConfigError(
+            f"resume: this version writes no checkpoints to continue from, got {resume!r}; a "
+            "trained model goes on from its weights when it is trained again"
+        )
+    config = TrainingConfig.resolve(training_config, overrides)
+    if callbacks:
+        given = items("callbacks", callbacks, "a list of callbacks")
+        config = config.replace(callbacks=(*config.callbacks, *given))
+    check_callbacks(config.callbacks)
+    config.check_supported()
+    data = as_datamodule(datamodule)
+    with exclusive(model, "train"), losing_device():
+        planner = Planner(model, data, config)
+        values = [*model.parameters(), *model.buffers()]
+        hold(values)
+        try:
+            with Interrupts() as interrupts:
+                planner.prepare(lambda: interrupts.asked)
+                result = Run(planner, interrupts, began).execute()
+        finally:
+            release(values)
+            planner.close()
+    return _finish(result, config, by_signal=interrupts.count > 0)
+
+
+def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:
+    if result.stop_reason == "nan" and config.on_nan == "raise":
+        raise NotFiniteError(
+            f"train: the loss or a gradient was not finite at step {result.steps + 1}; the model "
+            "has the last finite weights. Lower lr, clip gradients or look for bad data"
+        )
+    if by_signal:
+        raises = config.on_interrupt == "raise" or (
+            config.on_interrupt == "auto" and not _is_interactive()
+        )
+        if raises:
+            error = TrainingInterrupted("training was interrupted; .result holds what was reached")
+            error.result = result
+            raise error
+    if by_signal or config.enable_progress_bar is not False:
+        show(f"hotloop: {_last_words(result, config)}")
+    elif result.stop_reason == "nan":
+        warn(f"train: {_last_words(result, config)}", NotFiniteWarning)
+    return result
+
+
+def _last_words(result: TrainResult, config: TrainingConfig) -> str:
+    """How training ended, and which weights the model has."""
+    how = {
+        "early_stopping": "stopped early",
+        "max_time": "stopped at max_time",
+        "max_steps": "stopped at max_steps",
+        "nan": f"stopped: loss or gradient not finite at step {result.steps + 1}",
+    }.get(result.stop_reason, result.stop_reason)
+    skipped = result.skipped_steps - (result.stop_reason == "nan")
+    if skipped:
+        plural = "" if skipped == 1 else "s"
+        how += f", {skipped} step{plural} skipped (loss or gradient not finite),"
+    weights = "the last weights"
+    if config.restore_best and result.best_score is not None:
+        weights = (
+            f"the weights of epoch {result.best_epoch} "
+            f"(best {result.monitor}, {result.best_score:.4g})"
+        )
+    elif result.stop_reason == "nan":
+        weights = "the last finite weights"
+    return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
+
+
+def _is_interactive() -> bool:
+    return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)

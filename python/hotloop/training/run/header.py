@@ -1,0 +1,98 @@
+"""The header of a run: what was chosen, before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hotloop.base.messages import format_bytes, format_count
+from hotloop.training.plans.accelerator import name_device
+from hotloop.training.plans.precision import describe
+from hotloop.training.plans.steps import Steps
+from hotloop.training.run.planner import Planner
+from hotloop.training.scoring.metrics import describe_functions
+
+__all__ = ["describe_run", "header_lines"]
+
+_COLUMNS = 100
+
+
+def describe_run(planner: Planner, log_path: str | None) -> str:
+    """The header's lines.
+
+    Parameters
+    ----------
+    planner : Planner
+        After ``prepare``.
+    log_path : str or None
+        The CSV log, where there is one.
+
+    Returns
+    -------
+    str
+    """
+    config, data, runtime = planner.config, planner.data, planner.runtime
+    train, val = data.split("train"), data.split("val")
+    assert train is not None  # DataModule always has training rows
+    optimizer = config.optimizer_config
+    decay = f" wd {optimizer.weight_decay:g}" if optimizer.weight_decay else ""
+    if decay and not config.decay_norm_and_bias:
+        decay += " (not on norms and biases)"
+    rows = f"{format_count(train.n)}" + (f" + {format_count(val.n)} val" if val else "")
+    home = ""
+    if runtime.has_own_memory:
+        home = ", fed from the CPU" if runtime.is_fed else ", in the GPU's memory"
+    parts = f" in micro-batches of {planner.micro_rows}" if planner.micro_rows else ""
+    clip = config.gradient_clip_val
+    by_time = "" if config.max_time is None else " (by time where max_time comes before max_epochs)"
+    initial = all(parameter.is_initial for parameter in planner.model.parameters())
+    again = "" if initial else "continues from its weights"
+    facts = [("", name_device(planner.device))]
+    if planner.why_no_gpu:
+        facts.append(("no GPU", planner.why_no_gpu))
+    facts.append(("precision", describe(planner.device, runtime.compute_dtype)))
+    if runtime.has_own_memory:
+        one_by_one = config.cuda_graph is False
+        facts.append(("steps", "launched one by one" if one_by_one else "as CUDA graphs"))
+    functions = describe_functions(
+        planner.steps.metrics,
+        data.target_kind,
+        weighted=any(f.name == "weight" for f in train.fields),
+    )
+    facts += [
+        ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
+        ("data", f"{rows} rows{home}, batch {data.batch_size}{parts}"),
+        ("loss", _describe_loss(planner.steps)),
+        *([("metrics", functions)] if functions else []),
+        ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
+        ("schedule", config.scheduler_config.name + by_time),
+        ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
+        ("memory", format_bytes(planner.predicted_bytes)),
+    ]
+    if config.seed != 42:
+        facts.append(("seed", str(config.seed)))
+    if log_path is not None:
+        facts.append(("log", log_path))
+    if config.accumulate_grad_batches > 1:
+        facts.append(("accumulate", str(config.accumulate_grad_batches)))
+    return header_lines(facts)
+
+
+def _describe_loss(steps: Steps) -> str:
+    """Which loss is trained, and what is summed in it."""
+    if steps.loss is not None:
+        return steps.loss.name
+    if len(steps.loss_names) > 1:
+        return f"{' + '.join(steps.loss_names)} (training_step, summed)"
+    logged = f" (logs {', '.join(steps.logged_names)})" if steps.logged_names else ""
+    return f"training_step{logged}"
+
+
+def header_lines(facts: Sequence[tuple[str, str]]) -> str:
+    """``name value`` pairs, separated by " | ", in lines of at most 100 columns."""
+    lines = ["hotloop:"]
+    for i, (name, value) in enumerate(facts):
+        fact = f"{name} {value}".strip() + (" |" if i + 1 < len(facts) else "")
+        if len(lines[-1]) + 1 + len(fact) > _COLUMNS:
+            lines.append("        ")
+        lines[-1] += " " + fact
+    return "\n".join(lines)

@@ -1,0 +1,307 @@
+"""The loop of a run: epochs and validation, until something ends it; then the result.
+
+Everything is planned before. The loop only hands slices of at most 50 ms to the core, checks for
+Ctrl-C and moves the bar.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from hotloop import _core
+from hotloop.base.messages import show
+from hotloop.nn.module import Module
+from hotloop.nn.parameter import release
+from hotloop.training.config import TrainingConfig
+from hotloop.training.plans.fitted import set_metadata
+from hotloop.training.plans.precision import wants_scale
+from hotloop.training.plans.runtime import Runtime
+from hotloop.training.result.history import History
+from hotloop.training.result.result import TrainResult
+from hotloop.training.run.csvlog import CsvLog
+from hotloop.training.run.header import describe_run
+from hotloop.training.run.pace import Pace
+from hotloop.training.run.planner import SLICE_SECONDS, Planner
+from hotloop.training.run.progress import Progress
+from hotloop.training.run.signals import Interrupts
+from hotloop.training.run.summary import summarize
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One call of ``train`` as callbacks see it.
+
+    Parameters
+    ----------
+    planner : Planner
+        After ``prepare``.
+    interrupts : Interrupts
+    began : float
+        When ``train`` was called, by ``time.perf_counter``.
+
+    Attributes
+    ----------
+    epoch : int
+        Epochs in the history.
+    history : History
+    config : TrainingConfig
+    model : Module
+    runtime : Runtime
+    train_plans : list of (Plan, int, int)
+        The training step's plans, each with its batch size and number of batches in an epoch:
+        full batches, then what is left.
+
+    What a run holds on the device is given back when ``train`` returns or raises.
+    """
+
+    def __init__(self, planner: Planner, interrupts: Interrupts, began: float) -> None:
+        self._planner = planner
+        self.model: Module = planner.model
+        self.config: TrainingConfig = planner.config
+        self.runtime: Runtime = planner.runtime
+        self.train_plans: list[tuple[_core.Plan, int, int]] = planner.train_plans
+        self.history = History()
+        self.epoch = 0
+        self._steps, self._monitor = planner.steps, planner.monitor
+        self._weights = planner.weights
+        self._interrupts = interrupts
+        self._began = began
+        self._pace = Pace(planner.config, planner.counts)
+        self._plateau_factor = self._pace_factor = 1.0
+        self._stop_reason = ""
+        self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
+        self._timings["plan"] = time.perf_counter() - began
+        self._samples = 0
+        self._attempted = self._not_applied = 0
+
+    def stop(self, reason: str = "interrupted") -> None:
+        """Ends training after the current step; may be called from any thread."""
+        self._stop_reason = self._stop_reason or reason
+        self._planner.runner.stop()
+
+    def execute(self) -> TrainResult:
+        """Runs the epochs, restores the best weights and gives them to the model."""
+        config = self.config
+        is_shown = config.enable_progress_bar is not False
+        if config.enable_model_summary and is_shown:
+            show(summarize(self.model))
+        self._csv = CsvLog(config.output_dir) if config.logger == "csv" else None
+        if is_shown:
+            show(describe_run(self._planner, self._csv.path if self._csv is not None else None))
+        self._progress = Progress(config.enable_progress_bar, config.max_epochs)
+        self._call("on_train_start")
+        self._trains_since = time.perf_counter()
+        try:
+            while self.epoch < config.max_epochs and not self._is_over():
+                self._run_epoch()
+        finally:
+            self._progress.close()
+            if self._csv is not None:
+                self._csv.write(self.history, last=True)
+        return self._conclude()
+
+    def _call(self, name: str) -> None:
+        for callback in self.config.callbacks:
+            method = getattr(callback, name, None)
+            if method is not None:
+                method(self)
+                if name != "on_train_end":
+                    self.runtime.check_unchanged(
+                        f"callbacks: {type(callback).__name__}.{name}",
+                        "end training with run.stop(), change the model and train it again",
+                    )
+
+    # ---- an epoch
+
+    def _run_epoch(self) -> None:
+        session = self.runtime.session
+        epoch, began = self.epoch + 1, time.perf_counter()
+        self._steps.train_sums.clear(session)
+        before = self._samples
+        self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
+        runner = self._planner.runner
+        runner.seek(self.epoch)
+        with self._planner.explaining_memory():
+            complete = self._run_batches(runner)
+        trained = time.perf_counter() - began
+        self._timings["train"] += trained
+        out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
+        if self._samples == before or not (complete or out_of_budget):
+            return
+        values = self._steps.values(self._steps.train_sums.read(session))
+        row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
+        is_due = epoch % self.config.check_val_every_n_epoch == 0
+        if self._planner.val_plans and (is_due or out_of_budget):
+            with self._planner.explaining_memory():
+                row.update(self._validate())
+            if self._interrupts.asked:  # the pass over the split is incomplete
+                self._stop_reason = "interrupted"
+                return
+        row["lr"] = self._current_lr()
+        if wants_scale(self.config.precision):
+            control = session.control()
+            row["loss_scale"] = control["loss_scale"]
+            row["skipped"] = float(control["skipped"])
+        row["seconds"] = time.perf_counter() - began
+        self.history.append(row)
+        self.epoch = epoch
+        if self._csv is not None:
+            self._csv.write(self.history)
+        self._progress.end_epoch(epoch, row, trained, self._samples - before)
+        self._heed(row)
+        self._call("on_epoch_end")
+
+    def _heed(self, row: dict[str, float]) -> None:
+        """Does what the monitor makes of an epoch."""
+        verdict = self._monitor.judge(self.epoch, row)
+        if verdict.factor is not None:
+            self._plateau_factor = verdict.factor
+            self._set_factor()
+        if verdict.is_best:
+            self._weights.keep_best()
+        if verdict.is_last:
+            self._stop_reason = self._stop_reason or "early_stopping"
+
+    def _set_factor(self) -> None:
+        self.runtime.session.control_set(factor=[self._plateau_factor * self._pace_factor])
+
+    def _follow_time(self) -> None:
+        """Moves the learning rate where time, not steps, ends training."""
+        was_by_time = self._pace.is_by_time
+        steps = self._attempted - self._not_applied
+        multiplier = self._pace.follow(steps, time.perf_counter() - self._trains_since)
+        if multiplier is None:
+            return
+        if not was_by_time:
+            self.runtime.hold_rate(self.config.lr)
+        self._pace_factor = multiplier
+        self._set_factor()
+
+    def _current_lr(self) -> float:
+        log = self.runtime.session.control_log(0)
+        return float(log[-1][3]) if log else 0.0
+
+    def _run_batches(self, runner: _core.Runner) -> bool:
+        """All steps of the epoch; False when training ends in between."""
+        done, n_batches = 0, sum(count for _, _, count in self.train_plans)
+        while done < n_batches:
+            if self._is_over():
+                return False
+            how, ran, batches = runner.run(self._steps_left(), SLICE_SECONDS)
+            if self._interrupts.asked:
+                self._stop_reason = self._stop_reason or "interrupted"
+            if self._is_over():
+                how, more, more_batches = self._finish_step(runner, how)
+                ran, batches = ran + more, batches + more_batches
+            samples = self._count_rows(done + batches) - self._count_rows(done)
+            done += batches
+            self._attempted += ran
+            self._samples += samples
+            self._follow_time()
+            if not self._progress.is_quiet and ran:
+                now = self.runtime.session.snapshot()
+                self._progress.advance(samples, {"loss": now["loss"], "lr": now["lr"]})
+            if how == "stopped":
+                self._stop_reason = "nan"
+                return False
+        return True
+
+    def _count_rows(self, n_batches: int) -> int:
+        """Samples in the first batches of an epoch."""
+        rows = 0
+        for _, size, count in self.train_plans:
+            rows += size * min(count, n_batches)
+            n_batches -= min(count, n_batches)
+        return rows
+
+    def _finish_step(self, runner: _core.Runner, how: str) -> tuple[str, int, int]:
+        """Finishes the step that was begun, unless Ctrl-C is pressed again; as ``runner.run``."""
+        more = more_batches = 0
+        while runner.unfinished and self._interrupts.count < 2:
+            how, ran, batches = runner.run(1, SLICE_SECONDS)
+            more, more_batches = more + ran, more_batches + batches
+        runner.abandon()
+        return how, more, more_batches
+
+    def _is_over(self) -> bool:
+        config = self.config
+        if self._stop_reason:
+            return True
+        seconds = time.perf_counter() - self._trains_since
+        if config.max_time is not None and self._samples and seconds >= config.max_time:
+            self._stop_reason = "max_time"  # not before the first step
+        elif config.max_steps is not None and self._steps_left() <= 0:
+            # Skipped steps do not count, and only the device knows their number.
+            applied = int(self.runtime.session.control()["applied"])
+            self._not_applied = self._attempted - applied
+            if self._steps_left() <= 0:
+                self._stop_reason = "max_steps"
+        return bool(self._stop_reason)
+
+    def _steps_left(self) -> int:
+        """Steps that may be run before the device has to be asked how many were applied."""
+        most = self.config.max_steps
+        return sys.maxsize if most is None else most - (self._attempted - self._not_applied)
+
+    # ---- validation
+
+    def _validate(self) -> dict[str, float]:
+        began = time.perf_counter()
+        session, sums = self.runtime.session, self._planner.val_sums
+        outputs: list[list[Any]] = []
+        collect = self._steps.n_collected
+        with self._weights.averaged():
+            sums.clear(session)
+            for plan, count, feed, _ in self._planner.val_plans:
+                feed.seek(0)
+                done = 0
+                while done < count and not self._interrupts.asked:
+                    _, ran = plan.run(1 if collect else count - done, SLICE_SECONDS)
+                    done += ran
+                    if collect and ran:
+                        outputs.append([plan.output(i) for i in range(collect)])
+                plan.abandon()
+        values = self._steps.values(sums.read(session))
+        if collect and not self._interrupts.asked:
+            values.update(self._steps.function_values(self._planner.validation_split, outputs))
+        self._timings["validate"] += time.perf_counter() - began
+        return {f"val_{name}": value for name, value in values.items()}
+
+    # ---- the end
+
+    def _conclude(self) -> TrainResult:
+        monitor, planner = self._monitor, self._planner
+        control = self.runtime.session.control()
+        self._weights.finish(has_best=monitor.best is not None)
+        fitted, peak_bytes = self._steps.metadata(self.config), planner.peak_bytes()
+        release(self.runtime.layout.variables())
+        self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
+        set_metadata(self.model, fitted)
+        seconds = time.perf_counter() - self._began
+        timings = self._timings
+        timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))
+        result = TrainResult(
+            model=self.model,
+            history=self.history,
+            config=self.config,
+            device=planner.device.name,
+            state=None,
+            monitor=monitor.name if monitor.best is not None else None,
+            best_score=monitor.best,
+            best_epoch=monitor.best_epoch,
+            stop_reason=self._stop_reason or "completed",
+            epochs=self.epoch,
+            steps=control["applied"],
+            skipped_steps=control["skipped"],
+            schedule_by="time" if self._pace.is_by_time else "steps",
+            seconds=seconds,
+            timings=timings,
+            samples_per_second=self._samples / max(timings["train"], 1e-9),
+            peak_bytes=peak_bytes,
+            predicted_peak_bytes=planner.predicted_bytes,
+        )
+        self._call("on_train_end")
+        return result

@@ -1,0 +1,132 @@
+"""The monitored value: which epoch is best, when to stop early, when the plateau's rate falls.
+
+It knows values of epochs alone; what follows for weights and rates is for the loop to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hotloop.base.suggest import did_you_mean
+from hotloop.errors import ConfigError
+from hotloop.training.config import TrainingConfig
+from hotloop.training.config.schedule import PlateauState
+from hotloop.training.scoring.metrics import METRICS
+
+__all__ = ["Monitor", "Verdict"]
+
+
+class Verdict(NamedTuple):
+    """What an epoch's values mean for the run.
+
+    Attributes
+    ----------
+    is_best : bool
+        Whether no epoch was better.
+    is_last : bool
+        Whether early stopping ends training.
+    factor : float or None
+        The plateau's factor of the learning rate; None: the schedule is another.
+    """
+
+    is_best: bool = False
+    is_last: bool = False
+    factor: float | None = None
+
+
+class Monitor:
+    """Judges epochs by the value that the configuration names.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    known : list of str
+        Names of the values that epochs have.
+    directions : mapping of str to {"min", "max"}
+        Whether smaller or larger is better, of those whose loss or metric says it.
+
+    Attributes
+    ----------
+    name : str
+        Of the value that decides.
+    best : float or None
+        Its best so far.
+    best_epoch : int or None
+
+    Raises
+    ------
+    ConfigError
+        If nothing computes what is monitored, or nothing says which of its values are better.
+    """
+
+    def __init__(
+        self, config: TrainingConfig, known: list[str], directions: Mapping[str, str]
+    ) -> None:
+        stopping = config.early_stopping
+        own = stopping.monitor if stopping else None
+        self.name = _known_name(
+            "early_stopping.monitor" if own else "monitor", own or config.monitor, known
+        )
+        watched = config.scheduler_config.monitor or config.monitor
+        field = "scheduler.monitor" if watched != config.monitor else "monitor"
+        self._plateau_name = _known_name(field, watched, known)
+        is_plateau = config.scheduler_config.name == "plateau"
+        self._plateau = PlateauState.from_config(config, directions) if is_plateau else None
+        self._mode = config.monitor_mode(self.name, stopping.mode if stopping else None, directions)
+        self._min_delta = stopping.min_delta if stopping else 0.0
+        self._patience = stopping.patience if stopping else None
+        self._bad_rounds = 0
+        self.best: float | None = None
+        self.best_epoch: int | None = None
+
+    def judge(self, epoch: int, row: dict[str, float]) -> Verdict:
+        """The verdict on an epoch, by its values; without validation it says nothing of the best.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number, from 1.
+        row : dict of str to float
+        """
+        factor = None
+        if self._plateau is not None and self._plateau_name in row:
+            factor = self._plateau.update(row[self._plateau_name])
+        if self.name not in row:
+            return Verdict(factor=factor)
+        value = row[self.name]
+        if self._is_better(value):
+            self.best, self.best_epoch, self._bad_rounds = value, epoch, 0
+            return Verdict(is_best=True, factor=factor)
+        self._bad_rounds += 1
+        is_last = self._patience is not None and self._bad_rounds >= self._patience
+        return Verdict(is_last=is_last, factor=factor)
+
+    def _is_better(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best is None:
+            return True
+        gain = self.best - value if self._mode == "min" else value - self.best
+        return gain > self._min_delta
+
+
+def _known_name(field: str, name: str, known: list[str]) -> str:
+    """The name, or "loss" for "val_loss" without validation; refuses an unknown name."""
+    if name in known:
+        return name
+    if name == "val_loss" and not any(other.startswith("val_") for other in known):
+        return "loss"
+    bare = name.removeprefix("val_")
+    if f"val_{name}" in known:
+        fix = f"; did you mean 'val_{name}'?"
+    elif (
+        bare in METRICS and f"val_{bare}" not in known and any(k.startswith("val_") for k in known)
+    ):
+        fix = f"; add metrics=[{bare!r}]"
+    elif name != bare and not any(other.startswith("val_") for other in known):
+        fix = "; there is no validation data: write val=0.2 where the data is made"
+    else:
+        fix = did_you_mean(name, known)
+    raise ConfigError(f"{field}: must be one of {', '.join(known)}, got {name!r}{fix}")

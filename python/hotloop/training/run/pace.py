@@ -1,0 +1,71 @@
+"""The learning rate of a training that ``max_time`` ends: the schedule by the share of time used.
+
+Until the share of time is ahead of the share of steps, the table by steps holds, so that a limit of
+time that is never met changes nothing, to the last bit. From then on the schedule is that of as
+many steps as the pace so far leads to: ``steps / share``. What the schedule says in shares of the
+training (warmup="5%", the length of a cosine) moves with the time; what it says in steps or epochs
+stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hotloop.training.config import TrainingConfig
+from hotloop.training.config.schedule import StepCounts, lr_multipliers
+
+__all__ = ["Pace"]
+
+_RESOLUTION = 1e-3  # of max_time: each change of the rate waits for the device once
+
+
+class Pace:
+    """Follows one training.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    counts : StepCounts
+        By max_epochs and max_steps.
+
+    Attributes
+    ----------
+    is_by_time : bool
+        Whether time was ahead once.
+    """
+
+    def __init__(self, config: TrainingConfig, counts: StepCounts) -> None:
+        self._config = config
+        self._counts = counts
+        self._due = 0.0
+        self.is_by_time = False
+
+    def follow(self, steps: int, seconds: float) -> float | None:
+        """The multiplier of the learning rate from now on.
+
+        Parameters
+        ----------
+        steps : int
+            Optimizer steps so far.
+        seconds : float
+            Time of training so far.
+
+        Returns
+        -------
+        float or None
+            None: what holds goes on to hold.
+        """
+        if self._config.max_time is None or not steps:
+            return None
+        share = seconds / self._config.max_time
+        if share < self._due:
+            return None
+        self._due = share + _RESOLUTION
+        total = max(steps + 1, round(steps / share)) if share > 0 else self._counts.total
+        if total < self._counts.total:
+            self.is_by_time = True
+        if not self.is_by_time:
+            return None
+        total = min(total, self._counts.total)
+        at = np.array([min(steps, total - 1)])
+        return float(lr_multipliers(self._config, at, total, self._counts.per_epoch)[0])

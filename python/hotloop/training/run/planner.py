@@ -1,0 +1,399 @@
+"""What a run needs before its first step: the device, the precision, and every plan.
+
+Full and last batches of training and validation are traced, checked and planned, so that running
+allocates nothing. Where a plan does not fit in memory, smaller micro-batches are tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hotloop import _core
+from hotloop.base.messages import show, warn
+from hotloop.data.module import DataModule
+from hotloop.data.split import Split
+from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
+from hotloop.nn.layout import resolve_lazy
+from hotloop.nn.module import Module
+from hotloop.training.config import TrainingConfig
+from hotloop.training.config.schedule import count_steps, lr_table
+from hotloop.training.plans.accelerator import check_gpu_options, choose_device
+from hotloop.training.plans.fitted import uses_batch_statistics
+from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.precision import choose, start_scale
+from hotloop.training.plans.runtime import Runtime, Sums
+from hotloop.training.plans.steps import EvalPlans, Steps, Traced
+from hotloop.training.run.micro import next_split, split_batches
+from hotloop.training.run.monitor import Monitor
+from hotloop.training.run.weights import Weights
+
+__all__ = ["SLICE_SECONDS", "Planner"]
+
+SLICE_SECONDS = 0.05
+# The share of a GPU's memory that resident data leaves free, for other processes and libraries.
+_ROOM_SHARE = 16
+_MAX_NAMES = 10  # that a warning lists
+
+
+class Planner:
+    """Plans one call of ``train``; ``prepare`` makes what the attributes name.
+
+    What it holds on the device is given back by ``close``.
+
+    Parameters
+    ----------
+    model : Module
+    data : DataModule
+    config : TrainingConfig
+
+    Attributes
+    ----------
+    config : TrainingConfig
+        With every "auto" resolved, so that it reproduces the run.
+    device : Device
+    why_no_gpu : str
+        Why the device is no GPU although there is one, or "".
+    runtime : Runtime
+    steps : Steps
+    runner : Runner
+        Runs the training plans, an epoch after the other.
+    train_plans : list of (Plan, int, int)
+        The training step's plans, each with its batch size and number of batches in an epoch:
+        full batches, then what is left.
+    val_plans : list of EvalPlan
+    val_sums : Sums
+        What the validation plans add to.
+    validation_split : str
+        "val", or "train" where a few batches are to be overfitted.
+    counts : StepCounts
+        Optimizer steps by max_epochs and max_steps.
+    monitor : Monitor
+    weights : Weights
+    micro_rows : int
+        Rows of a micro-batch where memory asks for parts of a batch, else 0.
+    predicted_bytes : int
+        The peak of memory, known before the first step.
+    """
+
+    def __init__(self, model: Module, data: DataModule, config: TrainingConfig) -> None:
+        self.model = model
+        self.data = data
+        self.config = config
+        self.validation_split = "val" if config.overfit_batches is None else "train"
+        self.predicted_bytes = 0
+        self._parts = 1  # of a batch: more where memory ran out
+        self.micro_rows = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.train_plans: list[tuple[_core.Plan, int, int]] = []
+        self.val_plans: EvalPlans = []
+        self.val_sums = Sums("val")
+        self._traced: list[Traced] = []
+
+    def close(self) -> None:
+        """Gives back the device's memory."""
+        if hasattr(self, "runtime"):  # planning came so far
+            # Another thread may be using a plan: then the last reference frees it.
+            with contextlib.suppress(BusyError):
+                self.runtime.close()
+
+    def prepare(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Checks the data, chooses the device, traces and plans everything.
+
+        Parameters
+        ----------
+        is_over : callable
+            Whether the choice of kernels is left to the first run; asked every 50 ms.
+
+        Raises
+        ------
+        OutOfMemoryError
+            With the sentence of the plan that did not fit.
+        """
+        self._check_data()
+        self.device.memory_peak_reset()
+        with self.explaining_memory():
+            while not self._fits(is_over):
+                pass
+
+    def predict(self) -> dict[str, Any]:
+        """The plan of full batches as ``prepare`` would make it, without the device's memory.
+
+        What it would refuse is refused. A precision that is found by measuring is measured.
+
+        Returns
+        -------
+        dict
+            ``Plan.info()``, and "text".
+        """
+        self._check_data()
+        groups = self._make_steps()
+        graph = self._trace_training(groups)[0]
+        split = self.data.split(self.validation_split)
+        if split is not None:
+            rows = self._groups(self.validation_split, training=False)[0][0]
+            self._traced.append(
+                Traced(self.steps.eval_graph(split, rows, self.val_sums), split, rows)
+            )
+        self._check_names()
+        self._check_labels()
+        for traced in self._traced:
+            check_lookups(self.runtime, *traced, alone=True)
+        ring = self._ring(groups)
+        return self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+
+    def run_one_step(self, split: str) -> _core.Plan:
+        """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
+
+        Raises
+        ------
+        ConfigError
+            If the data has no such split.
+        """
+        if split == "train":
+            plan, feed = self.train_plans[0][0], self._feeds[0]
+        elif self.val_plans:
+            plan, feed = self.val_plans[0].plan, self.val_plans[0].feed
+        else:
+            raise ConfigError("split: the data has no val split")
+        feed.seek(0)
+        while plan.run(1, SLICE_SECONDS)[0] == "deadline":
+            pass
+        return plan
+
+    # ---- memory
+
+    @contextlib.contextmanager
+    def explaining_memory(self) -> Iterator[None]:
+        """Adds advice to an error for lack of memory. A plan reports what it predicted; memory that
+        a driver or a library takes while the plan runs is not in that number.
+        """
+        try:
+            yield
+        except OutOfMemoryError as error:
+            text = str(error)
+            if self.predicted_bytes:
+                memory = self.device.memory()
+                free = f" and {memory['free_bytes']} are free" if memory else ""
+                text += f"; predicted were {self.predicted_bytes} bytes{free}"
+            raise OutOfMemoryError(
+                f"{text}; use a smaller batch_size than {self.data.batch_size}"
+            ) from error
+
+    def peak_bytes(self) -> int:
+        """Allocated bytes of the device's memory where it has its own, else of the core's."""
+        memory = self.device.memory()
+        return (memory or _core.alloc_stats())["peak_bytes"]
+
+    def _fits(self, is_over: Callable[[], bool]) -> bool:
+        """Plans everything; False where memory ran out and smaller micro-batches may do."""
+        try:
+            self._plan_all(is_over)
+        except OutOfMemoryError as error:
+            if not self._shrink():
+                raise
+            show(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
+            return False
+        return True
+
+    def _shrink(self) -> bool:
+        """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
+        size = self._batches("train", training=True)[0][0]
+        parts = next_split(size, self._parts)
+        if self.config.on_oom != "shrink" or parts is None or uses_batch_statistics(self.model):
+            return False
+        self.close()
+        self._begin()
+        self._parts, self.micro_rows = parts, size // parts
+        return True
+
+    def _has_room(self, graph: _core.Graph, groups: list[tuple[int, int]]) -> bool:
+        """Whether the data goes into a GPU's memory: there is room beside the plan."""
+        memory = self.device.memory()
+        assert memory is not None  # has_own_memory
+        if isinstance(self.config.device_cache, bool):
+            return self.config.device_cache
+        # The largest plan of the run makes nearly all that the run will hold.
+        self.runtime.is_fed = False
+        plan = self.runtime.predict(graph, k=self._k, n_slots=self._ring(groups)["n_slots"])
+        needed = self._data_bytes() + self.weights.best_bytes()
+        needed += sum(plan[f"{part}_bytes"] for part in ("arena", "slot", "const", "store"))
+        room: int = memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
+        return int(needed) <= room
+
+    def _data_bytes(self) -> int:
+        """Bytes of the arrays that training and validation gather from."""
+        splits = (self.data.split("train"), self.data.split("val"))
+        arrays = {id(f.array): f.array.nbytes for s in splits if s is not None for f in s.fields}
+        return sum(arrays.values())
+
+    # ---- batches
+
+    @property
+    def _k(self) -> int:
+        """Micro-batches of a step."""
+        return self.config.accumulate_grad_batches * self._parts
+
+    def _split(self, name: str) -> Split:
+        split = self.data.split(name)
+        assert split is not None  # DataModule always has training rows
+        return split
+
+    def _groups(self, split: str, *, training: bool) -> list[tuple[int, int]]:
+        """(rows, number of micro-batches): full ones, then what is left."""
+        groups = self._batches(split, training=training)
+        return groups if self._parts == 1 else split_batches(groups, self.micro_rows)
+
+    def _batches(self, split: str, *, training: bool) -> list[tuple[int, int]]:
+        """(batch size, number of batches): full ones, then what is left."""
+        groups: list[tuple[int, int]] = self.data.batches(
+            split, training=training, merge_tail=training and uses_batch_statistics(self.model)
+        )
+        limit = self.config.overfit_batches
+        if limit is None:
+            limit = self.config.limit_batches
+        if limit is not None:
+            n = sum(count for _, count in groups)
+            # 0.29 of 100 is 28.999999999999996
+            left = max(1, int(n * limit + 1e-9)) if isinstance(limit, float) else limit
+            kept = []
+            for size, count in groups:
+                if left > 0:
+                    kept.append((size, min(count, left)))
+                    left -= count
+            groups = kept
+        if not groups:
+            raise ConfigError(f"{split}: the batch size leaves no batch; use a smaller batch_size")
+        return groups
+
+    def _ring(self, groups: list[tuple[int, int]]) -> dict[str, int]:
+        return self.runtime.ring(self.data.num_workers, groups[0][0], self._k)
+
+    # ---- tracing and planning
+
+    def _check_data(self) -> None:
+        """Checks the data and chooses the device."""
+        config, data = self.config, self.data
+        _core.alloc_peak_reset()
+        data.check("train")
+        data.warn_of_one_class()
+        if data.split("val") is not None:
+            data.check("val")
+        self.device, self.why_no_gpu = choose_device(
+            config.accelerator, config.precision, config.devices
+        )
+        check_gpu_options(config, self.device)
+
+    def _make_steps(self) -> list[tuple[int, int]]:
+        """Everything before the first trace; the groups of training's batches."""
+        config, data = self.config, self.data
+        resolve_lazy(self.model, data.example_inputs())
+        self.runtime = Runtime(
+            self.model, self.device, seed=config.seed, config=config, trains=True
+        )
+        self.weights = Weights(self.runtime, config)
+        self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
+        groups = self._groups("train", training=True)
+        self.counts = count_steps(self.steps.config, sum(count for _, count in groups))
+        return groups
+
+    def _plan_all(self, is_over: Callable[[], bool]) -> None:
+        config = self.config
+        groups = self._make_steps()
+        runtime, counts = self.runtime, self.counts
+        self._plan_training(groups, self._trace_training(groups))
+        self._plan_validation()
+        self._check_names()
+        self._check_labels()
+        runtime.upload()
+        for traced in self._traced:
+            check_lookups(runtime, *traced)
+        runtime.write_tables(lr_table(config, counts.total, counts.per_epoch) * config.lr)
+        nan_mode = "skip" if config.on_nan == "skip" else "stop"
+        runtime.session.control_set(nan_mode=nan_mode)
+        start_scale(runtime.session, self.config.precision)
+        self.weights.begin_average()
+        self._autotune(is_over)
+        self.weights.reserve_best()
+        self.predicted_bytes = self.peak_bytes()  # running allocates nothing
+        self._resolve()
+
+    def _trace_training(self, groups: list[tuple[int, int]]) -> list[_core.Graph]:
+        """The steps' graphs; then the precision and the home of the data are chosen."""
+        split, total = self._split("train"), self.counts.total
+        graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
+        self._traced.append(Traced(graphs[0], split, groups[0][0]))
+        self._choose_precision()
+        if self.runtime.has_own_memory:
+            self.runtime.is_fed = not self._has_room(graphs[0], groups)
+        return graphs
+
+    def _choose_precision(self) -> None:
+        choice = choose(self.config, self.runtime, self.data, *self._traced[0])
+        if choice.warning:
+            show(f"hotloop: warning: {choice.warning}")
+        self.runtime.compute_dtype = choice.compute_dtype
+        self.config = self.config.replace(precision=choice.precision)
+
+    def _plan_training(self, groups: list[tuple[int, int]], graphs: list[_core.Graph]) -> None:
+        split = self._split("train")
+        shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
+        self._feeds = self.data.feeds("train", groups, training=shuffled, **self._ring(groups))
+        for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
+            plan = self.runtime.plan(graph, split, feed, k=self._k)
+            self.train_plans.append((plan, size, count))
+        order = [(plan, count) for plan, _, count in self.train_plans]
+        self.runner = self.runtime.runner(order, self._k)
+        if self.steps.doubt:
+            warn(self.steps.doubt, ModelWarning)
+        if names := self.steps.no_grad:
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            listed = ", ".join(names[:_MAX_NAMES]) + more
+            warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
+        if self.steps.loss is not None and self.steps.loss.compares_values:
+            self.data.warn_of_values()
+
+    def _plan_validation(self) -> None:
+        name = self.validation_split
+        if self.data.split(name) is not None:
+            groups = self._groups(name, training=False)
+            self.val_plans = self.steps.eval_plans(name, groups, self.val_sums)
+            self._traced.append(self.val_plans[0].traced)
+
+    def _check_names(self) -> None:
+        """Checks that something computes every value that is monitored."""
+        known = self.steps.value_names(self.steps.train_sums)
+        if self.val_sums.names:
+            names = self.steps.value_names(self.val_sums, functions=True)
+            known += [f"val_{name}" for name in names]
+        self.monitor = Monitor(self.config, known, self.steps.directions())
+
+    def _check_labels(self) -> None:
+        """Checks that every class id has an output of the model, in training and validation."""
+        if self.steps.n_outputs is not None:
+            for name in ("train", "val"):
+                if self.data.split(name) is not None:
+                    self.data.check_labels(name, self.steps.n_outputs)
+
+    def _autotune(self, is_over: Callable[[], bool]) -> None:
+        """Tunes all plans, so that the header names the memory of those that run."""
+        plans = [plan for plan, _, _ in self.train_plans]
+        plans += [plan for plan, _, _, _ in self.val_plans]
+        n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
+        if n_products and self.config.enable_progress_bar is not False:
+            show(f"choosing the kernels of {n_products} products")
+        for plan in plans:
+            self.runtime.tune(plan, is_over)
+
+    def _resolve(self) -> None:
+        """Replaces "auto" by what was chosen, so that the configuration reproduces the run."""
+        if self.runtime.has_own_memory:
+            graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
+            self.config = self.config.replace(
+                accelerator="gpu", cuda_graph=graphs, device_cache=cache
+            )
+        else:
+            self.config = self.config.replace(accelerator="cpu")

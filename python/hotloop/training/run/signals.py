@@ -1,0 +1,64 @@
+"""Ctrl-C and SIGTERM while training.
+
+Handlers are installed on the main thread only, for the time of ``train`` alone, and the user's own
+are put back. The first Ctrl-C ends the step and then training; the second abandons the step; apply
+itself is never cut, because the run returns between regions only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from hotloop.base.messages import show
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """Counts Ctrl-C and records SIGTERM, as a context manager.
+
+    Attributes
+    ----------
+    count : int
+        How often Ctrl-C was pressed.
+    terminated : bool
+        Whether SIGTERM came.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.terminated = False
+        self._old: dict[int, Any] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether training is to end after this step."""
+        return self.count > 0 or self.terminated
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in ((signal.SIGINT, self._on_int), (signal.SIGTERM, self._on_term)):
+                self._old[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        self._old.clear()
+        if self.terminated:
+            os.kill(os.getpid(), signal.SIGTERM)  # so that the process ends as it would have
+
+    def _on_int(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 1:
+            show("\nhotloop: interrupted; finishing this step (Ctrl-C again abandons it)")
+        old = self._old.get(signal.SIGINT)
+        if callable(old) and old is not signal.default_int_handler:
+            old(number, frame)
+
+    def _on_term(self, number: int, frame: FrameType | None) -> None:
+        self.terminated = True

@@ -1,0 +1,406 @@
+"""``stepper``: the planned training step, one call per batch, for hand-written loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.base.messages import show
+from hotloop.base.rules import reject
+from hotloop.data.module import as_datamodule
+from hotloop.data.split import Field, Split
+from hotloop.errors import ConfigError, DataError, NotFiniteError
+from hotloop.nn.layout import resolve_lazy
+from hotloop.nn.module import Module
+from hotloop.training.config import TrainingConfig
+from hotloop.training.config.schedule import count_steps, lr_table
+from hotloop.training.plans.accelerator import check_gpu_options, choose_device, losing_device
+from hotloop.training.plans.fitted import check_model, exclusive, set_metadata
+from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.precision import choose, start_scale, wants_scale
+from hotloop.training.plans.runtime import Runtime, Sums
+from hotloop.training.plans.steps import Steps, run_plans
+from hotloop.training.run.weights import Weights
+from hotloop.training.scoring.losses import loss_modules
+
+__all__ = ["Stepper", "stepper"]
+
+
+def stepper(
+    model: Module, config: TrainingConfig | None = None, data: Any = None, **overrides: Any
+) -> Stepper:
+    """The plan that ``train`` would run, for loops of your own.
+
+    Parameters
+    ----------
+    model : Module
+        Its weights are in the plan's memory until ``sync()`` writes them back.
+    config : TrainingConfig, optional
+        As for :func:`hotloop.train`.
+    data : DataModule or tuple (X, y)
+        Says what batches look like, and how long the schedule is.
+    **overrides
+        Fields of the configuration. One call of ``step`` is one optimizer step, and what is left
+        to the loop (early stopping, validation, callbacks, limits of time and batches) is refused.
+
+    Returns
+    -------
+    Stepper
+        ``step(batch)`` trains on a batch, ``evaluate(split)`` scores, ``sync()`` gives the weights
+        to the model: before it, the model has those that it began with.
+
+    Raises
+    ------
+    ConfigError, ShapeError, DataError, TraceError
+        As ``train`` would; ConfigError also for a setting that a stepper cannot honour.
+
+    Examples
+    --------
+    >>> X, y = hl.load_digits()
+    >>> data = hl.DataModule.from_arrays(X, y, val=0.2, batch_size=128)
+    >>> model = nn.Linear(64, 10)
+    >>> stepper = hl.stepper(model, hl.TrainingConfig(lr=1e-2), data)
+    >>> losses = [stepper.step(batch)["loss"] for batch in data.train_batches()]
+    >>> losses[-1] < losses[0]
+    True
+    >>> stepper.sync() is model
+    True
+    """
+    model = check_model("stepper", model)
+    if data is None:
+        raise ConfigError("stepper: data is missing; give the DataModule or a tuple (X, y)")
+    resolved = TrainingConfig.resolve(config, overrides)
+    resolved.check_supported()
+    _check_settings(resolved)
+    with losing_device():
+        return Stepper(model, resolved, as_datamodule(data))
+
+
+# What the loop around a stepper decides: the values that ask nothing of the stepper, and the fix.
+_OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
+    "accumulate_grad_batches": ((1,), "give step batches of that many times the rows"),
+    "max_time": ((None,), "end your loop when the time is over"),
+    "early_stopping": ((None,), "compare what evaluate() returns in your loop"),
+    "monitor": (("val_loss",), "compare what evaluate() returns in your loop"),
+    "mode": (("auto",), "compare what evaluate() returns in your loop"),
+    "check_val_every_n_epoch": ((1,), "call evaluate() where you want it"),
+    "limit_batches": ((None,), "end your loop after so many batches"),
+    "overfit_batches": ((None,), "give step the same batches again"),
+    "on_interrupt": (("auto", "raise"), "catch KeyboardInterrupt in your loop"),
+    "callbacks": (((),), "call them in your loop"),
+}
+
+
+def _check_settings(config: TrainingConfig) -> None:
+    """Refuses settings of ``train``'s own loop."""
+    for field, (allowed, fix) in _OF_THE_LOOP.items():
+        value = getattr(config, field)
+        if value not in allowed:
+            reject(field, "is the loop's, and a stepper has none", value, fix)
+    if config.scheduler_config.name == "plateau":
+        reject(
+            "scheduler",
+            "follows the validations of train, which a stepper does not run",
+            "plateau",
+            "choose a schedule of steps, such as 'cosine'",
+        )
+
+
+class _Staged(NamedTuple):
+    """A plan, its feed of one batch, and the arrays that this is gathered from."""
+
+    plan: _core.Plan
+    feed: _core.Feed
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+class Stepper:
+    """See :func:`stepper`. Weights live in the plan's memory; ``sync`` writes them to the model.
+
+    Parameters
+    ----------
+    model, config, data
+        As for :func:`stepper`.
+    """
+
+    def __init__(self, model: Module, config: TrainingConfig, data: Any) -> None:
+        self.model = model
+        self.config = config
+        self._data = data
+        resolve_lazy(model, data.example_inputs())
+        device, _ = choose_device(config.accelerator, config.precision, config.devices)
+        check_gpu_options(config, device)
+        self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
+        self._weights = Weights(self._runtime, config)
+        self._steps = Steps(self._runtime, data, config)
+        self._plans: dict[int, _Staged] = {}
+        groups = data.batches("train", training=True, merge_tail=False)
+        counts = count_steps(config, sum(count for _, count in groups))
+        self._total = max(counts.total, 1)
+        self._choose_precision(groups[0][0])
+        self._plan(groups[0][0])
+        self._runtime.upload()
+        self._runtime.write_tables(lr_table(config, self._total, counts.per_epoch) * config.lr)
+        nan_mode = "skip" if config.on_nan == "skip" else "stop"
+        self._runtime.session.control_set(nan_mode=nan_mode)
+        start_scale(self._runtime.session, self.config.precision)
+        self._weights.begin_average()
+
+    def _choose_precision(self, rows: int) -> None:
+        """As ``train`` does, by the data's first batch."""
+        split = self._data.split("train")
+        graph = self._steps.train_graph(split, rows, self._total)
+        choice = choose(self._steps.config, self._runtime, self._data, graph, split, rows)
+        if choice.warning:
+            show(f"hotloop: warning: {choice.warning}")
+        self._runtime.compute_dtype = choice.compute_dtype
+        self.config = self.config.replace(precision=choice.precision)
+
+    def __repr__(self) -> str:
+        done = self._runtime.session.control()["applied"]
+        return f"Stepper({type(self.model).__name__}, {done} of {self._total} steps)"
+
+    def _plan(self, rows: int) -> _Staged:
+        """The plan for batches of ``rows``: its datasets are buffers that ``step`` fills."""
+        if rows not in self._plans:
+            split = self._data.split("train")
+            staged = {
+                field.name: np.zeros((rows, *field.array.shape[1:]), field.dtype)
+                for field in split.fields
+            }
+            fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
+            batch = Split(fields, None, rows)
+            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
+            graph = self._steps.train_graph(batch, rows, self._total)
+            plan = self._runtime.plan(graph, batch, feed)
+            self._runtime.tune(plan)
+            self._plans[rows] = _Staged(plan, feed, staged)
+        return self._plans[rows]
+
+    def step(self, batch: Mapping[str, Any] | tuple[Any, Any]) -> dict[str, Any]:
+        """One training step.
+
+        Parameters
+        ----------
+        batch : dict or tuple (x, y)
+            As ``data.train_batches()`` yields them.
+
+        Returns
+        -------
+        dict
+            ``loss``, ``grad_norm``, ``lr``, ``step`` (optimizer steps) and ``applied`` (False: a
+            loss or gradient was not finite and nothing changed).
+
+        Raises
+        ------
+        NotFiniteError
+            With ``on_nan="raise"``, if the loss or a gradient was not finite; the next step can be
+            taken. With ``on_nan="stop"``, at the steps after such a one.
+        DataError
+            If the batch lacks a field of the data, or has one of another shape or kind of number.
+        ConfigError
+            If the model's modules or parameters were replaced since the stepper was made.
+        """
+        named = _fields_of(batch)
+        rows = len(next(iter(named.values())))
+        self._runtime.check_unchanged("step", "sync() and make a new hl.stepper of the model")
+        session = self._runtime.session
+        with exclusive(self.model, "step"), losing_device():
+            if session.control()["stopped"]:
+                raise NotFiniteError(
+                    f"step: stopped, since the loss or a gradient was not finite after step "
+                    f"{session.control()['applied']} and on_nan is 'stop'; write on_nan='skip' to "
+                    "leave such batches out, or load_state_dict an earlier state"
+                )
+            plan, feed, staged = self._plan(rows)
+            for name, buffer in staged.items():
+                if name not in named:
+                    raise DataError(f"step: the batch lacks {name!r}, got {', '.join(named)}")
+                if named[name].shape != buffer.shape:
+                    raise DataError(
+                        f"step: {name} must have shape {buffer.shape}, got {named[name].shape}"
+                    )
+                if not np.can_cast(named[name].dtype, buffer.dtype, "same_kind"):
+                    raise DataError(
+                        f"step: {name} must hold {buffer.dtype} or what converts to it without "
+                        f"loss, got {named[name].dtype}"
+                    )
+                buffer[...] = named[name]
+            feed.seek(0)
+            how = "deadline"
+            while how == "deadline":  # runs to the end of the feed, which reports a wrong index
+                how, _ = plan.run(2, 0.05)
+            done = session.snapshot()  # of this step: the run waited for its end
+            if done["stopped"] and self.config.on_nan == "raise":
+                session.control_set(stopped=0)
+                raise NotFiniteError(
+                    f"step: the loss or a gradient was not finite at step {done['applied'] + 1}, "
+                    f"got loss {done['loss']:g}; the weights are those of before. Lower lr, clip "
+                    "gradients or look for bad data"
+                )
+        return {
+            "loss": done["loss"],
+            "grad_norm": done["grad_norm"],
+            "lr": done["lr"],
+            "step": done["applied"],
+            "applied": bool(done["apply"]),
+        }
+
+    def evaluate(self, split: str = "val") -> dict[str, float]:
+        """Loss and metrics on a split of the data, with the weights as they are.
+
+        With ``ema`` they are those of the moving average, as ``train``'s validation.
+
+        Parameters
+        ----------
+        split : {"val", "test", "train"}
+            Which one.
+
+        Returns
+        -------
+        dict of str to float
+            ``loss`` and metrics by name.
+
+        Raises
+        ------
+        ConfigError
+            If the data has no such split.
+        """
+        if self._data.split(split) is None:
+            raise ConfigError(f"evaluate: the data has no {split} split")
+        sums = Sums(f"step.{split}")
+        groups = self._data.batches(split, training=False, merge_tail=False)
+        plans = self._steps.eval_plans(split, groups, sums)
+        check_lookups(self._runtime, *plans[0].traced)
+        sums.clear(self._runtime.session)
+        with exclusive(self.model, "evaluate"), losing_device(), self._weights.averaged():
+            outputs = run_plans(plans, collect=self._steps.n_collected)
+        for plan in plans:
+            self._runtime.drop(plan.plan)
+        values = self._steps.values(sums.read(self._runtime.session))
+        return values | self._steps.function_values(split, outputs)
+
+    def sync(self) -> Module:
+        """Writes the weights, with ``ema`` their moving average, to the model and returns it.
+
+        With them goes what the data taught, as after ``train``: class names, standardisation.
+
+        Returns
+        -------
+        Module
+            The model.
+        """
+        fitted = self._steps.metadata(self.config)
+        with self._weights.averaged():
+            self._runtime.download()
+        set_metadata(self.model, fitted)
+        return self.model
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a loop needs to go on, by name; the model is synced.
+
+        Returns
+        -------
+        dict
+            The trained weights and buffers under the model's own names and those of a loss module
+            under "loss.", ``optimizer.<moment>`` and with ``ema`` the moving average as flat
+            arrays, ``steps`` (attempted, applied) and, in float16, ``loss_scale`` (scale, optimizer
+            steps since it changed).
+        """
+        session = self._runtime.session
+        self._runtime.download()
+        state: dict[str, Any] = dict(self.model.state_dict())
+        for prefix, module in loss_modules(self.config.loss).items():
+            state.update(module.state_dict(prefix=f"{prefix}."))
+        for name, (dtype, _) in self._own_stores().items():
+            state[name] = session.read(name, dtype)
+        control = session.control()
+        for name, fields in self._own_control().items():
+            state[name] = tuple(control[field] for field in fields)
+        self.sync()
+        return state
+
+    def _own_stores(self) -> dict[str, tuple[str, int]]:
+        """The stores that a state has beside the model's values."""
+        stores = self._runtime.session.stores().items()
+        return {k: v for k, v in stores if k.startswith("optimizer.") or k == "ema"}
+
+    def _own_control(self) -> dict[str, tuple[str, str]]:
+        """Entries of a state, and the fields of the control block that each has."""
+        scale = {"loss_scale": ("loss_scale", "good_steps")}
+        return {
+            "steps": ("attempted", "applied"),
+            **(scale if wants_scale(self.config.precision) else {}),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state, also after a loss that was not finite.
+
+        Parameters
+        ----------
+        state : dict
+            As :meth:`state_dict` of a stepper with the same model, loss, optimizer, ``ema`` and
+            precision gives it.
+
+        Raises
+        ------
+        ConfigError, ShapeError
+            If it does not fit; nothing of the model has changed then.
+        """
+        session, stores, control = self._runtime.session, self._own_stores(), self._own_control()
+        modules = loss_modules(self.config.loss)
+        of_losses = {
+            f"{prefix}.{name}" for prefix, module in modules.items() for name in module.state_dict()
+        }
+        known = {*stores, *control, *of_losses}
+        found = {k for k in state if k.startswith("optimizer.") or k in ("ema", "loss_scale")}
+        missing, unexpected = sorted(known - set(state)), sorted(found - known)
+        faults = [f"missing keys: {', '.join(missing)}"] if missing else []
+        if unexpected:
+            faults.append(f"unexpected keys: {', '.join(unexpected)}")
+        if faults:
+            raise ConfigError(
+                "load_state_dict: must be the state of a stepper with this loss, optimizer, ema "
+                f"and precision, got {'; '.join(faults)}"
+            )
+        for name, (_, n) in stores.items():
+            if np.size(state[name]) != n:
+                raise ConfigError(
+                    f"load_state_dict: {name} must have {n} values, got {np.size(state[name])}"
+                )
+        self.model.load_state_dict({k: v for k, v in state.items() if k not in known})
+        for prefix, module in modules.items():
+            module.load_state_dict({k: state[f"{prefix}.{k}"] for k in module.state_dict()})
+        self._runtime.upload()
+        for name in stores:
+            session.write(name, np.asarray(state[name]))
+        values = {
+            field: value
+            for name, fields in control.items()
+            for field, value in zip(fields, state[name], strict=True)
+        }
+        session.control_set(stopped=0, **values)
+
+
+def _fields_of(batch: Any) -> dict[str, Any]:
+    """``x``, ``x.a``, ``x.0``, ``y`` ... of a batch as users see it."""
+    if isinstance(batch, (tuple, list)):
+        batch = dict(zip(("x", "y", "weight"), batch, strict=False))
+    if not isinstance(batch, Mapping) or not batch:
+        raise DataError(
+            f"step: a batch must be (x, y) or a dict as data.train_batches() yields, got "
+            f"{type(batch).__name__}"
+        )
+    named: dict[str, Any] = {}
+    for key, value in batch.items():
+        if isinstance(value, Mapping):
+            named.update({f"{key}.{tail}": np.asarray(item) for tail, item in value.items()})
+        elif isinstance(value, tuple):
+            named.update({f"{key}.{i}": np.asarray(item) for i, item in enumerate(value)})
+        else:
+            named[key] = np.asarray(value)
+    return named

@@ -1,0 +1,554 @@
+"""Metrics: sums that a traced update adds to per batch, and a value computed from them per epoch.
+
+The sums are states of the plan in float64, so a metric is exact over the split however it was cut
+into batches, sample weights included, and costs nothing in Python per step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.base.rules import choice, optional, reject, show
+from hotloop.base.suggest import did_you_mean
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph.creation import full, tensor, zeros
+from hotloop.graph.pointwise import exp, sigmoid
+from hotloop.graph.reduction import softmax
+from hotloop.graph.symbolic import Tensor
+from hotloop.training.scoring.matching import match_shape
+
+Sums: TypeAlias = dict[str, Tensor]
+Totals: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
+
+__all__ = ["METRICS", "FunctionMetric", "Metric", "metric", "resolve_metrics"]
+
+
+class Metric:
+    """A named value of a split.
+
+    Parameters
+    ----------
+    name : str
+        As it stands in the history, after ``val_``.
+    update : callable
+        ``update(output, target, weight) -> dict of str to Tensor``: sums of this batch. Two
+        metrics may share a sum by its name. ``weight`` is a tensor (N,) or None.
+    compute : callable
+        ``compute(totals) -> float`` from the sums over the split, as NumPy arrays.
+    mode : {"min", "max"}
+        Whether a smaller or a larger value is better.
+    is_centred : bool
+        Whether output and target come less the split's first target, in one shape and in float32:
+        a sum of squares about the mean has no digits left where targets are large against their
+        spread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        update: Callable[[Tensor, Tensor, Tensor | None], Sums],
+        compute: Callable[[Totals], float],
+        mode: str = "max",
+        *,
+        is_centred: bool = False,
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        self.update = update
+        self.compute = compute
+        self.is_centred = is_centred
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name!r})"
+
+
+def predicted_class(output: Tensor) -> Tensor:
+    """Class ids (N,) of logits (N, C), or of one logit per row (N,) or (N, 1): positive is 1."""
+    if output.ndim == 2 and output.shape[1] > 1:
+        best: Tensor = output.argmax(1)
+        return best
+    positive: Tensor = output.reshape(output.shape[0]) > 0.0
+    ids: Tensor = positive.cast("int64")
+    return ids
+
+
+def _hits(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
+    if output.ndim == 2 and target.ndim == 2:  # one logit per column: a row counts by its share
+        right = ((output > 0.0).cast("float32") == target.cast("float32")).cast("float32").mean(1)
+    else:
+        right = (predicted_class(output) == target.reshape(target.shape[0])).cast("float32")
+    hits = right if weight is None else right * weight
+    return {"hits": hits.sum(), "weight": _rows_weight(output, weight)}
+
+
+def _rows_weight(output: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is not None:
+        return weight.sum()
+    rows: Tensor = full((), float(output.shape[0]))
+    return rows
+
+
+def _share(top: str, bottom: str) -> Callable[[Totals], float]:
+    def compute(totals: Totals) -> float:
+        return float(np.mean(totals[top])) / max(float(totals[bottom]), 1e-300)
+
+    return compute
+
+
+def _confusion(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
+    n = output.shape[1] if output.ndim == 2 and output.shape[1] > 1 else 2
+    cell = target.reshape(target.shape[0]).cast("int64") * n + predicted_class(output)
+    share = weight
+    if share is None:
+        share = output.reshape(output.shape[0], -1).sum(1) * 0.0 + 1.0
+    return {"confusion": zeros((n * n,)).scatter_add(0, cell, share)}
+
+
+def _table(totals: Totals) -> tuple[Any, Any, Any]:
+    """True positives, predicted and actual counts per class."""
+    flat = totals["confusion"]
+    n = round(flat.size**0.5)
+    table = flat.reshape(n, n)
+    return table.diagonal(), table.sum(0), table.sum(1)
+
+
+def _mean_over_classes(share: Callable[[Any, Any, Any], Any]) -> Callable[[Totals], float]:
+    """Macro average over the classes that occur; of two classes, the value of class 1."""
+
+    def compute(totals: Totals) -> float:
+        hit, predicted, actual = _table(totals)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.nan_to_num(share(hit, predicted, actual))
+        if len(hit) == 2:
+            return float(values[1])
+        present = (predicted + actual) > 0
+        return float(values[present].mean()) if present.any() else 0.0
+
+    return compute
+
+
+def _recall_mean(totals: Totals) -> float:
+    hit, _, actual = _table(totals)
+    present = actual > 0
+    return float(np.mean(hit[present] / actual[present])) if present.any() else 0.0
+
+
+def _errors(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
+    """Sums of each column in float64, of values that were centred before they were widened."""
+    rows = output.shape[0]
+    error = (output - target).reshape(rows, -1).cast("float64")
+    goal = target.reshape(rows, -1).cast("float64")
+    share = None if weight is None else weight.cast("float64").reshape(rows, 1)
+    columns = {"square": error * error, "absolute": error.abs(), "y": goal, "yy": goal * goal}
+    sums: Sums = {
+        name: (column if share is None else column * share).sum(0)
+        for name, column in columns.items()
+    }
+    return {**sums, "weight": _rows_weight(output, weight)}
+
+
+def update_sums(
+    metric: Metric,
+    output: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    first: npt.NDArray[Any],
+) -> Sums:
+    """A metric's sums of a batch.
+
+    Parameters
+    ----------
+    metric : Metric
+    output, target : Tensor
+        (N, ...)
+    weight : Tensor (N,) or None
+    first : array
+        The target of the split's first row.
+    """
+    if not metric.is_centred:
+        return metric.update(output, target, weight)
+    goal = match_shape(target.cast("float32"), output)
+    centre = first.astype(np.float32).reshape(output.shape[1:])
+    finite = tensor(np.where(np.isfinite(centre), centre, np.float32(0)))
+    return metric.update(output - finite, goal - finite, weight)
+
+
+def _r2(totals: Totals) -> float:
+    """The mean over columns, as in scikit-learn; 1 or 0 for a column that is constant."""
+    square, y = totals["square"], totals["y"]
+    spread = totals["yy"] - y * y / max(float(totals["weight"]), 1e-300)
+    varies = spread > 0
+    scores = np.where(square == 0, 1.0, 0.0)
+    scores[varies] = 1.0 - square[varies] / spread[varies]
+    return float(scores.mean())
+
+
+def _root(compute: Callable[[Totals], float]) -> Callable[[Totals], float]:
+    return lambda totals: compute(totals) ** 0.5
+
+
+_MSE = _share("square", "weight")
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", _hits, _share("hits", "weight")),
+        Metric("balanced_accuracy", _confusion, _recall_mean),
+        Metric("precision", _confusion, _mean_over_classes(lambda hit, said, real: hit / said)),
+        Metric("recall", _confusion, _mean_over_classes(lambda hit, said, real: hit / real)),
+        Metric(
+            "f1", _confusion, _mean_over_classes(lambda hit, said, real: 2 * hit / (said + real))
+        ),
+        Metric(
+            "iou", _confusion, _mean_over_classes(lambda hit, said, real: hit / (said + real - hit))
+        ),
+        Metric("mse", _errors, _MSE, "min", is_centred=True),
+        Metric("rmse", _errors, _root(_MSE), "min", is_centred=True),
+        Metric("mae", _errors, _share("absolute", "weight"), "min", is_centred=True),
+        Metric("r2", _errors, _r2, is_centred=True),
+    )
+}
+
+
+# ---- functions of the user's
+
+# What functions of scikit-learn need that compare with something else than predicted labels.
+_NEEDS = dict.fromkeys(
+    (
+        "average_precision_score",
+        "brier_score_loss",
+        "coverage_error",
+        "d2_brier_score",
+        "d2_log_loss_score",
+        "dcg_score",
+        "label_ranking_average_precision_score",
+        "label_ranking_loss",
+        "log_loss",
+        "ndcg_score",
+        "roc_auc_score",
+        "top_k_accuracy_score",
+    ),
+    "proba",
+) | {"hinge_loss": "output"}
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionMetric:
+    """A function over a whole split, and what it is given; see :func:`metric`.
+
+    Attributes
+    ----------
+    name : str
+    function : callable
+    needs : {"labels", "proba", "output"} or None
+        None: by the function's name and the targets.
+    mode : {"min", "max"} or None
+        None: by the name.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    needs: str | None = None
+    mode: str | None = None
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def need_for(self, target_kind: str) -> str:
+        """What it is given: labels, proba, output, or "values" in the shape of float targets.
+
+        Raises
+        ------
+        ConfigError
+            If such targets have none.
+        """
+        is_float = target_kind == "float"
+        need = self.needs or _NEEDS.get(_name_of(self.function))
+        if need in ("labels", "proba") and is_float:
+            raise ConfigError(
+                f"metrics: {self.name}: needs={need!r} is for classes, got {target_kind} targets; "
+                "give integers or strings as targets, or write needs='output'"
+            )
+        return need or ("values" if is_float else "labels")
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the function has an argument "sample_weight", as scikit-learn's do."""
+        try:
+            return "sample_weight" in inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # a builtin without a signature
+            return False
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, (functools.partial, FunctionMetric)):
+        function = function.func if isinstance(function, functools.partial) else function.function
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def metric(
+    function: Callable[..., Any] | None = None,
+    *,
+    needs: str | None = None,
+    mode: str | None = None,
+    name: str | None = None,
+) -> Any:
+    """A function as a metric, with what it compares the targets with.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(y_true, y_pred) -> float``, called once with the whole split; class targets are
+        ids. One with an argument ``sample_weight`` gets the weights, where the data has some.
+        Without it, ``metric`` is a decorator.
+    needs : {"labels", "proba", "output"}, optional
+        What ``y_pred`` is. "labels": predicted class ids (N,), or 0 and 1 per column. "proba":
+        probabilities, (N, C), or of two classes those of class 1 (N,). "output": what the model
+        gives, in the targets' shape where it holds as many numbers. Without it, functions that have
+        the name of one of scikit-learn's get what that needs (``roc_auc_score`` probabilities);
+        others get labels, and of float targets outputs in the targets' shape.
+    mode : {"min", "max"}, optional
+        Whether a smaller or a larger value is better, for ``monitor``. Without it the name decides,
+        where it has a word such as "loss", "error", "accuracy" or "score".
+    name : str, optional
+        As it stands in the history, after ``val_``; else the function's.
+
+    Returns
+    -------
+    FunctionMetric
+        For ``TrainingConfig(metrics=...)``; it is called as the function is.
+
+    Raises
+    ------
+    ConfigError
+        If function, needs or mode is none of these.
+
+    Examples
+    --------
+    >>> def gini(y_true, p):
+    ...     return 2 * roc_auc_score(y_true, p) - 1
+    >>> config = hl.TrainingConfig(metrics=[hl.metric(gini, needs="proba", mode="max")])
+    """
+    if function is None:
+        return functools.partial(metric, needs=needs, mode=mode, name=name)
+    if not callable(function):
+        reject("metric", "needs a function (y_true, y_pred)", function)
+    return FunctionMetric(
+        name or _name_of(function),
+        function,
+        optional(choice("labels", "proba", "output"))("needs", needs),
+        optional(choice("min", "max"))("mode", mode),
+    )
+
+
+def resolve_metrics(
+    metrics: tuple[Any, ...] | Mapping[str, Any], target_kind: str
+) -> list[Metric | FunctionMetric]:
+    """The metrics that a config names; accuracy for class targets when it names none.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, with the list of those there are; for two of one name; for metrics
+        without targets.
+    """
+    named: list[tuple[str, Any]]
+    if isinstance(metrics, Mapping):
+        named = list(metrics.items())
+    else:
+        named = [(m if isinstance(m, str) else _own_name(m), m) for m in metrics]
+    if not named and target_kind in ("class", "multilabel"):
+        return [METRICS["accuracy"]]
+    if named and target_kind == "none":
+        raise ConfigError(
+            f"metrics: compare outputs with targets, got {', '.join(name for name, _ in named)} "
+            "beside data without targets; leave them out"
+        )
+    twice = [name for name, n in Counter(name for name, _ in named).items() if n > 1]
+    if twice:
+        raise ConfigError(
+            f"metrics: names must differ, got two metrics {twice[0]!r}; give a dict from names to "
+            "metrics"
+        )
+    found: list[Metric | FunctionMetric] = []
+    for name, given in named:
+        if isinstance(given, Metric):
+            found.append(given)
+        elif isinstance(given, FunctionMetric):
+            found.append(dataclasses.replace(given, name=name))
+        elif callable(given):
+            found.append(FunctionMetric(name, given))
+        elif given in METRICS:
+            known = METRICS[given]
+            found.append(
+                Metric(name, known.update, known.compute, known.mode, is_centred=known.is_centred)
+            )
+        else:
+            raise ConfigError(
+                f"metrics: must be one of {', '.join(METRICS)}, a Metric or a function "
+                f"(y_true, y_pred), got {given!r}{did_you_mean(str(given), METRICS)}"
+            )
+    return found
+
+
+def _own_name(given: Any) -> str:
+    return str(given.name) if isinstance(given, (Metric, FunctionMetric)) else _name_of(given)
+
+
+def check_metrics(metrics: Sequence[Metric | FunctionMetric], target_kind: str) -> None:
+    """Refuses what compares classes where targets are values, and the other way round.
+
+    Raises
+    ------
+    ConfigError
+    """
+    refused = {
+        "float": (_hits, _confusion, "class targets", "mse, rmse, mae or r2"),
+        "class": (_errors, _errors, "values as targets", "accuracy, f1 and the like"),
+    }.get(target_kind)
+    for metric in metrics:
+        if refused and isinstance(metric, Metric) and metric.update in refused[:2]:
+            raise ConfigError(
+                f"metrics: {metric.name} needs {refused[2]}, got {target_kind} targets; choose "
+                f"{refused[3]}"
+            )
+
+
+def find_prediction(
+    need: str, output: Tensor, target: Tensor, kind: str, link: str | None
+) -> Tensor:
+    """What a function is given beside the targets.
+
+    Parameters
+    ----------
+    need : {"labels", "proba", "output", "values"}
+    output, target : Tensor
+        Of a batch.
+    kind : str
+        Of the targets.
+    link : str or None
+        How outputs become probabilities.
+
+    Raises
+    ------
+    ShapeError
+        If "values" and targets do not hold the same numbers.
+    """
+    if need == "labels":
+        scores = cut_at_zero(output, link)
+        return predicted_class(scores) if kind == "class" else (scores > 0.0).cast("int64")
+    if need == "proba":
+        proba = output
+        if link in ("softmax", "exp"):
+            proba = softmax(output, 1) if link == "softmax" else exp(output)
+            return proba[:, 1] if proba.shape[1] == 2 else proba
+        if link == "sigmoid":
+            proba = sigmoid(output)
+        return proba.reshape(proba.shape[0]) if kind == "class" else proba
+    try:
+        return match_shape(output, target)
+    except ShapeError:
+        if need == "output":
+            return output
+        raise ShapeError(
+            f"must get outputs in the targets' shape, got output {output.shape} and target "
+            f"{target.shape}; write hl.metric(function, needs='output') to get them as they are"
+        ) from None
+
+
+def cut_at_zero(output: Tensor, link: str | None) -> Tensor:
+    """Scores that are positive for a yes: logits as they are, probabilities less a half."""
+    return output - 0.5 if link == "identity" else output
+
+
+def check_needs(
+    metrics: Sequence[Metric | FunctionMetric], target_kind: str, loss: str, link: str | None
+) -> None:
+    """Refuses a function that needs probabilities where the loss does not say what they are.
+
+    Raises
+    ------
+    ConfigError
+    """
+    for each in metrics:
+        if isinstance(each, FunctionMetric) and each.need_for(target_kind) == "proba" and not link:
+            raise ConfigError(
+                f"metrics: {each.name}: needs='proba' asks for probabilities, and the loss {loss} "
+                "does not say how outputs become them; give the loss by name ('cross_entropy', "
+                "'bce') or write needs='output'"
+            )
+
+
+def function_metrics(
+    metrics: Sequence[Metric | FunctionMetric],
+    needs: Sequence[str],
+    target_kind: str,
+    batches: Iterable[Mapping[str, Any]],
+    outputs: Sequence[Sequence[Any]],
+) -> dict[str, float]:
+    """The functions among the metrics, over a whole split.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric or FunctionMetric
+    needs : sequence of str
+        What each batch has in ``outputs``.
+    target_kind : str
+    batches : iterable of dict
+        The split's, in order, for their "y" and "weight".
+    outputs : sequence of sequences of arrays
+        What was found of each batch, by need.
+
+    Raises
+    ------
+    ConfigError
+        If a function does not return a number.
+    """
+    functions = [each for each in metrics if isinstance(each, FunctionMetric)]
+    if not functions:
+        return {}
+    predicted = {need: np.concatenate(found) for need, found in zip(needs, zip(*outputs))}
+    n = len(next(iter(predicted.values())))
+    fields: dict[str, list[Any]] = {"y": [], "weight": []}
+    for batch in batches:
+        for name, found in fields.items():
+            found += [batch[name]] if name in batch else []
+    target = np.concatenate(fields["y"])[:n]
+    weight = np.concatenate(fields["weight"])[:n] if fields["weight"] else None
+    values = {}
+    for each in functions:
+        with_weight = weight is not None and each.takes_weights
+        options = {"sample_weight": weight} if with_weight else {}
+        value = each.function(target, predicted[each.need_for(target_kind)], **options)
+        try:
+            values[each.name] = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"metrics: {each.name}: must return a number, got {type(value).__name__} "
+                f"{show(value)}"
+            ) from None
+    return values
+
+
+def describe_functions(
+    metrics: Sequence[Metric | FunctionMetric], target_kind: str, *, weighted: bool
+) -> str:
+    """What each function among the metrics is given, for the header; "" where there is none."""
+    described = []
+    for each in metrics:
+        if isinstance(each, FunctionMetric):
+            blind = " without sample weights" if weighted and not each.takes_weights else ""
+            described.append(f"{each.name}(y_true, {each.need_for(target_kind)}){blind}")
+    return ", ".join(described)

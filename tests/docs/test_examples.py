@@ -1,0 +1,113 @@
+"""Every example runs: the ``>>>`` of docstrings, and the blocks of Python in docstrings and pages.
+
+An example stands as a reader would copy it, after `import hotloop as hl`, `from hotloop import nn`
+and `import numpy as np`. The blocks of a page run in order and share their names, in a folder that
+is empty at first. A block of pandas, which is no dependency, is left out where there is none.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import hotloop
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def preamble() -> dict[str, object]:
+    """The names that every example has."""
+    return {"__name__": "example", "hl": hl, "nn": nn, "np": np}
+
+
+def python_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The fenced blocks of Python with the number of lines before each."""
+    for match in BLOCK.finditer(text):
+        yield text.count("\n", 0, match.start(1)), match.group(1)
+
+
+def run_block(code: str, lines_before: int, path: str, names: dict[str, object]) -> None:
+    """Runs a block; a traceback has the page's line numbers."""
+    exec(compile("\n" * lines_before + code, path, "exec"), names)
+
+
+def docstrings() -> list[doctest.DocTest]:
+    """Every docstring of the package, by the name of what it documents.
+
+    Those of internal functions also have the names of their module.
+    """
+    finder = doctest.DocTestFinder(exclude_empty=False)
+    public = {*hl.__all__, *nn.__all__}
+    found: list[doctest.DocTest] = []
+    for info in pkgutil.walk_packages(hotloop.__path__, "hotloop."):
+        if info.ispkg or info.name.endswith(("__main__", "_core")):
+            continue
+        module = importlib.import_module(info.name)
+        for test in finder.find(module, info.name):
+            name = test.name.removeprefix(f"{info.name}.").partition(".")[0]
+            own = {} if name in public else vars(module)
+            test.globs = {**own, **preamble()}
+            found.append(test)
+    return [*finder.find(hotloop, "hotloop", globs=preamble()), *found]
+
+
+DOCSTRINGS = docstrings()
+EXAMPLES = [test for test in DOCSTRINGS if test.examples]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[test.name for test in EXAMPLES])
+def test_docstring(example: doctest.DocTest) -> None:
+    names = {option: value for part in example.examples for option, value in part.options.items()}
+    assert doctest.SKIP not in names, "an example that is skipped is no example"
+    report: list[str] = []
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    failed, _ = doctest.DocTestRunner(optionflags=options).run(example, out=report.append)
+    assert not failed, "".join(report)
+
+
+def test_blocks_in_docstrings() -> None:
+    for test in DOCSTRINGS:
+        for before, code in python_blocks(test.docstring):
+            run_block(code, before, test.name, test.globs)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = preamble()
+    left_out = False
+    for before, code in python_blocks(text):
+        if "import pandas" in code and not find_spec("pandas"):
+            left_out = True
+            continue
+        run_block(code, before, page, names)
+    if left_out:
+        pytest.skip("a block needs pandas (make test-long installs it); the others ran")
+
+
+def test_blocks_are_found_and_run() -> None:
+    page = "text\n\n```python\nx = 1\n```\n\n```\nnot this\n```\n\n```python\nx + missing\n```\n"
+    blocks = list(python_blocks(page))
+    assert blocks == [(3, "x = 1\n"), (11, "x + missing\n")]
+    names = preamble()
+    run_block(blocks[0][1], blocks[0][0], "page.md", names)
+    with pytest.raises(NameError, match="missing") as error:
+        run_block(blocks[1][1], blocks[1][0], "page.md", names)
+    assert error.traceback[-1].lineno == 11

@@ -1,0 +1,150 @@
+"""training_step as people write it: its arguments, what it logs, metrics beside it."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from hotloop.nn import functional as F
+from train.recipes import classes, exact, same_bits, weights
+
+X, Y = classes()
+W = np.random.default_rng(0).uniform(0.5, 2.0, 90).astype(np.float32)
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def stepping(step):
+    """A model with this training_step."""
+    return type("Own", (Base,), {"training_step": step})()
+
+
+def train(model, **fields):
+    data = hl.DataModule.from_arrays(X, Y, val=(X[:20], Y[:20]), batch_size=40)
+    return hl.train(model, data, exact(**({"max_epochs": 2} | fields)))
+
+
+def by_name(self, batch):
+    return F.cross_entropy(self(batch["x"]), batch["y"])
+
+
+def unpacked(self, batch):
+    x, y = batch
+    return F.cross_entropy(self(x), y)
+
+
+def with_index(self, batch, batch_idx):
+    return F.cross_entropy(self(batch[0]), batch[1])
+
+
+def as_mapping(self, batch, *, scale=1.0):
+    parts = dict(batch)
+    assert list(parts) == list(batch.keys()) == ["x", "y"]
+    assert "x" in batch
+    assert "weight" not in batch
+    return scale * F.cross_entropy(self(parts["x"]), batch.get("y"))
+
+
+@pytest.mark.parametrize("step", [by_name, unpacked, with_index, as_mapping])
+def test_ways_to_take_a_batch(step) -> None:
+    plain, model = Base(), stepping(step)
+    want, got = train(plain), train(model)
+    assert same_bits(weights(plain), weights(model))
+    assert got.history["val_loss"] == want.history["val_loss"]
+
+
+def test_weights_are_the_third() -> None:
+    def step(self, batch):
+        x, y, weight = batch
+        return (F.cross_entropy(self(x), y, reduction="none") * weight).mean()
+
+    data = hl.DataModule.from_arrays(X, Y, sample_weight=W, batch_size=90)
+    assert np.isfinite(hl.train(stepping(step), data, exact(max_epochs=1)).history["loss"][0])
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda self, batch: self(batch).mean(), "batch: .*'x', 'y'.*got .shape; write batch"),
+        (lambda self, batch: self(batch["inputs"]).mean(), r"batch: .*'x', 'y'.*got 'inputs'"),
+        (lambda self, batch: self(batch[2]).mean(), "batch: .*'x', 'y'.*got 2"),
+        (lambda self, batch: self(batch.x).mean(), "batch: .*'x', 'y'.*got .x"),
+        (lambda self, batch: F.mse_loss(batch, 0.0), 'batch: .*write batch'),
+        (lambda self, b, i: self(b[0]).mean() * i, "batch_idx"),
+        (lambda self, b, i: self(b[0]).mean() if i % 2 else 0, "batch_idx.*hl.scalar"),
+        (lambda self, b, i, j: self(b[0]).mean(), r"training_step\(self, batch\) or .*batch_idx"),
+        (lambda self: 0.0, r"training_step\(self, batch\)"),
+    ],
+)  # fmt: skip
+def test_a_batch_that_is_misused_is_named(step, words) -> None:
+    with pytest.raises((hl.TraceError, hl.ConfigError), match=words):
+        train(stepping(step))
+
+
+def test_self_log() -> None:
+    def step(self, batch, batch_idx):
+        x, y = batch
+        output = self(x)
+        loss = F.cross_entropy(output, y)
+        self.log("accuracy", (output.argmax(1) == y).float().mean(), prog_bar=True)
+        self.log_dict({"size": output.square().mean(), "two": 2})
+        return loss
+
+    plain, model = Base(), stepping(step)
+    want, got = train(plain, metrics=["accuracy"]), train(model, monitor="val_accuracy", mode="max")
+    assert same_bits(weights(plain), weights(model))
+    assert got.history["val_accuracy"] == pytest.approx(want.history["val_accuracy"], rel=1e-6)
+    output = np.asarray(hl.predict(model, X[:20]), np.float64)
+    assert got.history["val_size"][-1] == pytest.approx((output**2).mean(), rel=1e-5)
+    assert got.history["two"] == [2.0, 2.0]
+    assert hl.predict(model, X[:5]).shape == (5, 3)
+
+
+def test_forward_may_log() -> None:
+    class Net(Base):
+        def forward(self, x):
+            made = self.body(x)
+            self.log("size", made.square().mean())
+            return made
+
+    assert train(Net()).history["size"][0] > 0
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (lambda self: self.log("loss", 1.0), "'loss'.*taken"),
+        (lambda self: [self.log("a", 1.0), self.log("a", 2.0)], "'a'.*twice"),
+        (lambda self: self.log("a", np.ones(2)), "'a'.*a tensor or a number"),
+        (lambda self: self.log("a", 1.0, on_step=True), "each epoch.*on_step"),
+    ],
+)
+def test_what_is_not_logged(log, words) -> None:
+    def step(self, batch):
+        log(self)
+        return by_name(self, batch)
+
+    with pytest.raises(hl.HotloopError, match=words):
+        train(stepping(step))
+
+
+def test_log_outside_of_a_step() -> None:
+    with pytest.raises(hl.TraceError, match="log: must run inside"):
+        Base().log("a", 1.0)
+
+
+def test_metrics_beside_a_training_step() -> None:
+    def share(y_true, y_pred):
+        return float((y_true == y_pred).mean())
+
+    metrics = ["accuracy", "f1", share]
+    want, got = train(Base(), metrics=metrics), train(stepping(by_name), metrics=metrics)
+    for name in ("val_accuracy", "val_f1", "val_share", "val_loss"):
+        assert got.history[name] == pytest.approx(want.history[name], rel=1e-6), name
+    assert hl.evaluate(got, (X, Y)) == pytest.approx(hl.evaluate(want, (X, Y)), rel=1e-6)
