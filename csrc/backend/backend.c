@@ -53,10 +53,20 @@ static hl_status check_order(const hl_kernel_req *req, hl_reason *out_why_not)
                          hl_shape_format(&order, text));
 }
 
+static hl_status check_beside(hl_device *device, const hl_graph *graph, hl_node_id node,
+                              const hl_kernel *kernel, hl_reason *out_why_not)
+{
+    bool is_beside = kernel->is_horizontal && kernel->is_horizontal(device, graph, &node, 1);
+    return is_beside ? HL_OK : hl_reason_set(out_why_not, "is not one launch with others");
+}
+
+/* What is asked for beside the op. */
+enum { DETERMINISTIC = 1, IN_ANY_ORDER = 2, BESIDE_OTHERS = 4 };
+
 /* *out_kernel NULL: every kernel refused, and *out_reason is the last one's. */
-static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node,
-                             bool deterministic, bool in_any_order, const hl_kernel **out_kernel,
-                             hl_kernel_req *out_req, hl_reason *out_reason)
+static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_id node, int asked,
+                             const hl_kernel **out_kernel, hl_kernel_req *out_req,
+                             hl_reason *out_reason)
 {
     *out_kernel = NULL;
     hl_op op = graph->nodes[node].op;
@@ -67,10 +77,12 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
         hl_status status = check_fusion(*list, &graph->nodes[node], out_reason);
         if (status == HL_OK) status = (*list)->query(device, graph, node, out_req, out_reason);
         if (status == HL_OK) status = check_forms(graph, &graph->nodes[node], out_req, out_reason);
-        if (status == HL_OK && deterministic && !out_req->deterministic)
+        if (status == HL_OK && asked & DETERMINISTIC && !out_req->deterministic)
             status = hl_reason_set(out_reason, "%s is not deterministic, as was asked for",
                                    (*list)->name);
-        if (status == HL_OK && !in_any_order) status = check_order(out_req, out_reason);
+        if (status == HL_OK && !(asked & IN_ANY_ORDER)) status = check_order(out_req, out_reason);
+        if (status == HL_OK && asked & BESIDE_OTHERS)
+            status = check_beside(device, graph, node, *list, out_reason);
         if (status == HL_OK) {
             if (out_req->grain < 1) out_req->grain = 1;
             *out_kernel = *list;
@@ -88,7 +100,8 @@ hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id no
                          bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    return ask_kernels(device, graph, node, deterministic, false, out_kernel, out_req, &reason);
+    int asked = deterministic ? DETERMINISTIC : 0;
+    return ask_kernels(device, graph, node, asked, out_kernel, out_req, &reason);
 }
 
 hl_status hl_kernel_find_in_any_order(hl_device *device, const hl_graph *graph, hl_node_id node,
@@ -96,14 +109,25 @@ hl_status hl_kernel_find_in_any_order(hl_device *device, const hl_graph *graph, 
                                       hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    return ask_kernels(device, graph, node, deterministic, true, out_kernel, out_req, &reason);
+    int asked = (deterministic ? DETERMINISTIC : 0) | IN_ANY_ORDER;
+    return ask_kernels(device, graph, node, asked, out_kernel, out_req, &reason);
+}
+
+hl_status hl_kernel_find_beside(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                bool deterministic, const hl_kernel **out_kernel,
+                                hl_kernel_req *out_req)
+{
+    hl_reason reason = {""};
+    int asked = (deterministic ? DETERMINISTIC : 0) | BESIDE_OTHERS;
+    return ask_kernels(device, graph, node, asked, out_kernel, out_req, &reason);
 }
 
 hl_status hl_kernel_select(hl_device *device, const hl_graph *graph, hl_node_id node,
                            bool deterministic, const hl_kernel **out_kernel, hl_kernel_req *out_req)
 {
     hl_reason reason = {""};
-    HL_TRY(ask_kernels(device, graph, node, deterministic, false, out_kernel, out_req, &reason));
+    int asked = deterministic ? DETERMINISTIC : 0;
+    HL_TRY(ask_kernels(device, graph, node, asked, out_kernel, out_req, &reason));
     if (*out_kernel) return HL_OK;
     return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none on %s (%s)",
                          hl_op_get(graph->nodes[node].op)->name, device->name, reason.text);

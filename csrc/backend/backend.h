@@ -198,6 +198,11 @@ hl_status hl_kernel_find(hl_device *device, const hl_graph *graph, hl_node_id no
 hl_status hl_kernel_find_in_any_order(hl_device *device, const hl_graph *graph, hl_node_id node,
                                       bool deterministic, const hl_kernel **out_kernel,
                                       hl_kernel_req *out_req);
+/* Like hl_kernel_find, but only a kernel for which the node is worth one launch with others
+ * (hl_kernel.is_horizontal). */
+hl_status hl_kernel_find_beside(hl_device *device, const hl_graph *graph, hl_node_id node,
+                                bool deterministic, const hl_kernel **out_kernel,
+                                hl_kernel_req *out_req);
 
 /* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)

@@ -37,6 +37,25 @@ void hl_uses_deinit(hl_uses *uses)
     *uses = (hl_uses){0};
 }
 
+static bool is_for_updates(const hl_graph *graph, const hl_uses *uses, hl_id value)
+{
+    if (uses->kept[value]) return false;
+    for (int32_t u = uses->start[value]; u < uses->start[value + 1]; u++) {
+        const hl_node *user = &graph->nodes[uses->list[u]];
+        uint32_t flags = hl_op_get(user->op)->flags;
+        if (flags & HL_OP_VIEW ? !is_for_updates(graph, uses, user->out) : !(flags & HL_OP_UPDATES))
+            return false;
+    }
+    return true;
+}
+
+bool hl_uses_by_updates(const hl_graph *graph, const hl_uses *uses, const hl_node *node)
+{
+    for (int32_t j = 0; j < node->n_out; j++)
+        if (!is_for_updates(graph, uses, node->out + j)) return false;
+    return true;
+}
+
 hl_status hl_rewrite_map(const hl_graph *graph, hl_id **out_map)
 {
     HL_TRY(hl_alloc((size_t)(graph->n_values + 1) * sizeof **out_map, (void **)out_map));

@@ -19,6 +19,8 @@ static inline int32_t hl_uses_count(const hl_uses *uses, hl_id value)
 {
     return uses->start[value + 1] - uses->start[value];
 }
+/* Do updates alone read the values that a node makes? So it is with the gradient of a weight. */
+bool hl_uses_by_updates(const hl_graph *graph, const hl_uses *uses, const hl_node *node);
 
 /* An identity map for hl_rewrite_replace. */
 hl_status hl_rewrite_map(const hl_graph *graph, HL_GIVE hl_id **out_map);

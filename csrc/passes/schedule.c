@@ -364,20 +364,6 @@ static const hl_kernel *kernel_of(const sched_state *s, hl_node_id id)
     return s->out->tasks[s->out->task_of_node[id]].kernel;
 }
 
-/* Do updates alone read the value? */
-static bool is_for_updates(const sched_state *s, hl_id value)
-{
-    const hl_graph *graph = s->graph;
-    if (s->uses.kept[value]) return false;
-    for (int32_t u = s->uses.start[value]; u < s->uses.start[value + 1]; u++) {
-        hl_node_id user = s->uses.list[u];
-        bool updates = hl_op_get(graph->nodes[user].op)->flags & HL_OP_UPDATES;
-        if (is_view(graph, user) ? !is_for_updates(s, graph->nodes[user].out) : !updates)
-            return false;
-    }
-    return true;
-}
-
 /* What can be one launch with others and nobody waits for goes last, so that these stand in a row:
  * updates, and products that updates alone read, which are weight gradients. */
 static bool find_last(const sched_state *s, hl_node_id id)
@@ -385,9 +371,7 @@ static bool find_last(const sched_state *s, hl_node_id id)
     const hl_node *node = &s->graph->nodes[id];
     if (is_view(s->graph, id) || !kernel_of(s, id)->prepare_horizontal) return false;
     if (hl_op_get(node->op)->flags & HL_OP_UPDATES) return true;
-    if (!hl_op_is_product(node->op)) return false;
-    for (int32_t j = 0; j < node->n_out; j++)
-        if (!is_for_updates(s, node->out + j)) return false;
+    if (!hl_op_is_product(node->op) || !hl_uses_by_updates(s->graph, &s->uses, node)) return false;
     const hl_kernel *kernel = kernel_of(s, id);
     return !kernel->is_horizontal || kernel->is_horizontal(s->device, s->graph, &id, 1);
 }
@@ -397,12 +381,9 @@ static bool find_side(const sched_state *s, hl_node_id id)
 {
     const hl_node *node = &s->graph->nodes[id];
     double least = s->device->overlap_flops;
-    if (least <= 0 || node->segment != HL_SEGMENT_MICRO || !hl_op_is_product(node->op) ||
-        s->goes_last[id] || hl_node_cost(s->graph, node).flops < least)
-        return false;
-    for (int32_t j = 0; j < node->n_out; j++)
-        if (!is_for_updates(s, node->out + j)) return false;
-    return true;
+    return least > 0 && node->segment == HL_SEGMENT_MICRO && hl_op_is_product(node->op) &&
+           !s->goes_last[id] && hl_node_cost(s->graph, node).flops >= least &&
+           hl_uses_by_updates(s->graph, &s->uses, node);
 }
 
 /* The lower, the sooner: of what goes last, what can be one launch with the node before. */
