@@ -70,6 +70,42 @@ static void test_same_bits(void)
     CHECK(n > N_NETS);
 }
 
+/* ---- small weight gradients ------------------------------------------------------------------ */
+
+/* Plans a net of so many layers; returns how many weight gradients are products of ours. */
+static int count_own(int n_layers, double overlap_flops)
+{
+    int n = 0;
+    memset(&t, 0, sizeof t);
+    t.net = (net){.n_layers = n_layers, .rows = 16, .n_terms = 1};
+    t.net.spec.optimizer = HL_OP_SGD;
+    for (int i = 0; i <= n_layers; i++) t.net.width[i] = 8;
+    lt_reset(NULL);
+    trainer_open(&t, hl_fake_backend(), 1);
+    t.device->overlap_flops = overlap_flops;
+    trainer_plan(&t, &t.net, 1, true, true);
+    for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++) {
+        const hl_task *task = &t.plan->schedule.tasks[s];
+        bool is_product = hl_op_is_product(t.plan->graph->nodes[task->node].op);
+        n += is_product && strcmp(task->kernel->name, "cuda.matmul") == 0;
+    }
+    trainer_close(&t);
+    return n;
+}
+
+/* Two and more are one launch of ours; one is the library's, and so is what runs beside others. */
+static void test_small_weight_gradients(void)
+{
+    hl_fake_reset(NULL);
+    trainer_overlap = trainer_capture = true;
+    CHECK_INT(count_own(1, 1e9), 0);
+    CHECK_INT(count_own(2, 1e9), 2);
+    CHECK_INT(count_own(3, 1e9), 3);
+    CHECK_INT(count_own(3, 0), 3);
+    CHECK_INT(count_own(3, 2.0 * 16 * 8 * 8), 0);
+    CHECK_INT(count_own(3, 2.0 * 16 * 8 * 8 + 1), 3);
+}
+
 /* ---- one launch for several tasks ------------------------------------------------------------ */
 
 enum { N = 64 };
@@ -179,6 +215,7 @@ int main(void)
     setenv("HOTLOOP_CACHE_PATH", "", 1);
     setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
     test_same_bits();
+    test_small_weight_gradients();
     test_one_launch_for_several();
     test_driver_calls_fail();
     return CHECK_DONE();

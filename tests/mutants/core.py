@@ -612,6 +612,20 @@ _COPIES = [
         host("test_device_profile"),
     ),
     Mutant(
+        "one-small-weight-gradient-leaves-the-library",
+        "csrc/passes/select.c",
+        "if (n[graph->nodes[i].segment] < 2) continue;",
+        "if (n[graph->nodes[i].segment] < 1) continue;",
+        host("test_device_overlap"),
+    ),
+    Mutant(
+        "large-weight-gradients-leave-the-library",
+        "csrc/passes/select.c",
+        "if (large > 0 && hl_node_cost(graph, node).flops >= large) return HL_OK;",
+        "",
+        host("test_device_overlap"),
+    ),
+    Mutant(
         "optimizer-leaves-the-copy",
         _CUDA + "optim.cu",
         "if (of.copy && !of.is_f16) hl_store_pack<HL_DTYPE_BF16, W>(of.copy, at, w);",
