@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import pickle
 from typing import Any
@@ -99,6 +100,17 @@ def test_replace_is_what_diff_says(a: dict[str, Any], b: dict[str, Any]) -> None
     first, second = TrainingConfig(**a), TrainingConfig(**b)
     changed = {field: theirs for field, (_, theirs) in first.diff(second).items()}
     assert first.replace(**changed) == second
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(TrainingConfig)])
+def test_none_is_read_as_none(field: str) -> None:
+    try:
+        config = TrainingConfig(**{field: None})
+    except ConfigError:
+        return  # a field that must have a value
+    again = TrainingConfig.from_toml(config.to_toml())
+    assert getattr(again, field) == getattr(config, field)
+    assert again == config
 
 
 def test_toml_files(tmp_path: pathlib.Path) -> None:

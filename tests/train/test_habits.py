@@ -216,6 +216,14 @@ def test_columns_that_are_missing_are_named_alone() -> None:
         ("val", "from_arrays(X, y, val="),
         ("verbose", "enable_progress_bar="),
         ("bs", "batch_size="),
+        ("fp16", "precision='16-mixed'"),
+        ("bf16", "precision='bf16-mixed'"),
+        ("gpus", "accelerator='gpu'"),
+        ("workers", "num_workers="),
+        ("log_dir", "output_dir="),
+        ("dropout", "nn.Dropout"),
+        ("tol", "min_delta="),
+        ("checkpoint_path", "result.save"),
     ],
 )
 def test_settings_by_the_names_of_others(key: str, instead: str) -> None:

@@ -282,8 +282,8 @@ class TrainingConfig:
         10,
         whole(
             0,
-            fix="0 runs the statistical initialisation only; to train by steps or time, give a "
-            "large max_epochs with max_steps or max_time",
+            fix="0 trains nothing; to train by steps or time, give a large max_epochs with "
+            "max_steps or max_time",
         ),
     )
     max_steps: int | None = setting(
@@ -314,7 +314,7 @@ class TrainingConfig:
     precision: str = setting("auto", schema.PRECISION)
     benchmark: bool = setting(True, flag)
     deterministic: bool = setting(False, flag)
-    seed: int | None = setting(42, optional(whole(0)))
+    seed: int | None = setting(42, schema.seed)
     cuda_graph: bool | str = setting("auto", schema.auto_or_flag)
     device_cache: bool | str = setting("auto", schema.auto_or_flag)
     accumulate_grad_batches: int = setting(1, whole(1, fix="write 1 for no accumulation"))

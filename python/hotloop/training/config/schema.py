@@ -45,6 +45,7 @@ __all__ = [
     "recompute",
     "save_every",
     "scheduler",
+    "seed",
     "setting",
     "val_check",
 ]
@@ -273,6 +274,14 @@ def logger(field: str, value: object) -> str | None:
     if value is True:
         return "csv"
     found: str = choice("csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
+    return found
+
+
+def seed(field: str, value: object) -> int | None:
+    """A whole number; False, which TOML can hold, is None."""
+    if value is None or value is False:
+        return None
+    found: int = whole(0)(field, value)
     return found
 
 

@@ -109,7 +109,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "validation_data": "write DataModule.from_arrays(X, y, val=(X_val, y_val))",
     "verbose": "write enable_progress_bar=False for silence",
     "patience": "write early_stopping=<epochs>, or SchedulerConfig('plateau', patience=...)",
-    "min_delta": "write early_stopping=EarlyStopping(min_delta=...)",
+    **dict.fromkeys(("min_delta", "tol"), "write early_stopping=EarlyStopping(min_delta=...)"),
     "random_state": "write seed=...",
     **dict.fromkeys(("wd", "l2"), "write weight_decay=..."),
     **dict.fromkeys(("criterion", "objective"), "write loss=..."),
@@ -121,6 +121,17 @@ _ELSEWHERE: Mapping[str, str] = {
         ("val", "test"), "it belongs to the data: DataModule.from_arrays(X, y, {0}=...)"
     ),
     "bs": "it belongs to the data: DataModule(batch_size=...)",
+    **dict.fromkeys(
+        ("workers", "n_workers"), "it belongs to the data: DataModule(num_workers=...)"
+    ),
+    "fp16": "write precision='16-mixed'",
+    "bf16": "write precision='bf16-mixed'",
+    **dict.fromkeys(("gpus", "num_gpus", "n_gpus"), "write accelerator='gpu', devices=..."),
+    **dict.fromkeys(("log_dir", "logdir", "save_dir"), "write output_dir=..."),
+    "dropout": "it belongs to the model: nn.Dropout(p)",
+    **dict.fromkeys(
+        ("save_path", "checkpoint_path", "model_path"), "write result.save(path) after training"
+    ),
     "lr_backbone": "write param_groups=[{{'params': 'backbone', 'lr': ...}}]",
     "resume": "it is an argument of train: train(..., resume=...)",
     "warmup_epochs": "write warmup='<n> epochs'",
