@@ -18,16 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.messages import warn
 from hotloop.base.rules import flag, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.base.suggest import closest
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule, as_datamodule
-from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
+from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
+from hotloop.nn.outputs import as_outputs
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
     choose_device,
@@ -47,7 +49,7 @@ from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
 from hotloop.training.plans.steps import Steps, run_plans
-from hotloop.training.scoring.losses import LOSSES, count_outputs
+from hotloop.training.scoring.losses import LOSSES, count_outputs, link_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -58,11 +60,15 @@ _MAX_PLANS = 8
 
 
 class _Planned(NamedTuple):
-    """The plan of a batch's shapes, and what it gives: a structure of so many arrays."""
+    """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
+
+    ``reads_mode``: whether forward does something else in training.
+    """
 
     plan: _core.Plan
     spec: Any
     n_outputs: int
+    reads_mode: bool
 
 
 class Predictor:
@@ -80,6 +86,11 @@ class Predictor:
         self._fitted: Any = None
         self._pid = 0
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
+
+    @property
+    def reads_mode(self) -> bool:
+        """Whether the forward pass that ran last does something else in training."""
+        return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
 
     def _ready(self, model: Module, inputs: list[Array]) -> Runtime:
         if self._pid != os.getpid():
@@ -139,12 +150,15 @@ class Predictor:
 
 def _plan(runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> _Planned:
     described = [(str(a.dtype), a.shape) for a in inputs]
-    graph, out_spec = runtime.trace(
-        lambda trace: trace_forward(trace, runtime.model, described, spec, path), training=False
-    )
+
+    def build(trace: Trace) -> tuple[Any, bool]:
+        out_spec = trace_forward(trace, runtime.model, described, spec, path)
+        return out_spec, trace.reads_mode
+
+    graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
     plan = runtime.plan(graph)
     runtime.tune(plan)
-    return _Planned(plan, out_spec, len(graph.outputs()))
+    return _Planned(plan, out_spec, len(graph.outputs()), reads_mode)
 
 
 def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -249,11 +263,29 @@ def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
     Returns
     -------
     Any
-        forward's structure as NumPy arrays.
+        forward's structure as NumPy arrays, :class:`hotloop.nn.outputs.OutputArray`.
     """
     data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
     inputs = _Inputs("model(...)", data, model)
-    return inputs.give(_run("model(...)", model, inputs, None, None))
+    result = _run("model(...)", model, inputs, None, None)
+    if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
+        _warn_of_mode(model)
+    return as_outputs(inputs.give(result))
+
+
+def _warn_of_mode(model: Module) -> None:
+    """Warns, once, that a forward pass was not that of training which ``train()`` asked for."""
+    if not _predictor(model).reads_mode:
+        return
+    for module in model.modules():
+        if module.__dict__["_training"]:
+            object.__setattr__(module, "_training", None)  # as it was made
+    warn(
+        "model(...): model.train() was called, and model(array) evaluates always: dropout drops "
+        "nothing, batch norm takes its running statistics. hl.train and hl.stepper train in the "
+        "right mode by themselves: leave model.train() out, or write model.eval() before this call",
+        ModelWarning,
+    )
 
 
 def as_input(value: Any) -> Array:
@@ -269,6 +301,7 @@ def predict(
     proba: bool = False,
     labels: bool = False,
     outputs: str | None = None,
+    loss: Any = None,
 ) -> Any:
     """Runs a model on data, in order, in evaluation mode.
 
@@ -278,7 +311,8 @@ def predict(
         What runs; on the CPU unless ``model.cuda()`` placed it elsewhere.
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
-        DataModule, the test split, else the validation split.
+        DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
+        here: one row without the dim of rows too, whose output then has none either.
     batch_size : int, optional
         Rows at a time; 1024 by default. It does not change the result.
     proba : bool
@@ -288,6 +322,9 @@ def predict(
         The likeliest class of each row: its name, or its id where classes have no names.
     outputs : str, optional
         Path of the module whose output is wanted, ``"body.2"``.
+    loss : str, module or function, optional
+        What the model was trained with, by which ``proba`` and ``labels`` read its outputs; needed
+        where hotloop did not train it. As in the configuration: "cross_entropy", "bce".
 
     Returns
     -------
@@ -297,17 +334,23 @@ def predict(
 
     Raises
     ------
+    BusyError
+        While another thread trains the model. For one that predicts, this one waits.
     ConfigError
-        If proba or labels is asked of a model that was not trained as a classifier.
+        If proba or labels is asked of a model that was not trained as a classifier, and no loss is
+        given.
     DataError
         If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
-        If the data does not have the shape that the model takes.
+        If the data does not have the shape that the model takes, or the model gives something else
+        than a row for each row and there is more than one batch.
 
     Examples
     --------
     >>> X, y = hl.load_digits()
     >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> hl.predict(model, X[:5], proba=True, loss="cross_entropy").shape  # weights from elsewhere
+    (5, 10)
     >>> result = hl.train(model, (X, y), max_epochs=2, enable_progress_bar=False)
     >>> hl.predict(model, X[:5]).shape, hl.predict(model, X[:5], proba=True).shape
     ((5, 10), (5, 10))
@@ -329,7 +372,7 @@ def predict(
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     result = _run("predict", model, inputs, size, outputs)
     if outputs is None and (proba or labels):
-        result = _as_labels(result, fitted_of(model), proba=proba, labels=labels)
+        result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
     return inputs.give(result)
 
 
@@ -530,12 +573,35 @@ def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict
     return {name: columns[name] for name in known}
 
 
+def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
+    """Metadata by which outputs are read where the user names the loss."""
+    if loss is None:
+        return fitted
+    config = TrainingConfig.resolve(None, {"loss": loss})
+    link = link_of(config)
+    if link is None:
+        raise ConfigError(
+            "predict: loss must be one whose outputs are classes, such as 'cross_entropy', 'bce' "
+            f"or 'nll', for proba=True and labels=True, got {config.loss!r}"
+        )
+    classes = fitted.classes if fitted is not None and fitted.target_kind == "class" else None
+    one_of_many = link in ("softmax", "exp") or (classes is not None and len(classes) == 2)
+    return Fitted(
+        classes=classes if one_of_many else None,
+        target_kind="class" if one_of_many else "multilabel",
+        link=link,
+        transforms=[],
+        fields=[],
+    )
+
+
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
     what = "proba" if proba else "labels"
     if fitted is None or fitted.link is None:
         raise ConfigError(
-            f"predict: {what}=True needs a model trained as a classifier; call "
-            "predict(model, data) and use the outputs"
+            f"predict: {what}=True needs a model trained as a classifier, or the loss that it was "
+            f"trained with elsewhere; write predict(model, X, {what}=True, loss='cross_entropy'), "
+            "or use the outputs that predict(model, X) gives"
         )
     logits: Array = flatten(result)[0][0]
     flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits

@@ -265,10 +265,12 @@ class LoadedModel(PredictOnly):
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
-        self._place(open_placement("cpu"))
+        self._placement = "cpu"
+        self._place(open_placement(self._placement))
 
     def _place(self, device: _core.Device) -> None:
         self.device = device
+        self._pid = os.getpid()
         session = _core.Session(device)
         self._graphs = [Recorded(session, self._tensors, graph) for graph in self._recorded]
         self._graphs.sort(key=lambda graph: graph.batch)
@@ -284,7 +286,9 @@ class LoadedModel(PredictOnly):
             If there is no GPU that can be used; it predicts where it did before.
         """
         with exclusive(self, "to"), losing_device():
-            self._place(open_placement(placement_of(device)))
+            placement = placement_of(device)
+            self._place(open_placement(placement))
+            self._placement = placement
         return self
 
     def cuda(self, device: Any = None) -> LoadedModel:
@@ -347,6 +351,9 @@ class LoadedModel(PredictOnly):
                 "outputs: a model loaded from a file has no modules; build the module and "
                 "load_state_dict"
             )
+        if self._pid != os.getpid():
+            # In a forked child: a thread of the parent may have been running these plans.
+            self._place(open_placement(self._placement))
         n = len(inputs[0])
         parts = []
         out_spec: Any = None
