@@ -160,6 +160,16 @@ def test_a_row_alone_has_probabilities_and_a_label(model: nn.Module, path: Path)
         np.testing.assert_allclose(net(X[3]), hl.predict(net, X)[3], rtol=1e-5)
 
 
+def test_a_row_of_more_features_than_a_batch_has_rows() -> None:
+    wide = np.linspace(-1, 1, 3000, dtype=np.float32)
+    net = nn.Linear(3000, 2)
+    np.testing.assert_array_equal(hl.predict(net, wide), net(wide))
+    with pytest.raises(hl.ShapeError, match="in_features=3000"):
+        hl.predict(net, wide, batch_size=1000)
+    with pytest.raises(hl.ShapeError, match="in_features=3000"):
+        hl.predict(net, wide[:2999])
+
+
 def test_what_forward_does_not_take_is_named_with_the_shape_of_training(model: nn.Module) -> None:
     for call in (lambda x: hl.predict(model, x), model):
         with pytest.raises(
@@ -240,6 +250,24 @@ def test_outputs_without_rows_are_not_put_together() -> None:
     np.testing.assert_allclose(hl.predict(Mean(), X), want, rtol=1e-5)
     with pytest.raises(hl.ShapeError, match=r"one row for each row .* got \(6,\) for 30 rows"):
         hl.predict(Mean(), X, batch_size=30)
+
+
+def test_a_file_pads_rows_and_so_refuses_outputs_without_rows(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(x), x.mean(0)
+
+    net = Net()
+    hl.train(net, (X, Y), quiet(max_epochs=1)).save(tmp_path / "net")
+    loaded = hl.load(tmp_path / "net")
+    for rows in (1, 5, 90):
+        with pytest.raises(hl.ShapeError, match=r"from a file must have one row for each row"):
+            loaded(X[:rows])
+    assert net(X[:5])[1].shape == (6,)
 
 
 # ---------------------------------------------------------------------------- threads
@@ -422,6 +450,13 @@ def test_a_named_loss_of_several_kinds(model: nn.Module) -> None:
         hl.predict(one, X, proba=True, loss="mse")
     with pytest.raises(hl.ConfigError, match="did you mean 'cross_entropy'"):
         hl.predict(one, X, proba=True, loss="crossentropy")
+
+
+def test_options_that_would_count_for_nothing(model: nn.Module) -> None:
+    with pytest.raises(hl.ConfigError, match=r"got outputs='1' as well"):
+        hl.predict(model, X, outputs="1", proba=True)
+    with pytest.raises(hl.ConfigError, match=r"got loss='bce' and neither"):
+        hl.predict(model, X, loss="bce")
 
 
 def test_a_named_loss_keeps_the_names_of_classes() -> None:

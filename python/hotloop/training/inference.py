@@ -363,6 +363,16 @@ def predict(
     proba, labels = flag("proba", proba), flag("labels", labels)
     if proba and labels:
         raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
+    if outputs is not None and (proba or labels):
+        raise ConfigError(
+            "predict: proba=True and labels=True read what forward returns, got "
+            f"outputs={outputs!r} as well; leave one of them out"
+        )
+    if loss is not None and not (proba or labels):
+        raise ConfigError(
+            f"predict: loss says how proba=True or labels=True read the outputs, got loss={loss!r} "
+            "and neither; evaluate(model, (X, y), loss=...) computes a loss"
+        )
     if isinstance(data, DataModule):
         split = data.split("test") or data.split("val")
         if split is None:
@@ -370,8 +380,13 @@ def predict(
         data = split.arrays()["x"]
     inputs = _Inputs("predict", data, model)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
-    result = _run("predict", model, inputs, size, outputs)
-    if outputs is None and (proba or labels):
+    try:
+        result = _run("predict", model, inputs, size, outputs)
+    except ShapeError:
+        if batch_size is not None or not inputs.may_be_row:
+            raise
+        result = _run("predict", model, inputs, None, outputs)
+    if proba or labels:
         result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
     return inputs.give(result)
 
@@ -380,7 +395,8 @@ def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | N
     """forward on all rows, ``size`` of them at a time; None: on the inputs as a whole."""
     arrays, spec = inputs.arrays, inputs.spec
     n = len(arrays[0]) if arrays else 0
-    cut = size is not None and n > size
+    step = n if size is None else min(n, size)
+    cut = step < n
     if cut and any(len(a) != n for a in arrays):
         lengths = [len(a) for a in arrays]
         raise ShapeError(f"{what}: inputs must have equal lengths, got {lengths}")
@@ -388,8 +404,8 @@ def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | N
     out_spec: Any = None
     with exclusive(model, what), losing_device():
         runner = model if isinstance(model, PredictOnly) else _predictor(model)
-        for begin in range(0, n, size) if cut else (0,):
-            batch = [a[begin : begin + size] for a in arrays] if cut else arrays
+        for begin in range(0, max(n, 1), max(step, 1)):
+            batch = [a[begin : begin + step] for a in arrays] if cut else arrays
             try:
                 made = runner.run(batch, spec, path)
             except DataError:
@@ -423,7 +439,7 @@ def _find_bad_row(
     what: str, runner: Any, batch: list[Array], spec: Any, path: str | None, first: int
 ) -> None:
     """Runs a batch that was refused again with each of its rows alone, to name the row."""
-    if any(len(array) != len(batch[0]) for array in batch):
+    if len({len(array) for array in batch}) != 1:
         return
     for i in range(len(batch[0])):
         alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
@@ -485,6 +501,11 @@ class _Inputs:
                 f"{len(self.arrays)}"
             )
         self._check_lengths()
+
+    @property
+    def may_be_row(self) -> bool:
+        """Whether the first dim may be that of features: nothing is known of training's shapes."""
+        return not self._fields and all(array.ndim == 1 for array in self.arrays)
 
     def _check_fields(self, *, must_match: bool) -> None:
         for array, (name, dtype, _) in zip(self.arrays, self._fields):

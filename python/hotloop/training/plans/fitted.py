@@ -6,6 +6,7 @@ The metadata lies on the module itself, so that copies and pickles of a model ke
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import os
@@ -85,11 +86,12 @@ class Fitted:
         return dataclasses.replace(self)  # nothing writes to its parts
 
 
-class PredictOnly:
-    """Base class of models that predict and cannot be trained.
+class PredictOnly(abc.ABC):
+    """Base class of models that predict and cannot be trained."""
 
-    They have ``run(inputs, spec, path)`` as :class:`hotloop.training.inference.Predictor` has it.
-    """
+    @abc.abstractmethod
+    def run(self, inputs: list[Any], spec: Any, path: str | None) -> Any:
+        """forward on one batch, as :class:`hotloop.training.inference.Predictor` runs a module."""
 
 
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:

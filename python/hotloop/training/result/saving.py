@@ -30,7 +30,7 @@ from hotloop import _core
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
-from hotloop.errors import CheckpointError, ConfigError, HotloopError
+from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
@@ -63,7 +63,7 @@ _DTYPES = {
 }
 
 
-def save(model: Module, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes a model to a safetensors file.
 
     Parameters
@@ -400,7 +400,15 @@ class Recorded:
                 array = padded
             self.plan.input(i, array)
         self.plan.run(1, 1e9)
-        return [self.plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+        outputs = [self.plan.output(i) for i in range(self._n_outputs)]
+        for output in outputs:
+            if output.shape[:1] != (self.batch,):
+                raise ShapeError(
+                    "predict: an output of a model from a file must have one row for each row of "
+                    f"the data, got {output.shape} for {self.batch} rows; build the module and "
+                    "load_state_dict(loaded.state_dict())"
+                )
+        return [output[:n] for output in outputs], self._out
 
 
 def _rebuild(
