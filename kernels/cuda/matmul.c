@@ -177,6 +177,14 @@ static hl_status prepare_matmul(hl_device *device, const hl_graph *graph, hl_nod
 
 _Static_assert((int)HL_CUDA_PRODUCTS == (int)HL_KERNEL_HORIZONTAL, "all fit");
 
+/* Does it take long enough to run beside others on a stream of its own? Then a launch that is saved
+ * is less than what a library's kernel saves. */
+static bool is_long(const hl_device *device, const product *made)
+{
+    double flops = 2.0 * (double)made->of.M * (double)made->of.N * (double)made->of.K;
+    return device->overlap_flops > 0 && flops >= device->overlap_flops;
+}
+
 /* Products of small matrices, all of whose blocks the device holds at once: alone each leaves most
  * of the device idle, together they take as long as the one with the longest sums. */
 static bool is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
@@ -187,7 +195,8 @@ static bool is_horizontal(hl_device *device, const hl_graph *graph, const hl_nod
     for (int32_t i = 0; i < n; i++) {
         product made = make_product(graph, &graph->nodes[ids[i]], 0);
         int64_t own = count_small_tiles(&made);
-        if (own == 0 || !is_small(&made) || made.dtype != dtype || made.of.K > MAX_HORIZONTAL_K)
+        if (own == 0 || !is_small(&made) || is_long(device, &made) || made.dtype != dtype ||
+            made.of.K > MAX_HORIZONTAL_K)
             return false;
         n_tiles += own;
     }

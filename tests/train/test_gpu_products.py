@@ -136,6 +136,17 @@ def test_small_weight_gradients_are_one_launch(n_layers: int, n_library: int) ->
     assert text.count("cuda.matmul (with the one before)") == n_layers - 1
 
 
+@emulated
+def test_long_weight_gradients_stay_the_librarys() -> None:
+    """Few tiles with long sums: a launch that is saved is less than what the library saves."""
+    layers = [nn.Linear(256, 256), nn.Linear(256, 256)]
+    x = np.zeros((512, 256), np.float32)
+    data = hl.DataModule.from_arrays(x, x, val=None, batch_size=512)
+    text = str(hl.plan(nn.Sequential(*layers), data, config(loss="mse")))
+    assert text.count("cuda.matmul.cublaslt") == 5
+    assert "cuda.matmul (with the one before)" not in text
+
+
 def activations(text: str) -> list[str]:
     """A plan's nodes that are of the activations alone: modules 1 and 3 of the net."""
     return [line for line in text.splitlines() if re.search(r"pointwise.*; [13]$", line)]
