@@ -65,6 +65,7 @@ typedef struct hl_control {
     int64_t error_code;   /* 0, or hl_control_fault of the first index out of range */
     int64_t error_row;
     int64_t error_value;
+    int64_t table_first;               /* optimizer step of the tables' first column; host-set */
     double factor[HL_CONTROL_SCALARS]; /* host-set multiplier per scalar (plateau) */
     union {
         float f;
@@ -113,7 +114,7 @@ HL_CONTROL_FN void hl_control_stop(hl_control *control)
 }
 
 /* Begins the next attempted step with an empty window. tables (S,T): the value of scalar s at
- * optimizer step t; later steps keep the last one. */
+ * optimizer step table_first + t; steps before them have the first, later ones the last. */
 HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, int64_t n_scalars,
                                     int64_t n_steps, bool is_f64)
 {
@@ -128,7 +129,8 @@ HL_CONTROL_FN void hl_control_begin(hl_control *control, const double *tables, i
     else
         control->scale.f = (float)control->loss_scale;
     if (n_steps < 1) return;
-    int64_t t = control->applied < n_steps ? control->applied : n_steps - 1;
+    int64_t t = control->applied - control->table_first;
+    t = t < 0 ? 0 : t < n_steps ? t : n_steps - 1;
     for (int64_t s = 0; s < n_scalars && s < HL_CONTROL_SCALARS; s++) {
         double value = tables[s * n_steps + t] * control->factor[s];
         if (is_f64)

@@ -288,6 +288,7 @@ static PyObject *copy_store(PyObject *self, PyObject *const *args, Py_ssize_t n_
     X(loss_scale, 'd', 0)                                                                          \
     X(good_steps, 'l', 0)                                                                          \
     X(scaling, 'l', 0)                                                                             \
+    X(table_first, 'l', 0)                                                                         \
     X(n_ring, 'l', -1)
 
 typedef struct control_field {

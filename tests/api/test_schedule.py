@@ -18,7 +18,7 @@ from hotloop.training.config.schedule import (
     PlateauState,
     StepCounts,
     count_steps,
-    lr_table,
+    lr_multipliers,
     warmup_steps,
 )
 from hotloop.training.run.pace import Pace
@@ -30,7 +30,7 @@ LR = 0.1
 
 def table(total: int, per_epoch: int = 1, warmup: Any = 0, **scheduler: Any) -> list[float]:
     config = TrainingConfig(lr=LR, warmup=warmup, scheduler=SchedulerConfig(**scheduler))
-    found = lr_table(config, total, per_epoch)
+    found = lr_multipliers(config, np.arange(total), total, per_epoch)
     assert found.dtype == np.float64
     assert found.shape == (total,)
     assert np.isfinite(found).all()
@@ -108,7 +108,7 @@ def test_one_cycle_of_degenerate_length_is_finite() -> None:
 
 
 def test_one_cycle_peaks_at_lr_and_ignores_the_default_warmup() -> None:
-    found = lr_table(TrainingConfig(scheduler="onecycle"), 1000, 100)
+    found = lr_multipliers(TrainingConfig(scheduler="onecycle"), np.arange(1000), 1000, 100)
     assert found[0] == pytest.approx(1 / 25)
     assert found.max() == pytest.approx(1.0)
     assert int(found.argmax()) == 299
@@ -213,7 +213,7 @@ def test_every_table_stays_within_0_and_1(
 
 def test_wrong_counts() -> None:
     with pytest.raises(ConfigError, match="steps_per_epoch >= 1, got 5 and 0"):
-        lr_table(TrainingConfig(), 5, 0)
+        lr_multipliers(TrainingConfig(), np.arange(5), 5, 0)
 
 
 def test_count_steps() -> None:
@@ -333,7 +333,7 @@ def test_time_that_is_not_ahead_leaves_the_table_alone():
     assert pace.follow(4, 10.0) is not None  # 4 % of the steps, 10 % of the time
     assert pace.is_by_time
     ahead = pace.follow(60, 20.0)  # then steps are ahead
-    assert ahead == pytest.approx(lr_table(TrainingConfig(), 100, 10)[60])
+    assert ahead == pytest.approx(lr_multipliers(TrainingConfig(), np.arange(100), 100, 10)[60])
 
 
 def test_the_rate_changes_a_thousand_times_at_most():

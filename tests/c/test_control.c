@@ -81,6 +81,15 @@ static void test_tables(void)
     CHECK(c.scalar[0].f == 0.25f && c.scalar[1].f == 90.0f && c.scale.f == 8.0f && c.lr == 0.25);
     hl_control_begin(&c, NULL, 0, 0, true);
     CHECK(c.scale.d == 8 && c.attempted == 8 && c.lr == 0.25);
+
+    /* Tables that begin with a later step: before it the first holds, behind them the last. */
+    for (int step = 0; step < 9; step++) {
+        check_case("tables of steps 4 to 6, step %d", step);
+        c.table_first = 4, c.applied = step;
+        begin(&c);
+        CHECK(c.lr == 2 * tables[step < 4 ? 0 : step < 6 ? step - 4 : 2]);
+    }
+    check_case("%s", "");
 }
 
 /* The step that stops is finished: it has its entry and counts as skipped. Nothing changes then. */

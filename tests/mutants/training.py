@@ -578,10 +578,17 @@ _STATE = [
         python(_TESTS + "numbers.py::test_in_a_loop_of_ones_own_a_number_moves_too"),
     ),
     Mutant(
+        "skipped-steps-move-the-tables",
+        "python/hotloop/training/run/loop.py",
+        "            self._count_applied()\n            runtime.move_tables",
+        "            runtime.move_tables",
+        python("tests/train/test_long_schedules.py"),
+    ),
+    Mutant(
         "plan-made-between-steps-keeps-its-numbers",
         _RUNTIME,
-        "self._tables is not None and not training",
-        "self._tables is not None",
+        "self._rate_at is not None and not training",
+        "self._rate_at is not None",
         python(_TESTS + "numbers.py::test_in_a_loop_of_ones_own_a_number_moves_too"),
     ),
     Mutant(

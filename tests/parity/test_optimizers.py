@@ -58,7 +58,7 @@ SCHEDULES: dict[str, tuple[Any, Any]] = {
 def test_epoch_schedules(name: str) -> None:
     """Five epochs of four steps; torch's per-epoch schedulers."""
     schedule, make = SCHEDULES[name]
-    from hotloop.training.config.schedule import lr_table
+    from hotloop.training.config.schedule import lr_multipliers
 
     config = quiet(max_epochs=5, lr=0.5, optimizer="sgd", scheduler=schedule)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.5)
@@ -68,4 +68,4 @@ def test_epoch_schedules(name: str) -> None:
         want += [optimizer.param_groups[0]["lr"]] * 4
         optimizer.step()
         scheduler.step()
-    np.testing.assert_allclose(lr_table(config, 20, 4) * 0.5, want, rtol=1e-12)
+    np.testing.assert_allclose(lr_multipliers(config, np.arange(20), 20, 4) * 0.5, want, rtol=1e-12)

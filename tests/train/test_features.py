@@ -255,11 +255,11 @@ SCHEDULES = [
 @pytest.mark.parametrize("fields", SCHEDULES, ids=str)
 def test_schedule_is_what_steps_use(fields) -> None:
     """The rate of every optimizer step is the table's, in the log and in the weights."""
-    from hotloop.training.config.schedule import lr_table
+    from hotloop.training.config.schedule import lr_multipliers
 
     model, data, W, b, result = line_run(**fields)
     config = exact(**({"max_epochs": 3} | fields))
-    table = lr_table(config, 12, 4) * config.lr
+    table = lr_multipliers(config, np.arange(12), 12, 4) * config.lr
 
     def scheduled(step, lr, dW, db):
         return table[step], dW, db

@@ -6,7 +6,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.training.config.schedule import lr_table
+from hotloop.training.config.schedule import lr_multipliers
 from train.recipes import exact, quiet, regression
 
 X, Y = regression(64, 5, 1)
@@ -18,7 +18,7 @@ def test_every_log_has_the_rate_of_the_step(schedule: str, tmp_path) -> None:
     fields = {"max_epochs": 3, "lr": 0.02, "scheduler": hl.SchedulerConfig(**parts)}
     config = quiet(logger="csv", output_dir=str(tmp_path), warmup=0, **fields)
     data = hl.DataModule.from_arrays(X, Y, batch_size=16)  # 4 steps an epoch
-    want = lr_table(config, 12, 4) * 0.02
+    want = lr_multipliers(config, np.arange(12), 12, 4) * 0.02
     ring = []
 
     class Watch:

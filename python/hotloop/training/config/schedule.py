@@ -1,9 +1,9 @@
-"""Learning-rate schedules: one table of multipliers for the whole training, known in advance.
+"""Learning-rate schedules: multipliers of the learning rate that are known in advance.
 
 The step plan reads its learning rate from a table that is indexed by the number of optimizer steps,
-so a schedule is a pure function from configuration and counts to an array. The formulas are the
-closed forms of ``torch.optim.lr_scheduler``. Only "plateau" depends on results; it is a small state
-machine (PlateauState) whose factor the trainer multiplies in after each validation.
+so a schedule is a pure function from configuration, counts and steps to an array. The formulas are
+the closed forms of ``torch.optim.lr_scheduler``. Only "plateau" depends on results; it is a small
+state machine (PlateauState) whose factor the trainer multiplies in after each validation.
 
 Definitions. ``t`` counts optimizer steps from 0. Warmup of ``w`` steps gives step ``t < w`` the
 multiplier ``(t + 1) / w``: it starts above zero, since a step with rate zero would be wasted, and
@@ -15,7 +15,7 @@ once per epoch; a milestone at epoch 30 is epoch 30 with warmup and without.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.base.rules import warmup_amount
@@ -35,7 +35,7 @@ __all__ = [
     "StepCounts",
     "count_steps",
     "lr_multipliers",
-    "lr_table",
+    "rates",
     "warmup_steps",
 ]
 
@@ -86,34 +86,6 @@ def warmup_steps(warmup: int | float | str, total_steps: int, steps_per_epoch: i
     return min(total_steps, math.ceil(amount * scale - 1e-9))  # 0.07 * 100 is 7.000000000000001
 
 
-def lr_table(config: TrainingConfig, total_steps: int, steps_per_epoch: int) -> Floats:
-    """The multiplier of the learning rate at every optimizer step.
-
-    Parameters
-    ----------
-    config : TrainingConfig
-        Its ``scheduler_config`` and ``lr`` count.
-    total_steps : int
-        Applied steps of the whole training (>= 0).
-    steps_per_epoch : int
-        Applied steps of one epoch (>= 1).
-
-    Returns
-    -------
-    ndarray of float64, shape (total_steps,)
-        The rate of step t is ``config.lr * table[t]``; parameter groups move alike. For "plateau"
-        the table has the warmup only, to be multiplied by PlateauState's factor.
-
-    References
-    ----------
-    Loshchilov and Hutter, SGDR, ICLR 2017 (cosine, warm restarts). Smith and Topin,
-    Super-Convergence, 2018 (one cycle).
-    """
-    import numpy as np
-
-    return lr_multipliers(config, np.arange(total_steps), total_steps, steps_per_epoch)
-
-
 def lr_multipliers(
     config: TrainingConfig, steps: Any, total_steps: int, steps_per_epoch: int
 ) -> Floats:
@@ -122,20 +94,31 @@ def lr_multipliers(
     Parameters
     ----------
     config : TrainingConfig
+        Its ``scheduler_config`` and ``lr`` count.
     steps : array of int, shape (n,)
         Optimizer steps from 0, ascending.
-    total_steps, steps_per_epoch : int
-        As for :func:`lr_table`. Where time ends training, the steps that it leaves time for.
+    total_steps : int
+        Applied steps of the whole training (>= 0). Where time ends it, those that it leaves time
+        for.
+    steps_per_epoch : int
+        Applied steps of one epoch (>= 1).
 
     Returns
     -------
     ndarray of float64, shape (n,)
+        The rate is ``config.lr`` times that; parameter groups move alike. For "plateau" it is the
+        warmup alone, to be multiplied by PlateauState's factor.
+
+    References
+    ----------
+    Loshchilov and Hutter, SGDR, ICLR 2017 (cosine, warm restarts). Smith and Topin,
+    Super-Convergence, 2018 (one cycle).
     """
     import numpy as np
 
     if total_steps < 0 or steps_per_epoch < 1:
         raise ConfigError(
-            "lr_table: needs total_steps >= 0 and steps_per_epoch >= 1, got "
+            "lr_multipliers: needs total_steps >= 0 and steps_per_epoch >= 1, got "
             f"{total_steps} and {steps_per_epoch}"
         )
     scheduler = config.scheduler_config
@@ -151,6 +134,11 @@ def lr_multipliers(
         epochs = rest // steps_per_epoch
         multipliers[n:] = _BY_EPOCH[scheduler.name](scheduler, config.lr, epochs)
     return multipliers
+
+
+def rates(config: TrainingConfig, counts: StepCounts) -> Callable[[Any], Floats]:
+    """The learning rate as a function of optimizer steps, which are an ascending array of int."""
+    return lambda steps: lr_multipliers(config, steps, counts.total, counts.per_epoch) * config.lr
 
 
 def _between(high: float, low: float, progress: Floats) -> Floats:

@@ -132,7 +132,7 @@ class _Probe(NamedTuple):
         feed = self.data.feeds("train", [(self.rows, 1)], training=shuffled, **ring)[0]
         plan = scratch.plan(self.graph, self.split, feed, compute_dtype=dtype)
         scratch.upload()
-        scratch.write_tables(np.zeros(self.graph_steps(scratch)))
+        scratch.write_tables(np.zeros_like, self.graph_steps(scratch))
         scratch.session.control_set(nan_mode="skip")
         start_scale(scratch.session, precision)
         for _ in range(_TRIES):  # a scale that is too large halves at each

@@ -9,10 +9,11 @@ and sends batches.
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -98,6 +99,16 @@ def _size(shape: tuple[int, ...]) -> int:
 # ---- the runtime
 
 
+_RateAt: TypeAlias = "Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]"
+
+_TABLE_STEPS = 1 << 16  # half a megabyte a number, which a GPU's steps take seconds to come through
+
+
+def table_columns(total: int) -> int:
+    """Optimizer steps whose numbers the tables hold at a time, of so many in all."""
+    return min(max(total, 1), _TABLE_STEPS)
+
+
 class Runtime:
     """A model's memory and plans on a device.
 
@@ -157,7 +168,8 @@ class Runtime:
         self._trains = trains
         self.numbers: dict[str, Any] = {"lr": None}
         self._has_numbers = False
-        self._tables: npt.NDArray[np.float64] | None = None
+        self._rate_at: _RateAt | None = None  # None: training has not begun
+        self._total_steps = self._first_step = 0
         self.compute_dtype = "float32"
         self.deterministic = config is not None and config.deterministic
         self.has_own_memory = device.memory() is not None
@@ -276,7 +288,7 @@ class Runtime:
             for name in self.numbers:  # "lr" is number 0, from which the log reads the rate
                 graph.scalar(name)
             # A plan made between steps is for now; one made before the first step is for all.
-            is_for_now = not self._trains or (self._tables is not None and not training)
+            is_for_now = not self._trains or (self._rate_at is not None and not training)
             fixed = self.last_numbers() if is_for_now else None
             trace = Trace(
                 graph, self.layout.leaf_for, training=training, seed=self.seed, numbers=fixed
@@ -304,38 +316,54 @@ class Runtime:
                     f"{name!r} in another trace"
                 )
 
-    def write_tables(self, rates: npt.NDArray[np.float64]) -> None:
-        """The learning rate and the other numbers at each optimizer step, for the plans to read.
+    def write_tables(self, rate_at: _RateAt, total: int) -> None:
+        """Writes the numbers that move with the optimizer steps, from the first step on.
 
         Parameters
         ----------
-        rates : float64 array (T,)
-            The learning rate; T: optimizer steps of the training.
+        rate_at : function
+            The learning rate at optimizer steps: of an array of int64 (n,), one of float64 (n,).
+        total : int
+            Optimizer steps of the training; later ones keep the numbers of the last.
         """
-        steps = range(max(len(rates), 1))
+        self._rate_at, self._total_steps = rate_at, max(total, 1)
+        self.move_tables(0)
+
+    def move_tables(self, step: int) -> None:
+        """Makes the tables begin with this optimizer step; no step may be running."""
+        assert self._rate_at is not None  # write_tables came before
+        n = table_columns(self._total_steps)
+        self._first_step = first = max(min(step, self._total_steps - n), 0)
         rows = [
-            [value_at(name, schedule, step) for step in steps]
+            [value_at(name, schedule, at) for at in range(first, first + n)]
             for name, schedule in self.numbers.items()
             if name != "lr"
         ]
-        self._tables = np.array([rates if len(rates) else [0.0], *rows], np.float64)
-        self.session.write("table", self._tables)
+        rates = self._rate_at(np.arange(first, first + n))
+        self.session.write("table", np.array([rates, *rows], np.float64))
+        self.session.control_set(table_first=first)
+
+    def steps_in_tables(self, step: int) -> int:
+        """How many optimizer steps may begin with this one before the tables have to be moved."""
+        end = self._first_step + table_columns(self._total_steps)
+        if step < self._first_step:
+            return 0
+        return sys.maxsize if end >= self._total_steps else max(end - step, 0)
 
     def hold_rate(self, rate: float) -> None:
         """Makes the learning rate the same at all steps, for the control block's factor to move."""
-        assert self._tables is not None  # training has begun
-        self._tables[0] = rate
-        self.session.write("table", self._tables[0])
+        self._rate_at = lambda steps: np.full(len(steps), rate)
+        self.move_tables(self._first_step)
 
     def last_numbers(self) -> dict[str, float]:
         """Values of the named numbers, the rate apart, at the last optimizer step."""
-        if self._tables is None:
+        if self._rate_at is None:
             known = fitted_of(self.model)
             return known.numbers if known is not None else {}
         step = max(int(self.session.control()["applied"]) - 1, 0)
-        at = min(step, self._tables.shape[1] - 1)
-        rows = zip(self.numbers, self._tables)
-        return {name: float(row[at]) for name, row in rows if name != "lr"}
+        at = min(step, self._total_steps - 1)
+        schedules = self.numbers.items()
+        return {name: value_at(name, by, at) for name, by in schedules if name != "lr"}
 
     def plan(
         self,

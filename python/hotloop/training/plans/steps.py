@@ -23,6 +23,7 @@ from hotloop.training.plans.runtime import (
     call_model,
     check_output,
     gather_batch,
+    table_columns,
 )
 from hotloop.training.scoring.losses import (
     Loss,
@@ -363,7 +364,7 @@ class Steps:
             "clip_value": 0.0 if by_norm else clip,
             "ema": None if ema is None else getattr(ema, "decay", 0.999),
             "ema_ramp": False,
-            "table": (len(self.runtime.numbers), max(total_steps, 1)),
+            "table": (len(self.runtime.numbers), table_columns(total_steps)),
             "scales_loss": wants_scale(config.precision, self.runtime.device),
         }
 

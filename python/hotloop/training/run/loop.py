@@ -171,7 +171,7 @@ class Run:
     def _follow_time(self) -> None:
         """Moves the learning rate where time, not steps, ends training."""
         was_by_time = self._pace.is_by_time
-        steps = self._attempted - self._not_applied
+        steps = self._applied_at_most
         multiplier = self._pace.follow(steps, time.perf_counter() - self._trains_since)
         if multiplier is None:
             return
@@ -190,7 +190,7 @@ class Run:
         while done < n_batches:
             if self._is_over():
                 return False
-            how, ran, batches = runner.run(self._steps_left(), SLICE_SECONDS)
+            how, ran, batches = runner.run(self._steps_to_run(), SLICE_SECONDS)
             if self._interrupts.asked:
                 self._stop_reason = self._stop_reason or "interrupted"
             if self._is_over():
@@ -234,9 +234,7 @@ class Run:
         if config.max_time is not None and self._samples and seconds >= config.max_time:
             self._stop_reason = "max_time"  # not before the first step
         elif config.max_steps is not None and self._steps_left() <= 0:
-            # Skipped steps do not count, and only the device knows their number.
-            applied = int(self.runtime.session.control()["applied"])
-            self._not_applied = self._attempted - applied
+            self._count_applied()
             if self._steps_left() <= 0:
                 self._stop_reason = "max_steps"
         return bool(self._stop_reason)
@@ -244,7 +242,24 @@ class Run:
     def _steps_left(self) -> int:
         """Steps that may be run before the device has to be asked how many were applied."""
         most = self.config.max_steps
-        return sys.maxsize if most is None else most - (self._attempted - self._not_applied)
+        return sys.maxsize if most is None else most - self._applied_at_most
+
+    @property
+    def _applied_at_most(self) -> int:
+        return self._attempted - self._not_applied
+
+    def _count_applied(self) -> None:
+        """Asks the device, which alone knows how many steps were skipped."""
+        applied = int(self.runtime.session.control()["applied"])
+        self._not_applied = self._attempted - applied
+
+    def _steps_to_run(self) -> int:
+        """Steps that may be run in one call, whose learning rates the device has."""
+        runtime = self.runtime
+        if not runtime.steps_in_tables(self._applied_at_most):
+            self._count_applied()
+            runtime.move_tables(self._applied_at_most)
+        return min(self._steps_left(), runtime.steps_in_tables(self._applied_at_most))
 
     # ---- validation
 

@@ -18,7 +18,7 @@ from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryErro
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
-from hotloop.training.config.schedule import count_steps, lr_table
+from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
@@ -311,7 +311,7 @@ class Planner:
         runtime.upload()
         for traced in self._traced:
             check_lookups(runtime, *traced)
-        runtime.write_tables(lr_table(config, counts.total, counts.per_epoch) * config.lr)
+        runtime.write_tables(rates(config, counts), counts.total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         runtime.session.control_set(nan_mode=nan_mode)
         start_scale(runtime.session, self.config.precision)

@@ -17,7 +17,7 @@ from hotloop.errors import ConfigError, DataError, NotFiniteError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
-from hotloop.training.config.schedule import count_steps, lr_table
+from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.plans.fitted import check_model, exclusive, set_metadata
 from hotloop.training.plans.lookups import check_lookups
@@ -144,7 +144,7 @@ class Stepper:
         self._choose_precision(groups[0][0])
         self._plan(groups[0][0])
         self._runtime.upload()
-        self._runtime.write_tables(lr_table(config, self._total, counts.per_epoch) * config.lr)
+        self._runtime.write_tables(rates(config, counts), self._total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         self._runtime.session.control_set(nan_mode=nan_mode)
         start_scale(self._runtime.session, self.config.precision)
@@ -210,12 +210,15 @@ class Stepper:
         self._runtime.check_unchanged("step", "sync() and make a new hl.stepper of the model")
         session = self._runtime.session
         with exclusive(self.model, "step"), losing_device():
-            if session.control()["stopped"]:
+            control = session.control()
+            if control["stopped"]:
                 raise NotFiniteError(
                     f"step: stopped, since the loss or a gradient was not finite after step "
-                    f"{session.control()['applied']} and on_nan is 'stop'; write on_nan='skip' to "
+                    f"{control['applied']} and on_nan is 'stop'; write on_nan='skip' to "
                     "leave such batches out, or load_state_dict an earlier state"
                 )
+            if not self._runtime.steps_in_tables(control["applied"]):
+                self._runtime.move_tables(control["applied"])
             plan, feed, staged = self._plan(rows)
             for name, buffer in staged.items():
                 if name not in named:
