@@ -92,4 +92,4 @@ def is_notebook() -> bool:
     if shell is None:
         return False
     running = shell.get_ipython()
-    return running is not None and type(running).__name__ == "ZMQInteractiveShell"
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(running).__mro__)

@@ -42,6 +42,8 @@ class TrainResult:
         Epoch (from 1) that reached it.
     best_path, last_path : str or None
         Checkpoints, where any were written.
+    log_path : str or None
+        The CSV log, where one was written.
     stop_reason : str
         "completed", "early_stopping", "max_time", "max_steps", "interrupted" or "nan".
     epochs : int
@@ -88,6 +90,7 @@ class TrainResult:
         self.best_epoch: int | None = facts["best_epoch"]
         self.best_path: str | None = None
         self.last_path: str | None = None
+        self.log_path: str | None = facts["log_path"]
         self.stop_reason: str = facts["stop_reason"]
         self.epochs: int = facts["epochs"]
         self.steps: int = facts["steps"]

@@ -16,15 +16,15 @@ __all__ = ["describe_run", "header_lines"]
 _COLUMNS = 100
 
 
-def describe_run(planner: Planner, log_path: str | None) -> str:
+def describe_run(planner: Planner, log: str) -> str:
     """The header's lines.
 
     Parameters
     ----------
     planner : Planner
         After ``prepare``.
-    log_path : str or None
-        The CSV log, where there is one.
+    log : str
+        Where the CSV log is or will be; "" where there is none.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def describe_run(planner: Planner, log_path: str | None) -> str:
     ]
     if config.seed != 42:
         facts.append(("seed", str(config.seed)))
-    if log_path is not None:
-        facts.append(("log", log_path))
+    if log:
+        facts.append(("log", log))
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)
