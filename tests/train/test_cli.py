@@ -130,9 +130,11 @@ def test_plan_of_the_demo_and_of_a_file(folder: Path, capsys) -> None:
     assert main(["plan"]) == 0
     out = capsys.readouterr().out
     assert "memory:" in out
-    assert "cpu." in out
+    assert "cpu." not in out
+    assert main(["plan", "--instructions"]) == 0
+    assert "cpu.adam" in capsys.readouterr().out
     main(["train", str(folder / "run.toml")])
-    assert main(["plan", str(folder / "net.safetensors"), "--batch", "1"]) == 0
+    assert main(["plan", str(folder / "net.safetensors"), "--batch", "1", "--instructions"]) == 0
     assert "cpu." in capsys.readouterr().out
 
 

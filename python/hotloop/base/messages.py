@@ -15,6 +15,7 @@ from hotloop import _core
 from hotloop.errors import HotloopWarning
 
 __all__ = [
+    "counted",
     "format_bytes",
     "format_count",
     "format_seconds",
@@ -62,6 +63,11 @@ def format_count(n: float) -> str:
         if n >= limit:
             return f"{n / limit:.3g}{unit}"
     return f"{n:.3g}" if isinstance(n, float) else str(n)
+
+
+def counted(n: int, what: str) -> str:
+    """A number with its noun: ``1 epoch``, ``1,000 epochs``."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def format_bytes(n: int) -> str:

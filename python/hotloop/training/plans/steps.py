@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.base.messages import show_warnings
-from hotloop.base.patterns import matches, select
+from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
 from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, ShapeError, TraceError
@@ -121,6 +121,9 @@ class Steps:
         Losses that are summed, after ``train_graph``; a single one is "loss".
     logged_names : list of str
         What training_step has logged beside the loss.
+    output_shapes : dict of str to str
+        Path of each module that ran in training to the shapes of its output, after
+        ``train_graph``.
     doubt : str
         What is probably wrong with the loss, after the first trace; empty: nothing.
     """
@@ -141,6 +144,7 @@ class Steps:
         self.no_grad: list[str] = []
         self.n_outputs: int | None = None
         self.doubt = ""
+        self.output_shapes: dict[str, str] = {}
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
         self._transforms = data.transforms if transforms is None else transforms
@@ -290,6 +294,7 @@ class Steps:
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int]]:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
+            self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
             terms = {
                 name: [
@@ -384,7 +389,7 @@ class Steps:
             if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
                 decay = 0.0
             for group in config.param_groups or ():
-                if any(matches(pattern, slot.name) for pattern in group.params):
+                if group.covers(slot.name):
                     scale = _scale_of(group, config.lr)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.messages import counted
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError
 from hotloop.training.result.history import History
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
 __all__ = ["TrainResult"]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 class TrainResult:
@@ -108,8 +105,8 @@ class TrainResult:
         if self.best_score is not None:
             best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch}"
         return (
-            f"TrainResult({self.stop_reason} after {_count(self.epochs, 'epoch')}, "
-            f"{_count(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
+            f"TrainResult({self.stop_reason} after {counted(self.epochs, 'epoch')}, "
+            f"{counted(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
         )
 
     if not TYPE_CHECKING:  # a type checker should still see that an attribute is wrong

@@ -87,7 +87,7 @@ class Run:
         config = self.config
         is_shown = config.enable_progress_bar is not False
         if config.enable_model_summary and is_shown:
-            show(summarize(self.model))
+            show(summarize(self.model, self._steps.output_shapes))
         self._progress = Progress(config.enable_progress_bar, config.max_epochs, config.max_time)
         self._log = CsvLog(config, self._began, self._progress)
         if is_shown:
