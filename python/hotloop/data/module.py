@@ -364,6 +364,7 @@ class DataModule:
             max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
         )
         self._checked: set[str] = set()
+        self._good: set[int] = set()  # ids of arrays of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
         for name, split in self._splits.items():
@@ -515,7 +516,8 @@ class DataModule:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
-                check_values(field, split.rows)
+                if id(field.array) not in self._good and check_values(field, split.rows):
+                    self._good.add(id(field.array))
         self._checked.add(split_name)
 
     def warn_of_one_class(self) -> None:

@@ -45,13 +45,13 @@ def fit_standard(
     first = np.where(np.isfinite(first), first, 0.0)
     count = np.zeros(shape)
     total = np.zeros(shape)
-    for values, known in _float64_blocks(field, rows, skip_nonfinite, first):
+    for values, known in _float64_blocks(field, rows, skip_nonfinite, first, "mean"):
         count += known
         total += (values - first).sum(axis=0)
     count = np.maximum(count, 1.0)
     mean = first + total / count
     squares = np.zeros(shape)
-    for values, _ in _float64_blocks(field, rows, skip_nonfinite, mean):
+    for values, _ in _float64_blocks(field, rows, skip_nonfinite, mean, "standard deviation"):
         squares += np.square(values - mean).sum(axis=0)
     deviation = np.sqrt(squares / count)
     std = deviation.astype(np.float32)
@@ -72,7 +72,7 @@ def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
         The training rows; None: all.
     """
     low, high, are_classes = np.inf, -np.inf, True
-    for _, values in blocks(field.array, rows):
+    for _, values in blocks(field, rows, "checking"):
         low, high = min(low, values.min()), max(high, values.max())
         are_classes = are_classes and bool(((values == 0) | (values == 1)).all())
     if not low < high:
@@ -99,10 +99,14 @@ def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
 
 
 def _float64_blocks(
-    field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: npt.NDArray[Any]
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    skip: bool,
+    fill: npt.NDArray[Any],
+    what: str,
 ) -> Any:
     """Blocks in float64 with their count per feature; what is not finite as ``fill``."""
-    for _, values in blocks(field.array, rows):
+    for _, values in blocks(field, rows, f"the {what} of"):
         numbers = values.astype(np.float64)
         if not skip:
             yield numbers, len(numbers)

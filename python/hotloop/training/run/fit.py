@@ -17,9 +17,10 @@ from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.result.result import TrainResult
-from hotloop.training.run.loop import Run
+from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
+from hotloop.training.run.watch import Stopped, Watch
 
 __all__ = ["train"]
 
@@ -108,8 +109,13 @@ def train(
         hold(values)
         try:
             with Interrupts() as interrupts:
-                planner.prepare(lambda: interrupts.asked)
-                result = Run(planner, interrupts, began).execute()
+                is_quiet = config.enable_progress_bar is False
+                try:
+                    planner.prepare(Watch(interrupts, is_quiet=is_quiet))
+                    interrupts.preparing = ""
+                    result = Run(planner, interrupts, began).execute()
+                except Stopped:
+                    result = result_of_nothing(planner, time.perf_counter() - began)
         finally:
             release(values)
             planner.close()
@@ -157,6 +163,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         )
     elif result.stop_reason == "nan":
         weights = "the last finite weights"
+    elif not result.steps and result.stop_reason == "interrupted":
+        weights = "the weights that it had"
     return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
 
 

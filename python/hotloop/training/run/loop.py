@@ -28,7 +28,7 @@ from hotloop.training.run.progress import Progress
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize
 
-__all__ = ["Run"]
+__all__ = ["Run", "result_of_nothing"]
 
 
 class Run:
@@ -304,3 +304,37 @@ class Run:
         )
         self._call("on_train_end")
         return result
+
+
+def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
+    """The result of a run that was interrupted before its first step.
+
+    Parameters
+    ----------
+    planner : Planner
+        As far as it came.
+    seconds : float
+        Since ``train`` was called.
+    """
+    device = getattr(planner, "device", None)
+    return TrainResult(
+        model=planner.model,
+        history=History(),
+        config=planner.config,
+        device="no device" if device is None else device.name,
+        state=None,
+        log_path=None,
+        monitor=None,
+        best_score=None,
+        best_epoch=None,
+        stop_reason="interrupted",
+        epochs=0,
+        steps=0,
+        skipped_steps=0,
+        schedule_by="steps",
+        seconds=seconds,
+        timings={"plan": seconds, "train": 0.0, "validate": 0.0, "other": 0.0},
+        samples_per_second=0.0,
+        peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),
+        predicted_peak_bytes=planner.predicted_bytes,
+    )
