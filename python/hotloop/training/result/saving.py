@@ -34,13 +34,13 @@ from hotloop.errors import CheckpointError, ConfigError, HotloopError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
-from hotloop.training.inference import predict, trace_forward
+from hotloop.training.inference import predict, run_batch, trace_forward
 from hotloop.training.plans.accelerator import (
     losing_device,
     open_placement,
     take_autotune_cache,
 )
-from hotloop.training.plans.fitted import Fitted, exclusive, fitted_of
+from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -95,8 +95,9 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     >>> os.path.getsize("net.safetensors") > 2600  # 650 weights of 4 bytes, and the graph
     True
     """
-    model = getattr(model, "model", model)
-    if not hasattr(model, "named_modules"):
+    if not isinstance(model, Module):
+        model = getattr(model, "model", model)
+    if not isinstance(model, Module):
         raise ConfigError(
             f"save: must be a Module or a TrainResult, got {type(model).__name__}; write "
             "save(model, path)"
@@ -200,7 +201,7 @@ def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) ->
     inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
     spec = _input_spec(fitted)
     graph, out_spec = runtime.trace(
-        lambda trace: trace_forward(trace, model, inputs, spec, None, True), training=False
+        lambda trace: trace_forward(trace, model, inputs, spec, None), training=False
     )
     leaves = []
     for leaf in graph.leaves():
@@ -231,7 +232,7 @@ def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) ->
     }
 
 
-class LoadedModel:
+class LoadedModel(PredictOnly):
     """A model from a file: it predicts, without its Python class.
 
     ``predict(loaded, data, proba=..., labels=...)``, ``evaluate(loaded, data)`` and
@@ -282,7 +283,7 @@ class LoadedModel:
         DeviceError, OutOfMemoryError
             If there is no GPU that can be used; it predicts where it did before.
         """
-        with exclusive(cast("Module", self), "to"), losing_device():
+        with exclusive(self, "to"), losing_device():
             self._place(open_placement(placement_of(device)))
         return self
 
@@ -331,20 +332,15 @@ class LoadedModel:
         """Parameters and buffers."""
         return {k: array for k, array in self._tensors.items() if k not in self._constants}
 
-    @property
-    def runner(self) -> LoadedModel:
-        """What ``predict`` calls for each batch."""
-        return self
-
     def recorded(self, rows: int) -> Recorded:
         """The graph of the smallest batch that holds the rows, else of the largest."""
         return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
 
     def __call__(self, *args: Any) -> Any:
         """forward on one batch of arrays."""
-        return predict(cast("Any", self), args if len(args) > 1 else args[0])
+        return run_batch(self, args)
 
-    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+    def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """One batch, padded to a recorded size and cut back."""
         if path is not None:
             raise ConfigError(
