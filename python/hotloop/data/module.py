@@ -61,10 +61,12 @@ class DataModule:
         Leave a smaller last batch out of training epochs; never the only one.
     seed : int
         Decides splits and order.
-    standardize : bool or sequence of str
-        Bring features to mean 0 and deviation 1, by the training rows. True: every input that
-        forward receives as float, and an X of integers; names: these columns of a dict. It is part
-        of the model: the arrays stay as they are, and ``predict`` does the same.
+    standardize : bool, {"x", "y", "both"} or sequence of str
+        Bring features to mean 0 and standard deviation 1, by the training rows. True, "x": every
+        input that forward receives as float, and an X of integers; names: these columns of a dict.
+        "y": float targets, "both": features and targets. It is part of the model: the arrays stay
+        as they are, ``predict`` does the same with features, and what the model makes of scaled
+        targets is scaled back in predictions and metrics. The loss is that of scaled targets.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
     **unknown
@@ -97,7 +99,7 @@ class DataModule:
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int = 42,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
@@ -105,7 +107,7 @@ class DataModule:
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = _read_standardize(standardize)
         if train_dataset is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         parts: dict[str, tuple[Table, Rows | None]] = {}
@@ -122,7 +124,7 @@ class DataModule:
                 standardize=wanted,
             )
             parts[name] = table, _check_rows(source.rows, table.n, name)
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
 
     @classmethod
     def from_arrays(
@@ -139,7 +141,7 @@ class DataModule:
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -206,7 +208,7 @@ class DataModule:
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = _read_standardize(standardize)
         table = read_table(X, y, sample_weight, standardize=wanted)
         given = {"val": val, "test": test}
         own = {name: part for name, part in given.items() if isinstance(part, tuple)}
@@ -229,7 +231,7 @@ class DataModule:
                 parts[name] = part, None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
         return self
 
     @classmethod
@@ -351,7 +353,10 @@ class DataModule:
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
 
     def _set_splits(
-        self, parts: dict[str, tuple[Table, Rows | None]], wanted: bool | frozenset[str]
+        self,
+        parts: dict[str, tuple[Table, Rows | None]],
+        wanted: bool | frozenset[str],
+        scales_targets: bool,
     ) -> None:
         self._splits = {
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
@@ -367,6 +372,8 @@ class DataModule:
         self._good: set[int] = set()  # ids of arrays of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
+        if scales_targets:
+            self._standardized.append(self._find_scaled_target())
         for name, split in self._splits.items():
             for field in split.fields:
                 if field.name == "weight":
@@ -382,6 +389,15 @@ class DataModule:
             rule = f"must name columns of a dict X ({known})"
             reject("standardize", rule, name, "write standardize=True for all")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
+
+    def _find_scaled_target(self) -> Field:
+        fields = [field for field in self._splits["train"].fields if field.name == "y"]
+        if self._target_kind != "float" or not fields:
+            raise ConfigError(
+                f"standardize: y must be float targets, got {self._target_kind} targets; write "
+                "standardize='x'"
+            )
+        return fields[0]
 
     # ---- what it is
 
@@ -429,7 +445,7 @@ class DataModule:
     def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Transforms fitted on the training rows: ``("standardize", {field: (mean, std)})``.
 
-        They are applied inside the graph, not to the arrays.
+        They are applied inside the graph, not to the arrays. The targets' field is "y".
         """
         if self._transforms is None:
             rows = self._splits["train"].rows
@@ -540,7 +556,7 @@ class DataModule:
         split = self._splits["train"]
         field = next((field for field in split.fields if field.name == "y"), None)
         if field is not None and self._target_kind == "float":
-            doubt = doubt_of_values(field, split.rows)
+            doubt = doubt_of_values(field, split.rows, is_scaled=field in self._standardized)
             if doubt:
                 warn(doubt, DataWarning)
 
@@ -822,15 +838,18 @@ def _refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
     )
 
 
-def _read_standardize(value: Any) -> bool | frozenset[str]:
+def _read_standardize(value: Any) -> tuple[bool | frozenset[str], bool]:
+    """Which inputs, and whether the targets."""
     if isinstance(value, (list, tuple, set, frozenset)) and value:
-        for name in value:
-            if not isinstance(name, str):
-                reject("standardize", "must be True, False or names of columns", value)
-        return frozenset(value)
-    if not isinstance(plain(value), bool):
-        reject("standardize", "must be True, False or names of columns", value)
-    return bool(value)
+        if all(isinstance(name, str) for name in value):
+            return frozenset(value), False
+    elif isinstance(value, str) and value in ("x", "y", "both"):
+        return value != "y", value != "x"
+    elif isinstance(plain(value), bool):
+        return bool(value), False
+    rule = "must be True, False, 'x', 'y', 'both' or names of columns"
+    fix = f"write standardize=[{value!r}] for a column" if isinstance(value, str) else ""
+    reject("standardize", rule, value, fix)
 
 
 def as_datamodule(data: Any, **options: Any) -> DataModule:

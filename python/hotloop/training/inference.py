@@ -7,6 +7,7 @@ the runtime is made anew.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import weakref
@@ -41,12 +42,14 @@ from hotloop.training.plans.fitted import (
     check_model,
     exclusive,
     fitted_of,
+    set_metadata,
     warn_of_untrained_norms,
 )
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
 from hotloop.training.plans.steps import Steps, run_plans
+from hotloop.training.plans.target_scale import TargetScale
 from hotloop.training.scoring.losses import LOSSES, count_outputs
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -195,6 +198,8 @@ def trace_forward(
         if path not in seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
         result = seen[path]
+    elif known is not None:
+        result = TargetScale(known.transforms).undo(result)
     check_output(model, result)
     leaves, out_spec = flatten(result)
     for leaf in leaves:
@@ -708,9 +713,11 @@ def _evaluate_loaded(
     if known is not None and known.link is not None and n_outputs is not None:
         data.check_labels(split, n_outputs)
 
+    scale = TargetScale(known.transforms if known is not None else ())
+
     class Outputs(Module):
         def forward(self, *outputs: Any) -> Any:
-            return unflatten(outputs, spec)
+            return scale.redo(unflatten(outputs, spec))
 
     handed = DataModule.from_arrays(
         tuple(leaves),
@@ -719,4 +726,7 @@ def _evaluate_loaded(
         batch_size=data.batch_size,
         allow_nonfinite=True,
     )
-    return evaluate(Outputs(), handed, "train", config=config)
+    model = Outputs()
+    if known is not None:
+        set_metadata(model, dataclasses.replace(known, classes=None, fields=[]))
+    return evaluate(model, handed, "train", config=config)

@@ -24,6 +24,7 @@ from hotloop.training.plans.runtime import (
     check_output,
     gather_batch,
 )
+from hotloop.training.plans.target_scale import TargetScale
 from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
@@ -106,10 +107,12 @@ class Steps:
     data : DataModule
     config : TrainingConfig
     transforms : list, optional
-        Fitted transforms of the inputs; without it, the data's own.
+        Fitted transforms; without it, the data's own.
 
     Attributes
     ----------
+    target_scale : TargetScale
+        Of the targets: the loss gets them scaled, metrics get outputs scaled back.
     loss : Loss or None
         Known after the first trace; None where training_step makes the loss itself.
     metrics : list of Metric or FunctionMetric
@@ -148,6 +151,7 @@ class Steps:
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
         self._transforms = data.transforms if transforms is None else transforms
+        self.target_scale = TargetScale(self._transforms)
         self._user_step = getattr(runtime.model, "training_step", None)
         self.metrics: list[Metric | FunctionMetric] = []
         if self._user_step is None or config.metrics:
@@ -197,6 +201,7 @@ class Steps:
 
     def _make(self, batch: dict[str, Any]) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
+        batch = self.target_scale.scale(batch)
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
         output = call_model(self.runtime.model, batch["x"])
@@ -204,6 +209,12 @@ class Steps:
         if self.loss is None:
             self.loss = resolve_loss(self.config, self.data, output)
             self.doubt = doubt_of_link(self.loss, output)
+            if self.target_scale and self.loss.link is not None:
+                raise ConfigError(
+                    "standardize: y is scaled for losses that compare values ('mse', 'l1', "
+                    f"'huber'), got the loss {self.loss.name}; write standardize='x'"
+                )
+            self.target_scale.check(output)
             if self.config.loss == "auto":
                 check_metrics(self.metrics, self.data.target_kind)
             check_needs(self.metrics, self.data.target_kind, self.loss.name, self.loss.link)
@@ -417,6 +428,7 @@ class Steps:
                 output = call_model(self.runtime.model, batch["x"])
                 check_output(self.runtime.model, output)
                 check_needs(self.metrics, self.data.target_kind, "of training_step", None)
+            output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, split)
             for metric, need in self._needs.items():
                 trace.graph.output(self._predicted(metric, need, output, batch).id_in(trace))

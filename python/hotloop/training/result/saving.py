@@ -42,6 +42,7 @@ from hotloop.training.plans.accelerator import (
 )
 from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.target_scale import TargetScale
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -179,6 +180,9 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "loss": fitted.loss,
         "columns": fitted.columns,
         "autotune_cache": fitted.autotune_cache,
+        "target_scale": [
+            constants.name_of(array) for array in TargetScale(fitted.transforms).arrays
+        ],
     }
     described["graphs"] = [_record(model, fitted, batch, constants) for batch in _BATCHES]
     return described
@@ -251,11 +255,13 @@ class LoadedModel(PredictOnly):
         self.class_name: str = str(described.get("class", "Module"))
         self._tensors = tensors
         fitted = described["fitted"]
+        scale_names = fitted.get("target_scale", [])  # not in older files
+        scale = tuple(tensors[name] for name in scale_names)
         self._fitted = Fitted(
             classes=fitted["classes"],
             target_kind=fitted["target_kind"],
             link=fitted["link"],
-            transforms=[],
+            transforms=[("standardize", {"y": scale})] if scale else [],
             fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
             loss=str(fitted["loss"]),
             columns=fitted["columns"],
@@ -265,6 +271,7 @@ class LoadedModel(PredictOnly):
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
+        self._constants.update(scale_names)
         self._place(open_placement("cpu"))
 
     def _place(self, device: _core.Device) -> None:

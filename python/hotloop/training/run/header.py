@@ -80,12 +80,13 @@ def describe_run(planner: Planner, log: str) -> str:
 
 def _describe_loss(steps: Steps) -> str:
     """Which loss is trained, and what is summed in it."""
+    of = " of standardised y" if steps.target_scale else ""
     if steps.loss is not None:
-        return steps.loss.name
+        return steps.loss.name + of
     if len(steps.loss_names) > 1:
-        return f"{' + '.join(steps.loss_names)} (training_step, summed)"
+        return f"{' + '.join(steps.loss_names)} (training_step{of}, summed)"
     logged = f" (logs {', '.join(steps.logged_names)})" if steps.logged_names else ""
-    return f"training_step{logged}"
+    return f"training_step{of}{logged}"
 
 
 def _describe_groups(planner: Planner) -> str:
