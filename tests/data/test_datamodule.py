@@ -451,7 +451,7 @@ X10, Y10 = table(10), np.arange(10) % 2
         (X10, 3, {}, r"y: an array is needed, got int 3"),
         (X10, None, {"val": (X10[:, :2], None)}, r"val X: rows must have shape \(4,\)"),
         (X10, Y10, {"val": (X10, Y10 + 0.5)}, r"val y: must be class targets.*got float"),
-        (X10, Y10, {"val": (X10,)}, r"val data: must have the parts .*x, y, got x"),
+        (X10, Y10, {"val": (X10,)}, r"val data: must have the parts .*, got none for y$"),
         (X10, Y10, {"val": (X10, Y10[:3])}, r"val y: must have one entry per row of val X"),
         (X10, ["a", "b"] * 5, {"val": (X10[:1], ["z"])}, r"val y: .*got 'z' in row 0"),
         (X10, ["a", "b"] * 5, {"val": (X10[:1], [0])}, r"val y: must be of the kind"),
@@ -483,8 +483,11 @@ def test_wrong_data_is_named(X: Any, y: Any, options: dict, text: str) -> None:
         ({"drop_last": None}, r"drop_last: must be True or False"),
         ({"seed": -1}, r"seed: must be at least 0"),
         ({"allow_nonfinite": "yes"}, r"allow_nonfinite: must be True or False"),
-        ({"standardize": "x"}, r"standardize: must be True, False or names of columns"),
-        ({"standardize": ["age"]}, r"standardize: must name columns .*there are none\), got 'age'"),
+        (
+            {"standardize": "all"},
+            r"standardize: must be True, False, .x., .*write standardize=\[.all.\]",
+        ),
+        ({"standardize": ["age"]}, r"standardize: must name columns of a dict X, .* got .*age"),
         ({"val": (X10, None, None, 1)}, r"val: must be \(X,\), \(X, y\) or \(X, y, weight\)"),
     ],
 )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, show, whole
-from hotloop.base.scalars import plain
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
@@ -103,11 +102,11 @@ class DataModule:
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
-        _refuse_options(unknown, type(self).__init__)
+        refuse_options(unknown, type(self).__init__)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted, scales_targets = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         if train_dataset is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         parts: dict[str, tuple[Table, Rows | None]] = {}
@@ -203,12 +202,12 @@ class DataModule:
             For lengths that differ, empty data or splits, dtypes that hold no numbers, labels that
             are no class ids. NaN and infinities are found on first use.
         """
-        _refuse_options(unknown, cls.from_arrays)
+        refuse_options(unknown, cls.from_arrays)
         self = cls.__new__(cls)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted, scales_targets = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         table = read_table(X, y, sample_weight, standardize=wanted)
         given = {"val": val, "test": test}
         own = {name: part for name, part in given.items() if isinstance(part, tuple)}
@@ -384,10 +383,12 @@ class DataModule:
         if isinstance(wanted, bool):
             return [field for field in inputs if wanted and field.dtype == "float32"]
         names = {field.name.partition(".")[2] for field in inputs}
-        known = ", ".join(sorted(name for name in names if name)) or "there are none"
-        for name in sorted(wanted - names):
-            rule = f"must name columns of a dict X ({known})"
-            reject("standardize", rule, name, "write standardize=True for all")
+        if names == {""}:
+            rule = "must name columns of a dict X, and this X is one array"
+            reject("standardize", rule, sorted(wanted), "write standardize=True for all")
+        if wanted - names:
+            named = name_missing(sorted(wanted - names), names)
+            raise ConfigError(f"standardize: must name columns of the dict X, got none for {named}")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
 
     def _find_scaled_target(self) -> Field:
@@ -813,43 +814,6 @@ def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
         bad = rows.min() if rows.min() < 0 else rows.max()
         raise DataError(f"{name}_dataset: row numbers must lie between 0 and {n - 1}, got {bad}")
     return np.ascontiguousarray(rows)
-
-
-_BY_OTHER_NAMES = {
-    "random_state": "seed",
-    "bs": "batch_size",
-    **dict.fromkeys(("test_size", "test_split"), "test"),
-    **dict.fromkeys(("val_split", "val_size", "validation_split", "validation_data"), "val"),
-    "normalize": "standardize",
-}
-
-
-def _refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
-    """Refuses keywords that a way to make a DataModule does not have."""
-    if not unknown:
-        return
-    name = next(iter(unknown))
-    parameters = list(inspect.signature(make).parameters)
-    parameters = [key for key in parameters if key not in ("self", "unknown")]
-    meant = _BY_OTHER_NAMES.get(name)
-    near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
-    raise ConfigError(
-        f"DataModule: there is no option {name!r}" + (near or f"; it has {', '.join(parameters)}")
-    )
-
-
-def _read_standardize(value: Any) -> tuple[bool | frozenset[str], bool]:
-    """Which inputs, and whether the targets."""
-    if isinstance(value, (list, tuple, set, frozenset)) and value:
-        if all(isinstance(name, str) for name in value):
-            return frozenset(value), False
-    elif isinstance(value, str) and value in ("x", "y", "both"):
-        return value != "y", value != "x"
-    elif isinstance(plain(value), bool):
-        return bool(value), False
-    rule = "must be True, False, 'x', 'y', 'both' or names of columns"
-    fix = f"write standardize=[{value!r}] for a column" if isinstance(value, str) else ""
-    reject("standardize", rule, value, fix)
 
 
 def as_datamodule(data: Any, **options: Any) -> DataModule:

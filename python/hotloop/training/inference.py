@@ -21,7 +21,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.rules import flag, whole
 from hotloop.base.structure import flatten, unflatten
-from hotloop.base.suggest import closest
+from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule, as_datamodule
 from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
@@ -506,12 +506,8 @@ def _find_columns(what: str, data: Any, fitted: Any) -> Any:
 
 def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:
     """The sentence about columns that training had, each with the one that may be meant."""
-    unused = list(given)
-    named = []
-    for name in missing:
-        near = closest(name, unused)
-        named.append(repr(name) + (f" (did you mean {near!r}?)" if near else ""))
-    return f"{what}: {x} must have all columns of training, got none for {', '.join(named)}"
+    named = name_missing(missing, given)
+    return f"{what}: {x} must have all columns of training, got none for {named}"
 
 
 def _lists_as_arrays(value: Any) -> Any:
