@@ -414,8 +414,8 @@ def test_as_text() -> None:
     data = DataModule.from_arrays(
         table(1000), np.arange(1000) % 3, val=0.2, batch_size=64, num_workers=4, standardize=True
     )
-    assert "train          800        13      32" in repr(data).splitlines()
-    assert "val            200         4       8" in repr(data).splitlines()
+    assert "train          800        13      32" in data.describe().splitlines()
+    assert "val            200         4       8" in data.describe().splitlines()
     text = data.describe()
     for part in ("0: 267", "float32 (4) -> float32", "standardize x", "workers     none"):
         assert part in text

@@ -65,9 +65,9 @@ def format_count(n: float) -> str:
     return f"{n:.3g}" if isinstance(n, float) else str(n)
 
 
-def counted(n: int, what: str) -> str:
+def counted(n: int, what: str, several: str = "") -> str:
     """A number with its noun: ``1 epoch``, ``1,000 epochs``."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {several or what + 's'}"
 
 
 def format_bytes(n: int) -> str:

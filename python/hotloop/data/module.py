@@ -20,7 +20,8 @@ from hotloop.base.rules import either, flag, reject, show, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
-from hotloop.data.options import read_standardize, refuse_options
+from hotloop.data.described import describe_all, describe_line
+from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
@@ -66,6 +67,8 @@ class DataModule:
         "y": float targets, "both": features and targets. It is part of the model: the arrays stay
         as they are, ``predict`` does the same with features, and what the model makes of scaled
         targets is scaled back in predictions and metrics. The loss is that of scaled targets.
+    classes : sequence, optional
+        Names of the class ids of an integer or bool y, by id; of a y of names their order.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
     **unknown
@@ -99,6 +102,7 @@ class DataModule:
         drop_last: bool = False,
         seed: int = 42,
         standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | None = None,
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
@@ -124,6 +128,7 @@ class DataModule:
             )
             parts[name] = table, _check_rows(source.rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
 
     @classmethod
     def from_arrays(
@@ -141,6 +146,7 @@ class DataModule:
         groups: Any = None,
         sample_weight: Any = None,
         standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -185,7 +191,7 @@ class DataModule:
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
-        standardize, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+        standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
             Refused by name, with the option that is meant.
@@ -231,6 +237,7 @@ class DataModule:
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
         self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
         return self
 
     @classmethod
@@ -400,6 +407,21 @@ class DataModule:
             )
         return fields[0]
 
+    def _name_classes(self, classes: Any) -> None:
+        if classes is None:
+            return
+        if self._n_classes is None:
+            raise ConfigError(f"classes: are of class targets, got {self._target_kind} targets")
+        names = read_classes(classes)
+        if self._classes in (None, [False, True]):  # ids
+            if len(names) < self._n_classes:
+                raise ConfigError(
+                    f"classes: must name all {self._n_classes} classes of y, got {len(names)}"
+                )
+            self._classes, self._n_classes = names, len(names)
+        else:
+            self.__dict__.update(self.with_classes(names).__dict__)
+
     # ---- what it is
 
     @property
@@ -474,6 +496,38 @@ class DataModule:
         if name not in _SPLITS:
             reject("split", f"must be one of {', '.join(_SPLITS)}", name)
         return self._splits.get(name)
+
+    def arrays(self, split_name: str) -> tuple[Any, Any]:
+        """X and y of a split, to compute with.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
+        Returns
+        -------
+        tuple
+            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
+            y ``(rows, ...)`` with classes by their names where they have some, or None.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such split.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> X_test, y_test = hl.DataModule.from_arrays(X, y, test=100).arrays("test")
+        >>> X_test.shape, y_test.shape
+        ((100, 64), (100,))
+        """
+        batch = self._require(split_name).arrays()
+        x, y = batch["x"], batch.get("y")
+        if y is not None and self._classes is not None:
+            y = np.asarray(self._classes)[y.astype(np.int64)]
+        return x, y
 
     def class_counts(self) -> list[int]:
         """Training rows of each class.
@@ -755,16 +809,7 @@ class DataModule:
         return self._splits["train"].n
 
     def __repr__(self) -> str:
-        lines = [
-            f"DataModule(batch_size={self._batch_size}, shuffle={self._shuffle}, "
-            f"targets={self._target_kind!r})",
-            f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}",
-        ]
-        for name, split in self._splits.items():
-            groups = self.batches(name, training=name == "train", merge_tail=False)
-            n = sum(count for _, count in groups)
-            lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
-        return "\n".join(lines)
+        return describe_line(self)
 
     def describe(self) -> str:
         """The splits, the fields with dtypes and shapes, and the classes.
@@ -774,25 +819,8 @@ class DataModule:
         str
             To be printed.
         """
-        lines = [repr(self), ""]
-        split = self._splits["train"]
-        for field in split.fields:
-            shape = ", ".join(map(str, field.array.shape[1:]))
-            lines.append(
-                f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-                f"{field.array.nbytes:,} bytes"
-            )
-        if self._n_classes is not None:
-            names: Sequence[Any] = self._classes or range(self._n_classes)
-            shown = [f"{name}: {n:,}" for name, n in zip(names, self.class_counts())]
-            more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
-            lines.append(f"classes     {', '.join(shown[:20])}{more} training rows")
-        if self._standardized:
-            standardized = ", ".join(field.name for field in self._standardized)
-            lines.append(f"standardize {standardized}")
-        if self.num_workers:
-            lines.append("workers     none on a CPU: batches are gathered inside the step")
-        return "\n".join(lines)
+        standardized = ", ".join(field.name for field in self._standardized)
+        return describe_all(self, standardized)
 
 
 GraphDataModule = DataModule

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from hotloop.base.rules import reject
+from hotloop.base.rules import items, reject
 from hotloop.base.scalars import plain
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError
 
-__all__ = ["read_standardize", "refuse_options"]
+__all__ = ["read_classes", "read_standardize", "refuse_options"]
 
 _BY_OTHER_NAMES = {
     "random_state": "seed",
@@ -66,3 +66,20 @@ def read_standardize(value: Any) -> tuple[bool | frozenset[str], bool]:
     rule = "must be True, False, 'x', 'y', 'both' or names of columns"
     fix = f"write standardize=[{value!r}] for a column" if isinstance(value, str) else ""
     reject("standardize", rule, value, fix)
+
+
+def read_classes(value: Any) -> list[Any]:
+    """Names of classes, by id.
+
+    Raises
+    ------
+    ConfigError
+        If they are no list of different texts, ints or bools.
+    """
+    names = [plain(name) for name in items("classes", value, "a list of names")]
+    for i, name in enumerate(names):
+        if not isinstance(name, (str, int)):
+            reject(f"classes[{i}]", "a class is named by a text, an int or a bool", name)
+        if name in names[:i]:
+            raise ConfigError(f"classes: names must differ, got {name!r} twice")
+    return names

@@ -240,8 +240,8 @@ def _resolve(
         return Loss(name, _LINKS.get(known), call, compares_values=known in _VALUES)
     if target_kind == "none":
         raise ConfigError(
-            "loss: data without targets has no default loss; give loss a function "
-            "(output, target), or override training_step(self, batch)"
+            "loss: data without targets has no default loss; where the model is to reconstruct X "
+            "write train(model, (X, X)), else override training_step(self, batch)"
         )
     if target_kind == "float":
         return _named("mse_loss", config, class_weight)
