@@ -375,7 +375,7 @@ class DataModule:
             max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
         )
         self._checked: set[str] = set()
-        self._good: set[int] = set()  # ids of arrays of which every row was checked
+        self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
         if scales_targets:
@@ -587,8 +587,9 @@ class DataModule:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
-                if id(field.array) not in self._good and check_values(field, split.rows):
-                    self._good.add(id(field.array))
+                known = any(array is field.array for array in self._good)
+                if not known and check_values(field, split.rows):
+                    self._good.append(field.array)
         self._checked.add(split_name)
 
     def warn_of_one_class(self) -> None:

@@ -254,8 +254,8 @@ class TrainingConfig:
         "csv" writes the history to ``<output_dir>/<number>/metrics.csv``. "auto" does where an
         ``output_dir`` is given, or as soon as a run has taken a minute.
     enable_progress_bar : "auto" or bool
-        "auto" shows a line per epoch, and in terminals and notebooks a bar. False shows nothing,
-        header and summary included.
+        "auto" shows a line per epoch, of more than 50 epochs one in n, and in terminals and
+        notebooks a bar. False shows nothing, header and summary included.
     enable_checkpointing : bool
         Whether checkpoints are written; this version has none, only ``result.save``.
     enable_model_summary : bool

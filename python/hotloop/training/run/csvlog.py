@@ -61,7 +61,7 @@ class CsvLog:
         self._is_asked = config.logger == "csv" or config.output_dir is not None
         self._due = time.perf_counter() + _SECONDS_BETWEEN if self._is_asked else began
         if self._is_wanted and self._is_asked:
-            self._open()
+            self.path = self._open()
 
     def describe(self) -> str:
         """Where the log is or will be, for the header; "" where there is none."""
@@ -77,14 +77,15 @@ class CsvLog:
         if not self._is_asked and now < self._began + UNASKED_AFTER:
             return
         if self.path is None:
-            self._open()
-            if self.path is not None and not self._progress.is_quiet:
+            self.path = self._open()
+            if self.path is None:
+                return
+            if not self._progress.is_quiet:
                 self._progress.show(f"hotloop: log {self._shown}")
-        if self.path is not None:
-            self._write(self.path, history)
+        self._write(self.path, history)
 
-    def _open(self) -> None:
-        """Takes the next free number."""
+    def _open(self) -> str | None:
+        """The file under the next free number, in a folder that is made."""
         try:
             os.makedirs(self._directory, exist_ok=True)
             taken = [int(name) for name in os.listdir(self._directory) if name.isdecimal()]
@@ -97,9 +98,9 @@ class CsvLog:
                     number += 1
         except OSError as error:
             self._refuse(f"no CSV log, {self._shown!r} cannot be used: {error}")
-            return
-        self.path = os.path.join(self._directory, str(number), "metrics.csv")
+            return None
         self._shown = os.path.join(self._shown, str(number), "metrics.csv")
+        return os.path.join(self._directory, str(number), "metrics.csv")
 
     def _write(self, path: str, history: History) -> None:
         began = time.perf_counter()

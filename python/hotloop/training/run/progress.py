@@ -139,7 +139,7 @@ def _notebook_bar() -> Any:
     """The class of notebooks' bars; made when one is needed, as tqdm is imported then."""
     from tqdm import tqdm
 
-    class NotebookBar(tqdm):  # type: ignore[type-arg]
+    class NotebookBar(tqdm):  # type: ignore[misc]
         """A bar whose text is one output of the cell."""
 
         def __init__(self, **options: Any) -> None:
