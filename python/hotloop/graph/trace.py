@@ -114,6 +114,8 @@ class Trace:
         Name to value of each number that a module logged.
     output_shapes : dict of str to str
         Path of each module that ran to the shapes of what it returned last.
+    reads_mode : bool
+        Whether forward, in evaluation, asked a module for its mode that would train otherwise.
     stores : dict or None
         The persistent stores that ``leaf_for`` declared in the graph.
     tensor_type : type
@@ -138,6 +140,7 @@ class Trace:
         self._fixed = numbers
         self.logged: dict[str, Any] = {}
         self.output_shapes: dict[str, str] = {}
+        self.reads_mode = False
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.

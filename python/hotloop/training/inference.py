@@ -19,16 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.messages import warn
 from hotloop.base.rules import flag, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule, as_datamodule
-from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
+from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
+from hotloop.nn.outputs import as_outputs
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
     choose_device,
@@ -50,7 +52,7 @@ from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.plans.target_scale import TargetScale
-from hotloop.training.scoring.losses import LOSSES, count_outputs
+from hotloop.training.scoring.losses import LOSSES, count_outputs, link_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -61,11 +63,15 @@ _MAX_PLANS = 8
 
 
 class _Planned(NamedTuple):
-    """The plan of a batch's shapes, and what it gives: a structure of so many arrays."""
+    """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
+
+    ``reads_mode``: whether forward does something else in training.
+    """
 
     plan: _core.Plan
     spec: Any
     n_outputs: int
+    reads_mode: bool
 
 
 class Predictor:
@@ -83,6 +89,11 @@ class Predictor:
         self._fitted: Any = None
         self._pid = 0
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
+
+    @property
+    def reads_mode(self) -> bool:
+        """Whether the forward pass that ran last does something else in training."""
+        return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
 
     def _ready(self, model: Module, inputs: list[Array]) -> Runtime:
         if self._pid != os.getpid():
@@ -142,12 +153,15 @@ class Predictor:
 
 def _plan(runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> _Planned:
     described = [(str(a.dtype), a.shape) for a in inputs]
-    graph, out_spec = runtime.trace(
-        lambda trace: trace_forward(trace, runtime.model, described, spec, path), training=False
-    )
+
+    def build(trace: Trace) -> tuple[Any, bool]:
+        out_spec = trace_forward(trace, runtime.model, described, spec, path)
+        return out_spec, trace.reads_mode
+
+    graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
     plan = runtime.plan(graph)
     runtime.tune(plan)
-    return _Planned(plan, out_spec, len(graph.outputs()))
+    return _Planned(plan, out_spec, len(graph.outputs()), reads_mode)
 
 
 def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -254,11 +268,29 @@ def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
     Returns
     -------
     Any
-        forward's structure as NumPy arrays.
+        forward's structure as NumPy arrays, :class:`hotloop.nn.outputs.OutputArray`.
     """
     data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
     inputs = _Inputs("model(...)", data, model)
-    return inputs.give(_run("model(...)", model, inputs, None, None))
+    result = _run("model(...)", model, inputs, None, None)
+    if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
+        _warn_of_mode(model)
+    return as_outputs(inputs.give(result))
+
+
+def _warn_of_mode(model: Module) -> None:
+    """Warns, once, that a forward pass was not that of training which ``train()`` asked for."""
+    if not _predictor(model).reads_mode:
+        return
+    for module in model.modules():
+        if module.__dict__["_training"]:
+            object.__setattr__(module, "_training", None)  # as it was made
+    warn(
+        "model(...): model.train() was called, and model(array) evaluates always: dropout drops "
+        "nothing, batch norm takes its running statistics. hl.train and hl.stepper train in the "
+        "right mode by themselves: leave model.train() out, or write model.eval() before this call",
+        ModelWarning,
+    )
 
 
 def as_input(value: Any) -> Array:
@@ -274,6 +306,7 @@ def predict(
     proba: bool = False,
     labels: bool = False,
     outputs: str | None = None,
+    loss: Any = None,
 ) -> Any:
     """Runs a model on data, in order, in evaluation mode.
 
@@ -283,7 +316,8 @@ def predict(
         What runs; on the CPU unless ``model.cuda()`` placed it elsewhere.
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
-        DataModule, the test split, else the validation split.
+        DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
+        here: one row without the dim of rows too, whose output then has none either.
     batch_size : int, optional
         Rows at a time; 1024 by default. It does not change the result.
     proba : bool
@@ -293,6 +327,9 @@ def predict(
         The likeliest class of each row: its name, or its id where classes have no names.
     outputs : str, optional
         Path of the module whose output is wanted, ``"body.2"``.
+    loss : str, module or function, optional
+        What the model was trained with, by which ``proba`` and ``labels`` read its outputs; needed
+        where hotloop did not train it. As in the configuration: "cross_entropy", "bce".
 
     Returns
     -------
@@ -302,17 +339,23 @@ def predict(
 
     Raises
     ------
+    BusyError
+        While another thread trains the model. For one that predicts, this one waits.
     ConfigError
-        If proba or labels is asked of a model that was not trained as a classifier.
+        If proba or labels is asked of a model that was not trained as a classifier, and no loss is
+        given.
     DataError
         If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
-        If the data does not have the shape that the model takes.
+        If the data does not have the shape that the model takes, or the model gives something else
+        than a row for each row and there is more than one batch.
 
     Examples
     --------
     >>> X, y = hl.load_digits()
     >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> hl.predict(model, X[:5], proba=True, loss="cross_entropy").shape  # weights from elsewhere
+    (5, 10)
     >>> result = hl.train(model, (X, y), max_epochs=2, enable_progress_bar=False)
     >>> hl.predict(model, X[:5]).shape, hl.predict(model, X[:5], proba=True).shape
     ((5, 10), (5, 10))
@@ -325,6 +368,16 @@ def predict(
     proba, labels = flag("proba", proba), flag("labels", labels)
     if proba and labels:
         raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
+    if outputs is not None and (proba or labels):
+        raise ConfigError(
+            "predict: proba=True and labels=True read what forward returns, got "
+            f"outputs={outputs!r} as well; leave one of them out"
+        )
+    if loss is not None and not (proba or labels):
+        raise ConfigError(
+            f"predict: loss says how proba=True or labels=True read the outputs, got loss={loss!r} "
+            "and neither; evaluate(model, (X, y), loss=...) computes a loss"
+        )
     if isinstance(data, DataModule):
         split = data.split("test") or data.split("val")
         if split is None:
@@ -332,9 +385,14 @@ def predict(
         data = split.arrays()["x"]
     inputs = _Inputs("predict", data, model)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
-    result = _run("predict", model, inputs, size, outputs)
-    if outputs is None and (proba or labels):
-        result = _as_labels(result, fitted_of(model), proba=proba, labels=labels)
+    try:
+        result = _run("predict", model, inputs, size, outputs)
+    except ShapeError:
+        if batch_size is not None or not inputs.may_be_row:
+            raise
+        result = _run("predict", model, inputs, None, outputs)
+    if proba or labels:
+        result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
     return inputs.give(result)
 
 
@@ -342,7 +400,8 @@ def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | N
     """forward on all rows, ``size`` of them at a time; None: on the inputs as a whole."""
     arrays, spec = inputs.arrays, inputs.spec
     n = len(arrays[0]) if arrays else 0
-    cut = size is not None and n > size
+    step = n if size is None else min(n, size)
+    cut = step < n
     if cut and any(len(a) != n for a in arrays):
         lengths = [len(a) for a in arrays]
         raise ShapeError(f"{what}: inputs must have equal lengths, got {lengths}")
@@ -350,8 +409,8 @@ def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | N
     out_spec: Any = None
     with exclusive(model, what), losing_device():
         runner = model if isinstance(model, PredictOnly) else _predictor(model)
-        for begin in range(0, n, size) if cut else (0,):
-            batch = [a[begin : begin + size] for a in arrays] if cut else arrays
+        for begin in range(0, max(n, 1), max(step, 1)):
+            batch = [a[begin : begin + step] for a in arrays] if cut else arrays
             try:
                 made = runner.run(batch, spec, path)
             except DataError:
@@ -385,7 +444,7 @@ def _find_bad_row(
     what: str, runner: Any, batch: list[Array], spec: Any, path: str | None, first: int
 ) -> None:
     """Runs a batch that was refused again with each of its rows alone, to name the row."""
-    if any(len(array) != len(batch[0]) for array in batch):
+    if len({len(array) for array in batch}) != 1:
         return
     for i in range(len(batch[0])):
         alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
@@ -447,6 +506,11 @@ class _Inputs:
                 f"{len(self.arrays)}"
             )
         self._check_lengths()
+
+    @property
+    def may_be_row(self) -> bool:
+        """Whether the first dim may be that of features: nothing is known of training's shapes."""
+        return not self._fields and all(array.ndim == 1 for array in self.arrays)
 
     def _check_fields(self, *, must_match: bool) -> None:
         for array, (name, dtype, _) in zip(self.arrays, self._fields):
@@ -531,12 +595,35 @@ def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict
     return {name: columns[name] for name in known}
 
 
+def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
+    """Metadata by which outputs are read where the user names the loss."""
+    if loss is None:
+        return fitted
+    config = TrainingConfig.resolve(None, {"loss": loss})
+    link = link_of(config)
+    if link is None:
+        raise ConfigError(
+            "predict: loss must be one whose outputs are classes, such as 'cross_entropy', 'bce' "
+            f"or 'nll', for proba=True and labels=True, got {config.loss!r}"
+        )
+    classes = fitted.classes if fitted is not None and fitted.target_kind == "class" else None
+    one_of_many = link in ("softmax", "exp") or (classes is not None and len(classes) == 2)
+    return Fitted(
+        classes=classes if one_of_many else None,
+        target_kind="class" if one_of_many else "multilabel",
+        link=link,
+        transforms=[],
+        fields=[],
+    )
+
+
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
     what = "proba" if proba else "labels"
     if fitted is None or fitted.link is None:
         raise ConfigError(
-            f"predict: {what}=True needs a model trained as a classifier; call "
-            "predict(model, data) and use the outputs"
+            f"predict: {what}=True needs a model trained as a classifier, or the loss that it was "
+            f"trained with elsewhere; write predict(model, X, {what}=True, loss='cross_entropy'), "
+            "or use the outputs that predict(model, X) gives"
         )
     logits: Array = flatten(result)[0][0]
     flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits

@@ -30,7 +30,7 @@ from hotloop import _core
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
-from hotloop.errors import CheckpointError, ConfigError, HotloopError
+from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
@@ -64,7 +64,7 @@ _DTYPES = {
 }
 
 
-def save(model: Module, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes a model to a safetensors file.
 
     Parameters
@@ -272,10 +272,12 @@ class LoadedModel(PredictOnly):
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
         self._constants.update(scale_names)
-        self._place(open_placement("cpu"))
+        self._placement = "cpu"
+        self._place(open_placement(self._placement))
 
     def _place(self, device: _core.Device) -> None:
         self.device = device
+        self._pid = os.getpid()
         session = _core.Session(device)
         self._graphs = [Recorded(session, self._tensors, graph) for graph in self._recorded]
         self._graphs.sort(key=lambda graph: graph.batch)
@@ -291,7 +293,9 @@ class LoadedModel(PredictOnly):
             If there is no GPU that can be used; it predicts where it did before.
         """
         with exclusive(self, "to"), losing_device():
-            self._place(open_placement(placement_of(device)))
+            placement = placement_of(device)
+            self._place(open_placement(placement))
+            self._placement = placement
         return self
 
     def cuda(self, device: Any = None) -> LoadedModel:
@@ -354,6 +358,9 @@ class LoadedModel(PredictOnly):
                 "outputs: a model loaded from a file has no modules; build the module and "
                 "load_state_dict"
             )
+        if self._pid != os.getpid():
+            # In a forked child: a thread of the parent may have been running these plans.
+            self._place(open_placement(self._placement))
         n = len(inputs[0])
         parts = []
         out_spec: Any = None
@@ -400,7 +407,15 @@ class Recorded:
                 array = padded
             self.plan.input(i, array)
         self.plan.run(1, 1e9)
-        return [self.plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+        outputs = [self.plan.output(i) for i in range(self._n_outputs)]
+        for output in outputs:
+            if output.shape[:1] != (self.batch,):
+                raise ShapeError(
+                    "predict: an output of a model from a file must have one row for each row of "
+                    f"the data, got {output.shape} for {self.batch} rows; build the module and "
+                    "load_state_dict(loaded.state_dict())"
+                )
+        return [output[:n] for output in outputs], self._out
 
 
 def _rebuild(
