@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,14 @@ from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
+from hotloop.data.targets import (
+    Targets,
+    describe_classes,
+    ids_of,
+    merge_targets,
+    name_of_target,
+    renumber_classes,
+)
 from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
@@ -160,7 +168,9 @@ class DataModule:
         y : array_like, optional
             ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
             numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
-            of 0 and 1: one yes-or-no question per column.
+            of 0 and 1: one yes-or-no question per column. Other integers ``(N, ...)``: a class id
+            at each position, -100 where none counts. A dict or tuple of arrays: several targets,
+            each of a kind of its own.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
             ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
@@ -213,7 +223,7 @@ class DataModule:
         rows = divide_rows(
             table.n,
             {name: part for name, part in given.items() if name not in own},
-            ids=table.targets.array if table.targets and table.targets.n_classes else None,
+            ids=ids_of(table.targets),
             groups=None if groups is None else read_groups(groups, table.n),
             how=split,
             gap=whole(0)("gap", gap),
@@ -280,13 +290,13 @@ class DataModule:
         X, _ = pick_columns(frame, "features", list(features))
         return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
-    def with_classes(self, classes: Sequence[Any]) -> DataModule:
+    def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> DataModule:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
 
         Parameters
         ----------
-        classes : sequence
-            Names in the order of the outputs.
+        classes : sequence, or dict of them
+            Names in the order of the outputs; of several targets by the targets' names.
 
         Returns
         -------
@@ -299,31 +309,26 @@ class DataModule:
         DataError
             If a class of the data is not among them.
         """
-        if self._classes is None or self._classes == list(classes):
+        wanted = classes if isinstance(classes, Mapping) else {"": classes}
+        names = {target: list(given) for target, given in wanted.items() if given is not None}
+        names = {
+            target: listed
+            for target, listed in names.items()
+            if target in self._targets and self._targets[target].classes not in (None, listed)
+        }
+        if not names:
             return self
-        number = {name: i for i, name in enumerate(classes)}
-        ids = np.array([number.get(name, -1) for name in self._classes], dtype=np.int64)
         renumbered = copy.copy(self)
-        renumbered._classes, renumbered._n_classes = list(classes), len(classes)
+        renumbered._targets = dict(self._targets)
+        for target, listed in names.items():
+            renumbered._targets[target] = dataclasses.replace(
+                self._targets[target], classes=listed, n_classes=len(listed)
+            )
         renumbered._checked = set(self._checked)
-        renumbered._splits = {}
-        for split_name, split in self._splits.items():
-            fields = []
-            for field in split.fields:
-                if field.name == "y":
-                    array = ids[field.array.astype(np.int64)]
-                    rows = np.arange(len(array)) if split.rows is None else split.rows
-                    invalid = array[rows] < 0
-                    if invalid.any():
-                        row = int(rows[int(np.argmax(invalid))])
-                        raise DataError(
-                            f"{field.label}: classes must be those of training, "
-                            f"{show(list(classes))}, got {self._classes[int(field.array[row])]!r} "
-                            f"in row {row}"
-                        )
-                    field = dataclasses.replace(field, array=array)
-                fields.append(field)
-            renumbered._splits[split_name] = Split(tuple(fields), split.rows, split.n)
+        renumbered._splits = {
+            name: renumber_classes(split, self._targets, names)
+            for name, split in self._splits.items()
+        }
         return renumbered
 
     # ---- construction
@@ -357,12 +362,7 @@ class DataModule:
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
             for name, (table, rows) in parts.items()
         }
-        targets = [table.targets for table, _ in parts.values() if table.targets is not None]
-        self._target_kind = targets[0].kind if targets else "none"
-        self._classes = targets[0].classes if targets else None
-        self._n_classes = (
-            max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
-        )
+        self._targets = merge_targets([table.targets for table, _ in parts.values()])
         self._checked: set[str] = set()
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
@@ -411,18 +411,32 @@ class DataModule:
 
     @property
     def target_kind(self) -> str:
-        """ "class", "multilabel", "float" or "none"."""
-        return self._target_kind
+        """ "class", "multilabel", "float" or "none"; "several" where y is a dict or tuple."""
+        if not self._targets:
+            return "none"
+        return self._targets[""].kind if "" in self._targets else "several"
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id, where y came with names (strings, bools)."""
-        return None if self._classes is None else list(self._classes)
+    def targets(self) -> dict[str, Targets]:
+        """Each target by its name, those of a tuple by position; "" is the name of a single one."""
+        return dict(self._targets)
+
+    @property
+    def classes(self) -> list[Any] | dict[str, list[Any] | None] | None:
+        """Names by class id, where y came with names (strings, bools); of several targets a dict
+        from each that has some.
+        """
+        named: dict[str, list[Any] | None] = {
+            name: list(target.classes)
+            for name, target in self._targets.items()
+            if target.classes is not None
+        }
+        return named.get("") if "" in self._targets else named or None
 
     @property
     def n_classes(self) -> int | None:
         """Classes of all splits, the largest id + 1; None unless y holds classes."""
-        return self._n_classes
+        return self._targets[""].n_classes if "" in self._targets else None
 
     @property
     def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
@@ -457,8 +471,13 @@ class DataModule:
             reject("split", f"must be one of {', '.join(_SPLITS)}", name)
         return self._splits.get(name)
 
-    def class_counts(self) -> list[int]:
-        """Training rows of each class.
+    def class_counts(self, target: str = "") -> list[int]:
+        """Training rows of each class; of ids per position, training positions.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
 
         Returns
         -------
@@ -470,12 +489,13 @@ class DataModule:
         ConfigError
             If the targets are no classes.
         """
-        if self._n_classes is None:
-            raise ConfigError(f"class_counts: needs class targets, got {self._target_kind} targets")
-        split = self._splits["train"]
-        ids = next(field.array for field in split.fields if field.name == "y")
-        ids = ids if split.rows is None else ids[split.rows]
-        counts = np.bincount(ids.reshape(-1).astype(np.int64), minlength=self._n_classes)
+        known = self._targets.get(target)
+        if known is None or known.n_classes is None:
+            kind = self.target_kind if known is None else known.kind
+            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
+        ids, rows = self._field("train", target).array, self._splits["train"].rows
+        ids = (ids if rows is None else ids[rows]).reshape(-1).astype(np.int64)
+        counts = np.bincount(ids[ids >= 0], minlength=known.n_classes)
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -520,29 +540,40 @@ class DataModule:
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""
-        if self._target_kind != "class":
-            return
-        present = [i for i, count in enumerate(self.class_counts()) if count]
-        if len(present) == 1:
-            shown = self._classes[present[0]] if self._classes else present[0]
-            warn(
-                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
-                "from one class",
-                DataWarning,
-            )
+        for name, target in self._targets.items():
+            if target.kind != "class":
+                continue
+            present = [i for i, count in enumerate(self.class_counts(name)) if count]
+            if len(present) == 1:
+                shown = target.classes[present[0]] if target.classes else present[0]
+                warn(
+                    f"{self._field('train', name).label}: all {len(self)} training rows are of "
+                    f"class {shown!r}; a model learns nothing from one class",
+                    DataWarning,
+                )
 
-    def warn_of_values(self) -> None:
+    def warn_of_values(self, target: str = "") -> None:
         """Warns of float targets, to be compared as values, that look like classes or are all far
         from 0.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
         """
-        split = self._splits["train"]
-        field = next((field for field in split.fields if field.name == "y"), None)
-        if field is not None and self._target_kind == "float":
-            doubt = doubt_of_values(field, split.rows)
+        if target in self._targets and self._targets[target].kind == "float":
+            doubt = doubt_of_values(self._field("train", target), self._splits["train"].rows)
             if doubt:
                 warn(doubt, DataWarning)
 
-    def check_labels(self, split_name: str, n_outputs: int) -> None:
+    def _field(self, split_name: str, target: str) -> Field:
+        """A split's field of a target that there is."""
+        fields = self._require(split_name).fields
+        return next(field for field in fields if name_of_target(field.name) == target)
+
+    def check_labels(
+        self, split_name: str, n_outputs: int, *, target: str = "", ignored: int | None = None
+    ) -> None:
         """Refuses class ids that a model has no output for.
 
         Parameters
@@ -551,6 +582,10 @@ class DataModule:
             Which split.
         n_outputs : int
             The model's classes.
+        target : str
+            Its name, where there are several.
+        ignored : int, optional
+            A class id that needs no output, since it counts nothing.
 
         Raises
         ------
@@ -558,9 +593,8 @@ class DataModule:
             With row, value and what is allowed.
         """
         split = self._require(split_name)
-        for field in split.fields:
-            if field.name == "y" and self._target_kind == "class":
-                check_labels(field, split.rows, n_outputs)
+        if target in self._targets and self._targets[target].kind == "class":
+            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored)
 
     def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
@@ -738,7 +772,7 @@ class DataModule:
     def __repr__(self) -> str:
         lines = [
             f"DataModule(batch_size={self._batch_size}, shuffle={self._shuffle}, "
-            f"targets={self._target_kind!r})",
+            f"targets={self.target_kind!r})",
             f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}",
         ]
         for name, split in self._splits.items():
@@ -763,11 +797,9 @@ class DataModule:
                 f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
                 f"{field.array.nbytes:,} bytes"
             )
-        if self._n_classes is not None:
-            names: Sequence[Any] = self._classes or range(self._n_classes)
-            shown = [f"{name}: {n:,}" for name, n in zip(names, self.class_counts())]
-            more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
-            lines.append(f"classes     {', '.join(shown[:20])}{more} training rows")
+        for key, target in self._targets.items():
+            if target.n_classes is not None:
+                lines.append(describe_classes(key, target, self.class_counts(key)))
         if self._standardized:
             standardized = ", ".join(field.name for field in self._standardized)
             lines.append(f"standardize {standardized}")

@@ -19,7 +19,7 @@ class Field:
     Attributes
     ----------
     name : str
-        "x", "x.<column>", "x.<position>", "y" or "weight".
+        "x", "x.<column>", "x.<position>", "y", "y.<name>", "y.<position>" or "weight".
     array : ndarray
         C-contiguous, aligned, native-endian; dim 0: samples. Often the user's own memory, so it
         is read and never written.
@@ -84,7 +84,7 @@ class Split:
 
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple.
+    """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple; so ``y``.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ bytes, tensors follow without gaps; the atomic writer replaces an old file as a 
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
@@ -174,6 +175,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "classes": fitted.classes,
         "target_kind": fitted.target_kind,
         "link": fitted.link,
+        "class_axis": fitted.class_axis,
         "fields": fitted.fields,
         "loss": fitted.loss,
         "columns": fitted.columns,
@@ -256,7 +258,8 @@ class LoadedModel:
             link=fitted["link"],
             transforms=[],
             fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
-            loss=str(fitted["loss"]),
+            loss=fitted["loss"],
+            class_axis=fitted.get("class_axis", 1),
             columns=fitted["columns"],
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
@@ -299,9 +302,9 @@ class LoadedModel:
         return f"LoadedModel({self.class_name}, {n:,} values)"
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id; None where classes had no names."""
-        return None if self._fitted.classes is None else list(self._fitted.classes)
+    def classes(self) -> Any:
+        """Names by class id, of several targets a dict; None where classes had no names."""
+        return copy.copy(self._fitted.classes)
 
     def predict(self, data: Any, batch_size: int | None = None, **options: Any) -> Any:
         """As :func:`hotloop.predict` of this model.
