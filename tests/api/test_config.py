@@ -132,6 +132,7 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         ("cross_entropy", "cross_entropy"),
         (function, function),
         ({"a": "mse", "b": function}, {"a": "mse", "b": function}),
+        (["mse", function], {"0": "mse", "1": function}),
     ],
     "metrics": [
         ((), ()),
@@ -140,6 +141,10 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         (["accuracy", "f1"], ("accuracy", "f1")),
         (function, (function,)),
         ({"mine": function}, {"mine": function}),
+        ("auto", "auto"),
+        ([], ()),
+        ({"a": ["f1", function], "b": "mse"}, {"a": ("f1", function), "b": "mse"}),
+        ([["f1"], "mse"], {"0": ("f1",), "1": "mse"}),
     ],
     "label_smoothing": [(0, 0.0), (0.1, 0.1)],
     "class_weight": [
@@ -365,7 +370,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "scheduler": "cosine",
         "warmup": 0.05,
         "loss": "auto",
-        "metrics": (),
+        "metrics": "auto",
         "label_smoothing": 0,
         "accelerator": "auto",
         "devices": "auto",

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hotloop import _core
-from hotloop.data.module import DataModule, GraphDataModule, as_datamodule
+from hotloop.data.module import DataModule, GraphDataModule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, DataError
 
 
@@ -447,7 +448,7 @@ X10, Y10 = table(10), np.arange(10) % 2
         (X10, ["a"] * 9 + [1], {}, r"y: must be all numbers or all strings, got int 1 in row 9"),
         (X10, np.array(["a"] * 9 + [None], object), {}, r"y: .* got NoneType None in row 9"),
         (X10, Y10 * 1j, {}, r"y: must hold numbers, got dtype complex128"),
-        (X10, {"a": Y10}, {}, r"y: one array of targets is needed, got a dict of a"),
+        (X10, {"a": Y10, "b": Y10[:9]}, {}, r"y\['b'\]: must have one entry per row of X"),
         (X10, 3, {}, r"y: an array is needed, got int 3"),
         (X10, None, {"val": (X10[:, :2], None)}, r"val X: rows must have shape \(4,\)"),
         (X10, Y10, {"val": (X10, Y10 + 0.5)}, r"val y: must be class targets.*got float"),

@@ -138,3 +138,29 @@ def test_an_autoencoder_is_told_how_to_be_trained() -> None:
         hl.train(model, X, quiet())
     result = hl.train(model, (X, X), quiet(max_epochs=1))
     assert hl.predict(result, X).shape == X.shape
+
+
+# ---- several targets, ids per position
+
+
+def test_several_targets_read_back() -> None:
+    y = {"kind": NAMES[IDS], "size": X[:, 0], "on": IDS > 0}
+    data = make(y, classes={"on": ["no", "yes"], "kind": ["low", "mid", "high"]})
+    rows = data.split("val").rows
+    _, found = data.arrays("val")
+    np.testing.assert_array_equal(found["kind"], NAMES[IDS][rows])
+    np.testing.assert_array_equal(found["on"], np.where(IDS > 0, "yes", "no")[rows])
+    np.testing.assert_array_equal(found["size"], X[rows, 0])
+    assert data.classes == {"kind": ["low", "mid", "high"], "on": ["no", "yes"]}
+    assert "; y['kind'] of 3 classes, y['size'] float64 (), y['on'] of 2 classes;" in repr(data)
+    _, pair = make((IDS, X[:, 0])).arrays("test")
+    assert [len(part) for part in pair] == [10, 10]
+
+
+def test_ids_per_position_read_back() -> None:
+    ids = np.stack([IDS, np.full(100, -100)], 1)
+    data = make(ids, classes=["low", "mid", "high"])
+    _, found = data.arrays("train")
+    np.testing.assert_array_equal(found[:, 0], NAMES[IDS][data.split("train").rows])
+    assert set(found[:, 1]) == {None}
+    assert "; y of 3 classes at (2,) positions;" in repr(data)

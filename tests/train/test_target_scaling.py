@@ -118,7 +118,7 @@ class Two(nn.Module):
 
     def forward(self, x):
         value, more = self.body(x), self.side(x)
-        return {"value": value, "more": more} if self.keyed else (value, more)
+        return {"logits": value, "more": more} if self.keyed else (value, more)
 
 
 def first(output, target):
@@ -211,3 +211,38 @@ def test_header_says_it(capsys) -> None:
 def test_what_cannot_be_scaled_is_refused(call: Any, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+class Heads(nn.Module):
+    def __init__(self, *, keyed: bool) -> None:
+        super().__init__()
+        self.value, self.kind, self.keyed = nn.Linear(4, 1), nn.Linear(4, 3), keyed
+
+    def forward(self, x):
+        made = {"kind": self.kind(x), "value": self.value(x)}
+        return made if self.keyed else tuple(made.values())
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_of_several_targets_the_values_are_scaled(keyed: bool, tmp_path) -> None:
+    kinds = np.digitize(Y, np.quantile(Y, [0.3, 0.6]))
+    y = {"kind": kinds, "value": Y}
+    data = data_of(y if keyed else tuple(y.values()), "both")
+    name = "value" if keyed else "1"
+    config = quiet(max_epochs=30, lr=0.05, metrics={name: ["rmse"]})
+    result = hl.train(Heads(keyed=keyed), data, config)
+    x, _ = data.arrays("test")
+    made = hl.predict(result, x)
+    value = made["value"] if keyed else made[1]
+    goal = Y[data.split("test").rows]
+    assert np.abs(value.reshape(-1) - goal).max() < 50
+    assert result.history[f"val_{name}_rmse"][-1] < 20
+    scores = hl.evaluate(result, data)
+    assert scores[f"{name}_rmse"] == pytest.approx(
+        np.sqrt(np.mean((value.reshape(-1) - goal) ** 2, dtype=np.float64)), rel=1e-3
+    )
+    result.save(tmp_path / "m")
+    loaded = hl.load(tmp_path / "m")
+    again = hl.predict(loaded, x)
+    np.testing.assert_allclose(again["value"] if keyed else again[1], value, rtol=1e-6)
+    assert hl.evaluate(loaded, data, config=result.config) == pytest.approx(scores, rel=1e-3)

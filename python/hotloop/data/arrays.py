@@ -7,7 +7,7 @@ converted once, without losing a value, or refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,7 @@ from hotloop.errors import ConfigError, DataError
 
 __all__ = [
     "DTYPES",
+    "check_keys",
     "column_names",
     "graph_dtype",
     "is_arraylike",
@@ -87,6 +88,29 @@ def graph_dtype(dtype: np.dtype[Any]) -> str:
     bool and uint8 (flags and pixels) count as measurements and become float32.
     """
     return "int64" if dtype.kind in "iu" and dtype != np.uint8 else "float32"
+
+
+def check_keys(keys: Sequence[Any], label: str) -> None:
+    """Refuses names of a dict's arrays that are no strings, or that a tuple's positions would have.
+
+    Parameters
+    ----------
+    keys : sequence
+    label : str
+        What the dict is, for messages.
+
+    Raises
+    ------
+    DataError
+    """
+    for key in keys:
+        if not isinstance(key, str) or not key:
+            raise DataError(f"{label}: the names of columns must be strings, got {key!r}")
+    if keys and all(key.isdigit() for key in keys):
+        raise DataError(
+            f"{label}: names of columns must not all be numbers, got {show(keys)}; give a tuple of "
+            "arrays for forward(*arrays), or names with a letter"
+        )
 
 
 def column_names(value: Any) -> tuple[str, ...] | None:

@@ -157,8 +157,13 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
 
 
-def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: int) -> None:
-    """Refuses class ids outside [0, n_classes).
+def check_labels(
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    n_classes: int,
+    ignored: int | None = None,
+) -> None:
+    """Refuses class ids outside [0, n_classes), one that counts nothing apart.
 
     Raises
     ------
@@ -171,7 +176,7 @@ def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: in
     if array.dtype.kind != "b" and _core.check_range(array, 0, n_classes) is None:
         return
     for numbers, values in blocks(field, rows, "checking"):
-        bad = (values < 0) | (values >= n_classes)
+        bad = ((values < 0) | (values >= n_classes)) & (values != ignored)
         if bad.any():
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             where = place(field, int(numbers[index[0]]), index[1:])

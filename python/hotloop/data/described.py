@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotloop.base.messages import counted
 from hotloop.data.split import Field, Split
+from hotloop.data.targets import describe_classes, name_of_target
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
@@ -15,7 +15,6 @@ __all__ = ["describe_all", "describe_line"]
 
 _SPLITS = ("train", "val", "test")
 _MAX_SHOWN = 3  # inputs that the line lists
-_MAX_CLASSES = 20
 
 
 def _splits_of(data: DataModule) -> dict[str, Split]:
@@ -34,13 +33,26 @@ def describe_line(data: DataModule) -> str:
     fields = splits["train"].fields
     shown = [_describe_field(field) for field in fields if field.is_input]
     inputs = ", ".join(shown) if len(shown) <= _MAX_SHOWN else f"{len(shown)} inputs"
-    y = next((field for field in fields if field.name == "y"), None)
-    targets = "no y" if y is None else _describe_field(y)
-    if y is not None and data.target_kind == "class":
-        targets = f"y of {counted(data.n_classes or 0, 'class', 'classes')}"
-    elif y is not None and data.target_kind == "multilabel":
-        targets = f"y 0 or 1 in {y.array.shape[1:]}"
-    return f"{type(data).__name__}({rows} rows; {inputs}; {targets}; batch_size={data.batch_size})"
+    goals = [_describe_target(data, field) for field in fields if field.name in _y_fields(data)]
+    targets = ", ".join(goals) if len(goals) <= _MAX_SHOWN else f"{len(goals)} targets"
+    return (
+        f"{type(data).__name__}({rows} rows; {inputs}; {targets or 'no y'}; "
+        f"batch_size={data.batch_size})"
+    )
+
+
+def _y_fields(data: DataModule) -> set[str]:
+    return {f"y.{name}" if name else "y" for name in data.targets}
+
+
+def _describe_target(data: DataModule, field: Field) -> str:
+    target = data.targets[name_of_target(field.name) or ""]
+    if target.kind == "class":
+        at = f" at {field.array.shape[1:]} positions" if field.array.ndim > 1 else ""
+        return f"{field.label} of {counted(target.n_classes or 0, 'class', 'classes')}{at}"
+    if target.kind == "multilabel":
+        return f"{field.label} 0 or 1 in {field.array.shape[1:]}"
+    return _describe_field(field)
 
 
 def describe_all(data: DataModule, standardized: str) -> str:
@@ -58,11 +70,9 @@ def describe_all(data: DataModule, standardized: str) -> str:
             f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
             f"{field.array.nbytes:,} bytes"
         )
-    if data.n_classes is not None:
-        names: Sequence[Any] = data.classes or range(data.n_classes)
-        shown = [f"{name}: {n:,}" for name, n in zip(names, data.class_counts())]
-        more = f", and {len(shown) - _MAX_CLASSES} more" if len(shown) > _MAX_CLASSES else ""
-        lines.append(f"classes     {', '.join(shown[:_MAX_CLASSES])}{more} training rows")
+    for key, target in data.targets.items():
+        if target.n_classes is not None:
+            lines.append(describe_classes(key, target, data.class_counts(key)))
     if standardized:
         lines.append(f"standardize {standardized}")
     if data.num_workers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import warn
-from hotloop.base.rules import either, flag, reject, show, whole
+from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
@@ -25,17 +25,23 @@ from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
-from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
+from hotloop.data.tables import Table, read_table, unpack_dataset
+from hotloop.data.targets import (
+    Targets,
+    ids_of,
+    merge_targets,
+    name_of_target,
+    names_of_ids,
+    renumber_classes,
+)
 from hotloop.errors import ConfigError, DataError, DataWarning
 
-__all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
+__all__ = ["DataModule", "GraphDataModule"]
 
 Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 _SPLITS = ("train", "val", "test")
-_ENOUGH_TO_VALIDATE = 50  # rows from which the shorthand (X, y) holds some out
-_HELD_OUT = 0.2
 
 
 class DataModule:
@@ -67,8 +73,9 @@ class DataModule:
         "y": float targets, "both": features and targets. It is part of the model: the arrays stay
         as they are, ``predict`` does the same with features, and what the model makes of scaled
         targets is scaled back in predictions and metrics. The loss is that of scaled targets.
-    classes : sequence, optional
-        Names of the class ids of an integer or bool y, by id; of a y of names their order.
+    classes : sequence, or dict of them, optional
+        Names of the class ids of an integer or bool y, by id; of a y of names their order. Of
+        several targets by the targets' names.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
     **unknown
@@ -102,7 +109,7 @@ class DataModule:
         drop_last: bool = False,
         seed: int = 42,
         standardize: bool | str | Sequence[str] = False,
-        classes: Sequence[Any] | None = None,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
@@ -146,7 +153,7 @@ class DataModule:
         groups: Any = None,
         sample_weight: Any = None,
         standardize: bool | str | Sequence[str] = False,
-        classes: Sequence[Any] | None = None,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -167,7 +174,9 @@ class DataModule:
         y : array_like, optional
             ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
             numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
-            of 0 and 1: one yes-or-no question per column.
+            of 0 and 1: one yes-or-no question per column. Other integers ``(N, ...)``: a class id
+            at each position, -100 where none counts. A dict or tuple of arrays: several targets,
+            each of a kind of its own.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
             ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
@@ -220,7 +229,7 @@ class DataModule:
         rows = divide_rows(
             table.n,
             {name: part for name, part in given.items() if name not in own},
-            ids=table.targets.array if table.targets and table.targets.n_classes else None,
+            ids=ids_of(table.targets),
             groups=None if groups is None else read_groups(groups, table.n),
             how=split,
             gap=whole(0)("gap", gap),
@@ -288,13 +297,13 @@ class DataModule:
         X, _ = pick_columns(frame, "features", list(features))
         return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
-    def with_classes(self, classes: Sequence[Any]) -> DataModule:
+    def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> DataModule:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
 
         Parameters
         ----------
-        classes : sequence
-            Names in the order of the outputs.
+        classes : sequence, or dict of them
+            Names in the order of the outputs; of several targets by the targets' names.
 
         Returns
         -------
@@ -307,31 +316,26 @@ class DataModule:
         DataError
             If a class of the data is not among them.
         """
-        if self._classes is None or self._classes == list(classes):
+        wanted = classes if isinstance(classes, Mapping) else {"": classes}
+        names = {target: list(given) for target, given in wanted.items() if given is not None}
+        names = {
+            target: listed
+            for target, listed in names.items()
+            if target in self._targets and self._targets[target].classes not in (None, listed)
+        }
+        if not names:
             return self
-        number = {name: i for i, name in enumerate(classes)}
-        ids = np.array([number.get(name, -1) for name in self._classes], dtype=np.int64)
         renumbered = copy.copy(self)
-        renumbered._classes, renumbered._n_classes = list(classes), len(classes)
+        renumbered._targets = dict(self._targets)
+        for target, listed in names.items():
+            renumbered._targets[target] = dataclasses.replace(
+                self._targets[target], classes=listed, n_classes=len(listed)
+            )
         renumbered._checked = set(self._checked)
-        renumbered._splits = {}
-        for split_name, split in self._splits.items():
-            fields = []
-            for field in split.fields:
-                if field.name == "y":
-                    array = ids[field.array.astype(np.int64)]
-                    rows = np.arange(len(array)) if split.rows is None else split.rows
-                    invalid = array[rows] < 0
-                    if invalid.any():
-                        row = int(rows[int(np.argmax(invalid))])
-                        raise DataError(
-                            f"{field.label}: classes must be those of training, "
-                            f"{show(list(classes))}, got {self._classes[int(field.array[row])]!r} "
-                            f"in row {row}"
-                        )
-                    field = dataclasses.replace(field, array=array)
-                fields.append(field)
-            renumbered._splits[split_name] = Split(tuple(fields), split.rows, split.n)
+        renumbered._splits = {
+            name: renumber_classes(split, self._targets, names)
+            for name, split in self._splits.items()
+        }
         return renumbered
 
     # ---- construction
@@ -368,18 +372,13 @@ class DataModule:
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
             for name, (table, rows) in parts.items()
         }
-        targets = [table.targets for table, _ in parts.values() if table.targets is not None]
-        self._target_kind = targets[0].kind if targets else "none"
-        self._classes = targets[0].classes if targets else None
-        self._n_classes = (
-            max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
-        )
+        self._targets = merge_targets([table.targets for table, _ in parts.values()])
         self._checked: set[str] = set()
         self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
         if scales_targets:
-            self._standardized.append(self._find_scaled_target())
+            self._standardized += self._find_scaled_targets()
         for name, split in self._splits.items():
             for field in split.fields:
                 if field.name == "weight":
@@ -398,29 +397,33 @@ class DataModule:
             raise ConfigError(f"standardize: must name columns of the dict X, got none for {named}")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
 
-    def _find_scaled_target(self) -> Field:
-        fields = [field for field in self._splits["train"].fields if field.name == "y"]
-        if self._target_kind != "float" or not fields:
+    def _find_scaled_targets(self) -> list[Field]:
+        kinds = {name: target.kind for name, target in self._targets.items()}
+        if "float" not in kinds.values():
+            got = ", ".join(kinds.values()) or "none"
             raise ConfigError(
-                f"standardize: y must be float targets, got {self._target_kind} targets; write "
+                f"standardize: y must be float targets, got {got}{' targets' * bool(kinds)}; write "
                 "standardize='x'"
             )
-        return fields[0]
+        return [self._field("train", name) for name, kind in kinds.items() if kind == "float"]
 
     def _name_classes(self, classes: Any) -> None:
         if classes is None:
             return
-        if self._n_classes is None:
-            raise ConfigError(f"classes: are of class targets, got {self._target_kind} targets")
-        names = read_classes(classes)
-        if self._classes in (None, [False, True]):  # ids
-            if len(names) < self._n_classes:
+        for name, listed in (classes if isinstance(classes, Mapping) else {"": classes}).items():
+            target = self._targets.get(name)
+            if target is None or target.n_classes is None:
+                got = self.target_kind if target is None else target.kind
+                raise ConfigError(f"classes: are of class targets, got {got} targets")
+            names = read_classes(listed)
+            if target.classes not in (None, [False, True]):
+                self.__dict__.update(self.with_classes({name: names}).__dict__)
+                continue
+            if len(names) < target.n_classes:
                 raise ConfigError(
-                    f"classes: must name all {self._n_classes} classes of y, got {len(names)}"
+                    f"classes: must name all {target.n_classes} classes of y, got {len(names)}"
                 )
-            self._classes, self._n_classes = names, len(names)
-        else:
-            self.__dict__.update(self.with_classes(names).__dict__)
+            self._targets[name] = dataclasses.replace(target, classes=names, n_classes=len(names))
 
     # ---- what it is
 
@@ -451,18 +454,32 @@ class DataModule:
 
     @property
     def target_kind(self) -> str:
-        """ "class", "multilabel", "float" or "none"."""
-        return self._target_kind
+        """ "class", "multilabel", "float" or "none"; "several" where y is a dict or tuple."""
+        if not self._targets:
+            return "none"
+        return self._targets[""].kind if "" in self._targets else "several"
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id, where y came with names (strings, bools)."""
-        return None if self._classes is None else list(self._classes)
+    def targets(self) -> dict[str, Targets]:
+        """Each target by its name, those of a tuple by position; "" is the name of a single one."""
+        return dict(self._targets)
+
+    @property
+    def classes(self) -> list[Any] | dict[str, list[Any] | None] | None:
+        """Names by class id, where y came with names (strings, bools); of several targets a dict
+        from each that has some.
+        """
+        named: dict[str, list[Any] | None] = {
+            name: list(target.classes)
+            for name, target in self._targets.items()
+            if target.classes is not None
+        }
+        return named.get("") if "" in self._targets else named or None
 
     @property
     def n_classes(self) -> int | None:
         """Classes of all splits, the largest id + 1; None unless y holds classes."""
-        return self._n_classes
+        return self._targets[""].n_classes if "" in self._targets else None
 
     @property
     def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
@@ -509,7 +526,7 @@ class DataModule:
         -------
         tuple
             X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
-            y ``(rows, ...)`` with classes by their names where they have some, or None.
+            y likewise, with classes by their names where they have some, or None.
 
         Raises
         ------
@@ -523,14 +540,22 @@ class DataModule:
         >>> X_test.shape, y_test.shape
         ((100, 64), (100,))
         """
-        batch = self._require(split_name).arrays()
-        x, y = batch["x"], batch.get("y")
-        if y is not None and self._classes is not None:
-            y = np.asarray(self._classes)[y.astype(np.int64)]
-        return x, y
+        split = self._require(split_name)
+        named = {}
+        for name, array in split.by_field().items():
+            target = name_of_target(name)
+            known = None if target is None else self._targets[target].classes
+            named[name] = array if known is None else names_of_ids(array, known)
+        batch = nest_fields(named)
+        return batch["x"], batch.get("y")
 
-    def class_counts(self) -> list[int]:
-        """Training rows of each class.
+    def class_counts(self, target: str = "") -> list[int]:
+        """Training rows of each class; of ids per position, training positions.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
 
         Returns
         -------
@@ -542,12 +567,13 @@ class DataModule:
         ConfigError
             If the targets are no classes.
         """
-        if self._n_classes is None:
-            raise ConfigError(f"class_counts: needs class targets, got {self._target_kind} targets")
-        split = self._splits["train"]
-        ids = next(field.array for field in split.fields if field.name == "y")
-        ids = ids if split.rows is None else ids[split.rows]
-        counts = np.bincount(ids.reshape(-1).astype(np.int64), minlength=self._n_classes)
+        known = self._targets.get(target)
+        if known is None or known.n_classes is None:
+            kind = self.target_kind if known is None else known.kind
+            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
+        ids, rows = self._field("train", target).array, self._splits["train"].rows
+        ids = (ids if rows is None else ids[rows]).reshape(-1).astype(np.int64)
+        counts = np.bincount(ids[ids >= 0], minlength=known.n_classes)
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -594,29 +620,43 @@ class DataModule:
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""
-        if self._target_kind != "class":
-            return
-        present = [i for i, count in enumerate(self.class_counts()) if count]
-        if len(present) == 1:
-            shown = self._classes[present[0]] if self._classes else present[0]
-            warn(
-                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
-                "from one class",
-                DataWarning,
-            )
+        for name, target in self._targets.items():
+            if target.kind != "class":
+                continue
+            present = [i for i, count in enumerate(self.class_counts(name)) if count]
+            if len(present) == 1:
+                shown = target.classes[present[0]] if target.classes else present[0]
+                warn(
+                    f"{self._field('train', name).label}: all {len(self)} training rows are of "
+                    f"class {shown!r}; a model learns nothing from one class",
+                    DataWarning,
+                )
 
-    def warn_of_values(self) -> None:
+    def warn_of_values(self, target: str = "") -> None:
         """Warns of float targets, to be compared as values, that look like classes or are all far
         from 0.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
         """
-        split = self._splits["train"]
-        field = next((field for field in split.fields if field.name == "y"), None)
-        if field is not None and self._target_kind == "float":
-            doubt = doubt_of_values(field, split.rows, is_scaled=field in self._standardized)
+        if target in self._targets and self._targets[target].kind == "float":
+            field = self._field("train", target)
+            doubt = doubt_of_values(
+                field, self._splits["train"].rows, is_scaled=field in self._standardized
+            )
             if doubt:
                 warn(doubt, DataWarning)
 
-    def check_labels(self, split_name: str, n_outputs: int) -> None:
+    def _field(self, split_name: str, target: str) -> Field:
+        """A split's field of a target that there is."""
+        fields = self._require(split_name).fields
+        return next(field for field in fields if name_of_target(field.name) == target)
+
+    def check_labels(
+        self, split_name: str, n_outputs: int, *, target: str = "", ignored: int | None = None
+    ) -> None:
         """Refuses class ids that a model has no output for.
 
         Parameters
@@ -625,6 +665,10 @@ class DataModule:
             Which split.
         n_outputs : int
             The model's classes.
+        target : str
+            Its name, where there are several.
+        ignored : int, optional
+            A class id that needs no output, since it counts nothing.
 
         Raises
         ------
@@ -632,9 +676,8 @@ class DataModule:
             With row, value and what is allowed.
         """
         split = self._require(split_name)
-        for field in split.fields:
-            if field.name == "y" and self._target_kind == "class":
-                check_labels(field, split.rows, n_outputs)
+        if target in self._targets and self._targets[target].kind == "class":
+            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored)
 
     def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
@@ -843,36 +886,3 @@ def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
         bad = rows.min() if rows.min() < 0 else rows.max()
         raise DataError(f"{name}_dataset: row numbers must lie between 0 and {n - 1}, got {bad}")
     return np.ascontiguousarray(rows)
-
-
-def as_datamodule(data: Any, **options: Any) -> DataModule:
-    """What ``train`` and ``evaluate`` accept as data.
-
-    Parameters
-    ----------
-    data : DataModule, tuple, array_like, dict or dataset object
-        A DataModule is returned as it is. ``(X, y)``, ``(X, y, weight)`` or X go to
-        :meth:`DataModule.from_arrays`; from 50 rows on a fifth of them validates, below that
-        nothing is held out. Dataset objects go to :class:`DataModule`.
-    **options
-        For ``from_arrays``; ``val=None`` holds nothing out.
-
-    Raises
-    ------
-    ConfigError
-        If data is none of this, or options come with a DataModule.
-    """
-    if isinstance(data, DataModule):
-        if options:
-            raise ConfigError(
-                f"data: the DataModule has its own options, got {show(options)} beside it"
-            )
-        return data
-    source = unpack_dataset(data, "data")
-    if source.rows is not None:
-        if options.pop("val", None) is not None:
-            raise ConfigError("data: a subset's rows are given already, got val beside it")
-        return DataModule(data, **options)
-    if "val" not in options and count_rows(source.X) >= _ENOUGH_TO_VALIDATE:
-        options["val"] = _HELD_OUT
-    return DataModule.from_arrays(source.X, source.y, sample_weight=source.weight, **options)

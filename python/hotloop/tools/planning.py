@@ -88,7 +88,7 @@ def plan(
     >>> report.info["store_bytes"] > 3 * 4 * 650  # weights and Adam's two moments of each
     True
     """
-    from hotloop.data.module import as_datamodule
+    from hotloop.data.shorthand import as_datamodule
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.fitted import check_model, exclusive
     from hotloop.training.run.planner import Planner

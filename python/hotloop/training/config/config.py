@@ -152,12 +152,15 @@ class TrainingConfig:
     loss : str, module, callable or dict
         "auto" decides by the targets; otherwise a name ("cross_entropy", "bce", "mse", "l1",
         "huber", "poisson_nll", ...), a loss module, whose parameters are trained as well, a
-        function ``(output, target)``, or a dict of those, which is summed. Targets (N,) and
-        outputs (N, 1) are matched for all of them.
+        function ``(output, target)``, or a dict of those, which is summed; of several targets a
+        dict (of a tuple of targets, a list) has the loss of each. Targets (N,) and outputs (N, 1)
+        are matched for all of them.
     metrics : str, callable, or list or dict of them
         What validation computes besides the loss: "accuracy", "balanced_accuracy", "precision",
         "recall", "f1", "iou", "mse", "rmse", "mae", "r2", or a function ``(y_true, y_pred)``, which
-        gets predicted labels for classes; :func:`hotloop.metric` says what else it needs.
+        gets predicted labels for classes; :func:`hotloop.metric` says what else it needs. Of
+        several targets a dict has those of each. "auto" is accuracy for class targets; ``[]`` and
+        None are none.
     label_smoothing : float
         For cross-entropy, in [0, 1).
     class_weight : "balanced", sequence or dict, optional
@@ -300,7 +303,7 @@ class TrainingConfig:
     scheduler: str | SchedulerConfig = setting("cosine", schema.scheduler)
     warmup: int | float | str = setting(0.05, rules.warmup)
     loss: Any = setting("auto", schema.loss)
-    metrics: tuple[Any, ...] | dict[str, Any] = setting((), schema.metrics)
+    metrics: str | tuple[Any, ...] | dict[str, Any] = setting("auto", schema.metrics)
     label_smoothing: float = setting(
         0.0, number(at_least=0.0, below=1.0, fix="a usual value is 0.1")
     )

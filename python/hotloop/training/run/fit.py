@@ -8,7 +8,7 @@ from typing import Any
 
 from hotloop.base.messages import format_seconds, show, warn
 from hotloop.base.rules import items
-from hotloop.data.module import as_datamodule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, NotFiniteError, NotFiniteWarning, TrainingInterrupted
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release

@@ -53,10 +53,13 @@ def describe_run(planner: Planner, log: str) -> str:
     if runtime.has_own_memory:
         one_by_one = config.cuda_graph is False
         facts.append(("steps", "launched one by one" if one_by_one else "as CUDA graphs"))
-    functions = describe_functions(
-        planner.steps.metrics,
-        data.target_kind,
-        weighted=any(f.name == "weight" for f in train.fields),
+    is_weighted = any(field.name == "weight" for field in train.fields)
+    functions = ", ".join(
+        described
+        for task in planner.steps.tasks
+        for described in describe_functions(
+            task.metrics, task.kind, task.name, weighted=is_weighted
+        )
     )
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),

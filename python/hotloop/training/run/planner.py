@@ -366,8 +366,9 @@ class Planner:
             more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
             listed = ", ".join(names[:_MAX_NAMES]) + more
             warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
-        if self.steps.loss is not None and self.steps.loss.compares_values:
-            self.data.warn_of_values()
+        for task in self.steps.tasks:
+            if task.loss is not None and task.loss.compares_values:
+                self.data.warn_of_values(task.name)
 
     def _plan_validation(self) -> None:
         name = self.validation_split
@@ -386,10 +387,9 @@ class Planner:
 
     def _check_labels(self) -> None:
         """Checks that every class id has an output of the model, in training and validation."""
-        if self.steps.n_outputs is not None:
-            for name in ("train", "val"):
-                if self.data.split(name) is not None:
-                    self.data.check_labels(name, self.steps.n_outputs)
+        for name in ("train", "val"):
+            if self.data.split(name) is not None:
+                self.steps.check_labels(self.data, name)
 
     def _autotune(self, watch: Watch) -> None:
         """Tunes all plans, so that the header names the memory of those that run."""
