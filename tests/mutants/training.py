@@ -24,6 +24,7 @@ _POSITIONS, _SEVERAL = _TESTS + "positions.py::", _TESTS + "several_targets.py::
 _CONFIG_SCHEMA = _TRAINING + "config/schema.py"
 _WARNINGS = _TESTS + "warnings.py::"
 _FITTED, _PREDICT = _TRAINING + "plans/fitted.py", _TESTS + "predict.py::"
+_SCALED = _TESTS + "target_scaling.py::"
 _BEST = _FEATURES + "test_the_best_epoch_has_its_own_statistics"
 _CUT = _USING + "test_a_logit_is_cut_at_zero"
 _GOES_ON = _USING + "test_stepper_state_counts_applied_steps_and_attempted_ones"
@@ -32,6 +33,41 @@ _PACE, _ENDS = _TRAINING + "run/pace.py", _TESTS + "ends.py::"
 _SCHEDULES = "tests/api/test_schedule.py::"
 
 _LOSS = [
+    Mutant(
+        "the-loss-compares-unscaled-targets",
+        _STEPS,
+        "batch = self.target_scale.scale(batch)",
+        "batch = dict(batch)",
+        python(_SCALED + "test_the_loss_is_that_of_scaled_targets"),
+    ),
+    Mutant(
+        "predictions-stay-scaled",
+        _INFERENCE,
+        "result = scale_of(known).undo(result)",
+        "pass",
+        python(_SCALED + "test_predictions_and_metrics_are_in_the_targets_units"),
+    ),
+    Mutant(
+        "a-file-is-evaluated-unscaled",
+        _INFERENCE,
+        "return scale.redo(unflatten(outputs, spec))",
+        "return unflatten(outputs, spec)",
+        python(_SCALED + "test_files_and_copies_undo_it"),
+    ),
+    Mutant(
+        "a-short-run-leaves-a-folder",
+        _TRAINING + "run/csvlog.py",
+        "if not self._is_asked and now < self._began + UNASKED_AFTER:",
+        "if False:",
+        python(_TESTS + "log_files.py::test_a_short_run_leaves_no_folder"),
+    ),
+    Mutant(
+        "ctrl-c-while-data-is-checked-goes-on",
+        _TRAINING + "run/watch.py",
+        "if self._interrupts.asked:",
+        "if False:",
+        python(_TESTS + "checking.py::test_ctrl_c_stops_the_look_at_once"),
+    ),
     Mutant(
         "a-batch-is-unpacked-to-names",
         _TRAINING + "plans/batch.py",

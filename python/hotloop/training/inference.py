@@ -834,6 +834,7 @@ def _evaluate_loaded(
     leaves, spec = flatten(predict(loaded, arrays["x"], data.batch_size))
 
     known = fitted_of(loaded)
+    assert known is not None  # a file has it
     scale = scale_of(known)
 
     class Outputs(Module):
@@ -847,5 +848,4 @@ def _evaluate_loaded(
         batch_size=data.batch_size,
         allow_nonfinite=True,
     )
-    transforms = known.transforms if known is not None else None
-    return _score(Outputs(), handed, "train", config, transforms, data, split)
+    return _score(Outputs(), handed, "train", config, known.transforms, data, split)

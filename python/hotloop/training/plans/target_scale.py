@@ -66,7 +66,7 @@ class TargetScale:
             def change(value: Any, mean: Values = mean, std: Values = std) -> Any:
                 return (value - tensor(mean)) / tensor(std)
 
-            name = name_of_target(field)
+            name = name_of_target(field) or ""
             y = _changed(y, self._names.index(name) if isinstance(y, tuple) else name, change)
         return {**batch, "y": y}
 

@@ -236,9 +236,10 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
             raise reading.trouble
         axis = reading.axis
     class_weight = None
-    if config.class_weight is not None and goal.target is not None and goal.target.n_classes:
+    target, data = goal.target, goal.data
+    if config.class_weight is not None and data is not None and target and target.n_classes:
         shape = pick_output(goal.output).shape
-        class_weight = class_weights(config, goal.data, count_classes(shape, axis), goal.name)
+        class_weight = class_weights(config, data, count_classes(shape, axis), goal.name)
     uses = {"class_weight"} if name in _CLASS_TARGETS else set()
     if name == "binary_cross_entropy_with_logits" and class_weight and len(class_weight) == 2:
         uses = {"class_weight"}
