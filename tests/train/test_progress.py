@@ -131,15 +131,39 @@ def test_the_last_epoch_is_shown_wherever_it_ends(capsys) -> None:
 
 
 def test_long_epochs_have_a_line_each(capsys, monkeypatch) -> None:
-    """A line a minute, and fifty in the time that max_time leaves, whatever their number."""
+    """A line a minute, whatever their number."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    for seconds, max_time, every in ((61.0, None, 1), (20.0, None, 3), (0.5, 100.0, 4)):
-        progress = Progress("auto", 10**6, max_time=max_time)
+    for seconds, every in ((61.0, 1), (20.0, 3)):
+        progress = Progress("auto", 10**6)
         for epoch in range(1, 13):
             now[0] += seconds
             progress.end_epoch(epoch, ROW, seconds, 10)
         assert epochs_shown(capsys.readouterr().err) == list(range(1, 13, every))
+
+
+def test_lines_of_a_run_that_may_end_early(capsys) -> None:
+    """Each of the first 50, then fewer and fewer."""
+    progress = Progress("auto", 10**6, is_open=True)
+    for epoch in range(1, 10_001):
+        progress.end_epoch(epoch, ROW, 0.01, 10)
+    shown = epochs_shown(capsys.readouterr().err)
+    assert shown[:50] == list(range(1, 51))
+    assert shown[50:54] == [52, 54, 56, 58]
+    assert shown[-3:] == [9600, 9800, 10_000]
+    assert len(shown) < 260
+
+
+@pytest.mark.parametrize("limit", [{"max_steps": 45}, {"early_stopping": 8}, {"max_time": 30.0}])
+def test_limits_of_steps_and_time_count(limit, capsys) -> None:
+    class Stopping:
+        def on_epoch_end(self, run) -> None:
+            if run.epoch == 9:
+                run.stop()
+
+    data = hl.DataModule.from_arrays(*classes(), val=0.2, batch_size=16)  # 5 steps an epoch
+    hl.train(mlp(), data, max_epochs=10**5, callbacks=[Stopping()], **limit)
+    assert epochs_shown(capsys.readouterr().err) == list(range(1, 10))
 
 
 def test_a_run_of_many_epochs_shows_few_lines(capsys) -> None:

@@ -88,7 +88,12 @@ class Run:
         is_shown = config.enable_progress_bar is not False
         if config.enable_model_summary and is_shown:
             show(summarize(self.model, self._steps.output_shapes))
-        self._progress = Progress(config.enable_progress_bar, config.max_epochs, config.max_time)
+        self._progress = Progress(
+            config.enable_progress_bar,
+            config.max_epochs,
+            expected=-(-self._planner.counts.total // self._planner.counts.per_epoch),
+            is_open=config.max_time is not None or config.early_stopping is not None,
+        )
         self._log = CsvLog(config, self._began, self._progress)
         if is_shown:
             show(describe_run(self._planner, self._log.describe()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 import sys
 import time
 from typing import Any
@@ -31,7 +30,8 @@ class Progress:
     """The bar or the lines of one run.
 
     An epoch's line stands above the bar, where there is one. Of more than 50 epochs one in n has a
-    line, so that they are about 50, and so have the first, the last, and one a minute.
+    line, so that they are about 50, and so have the first, the last, and one a minute. Where nobody
+    knows how many there will be, n grows with their number.
 
     Parameters
     ----------
@@ -39,21 +39,30 @@ class Progress:
         "auto": a bar where there is a terminal or a notebook, lines elsewhere. False: nothing.
     epochs : int
         Planned epochs.
-    max_time : float or None
-        Seconds after which training ends: it shows 50 lines in that time at least.
+    expected : int, optional
+        Epochs that there will be, where max_steps ends them.
+    is_open : bool
+        Whether early stopping or max_time may end training long before.
     """
 
-    def __init__(self, enabled: bool | str, epochs: int, max_time: float | None = None) -> None:
+    def __init__(
+        self,
+        enabled: bool | str,
+        epochs: int,
+        *,
+        expected: int | None = None,
+        is_open: bool = False,
+    ) -> None:
         self._epochs = epochs
-        self._every = _spacing(epochs)
-        self._silence = min(_LONGEST_SILENCE, (max_time or math.inf) / _LINES)
+        self._expected = epochs if expected is None else expected
+        self._is_open = is_open
         self._quiet = enabled is False
         bar = enabled is True or is_notebook() or sys.stderr.isatty()
         self._use_bar = bar and not self._quiet
         self._bar: Any = None
         self._title = ""
         self._held = ""  # the line of an epoch that is not shown unless it is the last
-        self._due = time.perf_counter() + self._silence
+        self._due = time.perf_counter() + _LONGEST_SILENCE
 
     @property
     def is_quiet(self) -> bool:
@@ -92,9 +101,10 @@ class Progress:
             return
         self._held = self._line(epoch, row, seconds, samples)
         now = time.perf_counter()
-        if epoch == 1 or epoch % self._every == 0 or now >= self._due:
+        every = _spacing(min(epoch, self._expected) if self._is_open else self._expected)
+        if epoch == 1 or epoch % every == 0 or now >= self._due:
             self._flush()
-            self._due = now + self._silence
+            self._due = now + _LONGEST_SILENCE
 
     def _line(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> str:
         values = {**{k: row[k] for k in _SHOWN_FIRST if k in row}, **row}
