@@ -341,3 +341,20 @@ def test_a_tuple_s_first_output() -> None:
         result = train(model, y, x, loss=loss)
         right = (np.asarray(hl.predict(model, x)[0]).argmax(1) == y).mean()
         assert result.history["val_accuracy"][-1] == pytest.approx(right)
+
+
+def test_a_training_step_alone_leaves_where_the_classes_are() -> None:
+    """What is kept for prediction, where the loss's name says how outputs become probabilities."""
+
+    class Own(Tokens):
+        def training_step(self, batch):
+            logits = self(batch["x"])
+            logits = logits if self.where == "second" else logits.movedim(-1, 1)
+            return F.cross_entropy(logits, batch["y"])
+
+    from hotloop.training.plans.fitted import fitted_of
+
+    for where, axis in (("second", 1), ("last", -1)):
+        model = Own(where)
+        train(model)
+        assert fitted_of(model).class_axis == axis

@@ -358,4 +358,5 @@ def describe_classes(name: str, target: Targets, counts: Sequence[int]) -> str:
     shown = [f"{each}: {n:,}" for each, n in zip(names, counts)]
     more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
     what = f"classes {name}"
-    return f"{what:<11} {', '.join(shown[:20])}{more} training rows"
+    each = "rows" if target.array.ndim == 1 else "positions"
+    return f"{what:<11} {', '.join(shown[:20])}{more} training {each}"

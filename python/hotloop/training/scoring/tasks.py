@@ -13,7 +13,7 @@ from hotloop.data.targets import IGNORED, Targets
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.losses import Loss, Reading, read_output
-from hotloop.training.scoring.matching import by_position, count_classes, pick_output
+from hotloop.training.scoring.matching import by_position, count_classes, match_shape, pick_output
 from hotloop.training.scoring.metrics import (
     FunctionMetric,
     Metric,
@@ -58,7 +58,7 @@ class Task:
     loss : Loss or None
         After ``read``; None where training_step makes the loss.
     axis : int or None
-        The output's dim of classes, after ``read``.
+        The output's dim of classes, after ``read``; None: it has one logit for each id.
     n_outputs : int or None
         Classes of the output, after ``read``, where the loss is about classes.
     """
@@ -76,7 +76,7 @@ class Task:
         self.kind = target.kind
         self.metrics = metrics
         self.loss: Loss | None = None
-        self.axis: int | None = None
+        self.axis: int | None = 1
         self.n_outputs: int | None = None
         self._names = list(names)
         self._target = target
@@ -158,6 +158,8 @@ class Task:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Output, target and weight as metrics take them: of class ids a row for each."""
         found, target = self._pick(output), self.target_of(y)
+        if self.kind == "multilabel":
+            return match_shape(found, target), target, weight
         if self.kind != "class":
             return found, target, weight
         return by_position(found, target.cast("int64"), weight, self.axis, self.ignored)
