@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.rules import reject, show
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.rules import show
+from hotloop.base.suggest import name_missing
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
@@ -152,11 +152,11 @@ def pick_columns(frame: Any, role: str, wanted: Any) -> tuple[Any, list[str]]:
     if not isinstance(wanted, str) and not (is_list and role in ("target", "features")):
         return wanted, []
     listed = wanted if is_list else [wanted]
-    for name in listed:
-        if name not in names:
-            rule = f"must name columns of the frame ({', '.join(names)})"
-            near = did_you_mean(name, names).removeprefix("; ")
-            reject(role, rule, name, near)
+    missing = [name for name in listed if name not in names]
+    if missing:
+        raise ConfigError(
+            f"{role}: must name columns of the frame, got none for {name_missing(missing, names)}"
+        )
     if not listed:
         raise ConfigError(f"{role}: must name a column at least, got an empty list")
     return frame[wanted], listed

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,33 +16,32 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import warn
-from hotloop.base.rules import either, flag, reject, show, whole
-from hotloop.base.scalars import plain
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.rules import either, flag, reject, whole
+from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.described import describe_all, describe_line
+from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
-from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
+from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import (
     Targets,
-    describe_classes,
     ids_of,
     merge_targets,
     name_of_target,
+    names_of_ids,
     renumber_classes,
 )
 from hotloop.errors import ConfigError, DataError, DataWarning
 
-__all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
+__all__ = ["DataModule", "GraphDataModule"]
 
 Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 _SPLITS = ("train", "val", "test")
-_ENOUGH_TO_VALIDATE = 50  # rows from which the shorthand (X, y) holds some out
-_HELD_OUT = 0.2
 
 
 class DataModule:
@@ -69,10 +67,15 @@ class DataModule:
         Leave a smaller last batch out of training epochs; never the only one.
     seed : int
         Decides splits and order.
-    standardize : bool or sequence of str
-        Bring features to mean 0 and deviation 1, by the training rows. True: every input that
-        forward receives as float, and an X of integers; names: these columns of a dict. It is part
-        of the model: the arrays stay as they are, and ``predict`` does the same.
+    standardize : bool, {"x", "y", "both"} or sequence of str
+        Bring features to mean 0 and standard deviation 1, by the training rows. True, "x": every
+        input that forward receives as float, and an X of integers; names: these columns of a dict.
+        "y": float targets, "both": features and targets. It is part of the model: the arrays stay
+        as they are, ``predict`` does the same with features, and what the model makes of scaled
+        targets is scaled back in predictions and metrics. The loss is that of scaled targets.
+    classes : sequence, or dict of them, optional
+        Names of the class ids of an integer or bool y, by id; of a y of names their order. Of
+        several targets by the targets' names.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
     **unknown
@@ -105,15 +108,16 @@ class DataModule:
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int = 42,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
-        _refuse_options(unknown, type(self).__init__)
+        refuse_options(unknown, type(self).__init__)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         if train_dataset is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         parts: dict[str, tuple[Table, Rows | None]] = {}
@@ -130,7 +134,8 @@ class DataModule:
                 standardize=wanted,
             )
             parts[name] = table, _check_rows(source.rows, table.n, name)
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
 
     @classmethod
     def from_arrays(
@@ -147,7 +152,8 @@ class DataModule:
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -194,7 +200,7 @@ class DataModule:
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
-        standardize, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+        standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
             Refused by name, with the option that is meant.
@@ -211,12 +217,12 @@ class DataModule:
             For lengths that differ, empty data or splits, dtypes that hold no numbers, labels that
             are no class ids. NaN and infinities are found on first use.
         """
-        _refuse_options(unknown, cls.from_arrays)
+        refuse_options(unknown, cls.from_arrays)
         self = cls.__new__(cls)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         table = read_table(X, y, sample_weight, standardize=wanted)
         given = {"val": val, "test": test}
         own = {name: part for name, part in given.items() if isinstance(part, tuple)}
@@ -239,7 +245,8 @@ class DataModule:
                 parts[name] = part, None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
         return self
 
     @classmethod
@@ -356,7 +363,10 @@ class DataModule:
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
 
     def _set_splits(
-        self, parts: dict[str, tuple[Table, Rows | None]], wanted: bool | frozenset[str]
+        self,
+        parts: dict[str, tuple[Table, Rows | None]],
+        wanted: bool | frozenset[str],
+        scales_targets: bool,
     ) -> None:
         self._splits = {
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
@@ -364,8 +374,11 @@ class DataModule:
         }
         self._targets = merge_targets([table.targets for table, _ in parts.values()])
         self._checked: set[str] = set()
+        self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
+        if scales_targets:
+            self._standardized += self._find_scaled_targets()
         for name, split in self._splits.items():
             for field in split.fields:
                 if field.name == "weight":
@@ -376,11 +389,41 @@ class DataModule:
         if isinstance(wanted, bool):
             return [field for field in inputs if wanted and field.dtype == "float32"]
         names = {field.name.partition(".")[2] for field in inputs}
-        known = ", ".join(sorted(name for name in names if name)) or "there are none"
-        for name in sorted(wanted - names):
-            rule = f"must name columns of a dict X ({known})"
-            reject("standardize", rule, name, "write standardize=True for all")
+        if names == {""}:
+            rule = "must name columns of a dict X, and this X is one array"
+            reject("standardize", rule, sorted(wanted), "write standardize=True for all")
+        if wanted - names:
+            named = name_missing(sorted(wanted - names), names)
+            raise ConfigError(f"standardize: must name columns of the dict X, got none for {named}")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
+
+    def _find_scaled_targets(self) -> list[Field]:
+        kinds = {name: target.kind for name, target in self._targets.items()}
+        if "float" not in kinds.values():
+            got = ", ".join(kinds.values()) or "none"
+            raise ConfigError(
+                f"standardize: y must be float targets, got {got}{' targets' * bool(kinds)}; write "
+                "standardize='x'"
+            )
+        return [self._field("train", name) for name, kind in kinds.items() if kind == "float"]
+
+    def _name_classes(self, classes: Any) -> None:
+        if classes is None:
+            return
+        for name, listed in (classes if isinstance(classes, Mapping) else {"": classes}).items():
+            target = self._targets.get(name)
+            if target is None or target.n_classes is None:
+                got = self.target_kind if target is None else target.kind
+                raise ConfigError(f"classes: are of class targets, got {got} targets")
+            names = read_classes(listed)
+            if target.classes not in (None, [False, True]):
+                self.__dict__.update(self.with_classes({name: names}).__dict__)
+                continue
+            if len(names) < target.n_classes:
+                raise ConfigError(
+                    f"classes: must name all {target.n_classes} classes of y, got {len(names)}"
+                )
+            self._targets[name] = dataclasses.replace(target, classes=names, n_classes=len(names))
 
     # ---- what it is
 
@@ -442,7 +485,7 @@ class DataModule:
     def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Transforms fitted on the training rows: ``("standardize", {field: (mean, std)})``.
 
-        They are applied inside the graph, not to the arrays.
+        They are applied inside the graph, not to the arrays. The targets' field is "y".
         """
         if self._transforms is None:
             rows = self._splits["train"].rows
@@ -470,6 +513,41 @@ class DataModule:
         if name not in _SPLITS:
             reject("split", f"must be one of {', '.join(_SPLITS)}", name)
         return self._splits.get(name)
+
+    def arrays(self, split_name: str) -> tuple[Any, Any]:
+        """X and y of a split, to compute with.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
+        Returns
+        -------
+        tuple
+            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
+            y likewise, with classes by their names where they have some, or None.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such split.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> X_test, y_test = hl.DataModule.from_arrays(X, y, test=100).arrays("test")
+        >>> X_test.shape, y_test.shape
+        ((100, 64), (100,))
+        """
+        split = self._require(split_name)
+        named = {}
+        for name, array in split.by_field().items():
+            target = name_of_target(name)
+            known = None if target is None else self._targets[target].classes
+            named[name] = array if known is None else names_of_ids(array, known)
+        batch = nest_fields(named)
+        return batch["x"], batch.get("y")
 
     def class_counts(self, target: str = "") -> list[int]:
         """Training rows of each class; of ids per position, training positions.
@@ -535,7 +613,9 @@ class DataModule:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
-                check_values(field, split.rows)
+                known = any(array is field.array for array in self._good)
+                if not known and check_values(field, split.rows):
+                    self._good.append(field.array)
         self._checked.add(split_name)
 
     def warn_of_one_class(self) -> None:
@@ -562,7 +642,10 @@ class DataModule:
             Its name, where there are several.
         """
         if target in self._targets and self._targets[target].kind == "float":
-            doubt = doubt_of_values(self._field("train", target), self._splits["train"].rows)
+            field = self._field("train", target)
+            doubt = doubt_of_values(
+                field, self._splits["train"].rows, is_scaled=field in self._standardized
+            )
             if doubt:
                 warn(doubt, DataWarning)
 
@@ -770,16 +853,7 @@ class DataModule:
         return self._splits["train"].n
 
     def __repr__(self) -> str:
-        lines = [
-            f"DataModule(batch_size={self._batch_size}, shuffle={self._shuffle}, "
-            f"targets={self.target_kind!r})",
-            f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}",
-        ]
-        for name, split in self._splits.items():
-            groups = self.batches(name, training=name == "train", merge_tail=False)
-            n = sum(count for _, count in groups)
-            lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
-        return "\n".join(lines)
+        return describe_line(self)
 
     def describe(self) -> str:
         """The splits, the fields with dtypes and shapes, and the classes.
@@ -789,23 +863,8 @@ class DataModule:
         str
             To be printed.
         """
-        lines = [repr(self), ""]
-        split = self._splits["train"]
-        for field in split.fields:
-            shape = ", ".join(map(str, field.array.shape[1:]))
-            lines.append(
-                f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-                f"{field.array.nbytes:,} bytes"
-            )
-        for key, target in self._targets.items():
-            if target.n_classes is not None:
-                lines.append(describe_classes(key, target, self.class_counts(key)))
-        if self._standardized:
-            standardized = ", ".join(field.name for field in self._standardized)
-            lines.append(f"standardize {standardized}")
-        if self.num_workers:
-            lines.append("workers     none on a CPU: batches are gathered inside the step")
-        return "\n".join(lines)
+        standardized = ", ".join(field.name for field in self._standardized)
+        return describe_all(self, standardized)
 
 
 GraphDataModule = DataModule
@@ -827,70 +886,3 @@ def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
         bad = rows.min() if rows.min() < 0 else rows.max()
         raise DataError(f"{name}_dataset: row numbers must lie between 0 and {n - 1}, got {bad}")
     return np.ascontiguousarray(rows)
-
-
-_BY_OTHER_NAMES = {
-    "random_state": "seed",
-    "bs": "batch_size",
-    **dict.fromkeys(("test_size", "test_split"), "test"),
-    **dict.fromkeys(("val_split", "val_size", "validation_split", "validation_data"), "val"),
-    "normalize": "standardize",
-}
-
-
-def _refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
-    """Refuses keywords that a way to make a DataModule does not have."""
-    if not unknown:
-        return
-    name = next(iter(unknown))
-    parameters = list(inspect.signature(make).parameters)
-    parameters = [key for key in parameters if key not in ("self", "unknown")]
-    meant = _BY_OTHER_NAMES.get(name)
-    near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
-    raise ConfigError(
-        f"DataModule: there is no option {name!r}" + (near or f"; it has {', '.join(parameters)}")
-    )
-
-
-def _read_standardize(value: Any) -> bool | frozenset[str]:
-    if isinstance(value, (list, tuple, set, frozenset)) and value:
-        for name in value:
-            if not isinstance(name, str):
-                reject("standardize", "must be True, False or names of columns", value)
-        return frozenset(value)
-    if not isinstance(plain(value), bool):
-        reject("standardize", "must be True, False or names of columns", value)
-    return bool(value)
-
-
-def as_datamodule(data: Any, **options: Any) -> DataModule:
-    """What ``train`` and ``evaluate`` accept as data.
-
-    Parameters
-    ----------
-    data : DataModule, tuple, array_like, dict or dataset object
-        A DataModule is returned as it is. ``(X, y)``, ``(X, y, weight)`` or X go to
-        :meth:`DataModule.from_arrays`; from 50 rows on a fifth of them validates, below that
-        nothing is held out. Dataset objects go to :class:`DataModule`.
-    **options
-        For ``from_arrays``; ``val=None`` holds nothing out.
-
-    Raises
-    ------
-    ConfigError
-        If data is none of this, or options come with a DataModule.
-    """
-    if isinstance(data, DataModule):
-        if options:
-            raise ConfigError(
-                f"data: the DataModule has its own options, got {show(options)} beside it"
-            )
-        return data
-    source = unpack_dataset(data, "data")
-    if source.rows is not None:
-        if options.pop("val", None) is not None:
-            raise ConfigError("data: a subset's rows are given already, got val beside it")
-        return DataModule(data, **options)
-    if "val" not in options and count_rows(source.X) >= _ENOUGH_TO_VALIDATE:
-        options["val"] = _HELD_OUT
-    return DataModule.from_arrays(source.X, source.y, sample_weight=source.weight, **options)

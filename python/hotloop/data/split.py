@@ -79,8 +79,12 @@ class Split:
 
     def arrays(self) -> dict[str, Any]:
         """All its rows as one batch: "x", and "y" and "weight" where there are some."""
+        return nest_fields(self.by_field())
+
+    def by_field(self) -> dict[str, npt.NDArray[Any]]:
+        """The rows of each field by its name."""
         rows = slice(None) if self.rows is None else self.rows
-        return nest_fields({field.name: field.array[rows] for field in self.fields})
+        return {field.name: field.array[rows] for field in self.fields}
 
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

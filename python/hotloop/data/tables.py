@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import show
+from hotloop.base.suggest import closest, name_missing
 from hotloop.data.arrays import (
     check_keys,
     column_names,
@@ -165,22 +166,17 @@ def _match(table: Table, like: Table, prefix: str) -> Table:
     extra = [name for name in given if name not in names and name != "weight"]
     missing = [name for name in names if name not in given]
     if extra or missing:
-        raise DataError(
-            f"{prefix}data: must have the parts of the training data, {', '.join(names)}, got "
-            f"{', '.join(name for name in given)}"
-        )
+        near = {name: closest(name, extra) for name in missing}
+        listed = [name + (f" (did you mean {n}?)" if n else "") for name, n in near.items()]
+        got = f"none for {', '.join(listed)}" if missing else f"{', '.join(extra)} besides"
+        raise DataError(f"{prefix}data: must have the parts of the training data, got {got}")
     fields = []
     for field in wanted:
-        found = given[field.name]
+        found = _by_columns(given[field.name], field.columns)
         if found.array.shape[1:] != field.array.shape[1:]:
             raise DataError(
                 f"{found.label}: rows must have shape {field.array.shape[1:]} as in training, got "
                 f"{found.array.shape[1:]}"
-            )
-        if field.columns and found.columns and field.columns != found.columns:
-            raise DataError(
-                f"{found.label}: must have the columns {', '.join(field.columns)} as in training, "
-                f"in this order, got {', '.join(found.columns)}"
             )
         if field.dtype == "int64" and found.array.dtype.kind == "f":
             raise DataError(
@@ -190,6 +186,22 @@ def _match(table: Table, like: Table, prefix: str) -> Table:
     if "weight" in given:
         fields.append(given["weight"])
     return Table(tuple(fields), table.targets, table.n)
+
+
+def _by_columns(field: Field, wanted: tuple[str, ...] | None) -> Field:
+    """A field of a data frame with the columns of training, found by name, in their order."""
+    if not wanted or not field.columns or field.columns == wanted:
+        return field
+    missing = [name for name in wanted if name not in field.columns]
+    if missing:
+        raise DataError(
+            f"{field.label}: must have all columns of training, got none for "
+            f"{name_missing(missing, field.columns)}"
+        )
+    if field.array.ndim < 2:  # a target of one column
+        return dataclasses.replace(field, columns=wanted)
+    array = np.ascontiguousarray(field.array[:, [field.columns.index(name) for name in wanted]])
+    return dataclasses.replace(field, array=array, columns=wanted)
 
 
 # ---- objects

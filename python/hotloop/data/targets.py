@@ -27,6 +27,7 @@ __all__ = [
     "ids_of",
     "merge_targets",
     "name_of_target",
+    "names_of_ids",
     "read_all_targets",
     "read_targets",
     "renumber_classes",
@@ -306,6 +307,16 @@ def ids_of(targets: Mapping[str, Targets]) -> Array | None:
     """Class ids by which rows may be stratified: those of a single target."""
     only = targets.get("")
     return only.array if only is not None and only.n_classes is not None else None
+
+
+def names_of_ids(ids: Array, classes: Sequence[Any]) -> Array:
+    """Class ids (N, ...) by their names; None where an id counts nothing."""
+    ids = ids.astype(np.int64)
+    if not (ids < 0).any():
+        return np.asarray(np.asarray(classes)[ids])
+    named = np.asarray(classes, dtype=np.object_)[np.maximum(ids, 0)]
+    named[ids < 0] = None
+    return np.asarray(named)
 
 
 def renumber_classes(

@@ -281,12 +281,12 @@ def patterns(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def logger(field: str, value: object) -> str | None:
-    """A logger's name; True is "csv", False is None."""
+    """A logger's name or "auto"; True is "csv", False is None."""
     if value is None or value is False:
         return None
     if value is True:
         return "csv"
-    found: str = choice("csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
+    found: str = choice("auto", "csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
     return found
 
 

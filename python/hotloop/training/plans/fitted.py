@@ -1,4 +1,4 @@
-"""Metadata of a trained model: class names, link, transforms; and the lock of its one user.
+"""Metadata of a trained model: class names, link, transforms; and which thread is using it.
 
 The metadata lies on the module itself, so that copies and pickles of a model keep it, and
 ``predict`` and ``save`` need nothing but the model.
@@ -6,8 +6,10 @@ The metadata lies on the module itself, so that copies and pickles of a model ke
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
+import os
 import pickle
 import threading
 import weakref
@@ -22,6 +24,7 @@ from hotloop.training.config import TrainingConfig
 __all__ = [
     "Fitted",
     "FittedTarget",
+    "PredictOnly",
     "check_model",
     "exclusive",
     "fitted_of",
@@ -31,8 +34,6 @@ __all__ = [
 ]
 
 _ATTRIBUTE = "_fitted"
-_busy: weakref.WeakSet[Module] = weakref.WeakSet()
-_lock = threading.Lock()
 
 
 class FittedTarget(NamedTuple):
@@ -108,15 +109,35 @@ class Fitted:
         return dataclasses.replace(self)  # nothing writes to its parts
 
 
+class PredictOnly(abc.ABC):
+    """Base class of models that predict and cannot be trained."""
+
+    @abc.abstractmethod
+    def run(self, inputs: list[Any], spec: Any, path: str | None) -> Any:
+        """forward on one batch, as :class:`hotloop.training.inference.Predictor` runs a module."""
+
+
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     """The model, where it is one that can be trained or, with ``loaded``, that can be run.
+
+    Parameters
+    ----------
+    what : str
+        Who asks, for messages.
+    model : Module, TrainResult or PredictOnly
+        A result stands for its model, with ``loaded``.
+    loaded : bool
+        Whether the model need only predict.
 
     Raises
     ------
     ConfigError
     """
-    if isinstance(model, Module) or (loaded and hasattr(model, "runner")):
+    if isinstance(model, Module) or (loaded and isinstance(model, PredictOnly)):
         return model
+    inner = getattr(model, "model", None) if loaded else None  # of a module it would be a part
+    if isinstance(inner, Module | PredictOnly):
+        return inner
     got, fix = type(model).__name__, f"write {what}(model, data)"
     if isinstance(model, type):
         got, fix = f"the class {model.__name__}", f"write {model.__name__}(...) to make a model"
@@ -136,27 +157,82 @@ def set_metadata(model: Module, fitted: Fitted) -> None:
     model.__dict__[_ATTRIBUTE] = fitted
 
 
+# ---- one thread at a time
+
+
+class _User:
+    """A thread that trains or runs a model, or waits for that; its thread's identifier."""
+
+    def __init__(self, *, trains: bool) -> None:
+        self.thread = threading.get_ident()
+        self.trains = trains
+
+
+# Of each model: who uses it, then who waits, in the order in which they came. Without an order, a
+# thread that predicts again and again would leave the others waiting.
+_queues: weakref.WeakKeyDictionary[Any, list[_User]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()  # of the queues; one that a finalizer may take again
+_changed = threading.Condition(_lock)
+
+
+def _forget_other_threads() -> None:
+    """In a forked child, which has the thread that forked and no other."""
+    global _lock, _changed
+    _lock = threading.RLock()
+    _changed = threading.Condition(_lock)
+    for queue in _queues.values():
+        queue[:] = [user for user in queue if user.thread == threading.get_ident()]
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
 @contextlib.contextmanager
-def exclusive(model: Module, what: str) -> Iterator[None]:
-    """Lets one thread at a time train or run a model.
+def exclusive(model: Any, what: str, *, trains: bool = False) -> Iterator[None]:
+    """Lets one thread at a time train or run a model; the others wait, but not for a training.
+
+    Parameters
+    ----------
+    model : Module or PredictOnly
+    what : str
+        Who asks, for messages.
+    trains : bool
+        Whether it takes as long as a training does, so that others are told instead of waiting.
 
     Raises
     ------
     BusyError
-        If another one does.
+        If another thread trains the model, or this one is using it already.
     """
+    mine = _User(trains=trains)
     with _lock:
-        if model in _busy:
-            raise BusyError(
-                f"{what}: this model is being trained or run by another thread; wait for it, or "
-                "use copy.deepcopy(model)"
-            )
-        _busy.add(model)
+        queue = _queues.setdefault(model, [])
     try:
+        with _lock:
+            queue.append(mine)
+            while (first := queue[0]) is not mine:
+                if first.thread == mine.thread:
+                    doing = "trained" if first.trains else "run"
+                    raise BusyError(
+                        f"{what}: this model is being {doing} by this thread, which asks from "
+                        "within; do it afterwards, or use copy.deepcopy(model)"
+                    )
+                if first.trains:
+                    raise BusyError(
+                        f"{what}: this model is being trained by another thread; wait until that "
+                        "returns, or use copy.deepcopy(model)"
+                    )
+                _changed.wait(1.0)  # a Ctrl-C below may have come before the notification
         yield
     finally:
+        # Ctrl-C comes between calls of Python functions: here is none before the end of the use.
         with _lock:
-            _busy.discard(model)
+            if mine in queue:
+                queue.remove(mine)
+            _changed.notify_all()
+
+
+# ---- norms
 
 
 def uses_batch_statistics(model: Module) -> bool:

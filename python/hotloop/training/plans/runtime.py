@@ -10,6 +10,7 @@ and sends batches.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,7 @@ class Runtime:
     Parameters
     ----------
     model : Module
+        Which the runtime does not keep alive: prediction has one for each model that there is.
     device : _core.Device
     seed : int
         For values that were not drawn yet, and for dropout.
@@ -140,7 +142,7 @@ class Runtime:
         loss: Any = None,
         trains: bool = False,
     ) -> None:
-        self.model = model
+        self._model = weakref.ref(model)
         self.device = device
         assert seed is not None  # TrainingConfig.resolve has drawn one
         self.seed = seed
@@ -166,6 +168,13 @@ class Runtime:
         self._plans: list[_core.Plan] = []
         self._runners: list[_core.Runner] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
+
+    @property
+    def model(self) -> Module:
+        """The model."""
+        model = self._model()
+        assert model is not None  # whoever uses the runtime has it
+        return model
 
     def close(self) -> None:
         """Gives back all memory, whoever still holds the runtime (a traceback, a callback)."""

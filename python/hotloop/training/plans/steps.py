@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.base.messages import show_warnings
-from hotloop.base.patterns import matches, select
+from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
 from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, TraceError
@@ -24,6 +24,7 @@ from hotloop.training.plans.runtime import (
     check_output,
     gather_batch,
 )
+from hotloop.training.plans.target_scale import TargetScale
 from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
@@ -96,10 +97,12 @@ class Steps:
     data : DataModule
     config : TrainingConfig
     transforms : list, optional
-        Fitted transforms of the inputs; without it, the data's own.
+        Fitted transforms; without it, the data's own.
 
     Attributes
     ----------
+    target_scale : TargetScale
+        Of the targets: the loss gets them scaled, metrics get outputs scaled back.
     loss : Loss or None
         Known after the first trace; None where training_step makes the loss itself.
     tasks : list of Task
@@ -110,6 +113,9 @@ class Steps:
         Losses that are summed, after ``train_graph``; a single one is "loss".
     logged_names : list of str
         What training_step has logged beside the loss.
+    output_shapes : dict of str to str
+        Path of each module that ran in training to the shapes of its output, after
+        ``train_graph``.
     doubt : str
         What is probably wrong with the loss, after the first trace; empty: nothing.
     """
@@ -129,9 +135,11 @@ class Steps:
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
         self.doubt = ""
+        self.output_shapes: dict[str, str] = {}
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
         self._transforms = data.transforms if transforms is None else transforms
+        self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
         self.tasks = make_tasks(config, data, is_own_step=self._user_step is not None)
         for field, given in (
@@ -185,6 +193,7 @@ class Steps:
 
     def _make(self, batch: dict[str, Any]) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
+        batch = self.target_scale.scale(batch)
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
         output = call_model(self.runtime.model, batch["x"])
@@ -193,6 +202,7 @@ class Steps:
             self.loss = resolve_loss(self.config, self.data, output)
             self._read_tasks(output)
             self.doubt = self._find_doubt(output)
+            self._check_scaled(output)
         made = self.loss(output, batch.get("y"), batch.get("weight"))
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
@@ -202,6 +212,16 @@ class Steps:
     def _read_tasks(self, output: Any) -> None:
         for task in self.tasks:
             task.read(self.loss, output, is_auto=self.config.loss == "auto")
+
+    def _check_scaled(self, output: Any) -> None:
+        """Refuses scaled targets that nothing compares as values, or that are not scaled back."""
+        for task in self.tasks:
+            if self.target_scale.has(task.name) and task.link is not None and task.loss is not None:
+                raise ConfigError(
+                    "standardize: y is scaled for losses that compare values ('mse', 'l1', "
+                    f"'huber'), got the loss {task.loss.name}; write standardize='x'"
+                )
+        self.target_scale.check(output)
 
     def _find_doubt(self, output: Any) -> str:
         """What is probably wrong with the losses of the targets; "": nothing."""
@@ -294,6 +314,7 @@ class Steps:
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int]]:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
+            self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
             terms = {
                 name: [
@@ -388,7 +409,7 @@ class Steps:
             if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
                 decay = 0.0
             for group in config.param_groups or ():
-                if any(matches(pattern, slot.name) for pattern in group.params):
+                if group.covers(slot.name):
                     scale = _scale_of(group, config.lr)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break
@@ -416,6 +437,7 @@ class Steps:
                 output = call_model(self.runtime.model, batch["x"])
                 check_output(self.runtime.model, output)
                 self._read_tasks(output)
+            output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, split)
             for task in self.tasks:
                 for value in task.predicted(output, batch["y"]):

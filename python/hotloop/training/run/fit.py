@@ -8,7 +8,7 @@ from typing import Any
 
 from hotloop.base.messages import format_seconds, show, warn
 from hotloop.base.rules import items
-from hotloop.data.module import as_datamodule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, NotFiniteError, NotFiniteWarning, TrainingInterrupted
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
@@ -17,9 +17,10 @@ from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.result.result import TrainResult
-from hotloop.training.run.loop import Run
+from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
+from hotloop.training.run.watch import Stopped, Watch
 
 __all__ = ["train"]
 
@@ -103,14 +104,19 @@ def train(
     check_callbacks(config.callbacks)
     config.check_supported()
     data = as_datamodule(datamodule)
-    with exclusive(model, "train"), losing_device():
+    with exclusive(model, "train", trains=True), losing_device():
         planner = Planner(model, data, config)
         values = [*model.parameters(), *model.buffers()]
         hold(values)
         try:
             with Interrupts() as interrupts:
-                planner.prepare(lambda: interrupts.asked)
-                result = Run(planner, interrupts, began).execute()
+                is_quiet = config.enable_progress_bar is False
+                try:
+                    planner.prepare(Watch(interrupts, is_quiet=is_quiet))
+                    interrupts.preparing = ""
+                    result = Run(planner, interrupts, began).execute()
+                except Stopped:
+                    result = result_of_nothing(planner, time.perf_counter() - began)
         finally:
             release(values)
             planner.close()
@@ -158,6 +164,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         )
     elif result.stop_reason == "nan":
         weights = "the last finite weights"
+    elif not result.steps and result.stop_reason == "interrupted":
+        weights = "the weights that it had"
     return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
 
 

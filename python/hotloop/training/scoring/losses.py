@@ -39,6 +39,7 @@ __all__ = [
     "Reading",
     "class_weights",
     "doubt_of_link",
+    "link_of",
     "loss_modules",
     "read_output",
     "resolve_loss",
@@ -214,7 +215,7 @@ class _Goal(NamedTuple):
     name: str
     target: Targets | None
     output: Any  # as forward returns it, of several targets this one's
-    data: DataModule
+    data: DataModule | None
 
     @property
     def label(self) -> str:
@@ -234,9 +235,10 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
             raise reading.trouble
         axis = reading.axis
     class_weight = None
-    if config.class_weight is not None and goal.target is not None and goal.target.n_classes:
+    target, data = goal.target, goal.data
+    if config.class_weight is not None and data is not None and target and target.n_classes:
         shape = pick_output(goal.output).shape
-        class_weight = class_weights(config, goal.data, count_classes(shape, axis), goal.name)
+        class_weight = class_weights(config, data, count_classes(shape, axis), goal.name)
     uses = {"class_weight"} if name in _CLASS_TARGETS else set()
     if name == "binary_cross_entropy_with_logits" and class_weight and len(class_weight) == 2:
         uses = {"class_weight"}
@@ -400,8 +402,8 @@ def _resolve(config: TrainingConfig, loss: Any, goal: _Goal) -> Loss:
         return _called(loss, goal)
     if goal.target is None:
         raise ConfigError(
-            "loss: data without targets has no default loss; give loss a function "
-            "(output, target), or override training_step(self, batch)"
+            "loss: data without targets has no default loss; where the model is to reconstruct X "
+            "write train(model, (X, X)), else override training_step(self, batch)"
         )
     if goal.target.kind == "float":
         return _named("mse_loss", config, goal)
@@ -460,6 +462,13 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
         ignored=ignored,
         is_second=known in _IGNORING,
     )
+
+
+def link_of(config: TrainingConfig) -> str | None:
+    """How outputs that were trained with the configuration's loss become probabilities."""
+    if config.loss == "auto":
+        return None
+    return _resolve(config, config.loss, _Goal("", None, None, None)).link
 
 
 def loss_modules(loss: Any) -> dict[str, Module]:

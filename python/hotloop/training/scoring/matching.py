@@ -30,6 +30,7 @@ __all__ = [
     "check_rows",
     "class_axis",
     "count_classes",
+    "key_of",
     "match_shape",
     "pick_output",
     "put_output",
@@ -65,7 +66,7 @@ def pick_output(output: Any, name: str = "", names: Sequence[str] = ("",)) -> An
         If there is none, with the names of both sides.
     """
     if name:
-        return pick_output(output[_key_of(output, name, names)])
+        return pick_output(output[key_of(output, name, names)])
     if isinstance(output, (tuple, list)) and output:
         return pick_output(output[0])
     if isinstance(output, Mapping):
@@ -85,13 +86,13 @@ def put_output(output: Any, value: Any, name: str, names: Sequence[str]) -> Any:
     """The outputs with another value for that of a target; of a single target the value alone."""
     if not name:
         return value
-    key = _key_of(output, name, names)
+    key = key_of(output, name, names)
     if isinstance(output, Mapping):
         return {**output, key: value}
     return tuple(value if i == key else each for i, each in enumerate(output))
 
 
-def _key_of(output: Any, name: str, names: Sequence[str]) -> Any:
+def key_of(output: Any, name: str, names: Sequence[str]) -> Any:
     """Where the output of one of several targets is."""
     are_positions = all(each.isdigit() for each in names)
     wanted = f"{len(names)} outputs in a tuple, one" if are_positions else "a dict with an output"
