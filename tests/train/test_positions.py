@@ -189,7 +189,7 @@ def test_other_negative_ids_are_refused() -> None:
     y = np.where(MASKED == -100, -1, Y)
     with pytest.raises(hl.DataError, match=r"y: class ids count .* got -1 .* write -100 where"):
         hl.DataModule.from_arrays(X, y)
-    with pytest.raises(hl.DataError, match="got -100"):
+    with pytest.raises(hl.DataError, match="got the class id -100 alone"):
         hl.DataModule.from_arrays(X, np.full((N, T), -100))
 
 
@@ -341,3 +341,66 @@ def test_a_tuple_s_first_output() -> None:
         result = train(model, y, x, loss=loss)
         right = (np.asarray(hl.predict(model, x)[0]).argmax(1) == y).mean()
         assert result.history["val_accuracy"][-1] == pytest.approx(right)
+
+
+def test_a_training_step_alone_leaves_where_the_classes_are() -> None:
+    """What is kept for prediction, where the loss's name says how outputs become probabilities."""
+
+    class Own(Tokens):
+        def training_step(self, batch):
+            logits = self(batch["x"])
+            logits = logits if self.where == "second" else logits.movedim(-1, 1)
+            return F.cross_entropy(logits, batch["y"])
+
+    for where, axis in (("second", 1), ("last", -1)):
+        model = Own(where)
+        train(model)
+        labels = hl.predict(model, X, labels=True, loss="cross_entropy")
+        assert (labels == np.asarray(hl.predict(model, X)).argmax(axis)).all()
+
+
+# ---- floats that say classes
+
+
+def test_float_masks_are_scored_at_each_pixel() -> None:
+    images = RNG.standard_normal((24, 5, 7, 4)).astype(np.float32)
+    mask = images[..., :1].transpose(0, 3, 1, 2) > 0
+    metrics = ["accuracy", "iou", "f1", "mse"]
+    model = Tokens("second", 1)
+    result = train(model, mask.astype(np.float32), images, loss="bce", metrics=metrics)
+    said = np.asarray(hl.predict(model, images)) > 0
+    assert (hl.predict(model, images, labels=True) == said).all()
+    assert result.history["val_accuracy"][-1] == pytest.approx((said == mask).mean())
+    iou = (said & mask).sum() / (said | mask).sum()
+    assert result.history["val_iou"][-1] == pytest.approx(iou)
+
+
+def test_float_targets_of_probabilities_are_cut_at_a_half() -> None:
+    y = (X[:, 0, :1] > 0).astype(np.float32)
+    model = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+    result = train(model, y, X[:, 0], loss=nn.BCELoss(), metrics=["accuracy", "mse"])
+    p = np.asarray(hl.predict(model, X[:, 0]))
+    assert 0 < ((p > 0.5) == y).mean() < 1
+    assert result.history["val_accuracy"][-1] == pytest.approx(((p > 0.5) == y).mean())
+    assert result.history["val_mse"][-1] == pytest.approx(((p - y) ** 2).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_shares_of_classes_count_as_the_likeliest(tokens: bool) -> None:
+    """One-hot floats, or softened ones, beside cross-entropy."""
+    y = np.eye(C, dtype=np.float32)[Y] * 0.8 + 0.2 / C
+    x, model = X, Tokens("second")
+    y = y.transpose(0, 2, 1)
+    if not tokens:
+        x, y, model = X[:, 0], y[:, :, 0], nn.Linear(4, C)
+    result = train(model, y, x, loss="cross_entropy", metrics=["accuracy", "f1"])
+    labels = hl.predict(model, x, labels=True)
+    assert labels.shape == ((N, T) if tokens else (N,))
+    right = (labels == (Y if tokens else Y[:, 0])).mean()
+    assert result.history["val_accuracy"][-1] == pytest.approx(right)
+
+
+def test_a_mask_with_a_channel_beside_two_classes() -> None:
+    mask = RNG.integers(0, 2, (N, 1, T))
+    with pytest.raises(hl.ShapeError, match=r"y\.squeeze\(1\) as targets"):
+        train(Tokens("second", 2), mask)

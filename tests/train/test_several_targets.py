@@ -116,7 +116,8 @@ def test_predict_gives_each_its_own(tmp_path) -> None:
         proba = hl.predict(known, X, proba=True)
         np.testing.assert_allclose(proba["kind"].sum(1), 1, rtol=1e-5)
         np.testing.assert_array_equal(proba["size"], outputs["size"])
-    assert hl.load(tmp_path / "two").classes == {"kind": ["ash", "elm", "oak"]}
+    for known in (result, hl.load(tmp_path / "two")):
+        assert known.classes == {"kind": ["ash", "elm", "oak"]}
 
 
 def test_evaluate_finds_classes_by_name(tmp_path) -> None:

@@ -192,6 +192,11 @@ def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
     if array.ndim == 2 and low >= 0 and high <= 1 and (like is None or like.kind != "class"):
         _warn_of_one_hot(array, label, f"{array.shape[1]} separate yes-or-no questions")
         return Targets(array, "multilabel", "float32")
+    if low == high == IGNORED:
+        raise DataError(
+            f"{label}: some targets must count, got the class id {IGNORED} alone, which is for "
+            "what counts nothing"
+        )
     has_ignored = low == IGNORED and high >= 0
     if has_ignored:
         low = int(np.where(array == IGNORED, 0, array).min())
@@ -369,4 +374,5 @@ def describe_classes(name: str, target: Targets, counts: Sequence[int]) -> str:
     shown = [f"{each}: {n:,}" for each, n in zip(names, counts)]
     more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
     what = f"classes {name}"
-    return f"{what:<11} {', '.join(shown[:20])}{more} training rows"
+    each = "rows" if target.array.ndim == 1 else "positions"
+    return f"{what:<11} {', '.join(shown[:20])}{more} training {each}"

@@ -617,6 +617,7 @@ def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
         link=link,
         transforms=[],
         fields=[],
+        class_axis=fitted.of("").class_axis if fitted is not None else 1,
     )
 
 

@@ -233,8 +233,12 @@ class Steps:
         return next((doubt for doubt in doubts if doubt), "")
 
     def _make_own(self, step: Callable[[Any], Any], batch: dict[str, Any]) -> Made:
-        made = call_step(step, batch)
         x, *others = (flatten(batch[name])[0] for name in ("x", "y", "weight") if name in batch)
+        seen: dict[str, Any] = {}
+        x[0].trace.watch("", seen)
+        made = call_step(step, batch)
+        if "" in seen and not any(self._metrics()):  # those read what forward makes of x alone
+            self._read_tasks(seen[""])
         check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
         values = dict(made) if isinstance(made, Mapping) else {"loss": made}
         if not values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from hotloop.base.messages import counted
@@ -117,11 +118,10 @@ class TrainResult:
             raise AttributeError(f"TrainResult has no {name!r}{function_for(name) or near}")
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id; None where classes had no names."""
+    def classes(self) -> list[Any] | dict[str, Any] | None:
+        """Names by class id, of several targets a dict; None where classes had no names."""
         fitted = fitted_of(self.model)
-        known = fitted.classes if fitted is not None else None
-        return None if known is None else list(known)
+        return copy.copy(fitted.classes) if fitted is not None else None
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.

@@ -46,7 +46,8 @@ def train(
         of one without it all are losses, which are summed and logged by name. ``batch`` has "x",
         as ``forward`` takes it, "y" and, with sample weights, "weight", by name or by position.
     datamodule : DataModule, or a tuple (X, y)
-        What to train on. Of a tuple with 50 rows or more, a fifth validates.
+        What to train on. Of a tuple with 50 rows or more, a fifth validates. Several targets are a
+        dict or tuple as y, with an output of forward for each.
     training_config : TrainingConfig, optional
         How. Without it, the defaults.
     resume : None

@@ -115,7 +115,7 @@ class Reading(NamedTuple):
     """
 
     kind: str
-    axis: int | None = None
+    axis: int | None
     trouble: Exception | None = None
 
 
@@ -146,11 +146,10 @@ def read_output(
             axis = class_axis(shape, wanted, is_second=is_second)
             if axis is not None and shape[axis] > 1:
                 return Reading("class", axis)
-        if kind == "class":
-            return Reading(kind, class_axis(shape, wanted, is_second=is_second))
-        return Reading(kind)
+        is_class = kind == "class"
+        return Reading(kind, class_axis(shape, wanted, is_second=is_second) if is_class else None)
     except (ConfigError, ShapeError) as error:
-        return Reading(kind, None, error)
+        return Reading(kind, 1, error)
 
 
 class Loss:

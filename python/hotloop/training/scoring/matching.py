@@ -153,8 +153,8 @@ def class_axis(output: Shape, target: Shape, *, is_second: bool = False) -> int 
     rest = "".join(f", {dim}" for dim in target[1:])
     forms = f"(rows, classes{rest})" + (f" or (rows{rest}, classes)" if rest else "")
     fix = "check what forward returns"
-    if len(target) > 1 and target[-1] == 1:
-        fix = "give y.squeeze(-1) as targets"
+    if 1 in target[1:]:
+        fix = f"give y.squeeze({target.index(1, 1)}) as targets"
     elif len(output) <= len(target):
         fix = "for values instead of class ids give floats as targets"
     raise ShapeError(

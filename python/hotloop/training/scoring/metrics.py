@@ -106,6 +106,12 @@ def _share(top: str, bottom: str) -> Callable[[Totals], float]:
 
 
 def _confusion(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
+    if output.ndim == 2 and target.ndim == 2:  # one logit per column: yes or no of each
+        said, real = (output > 0.0).cast("float32"), target.cast("float32")
+        rows = full((), 1.0) if weight is None else weight.reshape(-1, 1)
+        sums = {"hit": said * real * rows, "said": said * rows, "real": real * rows}
+        counted: Sums = {name: column.sum(0) for name, column in sums.items()}
+        return {**counted, "weight": _rows_weight(output, weight)}
     n = output.shape[1] if output.ndim == 2 and output.shape[1] > 1 else 2
     cell = target.reshape(target.shape[0]).cast("int64") * n + predicted_class(output)
     share = weight
@@ -115,7 +121,9 @@ def _confusion(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
 
 
 def _table(totals: Totals) -> tuple[Any, Any, Any]:
-    """True positives, predicted and actual counts per class."""
+    """True positives, predicted and actual counts per class, or of yes per column."""
+    if "hit" in totals:
+        return totals["hit"], totals["said"], totals["real"]
     flat = totals["confusion"]
     n = round(flat.size**0.5)
     table = flat.reshape(n, n)
@@ -123,13 +131,13 @@ def _table(totals: Totals) -> tuple[Any, Any, Any]:
 
 
 def _mean_over_classes(share: Callable[[Any, Any, Any], Any]) -> Callable[[Totals], float]:
-    """Macro average over the classes that occur; of two classes, the value of class 1."""
+    """The mean over the classes or columns that occur; of two classes, the value of class 1."""
 
     def compute(totals: Totals) -> float:
         hit, predicted, actual = _table(totals)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = np.nan_to_num(share(hit, predicted, actual))
-        if len(hit) == 2:
+        if len(hit) == 2 and "confusion" in totals:
             return float(values[1])
         present = (predicted + actual) > 0
         return float(values[present].mean()) if present.any() else 0.0
@@ -138,7 +146,12 @@ def _mean_over_classes(share: Callable[[Any, Any, Any], Any]) -> Callable[[Total
 
 
 def _recall_mean(totals: Totals) -> float:
-    hit, _, actual = _table(totals)
+    hit, said, actual = _table(totals)
+    if "hit" in totals:  # of each column, whose recalls are those of yes and of no
+        no = totals["weight"] - actual
+        recalls = np.stack([hit, no - (said - hit)]) / np.maximum(np.stack([actual, no]), 1e-300)
+        occurs = np.stack([actual, no]) > 0
+        return float(np.mean((recalls * occurs).sum(0) / np.maximum(occurs.sum(0), 1)))
     present = actual > 0
     return float(np.mean(hit[present] / actual[present])) if present.any() else 0.0
 

@@ -13,7 +13,7 @@ from hotloop.data.targets import IGNORED, Targets
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.losses import Loss, Reading, read_output
-from hotloop.training.scoring.matching import by_position, count_classes, pick_output
+from hotloop.training.scoring.matching import by_position, count_classes, match_shape, pick_output
 from hotloop.training.scoring.metrics import (
     FunctionMetric,
     Metric,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
 __all__ = ["Task", "make_tasks"]
+
+_OF_CLASSES = ("softmax", "exp")  # links of outputs that have a number for each class
 
 
 class Task:
@@ -58,7 +60,7 @@ class Task:
     loss : Loss or None
         After ``read``; None where training_step makes the loss.
     axis : int or None
-        The output's dim of classes, after ``read``.
+        The output's dim of classes, after ``read``; None: it has one logit for each id.
     n_outputs : int or None
         Classes of the output, after ``read``, where the loss is about classes.
     """
@@ -76,7 +78,7 @@ class Task:
         self.kind = target.kind
         self.metrics = metrics
         self.loss: Loss | None = None
-        self.axis: int | None = None
+        self.axis: int | None = 1
         self.n_outputs: int | None = None
         self._names = list(names)
         self._target = target
@@ -126,6 +128,8 @@ class Task:
             self._target, output, self.name, self._names, is_second=bool(own and own.is_second)
         )
         self.kind, self.axis = found.kind, found.axis
+        if self.kind == "float" and self.link in _OF_CLASSES:
+            self.axis = 1  # the targets are shares of the classes, in the output's shape
         if found.trouble is not None:
             self._accept(found)
         if own is not None and own.link is not None and found.trouble is None:
@@ -158,6 +162,8 @@ class Task:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Output, target and weight as metrics take them: of class ids a row for each."""
         found, target = self._pick(output), self.target_of(y)
+        if self.kind == "multilabel":
+            return match_shape(found, target), target, weight
         if self.kind != "class":
             return found, target, weight
         return by_position(found, target.cast("int64"), weight, self.axis, self.ignored)
@@ -182,12 +188,28 @@ class Task:
         known = [metric for metric in self.metrics if isinstance(metric, Metric)]
         if not known:
             return
-        scores, target, weight = self.rows(output, y, weight)
-        if self.kind != "float":
-            scores = cut_at_zero(scores, self.link)
         for metric in known:
-            for name, value in update_sums(metric, scores, target, weight, first).items():
+            if metric.is_centred:
+                rows = self.rows(output, y, weight)
+            else:
+                rows = self._class_rows(output, y, weight)
+            for name, value in update_sums(metric, *rows, first).items():
                 yield f"{self.prefix(metric)}{name}", value
+
+    def _class_rows(
+        self, output: Any, y: Any, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As ``rows``, for metrics that compare classes: scores that are positive for a yes; of
+        float targets what they say of classes.
+        """
+        scores, target, weight = self.rows(output, y, weight)
+        if self.kind == "float" and self.link in _OF_CLASSES and scores.shape == target.shape:
+            return by_position(scores, target.argmax(1), weight, 1, None)
+        if self.kind == "float" and target.ndim > 2:
+            scores, target, weight = by_position(
+                match_shape(scores, target), target, weight, None, None
+            )
+        return cut_at_zero(scores, self.link), target, weight
 
     def prefix(self, metric: Metric) -> str:
         """Of the names of a metric's sums, which metrics of one update share."""
