@@ -383,6 +383,7 @@ def test_ctrl_c_while_waiting(model: nn.Module) -> None:
             held.set()
             leave.wait(30)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job may ignore it
     worker = threading.Thread(target=hold)
     worker.start()
     assert held.wait(30)
@@ -395,6 +396,7 @@ def test_ctrl_c_while_waiting(model: nn.Module) -> None:
     finally:
         leave.set()
         worker.join()
+        signal.signal(signal.SIGINT, before)
     assert hl.predict(model, X).shape == (90, 3)
 
 
