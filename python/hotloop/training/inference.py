@@ -645,6 +645,8 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
 def _find_labels(logits: Array, target: FittedTarget) -> Array:
     """The likeliest class at each position, by its name where it has one."""
     axis = target.class_axis
+    if logits.shape[1:] == (1,):
+        logits = logits[:, 0]  # a logit for each row
     if target.kind == "multilabel" or logits.ndim < 2:
         axis = None
     if axis is not None and logits.shape[axis] == 1:
