@@ -75,7 +75,7 @@ random_options = st.fixed_dictionaries(
         "monitor": plain_text,
         "output_dir": plain_text,
         "limit_batches": st.sampled_from([None, 1, 1.0, 0.5]),
-        "logger": st.sampled_from(["csv", None]),
+        "logger": st.sampled_from(["auto", "csv", None]),
         "benchmark": st.booleans(),
     },
 )

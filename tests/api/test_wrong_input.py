@@ -161,7 +161,7 @@ BAD_DATA: dict[str, tuple[Any, type[BaseException], str]] = {
         ((X, X), Y), hl.TraceError, r"Sequential\.forward: too many positional arguments, got 2",
     ),
     "a number": (3, hl.HotloopError, "data"),
-    "no targets": ((X,), hl.ConfigError, "data without targets has no default loss; give loss"),
+    "no targets": ((X,), hl.ConfigError, "data without targets has no default loss; where"),
     "one row": ((X[:1], Y[:1]), hl.DataError, "one sample with BatchNorm: .* two rows, got 1"),
     "column instead of a matrix": (
         (X[:, 0], Y), hl.ShapeError, r"Linear\(in_features=4, .*last dim must be in_features=4",

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hotloop import _core
-from hotloop.data.module import DataModule, GraphDataModule, as_datamodule
+from hotloop.data.module import DataModule, GraphDataModule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, DataError
 
 
@@ -414,8 +415,8 @@ def test_as_text() -> None:
     data = DataModule.from_arrays(
         table(1000), np.arange(1000) % 3, val=0.2, batch_size=64, num_workers=4, standardize=True
     )
-    assert "train          800        13      32" in repr(data).splitlines()
-    assert "val            200         4       8" in repr(data).splitlines()
+    assert "train          800        13      32" in data.describe().splitlines()
+    assert "val            200         4       8" in data.describe().splitlines()
     text = data.describe()
     for part in ("0: 267", "float32 (4) -> float32", "standardize x", "workers     none"):
         assert part in text
@@ -447,11 +448,11 @@ X10, Y10 = table(10), np.arange(10) % 2
         (X10, ["a"] * 9 + [1], {}, r"y: must be all numbers or all strings, got int 1 in row 9"),
         (X10, np.array(["a"] * 9 + [None], object), {}, r"y: .* got NoneType None in row 9"),
         (X10, Y10 * 1j, {}, r"y: must hold numbers, got dtype complex128"),
-        (X10, {"a": Y10}, {}, r"y: one array of targets is needed, got a dict of a"),
+        (X10, {"a": Y10, "b": Y10[:9]}, {}, r"y\['b'\]: must have one entry per row of X"),
         (X10, 3, {}, r"y: an array is needed, got int 3"),
         (X10, None, {"val": (X10[:, :2], None)}, r"val X: rows must have shape \(4,\)"),
         (X10, Y10, {"val": (X10, Y10 + 0.5)}, r"val y: must be class targets.*got float"),
-        (X10, Y10, {"val": (X10,)}, r"val data: must have the parts .*x, y, got x"),
+        (X10, Y10, {"val": (X10,)}, r"val data: must have the parts .*, got none for y$"),
         (X10, Y10, {"val": (X10, Y10[:3])}, r"val y: must have one entry per row of val X"),
         (X10, ["a", "b"] * 5, {"val": (X10[:1], ["z"])}, r"val y: .*got 'z' in row 0"),
         (X10, ["a", "b"] * 5, {"val": (X10[:1], [0])}, r"val y: must be of the kind"),
@@ -483,8 +484,11 @@ def test_wrong_data_is_named(X: Any, y: Any, options: dict, text: str) -> None:
         ({"drop_last": None}, r"drop_last: must be True or False"),
         ({"seed": -1}, r"seed: must be at least 0"),
         ({"allow_nonfinite": "yes"}, r"allow_nonfinite: must be True or False"),
-        ({"standardize": "x"}, r"standardize: must be True, False or names of columns"),
-        ({"standardize": ["age"]}, r"standardize: must name columns .*there are none\), got 'age'"),
+        (
+            {"standardize": "all"},
+            r"standardize: must be True, False, .x., .*write standardize=\[.all.\]",
+        ),
+        ({"standardize": ["age"]}, r"standardize: must name columns of a dict X, .* got .*age"),
         ({"val": (X10, None, None, 1)}, r"val: must be \(X,\), \(X, y\) or \(X, y, weight\)"),
     ],
 )

@@ -107,8 +107,8 @@ def test_chosen_features_and_several_targets(make) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"target": "prise"}, hl.ConfigError, r"target: .*\(age, .*got 'prise'; did you mean 'pri"),
-        ({"target": "kind", "features": ["age", "x"]}, hl.ConfigError, "features: .*got 'x'"),
+        ({"target": "prise"}, hl.ConfigError, "target: .*got none for 'prise' .did you mean 'pri"),
+        ({"target": "kind", "features": ["age", "x"]}, hl.ConfigError, "got none for 'x'"),
         ({"target": "kind", "features": []}, hl.ConfigError, "features: must name a column"),
         ({"target": "kind", "groups": "whom"}, hl.ConfigError, "groups: .*did you mean 'who'"),
         ({"target": "price"}, hl.DataError, "X: column 'kind': must hold numbers"),
@@ -139,11 +139,64 @@ def test_a_model_finds_its_columns_by_name(make, tmp_path) -> None:
             hl.predict(model, frame[["age", "price"]])
 
 
-def test_validation_has_the_columns_of_training(make) -> None:
+def test_validation_finds_the_columns_of_training_by_name(make) -> None:
     frame = make(COLUMNS)
-    train, turned = frame[["age", "size"]], frame[["size", "age"]]
+    train, turned = frame[["age", "size"]], frame[["size", "price", "age"]]
     y = COLUMNS["price"]
-    with pytest.raises(
-        hl.DataError, match=r"val X: must have the columns age, size .* in this ord"
-    ):
-        hl.DataModule.from_arrays(train, y, val=(turned, y))
+    data = hl.DataModule.from_arrays(train, y, val=(turned, y))
+    val = data.split("val").fields[0]
+    assert val.columns == ("age", "size")
+    np.testing.assert_array_equal(val.array, data.split("train").fields[0].array)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda frame: hl.DataModule.from_pandas(frame, "price", features=["agee", "size", "z"]),
+            r"^features: must name columns of the frame, got none for 'agee' \(did you mean "
+            r"'age'\?\), 'z'$",
+        ),
+        (
+            lambda frame: hl.DataModule.from_pandas(frame, "prize"),
+            r"^target: must name columns of the frame, got none for 'prize' \(did you mean "
+            r"'price'\?\)$",
+        ),
+        (
+            lambda frame: hl.DataModule.from_arrays(
+                frame[["age", "size"]], COLUMNS["price"], val=(frame[["age"]], COLUMNS["price"])
+            ),
+            r"^val X: must have all columns of training, got none for 'size'$",
+        ),
+        (
+            lambda frame: hl.DataModule.from_arrays(
+                {"age": COLUMNS["age"], "size": COLUMNS["size"]},
+                COLUMNS["price"],
+                val=({"ages": COLUMNS["age"], "size": COLUMNS["size"]}, COLUMNS["price"]),
+            ),
+            r"^val data: must have the parts of the training data, got none for x.age \(did you "
+            r"mean x.ages\?\)$",
+        ),
+        (
+            lambda frame: hl.DataModule.from_arrays(
+                {"age": COLUMNS["age"], "size": COLUMNS["size"]},
+                COLUMNS["price"],
+                standardize=["age", "sizes"],
+            ),
+            r"^standardize: must name columns of the dict X, got none for 'sizes' \(did you mean "
+            r"'size'\?\)$",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_alone(make, call, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(make(COLUMNS))
+
+
+def test_a_frame_of_one_column_of_texts_is_a_target(make) -> None:
+    frame = make({**COLUMNS, "kind": np.where(COLUMNS["age"] > 40, "old", "young")})
+    data = hl.DataModule.from_arrays(frame[["age", "size"]], frame[["kind"]], val=0.2)
+    assert data.classes == ["old", "young"]
+    assert data.target_kind == "class"
+    same = hl.DataModule.from_pandas(frame[["age", "size", "kind"]], ["kind"], val=0.2)
+    assert same.classes == ["old", "young"]

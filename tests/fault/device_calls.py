@@ -117,7 +117,7 @@ def load() -> Call:
 
 def plan() -> Call:
     model, data = make_model(), make_data()
-    return lambda: str(hl.plan(model, data, config()))
+    return lambda: hl.plan(model, data, config()).text
 
 
 def devices() -> Call:

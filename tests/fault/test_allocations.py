@@ -157,7 +157,7 @@ def train_lookup() -> Call:
 
 def plan_report() -> Call:
     model, data = make_model(), make_data()
-    return lambda: str(hl.plan(model, data))
+    return lambda: hl.plan(model, data).text
 
 
 def batches() -> Call:

@@ -52,15 +52,15 @@ MUTANTS = [
     Mutant(
         "classes-of-the-model-are-not-counted",
         _MODULE,
-        "renumbered._classes, renumbered._n_classes = list(classes), len(classes)",
-        "renumbered._classes = list(classes)",
+        "self._targets[target], classes=listed, n_classes=len(listed)",
+        "self._targets[target], classes=listed",
         python(_TESTS + "test_classes_of_a_model_renumber_the_ids"),
     ),
     Mutant(
         "classes-are-counted-in-all-rows",
         _MODULE,
-        "        ids = ids if split.rows is None else ids[split.rows]\n",
-        "",
+        "(ids if rows is None else ids[rows])",
+        "ids",
         python(_TESTS + "test_as_text"),
     ),
     Mutant(

@@ -20,9 +20,11 @@ _RULES, _JUDGED = _TESTS + "loss_rules.py::", _TESTS + "judgement.py::"
 _SCORES, _OPTIMIZERS = _TESTS + "metrics.py::", _TESTS + "optimizers.py"
 _OWN = _TESTS + "own_losses.py::"
 _OWN_METRICS = _TESTS + "own_metrics.py::"
+_POSITIONS, _SEVERAL = _TESTS + "positions.py::", _TESTS + "several_targets.py::"
 _CONFIG_SCHEMA = _TRAINING + "config/schema.py"
 _WARNINGS = _TESTS + "warnings.py::"
 _FITTED, _PREDICT = _TRAINING + "plans/fitted.py", _TESTS + "predict.py::"
+_SCALED = _TESTS + "target_scaling.py::"
 _BEST = _FEATURES + "test_the_best_epoch_has_its_own_statistics"
 _CUT = _USING + "test_a_logit_is_cut_at_zero"
 _GOES_ON = _USING + "test_stepper_state_counts_applied_steps_and_attempted_ones"
@@ -31,6 +33,41 @@ _PACE, _ENDS = _TRAINING + "run/pace.py", _TESTS + "ends.py::"
 _SCHEDULES = "tests/api/test_schedule.py::"
 
 _LOSS = [
+    Mutant(
+        "the-loss-compares-unscaled-targets",
+        _STEPS,
+        "batch = self.target_scale.scale(batch)",
+        "batch = dict(batch)",
+        python(_SCALED + "test_the_loss_is_that_of_scaled_targets"),
+    ),
+    Mutant(
+        "predictions-stay-scaled",
+        _INFERENCE,
+        "result = scale_of(known).undo(result)",
+        "pass",
+        python(_SCALED + "test_predictions_and_metrics_are_in_the_targets_units"),
+    ),
+    Mutant(
+        "a-file-is-evaluated-unscaled",
+        _INFERENCE,
+        "return scale.redo(unflatten(outputs, spec))",
+        "return unflatten(outputs, spec)",
+        python(_SCALED + "test_files_and_copies_undo_it"),
+    ),
+    Mutant(
+        "a-short-run-leaves-a-folder",
+        _TRAINING + "run/csvlog.py",
+        "if not self._is_asked and now < self._began + UNASKED_AFTER:",
+        "if False:",
+        python(_TESTS + "log_files.py::test_a_short_run_leaves_no_folder"),
+    ),
+    Mutant(
+        "ctrl-c-while-data-is-checked-goes-on",
+        _TRAINING + "run/watch.py",
+        "if self._interrupts.asked:",
+        "if False:",
+        python(_TESTS + "checking.py::test_ctrl_c_stops_the_look_at_once"),
+    ),
     Mutant(
         "a-batch-is-unpacked-to-names",
         _TRAINING + "plans/batch.py",
@@ -125,15 +162,15 @@ _LOSS = [
     Mutant(
         "weighted-loss-divided-by-rows",
         _LOSSES,
-        "(rows * weight).sum(), weight.sum()",
-        "(rows * weight).sum(), weight.sum() * 0.0 + float(weight.shape[0])",
+        "(rows.mean(1) * weight).sum(), weight.sum()",
+        "(rows.mean(1) * weight).sum(), weight.sum() * 0.0 + float(weight.shape[0])",
         python(_FEATURES + "test_sample_weights"),
     ),
     Mutant(
         "weighted-loss-sums-columns",
         _LOSSES,
-        "rows = rows.reshape(rows.shape[0], -1).mean(1)",
-        "rows = rows.reshape(rows.shape[0], -1).sum(1)",
+        "(rows.mean(1) * weight).sum()",
+        "(rows.sum(1) * weight).sum()",
         python(_FEATURES + "test_sample_weights"),
     ),
     Mutant(
@@ -160,8 +197,8 @@ _LOSS = [
     Mutant(
         "vector-of-logits-is-no-single-logit",
         _LOSSES,
-        "one_logit = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)",
-        "one_logit = len(shape) == 2 and shape[1] == 1",
+        "one_logit = reading.axis is None or output.shape[reading.axis] == 1",
+        "one_logit = reading.axis is not None and output.shape[reading.axis] == 1",
         python(_RULES + "test_one_logit_weighs_class_1_by_the_weights_ratio"),
     ),
     Mutant(
@@ -181,7 +218,7 @@ _LOSS = [
     Mutant(
         "labels-of-one-logit-cut-at-half",
         _INFERENCE,
-        'cut = 0.5 if fitted.link == "identity" else 0.0',
+        'cut = 0.5 if target.link == "identity" else 0.0',
         "cut = 0.5",
         python(_CUT),
     ),
@@ -235,10 +272,66 @@ _LOSS = [
         python(_SCORES + "test_classification"),
     ),
     Mutant(
+        "ignored-positions-count-in-metrics",
+        _MATCHING,
+        "weight = share if weight is None else weight * share",
+        "pass",
+        python(_POSITIONS + "test_tokens_are_scored_as_rows"),
+    ),
+    Mutant(
+        "ignored-positions-count-in-weighted-losses",
+        _LOSSES,
+        "leaves_out = goal.target is not None and goal.target.has_ignored",
+        "leaves_out = False",
+        python(_POSITIONS + "test_tokens_are_scored_as_rows"),
+    ),
+    Mutant(
+        "functions-see-ignored-positions",
+        _METRICS,
+        "    if ignored is not None:\n        counts",
+        "    if False:\n        counts",
+        python(_POSITIONS + "test_functions_get_a_row_for_each_position"),
+    ),
+    Mutant(
+        "classes-last-are-taken-for-positions",
+        _LOSSES,
+        "return output.movedim(-1, 1) if axis == -1 and output.ndim > 2 else output",
+        "return output",
+        python(_POSITIONS + "test_both_orders_train_alike"),
+    ),
+    Mutant(
+        "as-many-classes-as-positions-are-guessed",
+        _MATCHING,
+        "and output[1] > 1 and not is_second",
+        "and False",
+        python(_POSITIONS + "test_as_many_classes_as_positions_is_refused"),
+    ),
+    Mutant(
+        "metrics-take-the-first-of-a-dict",
+        _MATCHING,
+        'return pick_output(output["logits"])',
+        "return pick_output(next(iter(output.values())))",
+        python(_POSITIONS + "test_loss_metrics_and_predict_take_the_same_output"),
+    ),
+    Mutant(
+        "no-metrics-are-the-default",
+        _TRAINING + "config/schema.py",
+        "    if value is None:\n        return ()\n    if isinstance(value, str) and value ==",
+        '    if value is None:\n        return "auto"\n    if isinstance(value, str) and value ==',
+        python(_POSITIONS + "test_no_metrics_are_none"),
+    ),
+    Mutant(
+        "outputs-of-several-targets-go-by-their-order",
+        _MATCHING,
+        "return list(names).index(name)",
+        "return 0",
+        python(_SEVERAL + "test_a_tuple_of_targets"),
+    ),
+    Mutant(
         "functions-see-targets-beyond-the-outputs",
         _METRICS,
-        'np.concatenate(fields["y"])[:n]',
-        'np.concatenate(fields["y"])',
+        "    target = target[:n]\n",
+        "",
         python(_FEATURES + "test_overfit_batches_are_the_same_rows_in_each_epoch"),
     ),
 ]
@@ -601,8 +694,8 @@ _STATE = [
     Mutant(
         "other-data-is-not-standardised",
         _INFERENCE,
-        "transforms=known.transforms if known else None",
-        "transforms=None",
+        "transforms = known.transforms if known is not None else None",
+        "transforms = None",
         python(_USING + "test_training_sees_standardized_inputs"),
     ),
     Mutant(
@@ -671,7 +764,7 @@ _STATE = [
     Mutant(
         "labels-of-outputs-that-are-nan",
         _INFERENCE,
-        "        _check_finite(flat, fitted.target_kind)\n",
+        "    _check_finite(logits, axis)\n",
         "",
         python(_SAID + "test_labels_of_outputs_that_are_not_finite_are_refused"),
     ),

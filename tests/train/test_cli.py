@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.tools.cli import main
+from needs import take_library
 
 NET = """\
 from hotloop import nn
@@ -42,6 +44,7 @@ def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
     x = rng.standard_normal((120, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=x, y=np.abs(x[:, :3]).argmax(1))
     np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "pickled.npy", np.array([{}, []], dtype=object), allow_pickle=True)
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "run.toml").write_text(RUN)
     return tmp_path
@@ -71,7 +74,12 @@ def test_train_draws_a_plot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("[training]", "[trainig]", "did you mean 'training'"),
         ("data.npz:x", "data.npz:z", "holds the arrays x, y"),
         ("data.npz:x", "nothing.npy", "nothing.npy"),
-        ("net.py:Net", "net.py:Nett", "must define Nett"),
+        ("data.npz:x", "data.csv", 'write table = "data.csv" and target = "NAME" in place of x'),
+        ("data.npz:x", "data.csv:age", 'write table = "data.csv"'),
+        ("data.npz:x", "pickled.npy", "holds Python objects, which are not read from a file"),
+        ("data.npz:x", "x.parquet", "must be .npy or .npz"),
+        ("net.py:Net", "net.py:Nett", "must define Nett, got Net; did you mean 'Net'?"),
+        ("net.py:Net", "net.py:net", "did you mean 'Net'?"),
         ("net.py:Net", "net.py:a_number", "must make a hotloop.nn.Module"),
         ("net.py:Net", "other.py:Net", "other.py"),
         ("batch_size", "batchsize", "batchsize"),
@@ -85,6 +93,56 @@ def test_train_refuses(folder: Path, capsys, old: str, new: str, words: str) -> 
     assert error.startswith("hotloop: error: ")
     assert words in error
     assert not (folder / "net.safetensors").exists()
+
+
+TABLE = """\
+model = "net.py:Net"
+save = "net.safetensors"
+
+[data]
+table = "data.csv"
+target = "kind"
+val = 0.25
+"""
+
+
+def write_table(folder: Path) -> Any:
+    pandas = take_library("pandas")
+    x = np.load(folder / "x.npy")
+    frame = pandas.DataFrame(x, columns=["a", "b", "c", "d"])
+    frame["kind"] = np.array(["low", "mid", "high"])[np.abs(x[:, :3]).argmax(1)]
+    frame.to_csv(folder / "data.csv", index=False)
+    return frame
+
+
+def test_train_reads_a_csv_table(folder: Path) -> None:
+    frame = write_table(folder)
+    (folder / "run.toml").write_text(TABLE + "[training]\nmax_epochs = 1\n")
+    assert main(["train", str(folder / "run.toml")]) == 0
+    loaded = hl.load(folder / "net.safetensors")
+    assert loaded.classes == ["high", "low", "mid"]
+    assert set(hl.predict(loaded, frame, labels=True)) <= {"high", "low", "mid"}
+    assert main(["plan", str(folder / "run.toml")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('target = "kind"', "", "target must name a column of the table (a, b, c, d, kind)"),
+        ('"kind"', '"kinds"', "did you mean 'kind'?"),
+        ("data.csv", "other.csv", "other.csv: cannot be read as CSV"),
+        ("data.csv", "x.npy", "table must be a path to .csv"),
+        ("table", 'x = "x.npy"\ntable', "x and y are in the table already, got x beside it"),
+        ("val = 0.25", "vall = 0.25", "did you mean 'val'?"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(
+    folder: Path, capsys, old: str, new: str, words: str
+) -> None:
+    write_table(folder)
+    (folder / "run.toml").write_text(TABLE.replace(old, new, 1))
+    assert main(["train", str(folder / "run.toml")]) == 1
+    assert words in capsys.readouterr().err
 
 
 def test_inspect(folder: Path, capsys) -> None:
@@ -130,9 +188,11 @@ def test_plan_of_the_demo_and_of_a_file(folder: Path, capsys) -> None:
     assert main(["plan"]) == 0
     out = capsys.readouterr().out
     assert "memory:" in out
-    assert "cpu." in out
+    assert "cpu." not in out
+    assert main(["plan", "--instructions"]) == 0
+    assert "cpu.adam" in capsys.readouterr().out
     main(["train", str(folder / "run.toml")])
-    assert main(["plan", str(folder / "net.safetensors"), "--batch", "1"]) == 0
+    assert main(["plan", str(folder / "net.safetensors"), "--batch", "1", "--instructions"]) == 0
     assert "cpu." in capsys.readouterr().out
 
 

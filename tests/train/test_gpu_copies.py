@@ -188,7 +188,7 @@ def test_weights_that_are_loaded_between_steps(
 def test_casts_that_move_fewer_bytes_stay() -> None:
     """They are one launch, and there is no copy; a plan and a profile say so."""
     ids = np.random.default_rng(0).integers(0, 2000, (len(Y), 4))
-    plan = str(hl.plan(pooled(), parts(ids), config("bf16-mixed")))
+    plan = hl.plan(pooled(), parts(ids), config("bf16-mixed")).text
     begin = plan.partition("\nmicro\n")[0]
     n_casts = begin.count("cuda.pointwise")
     assert "param.bfloat16" not in plan
@@ -203,8 +203,8 @@ def test_casts_that_move_fewer_bytes_stay() -> None:
 def test_no_step_casts_weights(precision: str) -> None:
     """Its plan has no cast before the micro-batches, and the optimizer's launch has the copy."""
     plan = hl.plan(net(), parts(), config(precision, ema=0.9))
-    assert "pointwise" not in str(plan).partition("\nmicro\n")[0]
-    assert "cuda.assign (with the one before)" in str(plan).partition("\napply\n")[2]
+    assert "pointwise" not in plan.text.partition("\nmicro\n")[0]
+    assert "cuda.assign (with the one before)" in plan.text.partition("\napply\n")[2]
     found = hl.profile(net(), parts(), config(precision, ema=0.9), peaks={})
     optimizers = [n for n in found.nodes if n.op == "adam"]
     assert [node.n_nodes for node in optimizers] == [2]
@@ -213,7 +213,7 @@ def test_no_step_casts_weights(precision: str) -> None:
 
 def test_what_is_turned_before_the_micro_batches_is_cast() -> None:
     """Each step makes that form anew, so it casts the weight; the others have the copy."""
-    plan = str(hl.plan(Turned(), parts(), config("bf16-mixed")))
+    plan = hl.plan(Turned(), parts(), config("bf16-mixed")).text
     begin = plan.partition("\nmicro\n")[0]
     assert "cuda.permute" in begin
     assert begin.count("cuda.pointwise") == 1

@@ -44,7 +44,7 @@ def config(**fields: object) -> hl.TrainingConfig:
 
 def plan_of(model: nn.Module, precision: str = "32-true") -> str:
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=16)
-    return str(hl.plan(model, data, config(precision=precision)))
+    return hl.plan(model, data, config(precision=precision)).text
 
 
 def train(

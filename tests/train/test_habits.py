@@ -294,7 +294,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_plan_of_a_run_that_is_written_down(folder, capsys) -> None:
-    assert main(["plan", "run.toml"]) == 0
+    assert main(["plan", "run.toml", "--instructions"]) == 0
     shown = capsys.readouterr().out
     assert "matmul" in shown
     assert "adam" in shown
@@ -305,7 +305,7 @@ def test_the_plan_of_a_run_that_is_written_down(folder, capsys) -> None:
     ("old", "new", "text"),
     [
         ("net.py:Net", "net.py:Nett", "did you mean 'Net'"),
-        ("x.npy", "x.csv", "must be .npy or .npz"),
+        ("x.npy", "x.csv", 'write table = "x.csv" and target'),
         ("x.npy", "objects.npy", "holds Python objects"),
     ],
 )

@@ -53,7 +53,7 @@ def test_balanced_weights_are_these(ids, n_outputs, want) -> None:
     """Their size as well: where a loss divides by the weights' sum it cannot be seen."""
     data = hl.DataModule.from_arrays(X[: len(ids)], np.array(ids))
     config = hl.TrainingConfig(class_weight="balanced")
-    assert class_weights(config, data, np.zeros((4, n_outputs))) == pytest.approx(want, rel=1e-15)
+    assert class_weights(config, data, max(n_outputs, 2)) == pytest.approx(want, rel=1e-15)
 
 
 def test_balanced_weights_scale_a_loss_that_does_not_divide_by_them() -> None:

@@ -153,11 +153,12 @@ def test_r2_of_columns_is_their_mean_as_in_scikit_learn() -> None:
 def test_multilabel_accuracy() -> None:
     X, _ = regression(80)
     Y = (np.random.default_rng(0).random((80, 4)) < 0.4).astype(np.int64)
-    model = hl.nn.Linear(5, 4)
     data = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=32)
-    result = hl.train(model, data, quiet(max_epochs=1))
-    p = np.asarray(hl.predict(model, X)) > 0
-    assert result.history["val_accuracy"][-1] == pytest.approx((p == Y).mean())
+    for shape in ((4,), (4, 1), (1, 4)):
+        model = hl.nn.Sequential(hl.nn.Linear(5, 4), hl.nn.Unflatten(1, shape))
+        result = hl.train(model, data, quiet(max_epochs=1))
+        p = np.asarray(hl.predict(model, X)).reshape(80, 4) > 0
+        assert result.history["val_accuracy"][-1] == pytest.approx((p == Y).mean())
 
 
 def test_one_logit() -> None:
@@ -205,3 +206,24 @@ def test_python_metric_of_values() -> None:
 def test_unknown_metric_is_a_sentence() -> None:
     with pytest.raises(hl.ConfigError, match="accuracy"):
         hl.train(mlp(), classes(), quiet(max_epochs=1, metrics="acuracy"))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_of_yes_and_no(weighted: bool) -> None:
+    """The mean over columns of what each has as two classes, class 1 being yes."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 5)).astype(np.float32)
+    y = (X[:, :3] + rng.standard_normal((80, 3)) > 0.3).astype(np.int64)
+    weight = rng.uniform(0.1, 2, 80).astype(np.float32) if weighted else None
+    rest = () if weight is None else (weight,)
+    model = hl.nn.Linear(5, 3)
+    hl.train(model, (X, y, *rest), quiet(max_epochs=5, lr=0.05))
+    scores = hl.evaluate(model, (X, y, *rest), metrics=CLASSIFICATION)
+    said = hl.predict(model, X, labels=True)
+    each = [
+        class_scores(y[:, k], said[:, k], 2, np.ones(80) if weight is None else weight)
+        for k in range(3)
+    ]
+    for name in CLASSIFICATION:
+        want = np.mean([column[name] for column in each])
+        assert scores[name] == pytest.approx(want, rel=1e-5), name

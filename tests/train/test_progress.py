@@ -4,6 +4,8 @@ import csv
 import io
 import re
 import sys
+import time
+import types
 
 import hotloop as hl
 import pytest
@@ -17,7 +19,7 @@ ROW = {"epoch": 1.0, "loss": 1.5, "val_loss": 0.25, "lr": 1e-3, "seconds": 0.01}
 
 def test_lines_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("auto", 120)
-    for epoch, loss in ((1, 1.5), (12, 0.123456), (120, 1e-5)):
+    for epoch, loss in ((1, 1.5), (10, 0.123456), (120, 1e-5)):
         progress.begin_epoch(epoch, 1000)
         progress.end_epoch(epoch, {**ROW, "loss": loss}, 0.01, 1000)
     progress.close()
@@ -28,7 +30,7 @@ def test_lines_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.match(r"epoch 120/120  loss 1e-05 .* lr 0.001 .* 100 k samples/s .* 10 ms$", lines[2])
 
 
-@pytest.mark.parametrize(("epochs", "most"), [(50, 50), (500, 50)])
+@pytest.mark.parametrize(("epochs", "most"), [(50, 50), (500, 51)])
 def test_bar_keeps_lines_of_short_runs(epochs: int, most: int, monkeypatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -100,3 +102,125 @@ def test_last_words(fields, words, capsys: pytest.CaptureFixture[str]) -> None:
     hl.train(mlp(), classes(), **({"max_epochs": 2, "logger": None} | fields))
     last = capsys.readouterr().err.splitlines()[-1]
     assert re.match("hotloop: " + words, last), last
+
+
+def epochs_shown(text: str) -> list[int]:
+    return [int(epoch) for epoch in re.findall(r"^epoch +(\d+)/\d+  loss", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "first", "most"), [(50, [1, 2, 3], 50), (60, [1, 2, 4], 31), (10_000, [1, 200], 51)]
+)
+def test_lines_stand_every_n_epochs(epochs, first, most, capsys) -> None:
+    progress = Progress("auto", epochs)
+    for epoch in range(1, epochs + 1):
+        progress.begin_epoch(epoch, 10)
+        progress.end_epoch(epoch, ROW, 0.01, 10)
+    progress.close()
+    shown = epochs_shown(capsys.readouterr().err)
+    assert shown[: len(first)] == first
+    assert (shown[-1], len(shown)) == (epochs, most)
+
+
+def test_the_last_epoch_is_shown_wherever_it_ends(capsys) -> None:
+    progress = Progress("auto", 10_000)
+    for epoch in range(1, 251):
+        progress.end_epoch(epoch, ROW, 0.01, 10)
+    progress.close()
+    assert epochs_shown(capsys.readouterr().err) == [1, 200, 250]
+
+
+def test_long_epochs_have_a_line_each(capsys, monkeypatch) -> None:
+    """A line a minute, whatever their number."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    for seconds, every in ((61.0, 1), (20.0, 3)):
+        progress = Progress("auto", 10**6)
+        for epoch in range(1, 13):
+            now[0] += seconds
+            progress.end_epoch(epoch, ROW, seconds, 10)
+        assert epochs_shown(capsys.readouterr().err) == list(range(1, 13, every))
+
+
+def test_lines_of_a_run_that_may_end_early(capsys) -> None:
+    """Each of the first 50, then fewer and fewer."""
+    progress = Progress("auto", 10**6, is_open=True)
+    for epoch in range(1, 10_001):
+        progress.end_epoch(epoch, ROW, 0.01, 10)
+    shown = epochs_shown(capsys.readouterr().err)
+    assert shown[:50] == list(range(1, 51))
+    assert shown[50:54] == [52, 54, 56, 58]
+    assert shown[-3:] == [9600, 9800, 10_000]
+    assert len(shown) < 260
+
+
+@pytest.mark.parametrize("limit", [{"max_steps": 45}, {"early_stopping": 8}, {"max_time": 30.0}])
+def test_limits_of_steps_and_time_count(limit, capsys) -> None:
+    class Stopping:
+        def on_epoch_end(self, run) -> None:
+            if run.epoch == 9:
+                run.stop()
+
+    data = hl.DataModule.from_arrays(*classes(), val=0.2, batch_size=16)  # 5 steps an epoch
+    hl.train(mlp(), data, max_epochs=10**5, callbacks=[Stopping()], **limit)
+    assert epochs_shown(capsys.readouterr().err) == list(range(1, 10))
+
+
+def test_a_run_of_many_epochs_shows_few_lines(capsys) -> None:
+    hl.train(mlp(), classes(), max_epochs=300)
+    shown = epochs_shown(capsys.readouterr().err)
+    assert shown == [1, *range(10, 301, 10)]
+
+
+class Notebook:
+    """An IPython that keeps what a notebook would save: streams, and displays by their last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shell: type) -> None:
+        self.displays: list[list[str]] = []
+        package, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+        package.get_ipython = shell
+        display.display = self.display
+        monkeypatch.setitem(sys.modules, "IPython", package)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    def display(self, value: object, *, display_id: bool) -> "Notebook":
+        assert display_id is True
+        self.displays.append([repr(value)])
+        return self
+
+    def update(self, value: object) -> None:
+        self.displays[-1].append(repr(value))
+
+
+class ZMQInteractiveShell:
+    """The shell of a kernel."""
+
+
+class Shell(ZMQInteractiveShell):
+    """As Colab has it."""
+
+
+@pytest.mark.parametrize("shell", [ZMQInteractiveShell, Shell])
+def test_a_notebook_keeps_a_clean_final_bar(shell, capsys, monkeypatch) -> None:
+    notebook = Notebook(monkeypatch, shell)
+    hl.train(mlp(), classes(), max_epochs=200)
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\r" not in out
+    assert "\x1b" not in out
+    assert epochs_shown(out)[-1] == 200
+    (states,) = notebook.displays
+    assert len(states) <= 3 + 5 * 10
+    assert re.match(r"epoch 200/200: 100%\|█+\| .*loss=[\d.e-]+, lr=", states[-1])
+    assert "\r" not in states[-1]
+
+
+def test_the_bar_of_a_notebook_stays_where_training_stopped(capsys, monkeypatch) -> None:
+    class Stopping:
+        def on_epoch_end(self, run) -> None:
+            if run.epoch == 3:
+                run.stop()
+
+    notebook = Notebook(monkeypatch, ZMQInteractiveShell)
+    hl.train(mlp(), classes(), max_epochs=12, callbacks=[Stopping()])
+    assert re.match(r"epoch 3/12:  25%", notebook.displays[0][-1])

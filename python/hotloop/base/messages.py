@@ -15,6 +15,7 @@ from hotloop import _core
 from hotloop.errors import HotloopWarning
 
 __all__ = [
+    "counted",
     "format_bytes",
     "format_count",
     "format_seconds",
@@ -64,6 +65,11 @@ def format_count(n: float) -> str:
     return f"{n:.3g}" if isinstance(n, float) else str(n)
 
 
+def counted(n: int, what: str, several: str = "") -> str:
+    """A number with its noun: ``1 epoch``, ``1,000 epochs``."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {several or what + 's'}"
+
+
 def format_bytes(n: int) -> str:
     """Bytes as ``1.5 MB`` (powers of 1000)."""
     for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
@@ -92,4 +98,4 @@ def is_notebook() -> bool:
     if shell is None:
         return False
     running = shell.get_ipython()
-    return running is not None and type(running).__name__ == "ZMQInteractiveShell"
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(running).__mro__)

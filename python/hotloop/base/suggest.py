@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["closest", "did_you_mean", "function_for", "squeeze"]
+__all__ = ["closest", "did_you_mean", "function_for", "name_missing", "squeeze"]
 
 _CUTOFF = 0.7  # difflib's ratio; below it, unrelated short names begin to match each other
 
@@ -72,3 +72,13 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """The end of an error message: ``"; did you mean 'lr'?"``, or an empty string."""
     found = closest(name, candidates)
     return f"; did you mean {found!r}?" if found is not None else ""
+
+
+def name_missing(missing: Iterable[str], candidates: Iterable[str]) -> str:
+    """What there is none of, each with the near one: ``"'agee' (did you mean 'age'?), 'size'"``."""
+    known = list(candidates)
+    named = []
+    for name in missing:
+        near = closest(name, known)
+        named.append(repr(name) + (f" (did you mean {near!r}?)" if near else ""))
+    return ", ".join(named)

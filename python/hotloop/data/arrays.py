@@ -7,18 +7,19 @@ converted once, without losing a value, or refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.rules import reject, show
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.rules import show
+from hotloop.base.suggest import name_missing
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
     "DTYPES",
+    "check_keys",
     "column_names",
     "graph_dtype",
     "is_arraylike",
@@ -89,6 +90,29 @@ def graph_dtype(dtype: np.dtype[Any]) -> str:
     return "int64" if dtype.kind in "iu" and dtype != np.uint8 else "float32"
 
 
+def check_keys(keys: Sequence[Any], label: str) -> None:
+    """Refuses names of a dict's arrays that are no strings, or that a tuple's positions would have.
+
+    Parameters
+    ----------
+    keys : sequence
+    label : str
+        What the dict is, for messages.
+
+    Raises
+    ------
+    DataError
+    """
+    for key in keys:
+        if not isinstance(key, str) or not key:
+            raise DataError(f"{label}: the names of columns must be strings, got {key!r}")
+    if keys and all(key.isdigit() for key in keys):
+        raise DataError(
+            f"{label}: names of columns must not all be numbers, got {show(keys)}; give a tuple of "
+            "arrays for forward(*arrays), or names with a letter"
+        )
+
+
 def column_names(value: Any) -> tuple[str, ...] | None:
     """Names of a data frame's columns; None for other arrays."""
     return tuple(str(name) for name in value.columns) if _is_frame(value) else None
@@ -128,11 +152,11 @@ def pick_columns(frame: Any, role: str, wanted: Any) -> tuple[Any, list[str]]:
     if not isinstance(wanted, str) and not (is_list and role in ("target", "features")):
         return wanted, []
     listed = wanted if is_list else [wanted]
-    for name in listed:
-        if name not in names:
-            rule = f"must name columns of the frame ({', '.join(names)})"
-            near = did_you_mean(name, names).removeprefix("; ")
-            reject(role, rule, name, near)
+    missing = [name for name in listed if name not in names]
+    if missing:
+        raise ConfigError(
+            f"{role}: must name columns of the frame, got none for {name_missing(missing, names)}"
+        )
     if not listed:
         raise ConfigError(f"{role}: must name a column at least, got an empty list")
     return frame[wanted], listed

@@ -1,13 +1,16 @@
 """Looks through the values once, before the first step.
 
-A whole array is scanned in C; only when it holds something bad are the rows of the split looked at
-one block after another, to name the first bad value by the user's own row and column.
+A whole array is scanned in C; only when it holds something bad are the rows of the split looked at,
+to name the first bad value by the user's own row and column. Both go block by block, so that
+:func:`watched` can say how far they are and end them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,20 +19,55 @@ from hotloop import _core
 from hotloop.data.split import Field
 from hotloop.errors import DataError
 
-__all__ = ["blocks", "check_labels", "check_values", "check_weights", "place"]
+__all__ = ["blocks", "check_labels", "check_values", "check_weights", "place", "watched"]
 
-_BLOCK = 2**20  # elements that are checked at a time
+_BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+Look: TypeAlias = Callable[[str, int, int], None]
+
+_look: ContextVar[Look | None] = ContextVar("hotloop_look", default=None)
+
+
+@contextlib.contextmanager
+def watched(look: Look) -> Iterator[None]:
+    """While the block runs, each look through an array reports its parts.
+
+    Parameters
+    ----------
+    look : callable
+        ``look(what, done, total)``: what is done ("checking X"), bytes so far and in all. It may
+        raise to end it.
+    """
+    token = _look.set(look)
+    try:
+        yield
+    finally:
+        _look.reset(token)
+
+
 def blocks(
-    array: npt.NDArray[Any], rows: npt.NDArray[np.int64] | None
+    field: Field, rows: npt.NDArray[np.int64] | None, what: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
-    """Row numbers and rows, a few at a time."""
+    """Row numbers and rows of an array, a few at a time.
+
+    Parameters
+    ----------
+    field : Field
+        Array ``(N, ...)``.
+    rows : int64 array or None
+        Which of them; None: all.
+    what : str
+        Before the array's name, for who watches: "checking".
+    """
+    array, look = field.array, _look.get()
     n = len(array) if rows is None else len(rows)
     step = max(1, _BLOCK // max(1, array[:1].size))
     for begin in range(0, n, step):
         end = min(begin + step, n)
+        if look is not None and begin:
+            look(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
@@ -47,8 +85,13 @@ def place(field: Field, row: int, index: tuple[int, ...]) -> str:
     return f"row {row}, index ({', '.join(map(str, index))})"
 
 
-def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> None:
+def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
     """Refuses NaN, infinities and what float32 cannot hold.
+
+    Returns
+    -------
+    bool
+        Whether all rows of the array are good, and not only those.
 
     Raises
     ------
@@ -56,14 +99,15 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> None:
         With the row and column of the first such value, and how many there are.
     """
     array = field.array
-    if array.dtype.kind != "f":
-        return
     is_float64 = array.dtype == np.float64
-    if _core.check_finite(array) is None and not (is_float64 and _exceeds(array)):
-        return
+    if array.dtype.kind != "f" or all(
+        _core.check_finite(values) is None and not (is_float64 and _exceeds(values))
+        for _, values in blocks(field, None, "checking")
+    ):
+        return True
     first: tuple[str, float] | None = None
     n_values = n_rows = 0
-    for numbers, values in blocks(array, rows):
+    for numbers, values in blocks(field, rows, "checking"):
         bad = ~(np.abs(values) <= _LARGEST) if is_float64 else ~np.isfinite(values)
         if not bad.any():
             continue
@@ -74,7 +118,7 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> None:
         n_values += int(bad.sum())
         n_rows += int(bad.reshape(len(bad), -1).any(axis=1).sum())
     if first is None:
-        return  # they are in rows of another split
+        return False  # they are in rows of another split
     where, value = first
     more = f" ({n_values:,} such values in {n_rows:,} rows)" if n_values > 1 else ""
     if np.isfinite(value):
@@ -100,7 +144,7 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
     DataError
     """
     total = 0.0
-    for numbers, values in blocks(field.array, rows):
+    for numbers, values in blocks(field, rows, "checking"):
         bad = ~((values >= 0) & (np.abs(values) <= _LARGEST))
         if bad.any():
             i = int(np.argmax(bad))
@@ -113,8 +157,13 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
 
 
-def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: int) -> None:
-    """Refuses class ids outside [0, n_classes).
+def check_labels(
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    n_classes: int,
+    ignored: int | None = None,
+) -> None:
+    """Refuses class ids outside [0, n_classes), one that counts nothing apart.
 
     Raises
     ------
@@ -126,8 +175,8 @@ def check_labels(field: Field, rows: npt.NDArray[np.int64] | None, n_classes: in
         return
     if array.dtype.kind != "b" and _core.check_range(array, 0, n_classes) is None:
         return
-    for numbers, values in blocks(array, rows):
-        bad = (values < 0) | (values >= n_classes)
+    for numbers, values in blocks(field, rows, "checking"):
+        bad = ((values < 0) | (values >= n_classes)) & (values != ignored)
         if bad.any():
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             where = place(field, int(numbers[index[0]]), index[1:])

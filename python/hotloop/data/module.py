@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,32 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import warn
-from hotloop.base.rules import either, flag, reject, show, whole
-from hotloop.base.scalars import plain
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.rules import either, flag, reject, whole
+from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
 from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.described import describe_all, describe_line
+from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
-from hotloop.data.tables import Table, count_rows, read_table, unpack_dataset
+from hotloop.data.tables import Table, read_table, unpack_dataset
+from hotloop.data.targets import (
+    Targets,
+    ids_of,
+    merge_targets,
+    name_of_target,
+    names_of_ids,
+    renumber_classes,
+)
 from hotloop.errors import ConfigError, DataError, DataWarning
 
-__all__ = ["DataModule", "GraphDataModule", "as_datamodule"]
+__all__ = ["DataModule", "GraphDataModule"]
 
 Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 _SPLITS = ("train", "val", "test")
-_ENOUGH_TO_VALIDATE = 50  # rows from which the shorthand (X, y) holds some out
-_HELD_OUT = 0.2
 
 
 class DataModule:
@@ -61,10 +67,15 @@ class DataModule:
         Leave a smaller last batch out of training epochs; never the only one.
     seed : int
         Decides splits and order.
-    standardize : bool or sequence of str
-        Bring features to mean 0 and deviation 1, by the training rows. True: every input that
-        forward receives as float, and an X of integers; names: these columns of a dict. It is part
-        of the model: the arrays stay as they are, and ``predict`` does the same.
+    standardize : bool, {"x", "y", "both"} or sequence of str
+        Bring features to mean 0 and standard deviation 1, by the training rows. True, "x": every
+        input that forward receives as float, and an X of integers; names: these columns of a dict.
+        "y": float targets, "both": features and targets. It is part of the model: the arrays stay
+        as they are, ``predict`` does the same with features, and what the model makes of scaled
+        targets is scaled back in predictions and metrics. The loss is that of scaled targets.
+    classes : sequence, or dict of them, optional
+        Names of the class ids of an integer or bool y, by id; of a y of names their order. Of
+        several targets by the targets' names.
     allow_nonfinite : bool
         Let NaN and infinities in X and y pass.
     **unknown
@@ -97,15 +108,16 @@ class DataModule:
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int = 42,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         **unknown: Any,
     ) -> None:
-        _refuse_options(unknown, type(self).__init__)
+        refuse_options(unknown, type(self).__init__)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         if train_dataset is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         parts: dict[str, tuple[Table, Rows | None]] = {}
@@ -122,7 +134,8 @@ class DataModule:
                 standardize=wanted,
             )
             parts[name] = table, _check_rows(source.rows, table.n, name)
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
 
     @classmethod
     def from_arrays(
@@ -139,7 +152,8 @@ class DataModule:
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
-        standardize: bool | Sequence[str] = False,
+        standardize: bool | str | Sequence[str] = False,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -160,7 +174,9 @@ class DataModule:
         y : array_like, optional
             ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
             numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
-            of 0 and 1: one yes-or-no question per column.
+            of 0 and 1: one yes-or-no question per column. Other integers ``(N, ...)``: a class id
+            at each position, -100 where none counts. A dict or tuple of arrays: several targets,
+            each of a kind of its own.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
             ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
@@ -184,7 +200,7 @@ class DataModule:
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
-        standardize, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+        standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
             Refused by name, with the option that is meant.
@@ -201,19 +217,19 @@ class DataModule:
             For lengths that differ, empty data or splits, dtypes that hold no numbers, labels that
             are no class ids. NaN and infinities are found on first use.
         """
-        _refuse_options(unknown, cls.from_arrays)
+        refuse_options(unknown, cls.from_arrays)
         self = cls.__new__(cls)
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = _read_standardize(standardize)
+        wanted, scales_targets = read_standardize(standardize)
         table = read_table(X, y, sample_weight, standardize=wanted)
         given = {"val": val, "test": test}
         own = {name: part for name, part in given.items() if isinstance(part, tuple)}
         rows = divide_rows(
             table.n,
             {name: part for name, part in given.items() if name not in own},
-            ids=table.targets.array if table.targets and table.targets.n_classes else None,
+            ids=ids_of(table.targets),
             groups=None if groups is None else read_groups(groups, table.n),
             how=split,
             gap=whole(0)("gap", gap),
@@ -229,7 +245,8 @@ class DataModule:
                 parts[name] = part, None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._set_splits(parts, wanted)
+        self._set_splits(parts, wanted, scales_targets)
+        self._name_classes(classes)
         return self
 
     @classmethod
@@ -280,13 +297,13 @@ class DataModule:
         X, _ = pick_columns(frame, "features", list(features))
         return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
-    def with_classes(self, classes: Sequence[Any]) -> DataModule:
+    def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> DataModule:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
 
         Parameters
         ----------
-        classes : sequence
-            Names in the order of the outputs.
+        classes : sequence, or dict of them
+            Names in the order of the outputs; of several targets by the targets' names.
 
         Returns
         -------
@@ -299,31 +316,26 @@ class DataModule:
         DataError
             If a class of the data is not among them.
         """
-        if self._classes is None or self._classes == list(classes):
+        wanted = classes if isinstance(classes, Mapping) else {"": classes}
+        names = {target: list(given) for target, given in wanted.items() if given is not None}
+        names = {
+            target: listed
+            for target, listed in names.items()
+            if target in self._targets and self._targets[target].classes not in (None, listed)
+        }
+        if not names:
             return self
-        number = {name: i for i, name in enumerate(classes)}
-        ids = np.array([number.get(name, -1) for name in self._classes], dtype=np.int64)
         renumbered = copy.copy(self)
-        renumbered._classes, renumbered._n_classes = list(classes), len(classes)
+        renumbered._targets = dict(self._targets)
+        for target, listed in names.items():
+            renumbered._targets[target] = dataclasses.replace(
+                self._targets[target], classes=listed, n_classes=len(listed)
+            )
         renumbered._checked = set(self._checked)
-        renumbered._splits = {}
-        for split_name, split in self._splits.items():
-            fields = []
-            for field in split.fields:
-                if field.name == "y":
-                    array = ids[field.array.astype(np.int64)]
-                    rows = np.arange(len(array)) if split.rows is None else split.rows
-                    invalid = array[rows] < 0
-                    if invalid.any():
-                        row = int(rows[int(np.argmax(invalid))])
-                        raise DataError(
-                            f"{field.label}: classes must be those of training, "
-                            f"{show(list(classes))}, got {self._classes[int(field.array[row])]!r} "
-                            f"in row {row}"
-                        )
-                    field = dataclasses.replace(field, array=array)
-                fields.append(field)
-            renumbered._splits[split_name] = Split(tuple(fields), split.rows, split.n)
+        renumbered._splits = {
+            name: renumber_classes(split, self._targets, names)
+            for name, split in self._splits.items()
+        }
         return renumbered
 
     # ---- construction
@@ -351,21 +363,22 @@ class DataModule:
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
 
     def _set_splits(
-        self, parts: dict[str, tuple[Table, Rows | None]], wanted: bool | frozenset[str]
+        self,
+        parts: dict[str, tuple[Table, Rows | None]],
+        wanted: bool | frozenset[str],
+        scales_targets: bool,
     ) -> None:
         self._splits = {
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
             for name, (table, rows) in parts.items()
         }
-        targets = [table.targets for table, _ in parts.values() if table.targets is not None]
-        self._target_kind = targets[0].kind if targets else "none"
-        self._classes = targets[0].classes if targets else None
-        self._n_classes = (
-            max(t.n_classes or 0 for t in targets) if self._target_kind == "class" else None
-        )
+        self._targets = merge_targets([table.targets for table, _ in parts.values()])
         self._checked: set[str] = set()
+        self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
         self._transforms: list[Any] | None = None
         self._standardized = self._find_standardized(wanted)
+        if scales_targets:
+            self._standardized += self._find_scaled_targets()
         for name, split in self._splits.items():
             for field in split.fields:
                 if field.name == "weight":
@@ -376,11 +389,41 @@ class DataModule:
         if isinstance(wanted, bool):
             return [field for field in inputs if wanted and field.dtype == "float32"]
         names = {field.name.partition(".")[2] for field in inputs}
-        known = ", ".join(sorted(name for name in names if name)) or "there are none"
-        for name in sorted(wanted - names):
-            rule = f"must name columns of a dict X ({known})"
-            reject("standardize", rule, name, "write standardize=True for all")
+        if names == {""}:
+            rule = "must name columns of a dict X, and this X is one array"
+            reject("standardize", rule, sorted(wanted), "write standardize=True for all")
+        if wanted - names:
+            named = name_missing(sorted(wanted - names), names)
+            raise ConfigError(f"standardize: must name columns of the dict X, got none for {named}")
         return [field for field in inputs if field.name.partition(".")[2] in wanted]
+
+    def _find_scaled_targets(self) -> list[Field]:
+        kinds = {name: target.kind for name, target in self._targets.items()}
+        if "float" not in kinds.values():
+            got = ", ".join(kinds.values()) or "none"
+            raise ConfigError(
+                f"standardize: y must be float targets, got {got}{' targets' * bool(kinds)}; write "
+                "standardize='x'"
+            )
+        return [self._field("train", name) for name, kind in kinds.items() if kind == "float"]
+
+    def _name_classes(self, classes: Any) -> None:
+        if classes is None:
+            return
+        for name, listed in (classes if isinstance(classes, Mapping) else {"": classes}).items():
+            target = self._targets.get(name)
+            if target is None or target.n_classes is None:
+                got = self.target_kind if target is None else target.kind
+                raise ConfigError(f"classes: are of class targets, got {got} targets")
+            names = read_classes(listed)
+            if target.classes not in (None, [False, True]):
+                self.__dict__.update(self.with_classes({name: names}).__dict__)
+                continue
+            if len(names) < target.n_classes:
+                raise ConfigError(
+                    f"classes: must name all {target.n_classes} classes of y, got {len(names)}"
+                )
+            self._targets[name] = dataclasses.replace(target, classes=names, n_classes=len(names))
 
     # ---- what it is
 
@@ -411,24 +454,38 @@ class DataModule:
 
     @property
     def target_kind(self) -> str:
-        """ "class", "multilabel", "float" or "none"."""
-        return self._target_kind
+        """ "class", "multilabel", "float" or "none"; "several" where y is a dict or tuple."""
+        if not self._targets:
+            return "none"
+        return self._targets[""].kind if "" in self._targets else "several"
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id, where y came with names (strings, bools)."""
-        return None if self._classes is None else list(self._classes)
+    def targets(self) -> dict[str, Targets]:
+        """Each target by its name, those of a tuple by position; "" is the name of a single one."""
+        return dict(self._targets)
+
+    @property
+    def classes(self) -> list[Any] | dict[str, list[Any] | None] | None:
+        """Names by class id, where y came with names (strings, bools); of several targets a dict
+        from each that has some.
+        """
+        named: dict[str, list[Any] | None] = {
+            name: list(target.classes)
+            for name, target in self._targets.items()
+            if target.classes is not None
+        }
+        return named.get("") if "" in self._targets else named or None
 
     @property
     def n_classes(self) -> int | None:
         """Classes of all splits, the largest id + 1; None unless y holds classes."""
-        return self._n_classes
+        return self._targets[""].n_classes if "" in self._targets else None
 
     @property
     def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Transforms fitted on the training rows: ``("standardize", {field: (mean, std)})``.
 
-        They are applied inside the graph, not to the arrays.
+        They are applied inside the graph, not to the arrays. The targets' field is "y".
         """
         if self._transforms is None:
             rows = self._splits["train"].rows
@@ -457,8 +514,48 @@ class DataModule:
             reject("split", f"must be one of {', '.join(_SPLITS)}", name)
         return self._splits.get(name)
 
-    def class_counts(self) -> list[int]:
-        """Training rows of each class.
+    def arrays(self, split_name: str) -> tuple[Any, Any]:
+        """X and y of a split, to compute with.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
+        Returns
+        -------
+        tuple
+            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
+            y likewise, with classes by their names where they have some, or None.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such split.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> X_test, y_test = hl.DataModule.from_arrays(X, y, test=100).arrays("test")
+        >>> X_test.shape, y_test.shape
+        ((100, 64), (100,))
+        """
+        split = self._require(split_name)
+        named = {}
+        for name, array in split.by_field().items():
+            target = name_of_target(name)
+            known = None if target is None else self._targets[target].classes
+            named[name] = array if known is None else names_of_ids(array, known)
+        batch = nest_fields(named)
+        return batch["x"], batch.get("y")
+
+    def class_counts(self, target: str = "") -> list[int]:
+        """Training rows of each class; of ids per position, training positions.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
 
         Returns
         -------
@@ -470,12 +567,13 @@ class DataModule:
         ConfigError
             If the targets are no classes.
         """
-        if self._n_classes is None:
-            raise ConfigError(f"class_counts: needs class targets, got {self._target_kind} targets")
-        split = self._splits["train"]
-        ids = next(field.array for field in split.fields if field.name == "y")
-        ids = ids if split.rows is None else ids[split.rows]
-        counts = np.bincount(ids.reshape(-1).astype(np.int64), minlength=self._n_classes)
+        known = self._targets.get(target)
+        if known is None or known.n_classes is None:
+            kind = self.target_kind if known is None else known.kind
+            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
+        ids, rows = self._field("train", target).array, self._splits["train"].rows
+        ids = (ids if rows is None else ids[rows]).reshape(-1).astype(np.int64)
+        counts = np.bincount(ids[ids >= 0], minlength=known.n_classes)
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -515,34 +613,50 @@ class DataModule:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
-                check_values(field, split.rows)
+                known = any(array is field.array for array in self._good)
+                if not known and check_values(field, split.rows):
+                    self._good.append(field.array)
         self._checked.add(split_name)
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""
-        if self._target_kind != "class":
-            return
-        present = [i for i, count in enumerate(self.class_counts()) if count]
-        if len(present) == 1:
-            shown = self._classes[present[0]] if self._classes else present[0]
-            warn(
-                f"y: all {len(self)} training rows are of class {shown!r}; a model learns nothing "
-                "from one class",
-                DataWarning,
-            )
+        for name, target in self._targets.items():
+            if target.kind != "class":
+                continue
+            present = [i for i, count in enumerate(self.class_counts(name)) if count]
+            if len(present) == 1:
+                shown = target.classes[present[0]] if target.classes else present[0]
+                warn(
+                    f"{self._field('train', name).label}: all {len(self)} training rows are of "
+                    f"class {shown!r}; a model learns nothing from one class",
+                    DataWarning,
+                )
 
-    def warn_of_values(self) -> None:
+    def warn_of_values(self, target: str = "") -> None:
         """Warns of float targets, to be compared as values, that look like classes or are all far
         from 0.
+
+        Parameters
+        ----------
+        target : str
+            Its name, where there are several.
         """
-        split = self._splits["train"]
-        field = next((field for field in split.fields if field.name == "y"), None)
-        if field is not None and self._target_kind == "float":
-            doubt = doubt_of_values(field, split.rows)
+        if target in self._targets and self._targets[target].kind == "float":
+            field = self._field("train", target)
+            doubt = doubt_of_values(
+                field, self._splits["train"].rows, is_scaled=field in self._standardized
+            )
             if doubt:
                 warn(doubt, DataWarning)
 
-    def check_labels(self, split_name: str, n_outputs: int) -> None:
+    def _field(self, split_name: str, target: str) -> Field:
+        """A split's field of a target that there is."""
+        fields = self._require(split_name).fields
+        return next(field for field in fields if name_of_target(field.name) == target)
+
+    def check_labels(
+        self, split_name: str, n_outputs: int, *, target: str = "", ignored: int | None = None
+    ) -> None:
         """Refuses class ids that a model has no output for.
 
         Parameters
@@ -551,6 +665,10 @@ class DataModule:
             Which split.
         n_outputs : int
             The model's classes.
+        target : str
+            Its name, where there are several.
+        ignored : int, optional
+            A class id that needs no output, since it counts nothing.
 
         Raises
         ------
@@ -558,9 +676,8 @@ class DataModule:
             With row, value and what is allowed.
         """
         split = self._require(split_name)
-        for field in split.fields:
-            if field.name == "y" and self._target_kind == "class":
-                check_labels(field, split.rows, n_outputs)
+        if target in self._targets and self._targets[target].kind == "class":
+            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored)
 
     def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
@@ -736,16 +853,7 @@ class DataModule:
         return self._splits["train"].n
 
     def __repr__(self) -> str:
-        lines = [
-            f"DataModule(batch_size={self._batch_size}, shuffle={self._shuffle}, "
-            f"targets={self._target_kind!r})",
-            f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}",
-        ]
-        for name, split in self._splits.items():
-            groups = self.batches(name, training=name == "train", merge_tail=False)
-            n = sum(count for _, count in groups)
-            lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
-        return "\n".join(lines)
+        return describe_line(self)
 
     def describe(self) -> str:
         """The splits, the fields with dtypes and shapes, and the classes.
@@ -755,25 +863,8 @@ class DataModule:
         str
             To be printed.
         """
-        lines = [repr(self), ""]
-        split = self._splits["train"]
-        for field in split.fields:
-            shape = ", ".join(map(str, field.array.shape[1:]))
-            lines.append(
-                f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-                f"{field.array.nbytes:,} bytes"
-            )
-        if self._n_classes is not None:
-            names: Sequence[Any] = self._classes or range(self._n_classes)
-            shown = [f"{name}: {n:,}" for name, n in zip(names, self.class_counts())]
-            more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
-            lines.append(f"classes     {', '.join(shown[:20])}{more} training rows")
-        if self._standardized:
-            standardized = ", ".join(field.name for field in self._standardized)
-            lines.append(f"standardize {standardized}")
-        if self.num_workers:
-            lines.append("workers     none on a CPU: batches are gathered inside the step")
-        return "\n".join(lines)
+        standardized = ", ".join(field.name for field in self._standardized)
+        return describe_all(self, standardized)
 
 
 GraphDataModule = DataModule
@@ -795,70 +886,3 @@ def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:
         bad = rows.min() if rows.min() < 0 else rows.max()
         raise DataError(f"{name}_dataset: row numbers must lie between 0 and {n - 1}, got {bad}")
     return np.ascontiguousarray(rows)
-
-
-_BY_OTHER_NAMES = {
-    "random_state": "seed",
-    "bs": "batch_size",
-    **dict.fromkeys(("test_size", "test_split"), "test"),
-    **dict.fromkeys(("val_split", "val_size", "validation_split", "validation_data"), "val"),
-    "normalize": "standardize",
-}
-
-
-def _refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
-    """Refuses keywords that a way to make a DataModule does not have."""
-    if not unknown:
-        return
-    name = next(iter(unknown))
-    parameters = list(inspect.signature(make).parameters)
-    parameters = [key for key in parameters if key not in ("self", "unknown")]
-    meant = _BY_OTHER_NAMES.get(name)
-    near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
-    raise ConfigError(
-        f"DataModule: there is no option {name!r}" + (near or f"; it has {', '.join(parameters)}")
-    )
-
-
-def _read_standardize(value: Any) -> bool | frozenset[str]:
-    if isinstance(value, (list, tuple, set, frozenset)) and value:
-        for name in value:
-            if not isinstance(name, str):
-                reject("standardize", "must be True, False or names of columns", value)
-        return frozenset(value)
-    if not isinstance(plain(value), bool):
-        reject("standardize", "must be True, False or names of columns", value)
-    return bool(value)
-
-
-def as_datamodule(data: Any, **options: Any) -> DataModule:
-    """What ``train`` and ``evaluate`` accept as data.
-
-    Parameters
-    ----------
-    data : DataModule, tuple, array_like, dict or dataset object
-        A DataModule is returned as it is. ``(X, y)``, ``(X, y, weight)`` or X go to
-        :meth:`DataModule.from_arrays`; from 50 rows on a fifth of them validates, below that
-        nothing is held out. Dataset objects go to :class:`DataModule`.
-    **options
-        For ``from_arrays``; ``val=None`` holds nothing out.
-
-    Raises
-    ------
-    ConfigError
-        If data is none of this, or options come with a DataModule.
-    """
-    if isinstance(data, DataModule):
-        if options:
-            raise ConfigError(
-                f"data: the DataModule has its own options, got {show(options)} beside it"
-            )
-        return data
-    source = unpack_dataset(data, "data")
-    if source.rows is not None:
-        if options.pop("val", None) is not None:
-            raise ConfigError("data: a subset's rows are given already, got val beside it")
-        return DataModule(data, **options)
-    if "val" not in options and count_rows(source.X) >= _ENOUGH_TO_VALIDATE:
-        options["val"] = _HELD_OUT
-    return DataModule.from_arrays(source.X, source.y, sample_weight=source.weight, **options)

@@ -45,13 +45,13 @@ def fit_standard(
     first = np.where(np.isfinite(first), first, 0.0)
     count = np.zeros(shape)
     total = np.zeros(shape)
-    for values, known in _float64_blocks(field, rows, skip_nonfinite, first):
+    for values, known in _float64_blocks(field, rows, skip_nonfinite, first, "mean"):
         count += known
         total += (values - first).sum(axis=0)
     count = np.maximum(count, 1.0)
     mean = first + total / count
     squares = np.zeros(shape)
-    for values, _ in _float64_blocks(field, rows, skip_nonfinite, mean):
+    for values, _ in _float64_blocks(field, rows, skip_nonfinite, mean, "standard deviation"):
         squares += np.square(values - mean).sum(axis=0)
     deviation = np.sqrt(squares / count)
     std = deviation.astype(np.float32)
@@ -61,7 +61,9 @@ def fit_standard(
     return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
-def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
+def doubt_of_values(
+    field: Field, rows: npt.NDArray[np.int64] | None, *, is_scaled: bool = False
+) -> str:
     """What is probably wrong with float targets that are to be compared as values; "": nothing.
 
     Parameters
@@ -70,9 +72,11 @@ def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
         Array ``(N, ...)``.
     rows : int64 array or None
         The training rows; None: all.
+    is_scaled : bool
+        Whether training standardises them.
     """
     low, high, are_classes = np.inf, -np.inf, True
-    for _, values in blocks(field.array, rows):
+    for _, values in blocks(field, rows, "checking"):
         low, high = min(low, values.min()), max(high, values.max())
         are_classes = are_classes and bool(((values == 0) | (values == 1)).all())
     if not low < high:
@@ -84,6 +88,8 @@ def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
             f"{field.label}: float targets are all 0 or 1 and are trained as values; for "
             "yes or no give integers, y.astype(int), or loss='bce'"
         )
+    if is_scaled:
+        return ""
     mean, std = fit_standard(field, rows, skip_nonfinite=True)
     spread = np.where((std == 1.0) & (low + std > high), 0.0, std)  # constant columns among others
     center, width = (
@@ -93,16 +99,20 @@ def doubt_of_values(field: Field, rows: npt.NDArray[np.int64] | None) -> str:
         return ""
     return (
         f"{field.label}: the targets' mean is {center:.4g} from 0 and their standard deviation "
-        f"{width:.4g}, so that the model learns little but the mean; train on "
-        "(y - y.mean()) / y.std() and undo it for predictions"
+        f"{width:.4g}, so that the model learns little but the mean; write standardize='y' (or "
+        "'both') where the data is made, which predict and metrics undo"
     )
 
 
 def _float64_blocks(
-    field: Field, rows: npt.NDArray[np.int64] | None, skip: bool, fill: npt.NDArray[Any]
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    skip: bool,
+    fill: npt.NDArray[Any],
+    what: str,
 ) -> Any:
     """Blocks in float64 with their count per feature; what is not finite as ``fill``."""
-    for _, values in blocks(field.array, rows):
+    for _, values in blocks(field, rows, f"the {what} of"):
         numbers = values.astype(np.float64)
         if not skip:
             yield numbers, len(numbers)

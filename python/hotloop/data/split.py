@@ -19,7 +19,7 @@ class Field:
     Attributes
     ----------
     name : str
-        "x", "x.<column>", "x.<position>", "y" or "weight".
+        "x", "x.<column>", "x.<position>", "y", "y.<name>", "y.<position>" or "weight".
     array : ndarray
         C-contiguous, aligned, native-endian; dim 0: samples. Often the user's own memory, so it
         is read and never written.
@@ -79,12 +79,16 @@ class Split:
 
     def arrays(self) -> dict[str, Any]:
         """All its rows as one batch: "x", and "y" and "weight" where there are some."""
+        return nest_fields(self.by_field())
+
+    def by_field(self) -> dict[str, npt.NDArray[Any]]:
+        """The rows of each field by its name."""
         rows = slice(None) if self.rows is None else self.rows
-        return nest_fields({field.name: field.array[rows] for field in self.fields})
+        return {field.name: field.array[rows] for field in self.fields}
 
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple.
+    """Values by field name as a batch: ``x.a`` in a dict under ``x``, ``x.0`` in a tuple; so ``y``.
 
     Parameters
     ----------

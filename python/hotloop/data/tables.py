@@ -11,9 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import show
-from hotloop.data.arrays import column_names, graph_dtype, is_arraylike, read_raw, to_array
+from hotloop.base.suggest import closest, name_missing
+from hotloop.data.arrays import (
+    check_keys,
+    column_names,
+    graph_dtype,
+    is_arraylike,
+    read_raw,
+    to_array,
+)
 from hotloop.data.split import Field
-from hotloop.data.targets import Targets, read_targets
+from hotloop.data.targets import Targets, read_all_targets
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["Source", "Table", "count_rows", "read_table", "unpack_dataset"]
@@ -21,10 +29,10 @@ __all__ = ["Source", "Table", "count_rows", "read_table", "unpack_dataset"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Fields with ``n`` rows each, and what their targets are."""
+    """Fields with ``n`` rows each, and what their targets are, by name; "" is that of one."""
 
     fields: tuple[Field, ...]
-    targets: Targets | None
+    targets: dict[str, Targets]
     n: int
 
     def field(self, name: str) -> Field | None:
@@ -56,7 +64,8 @@ def read_table(
     Parameters
     ----------
     X : array_like, dict or tuple of them
-    y, weight : array_like or None
+    y : array_like, dict or tuple of them, or None
+    weight : array_like or None
     prefix : str
         Before the names in messages, ``"val "``.
     like : Table, optional
@@ -76,12 +85,17 @@ def read_table(
                 f"{field.label}: must have as many rows as {fields[0].label}, {n}, got "
                 f"{len(field.array)}"
             )
-    targets = None
+    targets: dict[str, Targets] = {}
     if y is not None:
-        label = f"{prefix}y"
-        targets = read_targets(y, label, None if like is None else like.targets)
-        _check_length(targets.array, n, label, fields[0].label)
-        fields.append(Field("y", targets.array, targets.dtype, label, column_names(y)))
+        known = like.targets if like is not None and like.targets else None
+        targets = read_all_targets(y, f"{prefix}y", n, known)
+        for name, target in targets.items():
+            full_name, label, part = "y", f"{prefix}y", y
+            if name:
+                key = int(name) if isinstance(y, tuple) else name
+                full_name, label, part = f"y.{name}", f"{label}[{key!r}]", y[key]
+            _check_length(target.array, n, label, fields[0].label)
+            fields.append(Field(full_name, target.array, target.dtype, label, column_names(part)))
     if weight is not None:
         label = f"{prefix}sample_weight"
         array = to_array(weight, label)
@@ -113,7 +127,7 @@ def _read_inputs(X: Any, prefix: str, standardize: bool | frozenset[str]) -> lis
         raise DataError(f"{label}: an array is needed, got None")
     if isinstance(X, Mapping):
         parts = [(f"x.{key}", f"{label}[{key!r}]", value) for key, value in X.items()]
-        _check_keys(list(X), label)
+        check_keys(list(X), label)
     elif isinstance(X, tuple):
         parts = [(f"x.{i}", f"{label}[{i}]", value) for i, value in enumerate(X)]
     else:
@@ -121,17 +135,6 @@ def _read_inputs(X: Any, prefix: str, standardize: bool | frozenset[str]) -> lis
     if not parts:
         raise DataError(f"{label}: has no arrays, got {show(X)}")
     return [_read_input(*part, standardize) for part in parts]
-
-
-def _check_keys(keys: list[Any], label: str) -> None:
-    for key in keys:
-        if not isinstance(key, str) or not key:
-            raise DataError(f"{label}: the names of columns must be strings, got {key!r}")
-    if keys and all(key.isdigit() for key in keys):
-        raise DataError(
-            f"{label}: names of columns must not all be numbers, got {show(keys)}; give a tuple of "
-            "arrays for forward(*arrays), or names with a letter"
-        )
 
 
 def _read_input(name: str, label: str, value: Any, standardize: bool | frozenset[str]) -> Field:
@@ -163,22 +166,17 @@ def _match(table: Table, like: Table, prefix: str) -> Table:
     extra = [name for name in given if name not in names and name != "weight"]
     missing = [name for name in names if name not in given]
     if extra or missing:
-        raise DataError(
-            f"{prefix}data: must have the parts of the training data, {', '.join(names)}, got "
-            f"{', '.join(name for name in given)}"
-        )
+        near = {name: closest(name, extra) for name in missing}
+        listed = [name + (f" (did you mean {n}?)" if n else "") for name, n in near.items()]
+        got = f"none for {', '.join(listed)}" if missing else f"{', '.join(extra)} besides"
+        raise DataError(f"{prefix}data: must have the parts of the training data, got {got}")
     fields = []
     for field in wanted:
-        found = given[field.name]
+        found = _by_columns(given[field.name], field.columns)
         if found.array.shape[1:] != field.array.shape[1:]:
             raise DataError(
                 f"{found.label}: rows must have shape {field.array.shape[1:]} as in training, got "
                 f"{found.array.shape[1:]}"
-            )
-        if field.columns and found.columns and field.columns != found.columns:
-            raise DataError(
-                f"{found.label}: must have the columns {', '.join(field.columns)} as in training, "
-                f"in this order, got {', '.join(found.columns)}"
             )
         if field.dtype == "int64" and found.array.dtype.kind == "f":
             raise DataError(
@@ -188,6 +186,22 @@ def _match(table: Table, like: Table, prefix: str) -> Table:
     if "weight" in given:
         fields.append(given["weight"])
     return Table(tuple(fields), table.targets, table.n)
+
+
+def _by_columns(field: Field, wanted: tuple[str, ...] | None) -> Field:
+    """A field of a data frame with the columns of training, found by name, in their order."""
+    if not wanted or not field.columns or field.columns == wanted:
+        return field
+    missing = [name for name in wanted if name not in field.columns]
+    if missing:
+        raise DataError(
+            f"{field.label}: must have all columns of training, got none for "
+            f"{name_missing(missing, field.columns)}"
+        )
+    if field.array.ndim < 2:  # a target of one column
+        return dataclasses.replace(field, columns=wanted)
+    array = np.ascontiguousarray(field.array[:, [field.columns.index(name) for name in wanted]])
+    return dataclasses.replace(field, array=array, columns=wanted)
 
 
 # ---- objects

@@ -1,12 +1,14 @@
 """Targets: the kind of y decides the loss.
 
 Integers, bools and strings are classes, floats are values, a matrix of 0 and 1 has one yes-or-no
-question per column.
+question per column. Integers and bools of more dims are a class at each position (token, pixel).
+A dict or tuple of arrays is several targets, each of a kind of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,26 @@ import numpy.typing as npt
 
 from hotloop.base.messages import warn
 from hotloop.base.rules import show
-from hotloop.data.arrays import column_names, read_raw, to_array
+from hotloop.data.arrays import check_keys, column_names, is_arraylike, read_raw, to_array
+from hotloop.data.split import Field, Split
 from hotloop.errors import DataError, DataWarning
 
-__all__ = ["Targets", "read_targets"]
+__all__ = [
+    "IGNORED",
+    "Targets",
+    "describe_classes",
+    "ids_of",
+    "merge_targets",
+    "name_of_target",
+    "names_of_ids",
+    "read_all_targets",
+    "read_targets",
+    "renumber_classes",
+]
 
 Array = npt.NDArray[Any]
 
+IGNORED = -100  # the class id of positions that count nothing, as torch's losses have it
 _MAX_CLASSES = 2**24  # more is a column of keys or of measurements, not of classes
 
 
@@ -40,6 +55,8 @@ class Targets:
         Names by class id: sorted strings, or False and True.
     n_classes : int or None
         None unless kind is "class".
+    has_ignored : bool
+        Whether some class ids are ``IGNORED``.
     """
 
     array: Array
@@ -47,6 +64,66 @@ class Targets:
     dtype: str
     classes: list[Any] | None = None
     n_classes: int | None = None
+    has_ignored: bool = False
+
+
+def name_of_target(field: str) -> str | None:
+    """Of a field ``y.a`` the target's name, "a"; "" of ``y``; None of what is no target."""
+    head, _, name = field.partition(".")
+    return name if head == "y" else None
+
+
+def read_all_targets(
+    y: Any, label: str, n: int, like: Mapping[str, Targets] | None = None
+) -> dict[str, Targets]:
+    """Reads one target, or the several of a dict or tuple.
+
+    Parameters
+    ----------
+    y : array_like, or dict or tuple of them
+        Each as for :func:`read_targets`. A tuple of numbers or texts is one array.
+    label : str
+        For messages.
+    n : int
+        Rows: a tuple of as many arrays that have other lengths is one array of rows.
+    like : mapping of str to Targets, optional
+        The training targets.
+
+    Returns
+    -------
+    dict of str to Targets
+        By name; that of a single target is "", those of a tuple are their positions.
+
+    Raises
+    ------
+    DataError
+        As for :func:`read_targets`; if names are missing or there are more than in training.
+    """
+    parts: dict[str, tuple[str, Any]] = {"": (label, y)}
+    if isinstance(y, Mapping):
+        check_keys(list(y), label)
+        parts = {key: (f"{label}[{key!r}]", part) for key, part in y.items()}
+    elif _is_several(y, n):
+        parts = {str(i): (f"{label}[{i}]", part) for i, part in enumerate(y)}
+    if not parts:
+        raise DataError(f"{label}: has no targets, got {show(y)}")
+    if like is not None and set(like) != set(parts):
+        names = [", ".join(map(repr, of)) if any(of) else "one array" for of in (like, parts)]
+        raise DataError(
+            f"{label}: must have the targets of the training data, {names[0]}, got {names[1]}"
+        )
+    return {
+        name: read_targets(part, of, None if like is None else like[name])
+        for name, (of, part) in parts.items()
+    }
+
+
+def _is_several(y: Any, n: int) -> bool:
+    """Whether a tuple holds one array for each target, and is not one array of rows."""
+    if not isinstance(y, tuple) or not y or not all(is_arraylike(part) for part in y):
+        return False
+    lengths = {len(part) if hasattr(part, "__len__") and np.ndim(part) else 0 for part in y}
+    return 0 not in lengths and (len(y) != n or lengths == {n})
 
 
 def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
@@ -55,8 +132,9 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
     Parameters
     ----------
     y : array_like
-        ``(N,)`` or ``(N, 1)`` integers, bools or strings: classes. Integers of more dims: class
-        ids per position, or several 0/1 columns. Floats: values.
+        ``(N,)`` or ``(N, 1)`` integers, bools or strings: classes. ``(N, K)`` of 0 and 1: a
+        yes-or-no question per column. Other integers and bools of more dims: a class id at each
+        position, -100 where there is none. Floats: values.
     label : str
         For messages.
     like : Targets, optional
@@ -67,11 +145,6 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
     DataError
         If they are none of this, are negative, or do not fit ``like``.
     """
-    if isinstance(y, dict):
-        raise DataError(
-            f"{label}: one array of targets is needed, got a dict of {', '.join(map(str, y))}; "
-            "make them columns of one float array and take them apart in training_step"
-        )
     names = column_names(y)
     if names is not None and len(names) == 1:
         y = y[names[0]]  # texts too: a frame's columns are read as numbers
@@ -112,16 +185,24 @@ def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
     if array.size == 0:
         raise DataError(f"{label}: has no values, got shape {array.shape}")
     if array.dtype.kind == "b":
-        if array.ndim > 1:
+        if array.ndim == 2:
             return Targets(array, "multilabel", "float32")
         return Targets(array, "class", "int64", [False, True], 2)
     low, high = int(array.min()), int(array.max())
     if array.ndim == 2 and low >= 0 and high <= 1 and (like is None or like.kind != "class"):
         _warn_of_one_hot(array, label, f"{array.shape[1]} separate yes-or-no questions")
         return Targets(array, "multilabel", "float32")
+    if low == high == IGNORED:
+        raise DataError(
+            f"{label}: some targets must count, got the class id {IGNORED} alone, which is for "
+            "what counts nothing"
+        )
+    has_ignored = low == IGNORED and high >= 0
+    if has_ignored:
+        low = int(np.where(array == IGNORED, 0, array).min())
     if low < 0 or high >= _MAX_CLASSES:
         _refuse_labels(array, label, low, high)
-    return Targets(array, "class", "int64", None, high + 1)
+    return Targets(array, "class", "int64", None, high + 1, has_ignored)
 
 
 def _refuse_labels(array: Array, label: str, low: int, high: int) -> None:
@@ -133,6 +214,8 @@ def _refuse_labels(array: Array, label: str, low: int, high: int) -> None:
     fix = "np.unique(y, return_inverse=True)[1] makes ids of any labels"
     if low == -1 and high == 1 and not (array == 0).any():
         fix = "write (y > 0).astype(int) for labels -1 and 1"
+    elif low < 0 and array.ndim > 1:
+        fix = f"write {IGNORED} where there is no class and nothing counts"
     rule = "class ids count from 0" if low < 0 else f"class ids must be below {_MAX_CLASSES:,}"
     raise DataError(
         f"{label}: {rule}, got {value} in {where}; {fix}, y.astype(np.float32) makes values to "
@@ -200,3 +283,96 @@ def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
         table = np.array([known[name] for name in classes], dtype=np.int64)
         ids, classes = table[ids], like.classes
     return Targets(ids, "class", "int64", classes, len(classes))
+
+
+# ---- of a whole data module
+
+
+def merge_targets(parts: Sequence[Mapping[str, Targets]]) -> dict[str, Targets]:
+    """The targets of training, with the classes of all splits.
+
+    Parameters
+    ----------
+    parts : sequence of mapping of str to Targets
+        Of each split, training first.
+    """
+    merged = dict(parts[0])
+    for name, known in parts[0].items():
+        found = [part[name] for part in parts if name in part]
+        if known.n_classes is not None:
+            merged[name] = dataclasses.replace(
+                known,
+                n_classes=max(target.n_classes or 0 for target in found),
+                has_ignored=any(target.has_ignored for target in found),
+            )
+    return merged
+
+
+def ids_of(targets: Mapping[str, Targets]) -> Array | None:
+    """Class ids by which rows may be stratified: those of a single target."""
+    only = targets.get("")
+    return only.array if only is not None and only.n_classes is not None else None
+
+
+def names_of_ids(ids: Array, classes: Sequence[Any]) -> Array:
+    """Class ids (N, ...) by their names; None where an id counts nothing."""
+    ids = ids.astype(np.int64)
+    if not (ids < 0).any():
+        return np.asarray(np.asarray(classes)[ids])
+    named = np.asarray(classes, dtype=np.object_)[np.maximum(ids, 0)]
+    named[ids < 0] = None
+    return np.asarray(named)
+
+
+def renumber_classes(
+    split: Split, targets: Mapping[str, Targets], names: Mapping[str, Sequence[Any]]
+) -> Split:
+    """A split whose class ids number other names.
+
+    Parameters
+    ----------
+    split : Split
+    targets : mapping of str to Targets
+        With the names that its ids number.
+    names : mapping of str to sequence
+        The new names by class id, of those targets that get others.
+
+    Raises
+    ------
+    DataError
+        If a class of the split's rows is not among the new names.
+    """
+    fields = []
+    for field in split.fields:
+        target = name_of_target(field.name)
+        if target is not None and target in names:
+            field = _renumber(field, split.rows, targets[target].classes or [], names[target])
+        fields.append(field)
+    return dataclasses.replace(split, fields=tuple(fields))
+
+
+def _renumber(
+    field: Field, rows: npt.NDArray[np.int64] | None, old: Sequence[Any], new: Sequence[Any]
+) -> Field:
+    number = {name: i for i, name in enumerate(new)}
+    array = np.array([number.get(name, -1) for name in old], np.int64)[field.array.astype(np.int64)]
+    rows = np.arange(len(array)) if rows is None else rows
+    invalid = (array[rows] < 0).reshape(len(rows), -1).any(1)
+    if invalid.any():
+        row = int(rows[int(np.argmax(invalid))])
+        first = np.asarray(field.array[row]).reshape(-1)[int(np.argmin(array[row]))]
+        raise DataError(
+            f"{field.label}: classes must be those of training, {show(list(new))}, got "
+            f"{old[int(first)]!r} in row {row}"
+        )
+    return dataclasses.replace(field, array=array)
+
+
+def describe_classes(name: str, target: Targets, counts: Sequence[int]) -> str:
+    """A line: how often each class is among the training rows."""
+    names: Sequence[Any] = target.classes or range(len(counts))
+    shown = [f"{each}: {n:,}" for each, n in zip(names, counts)]
+    more = f", and {len(shown) - 20} more" if len(shown) > 20 else ""
+    what = f"classes {name}"
+    each = "rows" if target.array.ndim == 1 else "positions"
+    return f"{what:<11} {', '.join(shown[:20])}{more} training {each}"

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
+from hotloop.base.structure import flatten
 from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.value import Tensor
@@ -111,6 +112,8 @@ class Trace:
         Name to schedule of each :func:`hotloop.scalar` that forward used.
     logged : dict
         Name to value of each number that a module logged.
+    output_shapes : dict of str to str
+        Path of each module that ran to the shapes of what it returned last.
     reads_mode : bool
         Whether forward, in evaluation, asked a module for its mode that would train otherwise.
     stores : dict or None
@@ -136,6 +139,7 @@ class Trace:
         self.scalars: dict[str, Any] = {}
         self._fixed = numbers
         self.logged: dict[str, Any] = {}
+        self.output_shapes: dict[str, str] = {}
         self.reads_mode = False
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
@@ -288,6 +292,8 @@ class Trace:
 
     def saw(self, path: str, result: Any) -> None:
         """Notes what the module at ``path`` returned."""
+        leaves = [leaf for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
+        self.output_shapes[path] = ", ".join(str(leaf.shape) for leaf in leaves)
         if path in self._watched:
             self._watched[path][path] = result
 

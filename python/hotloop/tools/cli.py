@@ -32,7 +32,10 @@ def _train(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     from hotloop.tools.planning import plan_demo, plan_file
 
-    print(plan_demo() if arguments.file is None else plan_file(arguments.file, arguments.batch))
+    found = plan_demo() if arguments.file is None else plan_file(arguments.file, arguments.batch)
+    print(found)
+    if arguments.instructions:
+        print(f"\n{found.text}")
     return 0
 
 
@@ -80,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.add_argument(
         "--batch", type=int, default=256, help="rows of the saved model's batch (default: 256)"
+    )
+    plan.add_argument(
+        "--instructions", action="store_true", help="list every instruction with its operands"
     )
     plan.set_defaults(run=_plan)
 

@@ -21,7 +21,7 @@ __all__ = ["PlanReport", "plan", "plan_demo", "plan_file"]
 
 
 class PlanReport:
-    """A plan as numbers and as text; printing it gives both.
+    """A plan as numbers and as text; printing it gives a summary of three lines.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class PlanReport:
     device : str
         Where it would run.
     text : str
-        Regions, chains, kernels, shapes and offsets.
+        Every instruction: regions, chains, kernels, shapes, dtypes and offsets.
     """
 
     def __init__(self, info: dict[str, Any], text: str, device: str) -> None:
@@ -49,8 +49,8 @@ class PlanReport:
             f"memory: {format_bytes(info['arena_bytes'])} activations and scratch, "
             f"{format_bytes(info['store_bytes'])} parameters and state, "
             f"{format_bytes(info['slot_bytes'])} batch\n"
-            f"work: {flops}{info['n_instructions']} instructions, {info['n_chains']} chains, "
-            f"{info['n_regions']} regions\n\n{self.text}"
+            f"work: {flops}{info['n_instructions']} instructions (.text lists them), "
+            f"{info['n_chains']} chains, {info['n_regions']} regions"
         )
 
     __repr__ = __str__
@@ -74,7 +74,7 @@ def plan(
     Returns
     -------
     PlanReport
-        Memory, work and the list of kernels; print it.
+        Memory and work; its ``text`` lists every instruction.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def plan(
     >>> report.info["store_bytes"] > 3 * 4 * 650  # weights and Adam's two moments of each
     True
     """
-    from hotloop.data.module import as_datamodule
+    from hotloop.data.shorthand import as_datamodule
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.fitted import check_model, exclusive
     from hotloop.training.run.planner import Planner

@@ -279,7 +279,7 @@ def profile(
     >>> slowest.seconds > 0, 0 < slowest.share <= 1
     (True, True)
     """
-    from hotloop.data.module import as_datamodule
+    from hotloop.data.shorthand import as_datamodule
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.accelerator import losing_device
     from hotloop.training.plans.fitted import check_model, exclusive

@@ -6,15 +6,16 @@
 
     [data]                          # arrays, and any keyword of DataModule.from_arrays
     x = "train.npz:x"               # or "x.npy"
-    y = "train.npz:y"
+    y = "train.npz:y"               # x and y may be: table = "train.csv", target = "price"
     val = 0.2
     batch_size = 64
 
     [training]                      # any field of TrainingConfig
     max_epochs = 20
 
-Paths are relative to the file. Data is read from .npy and .npz without pickle; the model is the
-user's own Python file, which is executed, as `python net.py` would.
+Paths are relative to the file. Data is read from .npy and .npz without pickle, tables from .csv by
+pandas, with the keywords of DataModule.from_pandas; the model is the user's own Python file, which
+is executed, as `python net.py` would.
 """
 
 from __future__ import annotations
@@ -92,10 +93,13 @@ def _parts(path: Path, run: dict[str, Any]) -> tuple[Module, DataModule, Trainin
 
     config = TrainingConfig(**_table(path, run, "training", required=False))
     options = _table(path, run, "data", required=True)
-    x = _array(path, options.pop("x", None), "x")
-    y = _array(path, options.pop("y", None), "y")
     try:
-        data = DataModule.from_arrays(x, y, **options)
+        if "table" in options:
+            data = DataModule.from_pandas(_frame(path, options), **options)
+        else:
+            x = _array(path, options.pop("x", None), "x")
+            y = _array(path, options.pop("y", None), "y")
+            data = DataModule.from_arrays(x, y, **options)
     except ConfigError as error:
         raise ConfigError(f"{path}: [data]: {error}") from error
     return _model(path, _text(path, run, "model", required=True)), data, config
@@ -128,13 +132,47 @@ def _text(path: Path, run: dict[str, Any], key: str, *, required: bool = False) 
     return text
 
 
+def _frame(path: Path, options: dict[str, Any]) -> Any:
+    """The data frame of "file.csv", which is taken out of the options."""
+    source = options.pop("table")
+    if not isinstance(source, str) or not source.endswith(".csv"):
+        raise ConfigError(f"table must be a path to .csv, got {source!r}")
+    for name in ("x", "y"):
+        if name in options:
+            raise ConfigError(
+                f"x and y are in the table already, got {name} beside it; write target and "
+                "features, names of columns"
+            )
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError(
+            "table: CSV is read by pandas, got none installed; pip install pandas"
+        ) from error
+    try:
+        frame = pandas.read_csv(path.parent / source)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path.parent / source}: cannot be read as CSV: {error}") from error
+    if "target" not in options:
+        raise ConfigError(
+            f"target must name a column of the table ({', '.join(map(str, frame.columns))}), got "
+            "none"
+        )
+    return frame
+
+
 def _array(path: Path, source: Any, name: str) -> Any:
     """The array of "file.npy" or "file.npz:key"."""
     import numpy as np
 
     if not isinstance(source, str):
-        raise ConfigError(f"{path}: [data]: {name} must be a path to .npy or .npz, got {source!r}")
+        raise ConfigError(f"{name} must be a path to .npy or .npz, got {source!r}")
     file, _, key = source.partition(":")
+    if file.endswith(".csv"):
+        raise ConfigError(
+            f"{name} must be an array of .npy or .npz, got {source!r}; write table = "
+            f'"{file}" and target = "NAME" in place of x and y'
+        )
     if not file.endswith((".npy", ".npz")):
         raise DataError(
             f"[data]: {name} must be .npy or .npz, got {file!r}; write the array with "

@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import warn
-from hotloop.base.rules import flag, whole
+from hotloop.base.rules import flag, show, whole
 from hotloop.base.structure import flatten, unflatten
-from hotloop.base.suggest import closest
+from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
-from hotloop.data.module import DataModule, as_datamodule
+from hotloop.data.module import DataModule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
@@ -39,6 +40,7 @@ from hotloop.training.plans.accelerator import (
 )
 from hotloop.training.plans.fitted import (
     Fitted,
+    FittedTarget,
     PredictOnly,
     check_model,
     exclusive,
@@ -49,7 +51,9 @@ from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
 from hotloop.training.plans.steps import Steps, run_plans
-from hotloop.training.scoring.losses import LOSSES, count_outputs, link_of
+from hotloop.training.plans.target_scale import scale_of
+from hotloop.training.scoring.losses import LOSSES, link_of
+from hotloop.training.scoring.matching import pick_output, put_output
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -209,6 +213,8 @@ def trace_forward(
         if path not in seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
         result = seen[path]
+    elif known is not None:
+        result = scale_of(known).undo(result)
     check_output(model, result)
     leaves, out_spec = flatten(result)
     for leaf in leaves:
@@ -331,7 +337,9 @@ def predict(
     -------
     ndarray, or forward's structure of them
         First dim: rows in input order. Without proba and labels ``(rows, ...)`` as forward returns
-        it; with proba ``(rows, classes)``; with labels ``(rows,)``.
+        it; with proba ``(rows, classes)``; with labels ``(rows,)``, where targets are class ids per
+        position (token, pixel) in their shape. Of several targets forward's structure, in which
+        outputs that are no classes stay as they are.
 
     Raises
     ------
@@ -566,12 +574,8 @@ def _find_columns(what: str, data: Any, fitted: Any) -> Any:
 
 def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:
     """The sentence about columns that training had, each with the one that may be meant."""
-    unused = list(given)
-    named = []
-    for name in missing:
-        near = closest(name, unused)
-        named.append(repr(name) + (f" (did you mean {near!r}?)" if near else ""))
-    return f"{what}: {x} must have all columns of training, got none for {', '.join(named)}"
+    named = name_missing(missing, given)
+    return f"{what}: {x} must have all columns of training, got none for {named}"
 
 
 def _lists_as_arrays(value: Any) -> Any:
@@ -614,39 +618,67 @@ def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
         link=link,
         transforms=[],
         fields=[],
+        class_axis=fitted.of("").class_axis if fitted is not None else 1,
     )
 
 
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
     what = "proba" if proba else "labels"
-    if fitted is None or fitted.link is None:
+    links = fitted.link if fitted is not None else None
+    if not (any(links.values()) if isinstance(links, dict) else links):
         raise ConfigError(
             f"predict: {what}=True needs a model trained as a classifier, or the loss that it was "
             f"trained with elsewhere; write predict(model, X, {what}=True, loss='cross_entropy'), "
             "or use the outputs that predict(model, X) gives"
         )
-    logits: Array = flatten(result)[0][0]
-    flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits
-    if labels:
-        _check_finite(flat, fitted.target_kind)
-        many = fitted.target_kind != "multilabel" and flat.ndim > 1
-        cut = 0.5 if fitted.link == "identity" else 0.0
-        ids = flat.argmax(-1) if many else (flat > cut).astype(np.int64)
-        if fitted.classes is None or fitted.target_kind == "multilabel":
-            return ids
-        return np.asarray(fitted.classes)[ids]
-    return logits if fitted.link == "identity" else apply_op(fitted.link, logits)
+    names = list(fitted.link) if isinstance(fitted.link, dict) else [""]
+    for name in names:
+        target = fitted.of(name)
+        if target.link is None:
+            continue  # values beside classes stay what they are
+        found = _find_labels if labels else _find_proba
+        answer = found(pick_output(result, name, names), target)
+        result = put_output(result, answer, name, names)
+    return result
 
 
-def _check_finite(logits: Array, target_kind: str) -> None:
+def _find_labels(logits: Array, target: FittedTarget) -> Array:
+    """The likeliest class at each position, by its name where it has one."""
+    axis = target.class_axis
+    if logits.shape[1:] == (1,):
+        logits = logits[:, 0]  # a logit for each row
+    if target.kind == "multilabel" or logits.ndim < 2:
+        axis = None
+    if axis is not None and logits.shape[axis] == 1:
+        logits, axis = logits.squeeze(axis), None
+    _check_finite(logits, axis)
+    cut = 0.5 if target.link == "identity" else 0.0
+    ids: Array = (logits > cut).astype(np.int64) if axis is None else np.argmax(logits, axis)
+    if target.classes is None or target.kind == "multilabel":
+        return ids
+    return np.asarray(np.asarray(target.classes)[ids])
+
+
+def _find_proba(logits: Array, target: FittedTarget) -> Array:
+    """Probabilities, in the shape of the outputs."""
+    link, axis = target.link, target.class_axis
+    assert link is not None  # the caller has checked
+    if link == "identity":
+        return logits
+    if link != "softmax" or axis is None or axis in (-1, logits.ndim - 1):
+        return apply_op(link, logits)
+    last = np.ascontiguousarray(np.moveaxis(logits, axis, -1))
+    return np.ascontiguousarray(np.moveaxis(apply_op(link, last), -1, axis))
+
+
+def _check_finite(logits: Array, axis: int | None) -> None:
     """Refuses rows whose likeliest class is not known."""
-    of_classes = logits.ndim > 1 and target_kind != "multilabel"
-    deciding = logits.max(-1) if of_classes else logits  # -inf for a class is an answer
+    deciding = logits if axis is None else logits.max(axis)  # -inf for a class is an answer
     is_bad = ~np.isfinite(deciding).reshape(len(logits), -1).all(1)
     if is_bad.any():
         rows = np.flatnonzero(is_bad)
         raise DataError(
-            f"predict: labels=True needs outputs that are finite, got {logits[rows[0]].tolist()} "
+            f"predict: labels=True needs outputs that are finite, got {show(logits[rows[0]])} "
             f"in row {rows[0]} ({len(rows)} rows in all); look for NaN or infinity in the inputs"
         )
 
@@ -739,19 +771,32 @@ def evaluate(
     if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)
     warn_of_untrained_norms("evaluate", model)
+    transforms = known.transforms if known is not None else None
+    return _score(model, data, split, config, transforms, data, split)
+
+
+def _score(
+    model: Module,
+    data: DataModule,
+    split: str,
+    config: TrainingConfig,
+    transforms: list[Any] | None,
+    checked: DataModule,
+    checked_split: str,
+) -> dict[str, float]:
+    """Loss and metrics; ``checked`` is the user's data, by whose rows a wrong label is named."""
     with exclusive(model, "evaluate"), losing_device():
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
         runtime = Runtime(model, device, seed=config.seed, loss=config.loss)
         try:
             runtime.compute_dtype = compute_dtype_of(config.precision)
-            steps = Steps(runtime, data, config, transforms=known.transforms if known else None)
+            steps = Steps(runtime, data, config, transforms=transforms)
             sums = Sums("eval")
             groups = data.batches(split, training=False, merge_tail=False)
             plans = steps.eval_plans(split, groups, sums)
             runtime.upload()
             check_lookups(runtime, *plans[0].traced)
-            if steps.n_outputs is not None:
-                data.check_labels(split, steps.n_outputs)
+            steps.check_labels(checked, checked_split)
             outputs = run_plans(plans, collect=steps.n_collected)
             values = steps.values(sums.read(runtime.session))
         finally:
@@ -771,7 +816,8 @@ def _config_of(model: Any, known: Fitted | None) -> TrainingConfig:
         return TrainingConfig()
     if known.config is not None:
         return known.config
-    if known.loss in LOSSES.values():
+    losses = known.loss.values() if isinstance(known.loss, dict) else [known.loss]
+    if set(losses) <= set(LOSSES.values()):
         return TrainingConfig(loss=known.loss)
     if known.loss == "training_step" and hasattr(model, "training_step"):
         return TrainingConfig()
@@ -786,19 +832,18 @@ def _evaluate_loaded(
     loaded: Any, data: DataModule, split: str, config: TrainingConfig
 ) -> dict[str, float]:
     """The outputs as the data of a model that hands them through."""
-    known = fitted_of(loaded)
     part = data.split(split)
     assert part is not None  # evaluate has checked
     arrays = part.arrays()
     leaves, spec = flatten(predict(loaded, arrays["x"], data.batch_size))
 
-    n_outputs = count_outputs(leaves)
-    if known is not None and known.link is not None and n_outputs is not None:
-        data.check_labels(split, n_outputs)
+    known = fitted_of(loaded)
+    assert known is not None  # a file has it
+    scale = scale_of(known)
 
     class Outputs(Module):
         def forward(self, *outputs: Any) -> Any:
-            return unflatten(outputs, spec)
+            return scale.redo(unflatten(outputs, spec))
 
     handed = DataModule.from_arrays(
         tuple(leaves),
@@ -807,4 +852,4 @@ def _evaluate_loaded(
         batch_size=data.batch_size,
         allow_nonfinite=True,
     )
-    return evaluate(Outputs(), handed, "train", config=config)
+    return _score(Outputs(), handed, "train", config, known.transforms, data, split)

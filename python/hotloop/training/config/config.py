@@ -152,12 +152,15 @@ class TrainingConfig:
     loss : str, module, callable or dict
         "auto" decides by the targets; otherwise a name ("cross_entropy", "bce", "mse", "l1",
         "huber", "poisson_nll", ...), a loss module, whose parameters are trained as well, a
-        function ``(output, target)``, or a dict of those, which is summed. Targets (N,) and
-        outputs (N, 1) are matched for all of them.
+        function ``(output, target)``, or a dict of those, which is summed; of several targets a
+        dict (of a tuple of targets, a list) has the loss of each. Targets (N,) and outputs (N, 1)
+        are matched for all of them.
     metrics : str, callable, or list or dict of them
         What validation computes besides the loss: "accuracy", "balanced_accuracy", "precision",
         "recall", "f1", "iou", "mse", "rmse", "mae", "r2", or a function ``(y_true, y_pred)``, which
-        gets predicted labels for classes; :func:`hotloop.metric` says what else it needs.
+        gets predicted labels for classes; :func:`hotloop.metric` says what else it needs. Of
+        several targets a dict has those of each. "auto" is accuracy for class targets; ``[]`` and
+        None are none.
     label_smoothing : float
         For cross-entropy, in [0, 1).
     class_weight : "balanced", sequence or dict, optional
@@ -228,8 +231,8 @@ class TrainingConfig:
         Whether smaller or larger is better; "auto" decides by the loss, the metric or the name.
     restore_best : bool
         Whether the model ends with its best weights.
-    output_dir : str or path
-        Where logs go.
+    output_dir : str or path, optional
+        Where logs go, from the first epoch on. Without it ``"runs"``, as ``logger`` says.
     save_top_k : int
         How many of the best checkpoints are kept; 1, since this version writes none.
     save_last : bool
@@ -250,11 +253,12 @@ class TrainingConfig:
         Batches per epoch, or a fraction of them, rounded down to one at least.
     overfit_batches : int or float, optional
         Train and validate on these few batches of the training data.
-    logger : "csv" or None
-        "csv" writes the history to ``<output_dir>/<number>/metrics.csv``.
+    logger : {"auto", "csv"} or None
+        "csv" writes the history to ``<output_dir>/<number>/metrics.csv``. "auto" does where an
+        ``output_dir`` is given, or as soon as a run has taken a minute.
     enable_progress_bar : "auto" or bool
-        "auto" shows a line per epoch, and in terminals and notebooks a bar. False shows nothing,
-        header and summary included.
+        "auto" shows a line per epoch, of more than 50 epochs one in n, and in terminals and
+        notebooks a bar. False shows nothing, header and summary included.
     enable_checkpointing : bool
         Whether checkpoints are written; this version has none, only ``result.save``.
     enable_model_summary : bool
@@ -299,7 +303,7 @@ class TrainingConfig:
     scheduler: str | SchedulerConfig = setting("cosine", schema.scheduler)
     warmup: int | float | str = setting(0.05, rules.warmup)
     loss: Any = setting("auto", schema.loss)
-    metrics: tuple[Any, ...] | dict[str, Any] = setting((), schema.metrics)
+    metrics: str | tuple[Any, ...] | dict[str, Any] = setting("auto", schema.metrics)
     label_smoothing: float = setting(
         0.0, number(at_least=0.0, below=1.0, fix="a usual value is 0.1")
     )
@@ -335,7 +339,7 @@ class TrainingConfig:
     monitor: str = setting("val_loss", rules.text)
     mode: str = setting("auto", MODE)
     restore_best: bool = setting(True, flag)
-    output_dir: str = setting("runs", rules.path)
+    output_dir: str | None = setting(None, optional(rules.path))
     save_top_k: int = setting(1, whole(-1, fix="write 0 for none, -1 for all"))
     save_last: bool = setting(True, flag)
     save_every: int | str | None = setting(None, schema.save_every)
@@ -346,7 +350,7 @@ class TrainingConfig:
     log_every_n_steps: int = setting(50, whole(1))
     limit_batches: int | float | None = setting(None, optional(rules.fraction_or_count))
     overfit_batches: int | float | None = setting(None, schema.overfit)
-    logger: str | None = setting("csv", schema.logger)
+    logger: str | None = setting("auto", schema.logger)
     enable_progress_bar: bool | str = setting("auto", schema.auto_or_flag)
     enable_checkpointing: bool = setting(False, flag)
     enable_model_summary: bool = setting(True, flag)

@@ -48,7 +48,7 @@ class TrainerOptions(TypedDict, total=False):
     on_nan: str
     on_interrupt: str
     detect_anomaly: bool
-    output_dir: str | os.PathLike[str]
+    output_dir: str | os.PathLike[str] | None
     save_top_k: int
     save_last: bool
     save_every: int | str | datetime.timedelta | None

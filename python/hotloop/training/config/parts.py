@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from hotloop.base import rules
+from hotloop.base.patterns import matches
 from hotloop.base.rules import Rule, flag, number, optional, reject, show, whole
 from hotloop.base.scalars import plain
 from hotloop.base.suggest import did_you_mean
@@ -555,6 +556,20 @@ class ParamGroup(Part):
         "lr_scale": optional(number(at_least=0.0)),
         "weight_decay": optional(WEIGHT_DECAY),
     }
+
+    def covers(self, name: str) -> bool:
+        """Whether one of its patterns matches a parameter's name.
+
+        Parameters
+        ----------
+        name : str
+            Qualified, ``"body.0.weight"``.
+
+        Returns
+        -------
+        bool
+        """
+        return any(matches(pattern, name) for pattern in self.params)
 
     def _check(self) -> None:
         if self.lr is not None and self.lr_scale is not None:

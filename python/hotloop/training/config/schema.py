@@ -154,8 +154,10 @@ def _named(field: str, value: object, what: str) -> object:
 
 
 def loss(field: str, value: object) -> object:
-    """A name, something to call, or a dict of them."""
+    """A name, something to call, or a dict of them; a list is a dict by position."""
     what = "'auto', a name, a loss module, a function (output, target) or a dict of them"
+    if isinstance(value, (list, tuple)):
+        value = {str(i): item for i, item in enumerate(value)}
     if not isinstance(value, Mapping):
         return _named(field, value, what)
     if not value:
@@ -164,18 +166,30 @@ def loss(field: str, value: object) -> object:
     return FrozenDict(named)
 
 
-def metrics(field: str, value: object) -> tuple[object, ...] | FrozenDict:
-    """A name or something to call, or a list or dict of them."""
+def metrics(field: str, value: object) -> str | tuple[object, ...] | FrozenDict:
+    """ "auto", a name or something to call, or a list or dict of them; a list of lists is a dict by
+    position.
+    """
     what = "a name or a function (y_true, y_pred), or a list or dict of them"
     if value is None:
         return ()
-    if isinstance(value, Mapping):
-        return FrozenDict(
-            {rules.text(field, k): _named(f"{field}[{k!r}]", v, what) for k, v in value.items()}
-        )
-    if isinstance(value, str) or callable(value) or not isinstance(value, Iterable):
-        return (_named(field, value, what),)
-    return tuple(_named(field, item, what) for item in value)
+    if isinstance(value, str) and value == "auto":
+        return value
+    if not isinstance(value, Mapping):
+        if isinstance(value, str) or callable(value) or not isinstance(value, Iterable):
+            return (_named(field, value, what),)
+        listed = list(value)
+        if not any(isinstance(item, (list, tuple)) for item in listed):
+            return tuple(_named(field, item, what) for item in listed)
+        value = {str(i): item for i, item in enumerate(listed)}
+    return FrozenDict(
+        {
+            rules.text(field, key): tuple(_named(f"{field}[{key!r}]", one, what) for one in item)
+            if isinstance(item, (list, tuple))
+            else _named(f"{field}[{key!r}]", item, what)
+            for key, item in value.items()
+        }
+    )
 
 
 def class_weight(field: str, value: object) -> str | tuple[float, ...] | FrozenDict | None:
@@ -268,12 +282,12 @@ def patterns(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def logger(field: str, value: object) -> str | None:
-    """A logger's name; True is "csv", False is None."""
+    """A logger's name or "auto"; True is "csv", False is None."""
     if value is None or value is False:
         return None
     if value is True:
         return "csv"
-    found: str = choice("csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
+    found: str = choice("auto", "csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
     return found
 
 

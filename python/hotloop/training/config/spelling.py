@@ -113,6 +113,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "random_state": "write seed=...",
     **dict.fromkeys(("wd", "l2"), "write weight_decay=..."),
     **dict.fromkeys(("criterion", "objective"), "write loss=..."),
+    "loss_weights": "write loss={{'<target>': lambda output, y: 0.1 * F.mse_loss(output, y)}}",
     **dict.fromkeys(("grad_clip", "clip"), "write gradient_clip_val=..."),
     **dict.fromkeys(
         ("num_threads", "n_jobs"), "set HOTLOOP_NUM_THREADS in the environment, before the import"

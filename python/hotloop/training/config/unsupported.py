@@ -68,7 +68,7 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     ),
     Unsupported(
         "logger",
-        lambda v: v not in ("csv", None),
+        lambda v: v not in ("auto", "csv", None),
         "this logger is not built yet",
         "write logger='csv', or log from a callback",
     ),

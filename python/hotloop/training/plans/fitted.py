@@ -14,7 +14,7 @@ import pickle
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from hotloop.base.messages import warn
 from hotloop.errors import BusyError, ConfigError, ModelWarning
@@ -23,6 +23,7 @@ from hotloop.training.config import TrainingConfig
 
 __all__ = [
     "Fitted",
+    "FittedTarget",
     "PredictOnly",
     "check_model",
     "exclusive",
@@ -35,14 +36,24 @@ __all__ = [
 _ATTRIBUTE = "_fitted"
 
 
+class FittedTarget(NamedTuple):
+    """What training has found of one target; see :class:`Fitted`."""
+
+    classes: list[Any] | None
+    kind: str
+    link: str | None
+    class_axis: int | None
+
+
 @dataclasses.dataclass
 class Fitted:
     """Metadata that training collects about the data.
 
     Attributes
     ----------
-    classes : list or None
-        Names by class id.
+    classes : list, dict of list, or None
+        Names by class id; of several targets a dict from those that have some. So are, of several
+        targets, ``target_kind``, ``link`` and ``class_axis`` dicts from all of them.
     target_kind : str
         "class", "multilabel", "float" or "none".
     link : str or None
@@ -53,27 +64,39 @@ class Fitted:
         Of the inputs, shape without the batch.
     numbers : dict of str to float
         Values that ``hl.scalar``'s numbers had at the last step.
-    loss : str
-        Name of the loss; "training_step" where the model made it itself.
+    loss : str or dict of str
+        Name of the loss, of several targets the names of theirs; "training_step" where the model
+        made it itself.
     columns : list of str or None
         Names of the input's columns, where it was a data frame.
     autotune_cache : str
         The GPU's autotune cache of this and earlier runs, one line per entry.
+    class_axis : int or None
+        The output's dim of classes, 1 or -1; None where it has one logit for each target.
     config : TrainingConfig or None
         By which ``evaluate`` scores. A pickle of the model has it unless it holds what cannot be
         pickled, such as a loss that is a lambda.
     """
 
-    classes: list[Any] | None
-    target_kind: str
-    link: str | None
+    classes: list[Any] | dict[str, Any] | None
+    target_kind: str | dict[str, str]
+    link: str | dict[str, str | None] | None
     transforms: list[Any]
     fields: list[tuple[str, str, tuple[int, ...]]]
     numbers: dict[str, float] = dataclasses.field(default_factory=dict)
-    loss: str = "auto"
+    loss: str | dict[str, str] = "auto"
     columns: list[str] | None = None
     autotune_cache: str = ""
+    class_axis: int | dict[str, int | None] | None = 1
     config: TrainingConfig | None = None
+
+    def of(self, target: str) -> FittedTarget:
+        """What is known of a target; "" is the name of a single one."""
+        found: list[Any] = [
+            value.get(target) if isinstance(value, dict) else value
+            for value in (self.classes, self.target_kind, self.link, self.class_axis)
+        ]
+        return FittedTarget(*found)
 
     def __getstate__(self) -> dict[str, Any]:
         try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.base.messages import show_warnings
-from hotloop.base.patterns import matches, select
+from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
 from hotloop.data.split import nest_fields
-from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.errors import ConfigError, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.plans.batch import call_step
@@ -25,26 +25,17 @@ from hotloop.training.plans.runtime import (
     gather_batch,
     table_columns,
 )
+from hotloop.training.plans.target_scale import TargetScale
 from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
-    count_outputs,
     doubt_of_link,
     resolve_loss,
     to_logged,
 )
-from hotloop.training.scoring.matching import check_rows
-from hotloop.training.scoring.metrics import (
-    FunctionMetric,
-    Metric,
-    check_metrics,
-    check_needs,
-    cut_at_zero,
-    find_prediction,
-    function_metrics,
-    resolve_metrics,
-    update_sums,
-)
+from hotloop.training.scoring.matching import check_rows, pick_output
+from hotloop.training.scoring.metrics import FunctionMetric, Metric
+from hotloop.training.scoring.tasks import Task, make_tasks
 
 if TYPE_CHECKING:
     from hotloop import _core
@@ -107,21 +98,25 @@ class Steps:
     data : DataModule
     config : TrainingConfig
     transforms : list, optional
-        Fitted transforms of the inputs; without it, the data's own.
+        Fitted transforms; without it, the data's own.
 
     Attributes
     ----------
+    target_scale : TargetScale
+        Of the targets: the loss gets them scaled, metrics get outputs scaled back.
     loss : Loss or None
         Known after the first trace; None where training_step makes the loss itself.
-    metrics : list of Metric or FunctionMetric
+    tasks : list of Task
+        The targets with their metrics; what they know of outputs is known after the first trace.
     no_grad : list of str
         Parameters that the loss does not reach, after ``train_graph``.
-    n_outputs : int or None
-        Classes of the model's outputs, where the loss is cross-entropy: 2 of a single logit.
     loss_names : list of str
         Losses that are summed, after ``train_graph``; a single one is "loss".
     logged_names : list of str
         What training_step has logged beside the loss.
+    output_shapes : dict of str to str
+        Path of each module that ran in training to the shapes of its output, after
+        ``train_graph``.
     doubt : str
         What is probably wrong with the loss, after the first trace; empty: nothing.
     """
@@ -140,15 +135,14 @@ class Steps:
         self.loss: Loss | None = None
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
-        self.n_outputs: int | None = None
         self.doubt = ""
+        self.output_shapes: dict[str, str] = {}
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
         self._transforms = data.transforms if transforms is None else transforms
+        self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
-        self.metrics: list[Metric | FunctionMetric] = []
-        if self._user_step is None or config.metrics:
-            self.metrics = resolve_metrics(config.metrics, data.target_kind)
+        self.tasks = make_tasks(config, data, is_own_step=self._user_step is not None)
         for field, given in (
             ("loss", config.loss != "auto"),
             ("class_weight", config.class_weight is not None),
@@ -175,17 +169,23 @@ class Steps:
         assert split is not None  # training always has this split
         inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
         return Fitted(
-            classes=list(data.classes) if data.classes is not None else None,
-            target_kind=data.target_kind,
-            link=loss.link if loss is not None else None,
+            classes=data.classes,
+            target_kind=self._of_tasks({task.name: task.kind for task in self.tasks}, "none"),
+            link=self._of_tasks({task.name: task.link for task in self.tasks}, None),
+            class_axis=self._of_tasks({task.name: task.axis for task in self.tasks}, None),
             transforms=list(data.transforms),
             fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
             numbers=runtime.last_numbers(),
-            loss=loss.name if loss is not None else "training_step",
+            loss=loss.saved_name if loss is not None else "training_step",
             columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
             autotune_cache=runtime.device.autotune_cache(),
             config=config.replace(callbacks=()),
         )
+
+    @staticmethod
+    def _of_tasks(values: dict[str, Any], default: Any) -> Any:
+        """One value for one target, or the dict for several."""
+        return values if values and "" not in values else values.get("", default)
 
     # ---- one batch
 
@@ -194,27 +194,52 @@ class Steps:
 
     def _make(self, batch: dict[str, Any]) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
+        batch = self.target_scale.scale(batch)
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
         output = call_model(self.runtime.model, batch["x"])
         check_output(self.runtime.model, output)
         if self.loss is None:
             self.loss = resolve_loss(self.config, self.data, output)
-            self.doubt = doubt_of_link(self.loss, output)
-            if self.config.loss == "auto":
-                check_metrics(self.metrics, self.data.target_kind)
-            check_needs(self.metrics, self.data.target_kind, self.loss.name, self.loss.link)
-        if self.loss.link is not None:
-            self.n_outputs = count_outputs(output)
+            self._read_tasks(output)
+            self.doubt = self._find_doubt(output)
+            self._check_scaled(output)
         made = self.loss(output, batch.get("y"), batch.get("weight"))
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
         return Made(losses, self._take_logged(losses, {}, flatten(output)[0][0].trace), output)
 
+    def _read_tasks(self, output: Any) -> None:
+        for task in self.tasks:
+            task.read(self.loss, output, is_auto=self.config.loss == "auto")
+
+    def _check_scaled(self, output: Any) -> None:
+        """Refuses scaled targets that nothing compares as values, or that are not scaled back."""
+        for task in self.tasks:
+            if self.target_scale.has(task.name) and task.link is not None and task.loss is not None:
+                raise ConfigError(
+                    "standardize: y is scaled for losses that compare values ('mse', 'l1', "
+                    f"'huber'), got the loss {task.loss.name}; write standardize='x'"
+                )
+        self.target_scale.check(output)
+
+    def _find_doubt(self, output: Any) -> str:
+        """What is probably wrong with the losses of the targets; "": nothing."""
+        doubts = [
+            doubt_of_link(task.loss, pick_output(output, task.name, list(self.data.targets)))
+            for task in self.tasks
+            if task.loss is not None and task.link is not None
+        ]
+        return next((doubt for doubt in doubts if doubt), "")
+
     def _make_own(self, step: Callable[[Any], Any], batch: dict[str, Any]) -> Made:
-        made = call_step(step, batch)
         x, *others = (flatten(batch[name])[0] for name in ("x", "y", "weight") if name in batch)
+        seen: dict[str, Any] = {}
+        x[0].trace.watch("", seen)
+        made = call_step(step, batch)
+        if "" in seen and not any(self._metrics()):  # those read what forward makes of x alone
+            self._read_tasks(seen[""])
         check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
         values = dict(made) if isinstance(made, Mapping) else {"loss": made}
         if not values:
@@ -243,7 +268,7 @@ class Steps:
         ------
         ConfigError
         """
-        taken = {"loss", *_COLUMNS, *(metric.name for metric in self.metrics)}
+        taken = {"loss", *_COLUMNS, *(label for _, _, label in self._metrics())}
         for name in values:
             if name in taken:
                 raise ConfigError(
@@ -268,19 +293,18 @@ class Steps:
         self, trace: Trace, sums: Sums, output: Any, batch: dict[str, Any], split: Split
     ) -> None:
         done: set[str] = set()
-        scored = flatten(output)[0][0]
-        if self.data.target_kind != "float" and self.loss is not None:
-            scored = cut_at_zero(scored, self.loss.link)
-        target, weight = batch["y"], batch.get("weight")
-        first = split.first("y")
-        for metric in self.metrics:
-            if not isinstance(metric, Metric):
-                continue
-            for name, value in update_sums(metric, scored, target, weight, first).items():
-                key = f"{_prefix_of(metric)}{name}"
+        for task in self.tasks:
+            first = split.first(f"y.{task.name}" if task.name else "y")
+            for key, value in task.sums(output, batch["y"], batch.get("weight"), first):
                 if key not in done:
                     sums.add(trace, key, value)
                     done.add(key)
+
+    def _metrics(self) -> Iterator[tuple[Task, Metric | FunctionMetric, str]]:
+        """Every metric with its task, and its name in the history."""
+        for task in self.tasks:
+            for metric in task.metrics:
+                yield task, metric, task.label(metric.name)
 
     # ---- training
 
@@ -291,6 +315,7 @@ class Steps:
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int]]:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
+            self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
             terms = {
                 name: [
@@ -385,7 +410,7 @@ class Steps:
             if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
                 decay = 0.0
             for group in config.param_groups or ():
-                if any(matches(pattern, slot.name) for pattern in group.params):
+                if group.covers(slot.name):
                     scale = _scale_of(group, config.lr)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break
@@ -406,16 +431,18 @@ class Steps:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
             self._add_losses(trace, sums, made, rows)
-            if "y" not in batch or not self.metrics:
+            if not any(self._metrics()):
                 return
             output = made.output
             if output is None:  # training_step has its own; metrics compare forward's
                 output = call_model(self.runtime.model, batch["x"])
                 check_output(self.runtime.model, output)
-                check_needs(self.metrics, self.data.target_kind, "of training_step", None)
+                self._read_tasks(output)
+            output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, split)
-            for metric, need in self._needs.items():
-                trace.graph.output(self._predicted(metric, need, output, batch).id_in(trace))
+            for task in self.tasks:
+                for value in task.predicted(output, batch["y"]):
+                    trace.graph.output(value.id_in(trace))
 
         graph, _ = self.runtime.trace(build, training=False)
         return graph
@@ -433,42 +460,44 @@ class Steps:
             made.append(EvalPlan(plan, count, feed, Traced(graph, split, size)))
         return made
 
-    def _predicted(self, metric: str, need: str, output: Any, batch: dict[str, Any]) -> Tensor:
-        """What functions with that need are given; ``metric`` is the first of them."""
-        link = self.loss.link if self.loss is not None else None
-        first, kind = flatten(output)[0][0], self.data.target_kind
-        try:
-            return find_prediction(need, first, batch["y"], kind, link)
-        except ShapeError as error:
-            raise ShapeError(f"metrics: {metric} {error}") from None
-
-    @property
-    def _needs(self) -> dict[str, str]:
-        """What the functions among the metrics are given, each once, by the first of them."""
-        needs: dict[str, str] = {}
-        for metric in self.metrics:
-            if isinstance(metric, FunctionMetric):
-                need = metric.need_for(self.data.target_kind)
-                if need not in needs.values():
-                    needs[metric.name] = need
-        return needs
-
     @property
     def n_collected(self) -> int:
         """How many outputs of an evaluation plan the functions among the metrics are made from."""
-        return len(self._needs)
+        return sum(len(task.needs) for task in self.tasks)
 
     def function_values(self, split: str, outputs: list[list[Any]]) -> dict[str, float]:
         """The functions among the metrics, over a split whose ``outputs`` were collected."""
-        if not outputs:
-            return {}
-        batches = self.data.batches_in_order(split)
-        needs = list(self._needs.values())
-        return function_metrics(self.metrics, needs, self.data.target_kind, batches, outputs)
+        values: dict[str, float] = {}
+        begin = 0
+        for task in self.tasks if outputs else ():
+            end = begin + len(task.needs)
+            if end > begin:
+                own = [collected[begin:end] for collected in outputs]
+                values |= task.function_values(self.data.batches_in_order(split), own)
+            begin = end
+        return values
+
+    def check_labels(self, data: DataModule, split: str) -> None:
+        """Checks that every class id of a split has an output of the model.
+
+        Parameters
+        ----------
+        data : DataModule
+            Of the same targets.
+        split : {"train", "val", "test"}
+
+        Raises
+        ------
+        DataError
+            With the row, the value and what is allowed.
+        """
+        for task in self.tasks:
+            if task.n_outputs is not None:
+                data.check_labels(split, task.n_outputs, target=task.name, ignored=task.ignored)
 
     def directions(self) -> dict[str, str]:
         """Whether a smaller or a larger value is better, "min" or "max", where that is known."""
-        known = {metric.name: metric.mode for metric in self.metrics}
+        known = {label: metric.mode for _, metric, label in self._metrics()}
         known |= dict.fromkeys(("loss", *self.loss_names), "min")
         return {name: mode for name, mode in known.items() if mode is not None}
 
@@ -477,12 +506,12 @@ class Steps:
         losses = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "loss"))
         logged = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "log"))
         names = ["loss", *(losses if len(losses) > 1 else ()), *logged]
-        for metric in self.metrics:
+        for task, metric, label in self._metrics():
             if isinstance(metric, FunctionMetric):
                 known = functions
             else:
-                known = any(key.startswith(_prefix_of(metric)) for key in sums.names)
-            names += [metric.name] if known else []
+                known = any(key.startswith(task.prefix(metric)) for key in sums.names)
+            names += [label] if known else []
         return names
 
     def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
@@ -492,13 +521,13 @@ class Steps:
         if len(losses) > 1:
             values.update(losses)
         values.update(logged)
-        for metric in self.metrics:
+        for task, metric, label in self._metrics():
             if not isinstance(metric, Metric):
                 continue
-            prefix = _prefix_of(metric)
+            prefix = task.prefix(metric)
             own = {k[len(prefix) :]: v for k, v in totals.items() if k.startswith(prefix)}
             if own:
-                values[metric.name] = metric.compute(own)
+                values[label] = metric.compute(own)
         return values
 
 
@@ -535,11 +564,6 @@ def _means(totals: Mapping[str, Any], kind: str) -> dict[str, float]:
             share = float(total) / below if below else math.nan  # no step was applied
             means[_loss_of(key)] = means.get(_loss_of(key), 0.0) + share
     return means
-
-
-def _prefix_of(metric: Metric) -> str:
-    """Of the names of a metric's sums, which metrics of one update share."""
-    return f"metric.{metric.update.__name__}."
 
 
 def _scale_of(group: ParamGroup, lr: float) -> float:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+
+from hotloop.base.messages import counted
 
 __all__ = ["History"]
+
+
+def _ends(column: Sequence[float]) -> str:
+    """The first and last value that is known, where they differ."""
+    known = [value for value in column if not math.isnan(value)] or [math.nan]
+    first, last = (f"{value:.4g}" for value in (known[0], known[-1]))
+    return last if first == last else f"{first} -> {last}"
 
 
 class History(dict[str, list[float]]):
     """Values by name, one entry per epoch: ``history["val_accuracy"][-1]``.
 
     The last epoch may be one that ``max_steps`` or ``max_time`` cut short. An epoch without a value
-    (validation every few epochs) holds NaN, so that all lists have the same length.
+    (validation every few epochs) holds NaN, so that all lists have the same length. As text it is
+    the first and last value of each; ``dict(history)`` shows all.
     """
+
+    def __repr__(self) -> str:
+        n = len(self.get("epoch", ()))
+        if not n:
+            return "History(no epochs)"
+        named = [f"{k} {_ends(column)}" for k, column in self.items() if k != "epoch"]
+        return f"History({counted(n, 'epoch')}: {', '.join(named)})"
 
     def append(self, row: dict[str, float]) -> None:
         """Adds an epoch's values."""

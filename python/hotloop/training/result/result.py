@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.messages import counted
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError
 from hotloop.training.plans.fitted import fitted_of
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
 __all__ = ["TrainResult"]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 class TrainResult:
@@ -43,6 +41,8 @@ class TrainResult:
         Epoch (from 1) that reached it.
     best_path, last_path : str or None
         Checkpoints, where any were written.
+    log_path : str or None
+        The CSV log, where one was written.
     stop_reason : str
         "completed", "early_stopping", "max_time", "max_steps", "interrupted" or "nan".
     epochs : int
@@ -89,6 +89,7 @@ class TrainResult:
         self.best_epoch: int | None = facts["best_epoch"]
         self.best_path: str | None = None
         self.last_path: str | None = None
+        self.log_path: str | None = facts["log_path"]
         self.stop_reason: str = facts["stop_reason"]
         self.epochs: int = facts["epochs"]
         self.steps: int = facts["steps"]
@@ -106,8 +107,8 @@ class TrainResult:
         if self.best_score is not None:
             best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch}"
         return (
-            f"TrainResult({self.stop_reason} after {_count(self.epochs, 'epoch')}, "
-            f"{_count(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
+            f"TrainResult({self.stop_reason} after {counted(self.epochs, 'epoch')}, "
+            f"{counted(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"
         )
 
     if not TYPE_CHECKING:  # a type checker should still see that an attribute is wrong
@@ -117,11 +118,10 @@ class TrainResult:
             raise AttributeError(f"TrainResult has no {name!r}{function_for(name) or near}")
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id; None where classes had no names."""
+    def classes(self) -> list[Any] | dict[str, Any] | None:
+        """Names by class id, of several targets a dict; None where classes had no names."""
         fitted = fitted_of(self.model)
-        known = fitted.classes if fitted is not None else None
-        return None if known is None else list(known)
+        return copy.copy(fitted.classes) if fitted is not None else None
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.

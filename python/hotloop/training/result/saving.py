@@ -14,6 +14,7 @@ bytes, tensors follow without gaps; the atomic writer replaces an old file as a 
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
@@ -42,6 +43,7 @@ from hotloop.training.plans.accelerator import (
 )
 from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.target_scale import scale_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -175,10 +177,15 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "classes": fitted.classes,
         "target_kind": fitted.target_kind,
         "link": fitted.link,
+        "class_axis": fitted.class_axis,
         "fields": fitted.fields,
         "loss": fitted.loss,
         "columns": fitted.columns,
         "autotune_cache": fitted.autotune_cache,
+        "target_scale": {
+            name: [constants.name_of(array) for array in arrays]
+            for name, arrays in scale_of(fitted).fitted.items()
+        },
     }
     described["graphs"] = [_record(model, fitted, batch, constants) for batch in _BATCHES]
     return described
@@ -251,13 +258,16 @@ class LoadedModel(PredictOnly):
         self.class_name: str = str(described.get("class", "Module"))
         self._tensors = tensors
         fitted = described["fitted"]
+        scales = dict(fitted.get("target_scale", {}))  # not in older files
+        scaled = {field: tuple(tensors[k] for k in keys) for field, keys in scales.items()}
         self._fitted = Fitted(
             classes=fitted["classes"],
             target_kind=fitted["target_kind"],
             link=fitted["link"],
-            transforms=[],
+            transforms=[("standardize", scaled)] if scaled else [],
             fields=[(name, dtype, tuple(shape)) for name, dtype, shape in fitted["fields"]],
-            loss=str(fitted["loss"]),
+            loss=fitted["loss"],
+            class_axis=fitted.get("class_axis", 1),
             columns=fitted["columns"],
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
@@ -265,6 +275,7 @@ class LoadedModel(PredictOnly):
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
+        self._constants.update(key for keys in scales.values() for key in keys)
         self._placement = "cpu"
         self._place(open_placement(self._placement))
 
@@ -304,9 +315,9 @@ class LoadedModel(PredictOnly):
         return f"LoadedModel({self.class_name}, {n:,} values)"
 
     @property
-    def classes(self) -> list[Any] | None:
-        """Names by class id; None where classes had no names."""
-        return None if self._fitted.classes is None else list(self._fitted.classes)
+    def classes(self) -> Any:
+        """Names by class id, of several targets a dict; None where classes had no names."""
+        return copy.copy(self._fitted.classes)
 
     def predict(self, data: Any, batch_size: int | None = None, **options: Any) -> Any:
         """As :func:`hotloop.predict` of this model.

@@ -8,7 +8,7 @@ from typing import Any
 
 from hotloop.base.messages import format_seconds, show, warn
 from hotloop.base.rules import items
-from hotloop.data.module import as_datamodule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, NotFiniteError, NotFiniteWarning, TrainingInterrupted
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
@@ -17,9 +17,10 @@ from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.result.result import TrainResult
-from hotloop.training.run.loop import Run
+from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
+from hotloop.training.run.watch import Stopped, Watch
 
 __all__ = ["train"]
 
@@ -45,7 +46,8 @@ def train(
         of one without it all are losses, which are summed and logged by name. ``batch`` has "x",
         as ``forward`` takes it, "y" and, with sample weights, "weight", by name or by position.
     datamodule : DataModule, or a tuple (X, y)
-        What to train on. Of a tuple with 50 rows or more, a fifth validates.
+        What to train on. Of a tuple with 50 rows or more, a fifth validates. Several targets are a
+        dict or tuple as y, with an output of forward for each.
     training_config : TrainingConfig, optional
         How. Without it, the defaults.
     resume : None
@@ -108,8 +110,13 @@ def train(
         hold(values)
         try:
             with Interrupts() as interrupts:
-                planner.prepare(lambda: interrupts.asked)
-                result = Run(planner, interrupts, began).execute()
+                is_quiet = config.enable_progress_bar is False
+                try:
+                    planner.prepare(Watch(interrupts, is_quiet=is_quiet))
+                    interrupts.preparing = ""
+                    result = Run(planner, interrupts, began).execute()
+                except Stopped:
+                    result = result_of_nothing(planner, time.perf_counter() - began)
         finally:
             release(values)
             planner.close()
@@ -157,6 +164,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         )
     elif result.stop_reason == "nan":
         weights = "the last finite weights"
+    elif not result.steps and result.stop_reason == "interrupted":
+        weights = "the weights that it had"
     return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
 
 

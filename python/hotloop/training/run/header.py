@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hotloop.base.messages import format_bytes, format_count
+from hotloop.base.messages import counted, format_bytes, format_count
 from hotloop.training.plans.accelerator import name_device
 from hotloop.training.plans.precision import describe
 from hotloop.training.plans.steps import Steps
@@ -16,15 +16,15 @@ __all__ = ["describe_run", "header_lines"]
 _COLUMNS = 100
 
 
-def describe_run(planner: Planner, log_path: str | None) -> str:
+def describe_run(planner: Planner, log: str) -> str:
     """The header's lines.
 
     Parameters
     ----------
     planner : Planner
         After ``prepare``.
-    log_path : str or None
-        The CSV log, where there is one.
+    log : str
+        Where the CSV log is or will be; "" where there is none.
 
     Returns
     -------
@@ -53,10 +53,13 @@ def describe_run(planner: Planner, log_path: str | None) -> str:
     if runtime.has_own_memory:
         one_by_one = config.cuda_graph is False
         facts.append(("steps", "launched one by one" if one_by_one else "as CUDA graphs"))
-    functions = describe_functions(
-        planner.steps.metrics,
-        data.target_kind,
-        weighted=any(f.name == "weight" for f in train.fields),
+    is_weighted = any(field.name == "weight" for field in train.fields)
+    functions = ", ".join(
+        described
+        for task in planner.steps.tasks
+        for described in describe_functions(
+            task.metrics, task.kind, task.name, weighted=is_weighted
+        )
     )
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
@@ -64,14 +67,15 @@ def describe_run(planner: Planner, log_path: str | None) -> str:
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
         ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
+        *([("groups", _describe_groups(planner))] if config.param_groups else []),
         ("schedule", config.scheduler_config.name + by_time),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
         ("memory", format_bytes(planner.predicted_bytes)),
     ]
     if config.seed != 42:
         facts.append(("seed", str(config.seed)))
-    if log_path is not None:
-        facts.append(("log", log_path))
+    if log:
+        facts.append(("log", log))
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)
@@ -79,12 +83,32 @@ def describe_run(planner: Planner, log_path: str | None) -> str:
 
 def _describe_loss(steps: Steps) -> str:
     """Which loss is trained, and what is summed in it."""
+    of = " of standardised y" if steps.target_scale else ""
     if steps.loss is not None:
-        return steps.loss.name
+        return steps.loss.name + of
     if len(steps.loss_names) > 1:
-        return f"{' + '.join(steps.loss_names)} (training_step, summed)"
+        return f"{' + '.join(steps.loss_names)} (training_step{of}, summed)"
     logged = f" (logs {', '.join(steps.logged_names)})" if steps.logged_names else ""
-    return f"training_step{logged}"
+    return f"training_step{of}{logged}"
+
+
+def _describe_groups(planner: Planner) -> str:
+    """What each parameter group sets, and for how many tensors."""
+    groups = planner.config.param_groups or ()
+    names = [slot.name for slot in planner.runtime.layout.trainable]
+    first = [next((i for i, g in enumerate(groups) if g.covers(name)), -1) for name in names]
+    described = []
+    for i, group in enumerate(groups):
+        lr = group.lr
+        if group.lr_scale is not None:
+            lr = group.lr_scale * planner.config.lr
+        settings = "" if lr is None else f" lr {lr:g}"
+        if group.weight_decay is not None:
+            settings += f" wd {group.weight_decay:g}"
+        described.append(
+            f"{', '.join(group.params)}:{settings} ({counted(first.count(i), 'tensor')})"
+        )
+    return "; ".join(described)
 
 
 def header_lines(facts: Sequence[tuple[str, str]]) -> str:

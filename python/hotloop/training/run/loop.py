@@ -28,7 +28,7 @@ from hotloop.training.run.progress import Progress
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize
 
-__all__ = ["Run"]
+__all__ = ["Run", "result_of_nothing"]
 
 
 class Run:
@@ -87,11 +87,16 @@ class Run:
         config = self.config
         is_shown = config.enable_progress_bar is not False
         if config.enable_model_summary and is_shown:
-            show(summarize(self.model))
-        self._csv = CsvLog(config.output_dir) if config.logger == "csv" else None
+            show(summarize(self.model, self._steps.output_shapes))
+        self._progress = Progress(
+            config.enable_progress_bar,
+            config.max_epochs,
+            expected=-(-self._planner.counts.total // self._planner.counts.per_epoch),
+            is_open=config.max_time is not None or config.early_stopping is not None,
+        )
+        self._log = CsvLog(config, self._began, self._progress)
         if is_shown:
-            show(describe_run(self._planner, self._csv.path if self._csv is not None else None))
-        self._progress = Progress(config.enable_progress_bar, config.max_epochs)
+            show(describe_run(self._planner, self._log.describe()))
         self._call("on_train_start")
         self._trains_since = time.perf_counter()
         try:
@@ -99,8 +104,7 @@ class Run:
                 self._run_epoch()
         finally:
             self._progress.close()
-            if self._csv is not None:
-                self._csv.write(self.history, last=True)
+            self._log.write(self.history, last=True)
         return self._conclude()
 
     def _call(self, name: str) -> None:
@@ -148,8 +152,7 @@ class Run:
         row["seconds"] = time.perf_counter() - began
         self.history.append(row)
         self.epoch = epoch
-        if self._csv is not None:
-            self._csv.write(self.history)
+        self._log.write(self.history)
         self._progress.end_epoch(epoch, row, trained, self._samples - before)
         self._heed(row)
         self._call("on_epoch_end")
@@ -304,6 +307,7 @@ class Run:
             config=self.config,
             device=planner.device.name,
             state=None,
+            log_path=self._log.path,
             monitor=monitor.name if monitor.best is not None else None,
             best_score=monitor.best,
             best_epoch=monitor.best_epoch,
@@ -320,3 +324,37 @@ class Run:
         )
         self._call("on_train_end")
         return result
+
+
+def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
+    """The result of a run that was interrupted before its first step.
+
+    Parameters
+    ----------
+    planner : Planner
+        As far as it came.
+    seconds : float
+        Since ``train`` was called.
+    """
+    device = getattr(planner, "device", None)
+    return TrainResult(
+        model=planner.model,
+        history=History(),
+        config=planner.config,
+        device="no device" if device is None else device.name,
+        state=None,
+        log_path=None,
+        monitor=None,
+        best_score=None,
+        best_epoch=None,
+        stop_reason="interrupted",
+        epochs=0,
+        steps=0,
+        skipped_steps=0,
+        schedule_by="steps",
+        seconds=seconds,
+        timings={"plan": seconds, "train": 0.0, "validate": 0.0, "other": 0.0},
+        samples_per_second=0.0,
+        peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),
+        predicted_peak_bytes=planner.predicted_bytes,
+    )

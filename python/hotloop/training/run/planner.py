@@ -7,11 +7,12 @@ allocates nothing. Where a plan does not fit in memory, smaller micro-batches ar
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
 from hotloop.base.messages import show, warn
+from hotloop.data.checks import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
@@ -27,6 +28,7 @@ from hotloop.training.plans.runtime import Runtime, Sums
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
+from hotloop.training.run.watch import Watch
 from hotloop.training.run.weights import Weights
 
 __all__ = ["SLICE_SECONDS", "Planner"]
@@ -100,24 +102,29 @@ class Planner:
             with contextlib.suppress(BusyError):
                 self.runtime.close()
 
-    def prepare(self, is_over: Callable[[], bool] = lambda: False) -> None:
+    def prepare(self, watch: Watch | None = None) -> None:
         """Checks the data, chooses the device, traces and plans everything.
 
         Parameters
         ----------
-        is_over : callable
-            Whether the choice of kernels is left to the first run; asked every 50 ms.
+        watch : Watch, optional
+            Told what is being done; it may end it.
 
         Raises
         ------
+        Stopped
+            If it does.
         OutOfMemoryError
             With the sentence of the plan that did not fit.
         """
-        self._check_data()
-        self.device.memory_peak_reset()
-        with self.explaining_memory():
-            while not self._fits(is_over):
-                pass
+        watch = watch or Watch()
+        with watched(watch.look):
+            watch.begin("checking the data")
+            self._check_data()
+            self.device.memory_peak_reset()
+            with self.explaining_memory():
+                while not self._fits(watch):
+                    pass
 
     def predict(self) -> dict[str, Any]:
         """The plan of full batches as ``prepare`` would make it, without the device's memory.
@@ -188,10 +195,10 @@ class Planner:
         memory = self.device.memory()
         return (memory or _core.alloc_stats())["peak_bytes"]
 
-    def _fits(self, is_over: Callable[[], bool]) -> bool:
+    def _fits(self, watch: Watch) -> bool:
         """Plans everything; False where memory ran out and smaller micro-batches may do."""
         try:
-            self._plan_all(is_over)
+            self._plan_all(watch)
         except OutOfMemoryError as error:
             if not self._shrink():
                 raise
@@ -300,11 +307,15 @@ class Planner:
         self.counts = count_steps(self.steps.config, sum(count for _, count in groups))
         return groups
 
-    def _plan_all(self, is_over: Callable[[], bool]) -> None:
+    def _plan_all(self, watch: Watch) -> None:
         config = self.config
         groups = self._make_steps()
         runtime, counts = self.runtime, self.counts
-        self._plan_training(groups, self._trace_training(groups))
+        watch.begin("planning")
+        graphs = self._trace_training(groups)
+        watch.begin("planning")
+        self._plan_training(groups, graphs)
+        watch.begin("planning")
         self._plan_validation()
         self._check_names()
         self._check_labels()
@@ -316,10 +327,12 @@ class Planner:
         runtime.session.control_set(nan_mode=nan_mode)
         start_scale(runtime.session, self.config.precision)
         self.weights.begin_average()
-        self._autotune(is_over)
+        watch.begin("planning")
+        self._autotune(watch)
         self.weights.reserve_best()
         self.predicted_bytes = self.peak_bytes()  # running allocates nothing
         self._resolve()
+        watch.begin("planning")
 
     def _trace_training(self, groups: list[tuple[int, int]]) -> list[_core.Graph]:
         """The steps' graphs; then the precision and the home of the data are chosen."""
@@ -353,8 +366,9 @@ class Planner:
             more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
             listed = ", ".join(names[:_MAX_NAMES]) + more
             warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
-        if self.steps.loss is not None and self.steps.loss.compares_values:
-            self.data.warn_of_values()
+        for task in self.steps.tasks:
+            if task.loss is not None and task.loss.compares_values:
+                self.data.warn_of_values(task.name)
 
     def _plan_validation(self) -> None:
         name = self.validation_split
@@ -373,12 +387,11 @@ class Planner:
 
     def _check_labels(self) -> None:
         """Checks that every class id has an output of the model, in training and validation."""
-        if self.steps.n_outputs is not None:
-            for name in ("train", "val"):
-                if self.data.split(name) is not None:
-                    self.data.check_labels(name, self.steps.n_outputs)
+        for name in ("train", "val"):
+            if self.data.split(name) is not None:
+                self.steps.check_labels(self.data, name)
 
-    def _autotune(self, is_over: Callable[[], bool]) -> None:
+    def _autotune(self, watch: Watch) -> None:
         """Tunes all plans, so that the header names the memory of those that run."""
         plans = [plan for plan, _, _ in self.train_plans]
         plans += [plan for plan, _, _, _ in self.val_plans]
@@ -386,7 +399,7 @@ class Planner:
         if n_products and self.config.enable_progress_bar is not False:
             show(f"choosing the kernels of {n_products} products")
         for plan in plans:
-            self.runtime.tune(plan, is_over)
+            self.runtime.tune(plan, lambda: watch.is_over)
 
     def _resolve(self) -> None:
         """Replaces "auto" by what was chosen, so that the configuration reproduces the run."""

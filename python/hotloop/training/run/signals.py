@@ -1,8 +1,9 @@
 """Ctrl-C and SIGTERM while training.
 
 Handlers are installed on the main thread only, for the time of ``train`` alone, and the user's own
-are put back. The first Ctrl-C ends the step and then training; the second abandons the step; apply
-itself is never cut, because the run returns between regions only.
+are put back. Before the first step Ctrl-C ends what prepares it. Then the first one ends the step
+and training; the second abandons the step; apply itself is never cut, because the run returns
+between regions only.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ class Interrupts:
         How often Ctrl-C was pressed.
     terminated : bool
         Whether SIGTERM came.
+    preparing : str
+        What is done before the first step, which Ctrl-C stops; "" from that step on.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.terminated = False
+        self.preparing = ""
         self._old: dict[int, Any] = {}
 
     @property
@@ -55,7 +59,10 @@ class Interrupts:
     def _on_int(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1:
-            show("\nhotloop: interrupted; finishing this step (Ctrl-C again abandons it)")
+            what = "; finishing this step (Ctrl-C again abandons it)"
+            if self.preparing:
+                what = f" during {self.preparing}; nothing is trained"
+            show(f"\nhotloop: interrupted{what}")
         old = self._old.get(signal.SIGINT)
         if callable(old) and old is not signal.default_int_handler:
             old(number, frame)

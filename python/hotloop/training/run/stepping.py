@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import show
 from hotloop.base.rules import reject
-from hotloop.data.module import as_datamodule
+from hotloop.data.shorthand import as_datamodule
 from hotloop.data.split import Field, Split
 from hotloop.errors import ConfigError, DataError, NotFiniteError
 from hotloop.nn.layout import resolve_lazy

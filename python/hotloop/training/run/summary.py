@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotloop.base.messages import format_bytes
@@ -14,19 +15,24 @@ __all__ = ["summarize"]
 _MAX_ROWS = 40
 
 
-def summarize(model: Module) -> str:
+_HEADER = ("layer", "type", "output", "parameters", "")
+
+
+def summarize(model: Module, output_shapes: Mapping[str, str]) -> str:
     """Layers with parameters of their own: name, type, shapes, number of parameters.
 
     Parameters
     ----------
     model : Module
+    output_shapes : mapping of str to str
+        Path of each module that ran to the shapes of its output.
 
     Returns
     -------
     str
         At most 40 rows; what is left out is counted.
     """
-    rows: list[tuple[str, str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     seen: set[int] = set()
     total = learning = 0
     for name, module in model.named_modules():
@@ -38,22 +44,19 @@ def summarize(model: Module) -> str:
         total += n
         learning += sum(p.numel() for _, p in own if p.requires_grad)
         shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own)
-        rows.append((name or "(model)", type(module).__name__, shapes, f"{n:,}"))
+        made = output_shapes.get(name, "")
+        rows.append((name or "(model)", type(module).__name__, made, shapes, f"{n:,}"))
     left_out = len(rows) - _MAX_ROWS
     if left_out > 0:
-        rows = [*rows[: _MAX_ROWS - 1], (f"... {left_out + 1} more layers", "", "", ""), rows[-1]]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    lines = [
-        "  ".join(
-            (
-                row[0].ljust(widths[0]),
-                row[1].ljust(widths[1]),
-                row[2].ljust(widths[2]),
-                row[3].rjust(widths[3]),
-            )
-        )
-        for row in rows
-    ]
+        more = (f"... {left_out + 1} more layers", "", "", "", "")
+        rows = [*rows[: _MAX_ROWS - 1], more, rows[-1]]
+    if rows:
+        rows.insert(0, _HEADER)
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths)]
+        lines.append("  ".join((*cells, row[-1].rjust(widths[-1]))).rstrip())
     frozen = f", {total - learning:,} of them frozen" if learning < total else ""
     lines.append(f"{total:,} parameters{frozen}, {format_bytes(4 * total)}")
     return "\n".join(lines)

@@ -7,21 +7,27 @@ binary cross-entropy per column; floats give the mean squared error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hotloop.base.structure import flatten
 from hotloop.base.suggest import did_you_mean
-from hotloop.errors import ConfigError, TraceError
+from hotloop.data.targets import IGNORED, Targets
+from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph.build import is_number
 from hotloop.graph.loss_parts import with_parts
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, current
 from hotloop.nn import functional as F
 from hotloop.nn.module import Module
-from hotloop.training.scoring.matching import call_matched, match_shape
+from hotloop.training.scoring.matching import (
+    call_matched,
+    class_axis,
+    count_classes,
+    match_shape,
+    pick_output,
+)
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
@@ -30,11 +36,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LOSSES",
     "Loss",
+    "Reading",
     "class_weights",
-    "count_outputs",
     "doubt_of_link",
     "link_of",
     "loss_modules",
+    "read_output",
     "resolve_loss",
     "to_logged",
 ]
@@ -77,6 +84,7 @@ _FUNCTIONS = {
 }
 _VALUES = {"mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss"}
 _CLASS_TARGETS = {"cross_entropy", "nll_loss", "multi_margin_loss"}
+_IGNORING = {"cross_entropy", "nll_loss"}  # they have an ignore_index
 _SHAPED_TARGETS = {
     "binary_cross_entropy_with_logits",
     "mse_loss",
@@ -88,6 +96,60 @@ _SHAPED_TARGETS = {
     "multilabel_soft_margin_loss",
     "poisson_nll_loss",
 }
+# Functions of an output and a target, which compare one output with one target.
+_LIBRARY = {*LOSSES.values(), *_FUNCTIONS.values()}
+
+
+class Reading(NamedTuple):
+    """How an output is read beside a target.
+
+    Attributes
+    ----------
+    kind : str
+        Of the target: "class", "multilabel" or "float". A matrix of 0 and 1 whose output has
+        classes for each of them holds class ids.
+    axis : int or None
+        The output's dim of classes; None where it holds one logit for each id, or there are none.
+    trouble : Exception or None
+        Why there is no such output.
+    """
+
+    kind: str
+    axis: int | None
+    trouble: Exception | None = None
+
+
+def read_output(
+    target: Targets, output: Any, name: str, names: Sequence[str], *, is_second: bool
+) -> Reading:
+    """How the output for a target is read.
+
+    Parameters
+    ----------
+    target : Targets
+    output : Tensor or structure of them
+        What forward returns.
+    name, names
+        Of the target and of all, as :func:`pick_output` takes them.
+    is_second : bool
+        Whether classes are in dim 1 where that cannot be told, as in torch.
+
+    Returns
+    -------
+    Reading
+    """
+    kind = target.kind
+    try:
+        shape = pick_output(output, name, names).shape
+        wanted = (shape[0] if shape else 0, *target.array.shape[1:])
+        if kind == "multilabel" and len(shape) == len(wanted) + 1:
+            axis = class_axis(shape, wanted, is_second=is_second)
+            if axis is not None and shape[axis] > 1:
+                return Reading("class", axis)
+        is_class = kind == "class"
+        return Reading(kind, class_axis(shape, wanted, is_second=is_second) if is_class else None)
+    except (ConfigError, ShapeError) as error:
+        return Reading(kind, 1, error)
 
 
 class Loss:
@@ -104,6 +166,12 @@ class Loss:
         Whether it measures how far outputs are from targets, as the mean squared error does.
     uses : set of str
         Which of the configuration's "class_weight" and "label_smoothing" it takes.
+    ignored : int or None
+        The class id that counts nothing, where it has one.
+    is_second : bool
+        Whether it has classes in dim 1 whatever the shapes.
+    parts : dict of str to Loss
+        By the names of several targets, the loss of each.
     """
 
     def __init__(
@@ -114,20 +182,63 @@ class Loss:
         uses: Collection[str] = (),
         *,
         compares_values: bool = False,
+        ignored: int | None = None,
+        is_second: bool = False,
+        parts: Mapping[str, Loss] | None = None,
     ) -> None:
         self.name = name
         self.compares_values = compares_values
         self.link = link
         self.uses = frozenset(uses)
+        self.ignored = ignored
+        self.is_second = is_second
+        self.parts = dict(parts or {})
         self._call = call
 
     def __call__(self, output: Any, target: Any, weight: Tensor | None) -> Any:
         """The loss of a batch: a tensor, or a dict of them."""
         return self._call(output, target, weight)
 
+    def part(self, name: str) -> Loss | None:
+        """The loss of a target; None: it has none of its own."""
+        return self.parts.get(name) if name else self
 
-def _named(name: str, config: TrainingConfig, class_weight: list[float] | None) -> Loss:
+    @property
+    def saved_name(self) -> str | dict[str, str]:
+        """The name, or those of the targets' losses, by which a file says what it was."""
+        return {name: part.name for name, part in self.parts.items()} or self.name
+
+
+class _Goal(NamedTuple):
+    """A target, and what forward returns for it."""
+
+    name: str
+    target: Targets | None
+    output: Any  # as forward returns it, of several targets this one's
+    data: DataModule | None
+
+    @property
+    def label(self) -> str:
+        return f"loss[{self.name!r}]" if self.name else "loss"
+
+    def read(self, *, is_second: bool) -> Reading:
+        assert self.target is not None  # there are targets
+        return read_output(self.target, self.output, "", ("",), is_second=is_second)
+
+
+def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
     function = getattr(F, name)
+    axis = None
+    if goal.target is not None and goal.target.kind != "float":
+        reading = goal.read(is_second=False)
+        if name in _CLASS_TARGETS and reading.kind == "class" and reading.trouble is not None:
+            raise reading.trouble
+        axis = reading.axis
+    class_weight = None
+    target, data = goal.target, goal.data
+    if config.class_weight is not None and data is not None and target and target.n_classes:
+        shape = pick_output(goal.output).shape
+        class_weight = class_weights(config, data, count_classes(shape, axis), goal.name)
     uses = {"class_weight"} if name in _CLASS_TARGETS else set()
     if name == "binary_cross_entropy_with_logits" and class_weight and len(class_weight) == 2:
         uses = {"class_weight"}
@@ -136,49 +247,62 @@ def _named(name: str, config: TrainingConfig, class_weight: list[float] | None) 
         uses.add("label_smoothing")
         if config.label_smoothing:
             extra["label_smoothing"] = config.label_smoothing
+    ignored = IGNORED if name in _IGNORING else None
+    leaves_out = goal.target is not None and goal.target.has_ignored
+    _check_ignored(name, goal, ignored)
 
     def call(output: Any, target: Tensor, weight: Tensor | None) -> Any:
-        output = _one_tensor(output, name)
+        output = pick_output(output)
         options = dict(extra)
-        if name in _CLASS_TARGETS and class_weight is not None:
-            options["weight"] = _constant(class_weight)
+        if name in _CLASS_TARGETS:
+            if class_weight is not None:
+                options["weight"] = _constant(class_weight)
+            if axis is not None:
+                target, output = target.cast("int64"), _classes_second(output, axis)
         if name in _SHAPED_TARGETS:
             target = match_shape(target.cast("float32"), output)
             if "class_weight" in uses and class_weight is not None:
                 options["pos_weight"] = _constant([class_weight[1] / class_weight[0]])
         if weight is None:
             return function(output, target, **options)
-        return _weighted(function(output, target, reduction="none", **options), weight)
+        counts = (target != IGNORED).cast("float32") if leaves_out else None
+        return _weighted(function(output, target, reduction="none", **options), weight, counts)
 
-    return Loss(name, _LINKS.get(name), call, uses, compares_values=name in _VALUES)
+    return Loss(
+        name, _LINKS.get(name), call, uses, compares_values=name in _VALUES, ignored=ignored
+    )
+
+
+def _check_ignored(name: str, goal: _Goal, ignored: int | None) -> None:
+    """Refuses ids that count nothing where the loss would take them for classes.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if goal.target is not None and goal.target.has_ignored and ignored != IGNORED:
+        other = "no ignore_index" if ignored is None else f"ignore_index {ignored}"
+        raise ConfigError(
+            f"{goal.label}: targets have the class id {IGNORED}, which counts nothing in losses "
+            f"with that ignore_index, got {name} with {other}; use loss='cross_entropy'"
+        )
 
 
 def _constant(values: list[float]) -> Tensor:
     return current("class_weight").const(np.asarray(values, dtype=np.float64), "float32")
 
 
-def _one_tensor(output: Any, name: str) -> Any:
-    """The output that the loss is about: a tuple's first, a dict's "logits" or only entry."""
-    if isinstance(output, (tuple, list)):
-        return output[0]
-    if isinstance(output, Mapping):
-        if "logits" in output:
-            return output["logits"]
-        if len(output) == 1:
-            return next(iter(output.values()))
-        raise ConfigError(
-            f"loss: {name} needs one output, got a dict of {', '.join(map(str, output))}; give "
-            "loss a function (output, target) or override training_step"
-        )
-    return output
-
-
-def _weighted(per_element: Tensor, weight: Tensor) -> Any:
-    """Weighted mean over rows with its parts, so that windows divide once."""
-    rows = per_element
-    if rows.ndim > 1:
-        rows = rows.reshape(rows.shape[0], -1).mean(1)
-    total, denominator = (rows * weight).sum(), weight.sum()
+def _weighted(per_element: Tensor, weight: Tensor, counts: Tensor | None) -> Any:
+    """Weighted mean over rows with its parts, so that windows divide once; ``counts`` (0 or 1) says
+    which elements are in it.
+    """
+    n = per_element.shape[0]
+    rows = per_element.reshape(n, -1)
+    if counts is None:
+        total, denominator = (rows.mean(1) * weight).sum(), weight.sum()
+    else:
+        total = (rows.sum(1) * weight).sum()
+        denominator = (counts.reshape(n, -1).sum(1) * weight).sum()
     return with_parts(total / denominator, total, denominator)
 
 
@@ -193,14 +317,25 @@ def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
     output : Tensor or structure of them
         The forward pass's result.
 
+    Returns
+    -------
+    Loss
+        Of several targets one that gives a dict, ``<target>_loss``.
+
     Raises
     ------
     ConfigError
-        When "auto" has no rule for the targets, the name is unknown, or the loss does not take the
-        configuration's class_weight or label_smoothing.
+        When "auto" has no rule for the targets, the name is unknown, the loss does not take the
+        configuration's class_weight or label_smoothing, or losses and targets have other names.
     """
-    class_weight = class_weights(config, data, output)
-    found = _resolve(config, data.target_kind, output, class_weight)
+    if data.target_kind == "several":
+        found = _of_several(config, data, output)
+    else:
+        found = _resolve(config, config.loss, _Goal("", data.targets.get(""), output, data))
+    if config.class_weight is not None and not any(t.n_classes for t in data.targets.values()):
+        raise ConfigError(
+            f"class_weight: needs class targets, got {data.target_kind} targets; leave it out"
+        )
     for field, given in (
         ("class_weight", config.class_weight is not None),
         ("label_smoothing", bool(config.label_smoothing)),
@@ -213,50 +348,127 @@ def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
     return found
 
 
-def _resolve(
-    config: TrainingConfig, target_kind: str, output: Any, class_weight: list[float] | None
-) -> Loss:
-    loss = config.loss
+def _of_several(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
+    """A loss for each of several targets; a single function gets all of them."""
+    loss, names = config.loss, list(data.targets)
+    if callable(loss) and _function_of(loss) not in _LIBRARY:
+        return _called(loss, _Goal("", None, output, data))
+    if isinstance(loss, Mapping) and set(loss) != set(names):
+        raise ConfigError(
+            f"loss: must have an entry for each of the targets {', '.join(names)}, got "
+            f"{', '.join(loss)}; name them as in the data"
+        )
+    if config.class_weight is not None and config.class_weight != "balanced":
+        classes = [name for name, target in data.targets.items() if target.n_classes is not None]
+        if len(classes) > 1:
+            raise ConfigError(
+                f"class_weight: must be 'balanced' for several targets with classes "
+                f"({', '.join(classes)}), got {config.class_weight!r}; give them losses with "
+                "weights of their own, loss={...: nn.CrossEntropyLoss(weight=...)}"
+            )
+    parts = {}
+    for name, target in data.targets.items():
+        goal = _Goal(name, target, pick_output(output, name, names), data)
+        parts[name] = _resolve(config, loss[name] if isinstance(loss, Mapping) else loss, goal)
+
+    def call(output: Any, target: Any, weight: Tensor | None) -> dict[str, Any]:
+        values = dict(zip(names, target, strict=True)) if isinstance(target, tuple) else target
+        return {
+            f"{name}_loss": part(pick_output(output, name, names), values[name], weight)
+            for name, part in parts.items()
+        }
+
+    return Loss(
+        " + ".join(f"{name} {part.name}" for name, part in parts.items()),
+        None,
+        call,
+        {field for part in parts.values() for field in part.uses},
+        compares_values=any(part.compares_values for part in parts.values()),
+        parts=parts,
+    )
+
+
+def _resolve(config: TrainingConfig, loss: Any, goal: _Goal) -> Loss:
     if isinstance(loss, str) and loss != "auto":
         if loss not in LOSSES and loss not in LOSSES.values():
             raise ConfigError(
-                f"loss: must be one of {', '.join(LOSSES)}, a loss module or a function "
+                f"{goal.label}: must be one of {', '.join(LOSSES)}, a loss module or a function "
                 f"(output, target), got {loss!r}{did_you_mean(loss, LOSSES)}"
             )
-        return _named(LOSSES.get(loss, loss), config, class_weight)
+        return _named(LOSSES.get(loss, loss), config, goal)
     if isinstance(loss, Mapping):
-        return _summed(loss, config, class_weight)
+        return _summed(loss, config, goal)
     if callable(loss):
-        name = getattr(loss, "__name__", type(loss).__name__)
-
-        def call(output: Any, target: Any, weight: Tensor | None) -> Any:
-            if weight is not None:
-                raise ConfigError(
-                    f"loss: {name} takes no sample weights; use a loss by name, or put the "
-                    "weights into the batch and override training_step"
-                )
-            return call_matched(name, loss, output, target)
-
-        known = _FUNCTIONS.get(name, name)
-        return Loss(name, _LINKS.get(known), call, compares_values=known in _VALUES)
-    if target_kind == "none":
+        return _called(loss, goal)
+    if goal.target is None:
         raise ConfigError(
-            "loss: data without targets has no default loss; give loss a function "
-            "(output, target), or override training_step(self, batch)"
+            "loss: data without targets has no default loss; where the model is to reconstruct X "
+            "write train(model, (X, X)), else override training_step(self, batch)"
         )
-    if target_kind == "float":
-        return _named("mse_loss", config, class_weight)
-    if target_kind == "multilabel":
-        return _named("binary_cross_entropy_with_logits", config, class_weight)
-    shape = _one_tensor(output, "auto").shape
-    one_logit = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
+    if goal.target.kind == "float":
+        return _named("mse_loss", config, goal)
+    output = pick_output(goal.output)
+    reading = goal.read(is_second=False)
+    if reading.kind == "class" and reading.trouble is not None:
+        raise reading.trouble
+    one_logit = reading.axis is None or output.shape[reading.axis] == 1
     name = "binary_cross_entropy_with_logits" if one_logit else "cross_entropy"
-    return _named(name, config, class_weight)
+    return _named(name, config, goal)
+
+
+def _name_of(loss: Callable[..., Any]) -> str:
+    return getattr(loss, "__name__", type(loss).__name__)
+
+
+def _function_of(loss: Callable[..., Any]) -> str:
+    """The library's function that a loss module or function is, else its own name."""
+    name = _name_of(loss)
+    return _FUNCTIONS.get(name, name)
+
+
+def _classes_second(output: Tensor, axis: int) -> Tensor:
+    """The output with its classes in dim 1, where torch's losses have them."""
+    return output.movedim(-1, 1) if axis == -1 and output.ndim > 2 else output
+
+
+def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
+    """A module or function."""
+    name, known = _name_of(loss), _function_of(loss)
+    axis, ignored = None, None
+    if known in _IGNORING:
+        ignored = getattr(loss, "ignore_index", IGNORED)
+        if goal.target is not None and goal.target.kind != "float":
+            axis = goal.read(is_second=True).axis
+    if known in _LIBRARY:
+        _check_ignored(name, goal, ignored)
+
+    def call(output: Any, target: Any, weight: Tensor | None) -> Any:
+        if weight is not None:
+            raise ConfigError(
+                f"{goal.label}: {name} takes no sample weights; use a loss by name, or put the "
+                "weights into the batch and override training_step"
+            )
+        if known in _LIBRARY:
+            output = pick_output(output)
+        if axis is not None:
+            target, output = target.cast("int64"), _classes_second(output, axis)
+        return call_matched(name, loss, output, target)
+
+    return Loss(
+        name,
+        _LINKS.get(known),
+        call,
+        compares_values=known in _VALUES,
+        ignored=ignored,
+        is_second=known in _IGNORING,
+    )
 
 
 def link_of(config: TrainingConfig) -> str | None:
     """How outputs that were trained with the configuration's loss become probabilities."""
-    return _resolve(config, "float", None, None).link
+    if config.loss == "auto":
+        return None
+    return _resolve(config, config.loss, _Goal("", None, None, None)).link
 
 
 def loss_modules(loss: Any) -> dict[str, Module]:
@@ -275,27 +487,34 @@ def loss_modules(loss: Any) -> dict[str, Module]:
     }
 
 
-def _summed(
-    losses: Mapping[str, Any], config: TrainingConfig, class_weight: list[float] | None
-) -> Loss:
+def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> Loss:
+    """Several losses of one target."""
     if "loss" in losses:
         raise ConfigError(
             "loss: 'loss' is the name of the sum, got a dict with a loss of that name; choose "
             "another"
         )
-    parts = {
-        name: _resolve(config.replace(loss=loss), "float", None, class_weight)
-        for name, loss in losses.items()
-    }
+    if all(name.isdigit() for name in losses):
+        raise ConfigError(
+            f"{goal.label}: a list has a loss for each of several targets, got {len(losses)} for "
+            "one target; write a dict from names to losses for their sum"
+        )
+    parts = {name: _resolve(config, loss, goal) for name, loss in losses.items()}
 
     def call(output: Any, target: Any, weight: Tensor | None) -> dict[str, Any]:
         return {name: part(output, target, weight) for name, part in parts.items()}
 
     links = [part.link for part in parts.values() if part.link]
-    uses = {field for part in parts.values() for field in part.uses}
-    compares_values = any(part.compares_values for part in parts.values())
-    name, link = " + ".join(parts), links[0] if links else None
-    return Loss(name, link, call, uses, compares_values=compares_values)
+    ignored = [part.ignored for part in parts.values() if part.ignored is not None]
+    return Loss(
+        " + ".join(parts),
+        links[0] if links else None,
+        call,
+        {field for part in parts.values() for field in part.uses},
+        compares_values=any(part.compares_values for part in parts.values()),
+        ignored=ignored[0] if ignored else None,
+        is_second=any(part.is_second for part in parts.values()),
+    )
 
 
 # The output of this op is no logit; a loss with that link would apply the op again.
@@ -314,7 +533,7 @@ def doubt_of_link(loss: Loss, output: Any) -> str:
     """
     if loss.link not in _LAST_OPS:
         return ""
-    last = _one_tensor(output, loss.name)
+    last = pick_output(output)
     op, what = _LAST_OPS[loss.link]
     made_by = {value: node for node in last.trace.graph.nodes() for value in node["outputs"]}
     node = made_by.get(last.id)
@@ -333,31 +552,36 @@ def doubt_of_link(loss: Loss, output: Any) -> str:
 # ---- class weights
 
 
-def class_weights(config: TrainingConfig, data: DataModule, output: Any) -> list[float] | None:
+def class_weights(
+    config: TrainingConfig, data: DataModule, n: int, target: str = ""
+) -> list[float]:
     """The configuration's class weights, one per output of the model (2 of a single logit).
 
-    "balanced" is N / (K count) of the N training rows, which are of K classes; a class without
-    rows has weight 1, as have those that a dict leaves out.
+    "balanced" is N / (K count) of the N training rows, or positions, which are of K classes; a
+    class without rows has weight 1, as have those that a dict leaves out.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        With class weights.
+    data : DataModule
+    n : int
+        Outputs of the model.
+    target : str
+        Its name, where there are several.
 
     Raises
     ------
     ConfigError
-        If the targets are no classes, a class is unknown, or there is not one weight per output.
+        If a class is unknown, or there is not one weight per output.
     """
-    wanted = config.class_weight
-    if wanted is None:
-        return None
-    if data.n_classes is None:
-        raise ConfigError(
-            f"class_weight: needs class targets, got {data.target_kind} targets; leave it out"
-        )
-    n = count_outputs(output) or data.n_classes
+    wanted, known = config.class_weight, data.targets[target]
     if wanted == "balanced":
-        counts = (data.class_counts() + [0] * n)[:n]
+        counts = (data.class_counts(target) + [0] * n)[:n]
         total, present = sum(counts), sum(count > 0 for count in counts)
         return [total / (present * count) if count else 1.0 for count in counts]
     if isinstance(wanted, Mapping):
-        names = {name: i for i, name in enumerate(data.classes or range(n))}
+        names = {name: i for i, name in enumerate(known.classes or range(n))}
         weights = [1.0] * n
         for key, weight in wanted.items():
             if key not in names:
@@ -366,21 +590,13 @@ def class_weights(config: TrainingConfig, data: DataModule, output: Any) -> list
                 )
             weights[names[key]] = float(weight)
         return weights
-    weights = [float(w) for w in wanted]
+    weights = [float(w) for w in wanted or ()]
     if len(weights) != n:
         raise ConfigError(
             f"class_weight: must have {n} weights, one for each output of the model, "
             f"got {len(weights)}"
         )
     return weights
-
-
-def count_outputs(output: Any) -> int | None:
-    """How many classes a traced output has: 2 of one logit; None where that is unknown."""
-    shape = flatten(output)[0][0].shape
-    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
-        return 2
-    return int(shape[1]) if len(shape) > 1 else None
 
 
 def check_scalar(loss: Any, what: str) -> None:

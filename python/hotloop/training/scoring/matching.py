@@ -1,4 +1,6 @@
-"""Outputs and targets in one shape: (N,) and (N, 1) hold the same numbers, and never make (N, N).
+"""Which output belongs to which target, and both in one shape.
+
+(N,) and (N, 1) hold the same numbers, and never make (N, N).
 
 Broadcasting aligns shapes from the right, so that the rows of a vector meet the columns of a
 matrix. Between outputs and targets that is the classic silent mistake. A function of the user's may
@@ -8,21 +10,207 @@ leads to rows that meet columns. What it did is read from the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hotloop.base.structure import flatten
-from hotloop.errors import ShapeError
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 
 if TYPE_CHECKING:
     from hotloop.graph.trace import Trace
 
-__all__ = ["call_matched", "check_rows", "match_shape"]
+__all__ = [
+    "by_position",
+    "call_matched",
+    "check_rows",
+    "class_axis",
+    "count_classes",
+    "key_of",
+    "match_shape",
+    "pick_output",
+    "put_output",
+]
 
 Shape = tuple[int, ...]
+
+
+# ---- which output
+
+
+def pick_output(output: Any, name: str = "", names: Sequence[str] = ("",)) -> Any:
+    """The output that a target is compared with, by the loss, the metrics and predict alike.
+
+    Parameters
+    ----------
+    output : Tensor or array, or structure of them
+        What forward returns.
+    name : str
+        Of the target; "" where there is one.
+    names : sequence of str
+        Of all targets, in their order; positions for a tuple of targets.
+
+    Returns
+    -------
+    Tensor or array
+        For one target a tuple's first, a dict's "logits" or only entry; for several that of the
+        target's name or position.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, with the names of both sides.
+    """
+    if name:
+        return pick_output(output[key_of(output, name, names)])
+    if isinstance(output, (tuple, list)) and output:
+        return pick_output(output[0])
+    if isinstance(output, Mapping):
+        if "logits" in output:
+            return pick_output(output["logits"])
+        if len(output) == 1:
+            return pick_output(next(iter(output.values())))
+        raise ConfigError(
+            "forward: one target is compared with one output, got a dict of "
+            f'{", ".join(map(str, output))}; name that output "logits", give the targets as a dict '
+            "of the same names, or make the loss in training_step"
+        )
+    return output
+
+
+def put_output(output: Any, value: Any, name: str, names: Sequence[str]) -> Any:
+    """The outputs with another value for that of a target; of a single target the value alone."""
+    if not name:
+        return value
+    key = key_of(output, name, names)
+    if isinstance(output, Mapping):
+        return {**output, key: value}
+    return tuple(value if i == key else each for i, each in enumerate(output))
+
+
+def key_of(output: Any, name: str, names: Sequence[str]) -> Any:
+    """Where the output of one of several targets is."""
+    are_positions = all(each.isdigit() for each in names)
+    wanted = f"{len(names)} outputs in a tuple, one" if are_positions else "a dict with an output"
+    if isinstance(output, Mapping):
+        if not are_positions and not set(names) - set(output):
+            return name
+        got = f"a dict of {', '.join(map(str, output))}"
+    elif isinstance(output, (tuple, list)):
+        if len(output) == len(names) or (are_positions and len(output) > len(names)):
+            return list(names).index(name)
+        got = f"{len(output)} outputs"
+    else:
+        got = f"one output of shape {tuple(output.shape)}"
+    raise ConfigError(
+        f"forward: must return {wanted} for each of the targets {', '.join(names)}, got {got}; "
+        "return them under these names, or make the loss in training_step"
+    )
+
+
+# ---- classes
+
+
+def class_axis(output: Shape, target: Shape, *, is_second: bool = False) -> int | None:
+    """The dim of an output that has the classes: 1 or -1.
+
+    Parameters
+    ----------
+    output : tuple of int
+        (N, C, ...) or (N, ..., C).
+    target : tuple of int
+        Of class ids, (N, ...).
+    is_second : bool
+        Whether dim 1 has them where both fit, as torch's losses say; else that is refused.
+
+    Returns
+    -------
+    int or None
+        None: the output holds one logit for each id.
+
+    Raises
+    ------
+    ShapeError
+        If neither fits, or both do: there are as many classes as positions.
+    """
+    fits_second = len(output) > 1 and (output[0], *output[2:]) == target
+    fits_last = len(output) > 1 and output[:-1] == target
+    if fits_second and fits_last and len(target) > 1 and output[1] > 1 and not is_second:
+        raise ShapeError(
+            f"output: the classes may lie in dim 1 or in the last of shape {output} for class ids "
+            f"of shape {target}, which has as many positions as classes; write "
+            "loss=nn.CrossEntropyLoss(), for which it is dim 1, and x.movedim(-1, 1) in forward "
+            "where it is the last"
+        )
+    if fits_second or fits_last:
+        return 1 if fits_second else -1
+    if output[:1] == target[:1] and math.prod(output) == math.prod(target):
+        return None
+    rest = "".join(f", {dim}" for dim in target[1:])
+    forms = f"(rows, classes{rest})" + (f" or (rows{rest}, classes)" if rest else "")
+    fix = "check what forward returns"
+    if 1 in target[1:]:
+        fix = f"give y.squeeze({target.index(1, 1)}) as targets"
+    elif len(output) <= len(target):
+        fix = "for values instead of class ids give floats as targets"
+    raise ShapeError(
+        f"output: must have shape {forms} for class ids of shape {target}, got {output}; {fix}"
+    )
+
+
+def count_classes(output: Shape, axis: int | None) -> int:
+    """How many classes an output of that shape has: 2 of one logit."""
+    n = 1 if axis is None or len(output) < 2 else output[axis]
+    return 2 if n == 1 else n
+
+
+def by_position(
+    output: Tensor, target: Tensor, weight: Tensor | None, axis: int | None, ignored: int | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A row for each class id.
+
+    Parameters
+    ----------
+    output : Tensor
+        (N, C), (N, C, ...) or (N, ..., C), or one logit per id.
+    target : Tensor
+        (N, ...)
+    weight : Tensor (N,) or None
+        Of the rows.
+    axis : int or None
+        The dim of the classes.
+    ignored : int or None
+        The id of what counts nothing; None: there is none.
+
+    Returns
+    -------
+    tuple of Tensor
+        Outputs (M, C), or (M,) of one logit each, class ids (M,) and weights (M,) or None. What is
+        ignored has id 0 and weight 0.
+    """
+    n = target.numel()
+    if axis is None:
+        scores = output.reshape(n)
+    else:
+        last = output if axis in (-1, output.ndim - 1) else output.movedim(axis, -1)
+        scores = last.reshape(n, -1)
+    goal = target.reshape(n)
+    if weight is not None and target.ndim > 1:
+        rows = weight.reshape(weight.shape[0], 1)
+        weight = rows.expand(weight.shape[0], n // weight.shape[0]).reshape(n)
+    if ignored is not None:
+        counts = goal != ignored
+        share = counts.cast("float32")
+        weight = share if weight is None else weight * share
+        goal = where(counts, goal, 0)
+    return scores, goal, weight
+
+
+# ---- shapes
 
 
 def match_shape(target: Tensor, output: Tensor) -> Tensor:

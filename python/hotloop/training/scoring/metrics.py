@@ -40,7 +40,9 @@ class Metric:
         As it stands in the history, after ``val_``.
     update : callable
         ``update(output, target, weight) -> dict of str to Tensor``: sums of this batch. Two
-        metrics may share a sum by its name. ``weight`` is a tensor (N,) or None.
+        metrics may share a sum by its name. ``weight`` is a tensor (N,) or None. Of class ids per
+        position (token, pixel) each position is a row: output (M, C) or (M,), target (M,), and
+        those that are ignored have the weight 0.
     compute : callable
         ``compute(totals) -> float`` from the sums over the split, as NumPy arrays.
     mode : {"min", "max"}
@@ -104,6 +106,12 @@ def _share(top: str, bottom: str) -> Callable[[Totals], float]:
 
 
 def _confusion(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
+    if output.ndim == 2 and target.ndim == 2:  # one logit per column: yes or no of each
+        said, real = (output > 0.0).cast("float32"), target.cast("float32")
+        rows = full((), 1.0) if weight is None else weight.reshape(-1, 1)
+        sums = {"hit": said * real * rows, "said": said * rows, "real": real * rows}
+        counted: Sums = {name: column.sum(0) for name, column in sums.items()}
+        return {**counted, "weight": _rows_weight(output, weight)}
     n = output.shape[1] if output.ndim == 2 and output.shape[1] > 1 else 2
     cell = target.reshape(target.shape[0]).cast("int64") * n + predicted_class(output)
     share = weight
@@ -113,7 +121,9 @@ def _confusion(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
 
 
 def _table(totals: Totals) -> tuple[Any, Any, Any]:
-    """True positives, predicted and actual counts per class."""
+    """True positives, predicted and actual counts per class, or of yes per column."""
+    if "hit" in totals:
+        return totals["hit"], totals["said"], totals["real"]
     flat = totals["confusion"]
     n = round(flat.size**0.5)
     table = flat.reshape(n, n)
@@ -121,13 +131,13 @@ def _table(totals: Totals) -> tuple[Any, Any, Any]:
 
 
 def _mean_over_classes(share: Callable[[Any, Any, Any], Any]) -> Callable[[Totals], float]:
-    """Macro average over the classes that occur; of two classes, the value of class 1."""
+    """The mean over the classes or columns that occur; of two classes, the value of class 1."""
 
     def compute(totals: Totals) -> float:
         hit, predicted, actual = _table(totals)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = np.nan_to_num(share(hit, predicted, actual))
-        if len(hit) == 2:
+        if len(hit) == 2 and "confusion" in totals:
             return float(values[1])
         present = (predicted + actual) > 0
         return float(values[present].mean()) if present.any() else 0.0
@@ -136,7 +146,12 @@ def _mean_over_classes(share: Callable[[Any, Any, Any], Any]) -> Callable[[Total
 
 
 def _recall_mean(totals: Totals) -> float:
-    hit, _, actual = _table(totals)
+    hit, said, actual = _table(totals)
+    if "hit" in totals:  # of each column, whose recalls are those of yes and of no
+        no = totals["weight"] - actual
+        recalls = np.stack([hit, no - (said - hit)]) / np.maximum(np.stack([actual, no]), 1e-300)
+        occurs = np.stack([actual, no]) > 0
+        return float(np.mean((recalls * occurs).sum(0) / np.maximum(occurs.sum(0), 1)))
     present = actual > 0
     return float(np.mean(hit[present] / actual[present])) if present.any() else 0.0
 
@@ -311,8 +326,9 @@ def metric(
     ----------
     function : callable
         ``function(y_true, y_pred) -> float``, called once with the whole split; class targets are
-        ids. One with an argument ``sample_weight`` gets the weights, where the data has some.
-        Without it, ``metric`` is a decorator.
+        ids. One with an argument ``sample_weight`` gets the weights, where the data has some. Of
+        class ids per position (token, pixel) each position is a row, and those that are ignored
+        are left out. Without a function, ``metric`` is a decorator.
     needs : {"labels", "proba", "output"}, optional
         What ``y_pred`` is. "labels": predicted class ids (N,), or 0 and 1 per column. "proba":
         probabilities, (N, C), or of two classes those of class 1 (N,). "output": what the model
@@ -353,10 +369,60 @@ def metric(
     )
 
 
+def metrics_by_target(
+    metrics: str | tuple[Any, ...] | Mapping[str, Any], kinds: Mapping[str, str]
+) -> dict[str, list[Metric | FunctionMetric]]:
+    """The metrics of each target.
+
+    Parameters
+    ----------
+    metrics : "auto", sequence or dict
+        As the configuration has them. Of several targets a dict is from their names to a metric or
+        several; what is in a list is computed for all targets that it fits.
+    kinds : mapping of str to str
+        The kind of each target by its name; "" is that of a single one.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`resolve_metrics`; for a target that there is not, and a metric that fits none.
+    """
+    if not kinds or "" in kinds:
+        return {"": resolve_metrics(metrics, kinds.get("", "none"))}
+    if isinstance(metrics, Mapping):
+        if set(metrics) - set(kinds):
+            raise ConfigError(
+                f"metrics: a dict has the metrics of each of the targets {', '.join(kinds)}, got "
+                f"{', '.join(metrics)}; name them as in the data"
+            )
+        given = {k: (v,) if not isinstance(v, tuple) else v for k, v in metrics.items()}
+        found = {name: resolve_metrics(given.get(name, ()), kind) for name, kind in kinds.items()}
+        for name, kind in kinds.items():
+            check_metrics(found[name], kind)
+        return found
+    if metrics == "auto":
+        return {name: resolve_metrics(metrics, kind) for name, kind in kinds.items()}
+    listed = resolve_metrics(metrics, "several")
+    for metric in listed:
+        if metric.name not in METRICS:
+            raise ConfigError(
+                f"metrics: {metric.name} compares one target with its predictions, got several "
+                f"targets; write metrics={{{next(iter(kinds))!r}: ...}} with the one that is meant"
+            )
+        if not any(_fits(metric, kind) for kind in kinds.values()):
+            raise ConfigError(
+                f"metrics: {metric.name} fits none of the targets, got "
+                f"{', '.join(f'{name} ({kind})' for name, kind in kinds.items())}; leave it out"
+            )
+    return {
+        name: [metric for metric in listed if _fits(metric, kind)] for name, kind in kinds.items()
+    }
+
+
 def resolve_metrics(
-    metrics: tuple[Any, ...] | Mapping[str, Any], target_kind: str
+    metrics: str | tuple[Any, ...] | Mapping[str, Any], target_kind: str
 ) -> list[Metric | FunctionMetric]:
-    """The metrics that a config names; accuracy for class targets when it names none.
+    """The metrics that a config names; with "auto" accuracy for class targets.
 
     Raises
     ------
@@ -365,12 +431,12 @@ def resolve_metrics(
         without targets.
     """
     named: list[tuple[str, Any]]
+    if metrics == "auto":
+        return [METRICS["accuracy"]] if target_kind in ("class", "multilabel") else []
     if isinstance(metrics, Mapping):
         named = list(metrics.items())
     else:
         named = [(m if isinstance(m, str) else _own_name(m), m) for m in metrics]
-    if not named and target_kind in ("class", "multilabel"):
-        return [METRICS["accuracy"]]
     if named and target_kind == "none":
         raise ConfigError(
             f"metrics: compare outputs with targets, got {', '.join(name for name, _ in named)} "
@@ -388,6 +454,11 @@ def resolve_metrics(
             found.append(given)
         elif isinstance(given, FunctionMetric):
             found.append(dataclasses.replace(given, name=name))
+        elif isinstance(given, tuple):
+            raise ConfigError(
+                f"metrics: a list of metrics for {name!r} is for several targets, got one target; "
+                "write metrics=[...] with all of them"
+            )
         elif callable(given):
             found.append(FunctionMetric(name, given))
         elif given in METRICS:
@@ -407,6 +478,21 @@ def _own_name(given: Any) -> str:
     return str(given.name) if isinstance(given, (Metric, FunctionMetric)) else _name_of(given)
 
 
+# For each kind of targets, what a built-in metric needs that does not fit them, and what fits.
+_NEEDED = {
+    "float": ("class targets", "mse, rmse, mae or r2"),
+    "class": ("values as targets", "accuracy, f1 and the like"),
+}
+
+
+def _fits(metric: Metric | FunctionMetric, target_kind: str) -> bool:
+    """Whether a metric compares what such targets are."""
+    if not isinstance(metric, Metric):
+        return True
+    refused = {"float": (_hits, _confusion), "class": (_errors,)}.get(target_kind, ())
+    return metric.update not in refused
+
+
 def check_metrics(metrics: Sequence[Metric | FunctionMetric], target_kind: str) -> None:
     """Refuses what compares classes where targets are values, and the other way round.
 
@@ -414,15 +500,11 @@ def check_metrics(metrics: Sequence[Metric | FunctionMetric], target_kind: str) 
     ------
     ConfigError
     """
-    refused = {
-        "float": (_hits, _confusion, "class targets", "mse, rmse, mae or r2"),
-        "class": (_errors, _errors, "values as targets", "accuracy, f1 and the like"),
-    }.get(target_kind)
     for metric in metrics:
-        if refused and isinstance(metric, Metric) and metric.update in refused[:2]:
+        if isinstance(metric, Metric) and not _fits(metric, target_kind):
+            needs, choose = _NEEDED[target_kind]
             raise ConfigError(
-                f"metrics: {metric.name} needs {refused[2]}, got {target_kind} targets; choose "
-                f"{refused[3]}"
+                f"metrics: {metric.name} needs {needs}, got {target_kind} targets; choose {choose}"
             )
 
 
@@ -497,6 +579,7 @@ def function_metrics(
     target_kind: str,
     batches: Iterable[Mapping[str, Any]],
     outputs: Sequence[Sequence[Any]],
+    ignored: int | None,
 ) -> dict[str, float]:
     """The functions among the metrics, over a whole split.
 
@@ -507,9 +590,12 @@ def function_metrics(
         What each batch has in ``outputs``.
     target_kind : str
     batches : iterable of dict
-        The split's, in order, for their "y" and "weight".
+        The split's, in order, for the target as "y", and "weight".
     outputs : sequence of sequences of arrays
         What was found of each batch, by need.
+
+    ignored : int or None
+        The class id of positions that are left out.
 
     Raises
     ------
@@ -525,30 +611,40 @@ def function_metrics(
     for batch in batches:
         for name, found in fields.items():
             found += [batch[name]] if name in batch else []
-    target = np.concatenate(fields["y"])[:n]
-    weight = np.concatenate(fields["weight"])[:n] if fields["weight"] else None
-    values = {}
+    target = np.concatenate(fields["y"])
+    weight = np.concatenate(fields["weight"]) if fields["weight"] else None
+    if target_kind == "class":  # a row for each position
+        weight = None if weight is None else np.repeat(weight, target[:1].size)
+        target = target.reshape(-1)
+    target = target[:n]
+    weight = None if weight is None else weight[:n]
+    if ignored is not None:
+        counts = target != ignored
+        target, weight = target[counts], None if weight is None else weight[counts]
+        predicted = {need: values[counts] for need, values in predicted.items()}
+    scores = {}
     for each in functions:
         with_weight = weight is not None and each.takes_weights
         options = {"sample_weight": weight} if with_weight else {}
         value = each.function(target, predicted[each.need_for(target_kind)], **options)
         try:
-            values[each.name] = float(value)
+            scores[each.name] = float(value)
         except (TypeError, ValueError):
             raise ConfigError(
                 f"metrics: {each.name}: must return a number, got {type(value).__name__} "
                 f"{show(value)}"
             ) from None
-    return values
+    return scores
 
 
 def describe_functions(
-    metrics: Sequence[Metric | FunctionMetric], target_kind: str, *, weighted: bool
-) -> str:
-    """What each function among the metrics is given, for the header; "" where there is none."""
+    metrics: Sequence[Metric | FunctionMetric], target_kind: str, name: str, *, weighted: bool
+) -> list[str]:
+    """What each function among the metrics of a target is given, for the header."""
     described = []
     for each in metrics:
         if isinstance(each, FunctionMetric):
             blind = " without sample weights" if weighted and not each.takes_weights else ""
-            described.append(f"{each.name}(y_true, {each.need_for(target_kind)}){blind}")
-    return ", ".join(described)
+            of = f"{name} " if name else ""
+            described.append(f"{of}{each.name}(y_true, {each.need_for(target_kind)}){blind}")
+    return described

@@ -1,0 +1,80 @@
+"""A DataModule as text: one line, or all of its splits, fields and classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hotloop.base.messages import counted
+from hotloop.data.split import Field, Split
+from hotloop.data.targets import describe_classes, name_of_target
+
+if TYPE_CHECKING:
+    from hotloop.data.module import DataModule
+
+__all__ = ["describe_all", "describe_line"]
+
+_SPLITS = ("train", "val", "test")
+_MAX_SHOWN = 3  # inputs that the line lists
+
+
+def _splits_of(data: DataModule) -> dict[str, Split]:
+    found = {name: data.split(name) for name in _SPLITS}
+    return {name: split for name, split in found.items() if split is not None}
+
+
+def _describe_field(field: Field) -> str:
+    return f"{field.label} {field.array.dtype} {field.array.shape[1:]}"
+
+
+def describe_line(data: DataModule) -> str:
+    """Rows by split, inputs, targets and batch size."""
+    splits = _splits_of(data)
+    rows = ", ".join(f"{name} {split.n:,}" for name, split in splits.items())
+    fields = splits["train"].fields
+    shown = [_describe_field(field) for field in fields if field.is_input]
+    inputs = ", ".join(shown) if len(shown) <= _MAX_SHOWN else f"{len(shown)} inputs"
+    goals = [_describe_target(data, field) for field in fields if field.name in _y_fields(data)]
+    targets = ", ".join(goals) if len(goals) <= _MAX_SHOWN else f"{len(goals)} targets"
+    return (
+        f"{type(data).__name__}({rows} rows; {inputs}; {targets or 'no y'}; "
+        f"batch_size={data.batch_size})"
+    )
+
+
+def _y_fields(data: DataModule) -> set[str]:
+    return {f"y.{name}" if name else "y" for name in data.targets}
+
+
+def _describe_target(data: DataModule, field: Field) -> str:
+    target = data.targets[name_of_target(field.name) or ""]
+    if target.kind == "class":
+        at = f" at {field.array.shape[1:]} positions" if field.array.ndim > 1 else ""
+        return f"{field.label} of {counted(target.n_classes or 0, 'class', 'classes')}{at}"
+    if target.kind == "multilabel":
+        return f"{field.label} 0 or 1 in {field.array.shape[1:]}"
+    return _describe_field(field)
+
+
+def describe_all(data: DataModule, standardized: str) -> str:
+    """The line, then a table of the splits, a line per field, the classes, what is standardised."""
+    splits = _splits_of(data)
+    lines = [describe_line(data), f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}"]
+    for name, split in splits.items():
+        groups = data.batches(name, training=name == "train", merge_tail=False)
+        n = sum(count for _, count in groups)
+        lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
+    lines.append("")
+    for field in splits["train"].fields:
+        shape = ", ".join(map(str, field.array.shape[1:]))
+        lines.append(
+            f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
+            f"{field.array.nbytes:,} bytes"
+        )
+    for key, target in data.targets.items():
+        if target.n_classes is not None:
+            lines.append(describe_classes(key, target, data.class_counts(key)))
+    if standardized:
+        lines.append(f"standardize {standardized}")
+    if data.num_workers:
+        lines.append("workers     none on a CPU: batches are gathered inside the step")
+    return "\n".join(lines)

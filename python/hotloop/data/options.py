@@ -1,0 +1,85 @@
+"""Options of a DataModule that are read by rules of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from hotloop.base.rules import items, reject
+from hotloop.base.scalars import plain
+from hotloop.base.suggest import did_you_mean
+from hotloop.errors import ConfigError
+
+__all__ = ["read_classes", "read_standardize", "refuse_options"]
+
+_BY_OTHER_NAMES = {
+    "random_state": "seed",
+    "bs": "batch_size",
+    **dict.fromkeys(("test_size", "test_split"), "test"),
+    **dict.fromkeys(("val_split", "val_size", "validation_split", "validation_data"), "val"),
+    "normalize": "standardize",
+}
+
+
+def refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
+    """Refuses keywords that a way to make a DataModule does not have.
+
+    Parameters
+    ----------
+    unknown : dict
+        Keywords that ``make`` has no parameters for.
+    make : callable
+
+    Raises
+    ------
+    ConfigError
+        With the option that is meant, where there is one.
+    """
+    if not unknown:
+        return
+    name = next(iter(unknown))
+    parameters = list(inspect.signature(make).parameters)
+    parameters = [key for key in parameters if key not in ("self", "unknown")]
+    meant = _BY_OTHER_NAMES.get(name)
+    near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
+    raise ConfigError(
+        f"DataModule: there is no option {name!r}" + (near or f"; it has {', '.join(parameters)}")
+    )
+
+
+def read_standardize(value: Any) -> tuple[bool | frozenset[str], bool]:
+    """Which inputs are standardised, and whether the targets are.
+
+    Raises
+    ------
+    ConfigError
+        If the value says neither.
+    """
+    if isinstance(value, (list, tuple, set, frozenset)) and value:
+        if all(isinstance(name, str) for name in value):
+            return frozenset(value), False
+    elif isinstance(value, str) and value in ("x", "y", "both"):
+        return value != "y", value != "x"
+    elif isinstance(plain(value), bool):
+        return bool(value), False
+    rule = "must be True, False, 'x', 'y', 'both' or names of columns"
+    fix = f"write standardize=[{value!r}] for a column" if isinstance(value, str) else ""
+    reject("standardize", rule, value, fix)
+
+
+def read_classes(value: Any) -> list[Any]:
+    """Names of classes, by id.
+
+    Raises
+    ------
+    ConfigError
+        If they are no list of different texts, ints or bools.
+    """
+    names = [plain(name) for name in items("classes", value, "a list of names")]
+    for i, name in enumerate(names):
+        if not isinstance(name, (str, int)):
+            reject(f"classes[{i}]", "a class is named by a text, an int or a bool", name)
+        if name in names[:i]:
+            raise ConfigError(f"classes: names must differ, got {name!r} twice")
+    return names

@@ -1,0 +1,144 @@
+"""What a run writes, and when: the CSV log of a run that asked for one, or that takes a minute."""
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import hotloop as hl
+import pytest
+from hotloop.training.run import csvlog
+from train.recipes import classes, mlp
+
+RUN: dict[str, Any] = {"max_epochs": 3, "enable_progress_bar": False}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Recorder:
+    """What lies on disk after each epoch."""
+
+    def __init__(self) -> None:
+        self.files: list[list[str]] = []
+
+    def on_epoch_end(self, run: Any) -> None:
+        self.files.append(written())
+
+
+def written() -> list[str]:
+    return sorted(str(path) for path in Path().rglob("*") if path.is_file())
+
+
+def rows_of(path: str) -> list[float]:
+    with open(path) as file:
+        return [float(row["epoch"]) for row in csv.DictReader(file)]
+
+
+def test_a_short_run_leaves_no_folder() -> None:
+    result = hl.train(mlp(), classes(), **RUN)
+    assert os.listdir() == []
+    assert result.log_path is None
+
+
+def test_after_a_minute_the_whole_history_is_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+    recorder = Recorder()
+    result = hl.train(mlp(), classes(), max_epochs=3, callbacks=[recorder])
+    assert result.log_path == os.path.abspath("runs/1/metrics.csv")
+    assert rows_of(result.log_path) == [1.0, 2.0, 3.0]
+    assert recorder.files[0] == ["runs/1/metrics.csv"]
+    said = capsys.readouterr().err
+    assert "log in runs after a minute" in said
+    assert "hotloop: log runs/1/metrics.csv" in said
+
+
+def test_a_minute_that_is_over_in_the_last_epoch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Recorder):
+        def on_epoch_end(self, run: Any) -> None:
+            super().on_epoch_end(run)
+            if run.epoch == 3:
+                monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+
+    slow = Slow()
+    result = hl.train(mlp(), classes(), **RUN, callbacks=[slow])
+    assert result.log_path is not None
+    assert slow.files == [[], [], []]
+    assert rows_of(result.log_path) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [
+        ({"logger": "csv"}, "runs/1/metrics.csv"),
+        ({"logger": True}, "runs/1/metrics.csv"),
+        ({"output_dir": "runs"}, "runs/1/metrics.csv"),
+        ({"output_dir": "here", "logger": "csv"}, "here/1/metrics.csv"),
+    ],
+)
+def test_what_is_asked_for_is_written_at_once(
+    asked: dict[str, Any], path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = hl.train(mlp(), classes(), max_epochs=3, **asked)
+    assert written() == [path]
+    assert result.log_path == os.path.abspath(path)
+    assert f"log {path}" in capsys.readouterr().err
+    assert rows_of(path) == [1.0, 2.0, 3.0]
+
+
+def test_no_logger_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+    for options in ({"logger": None}, {"logger": None, "output_dir": "here"}):
+        result = hl.train(mlp(), classes(), **RUN, **options)
+        assert (os.listdir(), result.log_path) == ([], None)
+
+
+def test_another_folder_in_between_does_not_move_the_log(tmp_path: Path) -> None:
+    class Elsewhere:
+        def on_epoch_end(self, run: Any) -> None:
+            os.makedirs("elsewhere", exist_ok=True)
+            os.chdir(tmp_path / "elsewhere")
+
+    result = hl.train(mlp(), classes(), **RUN, output_dir="logs", callbacks=[Elsewhere()])
+    assert result.log_path == str(tmp_path / "logs/1/metrics.csv")
+    assert rows_of(result.log_path) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("minute", [0.0, 60.0])
+def test_a_run_that_fails_leaves_what_it_reached(
+    minute: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csvlog, "UNASKED_AFTER", minute)
+
+    class Failing:
+        def on_epoch_end(self, run: Any) -> None:
+            if run.epoch == 2:
+                raise RuntimeError("of the user's")
+
+    with pytest.raises(RuntimeError, match="of the user's"):
+        hl.train(mlp(), classes(), **RUN, callbacks=[Failing()])
+    assert written() == ([] if minute else ["runs/1/metrics.csv"])
+    assert minute or rows_of("runs/1/metrics.csv") == [1.0, 2.0]
+
+
+def test_a_run_without_an_epoch_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+
+    class Stopping:
+        def on_train_start(self, run: Any) -> None:
+            run.stop()
+
+    result = hl.train(mlp(), classes(), **RUN, callbacks=[Stopping()])
+    assert (result.epochs, os.listdir(), result.log_path) == (0, [], None)
+
+
+def test_a_folder_that_cannot_be_made_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    result = hl.train(mlp(), classes(), max_epochs=3, output_dir="file/runs")
+    said = capsys.readouterr().err
+    assert said.count("no CSV log, 'file/runs' cannot be used") == 1
+    assert result.log_path is None
