@@ -644,7 +644,9 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
 def _find_labels(logits: Array, target: FittedTarget) -> Array:
     """The likeliest class at each position, by its name where it has one."""
     axis = target.class_axis
-    if target.kind == "multilabel" or logits.ndim < 2:
+    if logits.ndim == 2 and logits.shape[1] == 1:
+        axis = 1  # one logit for each row, of whatever target
+    elif target.kind == "multilabel" or logits.ndim < 2:
         axis = None
     if axis is not None and logits.shape[axis] == 1:
         logits, axis = logits.squeeze(axis), None
