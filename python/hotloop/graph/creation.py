@@ -16,7 +16,7 @@ import numpy as np
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import comparison, dtypes, pointwise, seeds
+from hotloop.graph import comparison, dtypes, elementary, pointwise, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import Number, Operand, add_node, cast, is_tensor, lift, number, to_array
 from hotloop.graph.dtypes import DType
@@ -478,9 +478,9 @@ def randn(*size: Any, dtype: Any = None, device: Any = None) -> Made:
     kind = dtypes.parse(dtype or dtypes.default_float)
     if tracing.active() is None:
         return seeds.normal(shape, 0.0, 1.0).astype(_array_dtype(kind))
-    radius = pointwise.sqrt(pointwise.log(uniform_bits(shape, "randn")) * -2.0)
+    radius = pointwise.sqrt(elementary.log(uniform_bits(shape, "randn")) * -2.0)
     angle = uniform_bits(shape, "randn") * (2.0 * math.pi)
-    return cast(radius * pointwise.cos(angle), kind)
+    return cast(radius * elementary.cos(angle), kind)
 
 
 def rand_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
-from hotloop.graph import comparison, dtypes, pointwise
+from hotloop.graph import comparison, dtypes, elementary, pointwise
 from hotloop.graph.build import (
     Operand,
     add_node,
@@ -556,10 +556,10 @@ def logsumexp(input: Operand, dim: Dim, keepdim: bool = False) -> Tensor:
     axes = axes_of(x, dim, "logsumexp")
     largest = pointwise.detach(amax(x, axes, keepdim=True))
     shift = pointwise.where(comparison.isfinite(largest), largest, 0.0)
-    total = sum(pointwise.exp(x - shift), axes, keepdim=True)
+    total = sum(elementary.exp(x - shift), axes, keepdim=True)
     positive = total > 0
     result = pointwise.where(
-        positive, pointwise.log(pointwise.where(positive, total, 1.0)) + shift, largest
+        positive, elementary.log(pointwise.where(positive, total, 1.0)) + shift, largest
     )
     if keepdim or not axes:
         return result

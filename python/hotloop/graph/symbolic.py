@@ -15,6 +15,7 @@ from hotloop.graph import (
     contraction,
     creation,
     dtypes,
+    elementary,
     indexing,
     loss_parts,
     pointwise,
@@ -193,11 +194,23 @@ class Tensor(Value):
         return pointwise.detach(self)
 
     def contiguous(self) -> Tensor:
-        """Itself: every value is contiguous."""
+        """Itself: every value is contiguous.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     def clone(self) -> Tensor:
-        """Itself: values never change."""
+        """Itself: values never change.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     detach = pointwise.detach
@@ -219,7 +232,18 @@ class Tensor(Value):
         return views.reshape(self, views.sizes_of(shape, "view"))
 
     def view_as(self, other: Tensor) -> Tensor:
-        """The same elements in another tensor's shape."""
+        """The same elements in another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape, of as many elements.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.reshape(self, other.shape)
 
     def reshape(self, *shape: Any) -> Tensor:
@@ -227,7 +251,18 @@ class Tensor(Value):
         return views.reshape(self, views.sizes_of(shape, "reshape"))
 
     def reshape_as(self, other: Tensor) -> Tensor:
-        """The same elements in another tensor's shape."""
+        """The same elements in another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape, of as many elements.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.reshape(self, other.shape)
 
     def permute(self, *dims: Any) -> Tensor:
@@ -239,7 +274,18 @@ class Tensor(Value):
         return views.expand(self, views.sizes_of(sizes, "expand"))
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """Dims of size 1 repeated to another tensor's shape."""
+        """Dims of size 1 repeated to another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.expand(self, other.shape)
 
     def repeat(self, *sizes: Any) -> Tensor:
@@ -259,17 +305,64 @@ class Tensor(Value):
         return pointwise.where(condition, self, other)
 
     def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
-        """Zeros of a shape in this dtype."""
+        """Zeros of a shape in this dtype.
+
+        Parameters
+        ----------
+        *size : int
+            The shape, as ``(2, 3)`` or as two numbers.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.zeros(*size, dtype=dtype or self.dtype)
 
     def new_ones(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
-        """Ones of a shape in this dtype."""
+        """Ones of a shape in this dtype.
+
+        Parameters
+        ----------
+        *size : int
+            The shape, as ``(2, 3)`` or as two numbers.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.ones(*size, dtype=dtype or self.dtype)
 
     def new_full(
         self, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None
     ) -> Any:
-        """One number in a shape, in this dtype."""
+        """One number in a shape, in this dtype.
+
+        Parameters
+        ----------
+        size : int or sequence of int
+            The shape.
+        fill_value : number
+            The number.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.full(size, fill_value, dtype=dtype or self.dtype)
 
     # ---- pointwise
@@ -278,26 +371,26 @@ class Tensor(Value):
     abs = pointwise.abs
     neg = pointwise.neg
     sign = pointwise.sign
-    exp = pointwise.exp
-    exp2 = pointwise.exp2
-    expm1 = pointwise.expm1
-    log = pointwise.log
-    log1p = pointwise.log1p
-    log2 = pointwise.log2
-    log10 = pointwise.log10
+    exp = elementary.exp
+    exp2 = elementary.exp2
+    expm1 = elementary.expm1
+    log = elementary.log
+    log1p = elementary.log1p
+    log2 = elementary.log2
+    log10 = elementary.log10
     sqrt = pointwise.sqrt
     rsqrt = pointwise.rsqrt
     reciprocal = pointwise.reciprocal
     square = pointwise.square
-    sin = pointwise.sin
-    cos = pointwise.cos
-    tan = pointwise.tan
-    sinh = pointwise.sinh
-    cosh = pointwise.cosh
-    tanh = pointwise.tanh
-    sigmoid = pointwise.sigmoid
-    erf = pointwise.erf
-    erfc = pointwise.erfc
+    sin = elementary.sin
+    cos = elementary.cos
+    tan = elementary.tan
+    sinh = elementary.sinh
+    cosh = elementary.cosh
+    tanh = elementary.tanh
+    sigmoid = elementary.sigmoid
+    erf = elementary.erf
+    erfc = elementary.erfc
     relu = pointwise.relu
     floor = pointwise.floor
     ceil = pointwise.ceil
@@ -308,7 +401,7 @@ class Tensor(Value):
     isnan = comparison.isnan
     isinf = comparison.isinf
     logical_not = comparison.logical_not
-    logit = pointwise.logit
+    logit = elementary.logit
     nan_to_num = pointwise.nan_to_num
     sub = pointwise.sub
     mul = pointwise.mul
@@ -329,8 +422,8 @@ class Tensor(Value):
     logical_or = comparison.logical_or
     logical_xor = comparison.logical_xor
     isclose = comparison.isclose
-    logaddexp = pointwise.logaddexp
-    xlogy = pointwise.xlogy
+    logaddexp = elementary.logaddexp
+    xlogy = elementary.xlogy
     masked_fill = pointwise.masked_fill
     clamp = pointwise.clamp
     clip = pointwise.clip
@@ -449,11 +542,33 @@ class Tensor(Value):
         return cast(lift(self), dtypes.parse(dtype))
 
     def type(self, dtype: Any) -> Tensor:
-        """In another dtype."""
+        """In another dtype.
+
+        Parameters
+        ----------
+        dtype : dtype
+            The new one, such as ``hl.float32`` or "int64".
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
         return cast(lift(self), dtypes.parse(dtype))
 
     def type_as(self, other: Tensor) -> Tensor:
-        """In the dtype of another tensor."""
+        """In the dtype of another tensor.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the dtype.
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
         return cast(lift(self), other.dtype)
 
     def float(self) -> Tensor:
@@ -467,15 +582,33 @@ class Tensor(Value):
         return self.type(dtypes.float32)
 
     def double(self) -> Tensor:
-        """As float64."""
+        """As float64.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.float64)
 
     def half(self) -> Tensor:
-        """As float16."""
+        """As float16.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.float16)
 
     def bfloat16(self) -> Tensor:
-        """As bfloat16."""
+        """As bfloat16.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.bfloat16)
 
     def long(self) -> Tensor:
@@ -489,19 +622,48 @@ class Tensor(Value):
         return self.type(dtypes.int64)
 
     def int(self) -> Tensor:
-        """As int32; floats are truncated."""
+        """As int32; floats are truncated.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.int32)
 
     def bool(self) -> Tensor:
-        """As bool: whether it differs from 0."""
+        """As bool: whether it differs from 0.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.bool_)
 
     def cuda(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Itself: the plan has the device."""
+        """Itself: the plan has the device.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Taken for torch's sake.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     def cpu(self) -> Tensor:
-        """Itself: the plan has the device."""
+        """Itself: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
 

@@ -6,9 +6,9 @@ nothing here computes with numbers.
 
 from typing import TYPE_CHECKING
 
+from hotloop.graph.elementary import sigmoid as sigmoid
+from hotloop.graph.elementary import tanh as tanh
 from hotloop.graph.indexing import one_hot as one_hot
-from hotloop.graph.pointwise import sigmoid as sigmoid
-from hotloop.graph.pointwise import tanh as tanh
 from hotloop.nn.functional import (
     activations,
     class_losses,

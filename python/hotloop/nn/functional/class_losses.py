@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import dtypes, indexing, pointwise, views
+from hotloop.graph import dtypes, elementary, indexing, pointwise, views
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import (
     Operand,
@@ -231,8 +231,8 @@ def binary_cross_entropy(
     check_reduction("binary_cross_entropy", reduction, size_average, reduce)
     x, y = same_shape("binary_cross_entropy", input, target)
     fixed = x.detach()
-    hit = pointwise.clamp(pointwise.log(fixed), min=-100.0)
-    miss = pointwise.clamp(pointwise.log(1.0 - fixed), min=-100.0)
+    hit = pointwise.clamp(elementary.log(fixed), min=-100.0)
+    miss = pointwise.clamp(elementary.log(1.0 - fixed), min=-100.0)
     # torch's gradient, finite at 0 and 1, where that of the clamped logarithm is 0 times infinity:
     # the added term is 0 and carries it.
     slope = (fixed - y.detach()) / pointwise.clamp(fixed * (1.0 - fixed), min=1e-12)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import pointwise
+from hotloop.graph import elementary, pointwise
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, is_number, lift, lift_float, unify
 from hotloop.graph.pointwise import clamp, where
@@ -226,7 +226,7 @@ def kl_div(
     """
     check_reduction("kl_div", reduction, size_average, reduce, ("batchmean",))
     x, y = same_shape("kl_div", input, target)
-    per = pointwise.exp(y) * (y - x) if log_target else pointwise.xlogy(y, y) - y * x
+    per = elementary.exp(y) * (y - x) if log_target else elementary.xlogy(y, y) - y * x
     if reduction == "batchmean":
         return reduced(per, "mean", x.shape[0] if x.ndim else 1)
     return reduced(per, reduction)
@@ -514,11 +514,11 @@ def poisson_nll_loss(
     """
     check_reduction("poisson_nll_loss", reduction, size_average, reduce)
     x, y = same_shape("poisson_nll_loss", input, target)
-    per = pointwise.exp(x) - y * x if log_input else x - y * pointwise.log(x + eps)
+    per = elementary.exp(x) - y * x if log_input else x - y * elementary.log(x + eps)
     if full:
         large = y > 1
         safe = where(large, y, 2.0)
-        stirling = safe * pointwise.log(safe) - safe + pointwise.log(safe * (2 * math.pi)) * 0.5
+        stirling = safe * elementary.log(safe) - safe + elementary.log(safe * (2 * math.pi)) * 0.5
         per = per + where(large, stirling, 0.0)
     return reduced(per, reduction)
 
@@ -574,7 +574,7 @@ def gaussian_nll_loss(
                 f"gaussian_nll_loss: var must fit the input's shape {x.shape}, got {v.shape}"
             )
     v = v + (clamp(v, min=eps) - v).detach()
-    per = (pointwise.log(v) + pointwise.square(x - y) / v) * 0.5
+    per = (elementary.log(v) + pointwise.square(x - y) / v) * 0.5
     if full:
         per = per + 0.5 * math.log(2 * math.pi)
     return reduced(per, reduction)
