@@ -20,6 +20,7 @@ from hotloop.graph import comparison, dtypes, elementary, pointwise, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import Number, Operand, add_node, cast, is_tensor, lift, number, to_array
 from hotloop.graph.dtypes import DType
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.graph.views import expand, reshape, sizes_of
 
@@ -631,3 +632,6 @@ def scalar(name: str, schedule: Any) -> Tensor:
         When training starts, if the schedule gives no finite number.
     """
     return tracing.current("scalar").scalar(name, schedule)
+
+
+make_eager(globals(), ["bernoulli"])  # the others have no operands

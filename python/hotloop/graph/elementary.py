@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from hotloop.graph.build import Operand, lift_float, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import binary_float, clamp, unary_float, where
 from hotloop.graph.value import Tensor
 
@@ -332,3 +333,6 @@ def erfc(input: Operand) -> Tensor:
         The same shape.
     """
     return 1.0 - erf(input)
+
+
+make_eager(globals(), __all__)

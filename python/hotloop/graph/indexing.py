@@ -27,6 +27,7 @@ from hotloop.graph.build import (
     not_integers,
     to_array,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -462,3 +463,6 @@ def _advanced(x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
         joined = math.prod(x.shape[first : last + 1])
         x = views.reshape(x, (*x.shape[:first], joined, *x.shape[last + 1 :]))
     return add_node("index_select", x, flat, axis=first)
+
+
+make_eager(globals(), [*__all__, "get_item"])

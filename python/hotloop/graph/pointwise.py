@@ -14,6 +14,7 @@ from hotloop.errors import TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.build import Number, Operand, add_node, cast, is_number, lift, lift_float, unify
 from hotloop.graph.comparison import isnan
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -662,3 +663,6 @@ def addcmul(input: Operand, tensor1: Operand, tensor2: Operand, *, value: Number
     """
     product: Any = mul(tensor1, tensor2)
     return _binary("add", input, product if value == 1 else product * value)
+
+
+make_eager(globals(), __all__)

@@ -21,6 +21,7 @@ from hotloop.graph.build import (
     lift,
     lift_float,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -690,3 +691,6 @@ def _root(total: Tensor, root: Any) -> Tensor:
     """root(total) with gradient 0 instead of infinity at 0."""
     zero = total == 0
     return pointwise.where(zero, 0.0, root(pointwise.where(zero, 1.0, total)))
+
+
+make_eager(globals(), __all__)

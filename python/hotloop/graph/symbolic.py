@@ -24,14 +24,15 @@ from hotloop.graph import (
 )
 from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
+from hotloop.graph.eager import eager
 from hotloop.graph.trace import Trace
 from hotloop.graph.value import Value
 
-__all__ = ["Tensor", "is_device"]
+__all__ = ["OPERATORS", "Tensor", "is_device"]
 
 
 # What NumPy calls for `array <op> tensor`, and the function of the same meaning.
-_OF_UFUNC: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Callable[..., Any]] = {
     "add": pointwise.add,
     "subtract": pointwise.sub,
     "multiply": pointwise.mul,
@@ -50,6 +51,20 @@ _OF_UFUNC: dict[str, Callable[..., Any]] = {
     "bitwise_or": comparison.logical_or,
     "bitwise_xor": comparison.logical_xor,
 }
+
+
+_cast = eager(cast)
+
+
+@eager
+def _of_bools(
+    symbol: str, function: Callable[..., Tensor], input: Operand, other: Operand
+) -> Tensor:
+    a, b = lift(input), lift(other)
+    for x in (a, b):
+        if x.dtype != dtypes.bool_:
+            raise TraceError(f"{symbol}: must be given bools, got {x.dtype}; compare first")
+    return function(a, b)
 
 
 class Tensor(Value):
@@ -76,7 +91,7 @@ class Tensor(Value):
         return iter(views.unbind(self, 0))
 
     def __getitem__(self, key: Any) -> Tensor:
-        return indexing.get_item(lift(self), key)
+        return indexing.get_item(self, key)
 
     # ---- operators
 
@@ -156,35 +171,27 @@ class Tensor(Value):
     __gt__ = comparison.gt
     __ge__ = comparison.ge
 
-    def _logical(self, symbol: str, other: Operand) -> Tensor:
-        b = lift(other, self.trace)
-        for x in (self, b):
-            if x.dtype != dtypes.bool_:
-                raise TraceError(f"{symbol}: must be given bools, got {x.dtype}; compare first")
-        return b
-
     def __and__(self, other: Operand) -> Tensor:
-        return comparison.logical_and(self, self._logical("&", other))
+        return _of_bools("&", comparison.logical_and, self, other)
 
     __rand__ = __and__
 
     def __or__(self, other: Operand) -> Tensor:
-        return comparison.logical_or(self, self._logical("|", other))
+        return _of_bools("|", comparison.logical_or, self, other)
 
     __ror__ = __or__
 
     def __xor__(self, other: Operand) -> Tensor:
-        return comparison.logical_xor(self, self._logical("^", other))
+        return _of_bools("^", comparison.logical_xor, self, other)
 
     __rxor__ = __xor__
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """array <op> tensor: the operators are the tensor's, other NumPy functions are refused."""
         name = ufunc.__name__
-        if name not in _OF_UFUNC or method != "__call__" or kwargs:
-            twin = name if hasattr(type(self), name) else "exp, hl.where, ..."
-            self._refuse(f"np.{name}(tensor), instead of hl.{twin}")
-        return _OF_UFUNC[name](*inputs)
+        if name not in OPERATORS or method != "__call__" or kwargs:
+            self._refuse_function(name)
+        return OPERATORS[name](*inputs)
 
     # ---- gradient and storage
 
@@ -524,7 +531,7 @@ class Tensor(Value):
                 continue
             else:
                 dtype = arg
-        return self if dtype is None else cast(lift(self), dtypes.parse(dtype))
+        return self if dtype is None else self.type(dtype)
 
     def cast(self, dtype: Any) -> Tensor:
         """In another dtype.
@@ -539,7 +546,7 @@ class Tensor(Value):
         Tensor
             The same shape; floats become integers by truncation.
         """
-        return cast(lift(self), dtypes.parse(dtype))
+        return self.type(dtype)
 
     def type(self, dtype: Any) -> Tensor:
         """In another dtype.
@@ -554,7 +561,7 @@ class Tensor(Value):
         Tensor
             The same shape; floats become integers by truncation.
         """
-        return cast(lift(self), dtypes.parse(dtype))
+        return self if self.dtype == dtypes.parse(dtype) else _cast(self, dtypes.parse(dtype))
 
     def type_as(self, other: Tensor) -> Tensor:
         """In the dtype of another tensor.
@@ -569,7 +576,7 @@ class Tensor(Value):
         Tensor
             The same shape; floats become integers by truncation.
         """
-        return cast(lift(self), other.dtype)
+        return self.type(other.dtype)
 
     def float(self) -> Tensor:
         """As float32.

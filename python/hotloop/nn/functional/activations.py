@@ -13,6 +13,7 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import elementary, pointwise, reduction
 from hotloop.graph.build import Operand, add_node, axis_of, lift, lift_float
 from hotloop.graph.creation import uniform_bits
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 
@@ -638,3 +639,6 @@ def gumbel_softmax(
     best = reduction.argmax(soft, axis, keepdim=True)
     one: Tensor = x.new_zeros(x.shape).scatter(axis, best, 1.0)
     return one + (soft - soft.detach())
+
+
+make_eager(globals(), __all__)

@@ -14,6 +14,7 @@ from hotloop.graph.build import (
     lift_float,
     not_integers,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
@@ -474,3 +475,6 @@ def multilabel_margin_loss(
     pairs = listed.unsqueeze(2) & ~is_target.unsqueeze(1)
     per = reducing.sum(where(pairs, gaps, 0.0), (1, 2)) / x.shape[1]
     return reduced(per.reshape(()) if single else per, reduction)
+
+
+make_eager(globals(), __all__)

@@ -9,6 +9,7 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import elementary, pointwise
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, is_number, lift, lift_float, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import clamp, where
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.distances import pairwise_distance
@@ -578,3 +579,6 @@ def gaussian_nll_loss(
     if full:
         per = per + 0.5 * math.log(2 * math.pi)
     return reduced(per, reduction)
+
+
+make_eager(globals(), __all__)
