@@ -15,6 +15,7 @@ look at the contents of some arrays (indices, masks).
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -27,10 +28,12 @@ from hotloop.graph.value import Tensor
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["eager", "make_eager"]
+__all__ = ["eager", "is_eager", "make_eager"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_made = weakref.WeakSet[Callable[..., Any]]()
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,6 +57,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
         made: R = _compute(function, args, kwargs)
         return made
 
+    _made.add(call)
     return call
 
 
@@ -68,8 +72,13 @@ def make_eager(module: dict[str, Any], names: Iterable[str]) -> None:
         The names of functions.
     """
     for name in names:
-        if not hasattr(module[name], "__wrapped__"):  # one that is imported is eager already
+        if not is_eager(module[name]):  # one that is imported is already
             module[name] = eager(module[name])
+
+
+def is_eager(function: Callable[..., Any]) -> bool:
+    """Whether a function is one that :func:`eager` made."""
+    return function in _made
 
 
 class _Call(Trace):

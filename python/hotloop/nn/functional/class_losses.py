@@ -17,6 +17,7 @@ from hotloop.graph.build import (
 from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
 __all__ = [
@@ -67,13 +68,13 @@ def _check_weight(what: str, x: Tensor, weight: Operand | None) -> Tensor | None
     return w
 
 
+@with_deprecated
 def cross_entropy(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
@@ -87,8 +88,6 @@ def cross_entropy(
         Class numbers without the dim C, or probabilities in the input's shape.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -108,7 +107,7 @@ def cross_entropy(
     ConfigError
         If class targets are no integers, or label_smoothing is not in [0, 1].
     """
-    check_reduction("cross_entropy", reduction, size_average, reduce)
+    check_reduction("cross_entropy", reduction)
     x, y = lift_float(input, "cross_entropy"), lift(target, what="cross_entropy")
     w = _check_weight("cross_entropy", x, weight)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -143,13 +142,13 @@ def _soft_cross_entropy(
     return reduced(reducing.sum(terms, axis), reduction)
 
 
+@with_deprecated
 def nll_loss(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood, ``-x[target]``, x being log probabilities.
@@ -162,8 +161,6 @@ def nll_loss(
         Class numbers without the dim C.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -181,7 +178,7 @@ def nll_loss(
     ConfigError
         If class targets are no integers.
     """
-    check_reduction("nll_loss", reduction, size_average, reduce)
+    check_reduction("nll_loss", reduction)
     x, y = lift_float(input, "nll_loss"), lift(target, what="nll_loss")
     w = _check_weight("nll_loss", x, weight)
     shape = _check_classes("nll_loss", x, y)
@@ -198,12 +195,12 @@ def nll_loss(
     return reduced(per, reduction, reducing.sum(weights))
 
 
+@with_deprecated
 def binary_cross_entropy(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``-(y log x + (1 - y) log(1 - x))``, x being probabilities; the logarithms are at least -100.
@@ -214,8 +211,6 @@ def binary_cross_entropy(
         Of one shape, from 0 to 1.
     weight : Tensor, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -229,7 +224,7 @@ def binary_cross_entropy(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("binary_cross_entropy", reduction, size_average, reduce)
+    check_reduction("binary_cross_entropy", reduction)
     x, y = same_shape("binary_cross_entropy", input, target)
     fixed = x.detach()
     hit = pointwise.clamp(elementary.log(fixed), min=-100.0)
@@ -241,12 +236,12 @@ def binary_cross_entropy(
     return reduced(per if weight is None else per * weight, reduction)
 
 
+@with_deprecated
 def binary_cross_entropy_with_logits(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Operand | None = None,
 ) -> Tensor:
@@ -258,8 +253,6 @@ def binary_cross_entropy_with_logits(
         Logits and targets from 0 to 1, of one shape.
     weight : Tensor, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
     pos_weight : Tensor, optional
@@ -275,7 +268,7 @@ def binary_cross_entropy_with_logits(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("binary_cross_entropy_with_logits", reduction, size_average, reduce)
+    check_reduction("binary_cross_entropy_with_logits", reduction)
     x, y = same_shape("binary_cross_entropy_with_logits", input, target)
     softplus = add_node("softplus", -x)  # -log sigmoid(x); that of 1 - sigmoid adds x
     if pos_weight is None:
@@ -286,11 +279,11 @@ def binary_cross_entropy_with_logits(
     return reduced(per if weight is None else per * weight, reduction)
 
 
+@with_deprecated
 def soft_margin_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``log(1 + e**(-y x))``.
@@ -301,8 +294,6 @@ def soft_margin_loss(
         Scores, any shape.
     target : Tensor
         -1 or 1, in the same shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -316,17 +307,17 @@ def soft_margin_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("soft_margin_loss", reduction, size_average, reduce)
+    check_reduction("soft_margin_loss", reduction)
     x, y = same_shape("soft_margin_loss", input, target)
     return reduced(add_node("softplus", -y * x), reduction)
 
 
+@with_deprecated
 def multilabel_soft_margin_loss(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """Binary cross-entropy of logits, its mean over the classes taken first.
@@ -337,8 +328,6 @@ def multilabel_soft_margin_loss(
         Logits and 0 or 1, ``(..., C)``.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -352,7 +341,7 @@ def multilabel_soft_margin_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("multilabel_soft_margin_loss", reduction, size_average, reduce)
+    check_reduction("multilabel_soft_margin_loss", reduction)
     x, y = same_shape("multilabel_soft_margin_loss", input, target)
     per = (1.0 - y) * x + add_node("softplus", -x)
     per = per if weight is None else per * weight
@@ -367,14 +356,14 @@ def _rows_of_classes(what: str, input: Operand) -> tuple[Tensor, bool]:
     return (x.reshape(1, -1), True) if x.ndim == 1 else (x, False)
 
 
+@with_deprecated
 def multi_margin_loss(
     input: Operand,
     target: Operand,
     p: int = 1,
     margin: float = 1.0,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``sum over j ≠ y of max(0, margin - x[y] + x[j])**p / C``, times the class's weight.
@@ -391,8 +380,6 @@ def multi_margin_loss(
         What the right class is to be ahead by.
     weight : Tensor, optional
         One per class; inside the power, as in torch.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -408,7 +395,7 @@ def multi_margin_loss(
     ShapeError
         If the shapes do not fit.
     """
-    check_reduction("multi_margin_loss", reduction, size_average, reduce)
+    check_reduction("multi_margin_loss", reduction)
     if p not in (1, 2):
         raise ConfigError(f"multi_margin_loss: p must be 1 or 2, got {p}")
     x, single = _rows_of_classes("multi_margin_loss", input)
@@ -427,11 +414,11 @@ def multi_margin_loss(
     return reduced(per.reshape(()) if single else per, reduction)
 
 
+@with_deprecated
 def multilabel_margin_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``sum over targets j, others i of max(0, 1 - x[j] + x[i]) / C``.
@@ -442,8 +429,6 @@ def multilabel_margin_loss(
         Scores ``(C,)`` or ``(N, C)``.
     target : Tensor of integers
         The same shape: the target classes first, then -1.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -457,7 +442,7 @@ def multilabel_margin_loss(
     ShapeError
         If the shapes differ.
     """
-    check_reduction("multilabel_margin_loss", reduction, size_average, reduce)
+    check_reduction("multilabel_margin_loss", reduction)
     x, single = _rows_of_classes("multilabel_margin_loss", input)
     y = cast(lift(target, what="multilabel_margin_loss"), dtypes.int64)
     y = y.reshape(1, -1) if single and y.ndim == 1 else y
