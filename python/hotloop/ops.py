@@ -1,4 +1,4 @@
-"""The functions of ``hl``: torch's names over symbolic tensors.
+"""The functions of ``hl``: torch's names over symbolic tensors, and outside of forward over arrays.
 
 They are defined by family in :mod:`hotloop.graph`, whose ``__all__`` say which of them are public;
 most are Tensor methods too.

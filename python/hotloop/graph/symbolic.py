@@ -72,7 +72,8 @@ class Tensor(Value):
 
     Made by functions, never by hand. ``shape`` is a tuple of ints, the batch included; ``dtype``
     compares equal to names such as ``"float32"``. The methods are the functions of the same names
-    in :mod:`hotloop`: a function's first argument is the tensor.
+    in :mod:`hotloop`: a function's first argument is the tensor. Parameters are tensors too, whose
+    methods give arrays outside of ``forward``.
     """
 
     @property

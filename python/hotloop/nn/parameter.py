@@ -1,8 +1,9 @@
 """Parameter and Buffer: the values a module owns.
 
 Both are tensors: used in ``forward`` they become leaves of the running trace. Outside of it they
-hold an array on the host, which is what training reads from and writes back to. A parameter's
-initial value is a recipe until someone asks for it; loaded values are never drawn again.
+hold an array on the host, which is what training reads from and writes back to, and what is
+computed of them is an array. A parameter's initial value is a recipe until someone asks for it;
+loaded values are never drawn again.
 
 Invariant: the array a variable holds is never written to, only replaced. So handing out read-only
 views is safe, and keeping the initial value costs nothing until it changes.
