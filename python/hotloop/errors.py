@@ -68,7 +68,10 @@ class DeviceLostError(DeviceError):
 
 
 class BusyError(HotloopError, RuntimeError):
-    """A plan is already running in another thread."""
+    """The model is being trained by another thread, or by this one further out.
+
+    Threads that predict or evaluate wait for each other and do not raise it.
+    """
 
 
 class OutOfMemoryError(HotloopError, RuntimeError, MemoryError):

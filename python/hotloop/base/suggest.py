@@ -51,6 +51,8 @@ _FUNCTIONS = {
     "decision_function": "hl.predict(model, X)",
     "evaluate": "hl.evaluate(model, (X, y))",
     "score": "hl.evaluate(model, (X, y))",
+    "classes": "result.classes of what hl.train returned",
+    "classes_": "result.classes of what hl.train returned",
     "summary": "print(model)",
 }
 

@@ -110,6 +110,8 @@ class Trace:
         Name to schedule of each :func:`hotloop.scalar` that forward used.
     logged : dict
         Name to value of each number that a module logged.
+    reads_mode : bool
+        Whether forward, in evaluation, asked a module for its mode that would train otherwise.
     stores : dict or None
         The persistent stores that ``leaf_for`` declared in the graph.
     tensor_type : type
@@ -133,6 +135,7 @@ class Trace:
         self.scalars: dict[str, Any] = {}
         self._fixed = numbers
         self.logged: dict[str, Any] = {}
+        self.reads_mode = False
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.

@@ -14,13 +14,15 @@ __all__ = ["bind", "explain", "locate"]
 
 
 def bind(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """forward's arguments by name; TraceError where they do not fit."""
+    """forward's arguments by name, with its defaults; TraceError where they do not fit."""
     try:
-        return inspect.signature(module.forward).bind(*args, **kwargs)
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
     except TypeError as error:
         raise TraceError(
             f"{type(module).__name__}.forward: {error}, got {len(args) + len(kwargs)}"
         ) from None
+    bound.apply_defaults()
+    return bound
 
 
 def explain(

@@ -47,7 +47,7 @@ class Module(Refused):
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Buffer | None]
     _modules: dict[str, Module | None]
-    _training: bool
+    _training: bool | None  # None: as it was made, which counts as True
     _edit: int
     _parent: weakref.ref[Module] | None
     _name: str
@@ -59,12 +59,9 @@ class Module(Refused):
             ("_parameters", Registry()),
             ("_buffers", Registry()),
             ("_modules", Registry()),
-            ("_training", True),
             ("_edit", 0),
-            ("_parent", None),
             ("_name", ""),
-            ("_placement", None),
-            ("_fitted", None),
+            *((name, None) for name in ("_training", "_parent", "_placement", "_fitted")),
         ):
             object.__setattr__(self, name, value)
 
@@ -102,9 +99,7 @@ class Module(Refused):
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
         if kwargs:
-            bound = bind(self, args, kwargs)
-            bound.apply_defaults()
-            args = bound.args
+            args = bind(self, args, kwargs).args
         return run_batch(self, args)
 
     def log(
@@ -713,8 +708,11 @@ class Module(Refused):
 
         In ``forward`` it is False while evaluating or predicting, whatever was set.
         """
-        trace = tracing.active()
-        return self._training and (trace is None or trace.training)
+        trace, is_set = tracing.active(), self._training is not False
+        if trace is None or trace.training:
+            return is_set
+        trace.reads_mode |= is_set
+        return False
 
     @training.setter
     def training(self, mode: bool) -> None:
@@ -723,8 +721,9 @@ class Module(Refused):
     def train(self: M, mode: bool = True) -> M:
         """Sets training mode in this module and all below.
 
-        ``hl.train`` evaluates in evaluation mode by itself; what this is for is a part that shall
-        stay in evaluation mode while the rest trains: ``model.backbone.eval()``.
+        ``hl.train`` trains and evaluates in the right mode by itself; ``model(array)`` evaluates,
+        and warns after ``train()``. What this is for is a part that shall stay in evaluation mode
+        while the rest trains: ``model.backbone.eval()``.
 
         Parameters
         ----------

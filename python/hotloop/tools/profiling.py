@@ -291,7 +291,7 @@ def profile(
     _check_peaks(peaks)
     config = TrainingConfig.resolve(training_config, overrides)
     config.check_supported()
-    with exclusive(model, "profile"), losing_device():
+    with exclusive(model, "profile", trains=True), losing_device():
         planner = Planner(model, as_datamodule(datamodule), config)
         try:
             planner.prepare()

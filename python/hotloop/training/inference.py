@@ -7,26 +7,29 @@ the runtime is made anew.
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.messages import warn
 from hotloop.base.rules import flag, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.base.suggest import closest
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule, as_datamodule
-from hotloop.errors import BusyError, ConfigError, DataError, ShapeError
+from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
+from hotloop.nn.outputs import as_outputs
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
     choose_device,
@@ -36,6 +39,7 @@ from hotloop.training.plans.accelerator import (
 )
 from hotloop.training.plans.fitted import (
     Fitted,
+    PredictOnly,
     check_model,
     exclusive,
     fitted_of,
@@ -45,7 +49,7 @@ from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
 from hotloop.training.plans.steps import Steps, run_plans
-from hotloop.training.scoring.losses import LOSSES, count_outputs
+from hotloop.training.scoring.losses import LOSSES, count_outputs, link_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -55,40 +59,65 @@ _DEFAULT_BATCH = 1024
 _MAX_PLANS = 8
 
 
+class _Planned(NamedTuple):
+    """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
+
+    ``reads_mode``: whether forward does something else in training.
+    """
+
+    plan: _core.Plan
+    spec: Any
+    n_outputs: int
+    reads_mode: bool
+
+
 class Predictor:
-    """Runs a model's forward pass on batches of arrays."""
+    """Runs a model's forward pass on batches of arrays.
+
+    It does not keep the model alive, so that it ends with the model whose it is.
+    """
 
     def __init__(self, model: Module) -> None:
-        self._model = model
+        self._model = weakref.ref(model)
         self._runtime: Runtime | None = None
         self._placement = ""
         self._edit = -1
         self._version: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         self._fitted: Any = None
-        self._plans: OrderedDict[Any, tuple[_core.Plan, Any]] = OrderedDict()
+        self._pid = 0
+        self._plans: OrderedDict[Any, _Planned] = OrderedDict()
 
-    def _ready(self, shapes: list[tuple[str, tuple[int, ...]]]) -> Runtime:
-        wanted = self._model.__dict__.get("_placement") or "cpu"
-        if self._runtime is None or wanted != self._placement or self._is_stale():
+    @property
+    def reads_mode(self) -> bool:
+        """Whether the forward pass that ran last does something else in training."""
+        return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
+
+    def _ready(self, model: Module, inputs: list[Array]) -> Runtime:
+        if self._pid != os.getpid():
+            # In a forked child: a thread of the parent may have been running these plans.
+            self._pid, self._runtime = os.getpid(), None
+            self._plans.clear()
+        wanted = model.__dict__.get("_placement") or "cpu"
+        if self._runtime is None or wanted != self._placement or self._is_stale(model):
             self.close()
-            resolve_lazy(self._model, shapes)
-            self._edit, self._version = latest_edit(), _version_of(self._model)
-            self._fitted = fitted_of(self._model)
-            warn_of_untrained_norms("predict", self._model)
-            self._runtime = Runtime(self._model, open_placement(wanted))
+            resolve_lazy(model, [(str(a.dtype), a.shape) for a in inputs])
+            self._edit, self._version = latest_edit(), _version_of(model)
+            self._fitted = fitted_of(model)
+            warn_of_untrained_norms("predict", model)
+            self._runtime = Runtime(model, open_placement(wanted))
             self._placement = wanted
         self._runtime.upload()
         return self._runtime
 
-    def _is_stale(self) -> bool:
+    def _is_stale(self, model: Module) -> bool:
         """Whether the model is another than the plans are of."""
-        if fitted_of(self._model) is not self._fitted:  # plans hold its transforms
+        if fitted_of(model) is not self._fitted:  # plans hold its transforms
             return True
         edit = latest_edit()
         if edit == self._edit:
             return False
         self._edit = edit
-        return _version_of(self._model) != self._version
+        return _version_of(model) != self._version
 
     def close(self) -> None:
         """Gives the plans' memory back."""
@@ -97,38 +126,39 @@ class Predictor:
             self._runtime.close()
             self._runtime = None
 
-    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+    def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """forward on one batch; the output's structure as arrays."""
-        runtime = self._ready([(str(a.dtype), a.shape) for a in inputs])
-        shapes = tuple((a.shape, str(a.dtype)) for a in inputs)
+        model = self._model()
+        assert model is not None  # the caller has it
+        runtime = self._ready(model, inputs)
+        shapes = tuple((a.shape, a.dtype) for a in inputs)
         numbers = tuple(runtime.last_numbers().items())  # constants of the plan
-        key = (shapes, repr(spec), path, fitted, numbers)
-        if key not in self._plans:
-            self._plans[key] = self._plan(runtime, inputs, spec, path, fitted)
+        key = (shapes, repr(spec), path, numbers)
+        planned = self._plans.get(key)
+        if planned is None:
+            planned = self._plans[key] = _plan(runtime, inputs, spec, path)
             while len(self._plans) > _MAX_PLANS:
-                runtime.drop(self._plans.popitem(last=False)[1][0])
+                runtime.drop(self._plans.popitem(last=False)[1].plan)
         self._plans.move_to_end(key)
-        plan, out_spec = self._plans[key]
         for i, array in enumerate(inputs):
-            plan.input(i, array)
+            planned.plan.input(i, array)
         how = "deadline"
         while how == "deadline":
-            how, _ = plan.run(1, 0.05)
-        n = len(flatten(_placeholders(out_spec))[0])
-        return unflatten([plan.output(i) for i in range(n)], out_spec)
+            how, _ = planned.plan.run(1, 0.05)
+        return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
 
-    def _plan(
-        self, runtime: Runtime, inputs: list[Array], spec: Any, path: str | None, fitted: bool
-    ) -> tuple[_core.Plan, Any]:
-        def build(trace: Trace) -> Any:
-            return trace_forward(
-                trace, self._model, [(str(a.dtype), a.shape) for a in inputs], spec, path, fitted
-            )
 
-        graph, out_spec = runtime.trace(build, training=False)
-        plan = runtime.plan(graph)
-        runtime.tune(plan)
-        return plan, out_spec
+def _plan(runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> _Planned:
+    described = [(str(a.dtype), a.shape) for a in inputs]
+
+    def build(trace: Trace) -> tuple[Any, bool]:
+        out_spec = trace_forward(trace, runtime.model, described, spec, path)
+        return out_spec, trace.reads_mode
+
+    graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
+    plan = runtime.plan(graph)
+    runtime.tune(plan)
+    return _Planned(plan, out_spec, len(graph.outputs()), reads_mode)
 
 
 def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -141,16 +171,17 @@ def trace_forward(
     inputs: list[tuple[str, tuple[int, ...]]],
     spec: Any,
     path: str | None,
-    fitted: bool,
 ) -> Any:
     """Records forward on new inputs; every leaf of the result becomes an output.
+
+    Where the model was trained, inputs get the dtype and the standardisation of training.
 
     Returns
     -------
     Any
         The structure of the result.
     """
-    known = fitted_of(model) if fitted else None
+    known = fitted_of(model)
     tensors = []
     for i, (dtype, shape) in enumerate(inputs):
         tensor = trace.input(f"x{i}", dtype, shape)
@@ -185,16 +216,6 @@ def trace_forward(
     return out_spec
 
 
-def _placeholders(spec: Any) -> Any:
-    """A structure of the spec's form, to count its leaves."""
-    if spec is None:
-        return 0
-    kind, parts = next(iter(spec.items()))
-    if kind == "dict":
-        return {key: _placeholders(part) for key, part in parts}
-    return tuple(_placeholders(part) for part in parts)
-
-
 _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDictionary()
 
 
@@ -203,10 +224,8 @@ def empty_cache() -> None:
 
     The next prediction makes its plan again, which takes some milliseconds.
     """
-    for predictor in list(_predictors.values()):
-        with contextlib.suppress(BusyError):  # another thread predicts and frees it later
-            predictor.close()
-    _predictors.clear()
+    _open_host.cache_clear()
+    _predictors.clear()  # one that another thread is using goes when it returns
     close_gpus()
 
 
@@ -232,24 +251,41 @@ def _predictor(model: Module) -> Predictor:
     return _predictors[model]
 
 
-def run_batch(model: Module, args: tuple[Any, ...]) -> Any:
+def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
     """``model(array)``: forward in evaluation mode on one batch.
 
     Parameters
     ----------
-    model : Module
+    model : Module or PredictOnly
     args : tuple
-        forward's arguments: arrays or structures of them.
+        forward's arguments: arrays or structures of them, as :func:`predict` takes them.
 
     Returns
     -------
     Any
-        forward's structure as NumPy arrays.
+        forward's structure as NumPy arrays, :class:`hotloop.nn.outputs.OutputArray`.
     """
-    leaves, spec = flatten(tuple(args))
-    arrays = [as_input(leaf) for leaf in leaves]
-    with exclusive(model, "model(...)"), losing_device():
-        return _predictor(model).run(arrays, spec, None, fitted=False)
+    data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
+    inputs = _Inputs("model(...)", data, model)
+    result = _run("model(...)", model, inputs, None, None)
+    if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
+        _warn_of_mode(model)
+    return as_outputs(inputs.give(result))
+
+
+def _warn_of_mode(model: Module) -> None:
+    """Warns, once, that a forward pass was not that of training which ``train()`` asked for."""
+    if not _predictor(model).reads_mode:
+        return
+    for module in model.modules():
+        if module.__dict__["_training"]:
+            object.__setattr__(module, "_training", None)  # as it was made
+    warn(
+        "model(...): model.train() was called, and model(array) evaluates always: dropout drops "
+        "nothing, batch norm takes its running statistics. hl.train and hl.stepper train in the "
+        "right mode by themselves: leave model.train() out, or write model.eval() before this call",
+        ModelWarning,
+    )
 
 
 def as_input(value: Any) -> Array:
@@ -265,6 +301,7 @@ def predict(
     proba: bool = False,
     labels: bool = False,
     outputs: str | None = None,
+    loss: Any = None,
 ) -> Any:
     """Runs a model on data, in order, in evaluation mode.
 
@@ -274,7 +311,8 @@ def predict(
         What runs; on the CPU unless ``model.cuda()`` placed it elsewhere.
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
-        DataModule, the test split, else the validation split.
+        DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
+        here: one row without the dim of rows too, whose output then has none either.
     batch_size : int, optional
         Rows at a time; 1024 by default. It does not change the result.
     proba : bool
@@ -284,6 +322,9 @@ def predict(
         The likeliest class of each row: its name, or its id where classes have no names.
     outputs : str, optional
         Path of the module whose output is wanted, ``"body.2"``.
+    loss : str, module or function, optional
+        What the model was trained with, by which ``proba`` and ``labels`` read its outputs; needed
+        where hotloop did not train it. As in the configuration: "cross_entropy", "bce".
 
     Returns
     -------
@@ -293,17 +334,23 @@ def predict(
 
     Raises
     ------
+    BusyError
+        While another thread trains the model. For one that predicts, this one waits.
     ConfigError
-        If proba or labels is asked of a model that was not trained as a classifier.
+        If proba or labels is asked of a model that was not trained as a classifier, and no loss is
+        given.
     DataError
         If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
-        If the data does not have the shape that the model takes.
+        If the data does not have the shape that the model takes, or the model gives something else
+        than a row for each row and there is more than one batch.
 
     Examples
     --------
     >>> X, y = hl.load_digits()
     >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> hl.predict(model, X[:5], proba=True, loss="cross_entropy").shape  # weights from elsewhere
+    (5, 10)
     >>> result = hl.train(model, (X, y), max_epochs=2, enable_progress_bar=False)
     >>> hl.predict(model, X[:5]).shape, hl.predict(model, X[:5], proba=True).shape
     ((5, 10), (5, 10))
@@ -312,92 +359,218 @@ def predict(
     >>> hl.predict(model, X[:5], outputs="1").shape  # what the ReLU gives
     (5, 32)
     """
-    model = check_model("predict", getattr(model, "model", model), loaded=True)
-    fitted = fitted_of(model)
+    model = check_model("predict", model, loaded=True)
     proba, labels = flag("proba", proba), flag("labels", labels)
     if proba and labels:
         raise ConfigError("predict: proba=True and labels=True exclude each other; call it twice")
-    arrays, spec = _inputs_of(data, fitted)
-    n = len(arrays[0])
-    if any(len(a) != n for a in arrays):
-        raise ShapeError(f"predict: inputs must have equal lengths, got {[len(a) for a in arrays]}")
-    _check_fields(arrays, fitted, exactly=hasattr(model, "runner"))
-    wanted = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
-    size = min(wanted, max(n, 1))
-    parts: list[list[Array]] = []
-    out_spec: Any = None
-    with exclusive(model, "predict"), losing_device():
-        runner = model.runner if hasattr(model, "runner") else _predictor(model)
-        for begin in range(0, max(n, 1), size):
-            batch = [a[begin : begin + size] for a in arrays]
-            try:
-                made = runner.run(batch, spec, outputs, fitted=True)
-            except DataError:
-                _find_bad_row(runner, batch, spec, outputs, begin)
-                raise
-            leaves, out_spec = flatten(made)
-            parts.append(leaves)
-    joined = [np.concatenate(column) if np.ndim(column[0]) else column[0] for column in zip(*parts)]
-    result = unflatten(joined, out_spec)
-    if outputs is None and (proba or labels):
-        return _as_labels(result, fitted, proba=proba, labels=labels)
-    return result
-
-
-def _find_bad_row(
-    runner: Any, batch: list[Array], spec: Any, outputs: str | None, first: int
-) -> None:
-    """Runs a batch that was refused again with each of its rows alone, to name the row."""
-    for i in range(len(batch[0])):
-        alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
-        try:
-            runner.run(alone, spec, outputs, fitted=True)
-        except DataError as error:
-            what = str(error).partition(" at position ")[0]
-            raise DataError(f"predict: row {first + i}: {what}") from None
-
-
-def _inputs_of(data: Any, fitted: Any) -> tuple[list[Array], Any]:
-    """Arrays of forward's inputs, and their structure as a tuple of arguments."""
+    if outputs is not None and (proba or labels):
+        raise ConfigError(
+            "predict: proba=True and labels=True read what forward returns, got "
+            f"outputs={outputs!r} as well; leave one of them out"
+        )
+    if loss is not None and not (proba or labels):
+        raise ConfigError(
+            f"predict: loss says how proba=True or labels=True read the outputs, got loss={loss!r} "
+            "and neither; evaluate(model, (X, y), loss=...) computes a loss"
+        )
     if isinstance(data, DataModule):
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
         data = split.arrays()["x"]
-    data = _find_columns(data, fitted)
-    known = [name.partition(".")[2] for name, _, _ in fitted.fields] if fitted is not None else []
-    if isinstance(data, Mapping):
-        data = (_columns_of(data, known),)
-    elif known and known[0] and not known[0].isdigit():
-        raise DataError(
-            f"predict: x must be a dict of the columns {', '.join(known)} as in training, got "
-            f"{type(data).__name__}"
-        )
-    elif not isinstance(data, tuple):
-        data = (data,)
-    leaves, spec = flatten(_lists_as_arrays(data))
-    return [as_input(leaf) for leaf in leaves], spec
+    inputs = _Inputs("predict", data, model)
+    size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
+    try:
+        result = _run("predict", model, inputs, size, outputs)
+    except ShapeError:
+        if batch_size is not None or not inputs.may_be_row:
+            raise
+        result = _run("predict", model, inputs, None, outputs)
+    if proba or labels:
+        result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
+    return inputs.give(result)
 
 
-def _find_columns(data: Any, fitted: Any) -> Any:
+def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | None) -> Any:
+    """forward on all rows, ``size`` of them at a time; None: on the inputs as a whole."""
+    arrays, spec = inputs.arrays, inputs.spec
+    n = len(arrays[0]) if arrays else 0
+    step = n if size is None else min(n, size)
+    cut = step < n
+    if cut and any(len(a) != n for a in arrays):
+        lengths = [len(a) for a in arrays]
+        raise ShapeError(f"{what}: inputs must have equal lengths, got {lengths}")
+    parts: list[list[Array]] = []
+    out_spec: Any = None
+    with exclusive(model, what), losing_device():
+        runner = model if isinstance(model, PredictOnly) else _predictor(model)
+        for begin in range(0, max(n, 1), max(step, 1)):
+            batch = [a[begin : begin + step] for a in arrays] if cut else arrays
+            try:
+                made = runner.run(batch, spec, path)
+            except DataError:
+                _find_bad_row(what, runner, batch, spec, path, begin)
+                raise
+            except (ShapeError, TraceError) as error:
+                inputs.explain(error)
+                raise
+            leaves, out_spec = flatten(made)
+            if cut:
+                _check_cut(what, leaves, batch)
+            parts.append(leaves)
+    if not cut:
+        return made
+    return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
+
+
+def _check_cut(what: str, outputs: list[Array], batch: list[Array]) -> None:
+    """Refuses outputs that cannot be put together again."""
+    rows = len(batch[0])
+    for output in outputs:
+        if output.shape[:1] != (rows,):
+            raise ShapeError(
+                f"{what}: an output must have one row for each row of the data to be computed in "
+                f"batches, got {output.shape} for {rows} rows; give a larger batch_size, or call "
+                "model(data), which runs forward once"
+            )
+
+
+def _find_bad_row(
+    what: str, runner: Any, batch: list[Array], spec: Any, path: str | None, first: int
+) -> None:
+    """Runs a batch that was refused again with each of its rows alone, to name the row."""
+    if len({len(array) for array in batch}) != 1:
+        return
+    for i in range(len(batch[0])):
+        alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
+        try:
+            runner.run(alone, spec, path)
+        except DataError as error:
+            why = str(error).partition(" at position ")[0]
+            raise DataError(f"{what}: row {first + i}: {why}") from None
+
+
+class _Inputs:
+    """forward's arguments of a user's data, as the model takes them.
+
+    Parameters
+    ----------
+    what : str
+        Who asks, for messages.
+    data : array, tuple or dict of arrays, data frame, nested lists
+        Lists are arrays, as in training; tuples and dicts are structure.
+    model : Module or PredictOnly
+        One that was trained knows its columns, their dtypes and shapes.
+
+    Attributes
+    ----------
+    arrays : list of array
+    spec : Any
+        Their structure, as a tuple of arguments.
+
+    Raises
+    ------
+    DataError, ShapeError
+    """
+
+    def __init__(self, what: str, data: Any, model: Any) -> None:
+        self._what = what
+        fitted = fitted_of(model)
+        self._fields = fitted.fields if fitted is not None else []
+        data = _find_columns(what, data, fitted)
+        known = [name.partition(".")[2] for name, _, _ in self._fields]
+        if isinstance(data, Mapping):
+            data = (_columns_of(what, data, known),)
+        elif known and known[0] and not known[0].isdigit():
+            raise DataError(
+                f"{what}: x must be a dict of the columns {', '.join(known)} as in training, got "
+                f"{type(data).__name__}"
+            )
+        elif not isinstance(data, tuple):
+            data = (data,)
+        leaves, self.spec = flatten(_lists_as_arrays(data))
+        self.arrays = [as_input(leaf) for leaf in leaves]
+        self._is_row = False
+        self._unlike: list[str] = []  # what has another shape than in training
+        if len(self._fields) == len(self.arrays):
+            self._check_fields(must_match=isinstance(model, PredictOnly))
+        elif self._fields and isinstance(model, PredictOnly):
+            names = ", ".join(name for name, _, _ in self._fields)
+            raise ShapeError(
+                f"{what}: must get one array for each of {names} as in training, got "
+                f"{len(self.arrays)}"
+            )
+        self._check_lengths()
+
+    @property
+    def may_be_row(self) -> bool:
+        """Whether the first dim may be that of features: nothing is known of training's shapes."""
+        return not self._fields and all(array.ndim == 1 for array in self.arrays)
+
+    def _check_fields(self, *, must_match: bool) -> None:
+        for array, (name, dtype, _) in zip(self.arrays, self._fields):
+            if dtype == "int64" and array.dtype.kind == "f":
+                raise DataError(
+                    f"{self._what}: {name} must hold integers as in training, got {array.dtype}; "
+                    "use .astype(np.int64) if they are whole"
+                )
+        shapes = [shape for _, _, shape in self._fields]
+        if [a.shape for a in self.arrays] == shapes and self.arrays:
+            self._is_row = True  # one row without the dim of rows
+            self.arrays = [array[None] for array in self.arrays]
+            return
+        self._unlike = [
+            f"{name} must have shape (rows, {', '.join(map(str, shape))}) as in training, got "
+            f"{array.shape}"
+            for array, (name, _, shape) in zip(self.arrays, self._fields)
+            if array.shape[1:] != shape
+        ]
+        if self._unlike and must_match:
+            raise ShapeError(f"{self._what}: {self._unlike[0]}")
+
+    def _check_lengths(self) -> None:
+        lengths = [len(array) for array in self.arrays]
+        if len(set(lengths)) < 2:
+            return
+        text = f"inputs must have equal lengths, got {lengths}"
+        if self._fields and not self._unlike:
+            raise ShapeError(f"{self._what}: {text}")
+        self._unlike.append(text)  # forward decides
+
+    def explain(self, error: ShapeError | TraceError) -> None:
+        """Raises the error of a forward that did not take shapes that training did not have."""
+        if self._unlike:
+            raise ShapeError(
+                f"{self._what}: {self._unlike[0]}, which forward does not take: {error}"
+            ) from error
+
+    def give(self, result: Any) -> Any:
+        """The outputs as they are; for one row without the dim of rows, the same."""
+        if not self._is_row:
+            return result
+        leaves, spec = flatten(result)
+        return unflatten([leaf[0] if leaf.shape[:1] == (1,) else leaf for leaf in leaves], spec)
+
+
+def _find_columns(what: str, data: Any, fitted: Any) -> Any:
     """Of a data frame, the columns that training had, in its order."""
     given, wanted = column_names(data), fitted.columns if fitted is not None else None
     if given is None or wanted is None or list(given) == wanted:
         return data
     missing = [name for name in wanted if name not in given]
     if missing:
-        raise DataError(_lacks("X", missing, given))
+        raise DataError(_lacks(what, "X", missing, given))
     return data[wanted]
 
 
-def _lacks(what: str, missing: list[str], given: Iterable[str]) -> str:
+def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:
     """The sentence about columns that training had, each with the one that may be meant."""
     unused = list(given)
     named = []
     for name in missing:
         near = closest(name, unused)
         named.append(repr(name) + (f" (did you mean {near!r}?)" if near else ""))
-    return f"predict: {what} must have all columns of training, got none for {', '.join(named)}"
+    return f"{what}: {x} must have all columns of training, got none for {', '.join(named)}"
 
 
 def _lists_as_arrays(value: Any) -> Any:
@@ -411,45 +584,45 @@ def _lists_as_arrays(value: Any) -> Any:
     return value
 
 
-def _columns_of(columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
+def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
     """The columns that training had, in its order: what was fitted goes by position."""
     if not any(known):
         return dict(columns)
     missing = [name for name in known if name not in columns]
     if missing:
-        raise DataError(_lacks("x", missing, [str(name) for name in columns]))
+        raise DataError(_lacks(what, "x", missing, [str(name) for name in columns]))
     return {name: columns[name] for name in known}
 
 
-def _check_fields(arrays: list[Array], fitted: Any, *, exactly: bool) -> None:
-    if fitted is None:
-        return
-    if len(arrays) != len(fitted.fields):
-        if exactly:
-            names = ", ".join(name for name, _, _ in fitted.fields)
-            raise ShapeError(
-                f"predict: must get one array for each of {names} as in training, got {len(arrays)}"
-            )
-        return
-    for array, (name, dtype, shape) in zip(arrays, fitted.fields):
-        if array.shape[1:] != shape:
-            raise ShapeError(
-                f"predict: {name} must have shape (rows, {', '.join(map(str, shape))}) as in "
-                f"training, got {array.shape}"
-            )
-        if dtype == "int64" and array.dtype.kind == "f":
-            raise DataError(
-                f"predict: {name} must hold integers as in training, got {array.dtype}; use "
-                ".astype(np.int64) if they are whole"
-            )
+def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
+    """Metadata by which outputs are read where the user names the loss."""
+    if loss is None:
+        return fitted
+    config = TrainingConfig.resolve(None, {"loss": loss})
+    link = link_of(config)
+    if link is None:
+        raise ConfigError(
+            "predict: loss must be one whose outputs are classes, such as 'cross_entropy', 'bce' "
+            f"or 'nll', for proba=True and labels=True, got {config.loss!r}"
+        )
+    classes = fitted.classes if fitted is not None and fitted.target_kind == "class" else None
+    one_of_many = link in ("softmax", "exp") or (classes is not None and len(classes) == 2)
+    return Fitted(
+        classes=classes if one_of_many else None,
+        target_kind="class" if one_of_many else "multilabel",
+        link=link,
+        transforms=[],
+        fields=[],
+    )
 
 
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
     what = "proba" if proba else "labels"
     if fitted is None or fitted.link is None:
         raise ConfigError(
-            f"predict: {what}=True needs a model trained as a classifier; call "
-            "predict(model, data) and use the outputs"
+            f"predict: {what}=True needs a model trained as a classifier, or the loss that it was "
+            f"trained with elsewhere; write predict(model, X, {what}=True, loss='cross_entropy'), "
+            "or use the outputs that predict(model, X) gives"
         )
     logits: Array = flatten(result)[0][0]
     flat = logits.reshape(len(logits)) if logits.ndim == 2 and logits.shape[1] == 1 else logits
@@ -477,9 +650,15 @@ def _check_finite(logits: Array, target_kind: str) -> None:
         )
 
 
+@functools.cache
+def _open_host() -> _core.Device:
+    """The CPU, opened once: that takes longer than what is done with it here."""
+    return _core.Device("cpu")
+
+
 def apply_op(op: str, array: Array) -> Array:
     """One op of the core on an array."""
-    session = _core.Session(_core.Device("cpu"))
+    session = _core.Session(_open_host())
     graph = _core.Graph()
     (out,) = graph.add(op, [graph.input("x", str(array.dtype), array.shape)])
     graph.output(out)
@@ -538,8 +717,9 @@ def evaluate(
             f"evaluate: split must be 'test', 'val' or 'train', got {type(split).__name__}; inputs "
             "and targets go together: write evaluate(model, (X, y))"
         )
-    config = config or getattr(model, "config", None)
-    model = check_model("evaluate", getattr(model, "model", model), loaded=True)
+    given, model = model, check_model("evaluate", model, loaded=True)
+    if config is None and given is not model:  # a result has the configuration of its run
+        config = getattr(given, "config", None)
     known = fitted_of(model)
     if config is None and "loss" in overrides:
         config = TrainingConfig()
@@ -555,7 +735,7 @@ def evaluate(
             "another split"
         )
     data.check(split)
-    if hasattr(model, "runner"):
+    if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)
     warn_of_untrained_norms("evaluate", model)
     with exclusive(model, "evaluate"), losing_device():

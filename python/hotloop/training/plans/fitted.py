@@ -1,4 +1,4 @@
-"""Metadata of a trained model: class names, link, transforms; and the lock of its one user.
+"""Metadata of a trained model: class names, link, transforms; and which thread is using it.
 
 The metadata lies on the module itself, so that copies and pickles of a model keep it, and
 ``predict`` and ``save`` need nothing but the model.
@@ -6,13 +6,15 @@ The metadata lies on the module itself, so that copies and pickles of a model ke
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
+import os
 import pickle
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from hotloop.base.messages import warn
 from hotloop.errors import BusyError, ConfigError, ModelWarning
@@ -21,6 +23,7 @@ from hotloop.training.config import TrainingConfig
 
 __all__ = [
     "Fitted",
+    "PredictOnly",
     "check_model",
     "exclusive",
     "fitted_of",
@@ -30,8 +33,6 @@ __all__ = [
 ]
 
 _ATTRIBUTE = "_fitted"
-_busy: weakref.WeakSet[Module] = weakref.WeakSet()
-_lock = threading.Lock()
 
 
 @dataclasses.dataclass
@@ -85,15 +86,35 @@ class Fitted:
         return dataclasses.replace(self)  # nothing writes to its parts
 
 
+class PredictOnly(abc.ABC):
+    """Base class of models that predict and cannot be trained."""
+
+    @abc.abstractmethod
+    def run(self, inputs: list[Any], spec: Any, path: str | None) -> Any:
+        """forward on one batch, as :class:`hotloop.training.inference.Predictor` runs a module."""
+
+
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     """The model, where it is one that can be trained or, with ``loaded``, that can be run.
+
+    Parameters
+    ----------
+    what : str
+        Who asks, for messages.
+    model : Module, TrainResult or PredictOnly
+        A result stands for its model, with ``loaded``.
+    loaded : bool
+        Whether the model need only predict.
 
     Raises
     ------
     ConfigError
     """
-    if isinstance(model, Module) or (loaded and hasattr(model, "runner")):
+    if isinstance(model, Module) or (loaded and isinstance(model, PredictOnly)):
         return model
+    inner = getattr(model, "model", None) if loaded else None  # of a module it would be a part
+    if isinstance(inner, Module | PredictOnly):
+        return inner
     got, fix = type(model).__name__, f"write {what}(model, data)"
     if isinstance(model, type):
         got, fix = f"the class {model.__name__}", f"write {model.__name__}(...) to make a model"
@@ -113,27 +134,75 @@ def set_metadata(model: Module, fitted: Fitted) -> None:
     model.__dict__[_ATTRIBUTE] = fitted
 
 
+# ---- one thread at a time
+
+
+class _User(NamedTuple):
+    """The thread that trains or runs a model, by its identifier."""
+
+    thread: int
+    trains: bool
+
+
+_changed = threading.Condition()
+_users: weakref.WeakKeyDictionary[Any, _User] = weakref.WeakKeyDictionary()
+
+
+def _forget_other_threads() -> None:
+    """In a forked child, which has the thread that forked and no other."""
+    global _changed
+    _changed = threading.Condition()
+    for model, user in list(_users.items()):
+        if user.thread != threading.get_ident():
+            del _users[model]
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
 @contextlib.contextmanager
-def exclusive(model: Module, what: str) -> Iterator[None]:
-    """Lets one thread at a time train or run a model.
+def exclusive(model: Any, what: str, *, trains: bool = False) -> Iterator[None]:
+    """Lets one thread at a time train or run a model; the others wait, but not for a training.
+
+    Parameters
+    ----------
+    model : Module or PredictOnly
+    what : str
+        Who asks, for messages.
+    trains : bool
+        Whether it takes as long as a training does, so that others are told instead of waiting.
 
     Raises
     ------
     BusyError
-        If another one does.
+        If another thread trains the model, or this one is using it already.
     """
-    with _lock:
-        if model in _busy:
-            raise BusyError(
-                f"{what}: this model is being trained or run by another thread; wait for it, or "
-                "use copy.deepcopy(model)"
-            )
-        _busy.add(model)
+    mine = _User(threading.get_ident(), trains)
     try:
+        with _changed:
+            while (user := _users.get(model)) is not None:
+                if user.thread == mine.thread:
+                    doing = "trained" if user.trains else "run"
+                    raise BusyError(
+                        f"{what}: this model is being {doing} by this thread, which asks from "
+                        "within; do it afterwards, or use copy.deepcopy(model)"
+                    )
+                if user.trains:
+                    raise BusyError(
+                        f"{what}: this model is being trained by another thread; wait until that "
+                        "returns, or use copy.deepcopy(model)"
+                    )
+                _changed.wait()
+            _users[model] = mine
         yield
     finally:
-        with _lock:
-            _busy.discard(model)
+        with _changed:
+            if _users.get(model) is mine:
+                del _users[model]
+                _changed.notify_all()
+
+
+# ---- norms
 
 
 def uses_batch_statistics(model: Module) -> bool:

@@ -9,6 +9,7 @@ and sends batches.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ class Runtime:
     Parameters
     ----------
     model : Module
+        Which the runtime does not keep alive: prediction has one for each model that there is.
     device : _core.Device
     seed : int
         For values that were not drawn yet, and for dropout.
@@ -139,7 +141,7 @@ class Runtime:
         loss: Any = None,
         trains: bool = False,
     ) -> None:
-        self.model = model
+        self._model = weakref.ref(model)
         self.device = device
         assert seed is not None  # TrainingConfig.resolve has drawn one
         self.seed = seed
@@ -165,6 +167,13 @@ class Runtime:
         self._plans: list[_core.Plan] = []
         self._runners: list[_core.Runner] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
+
+    @property
+    def model(self) -> Module:
+        """The model."""
+        model = self._model()
+        assert model is not None  # whoever uses the runtime has it
+        return model
 
     def close(self) -> None:
         """Gives back all memory, whoever still holds the runtime (a traceback, a callback)."""

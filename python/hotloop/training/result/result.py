@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError
+from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.result.history import History
 from hotloop.training.result.plotting import draw_history
 from hotloop.training.result.saving import save
@@ -114,6 +115,13 @@ class TrainResult:
         def __getattr__(self, name: str) -> Any:
             near = did_you_mean(name, dir(type(self)))
             raise AttributeError(f"TrainResult has no {name!r}{function_for(name) or near}")
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """Names by class id; None where classes had no names."""
+        fitted = fitted_of(self.model)
+        known = fitted.classes if fitted is not None else None
+        return None if known is None else list(known)
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.

@@ -30,17 +30,17 @@ from hotloop import _core
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
-from hotloop.errors import CheckpointError, ConfigError, HotloopError
+from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
-from hotloop.training.inference import predict, trace_forward
+from hotloop.training.inference import predict, run_batch, trace_forward
 from hotloop.training.plans.accelerator import (
     losing_device,
     open_placement,
     take_autotune_cache,
 )
-from hotloop.training.plans.fitted import Fitted, exclusive, fitted_of
+from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -63,7 +63,7 @@ _DTYPES = {
 }
 
 
-def save(model: Module, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes a model to a safetensors file.
 
     Parameters
@@ -95,8 +95,9 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
     >>> os.path.getsize("net.safetensors") > 2600  # 650 weights of 4 bytes, and the graph
     True
     """
-    model = getattr(model, "model", model)
-    if not hasattr(model, "named_modules"):
+    if not isinstance(model, Module):
+        model = getattr(model, "model", model)
+    if not isinstance(model, Module):
         raise ConfigError(
             f"save: must be a Module or a TrainResult, got {type(model).__name__}; write "
             "save(model, path)"
@@ -200,7 +201,7 @@ def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) ->
     inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
     spec = _input_spec(fitted)
     graph, out_spec = runtime.trace(
-        lambda trace: trace_forward(trace, model, inputs, spec, None, True), training=False
+        lambda trace: trace_forward(trace, model, inputs, spec, None), training=False
     )
     leaves = []
     for leaf in graph.leaves():
@@ -231,7 +232,7 @@ def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) ->
     }
 
 
-class LoadedModel:
+class LoadedModel(PredictOnly):
     """A model from a file: it predicts, without its Python class.
 
     ``predict(loaded, data, proba=..., labels=...)``, ``evaluate(loaded, data)`` and
@@ -264,10 +265,12 @@ class LoadedModel:
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
-        self._place(open_placement("cpu"))
+        self._placement = "cpu"
+        self._place(open_placement(self._placement))
 
     def _place(self, device: _core.Device) -> None:
         self.device = device
+        self._pid = os.getpid()
         session = _core.Session(device)
         self._graphs = [Recorded(session, self._tensors, graph) for graph in self._recorded]
         self._graphs.sort(key=lambda graph: graph.batch)
@@ -282,8 +285,10 @@ class LoadedModel:
         DeviceError, OutOfMemoryError
             If there is no GPU that can be used; it predicts where it did before.
         """
-        with exclusive(cast("Module", self), "to"), losing_device():
-            self._place(open_placement(placement_of(device)))
+        with exclusive(self, "to"), losing_device():
+            placement = placement_of(device)
+            self._place(open_placement(placement))
+            self._placement = placement
         return self
 
     def cuda(self, device: Any = None) -> LoadedModel:
@@ -331,26 +336,24 @@ class LoadedModel:
         """Parameters and buffers."""
         return {k: array for k, array in self._tensors.items() if k not in self._constants}
 
-    @property
-    def runner(self) -> LoadedModel:
-        """What ``predict`` calls for each batch."""
-        return self
-
     def recorded(self, rows: int) -> Recorded:
         """The graph of the smallest batch that holds the rows, else of the largest."""
         return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
 
     def __call__(self, *args: Any) -> Any:
         """forward on one batch of arrays."""
-        return predict(cast("Any", self), args if len(args) > 1 else args[0])
+        return run_batch(self, args)
 
-    def run(self, inputs: list[Array], spec: Any, path: str | None, *, fitted: bool) -> Any:
+    def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """One batch, padded to a recorded size and cut back."""
         if path is not None:
             raise ConfigError(
                 "outputs: a model loaded from a file has no modules; build the module and "
                 "load_state_dict"
             )
+        if self._pid != os.getpid():
+            # In a forked child: a thread of the parent may have been running these plans.
+            self._place(open_placement(self._placement))
         n = len(inputs[0])
         parts = []
         out_spec: Any = None
@@ -397,7 +400,15 @@ class Recorded:
                 array = padded
             self.plan.input(i, array)
         self.plan.run(1, 1e9)
-        return [self.plan.output(i)[:n] for i in range(self._n_outputs)], self._out
+        outputs = [self.plan.output(i) for i in range(self._n_outputs)]
+        for output in outputs:
+            if output.shape[:1] != (self.batch,):
+                raise ShapeError(
+                    "predict: an output of a model from a file must have one row for each row of "
+                    f"the data, got {output.shape} for {self.batch} rows; build the module and "
+                    "load_state_dict(loaded.state_dict())"
+                )
+        return [output[:n] for output in outputs], self._out
 
 
 def _rebuild(

@@ -102,7 +102,7 @@ def train(
     check_callbacks(config.callbacks)
     config.check_supported()
     data = as_datamodule(datamodule)
-    with exclusive(model, "train"), losing_device():
+    with exclusive(model, "train", trains=True), losing_device():
         planner = Planner(model, data, config)
         values = [*model.parameters(), *model.buffers()]
         hold(values)

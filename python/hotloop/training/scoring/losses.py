@@ -33,6 +33,7 @@ __all__ = [
     "class_weights",
     "count_outputs",
     "doubt_of_link",
+    "link_of",
     "loss_modules",
     "resolve_loss",
     "to_logged",
@@ -251,6 +252,11 @@ def _resolve(
     one_logit = len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)
     name = "binary_cross_entropy_with_logits" if one_logit else "cross_entropy"
     return _named(name, config, class_weight)
+
+
+def link_of(config: TrainingConfig) -> str | None:
+    """How outputs that were trained with the configuration's loss become probabilities."""
+    return _resolve(config, "float", None, None).link
 
 
 def loss_modules(loss: Any) -> dict[str, Module]:
