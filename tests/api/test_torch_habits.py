@@ -79,6 +79,20 @@ def test_a_parameter_goes_into_a_layer_and_a_loss():
     np.testing.assert_array_equal(F.relu(layer.weight), np.maximum(w, 0))
 
 
+def test_a_loss_of_arrays_has_no_backward():
+    out = np.ones((4, 3), np.float32)
+    for loss in (F.mse_loss(out, 2 * out), nn.MSELoss()(out, 2 * out), hl.sum(out)):
+        assert loss.item() in (1.0, 12.0)
+        assert f"{loss:.1f}" in ("1.0", "12.0")
+        with pytest.raises(AttributeError, match=r"no 'backward'; .*hl\.train.*optimizer\.step"):
+            loss.backward()
+    rows = hl.softmax(out, 1)
+    np.testing.assert_allclose(rows.detach().cpu().numpy().sum(1), 1, rtol=1e-6)
+    assert rows.mean(dim=1).shape == (4,)
+    copy = nn.Linear(3, 2).weight.detach().clone().numpy()
+    assert type(copy) is np.ndarray
+
+
 @pytest.mark.parametrize("name", ["step", "zero_grad"])
 def test_an_optimizer_is_a_setting(name):
     with pytest.raises(AttributeError, match=rf"OptimizerConfig has no '{name}'.*hl\.stepper"):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from hotloop import _core
 from hotloop.graph import seeds
 from hotloop.graph import trace as tracing
+from hotloop.graph.outputs import OutputArray
 from hotloop.graph.trace import Trace
 from hotloop.graph.value import Tensor
 
@@ -122,7 +123,11 @@ def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         pass
     for owner, value in assigned:
         owner.copy_(plan.output(numbers[value]))
-    return _map(lambda tensor: plan.output(numbers[tensor.id_in(trace)]), made)
+
+    def as_array(tensor: Tensor) -> OutputArray:
+        return plan.output(numbers[tensor.id_in(trace)]).view(OutputArray)
+
+    return _map(as_array, made)
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
+from hotloop.graph.outputs import as_outputs
 from hotloop.graph.symbolic import OPERATORS, Tensor
 from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
@@ -263,7 +264,7 @@ class Variable(Tensor):
 
     def clone(self) -> Any:
         """In ``forward``, the tensor; outside of it, a copy of the value."""
-        return super().clone() if tracing.active() is not None else self.value().copy()
+        return super().clone() if tracing.active() is not None else as_outputs(self.value().copy())
 
     def numpy(self) -> Array:
         """The value, read-only: it stays as it is when the model trains on.
