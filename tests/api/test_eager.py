@@ -123,6 +123,26 @@ def test_what_comes_back_is_the_users_own(x):
     assert not (x[0] == 7).any()
 
 
+def test_one_hot_of_an_array_finds_the_number_of_classes():
+    ids = np.array([[0, 3], [1, 1]])
+    np.testing.assert_array_equal(F.one_hot(ids), np.eye(4, dtype=int)[ids])
+    assert F.one_hot(ids.astype(np.uint8)).shape == (2, 2, 4)
+    with pytest.raises(DataError, match="got -1"):
+        F.one_hot(np.array([0, -1]), 2)
+    with pytest.raises(TraceError, match="num_classes must be given"):
+        F.one_hot(np.zeros((0, 3), int))
+
+
+@pytest.mark.parametrize("make", [hl.tensor, hl.as_tensor, hl.from_numpy])
+def test_an_array_of_a_parameter_is_a_copy(make):
+    p = nn.Parameter(np.ones(3))
+    made = make(p)
+    p.fill_(2)
+    assert isinstance(made, np.ndarray)
+    np.testing.assert_array_equal(made, np.ones(3))
+    assert hl.tensor(p, dtype=hl.float64).dtype == np.float64
+
+
 def test_errors_are_those_of_forward(x):
     with pytest.raises(ShapeError, match=r"\(6, 8\) and \(6, 8\)"):
         hl.matmul(x, x)

@@ -361,9 +361,9 @@ def tensor(
     Tensor in ``forward``, else ndarray
         A copy of the data.
     """
-    if is_tensor(data):
-        return data if dtype is None else cast(data, dtypes.parse(dtype))
     trace = tracing.active()
+    if trace is not None and is_tensor(data):
+        return data if dtype is None else cast(data, dtypes.parse(dtype))
     if trace is not None and isinstance(data, list | tuple):
         made = lift(data, trace)
         return made if dtype is None else cast(made, dtypes.parse(dtype))

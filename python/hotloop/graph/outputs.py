@@ -130,13 +130,13 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return repr(self.numpy())
+        return repr(self.view(np.ndarray))
 
     def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:
         return array.view(OutputArray) if array.ndim else array[()]  # a number, as of any array
 
     def __reduce__(self) -> Any:
-        return self.numpy().__reduce__()  # files need nothing of hotloop
+        return self.view(np.ndarray).__reduce__()  # files need nothing of hotloop
 
 
 def as_outputs(result: Any) -> Any:

@@ -24,7 +24,7 @@ from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
-from hotloop.graph.outputs import as_outputs
+from hotloop.graph.outputs import OutputArray, as_outputs
 from hotloop.graph.symbolic import OPERATORS, Tensor
 from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
@@ -37,7 +37,7 @@ __all__ = ["Buffer", "Parameter"]
 _unowned = itertools.count()
 
 
-class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
+class ReadOnlyArray(OutputArray):
     """The value of a parameter or buffer; writing to it says what to use instead.
 
     What is computed of it, and what ``copy()`` gives, may be written to.
@@ -64,6 +64,10 @@ class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
                     self._refuse()
             kwargs["out"] = tuple(_plain(array) for array in out)
         return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+    def numpy(self) -> Array:
+        """Itself, which says how to set values where a plain array would only refuse."""
+        return self
 
     def copy(self, order: Any = "C") -> Any:
         """A plain array that may be written to."""
@@ -98,7 +102,7 @@ class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.startswith("_"):
             return self._refuse
-        raise AttributeError(name)
+        return super().__getattr__(name)
 
 
 def _plain(value: Any) -> Any:
