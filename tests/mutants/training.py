@@ -22,6 +22,7 @@ _OWN = _TESTS + "own_losses.py::"
 _OWN_METRICS = _TESTS + "own_metrics.py::"
 _CONFIG_SCHEMA = _TRAINING + "config/schema.py"
 _WARNINGS = _TESTS + "warnings.py::"
+_FITTED, _PREDICT = _TRAINING + "plans/fitted.py", _TESTS + "predict.py::"
 _BEST = _FEATURES + "test_the_best_epoch_has_its_own_statistics"
 _CUT = _USING + "test_a_logit_is_cut_at_zero"
 _GOES_ON = _USING + "test_stepper_state_counts_applied_steps_and_attempted_ones"
@@ -598,10 +599,10 @@ _STATE = [
         python(_USING + "test_training_sees_standardized_inputs"),
     ),
     Mutant(
-        "forward-takes-the-plan-of-predict",
+        "prediction-standardises-by-the-mean-alone",
         _INFERENCE,
-        "key = (shapes, repr(spec), path, fitted, numbers)",
-        "key = (shapes, repr(spec), path, numbers)",
+        "tensor = (tensor - trace.const(mean)) / trace.const(std)",
+        "tensor = tensor - trace.const(mean)",
         python(_USING + "test_training_sees_standardized_inputs"),
     ),
     Mutant(
@@ -614,8 +615,8 @@ _STATE = [
     Mutant(
         "row-is-counted-from-its-batch",
         _INFERENCE,
-        'f"predict: row {first + i}: {what}"',
-        'f"predict: row {i}: {what}"',
+        'f"{what}: row {first + i}: {why}"',
+        'f"{what}: row {i}: {why}"',
         python(_USING + "test_a_wrong_id_is_named_by_its_row"),
     ),
     Mutant(
@@ -715,7 +716,7 @@ _RECORDED = [
     Mutant(
         "plans-outlive-a-changed-model",
         _INFERENCE,
-        "return _version_of(self._model) != self._version",
+        "return _version_of(model) != self._version",
         "return False",
         python("tests/api/test_model_changes.py::test_a_head_is_replaced_for_another_task"),
     ),
@@ -735,4 +736,63 @@ _RECORDED = [
     ),
 ]
 
-MUTANTS = [*_LOSS, *_STEP, *_RUN, *_STATE, *_RECORDED]
+_PREDICTED = [
+    Mutant(
+        "a-part-named-model-predicts-in-its-place",
+        _FITTED,
+        'inner = getattr(model, "model", None) if loaded else None',
+        "inner = None",
+        python(_PREDICT + "test_evaluate_of_habit"),
+    ),
+    Mutant(
+        "whoever-came-last-uses-a-model-first",
+        _FITTED,
+        "queue.append(mine)",
+        "queue.insert(min(1, len(queue)), mine)",
+        python(_PREDICT + "test_threads_use_a_model_in_the_order_in_which_they_came"),
+    ),
+    Mutant(
+        "a-child-waits-for-its-parents-threads",
+        _FITTED,
+        "if user.thread == threading.get_ident()]",
+        "if user.thread]",
+        python(_PREDICT + "test_a_forked_child_predicts_whatever_the_parents_threads_do"),
+    ),
+    Mutant(
+        "a-runtime-keeps-its-model-alive",
+        _RUNTIME,
+        "self._model = weakref.ref(model)",
+        "self._model = lambda: model",
+        python(_PREDICT + "test_a_model_that_predicted_is_freed"),
+    ),
+    Mutant(
+        "outputs-without-rows-are-put-together",
+        _INFERENCE,
+        "if output.shape[:1] != (rows,):",
+        "if output.shape[:1] == (0,):",
+        python(_PREDICT + "test_outputs_without_rows_are_not_put_together"),
+    ),
+    Mutant(
+        "a-row-alone-keeps-a-dim",
+        _INFERENCE,
+        "self._is_row = True",
+        "self._is_row = False",
+        python(_PREDICT + "test_predict_takes_what_the_model_takes"),
+    ),
+    Mutant(
+        "a-part-in-evaluation-mode-is-warned-of",
+        "python/hotloop/nn/module.py",
+        "trace.reads_mode |= is_set",
+        "trace.reads_mode = True",
+        python(_PREDICT + "test_train_mode_without_an_effect_is_not_warned_of"),
+    ),
+    Mutant(
+        "dims-of-outputs-are-dropped",
+        "python/hotloop/nn/outputs.py",
+        "kwargs[numpys] = kwargs.pop(torchs)",
+        "kwargs.pop(torchs)",
+        python(_PREDICT + "test_outputs_have_what_scripts_use"),
+    ),
+]
+
+MUTANTS = [*_LOSS, *_STEP, *_RUN, *_STATE, *_RECORDED, *_PREDICTED]

@@ -1,5 +1,6 @@
 """``predict``, ``evaluate`` and ``model(array)`` as those call them who know other libraries."""
 
+import contextlib
 import copy
 import gc
 import os
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.nn import functional as F
+from hotloop.training.plans import fitted
 from hotloop.training.plans.fitted import exclusive
 from train.recipes import classes, mlp, quiet, regression
 
@@ -314,6 +316,24 @@ def test_threads_predict_with_one_model(model: nn.Module, path: Path) -> None:
     )
 
 
+def test_threads_use_a_model_in_the_order_in_which_they_came() -> None:
+    net, order, threads = mlp(), [], []
+
+    def use(i: int) -> None:
+        with exclusive(net, "predict"):
+            order.append(i)
+
+    with exclusive(net, "predict"):
+        for i in range(4):
+            threads.append(threading.Thread(target=use, args=(i,)))
+            threads[i].start()
+            while len(fitted._queues[net]) < i + 2:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3]
+
+
 def test_train_waits_for_a_prediction() -> None:
     net = mlp()
     done = []
@@ -363,6 +383,7 @@ def test_ctrl_c_while_waiting(model: nn.Module) -> None:
             held.set()
             leave.wait(30)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job may ignore it
     worker = threading.Thread(target=hold)
     worker.start()
     assert held.wait(30)
@@ -375,7 +396,25 @@ def test_ctrl_c_while_waiting(model: nn.Module) -> None:
     finally:
         leave.set()
         worker.join()
+        signal.signal(signal.SIGINT, before)
     assert hl.predict(model, X).shape == (90, 3)
+
+
+def test_ctrl_c_leaves_a_model_that_can_be_used() -> None:
+    """Wherever it comes: thousands of signals while a model is taken and let go."""
+    net = mlp()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for i in range(3000):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 2e-5 + 1e-8 * i)
+                while True:
+                    with exclusive(net, "predict"):
+                        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert hl.predict(net, X).shape == (90, 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -246,9 +246,10 @@ def check_placement(placement: str) -> None:
 
 
 def _predictor(model: Module) -> Predictor:
-    if model not in _predictors:
-        _predictors[model] = Predictor(model)
-    return _predictors[model]
+    found = _predictors.get(model)
+    if found is None:
+        found = _predictors[model] = Predictor(model)
+    return found  # another thread may have emptied the cache meanwhile
 
 
 def run_batch(model: Any, args: tuple[Any, ...]) -> Any:

@@ -14,7 +14,7 @@ import pickle
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from hotloop.base.messages import warn
 from hotloop.errors import BusyError, ConfigError, ModelWarning
@@ -137,24 +137,28 @@ def set_metadata(model: Module, fitted: Fitted) -> None:
 # ---- one thread at a time
 
 
-class _User(NamedTuple):
-    """The thread that trains or runs a model, by its identifier."""
+class _User:
+    """A thread that trains or runs a model, or waits for that; its thread's identifier."""
 
-    thread: int
-    trains: bool
+    def __init__(self, *, trains: bool) -> None:
+        self.thread = threading.get_ident()
+        self.trains = trains
 
 
-_changed = threading.Condition()
-_users: weakref.WeakKeyDictionary[Any, _User] = weakref.WeakKeyDictionary()
+# Of each model: who uses it, then who waits, in the order in which they came. Without an order, a
+# thread that predicts again and again would leave the others waiting.
+_queues: weakref.WeakKeyDictionary[Any, list[_User]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()  # of the queues; one that a finalizer may take again
+_changed = threading.Condition(_lock)
 
 
 def _forget_other_threads() -> None:
     """In a forked child, which has the thread that forked and no other."""
-    global _changed
-    _changed = threading.Condition()
-    for model, user in list(_users.items()):
-        if user.thread != threading.get_ident():
-            del _users[model]
+    global _lock, _changed
+    _lock = threading.RLock()
+    _changed = threading.Condition(_lock)
+    for queue in _queues.values():
+        queue[:] = [user for user in queue if user.thread == threading.get_ident()]
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
@@ -177,29 +181,32 @@ def exclusive(model: Any, what: str, *, trains: bool = False) -> Iterator[None]:
     BusyError
         If another thread trains the model, or this one is using it already.
     """
-    mine = _User(threading.get_ident(), trains)
+    mine = _User(trains=trains)
+    with _lock:
+        queue = _queues.setdefault(model, [])
     try:
-        with _changed:
-            while (user := _users.get(model)) is not None:
-                if user.thread == mine.thread:
-                    doing = "trained" if user.trains else "run"
+        with _lock:
+            queue.append(mine)
+            while (first := queue[0]) is not mine:
+                if first.thread == mine.thread:
+                    doing = "trained" if first.trains else "run"
                     raise BusyError(
                         f"{what}: this model is being {doing} by this thread, which asks from "
                         "within; do it afterwards, or use copy.deepcopy(model)"
                     )
-                if user.trains:
+                if first.trains:
                     raise BusyError(
                         f"{what}: this model is being trained by another thread; wait until that "
                         "returns, or use copy.deepcopy(model)"
                     )
-                _changed.wait()
-            _users[model] = mine
+                _changed.wait(1.0)  # a Ctrl-C below may have come before the notification
         yield
     finally:
-        with _changed:
-            if _users.get(model) is mine:
-                del _users[model]
-                _changed.notify_all()
+        # Ctrl-C comes between calls of Python functions: here is none before the end of the use.
+        with _lock:
+            if mine in queue:
+                queue.remove(mine)
+            _changed.notify_all()
 
 
 # ---- norms
