@@ -1,4 +1,4 @@
-"""The functions of ``hl``: torch's names over symbolic tensors.
+"""The functions of ``hl``: torch's names over symbolic tensors, and outside of forward over arrays.
 
 They are defined by family in :mod:`hotloop.graph`, whose ``__all__`` say which of them are public;
 most are Tensor methods too.
@@ -7,6 +7,7 @@ most are Tensor methods too.
 from hotloop.graph.comparison import *
 from hotloop.graph.contraction import *
 from hotloop.graph.creation import *
+from hotloop.graph.elementary import *
 from hotloop.graph.indexing import *
 from hotloop.graph.pointwise import *
 from hotloop.graph.reduction import *

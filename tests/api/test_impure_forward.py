@@ -9,6 +9,7 @@ import hotloop.nn.functional as F
 import numpy as np
 import pytest
 from hotloop import TraceError, nn
+from needs import take_library
 
 X = np.random.default_rng(0).standard_normal((48, 4)).astype(np.float32)
 GENERATOR = np.random.default_rng(1)
@@ -64,8 +65,9 @@ def test_what_differs_between_two_recordings_is_refused(change):
         hl.train(Net(change), (X, X), max_epochs=1, enable_progress_bar=False)
 
 
+@pytest.mark.parity
 def test_torch_tensors_are_compared_too():
-    torch = pytest.importorskip("torch", reason="PyTorch: pip install torch")
+    torch = take_library("torch")
     with pytest.raises(TraceError, match="must do the same each time"):
         Net(lambda h: h + torch.rand(4))(X)
 
@@ -110,8 +112,9 @@ def test_numbers_from_a_seed_of_forwards_own_are_constants():
     ("draw", "name"), [(random.random, "random"), (np.random.rand, r"np\.random")]
 )
 def test_a_branch_chosen_at_random_warns_where_it_came_out_the_same(draw, name):
-    with pytest.warns(UserWarning, match=rf"recorded while {name} drew.*hl\.where"):
+    with pytest.warns(hl.ModelWarning, match=rf"recorded while {name} drew.*hl\.where") as found:
         Net(lambda h: h if draw() >= 0.0 else -h)(X)
+    assert found[0].filename == __file__
 
 
 def test_randperm_in_forward_is_another_order_in_each_step():

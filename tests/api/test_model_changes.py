@@ -194,8 +194,9 @@ def test_a_callback_cannot_change_what_is_planned(change, what):
 
 
 def test_an_attribute_that_a_callback_assigns_warns():
-    with pytest.warns(UserWarning, match=r"on_epoch_end: an attribute .* hl\.scalar"):
+    with pytest.warns(hl.ModelWarning, match=r"on_epoch_end: an attribute .* hl\.scalar") as found:
         trained(lambda net: setattr(net, "scale", 0.5))
+    assert found[0].filename == __file__
 
 
 def test_a_stepper_does_not_go_on_with_another_model():

@@ -105,6 +105,7 @@ def test_each_op_is_a_name_of_hotloop():
         comparison,
         contraction,
         creation,
+        elementary,
         indexing,
         pointwise,
         reduction,
@@ -112,8 +113,8 @@ def test_each_op_is_a_name_of_hotloop():
     )
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
-    families = (comparison, contraction, creation, indexing, pointwise, reduction, views)
-    for family in families:
+    arithmetic = (comparison, contraction, elementary, pointwise, reduction)
+    for family in (*arithmetic, creation, indexing, views):
         listed.update(family.__all__)
         for name in family.__all__:
             assert getattr(hl, name) is getattr(ops, name) is getattr(family, name)

@@ -12,6 +12,7 @@ ARRAYS = {
     "numpy()": lambda net: net.weight.numpy(),
     "a buffer's numpy()": lambda net: net.shift.numpy(),
     "data": lambda net: net.weight.data,
+    "data.cpu().numpy()": lambda net: net.weight.data.detach().cpu().numpy(),
     "state_dict": lambda net: net.state_dict()["weight"],
     "a row": lambda net: net.weight.numpy()[1],
     "a view": lambda net: net.weight.numpy().reshape(-1).T,
@@ -70,6 +71,15 @@ def test_a_plain_array_of_a_parameter_cannot_be_written_to(net, dtype):
     for array in (np.asarray(net.weight, dtype), np.asarray(net.state_dict()["weight"])):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 7
+
+
+def test_data_has_what_scripts_for_torch_use(net):
+    plain = np.array(net.weight)
+    np.testing.assert_array_equal(net.weight.data.mean(dim=0), plain.mean(0))
+    assert net.weight.data.argmax(dim=1).shape == (3,)
+    with pytest.raises(AttributeError, match=r"no 'norm'; write np\.linalg\.norm"):
+        net.weight.data.norm()
+    assert repr(net.weight.data) == repr(plain)
 
 
 OWN = {

@@ -475,7 +475,7 @@ def test_a_tensor_that_forward_kept(good: dict[str, bytes]) -> None:
 
     model = Keeps()
     train(model)
-    with pytest.raises(hl.TraceError, match="must run inside a module's forward"):
+    with pytest.raises(hl.TraceError, match="must come from this call of forward"):
         model.kept.sum()
     twins = copy.deepcopy(model), Keeps()
     twins[1].__dict__.update(pickle.loads(pickle.dumps(model.__getstate__())))

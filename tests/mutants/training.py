@@ -888,7 +888,7 @@ _PREDICTED = [
     ),
     Mutant(
         "dims-of-outputs-are-dropped",
-        "python/hotloop/nn/outputs.py",
+        "python/hotloop/graph/outputs.py",
         "kwargs[numpys] = kwargs.pop(torchs)",
         "kwargs.pop(torchs)",
         python(_PREDICT + "test_outputs_have_what_scripts_use"),

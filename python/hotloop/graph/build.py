@@ -16,6 +16,7 @@ from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
 from hotloop.graph.dtypes import DType
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 if TYPE_CHECKING:
@@ -340,3 +341,6 @@ def stack(tensors: Sequence[Operand], dim: int = 0) -> Tensor:
         shapes = ", ".join(str(p.shape) for p in parts)
         raise ShapeError(f"stack: shapes must be equal, got {shapes}")
     return cat([unsqueeze(part, dim) for part in parts], dim)
+
+
+make_eager(globals(), ["cat", "stack", "unsqueeze"])

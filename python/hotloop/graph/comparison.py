@@ -6,6 +6,7 @@ import math
 
 from hotloop.graph import dtypes
 from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -255,3 +256,6 @@ def logical_xor(input: Operand, other: Operand) -> Tensor:
     """
     a, b = unify(input, other, what="logical_xor")
     return cast(a, dtypes.bool_) != cast(b, dtypes.bool_)
+
+
+make_eager(globals(), __all__)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, reduction, views
 from hotloop.graph.build import Operand, add_node, cast, lift, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -343,3 +344,6 @@ def _pair(a: Tensor, a_term: str, b: Tensor, b_term: str, later: str) -> tuple[T
 
 def _widen(x: Tensor, axis: int, size: int) -> Tensor:
     return views.expand(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+make_eager(globals(), __all__)

@@ -16,10 +16,11 @@ import numpy as np
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import comparison, dtypes, pointwise, seeds
+from hotloop.graph import comparison, dtypes, elementary, pointwise, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import Number, Operand, add_node, cast, is_tensor, lift, number, to_array
 from hotloop.graph.dtypes import DType
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.graph.views import expand, reshape, sizes_of
 
@@ -360,9 +361,9 @@ def tensor(
     Tensor in ``forward``, else ndarray
         A copy of the data.
     """
-    if is_tensor(data):
-        return data if dtype is None else cast(data, dtypes.parse(dtype))
     trace = tracing.active()
+    if trace is not None and is_tensor(data):
+        return data if dtype is None else cast(data, dtypes.parse(dtype))
     if trace is not None and isinstance(data, list | tuple):
         made = lift(data, trace)
         return made if dtype is None else cast(made, dtypes.parse(dtype))
@@ -478,9 +479,9 @@ def randn(*size: Any, dtype: Any = None, device: Any = None) -> Made:
     kind = dtypes.parse(dtype or dtypes.default_float)
     if tracing.active() is None:
         return seeds.normal(shape, 0.0, 1.0).astype(_array_dtype(kind))
-    radius = pointwise.sqrt(pointwise.log(uniform_bits(shape, "randn")) * -2.0)
+    radius = pointwise.sqrt(elementary.log(uniform_bits(shape, "randn")) * -2.0)
     angle = uniform_bits(shape, "randn") * (2.0 * math.pi)
-    return cast(radius * pointwise.cos(angle), kind)
+    return cast(radius * elementary.cos(angle), kind)
 
 
 def rand_like(input: Any, *, dtype: Any = None, device: Any = None) -> Made:
@@ -631,3 +632,6 @@ def scalar(name: str, schedule: Any) -> Tensor:
         When training starts, if the schedule gives no finite number.
     """
     return tracing.current("scalar").scalar(name, schedule)
+
+
+make_eager(globals(), ["bernoulli"])  # the others have no operands

@@ -27,6 +27,7 @@ from hotloop.graph.build import (
     not_integers,
     to_array,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -286,7 +287,7 @@ def one_hot(input: Operand, num_classes: int = -1) -> Tensor:
     input : Tensor of integers
         Classes, any shape.
     num_classes : int
-        How many there are.
+        How many there are; of an array, one more than the largest where it is not given.
 
     Returns
     -------
@@ -296,11 +297,15 @@ def one_hot(input: Operand, num_classes: int = -1) -> Tensor:
     Raises
     ------
     TraceError
-        If ``num_classes`` is not given: the largest class is not known while tracing.
+        If ``num_classes`` is not given and the classes are those of a tensor in ``forward``, whose
+        largest is not known while tracing, or of an array without elements.
     DataError
         When it runs, for a class below 0 or not below ``num_classes``.
     """
     index = _index(input, "one_hot")
+    if num_classes < 1 and not is_tensor(input):
+        classes = np.asarray(input)
+        num_classes = int(classes.max()) + 1 if classes.size else 0
     if num_classes < 1:
         raise TraceError(
             "one_hot: num_classes must be given (the classes in a batch are not known while "
@@ -462,3 +467,6 @@ def _advanced(x: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
         joined = math.prod(x.shape[first : last + 1])
         x = views.reshape(x, (*x.shape[:first], joined, *x.shape[last + 1 :]))
     return add_node("index_select", x, flat, axis=first)
+
+
+make_eager(globals(), [*__all__, "get_item"])

@@ -1,4 +1,4 @@
-"""Pointwise functions with NumPy broadcasting, by torch's names and rules.
+"""Arithmetic, rounding, bounds and choices, element by element, by torch's names and rules.
 
 What the op table lacks is composed here. Where a formula is only right on part of the line, the
 other part is masked before the formula, not after: the gradient of a masked infinity is NaN.
@@ -14,14 +14,14 @@ from hotloop.errors import TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.build import Number, Operand, add_node, cast, is_number, lift, lift_float, unify
 from hotloop.graph.comparison import isnan
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
-    "abs", "add", "addcmul", "ceil", "clamp", "clip", "cos", "cosh", "div", "erf", "erfc", "exp",
-    "exp2", "expm1", "floor", "floor_divide", "frac", "lerp", "log", "log10", "log1p", "log2",
-    "logaddexp", "logit", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "neg", "pow",
-    "reciprocal", "relu", "remainder", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
-    "square", "sub", "tan", "tanh", "true_divide", "trunc", "where", "xlogy",
+    "abs", "add", "addcmul", "ceil", "clamp", "clip", "div", "floor", "floor_divide", "frac",
+    "lerp", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "neg", "pow", "reciprocal",
+    "relu", "remainder", "round", "rsqrt", "sign", "sqrt", "square", "sub", "true_divide", "trunc",
+    "where",
 ]  # fmt: skip
 
 
@@ -29,7 +29,8 @@ def _unary(op: str, x: Operand) -> Tensor:
     return add_node(op, lift(x, what=op))
 
 
-def _unary_float(op: str, x: Operand) -> Tensor:
+def unary_float(op: str, x: Operand) -> Tensor:
+    """A pointwise op of one tensor; integers and bools become float32."""
     return add_node(op, lift_float(x, op))
 
 
@@ -37,7 +38,8 @@ def _binary(op: str, a: Operand, b: Operand) -> Tensor:
     return add_node(op, *unify(a, b, what=op))
 
 
-def _binary_float(op: str, a: Operand, b: Operand) -> Tensor:
+def binary_float(op: str, a: Operand, b: Operand) -> Tensor:
+    """A pointwise op of two operands in one dtype; integers and bools become float32."""
     a, b = unify(a, b, what=op)
     if not a.dtype.is_floating_point:
         a, b = cast(a, dtypes.default_float), cast(b, dtypes.default_float)
@@ -64,114 +66,35 @@ def abs(input: Operand) -> Tensor:
 
 
 def neg(input: Operand) -> Tensor:
-    """``-x``."""
+    """``-x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _unary("neg", input)
 
 
 def sign(input: Operand) -> Tensor:
-    """-1, 0 or 1."""
+    """-1, 0 or 1.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     return _unary("sign", input)
-
-
-def exp(input: Operand) -> Tensor:
-    """``e**x``.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("exp", input)
-
-
-def exp2(input: Operand) -> Tensor:
-    """``2**x``."""
-    return exp(lift_float(input, "exp2") * math.log(2.0))
-
-
-def expm1(input: Operand) -> Tensor:
-    """``e**x - 1``, exact near 0.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("expm1", input)
-
-
-def log(input: Operand) -> Tensor:
-    """Natural logarithm; -inf at 0, NaN below.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("log", input)
-
-
-def log1p(input: Operand) -> Tensor:
-    """``log(1 + x)``, exact near 0.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("log1p", input)
-
-
-def log2(input: Operand) -> Tensor:
-    """Logarithm to base 2; -inf at 0, NaN below.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return log(input) * (1.0 / math.log(2.0))
-
-
-def log10(input: Operand) -> Tensor:
-    """Logarithm to base 10; -inf at 0, NaN below.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return log(input) * (1.0 / math.log(10.0))
 
 
 def sqrt(input: Operand) -> Tensor:
@@ -187,7 +110,7 @@ def sqrt(input: Operand) -> Tensor:
     Tensor
         The same shape.
     """
-    return _unary_float("sqrt", input)
+    return unary_float("sqrt", input)
 
 
 def rsqrt(input: Operand) -> Tensor:
@@ -203,109 +126,40 @@ def rsqrt(input: Operand) -> Tensor:
     Tensor
         The same shape.
     """
-    return _unary_float("rsqrt", input)
+    return unary_float("rsqrt", input)
 
 
 def reciprocal(input: Operand) -> Tensor:
-    """``1 / x``."""
-    return _unary_float("reciprocal", input)
+    """``1 / x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape; integers and bools become float32.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+    """
+    return unary_float("reciprocal", input)
 
 
 def square(input: Operand) -> Tensor:
-    """``x * x``."""
+    """``x * x``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     x = lift(input, what="square")
     return add_node("mul", x, x)
-
-
-def sin(input: Operand) -> Tensor:
-    """Sine of radians.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("sin", input)
-
-
-def cos(input: Operand) -> Tensor:
-    """Cosine of radians.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("cos", input)
-
-
-def tan(input: Operand) -> Tensor:
-    """Tangent of radians."""
-    return sin(input) / cos(input)
-
-
-def sinh(input: Operand) -> Tensor:
-    """Hyperbolic sine, exact near 0."""
-    x = lift_float(input, "sinh")
-    return (expm1(x) - expm1(-x)) * 0.5
-
-
-def cosh(input: Operand) -> Tensor:
-    """Hyperbolic cosine."""
-    x = lift_float(input, "cosh")
-    return (exp(x) + exp(-x)) * 0.5
-
-
-def tanh(input: Operand) -> Tensor:
-    """Hyperbolic tangent.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("tanh", input)
-
-
-def sigmoid(input: Operand) -> Tensor:
-    """``1 / (1 + e**-x)``.
-
-    Parameters
-    ----------
-    input : Tensor
-        Any shape; integers and bools become float32.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    return _unary_float("sigmoid", input)
-
-
-def erf(input: Operand) -> Tensor:
-    """Error function."""
-    return _unary_float("erf", input)
-
-
-def erfc(input: Operand) -> Tensor:
-    """``1 - erf(x)``; not accurate relative to tiny results, as the difference it is."""
-    return 1.0 - erf(input)
 
 
 def relu(input: Operand) -> Tensor:
@@ -382,13 +236,35 @@ def _rounded(op: str, x: Operand) -> Tensor:
 
 
 def trunc(input: Operand) -> Tensor:
-    """To the integer nearest towards 0; no gradient."""
+    """To the integer nearest towards 0; no gradient.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     x = lift(input, what="trunc")
     return where(x < 0, ceil(x), floor(x))
 
 
 def frac(input: Operand) -> Tensor:
-    """``x - trunc(x)``."""
+    """``x - trunc(x)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape and dtype.
+
+    Returns
+    -------
+    Tensor
+        The same shape and dtype.
+    """
     x = lift(input, what="frac")
     return x - trunc(x)
 
@@ -408,27 +284,6 @@ def detach(input: Operand) -> Tensor:
     """
     x = lift(input, what="detach")
     return add_node("detach", x) if x.dtype.is_floating_point else x
-
-
-def logit(input: Operand, eps: float | None = None) -> Tensor:
-    """``log(x / (1 - x))``.
-
-    Parameters
-    ----------
-    input : Tensor
-        Probabilities, any shape.
-    eps : float, optional
-        Clamps them to ``[eps, 1 - eps]``.
-
-    Returns
-    -------
-    Tensor
-        The same shape.
-    """
-    x = lift_float(input, "logit")
-    if eps is not None:
-        x = clamp(x, eps, 1.0 - eps)
-    return log(x / (1.0 - x))
 
 
 def nan_to_num(
@@ -541,7 +396,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
         For another rounding_mode.
     """
     if rounding_mode is None:
-        return _binary_float("div", input, other)
+        return binary_float("div", input, other)
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode != "trunc":
@@ -549,30 +404,65 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
             f'div: rounding_mode must be None, "floor" or "trunc", got {rounding_mode!r}'
         )
     a, b = unify(input, other, what="div")
-    return cast(trunc(_binary_float("div", a, b)), a.dtype)
+    return cast(trunc(binary_float("div", a, b)), a.dtype)
 
 
 def true_divide(input: Operand, other: Operand) -> Tensor:
-    """``a / b`` in floating point."""
+    """``a / b`` in floating point.
+
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype, integers and bools to float32.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
     return div(input, other)
 
 
 def floor_divide(input: Operand, other: Operand) -> Tensor:
     """``floor(a / b)`` in the operands' dtype; no gradient.
 
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+
+    Notes
+    -----
     Integers are divided exactly: by ``(a - a mod b) / b``, rounded.
     """
     a, b = unify(input, other, what="floor_divide")
     if a.dtype.is_floating_point:
         return floor(add_node("div", a, b))
     whole = add_node("sub", a, add_node("remainder", a, b))
-    quotient = _binary_float("div", cast(whole, dtypes.float64), cast(b, dtypes.float64))
+    quotient = binary_float("div", cast(whole, dtypes.float64), cast(b, dtypes.float64))
     return cast(round(quotient), a.dtype)
 
 
 def remainder(input: Operand, other: Operand) -> Tensor:
     """``a - floor(a / b) * b``, with the sign of b.
 
+    Parameters
+    ----------
+    input, other : Tensor or number
+        Shapes that broadcast; brought to one dtype.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+
+    Notes
+    -----
     The gradient of a is 1; b gets none for numbers, else ``-floor(a / b)``.
     """
     a, b = unify(input, other, what="remainder")
@@ -610,7 +500,7 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
             return sqrt(x)
         if exponent == -1 and x.dtype.is_floating_point:
             return reciprocal(x)
-    return _binary_float("pow", input, exponent)
+    return binary_float("pow", input, exponent)
 
 
 def maximum(input: Operand, other: Operand) -> Tensor:
@@ -643,21 +533,6 @@ def minimum(input: Operand, other: Operand) -> Tensor:
         The common shape.
     """
     return _binary("minimum", input, other)
-
-
-def logaddexp(input: Operand, other: Operand) -> Tensor:
-    """``log(e**a + e**b)`` without overflow.
-
-    Equal operands share the gradient, equal infinities too, where torch's is NaN.
-    """
-    return _binary_float("logaddexp", input, other)
-
-
-def xlogy(input: Operand, other: Operand) -> Tensor:
-    """``a * log(b)``, 0 where a is 0 (and b is not NaN)."""
-    a, b = unify(input, other, what="xlogy")
-    zero = (a == 0) & ((b <= 0) | (b == math.inf))  # elsewhere 0 * log(b) is 0 by itself
-    return where(zero, 0.0, a * log(where(zero, 1.0, b)))
 
 
 # ---------------------------------------------------------------------------- of three
@@ -788,3 +663,6 @@ def addcmul(input: Operand, tensor1: Operand, tensor2: Operand, *, value: Number
     """
     product: Any = mul(tensor1, tensor2)
     return _binary("add", input, product if value == 1 else product * value)
+
+
+make_eager(globals(), __all__)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
-from hotloop.graph import comparison, dtypes, pointwise
+from hotloop.graph import comparison, dtypes, elementary, pointwise
 from hotloop.graph.build import (
     Operand,
     add_node,
@@ -21,6 +21,7 @@ from hotloop.graph.build import (
     lift,
     lift_float,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -556,10 +557,10 @@ def logsumexp(input: Operand, dim: Dim, keepdim: bool = False) -> Tensor:
     axes = axes_of(x, dim, "logsumexp")
     largest = pointwise.detach(amax(x, axes, keepdim=True))
     shift = pointwise.where(comparison.isfinite(largest), largest, 0.0)
-    total = sum(pointwise.exp(x - shift), axes, keepdim=True)
+    total = sum(elementary.exp(x - shift), axes, keepdim=True)
     positive = total > 0
     result = pointwise.where(
-        positive, pointwise.log(pointwise.where(positive, total, 1.0)) + shift, largest
+        positive, elementary.log(pointwise.where(positive, total, 1.0)) + shift, largest
     )
     if keepdim or not axes:
         return result
@@ -690,3 +691,6 @@ def _root(total: Tensor, root: Any) -> Tensor:
     """root(total) with gradient 0 instead of infinity at 0."""
     zero = total == 0
     return pointwise.where(zero, 0.0, root(pointwise.where(zero, 1.0, total)))
+
+
+make_eager(globals(), __all__)

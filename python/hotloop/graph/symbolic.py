@@ -15,6 +15,7 @@ from hotloop.graph import (
     contraction,
     creation,
     dtypes,
+    elementary,
     indexing,
     loss_parts,
     pointwise,
@@ -23,14 +24,15 @@ from hotloop.graph import (
 )
 from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
+from hotloop.graph.eager import eager
 from hotloop.graph.trace import Trace
 from hotloop.graph.value import Value
 
-__all__ = ["Tensor", "is_device"]
+__all__ = ["OPERATORS", "Tensor", "is_device"]
 
 
 # What NumPy calls for `array <op> tensor`, and the function of the same meaning.
-_OF_UFUNC: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Callable[..., Any]] = {
     "add": pointwise.add,
     "subtract": pointwise.sub,
     "multiply": pointwise.mul,
@@ -51,12 +53,27 @@ _OF_UFUNC: dict[str, Callable[..., Any]] = {
 }
 
 
+_cast = eager(cast)
+
+
+@eager
+def _of_bools(
+    symbol: str, function: Callable[..., Tensor], input: Operand, other: Operand
+) -> Tensor:
+    a, b = lift(input), lift(other)
+    for x in (a, b):
+        if x.dtype != dtypes.bool_:
+            raise TraceError(f"{symbol}: must be given bools, got {x.dtype}; compare first")
+    return function(a, b)
+
+
 class Tensor(Value):
     """A symbolic tensor: what ``forward`` gets, makes and returns.
 
     Made by functions, never by hand. ``shape`` is a tuple of ints, the batch included; ``dtype``
     compares equal to names such as ``"float32"``. The methods are the functions of the same names
-    in :mod:`hotloop`: a function's first argument is the tensor.
+    in :mod:`hotloop`: a function's first argument is the tensor. Parameters are tensors too, whose
+    methods give arrays outside of ``forward``.
     """
 
     @property
@@ -75,7 +92,7 @@ class Tensor(Value):
         return iter(views.unbind(self, 0))
 
     def __getitem__(self, key: Any) -> Tensor:
-        return indexing.get_item(lift(self), key)
+        return indexing.get_item(self, key)
 
     # ---- operators
 
@@ -155,35 +172,27 @@ class Tensor(Value):
     __gt__ = comparison.gt
     __ge__ = comparison.ge
 
-    def _logical(self, symbol: str, other: Operand) -> Tensor:
-        b = lift(other, self.trace)
-        for x in (self, b):
-            if x.dtype != dtypes.bool_:
-                raise TraceError(f"{symbol}: must be given bools, got {x.dtype}; compare first")
-        return b
-
     def __and__(self, other: Operand) -> Tensor:
-        return comparison.logical_and(self, self._logical("&", other))
+        return _of_bools("&", comparison.logical_and, self, other)
 
     __rand__ = __and__
 
     def __or__(self, other: Operand) -> Tensor:
-        return comparison.logical_or(self, self._logical("|", other))
+        return _of_bools("|", comparison.logical_or, self, other)
 
     __ror__ = __or__
 
     def __xor__(self, other: Operand) -> Tensor:
-        return comparison.logical_xor(self, self._logical("^", other))
+        return _of_bools("^", comparison.logical_xor, self, other)
 
     __rxor__ = __xor__
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """array <op> tensor: the operators are the tensor's, other NumPy functions are refused."""
         name = ufunc.__name__
-        if name not in _OF_UFUNC or method != "__call__" or kwargs:
-            twin = name if hasattr(type(self), name) else "exp, hl.where, ..."
-            self._refuse(f"np.{name}(tensor), instead of hl.{twin}")
-        return _OF_UFUNC[name](*inputs)
+        if name not in OPERATORS or method != "__call__" or kwargs:
+            self._refuse_function(name)
+        return OPERATORS[name](*inputs)
 
     # ---- gradient and storage
 
@@ -193,11 +202,23 @@ class Tensor(Value):
         return pointwise.detach(self)
 
     def contiguous(self) -> Tensor:
-        """Itself: every value is contiguous."""
+        """Itself: every value is contiguous.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     def clone(self) -> Tensor:
-        """Itself: values never change."""
+        """Itself: values never change.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     detach = pointwise.detach
@@ -219,7 +240,18 @@ class Tensor(Value):
         return views.reshape(self, views.sizes_of(shape, "view"))
 
     def view_as(self, other: Tensor) -> Tensor:
-        """The same elements in another tensor's shape."""
+        """The same elements in another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape, of as many elements.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.reshape(self, other.shape)
 
     def reshape(self, *shape: Any) -> Tensor:
@@ -227,7 +259,18 @@ class Tensor(Value):
         return views.reshape(self, views.sizes_of(shape, "reshape"))
 
     def reshape_as(self, other: Tensor) -> Tensor:
-        """The same elements in another tensor's shape."""
+        """The same elements in another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape, of as many elements.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.reshape(self, other.shape)
 
     def permute(self, *dims: Any) -> Tensor:
@@ -239,7 +282,18 @@ class Tensor(Value):
         return views.expand(self, views.sizes_of(sizes, "expand"))
 
     def expand_as(self, other: Tensor) -> Tensor:
-        """Dims of size 1 repeated to another tensor's shape."""
+        """Dims of size 1 repeated to another tensor's shape.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the shape.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return views.expand(self, other.shape)
 
     def repeat(self, *sizes: Any) -> Tensor:
@@ -259,17 +313,64 @@ class Tensor(Value):
         return pointwise.where(condition, self, other)
 
     def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
-        """Zeros of a shape in this dtype."""
+        """Zeros of a shape in this dtype.
+
+        Parameters
+        ----------
+        *size : int
+            The shape, as ``(2, 3)`` or as two numbers.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.zeros(*size, dtype=dtype or self.dtype)
 
     def new_ones(self, *size: Any, dtype: Any = None, device: Any = None) -> Any:
-        """Ones of a shape in this dtype."""
+        """Ones of a shape in this dtype.
+
+        Parameters
+        ----------
+        *size : int
+            The shape, as ``(2, 3)`` or as two numbers.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.ones(*size, dtype=dtype or self.dtype)
 
     def new_full(
         self, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None
     ) -> Any:
-        """One number in a shape, in this dtype."""
+        """One number in a shape, in this dtype.
+
+        Parameters
+        ----------
+        size : int or sequence of int
+            The shape.
+        fill_value : number
+            The number.
+        dtype : dtype, optional
+            Another dtype than this tensor's.
+        device
+            Taken for torch's sake: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            Of that shape.
+        """
         return creation.full(size, fill_value, dtype=dtype or self.dtype)
 
     # ---- pointwise
@@ -278,26 +379,26 @@ class Tensor(Value):
     abs = pointwise.abs
     neg = pointwise.neg
     sign = pointwise.sign
-    exp = pointwise.exp
-    exp2 = pointwise.exp2
-    expm1 = pointwise.expm1
-    log = pointwise.log
-    log1p = pointwise.log1p
-    log2 = pointwise.log2
-    log10 = pointwise.log10
+    exp = elementary.exp
+    exp2 = elementary.exp2
+    expm1 = elementary.expm1
+    log = elementary.log
+    log1p = elementary.log1p
+    log2 = elementary.log2
+    log10 = elementary.log10
     sqrt = pointwise.sqrt
     rsqrt = pointwise.rsqrt
     reciprocal = pointwise.reciprocal
     square = pointwise.square
-    sin = pointwise.sin
-    cos = pointwise.cos
-    tan = pointwise.tan
-    sinh = pointwise.sinh
-    cosh = pointwise.cosh
-    tanh = pointwise.tanh
-    sigmoid = pointwise.sigmoid
-    erf = pointwise.erf
-    erfc = pointwise.erfc
+    sin = elementary.sin
+    cos = elementary.cos
+    tan = elementary.tan
+    sinh = elementary.sinh
+    cosh = elementary.cosh
+    tanh = elementary.tanh
+    sigmoid = elementary.sigmoid
+    erf = elementary.erf
+    erfc = elementary.erfc
     relu = pointwise.relu
     floor = pointwise.floor
     ceil = pointwise.ceil
@@ -308,7 +409,7 @@ class Tensor(Value):
     isnan = comparison.isnan
     isinf = comparison.isinf
     logical_not = comparison.logical_not
-    logit = pointwise.logit
+    logit = elementary.logit
     nan_to_num = pointwise.nan_to_num
     sub = pointwise.sub
     mul = pointwise.mul
@@ -329,8 +430,8 @@ class Tensor(Value):
     logical_or = comparison.logical_or
     logical_xor = comparison.logical_xor
     isclose = comparison.isclose
-    logaddexp = pointwise.logaddexp
-    xlogy = pointwise.xlogy
+    logaddexp = elementary.logaddexp
+    xlogy = elementary.xlogy
     masked_fill = pointwise.masked_fill
     clamp = pointwise.clamp
     clip = pointwise.clip
@@ -431,7 +532,7 @@ class Tensor(Value):
                 continue
             else:
                 dtype = arg
-        return self if dtype is None else cast(lift(self), dtypes.parse(dtype))
+        return self if dtype is None else self.type(dtype)
 
     def cast(self, dtype: Any) -> Tensor:
         """In another dtype.
@@ -446,15 +547,37 @@ class Tensor(Value):
         Tensor
             The same shape; floats become integers by truncation.
         """
-        return cast(lift(self), dtypes.parse(dtype))
+        return self.type(dtype)
 
     def type(self, dtype: Any) -> Tensor:
-        """In another dtype."""
-        return cast(lift(self), dtypes.parse(dtype))
+        """In another dtype.
+
+        Parameters
+        ----------
+        dtype : dtype
+            The new one, such as ``hl.float32`` or "int64".
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
+        return self if self.dtype == dtypes.parse(dtype) else _cast(self, dtypes.parse(dtype))
 
     def type_as(self, other: Tensor) -> Tensor:
-        """In the dtype of another tensor."""
-        return cast(lift(self), other.dtype)
+        """In the dtype of another tensor.
+
+        Parameters
+        ----------
+        other : Tensor
+            Gives the dtype.
+
+        Returns
+        -------
+        Tensor
+            The same shape; floats become integers by truncation.
+        """
+        return self.type(other.dtype)
 
     def float(self) -> Tensor:
         """As float32.
@@ -467,15 +590,33 @@ class Tensor(Value):
         return self.type(dtypes.float32)
 
     def double(self) -> Tensor:
-        """As float64."""
+        """As float64.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.float64)
 
     def half(self) -> Tensor:
-        """As float16."""
+        """As float16.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.float16)
 
     def bfloat16(self) -> Tensor:
-        """As bfloat16."""
+        """As bfloat16.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.bfloat16)
 
     def long(self) -> Tensor:
@@ -489,19 +630,48 @@ class Tensor(Value):
         return self.type(dtypes.int64)
 
     def int(self) -> Tensor:
-        """As int32; floats are truncated."""
+        """As int32; floats are truncated.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.int32)
 
     def bool(self) -> Tensor:
-        """As bool: whether it differs from 0."""
+        """As bool: whether it differs from 0.
+
+        Returns
+        -------
+        Tensor
+            The same shape.
+        """
         return self.type(dtypes.bool_)
 
     def cuda(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Itself: the plan has the device."""
+        """Itself: the plan has the device.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Taken for torch's sake.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
     def cpu(self) -> Tensor:
-        """Itself: the plan has the device."""
+        """Itself: the plan has the device.
+
+        Returns
+        -------
+        Tensor
+            The same.
+        """
         return self
 
 

@@ -19,15 +19,15 @@ import math
 import pickle
 import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
+from hotloop.base.messages import warn
 from hotloop.base.structure import flatten
-from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
+from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.value import Tensor
 
@@ -75,10 +75,9 @@ def current(what: str = "this") -> Trace:
     """
     trace = _active.get()
     if trace is None:
-        own = f"np.{what}" if callable(getattr(np, what, None)) else "NumPy"
         raise TraceError(
-            f"{what}: must run inside a module's forward, got a call outside of it; for arrays use "
-            f"{own}, to run a model call model(array)"
+            f"{what}: must run inside a module's forward, got a call outside of it; to run a model "
+            "call model(array)"
         )
     return trace
 
@@ -387,11 +386,11 @@ def trace_twice(build: Callable[[], tuple[Trace, T]]) -> tuple[Graph, T]:
         _refuse_impure(f"two different recordings: {x.strip()!r} and {y.strip()!r}")
     names = [name for name, state in _random_states().items() if before.get(name) != state]
     if names:
-        warnings.warn(
+        warn(
             f"forward was recorded while {' and '.join(names)} drew random numbers. Where forward "
             f"draws them, to choose a branch, that choice is made once and not at each step; use "
             f"{_RANDOM_FIX}. Where another thread draws them, all is well",
-            stacklevel=2,
+            ModelWarning,
         )
     return first.graph, made
 

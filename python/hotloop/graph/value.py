@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Tensor", "Value"]
 
+_GRADIENTS = (
+    "gradients are part of the training step, which keeps none; hl.train computes and applies "
+    "them, hl.stepper in a loop of your own"
+)
+_LEARNS = "what learns is an nn.Parameter; detach() lets no gradient pass"
+# What torch's tensors have besides, and what is here in its place.
+_INSTEAD = {
+    "grad": _GRADIENTS,
+    "grad_fn": _GRADIENTS,
+    "retain_grad": _GRADIENTS,
+    "is_leaf": _GRADIENTS,
+    "requires_grad": _LEARNS,
+    "requires_grad_": _LEARNS,
+}
+
 
 class Value:
     """A value of a trace's graph: its number there, shape and dtype."""
@@ -155,6 +170,17 @@ class Value:
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse("NumPy function of a tensor")
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's functions: what a tensor is without numbers, and refusals."""
+        known = {"shape": self.shape, "ndim": self.ndim, "size": self.numel()}
+        if function.__name__ in known and len(args) == 1 and not kwargs:
+            return known[function.__name__]
+        self._refuse_function(function.__name__)
+
+    def _refuse_function(self, name: str) -> NoReturn:
+        twin = name if hasattr(type(self), name) else "exp, hl.where, ..."
+        self._refuse(f"np.{name}(tensor), instead of hl.{twin}")
+
     def __format__(self, spec: str) -> str:
         if spec:
             self._refuse("formatted tensor")
@@ -175,14 +201,30 @@ class Value:
     def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: gradients are part of the training step."""
         raise TraceError(
-            "backward(): gradients are part of the training step, got a call in forward; use "
-            "hl.train, or hl.stepper for a loop of your own"
+            "backward(): gradients are part of the training step, got a call; leave it out with "
+            "zero_grad() and optimizer.step(), and return the loss from training_step, or give it "
+            "as hl.train(..., loss=function); a loop of your own is hl.stepper"
+        )
+
+    @property
+    def grad(self) -> Any:
+        """Refused: gradients exist only inside the training step."""
+        return self.__getattr__("grad")
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:  # None clears what is not there
+            self.__getattr__("grad")
+
+    def _refuse_in_place(self, what: str, instead: str) -> NoReturn:
+        raise TraceError(
+            f"{what}: a tensor cannot be changed in place, got shape {self.shape}; use {instead}"
         )
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        raise TraceError(
-            f"x[...] = value: a tensor cannot be changed in place, got shape {self.shape}; use "
-            "hl.where, hl.cat, x.index_copy(dim, index, rows) or x.scatter(dim, index, src)"
+        self._refuse_in_place(
+            "x[...] = value",
+            "hl.where, hl.cat, x.index_copy(dim, index, rows) or x.scatter(dim, index, src)",
         )
 
     def register_hook(self, *args: Any) -> NoReturn:
@@ -199,14 +241,12 @@ class Value:
         if name.endswith("_") and not name.startswith("_") and hasattr(type(self), twin):
 
             def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-                raise TraceError(
-                    f"{name}(): a tensor cannot be changed in place, got shape {self.shape}; "
-                    f"use x = x.{twin}(...)"
-                )
+                self._refuse_in_place(f"{name}()", f"x = x.{twin}(...)")
 
             return refuse
         public = [n for n in dir(type(self)) if not n.startswith("_")]
-        raise AttributeError(f"Tensor has no attribute {name!r}{did_you_mean(name, public)}")
+        hint = f": {_INSTEAD[name]}" if name in _INSTEAD else did_you_mean(name, public)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
 
 if not TYPE_CHECKING:

@@ -19,6 +19,7 @@ from hotloop.graph.build import (
     stack,
     unsqueeze,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -746,3 +747,6 @@ def roll(input: Operand, shifts: Size, dims: Size | None = None) -> Tensor:
         if at:
             x = cat([cut(x, axis, at, size), cut(x, axis, 0, at)], axis)
     return x
+
+
+make_eager(globals(), __all__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import pointwise
+from hotloop.graph import elementary, pointwise
 from hotloop.nn import functional as F
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
@@ -171,14 +171,14 @@ class Sigmoid(_Activation):
     """``1 / (1 + e**-x)``."""
 
     def forward(self, input: Any) -> Any:
-        return pointwise.sigmoid(input)
+        return elementary.sigmoid(input)
 
 
 class Tanh(_Activation):
     """Hyperbolic tangent."""
 
     def forward(self, input: Any) -> Any:
-        return pointwise.tanh(input)
+        return elementary.tanh(input)
 
 
 class LogSigmoid(_Activation):

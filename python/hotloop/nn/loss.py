@@ -1,7 +1,4 @@
-"""Loss layers; see the functions in :mod:`hotloop.nn.functional` for formulas and shapes.
-
-``size_average`` and ``reduce``, deprecated in torch, are kept at their places and must be None.
-"""
+"""Loss layers; see the functions in :mod:`hotloop.nn.functional` for formulas and shapes."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hotloop.nn import functional as F
+from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.reductions import check_reduction
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer
@@ -28,14 +26,13 @@ class _Loss(Module):
 
     def __init__(
         self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
         super().__init__()
         name = type(self).__name__
         extra = ("batchmean",) if name == "KLDivLoss" else ()
-        check_reduction(name, reduction, size_average, reduce, extra)
+        check_reduction(name, reduction, extra)
         self.reduction = reduction
 
 
@@ -47,21 +44,19 @@ class _WeightedLoss(_Loss):
     def __init__(
         self,
         weight: Any = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
 
 
+@with_deprecated
 class MSELoss(_Loss):
     """Mean squared error, ``(x - y)²``: the default for float targets.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -75,13 +70,12 @@ class MSELoss(_Loss):
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
+@with_deprecated
 class L1Loss(_Loss):
     """Mean absolute error, ``|x - y|``.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -95,13 +89,12 @@ class L1Loss(_Loss):
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
+@with_deprecated
 class SmoothL1Loss(_Loss):
     """``|x - y|``, squared within ``beta`` of 0.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
     beta : float
@@ -115,12 +108,11 @@ class SmoothL1Loss(_Loss):
 
     def __init__(
         self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
         beta: float = 1.0,
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.beta = beta
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -151,6 +143,7 @@ class HuberLoss(_Loss):
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
+@with_deprecated
 class CrossEntropyLoss(_WeightedLoss):
     """``-log softmax(x)[y]`` of logits: the default for class targets.
 
@@ -158,8 +151,6 @@ class CrossEntropyLoss(_WeightedLoss):
     ----------
     weight : array, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -177,13 +168,12 @@ class CrossEntropyLoss(_WeightedLoss):
     def __init__(
         self,
         weight: Any = None,
-        size_average: bool | None = None,
+        *,
         ignore_index: int = -100,
-        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
@@ -198,6 +188,7 @@ class CrossEntropyLoss(_WeightedLoss):
         )
 
 
+@with_deprecated
 class NLLLoss(_WeightedLoss):
     """``-x[y]`` of log probabilities and classes.
 
@@ -205,8 +196,6 @@ class NLLLoss(_WeightedLoss):
     ----------
     weight : array, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -221,12 +210,11 @@ class NLLLoss(_WeightedLoss):
     def __init__(
         self,
         weight: Any = None,
-        size_average: bool | None = None,
+        *,
         ignore_index: int = -100,
-        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -238,6 +226,7 @@ class NLLLoss(_WeightedLoss):
         )
 
 
+@with_deprecated
 class BCELoss(_WeightedLoss):
     """Binary cross-entropy of probabilities.
 
@@ -245,8 +234,6 @@ class BCELoss(_WeightedLoss):
     ----------
     weight : array, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -260,6 +247,7 @@ class BCELoss(_WeightedLoss):
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
+@with_deprecated
 class BCEWithLogitsLoss(_WeightedLoss):
     """Binary cross-entropy of logits: the default for one logit and for 0/1 matrices.
 
@@ -267,8 +255,6 @@ class BCEWithLogitsLoss(_WeightedLoss):
     ----------
     weight : array, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
     pos_weight : array, optional
@@ -285,12 +271,11 @@ class BCEWithLogitsLoss(_WeightedLoss):
     def __init__(
         self,
         weight: Any = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
         pos_weight: Any = None,
     ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
+        super().__init__(weight, reduction=reduction)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -301,13 +286,12 @@ class BCEWithLogitsLoss(_WeightedLoss):
         )
 
 
+@with_deprecated
 class KLDivLoss(_Loss):
     """``y (log y - x)``, x being log probabilities.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "batchmean", "sum", "none"}
         "mean" divides by the number of elements, "batchmean" by the rows.
     log_target : bool
@@ -321,18 +305,18 @@ class KLDivLoss(_Loss):
 
     def __init__(
         self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
         log_target: bool = False,
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.log_target = log_target
 
     def forward(self, input: Any, target: Any) -> Any:
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
+@with_deprecated
 class HingeEmbeddingLoss(_Loss):
     """``x`` where y is 1, ``max(0, margin - x)`` where it is -1.
 
@@ -340,8 +324,6 @@ class HingeEmbeddingLoss(_Loss):
     ----------
     margin : float
         Distance of pairs that do not belong together.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -354,11 +336,10 @@ class HingeEmbeddingLoss(_Loss):
     def __init__(
         self,
         margin: float = 1.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -371,14 +352,14 @@ class _MarginLoss(_Loss):
     def __init__(
         self,
         margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
 
 
+@with_deprecated
 class MarginRankingLoss(_MarginLoss):
     """``max(0, -y (x1 - x2) + margin)``.
 
@@ -386,8 +367,6 @@ class MarginRankingLoss(_MarginLoss):
     ----------
     margin : float
         What the higher one is to be ahead by.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -401,6 +380,7 @@ class MarginRankingLoss(_MarginLoss):
         return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
 
 
+@with_deprecated
 class CosineEmbeddingLoss(_MarginLoss):
     """``1 - cos`` where y is 1, ``max(0, cos - margin)`` where it is -1.
 
@@ -408,8 +388,6 @@ class CosineEmbeddingLoss(_MarginLoss):
     ----------
     margin : float
         Cosine that pairs which do not belong together shall stay below.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -425,13 +403,12 @@ class CosineEmbeddingLoss(_MarginLoss):
         )
 
 
+@with_deprecated
 class SoftMarginLoss(_Loss):
     """``log(1 + e**(-y x))``, y being -1 or 1.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -445,6 +422,7 @@ class SoftMarginLoss(_Loss):
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
+@with_deprecated
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """Binary cross-entropy of logits, its mean over the classes taken first.
 
@@ -452,8 +430,6 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     ----------
     weight : array, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -469,13 +445,12 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
         )
 
 
+@with_deprecated
 class MultiLabelMarginLoss(_Loss):
     """Margins between the target classes, a list that -1 ends, and all others.
 
     Parameters
     ----------
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -489,6 +464,7 @@ class MultiLabelMarginLoss(_Loss):
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
+@with_deprecated
 class MultiMarginLoss(_WeightedLoss):
     """Margins between the right class and all others.
 
@@ -500,8 +476,6 @@ class MultiMarginLoss(_WeightedLoss):
         What the right class is to be ahead by.
     weight : array, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -516,11 +490,10 @@ class MultiMarginLoss(_WeightedLoss):
         p: int = 1,
         margin: float = 1.0,
         weight: Any = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
+        super().__init__(weight, reduction=reduction)
         self.p = p
         self.margin = margin
 
@@ -530,6 +503,7 @@ class MultiMarginLoss(_WeightedLoss):
         )
 
 
+@with_deprecated
 class TripletMarginLoss(_Loss):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``.
 
@@ -541,8 +515,6 @@ class TripletMarginLoss(_Loss):
         Of :class:`hotloop.nn.PairwiseDistance`.
     swap : bool
         Whether the nearer of anchor and positive counts for the negative.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -558,11 +530,10 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        *,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.margin = margin
         self.p = p
         self.eps = eps
@@ -618,6 +589,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         )
 
 
+@with_deprecated
 class PoissonNLLLoss(_Loss):
     """``e**x - y x``, x being the log rate of counts.
 
@@ -627,8 +599,6 @@ class PoissonNLLLoss(_Loss):
         False: the input is the rate itself.
     full : bool
         Adds Stirling's approximation of ``log(y!)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     eps : float
         Keeps the logarithm of a rate of 0 finite.
     reduction : {"mean", "sum", "none"}
@@ -644,12 +614,11 @@ class PoissonNLLLoss(_Loss):
         self,
         log_input: bool = True,
         full: bool = False,
-        size_average: bool | None = None,
+        *,
         eps: float = 1e-8,
-        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(size_average, reduce, reduction)
+        super().__init__(reduction=reduction)
         self.log_input = log_input
         self.full = full
         self.eps = eps

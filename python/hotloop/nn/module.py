@@ -72,10 +72,9 @@ class Module(Refused):
         raise TraceError(f"{type(self).__name__}: must define forward(self, ...), found none")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        trace = tracing.active()
+        trace, path = tracing.active(), self.path
         if trace is None:
             return self._predict(args, kwargs)
-        path = self.path
         with trace.scope(path):
             try:
                 result = self.forward(*args, **kwargs)
@@ -94,7 +93,8 @@ class Module(Refused):
         return result
 
     def _predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
+        given = [value for value in (*args, *kwargs.values()) if not isinstance(value, Variable)]
+        if any(isinstance(value, Tensor) for value in given):
             tracing.current(f"{type(self).__name__}(tensor)")  # raises
         from hotloop.training.inference import run_batch  # here, for it imports this module
 

@@ -1,8 +1,9 @@
 """Parameter and Buffer: the values a module owns.
 
 Both are tensors: used in ``forward`` they become leaves of the running trace. Outside of it they
-hold an array on the host, which is what training reads from and writes back to. A parameter's
-initial value is a recipe until someone asks for it; loaded values are never drawn again.
+hold an array on the host, which is what training reads from and writes back to, and what is
+computed of them is an array. A parameter's initial value is a recipe until someone asks for it;
+loaded values are never drawn again.
 
 Invariant: the array a variable holds is never written to, only replaced. So handing out read-only
 views is safe, and keeping the initial value costs nothing until it changes.
@@ -11,8 +12,9 @@ views is safe, and keeping the initial value costs nothing until it changes.
 from __future__ import annotations
 
 import itertools
+import operator
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -22,7 +24,8 @@ from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
-from hotloop.graph.symbolic import Tensor
+from hotloop.graph.outputs import OutputArray, as_outputs
+from hotloop.graph.symbolic import OPERATORS, Tensor
 from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ __all__ = ["Buffer", "Parameter"]
 _unowned = itertools.count()
 
 
-class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
+class ReadOnlyArray(OutputArray):
     """The value of a parameter or buffer; writing to it says what to use instead.
 
     What is computed of it, and what ``copy()`` gives, may be written to.
@@ -61,6 +64,10 @@ class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
                     self._refuse()
             kwargs["out"] = tuple(_plain(array) for array in out)
         return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+    def numpy(self) -> Array:
+        """Itself, which says how to set values where a plain array would only refuse."""
+        return self
 
     def copy(self, order: Any = "C") -> Any:
         """A plain array that may be written to."""
@@ -95,7 +102,7 @@ class ReadOnlyArray(np.ndarray[Any, np.dtype[Any]]):
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.startswith("_"):
             return self._refuse
-        raise AttributeError(name)
+        return super().__getattr__(name)
 
 
 def _plain(value: Any) -> Any:
@@ -113,6 +120,26 @@ def frozen(array: Array) -> Array:
     """The array, contiguous and no longer writeable; copied when it was not ours."""
     array.setflags(write=False)
     return array
+
+
+def _in_place(symbol: str) -> Any:
+    """An operator that would only change what a name stands for, where torch changes the value."""
+
+    def change(self: Variable, other: Any) -> Any:
+        if tracing.active() is not None:
+            return NotImplemented  # in forward the name gets the new tensor, as for any tensor
+        self._refuse_in_place(symbol, "")
+
+    return change
+
+
+def _on_host(value: Any) -> Any:
+    """A structure of arguments with the arrays of its parameters and buffers."""
+    if isinstance(value, Variable):
+        return value.value()
+    if isinstance(value, dict):
+        return {key: _on_host(item) for key, item in value.items()}
+    return type(value)(map(_on_host, value)) if type(value) in (tuple, list) else value
 
 
 class Variable(Tensor):
@@ -239,6 +266,10 @@ class Variable(Tensor):
         """In ``forward``, the value without gradient; outside of it, where none flows, itself."""
         return super().detach() if tracing.active() is not None else self
 
+    def clone(self) -> Any:
+        """In ``forward``, the tensor; outside of it, a copy of the value."""
+        return super().clone() if tracing.active() is not None else as_outputs(self.value().copy())
+
     def numpy(self) -> Array:
         """The value, read-only: it stays as it is when the model trains on.
 
@@ -256,6 +287,26 @@ class Variable(Tensor):
             self._refuse(f"{self._title()}.numpy()")
         return read_only(self.value())
 
+    def __getitem__(self, key: Any) -> Any:
+        if tracing.active() is not None:
+            return super().__getitem__(key)
+        return self.numpy()[_on_host(key)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return super().__iter__() if tracing.active() is not None else iter(self.numpy())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """In ``forward`` and as an operator the tensor's; else NumPy's, of the value."""
+        is_operator = ufunc.__name__ in OPERATORS and method == "__call__" and not kwargs
+        if tracing.active() is not None or is_operator:
+            return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+        return getattr(ufunc, method)(*_on_host(inputs), **_on_host(kwargs))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if tracing.active() is not None:
+            return super().__array_function__(function, types, args, kwargs)
+        return function(*_on_host(args), **_on_host(kwargs))
+
     def item(self) -> Any:
         """The only element as a Python number; not in ``forward``."""
         return self.numpy().item()
@@ -269,6 +320,20 @@ class Variable(Tensor):
 
     def __int__(self) -> int:
         return int(self.item())
+
+    def __bool__(self) -> bool:
+        return super().__bool__() if tracing.active() is not None else bool(self.value())
+
+    def __index__(self) -> int:
+        return super().__index__() if tracing.active() is not None else operator.index(self.value())
+
+    def __contains__(self, item: object) -> bool:
+        return super().__contains__(item) if tracing.active() is not None else item in self.value()
+
+    def __format__(self, spec: str) -> str:
+        if not spec or tracing.active() is not None:
+            return super().__format__(spec)
+        return format(self.item(), spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         found = self.numpy()
@@ -337,7 +402,7 @@ class Variable(Tensor):
     def copy_(self, array: Any) -> Any:
         """Replaces the value (and what ``reset`` comes back to) by a copy of an array."""
         if tracing.active() is not None:
-            self._refuse_in_place("copy_")
+            self._refuse_in_place("copy_()", "")
         self.set_value(array, initial=True)
         return self
 
@@ -350,11 +415,28 @@ class Variable(Tensor):
         """Sets every element to 0."""
         return self.fill_(0.0)
 
-    def _refuse_in_place(self, what: str) -> NoReturn:
+    def _refuse_in_place(self, what: str, instead: str) -> NoReturn:
+        if tracing.active() is not None:
+            raise TraceError(
+                f"{self._title()}: cannot change inside forward, got {what}; use a buffer and "
+                "buffer.assign(value)"
+            )
         raise TraceError(
-            f"{self._title()}.{what}(): cannot change inside forward; use a buffer and "
-            "buffer.assign(value)"
+            f"{self._title()}: a value is replaced as a whole, got {what}; use copy_(array): "
+            "p.copy_(p * 2), or a = p.numpy().copy(), a[0] = 1 and p.copy_(a)"
         )
+
+    __iadd__ = _in_place("+=")
+    __isub__ = _in_place("-=")
+    __imul__ = _in_place("*=")
+    __itruediv__ = _in_place("/=")
+    __ifloordiv__ = _in_place("//=")
+    __imod__ = _in_place("%=")
+    __ipow__ = _in_place("**=")
+    __imatmul__ = _in_place("@=")
+    __iand__ = _in_place("&=")
+    __ior__ = _in_place("|=")
+    __ixor__ = _in_place("^=")
 
     # ---- copies and files
 

@@ -26,11 +26,11 @@ from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
+from hotloop.graph.outputs import as_outputs
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
-from hotloop.nn.outputs import as_outputs
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
     choose_device,
@@ -270,7 +270,7 @@ def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
     Returns
     -------
     Any
-        forward's structure as NumPy arrays, :class:`hotloop.nn.outputs.OutputArray`.
+        forward's structure as NumPy arrays, :class:`hotloop.graph.outputs.OutputArray`.
     """
     data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
     inputs = _Inputs("model(...)", data, model)

@@ -1,14 +1,14 @@
 """torch.nn.functional for hotloop's ops: the same names, arguments and formulas.
 
-All of them work on the tensors of a running trace and are compositions of the op table's ops;
-nothing here computes with numbers.
+All of them are compositions of the op table's ops on the tensors of a running trace; nothing here
+computes with numbers. Outside of one they compute on arrays: :mod:`hotloop.graph.eager`.
 """
 
 from typing import TYPE_CHECKING
 
+from hotloop.graph.elementary import sigmoid as sigmoid
+from hotloop.graph.elementary import tanh as tanh
 from hotloop.graph.indexing import one_hot as one_hot
-from hotloop.graph.pointwise import sigmoid as sigmoid
-from hotloop.graph.pointwise import tanh as tanh
 from hotloop.nn.functional import (
     activations,
     class_losses,

@@ -10,9 +10,10 @@ import math
 from typing import Any
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import pointwise, reduction
+from hotloop.graph import elementary, pointwise, reduction
 from hotloop.graph.build import Operand, add_node, axis_of, lift, lift_float
 from hotloop.graph.creation import uniform_bits
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 
@@ -52,7 +53,7 @@ def gelu(input: Operand, approximate: str = "none") -> Tensor:
     """
     x = lift_float(input, "gelu")
     if approximate == "none":
-        return x * 0.5 * (pointwise.erf(x * math.sqrt(0.5)) + 1.0)
+        return x * 0.5 * (elementary.erf(x * math.sqrt(0.5)) + 1.0)
     if approximate == "tanh":
         return add_node("gelu", x)
     raise ConfigError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
@@ -74,7 +75,7 @@ def silu(input: Operand, inplace: bool = False) -> Tensor:
         The same shape.
     """
     x = lift_float(input, "silu")
-    return x * pointwise.sigmoid(x)
+    return x * elementary.sigmoid(x)
 
 
 def mish(input: Operand, inplace: bool = False) -> Tensor:
@@ -93,7 +94,7 @@ def mish(input: Operand, inplace: bool = False) -> Tensor:
         The same shape.
     """
     x = lift_float(input, "mish")
-    return x * pointwise.tanh(add_node("softplus", x))
+    return x * elementary.tanh(add_node("softplus", x))
 
 
 def softplus(input: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -166,7 +167,7 @@ def tanhshrink(input: Operand) -> Tensor:
         The same shape.
     """
     x = lift_float(input, "tanhshrink")
-    return x - pointwise.tanh(x)
+    return x - elementary.tanh(x)
 
 
 def hardtanh(
@@ -382,7 +383,7 @@ def elu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         The same shape.
     """
     x = lift_float(input, "elu")
-    return where(x > 0, x, pointwise.expm1(_negative(x)) * alpha)
+    return where(x > 0, x, elementary.expm1(_negative(x)) * alpha)
 
 
 def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -410,7 +411,7 @@ def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     if alpha == 0:
         raise ConfigError("celu: alpha must not be 0, got 0")
     x = lift_float(input, "celu")
-    return where(x > 0, x, pointwise.expm1(_negative(x) / alpha) * alpha)
+    return where(x > 0, x, elementary.expm1(_negative(x) / alpha) * alpha)
 
 
 def selu(input: Operand, inplace: bool = False) -> Tensor:
@@ -525,7 +526,7 @@ def glu(input: Operand, dim: int = -1) -> Tensor:
     if not x.ndim or x.shape[axis] % 2:
         raise ShapeError(f"glu: dim {dim} must be even, got shape {x.shape}")
     a, b = x.chunk(2, axis)
-    return a * pointwise.sigmoid(b)
+    return a * elementary.sigmoid(b)
 
 
 def _softmax_dim(x: Tensor, dim: int | None) -> int:
@@ -630,7 +631,7 @@ def gumbel_softmax(
         The same shape; sums to 1 along the dim.
     """
     x = lift_float(logits, "gumbel_softmax")
-    noise = -pointwise.log(-pointwise.log(uniform_bits(x.shape, "gumbel_softmax")))
+    noise = -elementary.log(-elementary.log(uniform_bits(x.shape, "gumbel_softmax")))
     soft = reduction.softmax((x + noise.to(x.dtype)) / tau, dim)
     if not hard:
         return soft
@@ -638,3 +639,6 @@ def gumbel_softmax(
     best = reduction.argmax(soft, axis, keepdim=True)
     one: Tensor = x.new_zeros(x.shape).scatter(axis, best, 1.0)
     return one + (soft - soft.detach())
+
+
+make_eager(globals(), __all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import dtypes, indexing, pointwise, views
+from hotloop.graph import dtypes, elementary, indexing, pointwise, views
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import (
     Operand,
@@ -14,8 +14,10 @@ from hotloop.graph.build import (
     lift_float,
     not_integers,
 )
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
 __all__ = [
@@ -66,13 +68,13 @@ def _check_weight(what: str, x: Tensor, weight: Operand | None) -> Tensor | None
     return w
 
 
+@with_deprecated
 def cross_entropy(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
@@ -86,8 +88,6 @@ def cross_entropy(
         Class numbers without the dim C, or probabilities in the input's shape.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -107,7 +107,7 @@ def cross_entropy(
     ConfigError
         If class targets are no integers, or label_smoothing is not in [0, 1].
     """
-    check_reduction("cross_entropy", reduction, size_average, reduce)
+    check_reduction("cross_entropy", reduction)
     x, y = lift_float(input, "cross_entropy"), lift(target, what="cross_entropy")
     w = _check_weight("cross_entropy", x, weight)
     if not 0.0 <= label_smoothing <= 1.0:
@@ -142,13 +142,13 @@ def _soft_cross_entropy(
     return reduced(reducing.sum(terms, axis), reduction)
 
 
+@with_deprecated
 def nll_loss(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
+    *,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood, ``-x[target]``, x being log probabilities.
@@ -161,8 +161,6 @@ def nll_loss(
         Class numbers without the dim C.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     ignore_index : int
         Targets of this value count nothing.
     reduction : {"mean", "sum", "none"}
@@ -180,7 +178,7 @@ def nll_loss(
     ConfigError
         If class targets are no integers.
     """
-    check_reduction("nll_loss", reduction, size_average, reduce)
+    check_reduction("nll_loss", reduction)
     x, y = lift_float(input, "nll_loss"), lift(target, what="nll_loss")
     w = _check_weight("nll_loss", x, weight)
     shape = _check_classes("nll_loss", x, y)
@@ -197,12 +195,12 @@ def nll_loss(
     return reduced(per, reduction, reducing.sum(weights))
 
 
+@with_deprecated
 def binary_cross_entropy(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``-(y log x + (1 - y) log(1 - x))``, x being probabilities; the logarithms are at least -100.
@@ -213,8 +211,6 @@ def binary_cross_entropy(
         Of one shape, from 0 to 1.
     weight : Tensor, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -228,11 +224,11 @@ def binary_cross_entropy(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("binary_cross_entropy", reduction, size_average, reduce)
+    check_reduction("binary_cross_entropy", reduction)
     x, y = same_shape("binary_cross_entropy", input, target)
     fixed = x.detach()
-    hit = pointwise.clamp(pointwise.log(fixed), min=-100.0)
-    miss = pointwise.clamp(pointwise.log(1.0 - fixed), min=-100.0)
+    hit = pointwise.clamp(elementary.log(fixed), min=-100.0)
+    miss = pointwise.clamp(elementary.log(1.0 - fixed), min=-100.0)
     # torch's gradient, finite at 0 and 1, where that of the clamped logarithm is 0 times infinity:
     # the added term is 0 and carries it.
     slope = (fixed - y.detach()) / pointwise.clamp(fixed * (1.0 - fixed), min=1e-12)
@@ -240,12 +236,12 @@ def binary_cross_entropy(
     return reduced(per if weight is None else per * weight, reduction)
 
 
+@with_deprecated
 def binary_cross_entropy_with_logits(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Operand | None = None,
 ) -> Tensor:
@@ -257,8 +253,6 @@ def binary_cross_entropy_with_logits(
         Logits and targets from 0 to 1, of one shape.
     weight : Tensor, optional
         Of each element, broadcast.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
     pos_weight : Tensor, optional
@@ -274,7 +268,7 @@ def binary_cross_entropy_with_logits(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("binary_cross_entropy_with_logits", reduction, size_average, reduce)
+    check_reduction("binary_cross_entropy_with_logits", reduction)
     x, y = same_shape("binary_cross_entropy_with_logits", input, target)
     softplus = add_node("softplus", -x)  # -log sigmoid(x); that of 1 - sigmoid adds x
     if pos_weight is None:
@@ -285,11 +279,11 @@ def binary_cross_entropy_with_logits(
     return reduced(per if weight is None else per * weight, reduction)
 
 
+@with_deprecated
 def soft_margin_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``log(1 + e**(-y x))``.
@@ -300,8 +294,6 @@ def soft_margin_loss(
         Scores, any shape.
     target : Tensor
         -1 or 1, in the same shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -315,17 +307,17 @@ def soft_margin_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("soft_margin_loss", reduction, size_average, reduce)
+    check_reduction("soft_margin_loss", reduction)
     x, y = same_shape("soft_margin_loss", input, target)
     return reduced(add_node("softplus", -y * x), reduction)
 
 
+@with_deprecated
 def multilabel_soft_margin_loss(
     input: Operand,
     target: Operand,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """Binary cross-entropy of logits, its mean over the classes taken first.
@@ -336,8 +328,6 @@ def multilabel_soft_margin_loss(
         Logits and 0 or 1, ``(..., C)``.
     weight : Tensor, optional
         One per class, ``(C,)``.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -351,7 +341,7 @@ def multilabel_soft_margin_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("multilabel_soft_margin_loss", reduction, size_average, reduce)
+    check_reduction("multilabel_soft_margin_loss", reduction)
     x, y = same_shape("multilabel_soft_margin_loss", input, target)
     per = (1.0 - y) * x + add_node("softplus", -x)
     per = per if weight is None else per * weight
@@ -366,14 +356,14 @@ def _rows_of_classes(what: str, input: Operand) -> tuple[Tensor, bool]:
     return (x.reshape(1, -1), True) if x.ndim == 1 else (x, False)
 
 
+@with_deprecated
 def multi_margin_loss(
     input: Operand,
     target: Operand,
     p: int = 1,
     margin: float = 1.0,
     weight: Operand | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``sum over j ≠ y of max(0, margin - x[y] + x[j])**p / C``, times the class's weight.
@@ -390,8 +380,6 @@ def multi_margin_loss(
         What the right class is to be ahead by.
     weight : Tensor, optional
         One per class; inside the power, as in torch.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -407,7 +395,7 @@ def multi_margin_loss(
     ShapeError
         If the shapes do not fit.
     """
-    check_reduction("multi_margin_loss", reduction, size_average, reduce)
+    check_reduction("multi_margin_loss", reduction)
     if p not in (1, 2):
         raise ConfigError(f"multi_margin_loss: p must be 1 or 2, got {p}")
     x, single = _rows_of_classes("multi_margin_loss", input)
@@ -426,11 +414,11 @@ def multi_margin_loss(
     return reduced(per.reshape(()) if single else per, reduction)
 
 
+@with_deprecated
 def multilabel_margin_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``sum over targets j, others i of max(0, 1 - x[j] + x[i]) / C``.
@@ -441,8 +429,6 @@ def multilabel_margin_loss(
         Scores ``(C,)`` or ``(N, C)``.
     target : Tensor of integers
         The same shape: the target classes first, then -1.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of rows.
 
@@ -456,7 +442,7 @@ def multilabel_margin_loss(
     ShapeError
         If the shapes differ.
     """
-    check_reduction("multilabel_margin_loss", reduction, size_average, reduce)
+    check_reduction("multilabel_margin_loss", reduction)
     x, single = _rows_of_classes("multilabel_margin_loss", input)
     y = cast(lift(target, what="multilabel_margin_loss"), dtypes.int64)
     y = y.reshape(1, -1) if single and y.ndim == 1 else y
@@ -474,3 +460,6 @@ def multilabel_margin_loss(
     pairs = listed.unsqueeze(2) & ~is_target.unsqueeze(1)
     per = reducing.sum(where(pairs, gaps, 0.0), (1, 2)) / x.shape[1]
     return reduced(per.reshape(()) if single else per, reduction)
+
+
+make_eager(globals(), __all__)

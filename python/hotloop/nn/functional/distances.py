@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hotloop.graph import pointwise, reduction, views
 from hotloop.graph.build import Operand, lift_float, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
@@ -76,3 +77,6 @@ def pairwise_distance(
     """
     a, b = unify(x1, x2, what="pairwise_distance")
     return reduction.norm(a - b + eps, p, -1, keepdim)
+
+
+make_eager(globals(), __all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import contraction, dtypes, pointwise
 from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, not_integers
+from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 
 __all__ = ["bilinear", "embedding", "linear"]
@@ -145,3 +146,6 @@ def embedding(
         raise ConfigError(f"embedding: padding_idx must lie in [{-n}, {n - 1}], got {padding_idx}")
     padded = (index == padding_idx % n).unsqueeze(-1)
     return pointwise.where(padded, rows.detach(), rows)
+
+
+make_eager(globals(), __all__)

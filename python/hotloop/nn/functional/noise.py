@@ -13,6 +13,7 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise
 from hotloop.graph.build import Operand, cast, lift_float
 from hotloop.graph.creation import drawn
+from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape
 
@@ -149,3 +150,6 @@ def alpha_dropout(
     b = -a * alpha * p
     kept = _mask(x.shape, p, "alpha_dropout") > 0
     return pointwise.where(kept, x, alpha) * a + b
+
+
+make_eager(globals(), __all__)

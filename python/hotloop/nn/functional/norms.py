@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.base.scalars import plain
-from hotloop.errors import ShapeError
+from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise, reduction
 from hotloop.graph.build import Operand, add_node, add_nodes, cast, lift, lift_float
 from hotloop.graph.creation import full
 from hotloop.graph.dtypes import float32
+from hotloop.graph.eager import make_eager
 
 if TYPE_CHECKING:
     from hotloop.graph.dtypes import DType
@@ -60,6 +61,8 @@ def batch_norm(
     ------
     ShapeError
         If the channels do not fit, or in training if there is one value per channel only.
+    ConfigError
+        If the running statistics are no buffers in training.
     """
     x = lift_float(input, "batch_norm")
     if x.ndim < 2:
@@ -85,6 +88,12 @@ def batch_norm(
             "batch_norm: training needs more than one value per channel, got input of shape "
             f"{x.shape}; use a larger batch"
         )
+    for name, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is not None and not hasattr(running, "assign"):
+            raise ConfigError(
+                f"batch_norm: {name} must be an nn.Buffer, which training moves, got "
+                f"{type(running).__name__}; use nn.Buffer(array), or None"
+            )
     y, mean, var = add_nodes("batch_norm", x, w, b, eps=float(eps), dtype=x.dtype)
     for running, value, unbiased in ((running_mean, mean, 1.0), (running_var, var, n / (n - 1))):
         if running is not None:
@@ -197,3 +206,6 @@ def rms_norm(
     added = EPSILON[x.dtype] if eps is None else eps
     y = x * pointwise.rsqrt(total / math.prod(shape) + added)
     return y if weight is None else y * weight
+
+
+make_eager(globals(), __all__)

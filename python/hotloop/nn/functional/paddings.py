@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import Operand, add_node, lift
+from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 
 __all__ = ["pad"]
@@ -74,3 +75,6 @@ def _check_source(x: Tensor, full: list[int], mode: str) -> None:
                 f"pad: counts of mode {mode} must not be negative{limit} in dim {axis} of shape "
                 f"{x.shape}, got ({before}, {after})"
             )
+
+
+make_eager(globals(), __all__)

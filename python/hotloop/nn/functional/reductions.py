@@ -12,24 +12,13 @@ from hotloop.graph.symbolic import Tensor
 __all__ = ["check_reduction", "reduced", "same_shape"]
 
 
-def check_reduction(
-    what: str,
-    reduction: str,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    others: tuple[str, ...] = (),
-) -> None:
-    """Refuses unknown reductions, and the two arguments that torch deprecated.
+def check_reduction(what: str, reduction: str, others: tuple[str, ...] = ()) -> None:
+    """Refuses unknown reductions.
 
     Raises
     ------
     ConfigError
-        For any of them.
     """
-    if size_average is not None or reduce is not None:
-        raise ConfigError(
-            f'{what}: size_average and reduce must be None, use reduction="mean", "sum" or "none"'
-        )
     allowed = ("none", "mean", "sum", *others)
     if reduction not in allowed:
         raise ConfigError(f"{what}: reduction must be one of {allowed}, got {reduction!r}")

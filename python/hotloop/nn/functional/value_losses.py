@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import pointwise
+from hotloop.graph import elementary, pointwise
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, is_number, lift, lift_float, unify
+from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import clamp, where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.distances import pairwise_distance
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
@@ -31,11 +33,11 @@ def _weighted(what: str, per: Tensor, weight: Operand | None, reduction: str) ->
     return reduced(per * w, reduction, reducing.sum(w))
 
 
+@with_deprecated
 def mse_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     weight: Operand | None = None,
 ) -> Tensor:
@@ -45,8 +47,6 @@ def mse_loss(
     ----------
     input, target : Tensor
         Predictions and values, of one shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements, with weights by their sum.
     weight : Tensor, optional
@@ -62,16 +62,16 @@ def mse_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("mse_loss", reduction, size_average, reduce)
+    check_reduction("mse_loss", reduction)
     x, y = same_shape("mse_loss", input, target)
     return _weighted("mse_loss", pointwise.square(x - y), weight, reduction)
 
 
+@with_deprecated
 def l1_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     weight: Operand | None = None,
 ) -> Tensor:
@@ -81,8 +81,6 @@ def l1_loss(
     ----------
     input, target : Tensor
         Predictions and values, of one shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements, with weights by their sum.
     weight : Tensor, optional
@@ -98,16 +96,16 @@ def l1_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("l1_loss", reduction, size_average, reduce)
+    check_reduction("l1_loss", reduction)
     x, y = same_shape("l1_loss", input, target)
     return _weighted("l1_loss", pointwise.abs(x - y), weight, reduction)
 
 
+@with_deprecated
 def smooth_l1_loss(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
@@ -117,8 +115,6 @@ def smooth_l1_loss(
     ----------
     input, target : Tensor
         Predictions and values, of one shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
     beta : float
@@ -136,7 +132,7 @@ def smooth_l1_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("smooth_l1_loss", reduction, size_average, reduce)
+    check_reduction("smooth_l1_loss", reduction)
     if beta < 0:
         raise ConfigError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     x, y = same_shape("smooth_l1_loss", input, target)
@@ -193,11 +189,11 @@ def huber_loss(
     return reduced(per, reduction)
 
 
+@with_deprecated
 def kl_div(
     input: Operand,
     target: Operand,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
@@ -207,8 +203,6 @@ def kl_div(
     ----------
     input, target : Tensor
         Log probabilities, and probabilities (with ``log_target`` their logarithms), of one shape.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "batchmean", "sum", "none"}
         "mean" divides by the number of elements, "batchmean" by the rows: the divergence per row.
     log_target : bool
@@ -224,20 +218,20 @@ def kl_div(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("kl_div", reduction, size_average, reduce, ("batchmean",))
+    check_reduction("kl_div", reduction, ("batchmean",))
     x, y = same_shape("kl_div", input, target)
-    per = pointwise.exp(y) * (y - x) if log_target else pointwise.xlogy(y, y) - y * x
+    per = elementary.exp(y) * (y - x) if log_target else elementary.xlogy(y, y) - y * x
     if reduction == "batchmean":
         return reduced(per, "mean", x.shape[0] if x.ndim else 1)
     return reduced(per, reduction)
 
 
+@with_deprecated
 def hinge_embedding_loss(
     input: Operand,
     target: Operand,
     margin: float = 1.0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``x`` where y is 1, ``max(0, margin - x)`` where it is -1.
@@ -250,8 +244,6 @@ def hinge_embedding_loss(
         1 for pairs that belong together, else -1; the input's shape.
     margin : float
         Distance that pairs which do not belong together shall have at least.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -265,20 +257,20 @@ def hinge_embedding_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("hinge_embedding_loss", reduction, size_average, reduce)
+    check_reduction("hinge_embedding_loss", reduction)
     x, y = same_shape("hinge_embedding_loss", input, target)
     far = where(y != 1, clamp(margin - x, min=0.0), 0.0)
     near = where(y != -1, x, 0.0)
     return reduced(far + near, reduction)
 
 
+@with_deprecated
 def margin_ranking_loss(
     input1: Operand,
     input2: Operand,
     target: Operand,
     margin: float = 0.0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``max(0, -y (x1 - x2) + margin)``.
@@ -291,8 +283,6 @@ def margin_ranking_loss(
         1 where the first shall rank higher, -1 where the second shall; the same shape.
     margin : float
         What the higher one is to be ahead by.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -306,19 +296,19 @@ def margin_ranking_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("margin_ranking_loss", reduction, size_average, reduce)
+    check_reduction("margin_ranking_loss", reduction)
     a, b = same_shape("margin_ranking_loss", input1, input2)
     a, y = same_shape("margin_ranking_loss", a, target)
     return reduced(clamp(-y * (a - b) + margin, min=0.0), reduction)
 
 
+@with_deprecated
 def cosine_embedding_loss(
     input1: Operand,
     input2: Operand,
     target: Operand,
     margin: float = 0.0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``1 - cos(x1, x2)`` where y is 1, ``max(0, cos - margin)`` where it is -1.
@@ -331,8 +321,6 @@ def cosine_embedding_loss(
         1 or -1, ``(N,)`` or ``()``.
     margin : float
         Cosine that pairs which do not belong together shall stay below.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -346,7 +334,7 @@ def cosine_embedding_loss(
     ShapeError
         If the inputs differ in shape or the target is not one number per row.
     """
-    check_reduction("cosine_embedding_loss", reduction, size_average, reduce)
+    check_reduction("cosine_embedding_loss", reduction)
     a, b = same_shape("cosine_embedding_loss", input1, input2)
     y = lift(target, what="cosine_embedding_loss")
     if a.ndim not in (1, 2) or y.shape != a.shape[:-1]:
@@ -361,6 +349,7 @@ def cosine_embedding_loss(
     return reduced(near + far, reduction)
 
 
+@with_deprecated
 def triplet_margin_loss(
     anchor: Operand,
     positive: Operand,
@@ -369,8 +358,7 @@ def triplet_margin_loss(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    *,
     reduction: str = "mean",
 ) -> Tensor:
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` (Balntas et al. 2016).
@@ -385,8 +373,6 @@ def triplet_margin_loss(
         Of :func:`pairwise_distance`.
     swap : bool
         Whether the nearer of anchor and positive counts for the negative.
-    size_average, reduce
-        Deprecated in torch: must be None.
     reduction : {"mean", "sum", "none"}
         "mean" divides by the number of elements.
 
@@ -402,7 +388,7 @@ def triplet_margin_loss(
     ShapeError
         If the numbers of dims differ.
     """
-    check_reduction("triplet_margin_loss", reduction, size_average, reduce)
+    check_reduction("triplet_margin_loss", reduction)
     return _triplet(
         *(anchor, positive, negative),
         lambda a, b: pairwise_distance(a, b, p, eps),
@@ -475,14 +461,14 @@ def _triplet(
     return reduced(clamp(margin + near - far, min=0.0), reduction)
 
 
+@with_deprecated
 def poisson_nll_loss(
     input: Operand,
     target: Operand,
     log_input: bool = True,
     full: bool = False,
-    size_average: bool | None = None,
+    *,
     eps: float = 1e-8,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood of counts, ``e**x - y x``, x being the log rate.
@@ -495,8 +481,6 @@ def poisson_nll_loss(
         False: the input is the rate itself, and the loss ``x - y log(x + eps)``.
     full : bool
         Adds Stirling's approximation of ``log(y!)`` where y > 1.
-    size_average, reduce
-        Deprecated in torch: must be None.
     eps : float
         Keeps the logarithm of a rate of 0 finite.
     reduction : {"mean", "sum", "none"}
@@ -512,13 +496,13 @@ def poisson_nll_loss(
     ShapeError
         If the shapes differ: they are never broadcast to one another.
     """
-    check_reduction("poisson_nll_loss", reduction, size_average, reduce)
+    check_reduction("poisson_nll_loss", reduction)
     x, y = same_shape("poisson_nll_loss", input, target)
-    per = pointwise.exp(x) - y * x if log_input else x - y * pointwise.log(x + eps)
+    per = elementary.exp(x) - y * x if log_input else x - y * elementary.log(x + eps)
     if full:
         large = y > 1
         safe = where(large, y, 2.0)
-        stirling = safe * pointwise.log(safe) - safe + pointwise.log(safe * (2 * math.pi)) * 0.5
+        stirling = safe * elementary.log(safe) - safe + elementary.log(safe * (2 * math.pi)) * 0.5
         per = per + where(large, stirling, 0.0)
     return reduced(per, reduction)
 
@@ -574,7 +558,10 @@ def gaussian_nll_loss(
                 f"gaussian_nll_loss: var must fit the input's shape {x.shape}, got {v.shape}"
             )
     v = v + (clamp(v, min=eps) - v).detach()
-    per = (pointwise.log(v) + pointwise.square(x - y) / v) * 0.5
+    per = (elementary.log(v) + pointwise.square(x - y) / v) * 0.5
     if full:
         per = per + 0.5 * math.log(2 * math.pi)
     return reduced(per, reduction)
+
+
+make_eager(globals(), __all__)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from hotloop.base import rules
 from hotloop.base.patterns import matches
@@ -272,6 +272,16 @@ class OptimizerConfig(Part):
     dampening: float | None = None
     nesterov: bool | None = None
     amsgrad: bool | None = None
+
+    if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
+
+        def __getattr__(self, name: str) -> Any:
+            hint = (
+                ": it holds settings; hl.train(model, data, optimizer=...) takes the steps, "
+                "hl.stepper(model, config, data).step(batch) those of a loop of your own"
+            )
+            is_method = name in ("step", "zero_grad", "state_dict", "load_state_dict")
+            raise AttributeError(f"OptimizerConfig has no {name!r}{hint if is_method else ''}")
 
     _label = "optimizer"
     _aliases: ClassVar[Mapping[str, str]] = {"learning_rate": "lr"}

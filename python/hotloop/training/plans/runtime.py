@@ -10,7 +10,6 @@ and sends batches.
 from __future__ import annotations
 
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hotloop import _core
-from hotloop.base.messages import show_warnings
+from hotloop.base.messages import show_warnings, warn
 from hotloop.base.structure import flatten
-from hotloop.errors import ConfigError, TraceError
+from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
@@ -242,11 +241,11 @@ class Runtime:
         attributes = attribute_version(self.model)
         if attributes != self._attributes:
             self._attributes = attributes
-            warnings.warn(
+            warn(
                 f"{what}: an attribute of the model was assigned after its step was planned. "
                 "Where forward reads it, the step goes on with the old one: use hl.scalar(name, "
                 "schedule) for a number that moves with the steps, else a buffer",
-                stacklevel=3,
+                ModelWarning,
             )
 
     def _what_learns(self) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import show
 from hotloop.base.rules import reject
+from hotloop.base.suggest import did_you_mean
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.split import Field, Split
 from hotloop.errors import ConfigError, DataError, NotFiniteError
@@ -159,6 +160,15 @@ class Stepper:
             show(f"hotloop: warning: {choice.warning}")
         self._runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
+
+    if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
+
+        def __getattr__(self, name: str) -> Any:
+            does = ": step(batch) computes loss and gradients and takes the optimizer step"
+            hint = (
+                does if name in ("zero_grad", "backward") else did_you_mean(name, dir(type(self)))
+            )
+            raise AttributeError(f"Stepper has no {name!r}{hint}")
 
     def __repr__(self) -> str:
         done = self._runtime.session.control()["applied"]

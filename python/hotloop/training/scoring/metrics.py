@@ -20,7 +20,7 @@ from hotloop.base.rules import choice, optional, reject, show
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.creation import full, tensor, zeros
-from hotloop.graph.pointwise import exp, sigmoid
+from hotloop.graph.elementary import exp, sigmoid
 from hotloop.graph.reduction import softmax
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.matching import match_shape

@@ -1,4 +1,4 @@
-"""What ``model(array)`` gives: NumPy arrays that know what scripts for torch do with an output.
+"""What ``model(array)`` and functions on arrays give: NumPy arrays that know torch's habits.
 
 ``.detach().cpu().numpy()`` and ``.argmax(dim=1)`` mean the same for an array and work. What would
 mean something else, or is not there, says what to write.
@@ -20,7 +20,10 @@ __all__ = ["OutputArray", "as_outputs"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_GRADIENT = "an output has no gradient; hl.train and hl.stepper compute gradients and steps"
+_GRADIENT = (
+    "it has no gradient; hl.train and hl.stepper compute loss, gradients and optimizer steps, "
+    "loss.backward() and optimizer.step() are left out"
+)
 _WRITE = {
     "softmax": "write hl.predict(model, X, proba=True) for probabilities",
     "sigmoid": "write hl.predict(model, X, proba=True) for probabilities",
@@ -73,7 +76,7 @@ def _taking_dim(name: str) -> Any:
         if "dim" in kwargs and name in _DIFFERENT:
             write = _DIFFERENT[name].format(dim=kwargs["dim"])
             raise ConfigError(
-                f"{name}: an output of model(array) is a NumPy array, whose axis is torch's dim, "
+                f"{name}: what hotloop gives is a NumPy array, whose axis is torch's dim, "
                 f"got dim={kwargs['dim']!r}; write {write}"
             )
         for torchs, numpys in (("dim", "axis"), ("keepdim", "keepdims")):
@@ -85,7 +88,7 @@ def _taking_dim(name: str) -> Any:
 
 
 class OutputArray(np.ndarray[Any, np.dtype[Any]]):
-    """A NumPy array that ``model(array)`` gave.
+    """A NumPy array that ``model(array)`` or a function on arrays gave.
 
     Reductions take torch's ``dim`` and ``keepdim`` where they then give what torch gives;
     ``detach``, ``cpu`` and ``numpy`` are there.
@@ -122,18 +125,18 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
     def __getattr__(self, name: str) -> Any:
         if name in _WRITE:
             raise AttributeError(
-                f"an output of model(array) is a NumPy array and has no {name!r}; {_WRITE[name]}"
+                f"what hotloop gives is a NumPy array and has no {name!r}; {_WRITE[name]}"
             )
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return repr(self.numpy())
+        return repr(self.view(np.ndarray))
 
     def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:
         return array.view(OutputArray) if array.ndim else array[()]  # a number, as of any array
 
     def __reduce__(self) -> Any:
-        return self.numpy().__reduce__()  # files need nothing of hotloop
+        return self.view(np.ndarray).__reduce__()  # files need nothing of hotloop
 
 
 def as_outputs(result: Any) -> Any:

@@ -1,0 +1,107 @@
+"""What scripts for torch do with tensors, parameters and optimizers, and what is said to it."""
+
+import hotloop as hl
+import numpy as np
+import pytest
+from api.traced import trace
+from hotloop import TraceError, nn
+from hotloop.nn import functional as F
+
+X = ("float32", (6, 8))
+
+
+def tried(use):
+    """What using a tensor of a forward raises."""
+    with pytest.raises((AttributeError, TraceError)) as caught:
+        trace(use, X)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda x: x.sum().backward(), ["TraceError", "training_step", "hl.train", "hl.stepper"]),
+        (lambda x: x.grad, ["AttributeError", "'grad'", "training step", "hl.train"]),
+        (lambda x: x.grad_fn, ["AttributeError", "training step"]),
+        (lambda x: x.retain_grad(), ["AttributeError", "training step"]),
+        (lambda x: x.requires_grad_(), ["AttributeError", "nn.Parameter", "detach()"]),
+        (lambda x: x.requires_grad, ["AttributeError", "nn.Parameter"]),
+        (lambda x: x.item(), ["TraceError", "no value yet", "hl.where"]),
+        (lambda x: x.numpy(), ["TraceError", "no value yet"]),
+        (lambda x: x.detach().cpu().numpy(), ["TraceError", "no value yet"]),
+        (lambda x: np.mean(x), ["TraceError", "np.mean(tensor)", "hl.mean"]),
+        (lambda x: np.concatenate([x, x]), ["TraceError", "np.concatenate(tensor)"]),
+        (lambda x: x.detach_(), ["TraceError", "x = x.detach("]),
+    ],
+)
+def test_what_a_tensor_of_forward_has_not(use, words):
+    said = tried(use)
+    assert all(word in said for word in words), said
+
+
+def test_what_numpy_may_ask_of_a_tensor():
+    trace(lambda x: [pytest.fail("shape") for _ in range(np.shape(x) != (6, 8))] or x, X)
+    trace(lambda x: [pytest.fail("ndim") for _ in range(np.ndim(x) != 2)] or x, X)
+    trace(lambda x: [pytest.fail("size") for _ in range(np.size(x) != 48)] or x, X)
+
+
+def test_rows_of_a_tensor():
+    def taken_apart(x):
+        a, b, *rest = x
+        assert len(rest) == 4
+        assert a.shape == b.shape == (8,)
+        return sum(row.sum() for row in x)
+
+    assert trace(taken_apart, X)[3][0].shape == ()
+    with pytest.raises(TraceError, match="iteration: must be over a tensor with dims"):
+        trace(lambda x: list(x.sum()), X)
+
+
+def test_gradients_of_a_parameter():
+    p = nn.Linear(3, 2).weight
+    with pytest.raises(AttributeError, match=r"Parameter has no attribute 'grad': .*hl\.train"):
+        p.grad  # noqa: B018
+    assert getattr(p, "grad", None) is None
+    p.grad = None  # there is nothing to clear
+    with pytest.raises(AttributeError, match=r"hl\.train"):
+        p.grad = np.zeros((2, 3))
+    with pytest.raises(TraceError, match=r"hl\.train"):
+        p.backward()
+    p.requires_grad_(False)
+    assert not p.requires_grad
+
+
+def test_a_parameter_goes_into_a_layer_and_a_loss():
+    layer = nn.Linear(3, 2)
+    w = layer.weight.numpy()
+    np.testing.assert_array_equal(nn.ReLU()(layer.weight), np.maximum(w, 0))
+    np.testing.assert_allclose(nn.MSELoss()(layer.weight, np.zeros((2, 3))), (w**2).mean(), 1e-6)
+    np.testing.assert_array_equal(F.relu(layer.weight), np.maximum(w, 0))
+
+
+def test_a_loss_of_arrays_has_no_backward():
+    out = np.ones((4, 3), np.float32)
+    for loss in (F.mse_loss(out, 2 * out), nn.MSELoss()(out, 2 * out), hl.sum(out)):
+        assert loss.item() in (1.0, 12.0)
+        assert f"{loss:.1f}" in ("1.0", "12.0")
+        with pytest.raises(AttributeError, match=r"no 'backward'; .*hl\.train.*optimizer\.step"):
+            loss.backward()
+    rows = hl.softmax(out, 1)
+    np.testing.assert_allclose(rows.detach().cpu().numpy().sum(1), 1, rtol=1e-6)
+    assert rows.mean(dim=1).shape == (4,)
+    copy = nn.Linear(3, 2).weight.detach().clone().numpy()
+    assert type(copy) is np.ndarray
+
+
+@pytest.mark.parametrize("name", ["step", "zero_grad"])
+def test_an_optimizer_is_a_setting(name):
+    with pytest.raises(AttributeError, match=rf"OptimizerConfig has no '{name}'.*hl\.stepper"):
+        getattr(hl.OptimizerConfig("adam"), name)()
+    assert not hasattr(hl.OptimizerConfig("adam"), "no_such_field")
+
+
+@pytest.mark.parametrize("name", ["zero_grad", "backward"])
+def test_a_step_is_one_call(name):
+    stepper = hl.stepper(nn.Linear(3, 1), data=(np.ones((8, 3)), np.ones((8, 1))))
+    with pytest.raises(AttributeError, match=rf"Stepper has no '{name}'.*step\(batch\)"):
+        getattr(stepper, name)()
