@@ -7,7 +7,6 @@
  * Weight gradients are the exception. Nobody waits for one, so several small ones can be one
  * launch, which is less than the best kernel for each of them alone. */
 #include "base/alloc.h"
-#include "ops/ops.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -46,10 +45,8 @@ static hl_status find_beside(const hl_graph *graph, hl_device *device, const hl_
                              hl_node_id id, bool deterministic, hl_choice *out_choice)
 {
     const hl_node *node = &graph->nodes[id];
-    double large = device->overlap_flops; /* runs beside other work, by the best kernel for it */
     *out_choice = (hl_choice){0};
     if (!hl_op_is_product(node->op) || !hl_uses_by_updates(graph, uses, node)) return HL_OK;
-    if (large > 0 && hl_node_cost(graph, node).flops >= large) return HL_OK;
     return hl_kernel_find_beside(device, graph, id, deterministic, &out_choice->kernel,
                                  &out_choice->req);
 }

@@ -620,9 +620,9 @@ _COPIES = [
     ),
     Mutant(
         "large-weight-gradients-leave-the-library",
-        "csrc/passes/select.c",
-        "if (large > 0 && hl_node_cost(graph, node).flops >= large) return HL_OK;",
-        "",
+        _CUDA + "matmul.c",
+        "return device->overlap_flops > 0 && flops >= device->overlap_flops;",
+        "return false;",
         host("test_device_overlap"),
     ),
     Mutant(
