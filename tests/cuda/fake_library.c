@@ -1,6 +1,6 @@
 /* The emulated driver as a library of its own, which HOTLOOP_CUDA_PATH names: hotloop opens it as
  * it would open libcuda. HL_FAKE describes the machine: "devices=0", "arch=60", "cuda=11040",
- * "memory=1048576", "code=1", "fail=cuMemAlloc_v2:2", with ',' between. */
+ * "memory=1048576", "multiprocessors=132", "code=1", "fail=cuMemAlloc_v2:2", with ',' between. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -32,6 +32,8 @@ __attribute__((constructor)) static void set_up(void)
             config.arch = (int)value;
         else if (sscanf(at, "cuda=%lld", &value) == 1)
             config.cuda = (int)value;
+        else if (sscanf(at, "multiprocessors=%lld", &value) == 1)
+            config.n_multiprocessors = (int)value;
         else if (sscanf(at, "code=%lld", &value) == 1)
             config.takes_code = value != 0;
         else if (sscanf(at, "memory=%lld", &value) == 1)

@@ -1,5 +1,6 @@
 """How many kernels a step launches: what a small model's step takes on a GPU is mostly that."""
 
+import ast
 import itertools
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from hotloop import nn
 from needs import emulated
 from train.recipes import quiet
+from train.test_gpu import run_alone
 
 
 class Gate(nn.Module):
@@ -90,6 +92,19 @@ def test_launches_of_a_step(name: str, precision: str) -> None:
     """A change that saves some lowers the number here; none may add one."""
     n = info_of(MODELS[name], precision)["n_kernels"]
     assert n == LAUNCHES[name, precision][has_libraries()]
+
+
+@emulated
+def test_launches_on_an_h200() -> None:
+    """They are as many as on the emulated GPU's four multiprocessors."""
+    code = "from train import test_gpu_launches as t\nprint(t.count_all())"
+    found = run_alone(code, "multiprocessors=132").splitlines()[-1]
+    assert ast.literal_eval(found) == {k: n[has_libraries()] for k, n in LAUNCHES.items()}
+
+
+def count_all() -> dict[tuple[str, str], int]:
+    """Launches of a step, by model and precision."""
+    return {(name, p): info_of(MODELS[name], p)["n_kernels"] for name, p in LAUNCHES}
 
 
 @emulated
