@@ -44,9 +44,10 @@ static bool is_alike(const hl_cuda_program *p, const hl_cuda_program *q)
     return true;
 }
 
-/* Fuses small programs, or ones that are alike. A program is small when the device holds all of its
- * blocks at once: it takes no longer than a launch, and leaves room for others. A large one would
- * pay more than a launch for the registers of the others, which all blocks of a kernel have. */
+/* Fuses small programs, or ones that are alike. A program is small when it has no
+ * more blocks than keep the device busy: it takes no longer than a launch, and leaves room for
+ * others. A large one would pay more than a launch for the registers of the others, which all
+ * blocks of a kernel have. */
 bool hl_cuda_is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                            int32_t n)
 {

@@ -185,8 +185,8 @@ static bool is_long(const hl_device *device, const product *made)
     return device->overlap_flops > 0 && flops >= device->overlap_flops;
 }
 
-/* Products of small matrices, all of whose blocks the device holds at once: alone each leaves most
- * of the device idle, together they take as long as the one with the longest sums. */
+/* Products of small matrices, of no more blocks together than a launch has to keep the device busy:
+ * alone each leaves most of it idle. */
 static bool is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,
                           int32_t n)
 {
