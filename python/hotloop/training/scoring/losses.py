@@ -504,11 +504,11 @@ def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> L
     def call(output: Any, target: Any, weight: Tensor | None) -> dict[str, Any]:
         return {name: part(output, target, weight) for name, part in parts.items()}
 
-    links = [part.link for part in parts.values() if part.link]
+    links = list({part.link for part in parts.values() if part.link})
     ignored = [part.ignored for part in parts.values() if part.ignored is not None]
     return Loss(
         " + ".join(parts),
-        links[0] if links else None,
+        links[0] if len(links) == 1 else None,  # losses that differ say nothing
         call,
         {field for part in parts.values() for field in part.uses},
         compares_values=any(part.compares_values for part in parts.values()),

@@ -68,6 +68,11 @@ class Metric:
         self.compute = compute
         self.is_centred = is_centred
 
+    @property
+    def compares_classes(self) -> bool:
+        """Whether it takes positive scores for a yes, as the metrics of classes by name do."""
+        return self.update in (_hits, _confusion)
+
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
 
@@ -555,21 +560,55 @@ def cut_at_zero(output: Tensor, link: str | None) -> Tensor:
     return output - 0.5 if link == "identity" else output
 
 
+def needs_of(metric: Metric | FunctionMetric, target_kind: str) -> str:
+    """What a metric compares the targets with: "labels", "proba", "output", ..."""
+    if isinstance(metric, FunctionMetric):
+        return metric.need_for(target_kind)
+    return "labels" if metric.compares_classes else "output"
+
+
 def check_needs(
-    metrics: Sequence[Metric | FunctionMetric], target_kind: str, loss: str, link: str | None
+    metrics: Sequence[Metric | FunctionMetric],
+    target_kind: str,
+    loss: str | None,
+    link: str | None,
+    *,
+    has_labels: bool,
 ) -> None:
-    """Refuses a function that needs probabilities where the loss does not say what they are.
+    """Refuses metrics that need labels or probabilities where nothing says how outputs become them.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric or FunctionMetric
+    target_kind : str
+    loss : str or None
+        Its name; None: training_step makes it.
+    link : str or None
+        How outputs become probabilities.
+    has_labels : bool
+        Whether it is known how outputs become labels.
 
     Raises
     ------
     ConfigError
     """
+    what = "training_step" if loss is None else f"the loss {loss}"
+    fix = "write loss='bce' for logits or loss=nn.BCELoss() for probabilities"
+    if loss is None:
+        fix = "return it from training_step beside the loss"
     for each in metrics:
-        if isinstance(each, FunctionMetric) and each.need_for(target_kind) == "proba" and not link:
+        need = needs_of(each, target_kind)
+        if need == "labels" and not has_labels:
             raise ConfigError(
-                f"metrics: {each.name}: needs='proba' asks for probabilities, and the loss {loss} "
-                "does not say how outputs become them; give the loss by name ('cross_entropy', "
-                "'bce') or write needs='output'"
+                f"metrics: {each.name}: needs labels, and {what} does not say from which value on "
+                f"one output is a yes; {fix}, or compare the outputs in a function of your own, "
+                "hl.metric(fn, needs='output')"
+            )
+        if need == "proba" and not link:
+            raise ConfigError(
+                f"metrics: {each.name}: needs='proba' asks for probabilities, and {what} does not "
+                "say how outputs become them; give the loss by name ('cross_entropy', 'bce') or "
+                "write needs='output'"
             )
 
 

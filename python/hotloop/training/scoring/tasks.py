@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "make_tasks"]
 
 _OF_CLASSES = ("softmax", "exp")  # links of outputs that have a number for each class
+_OF_YES = ("sigmoid", "identity")  # links of outputs that are a yes from some value on
 
 
 class Task:
@@ -50,7 +51,7 @@ class Task:
     metrics : list of Metric or FunctionMetric
     is_default : bool
         Whether the metrics are those of metrics="auto", which are left out where outputs have no
-        classes.
+        classes, or the loss does not say how they become labels.
 
     Attributes
     ----------
@@ -136,8 +137,27 @@ class Task:
             self.n_outputs = count_classes(self._pick(output).shape, self.axis)
         if is_auto:
             check_metrics(self.metrics, self.kind)
-        what = "of training_step" if loss is None else own.name if own is not None else loss.name
-        check_needs(self.metrics, self.kind, what, self.link)
+        if found.trouble is not None:
+            return
+        has_labels = self._has_labels(self._pick(output))
+        if self._is_default and not has_labels:
+            self.metrics = []
+        name = own.name if own is not None else loss.name if loss is not None else None
+        check_needs(self.metrics, self.kind, name, self.link, has_labels=has_labels)
+
+    def _has_labels(self, output: Tensor) -> bool:
+        """Whether it is known how the output becomes labels: by its largest value of several, else
+        by what the loss says of one.
+        """
+        has_classes = self.kind == "class" or (self.kind == "float" and self.link in _OF_CLASSES)
+        if (
+            has_classes
+            and self.axis is not None
+            and output.ndim > 1
+            and output.shape[self.axis] > 1
+        ):
+            return True
+        return self.link in _OF_YES
 
     def _accept(self, found: Reading) -> None:
         """Goes on without the default metrics; others need an output."""
