@@ -35,6 +35,7 @@ from hotloop.training.scoring.losses import (
 )
 from hotloop.training.scoring.matching import check_rows, pick_output
 from hotloop.training.scoring.metrics import FunctionMetric, Metric
+from hotloop.training.scoring.names import check_names
 from hotloop.training.scoring.tasks import Task, make_tasks
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class Made(NamedTuple):
 
 Groups = list[tuple[int, int]]
 Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
-_COLUMNS = ("epoch", "lr", "loss_scale", "skipped", "seconds")  # of the history, beside values
 EvalPlans = list[EvalPlan]
 
 
@@ -256,25 +256,11 @@ class Steps:
         self, losses: Mapping[str, Any], values: Mapping[str, Any], trace: Trace
     ) -> dict[str, Tensor]:
         """The values beside the losses, and those of ``self.log``, as tensors."""
+        metrics = [(label, metric.name) for _, metric, label in self._metrics()]
+        check_names(losses if len(losses) > 1 else (), values, trace.logged, metrics)
         logged = {**values, **trace.logged}
-        self._check_names([*losses, *logged] if len(losses) > 1 else logged)
         self.logged_names = list(logged)
         return {name: to_logged(name, value, trace) for name, value in logged.items()}
-
-    def _check_names(self, values: Iterable[str]) -> None:
-        """Refuses names of losses that the history has already.
-
-        Raises
-        ------
-        ConfigError
-        """
-        taken = {"loss", *_COLUMNS, *(label for _, _, label in self._metrics())}
-        for name in values:
-            if name in taken:
-                raise ConfigError(
-                    f"loss {name!r}: the name is taken in the history, by a metric or by what "
-                    f"every epoch has ({', '.join(_COLUMNS)}); choose another"
-                )
 
     def _add_losses(self, trace: Trace, sums: Sums, made: Made, rows: int) -> None:
         """Each term's sum and denominator, so that an epoch's mean divides once."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.data.targets import IGNORED, Targets
-from hotloop.errors import ConfigError, ShapeError
+from hotloop.errors import ShapeError
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.losses import Loss, Reading, read_output
 from hotloop.training.scoring.matching import by_position, count_classes, match_shape, pick_output
@@ -286,15 +286,7 @@ def make_tasks(config: TrainingConfig, data: DataModule, *, is_own_step: bool) -
     targets = data.targets
     metrics = () if is_own_step and config.metrics == "auto" else config.metrics
     named = metrics_by_target(metrics, {name: target.kind for name, target in targets.items()})
-    tasks = [
+    return [
         Task(name, list(targets), target, named[name], is_default=metrics == "auto")
         for name, target in targets.items()
     ]
-    labels = [task.label(metric.name) for task in tasks for metric in task.metrics]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(
-                f"metrics: names must differ, got two metrics {label!r}; rename one with "
-                "hl.metric(function, name=...)"
-            )
-    return tasks
