@@ -280,8 +280,10 @@ class Steps:
     ) -> None:
         done: set[str] = set()
         for task in self.tasks:
-            first = split.first(f"y.{task.name}" if task.name else "y")
-            for key, value in task.sums(output, batch["y"], batch.get("weight"), first):
+            if not task.metrics:
+                continue
+            centre = split.middle(f"y.{task.name}" if task.name else "y")
+            for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
                 if key not in done:
                     sums.add(trace, key, value)
                     done.add(key)

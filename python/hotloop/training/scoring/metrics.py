@@ -48,15 +48,14 @@ class Metric:
     mode : {"min", "max"}
         Whether a smaller or a larger value is better.
     is_centred : bool
-        Whether output and target come less the split's first target, in one shape and in float32:
-        a sum of squares about the mean has no digits left where targets are large against their
-        spread.
+        Whether output and target come in one shape, and ``update`` takes a fourth argument: a
+        float64 tensor in the shape of a row, near the targets where those lie together.
     """
 
     def __init__(
         self,
         name: str,
-        update: Callable[[Tensor, Tensor, Tensor | None], Sums],
+        update: Callable[..., Sums],
         compute: Callable[[Totals], float],
         mode: str = "max",
         *,
@@ -161,13 +160,17 @@ def _recall_mean(totals: Totals) -> float:
     return float(np.mean(hit[present] / actual[present])) if present.any() else 0.0
 
 
-def _errors(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
-    """Sums of each column in float64, of values that were centred before they were widened."""
+def _errors(output: Tensor, target: Tensor, weight: Tensor | None, centre: Tensor) -> Sums:
+    """Sums of each column in float64. A sum of squares about the mean has no digits left where
+    targets are large against their spread, so that those of targets are of what is left of them
+    less the centre. Errors are small as they are, and a centre far away would cost their digits.
+    """
     rows = output.shape[0]
-    error = (output - target).reshape(rows, -1).cast("float64")
-    goal = target.reshape(rows, -1).cast("float64")
+    goal = target.cast("float64")
+    error = (output.cast("float64") - goal).reshape(rows, -1)
+    left = (goal - centre).reshape(rows, -1)
     share = None if weight is None else weight.cast("float64").reshape(rows, 1)
-    columns = {"square": error * error, "absolute": error.abs(), "y": goal, "yy": goal * goal}
+    columns = {"square": error * error, "absolute": error.abs(), "y": left, "yy": left * left}
     sums: Sums = {
         name: (column if share is None else column * share).sum(0)
         for name, column in columns.items()
@@ -180,7 +183,7 @@ def update_sums(
     output: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    first: npt.NDArray[Any],
+    centre: npt.NDArray[np.float64],
 ) -> Sums:
     """A metric's sums of a batch.
 
@@ -190,15 +193,13 @@ def update_sums(
     output, target : Tensor
         (N, ...)
     weight : Tensor (N,) or None
-    first : array
-        The target of the split's first row.
+    centre : array
+        A value among the split's targets, in the shape of a row.
     """
     if not metric.is_centred:
         return metric.update(output, target, weight)
     goal = match_shape(target.cast("float32"), output)
-    centre = first.astype(np.float32).reshape(output.shape[1:])
-    finite = tensor(np.where(np.isfinite(centre), centre, np.float32(0)))
-    return metric.update(output - finite, goal - finite, weight)
+    return metric.update(output, goal, weight, tensor(centre.reshape(output.shape[1:])))
 
 
 def _r2(totals: Totals) -> float:

@@ -27,6 +27,7 @@ from hotloop.training.scoring.metrics import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from hotloop.data.module import DataModule
@@ -191,7 +192,7 @@ class Task:
     # ---- metrics
 
     def sums(
-        self, output: Any, y: Any, weight: Tensor | None, first: npt.NDArray[Any]
+        self, output: Any, y: Any, weight: Tensor | None, centre: npt.NDArray[np.float64]
     ) -> Iterator[tuple[str, Tensor]]:
         """Names and values of the sums that its metrics need of a batch.
 
@@ -202,8 +203,8 @@ class Task:
         y : Tensor, dict or tuple of them
             (N, ...)
         weight : Tensor (N,) or None
-        first : array
-            The target of the split's first row.
+        centre : array
+            A value among the split's targets.
         """
         known = [metric for metric in self.metrics if isinstance(metric, Metric)]
         if not known:
@@ -213,7 +214,7 @@ class Task:
                 rows = self.rows(output, y, weight)
             else:
                 rows = self._class_rows(output, y, weight)
-            for name, value in update_sums(metric, *rows, first).items():
+            for name, value in update_sums(metric, *rows, centre).items():
                 yield f"{self.prefix(metric)}{name}", value
 
     def _class_rows(
