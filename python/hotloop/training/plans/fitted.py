@@ -76,6 +76,8 @@ class Fitted:
     config : TrainingConfig or None
         By which ``evaluate`` scores. A pickle of the model has it unless it holds what cannot be
         pickled, such as a loss that is a lambda.
+    scoring : dict
+        What files and such pickles have of it, by ``scoring_of`` (training.scoring.saved).
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -89,6 +91,7 @@ class Fitted:
     autotune_cache: str = ""
     class_axis: int | dict[str, int | None] | None = 1
     config: TrainingConfig | None = None
+    scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(self, target: str) -> FittedTarget:
         """What is known of a target; "" is the name of a single one."""

@@ -36,6 +36,7 @@ from hotloop.training.scoring.losses import (
 from hotloop.training.scoring.matching import check_rows, pick_output
 from hotloop.training.scoring.metrics import FunctionMetric, Metric
 from hotloop.training.scoring.names import check_names
+from hotloop.training.scoring.saved import scoring_of
 from hotloop.training.scoring.tasks import Task, make_tasks
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class Steps:
             columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
             autotune_cache=runtime.device.autotune_cache(),
             config=config.replace(callbacks=()),
+            scoring=scoring_of(config),
         )
 
     @staticmethod
