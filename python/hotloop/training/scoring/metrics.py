@@ -258,7 +258,7 @@ _NEEDS = dict.fromkeys(
         "top_k_accuracy_score",
     ),
     "proba",
-) | {"hinge_loss": "output"}
+) | {"hinge_loss": "decision"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +288,8 @@ class FunctionMetric:
         return self.function(*args, **kwargs)
 
     def need_for(self, target_kind: str) -> str:
-        """What it is given: labels, proba, output, or "values" in the shape of float targets.
+        """What it is given: labels, proba, output, "decision" (outputs, of two classes one value
+        that is positive for class 1), or "values" in the shape of float targets.
 
         Raises
         ------
@@ -521,7 +522,7 @@ def find_prediction(
 
     Parameters
     ----------
-    need : {"labels", "proba", "output", "values"}
+    need : {"labels", "proba", "output", "decision", "values"}
     output, target : Tensor
         Of a batch.
     kind : str
@@ -545,10 +546,14 @@ def find_prediction(
         if link == "sigmoid":
             proba = sigmoid(output)
         return proba.reshape(proba.shape[0]) if kind == "class" else proba
+    if need == "decision" and kind == "class":
+        if output.ndim == 2 and output.shape[1] == 2:
+            return output[:, 1] - output[:, 0]
+        output = cut_at_zero(output, link)
     try:
         return match_shape(output, target)
     except ShapeError:
-        if need == "output":
+        if need != "values":
             return output
         raise ShapeError(
             f"must get outputs in the targets' shape, got output {output.shape} and target "
