@@ -107,6 +107,26 @@ def test_decision_values_of_probabilities_are_about_a_half() -> None:
     np.testing.assert_allclose(seen.y_pred, proba - 0.5, rtol=1e-5, atol=1e-6)
 
 
+def test_a_metric_that_writes_to_its_arrays_changes_no_other() -> None:
+    def spoil(y_true, y_pred, sample_weight=None):
+        y_true[:] = 0
+        y_pred[:] = 7
+        sample_weight[:] = 0
+        return 1.0
+
+    def weight(y_true, y_pred, sample_weight=None):
+        return float(sample_weight.sum())
+
+    seen, ids, twos = Seen("seen"), Y.copy(), np.full(90, 2.0, np.float32)
+    data = hl.DataModule.from_arrays(X, ids, sample_weight=twos, val=range(30))
+    for metrics in ([spoil, seen, weight], [seen, spoil, weight]):
+        result = hl.train(mlp(), data, quiet(max_epochs=1, metrics=metrics))
+        np.testing.assert_array_equal(seen.y_true, Y[:30])
+        np.testing.assert_array_equal(seen.y_pred, hl.predict(result, X[:30], labels=True))
+        assert result.history["val_weight"] == [60.0]
+    np.testing.assert_array_equal(ids, Y)
+
+
 def test_every_need_of_many_classes_in_one_run() -> None:
     a, b, c = Seen("a"), Seen("b"), Seen("c")
     model = mlp()

@@ -669,9 +669,12 @@ def function_metrics(
         predicted = {need: values[counts] for need, values in predicted.items()}
     scores = {}
     for each in functions:
-        with_weight = weight is not None and each.takes_weights
-        options = {"sample_weight": weight} if with_weight else {}
-        value = each.function(target, predicted[each.need_for(target_kind)], **options)
+        # copies: a function may write to what it is given
+        options = {}
+        if weight is not None and each.takes_weights:
+            options["sample_weight"] = weight.copy()
+        made = predicted[each.need_for(target_kind)].copy()
+        value = each.function(target.copy(), made, **options)
         try:
             scores[each.name] = float(value)
         except (TypeError, ValueError):
