@@ -639,7 +639,9 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
         if target.link is None:
             continue  # values beside classes stay what they are
         found = _find_labels if labels else _find_proba
-        answer = found(pick_output(result, name, names), target)
+        picked = pick_output(result, name, names)
+        target.check_outputs(picked.shape)
+        answer = found(picked, target)
         result = put_output(result, answer, name, names)
     return result
 
@@ -658,6 +660,8 @@ def _find_labels(logits: Array, target: FittedTarget) -> Array:
     ids: Array = (logits > cut).astype(np.int64) if axis is None else np.argmax(logits, axis)
     if target.classes is None or target.kind == "multilabel":
         return ids
+    if ids.size and ids.max() >= len(target.classes):
+        target.refuse_outputs(1 if axis is None else logits.shape[axis])
     return np.asarray(np.asarray(target.classes)[ids])
 
 
