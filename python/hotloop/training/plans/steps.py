@@ -30,6 +30,7 @@ from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
     doubt_of_link,
+    is_auto,
     resolve_loss,
     to_logged,
 )
@@ -214,7 +215,7 @@ class Steps:
 
     def _read_tasks(self, output: Any) -> None:
         for task in self.tasks:
-            task.read(self.loss, output, is_auto=self.config.loss == "auto")
+            task.read(self.loss, output, is_auto=is_auto(self.config.loss, task.name))
 
     def _check_scaled(self, output: Any) -> None:
         """Refuses scaled targets that nothing compares as values, or that are not scaled back."""
