@@ -200,3 +200,10 @@ def test_a_frame_of_one_column_of_texts_is_a_target(make) -> None:
     assert data.target_kind == "class"
     same = hl.DataModule.from_pandas(frame[["age", "size", "kind"]], ["kind"], val=0.2)
     assert same.classes == ["old", "young"]
+
+
+def test_a_target_far_from_0_is_named_by_its_column(make) -> None:
+    y = np.random.default_rng(0).standard_normal(100)
+    targets = make({"near": y, "far": y + 1000})
+    with pytest.warns(hl.DataWarning, match="the mean of column 'far' is 1000 and the standard"):
+        hl.DataModule.from_arrays(np.zeros((100, 1), np.float32), targets).warn_of_values()

@@ -1,5 +1,7 @@
 """``evaluate``: modules and loaded models give the same numbers, classes go by their names."""
 
+import pickle
+
 import hotloop as hl
 import numpy as np
 import pytest
@@ -87,6 +89,64 @@ def test_a_loaded_model_without_a_named_loss_asks_for_one(tmp_path) -> None:
             hl.evaluate(loaded, (X, Y))
         got = hl.evaluate(loaded, (X, Y), config=hl.TrainingConfig(loss="cross_entropy"))
         assert got["loss"] == pytest.approx(hl.evaluate(result, (X, Y))["loss"], rel=1e-5)
+
+
+# ---------------------------------------------------------------------- what a file keeps of a run
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 3), nn.Linear(6, 1)
+
+    def forward(self, x):
+        return {"a": self.a(x), "b": self.b(x)}
+
+
+KEPT = {
+    "weights in order": (mlp, Y, {"class_weight": [1, 2, 3]}),
+    "weights by id": (mlp, Y, {"class_weight": {0: 3.0, 2: 0.5}}),
+    "weights by name": (mlp, NAMES[Y], {"class_weight": {"bee": 3.0}}),
+    "balanced": (mlp, np.where(Y == 2, 1, Y), {"class_weight": "balanced"}),
+    "smoothed": (mlp, Y, {"label_smoothing": 0.2}),
+    "metrics of classes": (mlp, Y, {"metrics": ["f1", "accuracy"]}),
+    "no metrics": (mlp, Y, {"metrics": []}),
+    "renamed metric": (mlp, Y, {"metrics": {"share": "accuracy"}}),
+    "metrics of values": (lambda: mlp(c=1), Yr, {"metrics": ["r2"]}),
+    "several targets": (
+        Two,
+        {"a": Y, "b": Yr},
+        {"metrics": {"a": ["f1"], "b": "r2"}, "class_weight": "balanced"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_file_keeps_how_the_run_was_scored(case: str, tmp_path) -> None:
+    make, y, fields = KEPT[case]
+    data = hl.DataModule.from_arrays(X, y, val=range(10), test=range(50, 90), batch_size=16)
+    result = hl.train(make(), data, quiet(max_epochs=1, **fields))
+    result.save(tmp_path / "m.safetensors")
+    loaded = hl.load(tmp_path / "m.safetensors")
+    for given, split in (((X, y), "test"), (data, "train"), (data, "test")):
+        assert hl.evaluate(loaded, given, split) == pytest.approx(
+            hl.evaluate(result, given, split), rel=1e-5
+        )
+
+
+def test_what_a_file_cannot_keep_is_said(tmp_path) -> None:
+    def local(y_true, y_pred):
+        return 0.5
+
+    metrics = ["f1", local]
+    result = hl.train(mlp(), (X, Y), quiet(max_epochs=1, class_weight=[1, 2, 3], metrics=metrics))
+    result.save(tmp_path / "m.safetensors")
+    want = hl.evaluate(result, (X, Y))
+    del want["local"]
+    for model in (hl.load(tmp_path / "m.safetensors"), pickle.loads(pickle.dumps(result.model))):
+        with pytest.warns(hl.ModelWarning, match=r"evaluate: metrics local are functions"):
+            assert hl.evaluate(model, (X, Y)) == pytest.approx(want, rel=1e-5)
+        assert hl.evaluate(model, (X, Y), metrics=metrics)["local"] == 0.5
 
 
 # ---------------------------------------------------------------------------- classes by name

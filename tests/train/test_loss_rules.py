@@ -216,3 +216,26 @@ def test_a_link_before_its_loss_is_warned_of_once(model, y, fields, words) -> No
     else:
         assert len(said) == 1
         assert re.search(words, said[0]), said
+
+
+FLOATS = X[:, :1].astype(np.float32)
+
+
+@pytest.mark.parametrize("loss", ["auto", {"a": "auto"}, {"a": "auto", "b": "own"}], ids=str)
+@pytest.mark.parametrize(("y", "metric"), [(Y, "r2"), (FLOATS, "accuracy")], ids=["ids", "floats"])
+def test_auto_in_a_dict_of_losses_checks_metrics_as_auto_does(loss, y, metric) -> None:
+    def own(output, target):
+        return (output**2).mean()
+
+    if isinstance(loss, dict):
+        loss = {name: own if part == "own" else part for name, part in loss.items()}
+    data = hl.DataModule.from_arrays(X, y, val=0.2)
+    with pytest.raises(hl.ConfigError, match=f"metrics: {metric} needs .* targets; choose"):
+        hl.train(mlp(c=3 if y is Y else 1), data, quiet(loss=loss, metrics=[metric]))
+
+
+def test_auto_in_a_dict_of_losses_does_not_read_outputs() -> None:
+    with pytest.raises(hl.ConfigError, match="predict: loss must be one whose outputs are classes"):
+        hl.predict(mlp(), X, labels=True, loss={"a": "auto"})
+    loss = {"a": "auto", "b": "cross_entropy"}
+    assert hl.predict(mlp(), X, labels=True, loss=loss).shape == (90,)

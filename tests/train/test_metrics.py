@@ -139,6 +139,34 @@ def test_targets_that_are_large_against_their_spread(offset, k, weighted, tmp_pa
     assert again["r2"] == pytest.approx(want["r2"], 1e-5)
 
 
+def test_a_first_target_far_from_the_others_costs_no_digits() -> None:
+    y = np.random.default_rng(0).standard_normal(300).astype(np.float32)
+    y[0] = 1e18
+    model = hl.nn.Linear(1, 1)
+    model.weight.copy_([[1.0]])
+    model.bias.copy_([0.01])
+    data = (y[:, None], y)
+    scores = hl.evaluate(model, data, metrics=["mse", "rmse", "mae", "r2"], loss="mse")
+    p = np.asarray(hl.predict(model, y[:, None]), np.float64)
+    want = value_scores(y[:, None].astype(np.float64), p, np.ones(300))
+    assert 0.009 < want["mae"] < 0.01
+    assert scores | {"loss": 0} == pytest.approx(want | {"loss": 0}, rel=1e-6)
+
+
+def test_r2_of_a_target_that_counts_nothing_and_is_far_from_the_others() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(300).astype(np.float32)
+    X, w = y[:, None] * 0.5, np.ones(300, np.float32)
+    y[0], w[0] = 1e12, 0.0
+    model = hl.nn.Linear(1, 1)
+    model.weight.copy_([[1.0]])
+    data = hl.DataModule.from_arrays(X, y, sample_weight=w)
+    p = np.asarray(hl.predict(model, X), np.float64)
+    want = value_scores(y[1:, None].astype(np.float64), p[1:], w[1:].astype(np.float64))
+    scores = hl.evaluate(model, data, "train", metrics=["r2"], loss="mse")
+    assert scores["r2"] == pytest.approx(want["r2"], 1e-6)
+
+
 def test_r2_of_columns_is_their_mean_as_in_scikit_learn() -> None:
     """A column that is constant counts 1 where it is met, else 0."""
     y = np.array([[1, 5, 5], [2, 5, 5], [4, 5, 5]], np.float32)

@@ -365,5 +365,5 @@ def test_a_dict_of_losses_has_no_loss_named_loss() -> None:
 
 
 def test_names_of_losses_and_metrics_differ() -> None:
-    with pytest.raises(hl.ConfigError, match=r"'mse'.*taken"):
+    with pytest.raises(hl.ConfigError, match=r"'val_mse'.*taken"):
         train(Column(), Y, {"mse": "mse", "l1": "l1"}, metrics=["mse"])

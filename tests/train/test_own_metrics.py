@@ -71,7 +71,7 @@ def test_of_two_classes_probabilities_are_those_of_class_1(c: int) -> None:
         ("average_precision_score", "proba"),
         ("brier_score_loss", "proba"),
         ("log_loss", "proba"),
-        ("hinge_loss", "output"),
+        ("hinge_loss", "decision"),
         ("accuracy_score", "labels"),
         ("matthews_corrcoef", "labels"),
         ("own", "labels"),
@@ -82,11 +82,49 @@ def test_functions_of_scikit_learn_get_what_they_need(name, needs, capfd) -> Non
     result = train(model, X, TWO, functools.partial(seen), enable_progress_bar="auto")
     assert result.history[f"val_{name}"] == [90.0]
     output = np.asarray(hl.predict(model, X))[:, 0]
-    want = {"proba": proba_of(model)[:, 0], "output": output, "labels": output > 0}[needs]
+    want = {"proba": proba_of(model)[:, 0], "labels": output > 0}.get(needs, output)
     np.testing.assert_allclose(seen.y_pred, want, rtol=1e-5)
     np.testing.assert_array_equal(seen.y_true, TWO)
     header = " ".join(capfd.readouterr().err.split())
     assert f"metrics {name}(y_true, {needs})" in header
+
+
+@pytest.mark.parametrize("c", [1, 2, 3])
+def test_hinge_loss_gets_a_decision_value_of_two_classes(c: int) -> None:
+    """As scikit-learn's takes it: (N,), positive for class 1; of more classes a column each."""
+    model, seen = mlp(c=c), Seen("hinge_loss")
+    train(model, X, Y if c == 3 else TWO, seen)
+    output = np.asarray(hl.predict(model, X))
+    want = {1: output[:, 0], 2: output[:, -1] - output[:, 0], 3: output}[c]
+    np.testing.assert_allclose(seen.y_pred, want, rtol=1e-5, atol=1e-6)
+    assert seen.y_pred.shape == want.shape
+
+
+def test_decision_values_of_probabilities_are_about_a_half() -> None:
+    model, seen = nn.Sequential(mlp(c=1), nn.Sigmoid()), Seen("hinge_loss")
+    train(model, X, TWO, seen, loss=nn.BCELoss())
+    proba = np.asarray(hl.predict(model, X))[:, 0]
+    np.testing.assert_allclose(seen.y_pred, proba - 0.5, rtol=1e-5, atol=1e-6)
+
+
+def test_a_metric_that_writes_to_its_arrays_changes_no_other() -> None:
+    def spoil(y_true, y_pred, sample_weight=None):
+        y_true[:] = 0
+        y_pred[:] = 7
+        sample_weight[:] = 0
+        return 1.0
+
+    def weight(y_true, y_pred, sample_weight=None):
+        return float(sample_weight.sum())
+
+    seen, ids, twos = Seen("seen"), Y.copy(), np.full(90, 2.0, np.float32)
+    data = hl.DataModule.from_arrays(X, ids, sample_weight=twos, val=range(30))
+    for metrics in ([spoil, seen, weight], [seen, spoil, weight]):
+        result = hl.train(mlp(), data, quiet(max_epochs=1, metrics=metrics))
+        np.testing.assert_array_equal(seen.y_true, Y[:30])
+        np.testing.assert_array_equal(seen.y_pred, hl.predict(result, X[:30], labels=True))
+        assert result.history["val_weight"] == [60.0]
+    np.testing.assert_array_equal(ids, Y)
 
 
 def test_every_need_of_many_classes_in_one_run() -> None:

@@ -634,3 +634,36 @@ def test_train_mode_without_an_effect_is_not_warned_of() -> None:
         warnings.simplefilter("error")
         part(Xr)
     hl.train(part, (Xr, Yr), quiet(max_epochs=1))
+
+
+@pytest.mark.parametrize("how", ["labels", "proba"])
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (3, 2, r"an output for each of the 3 classes .*'a', 'b', 'c'.*got 2 outputs; train"),
+        (3, 1, "an output for each of the 3 classes .*got 1 output;"),
+        (2, 3, "an output for each of the 2 classes .*'a', 'b'.*got 3 outputs"),
+        (1, 3, "one output for the 2 classes .*'a', 'b'.*got 3 outputs"),
+    ],
+)
+def test_a_last_layer_that_was_replaced_is_told_of(before, after, words, how) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 4)).astype(np.float32)
+    y = np.array(["a", "b", "c"])[np.arange(30) % max(before, 2)]
+    model = nn.Sequential(nn.Linear(4, before))
+    hl.train(model, (x, y), max_epochs=1, enable_progress_bar=False)
+    model[0] = nn.Linear(4, after)
+    model[0].bias.copy_(np.arange(after) * 9.0)
+    if (before, how) == (2, "proba"):
+        assert hl.predict(model, x, proba=True).shape == (30, 3)  # the third may be spare
+        return
+    with pytest.raises(hl.ShapeError, match=words):
+        hl.predict(model, x, **{how: True})
+
+
+def test_spare_outputs_are_no_classes() -> None:
+    x = np.eye(4, dtype=np.float32)
+    y = np.array(["a", "b", "a", "b"])
+    model = nn.Sequential(nn.Linear(4, 5))
+    hl.train(model, (x, y), max_epochs=200, lr=0.1, enable_progress_bar=False)
+    assert list(hl.predict(model, x, labels=True)) == list(y)

@@ -177,6 +177,37 @@ def test_far_targets_are_told_of_it() -> None:
         trained(data=data_of(Y, "x"), max_epochs=1)
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda y: y - 1e7, r"y: the mean of the targets is -1e\+07 and the standard deviation "),
+        (lambda y: np.stack([y, y + 1000], 1), "y: the mean of column 1 is 1000 and the standard"),
+        (lambda y: np.stack([y - 1000, y], 1), "y: the mean of column 0 is -1000 and the standard"),
+        (lambda y: {"a": y, "b": y - 1e4}, r"y\['b'\]: the mean of the targets is -1e\+04 and"),
+        (
+            lambda y: np.stack([y, y, y, y - 1e5], 1).reshape(-1, 2, 2),
+            r"y: the mean of position \(1, 1\) is -1e\+05 and the standard",
+        ),
+    ],
+)
+def test_the_target_that_is_far_is_named_with_its_own_mean(make, words) -> None:
+    y = make(np.random.default_rng(0).standard_normal(len(X)).astype(np.float32))
+    targets = y if isinstance(y, dict) else {"": y}
+    shapes = {name: np.shape(of)[1:] for name, of in targets.items()}
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleList([nn.Linear(4, int(np.prod(s))) for s in shapes.values()])
+
+        def forward(self, x):
+            made = [h(x).reshape(-1, *s) for h, s in zip(self.heads, shapes.values())]
+            return dict(zip(shapes, made)) if isinstance(y, dict) else made[0]
+
+    with pytest.warns(hl.DataWarning, match=words):
+        trained(Net(), hl.DataModule.from_arrays(X, y, val=0.2), max_epochs=1)
+
+
 def test_header_says_it(capsys) -> None:
     trained(max_epochs=1, enable_progress_bar="auto")
     assert "loss mse_loss of standardised y |" in " ".join(capsys.readouterr().err.split())

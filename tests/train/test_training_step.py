@@ -148,3 +148,72 @@ def test_metrics_beside_a_training_step() -> None:
     for name in ("val_accuracy", "val_f1", "val_share", "val_loss"):
         assert got.history[name] == pytest.approx(want.history[name], rel=1e-6), name
     assert hl.evaluate(got, (X, Y)) == pytest.approx(hl.evaluate(want, (X, Y)), rel=1e-6)
+
+
+# ---- names in the history
+
+
+def of_losses(**returned):
+    """A training_step that returns the loss under some names."""
+
+    def step(self, batch):
+        loss = by_name(self, batch)
+        return {name: loss * scale for name, scale in returned.items()}
+
+    return stepping(step)
+
+
+def logging(name, **returned):
+    """A training_step that logs a name and returns others."""
+
+    def step(self, batch):
+        self.log(name, 1.0)
+        loss = by_name(self, batch)
+        return {"loss": loss, **{key: loss * scale for key, scale in returned.items()}}
+
+    return stepping(step)
+
+
+def seven(y_true, y_pred):
+    return 7.0
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "words"),
+    [
+        (Base, {"metrics": {"loss": seven}}, "'val_loss'.*the loss on val.*the metric 'loss'"),
+        (
+            Base,
+            {"loss": {"a": "cross_entropy", "val_a": "cross_entropy"}},
+            "'val_a'.*the loss 'val_a' and by the loss 'a' on validation",
+        ),
+        (
+            Base,
+            {"loss": {"a": "cross_entropy", "b": "cross_entropy"}, "metrics": {"a": seven}},
+            "'val_a'.*the loss 'a' on validation and by the metric 'a'",
+        ),
+        (
+            lambda: logging("val_loss"),
+            {},
+            r"'val_loss'.*self.log\('val_loss', ...\).*the loss on validation",
+        ),
+        (
+            lambda: logging("a", a=2.0),
+            {},
+            r"'a'.*'a' of what training_step returns and by.*self.log\('a'",
+        ),
+        (
+            lambda: of_losses(loss=1.0, val_loss=2.0),
+            {},
+            "'val_loss' of what training_step returns.*the loss on validation",
+        ),
+        (lambda: of_losses(a=1.0, epoch=2.0), {}, "'epoch'.*every epoch has.*the loss 'epoch'"),
+        (lambda: logging("seconds"), {}, "'seconds'.*every epoch has.*self.log"),
+        (lambda: logging("size"), {"metrics": {"size": seven}}, "'val_size'.*the metric 'size'"),
+        (lambda: logging(""), {}, "name must be a text with at least one character, got ''"),
+        (lambda: logging(3), {}, "name must be a text with at least one character, got 3"),
+    ],
+)
+def test_a_name_stands_for_one_value(make, fields, words) -> None:
+    with pytest.raises((hl.ConfigError, hl.TraceError), match=words):
+        train(make(), **fields)

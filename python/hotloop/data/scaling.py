@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,16 +93,27 @@ def doubt_of_values(
         return ""
     mean, std = fit_standard(field, rows, skip_nonfinite=True)
     spread = np.where((std == 1.0) & (low + std > high), 0.0, std)  # constant columns among others
-    center, width = (
-        float(np.sqrt(np.mean(np.square(v, dtype=np.float64)))) for v in (mean, spread)
-    )
-    if center <= _FAR * width:
+    means, spreads = np.ravel(mean).astype(np.float64), np.ravel(spread).astype(np.float64)
+    excess = np.square(means) - np.square(_FAR * spreads)
+    if excess.mean() <= 0.0:
         return ""
+    worst = int(excess.argmax())
     return (
-        f"{field.label}: the targets' mean is {center:.4g} from 0 and their standard deviation "
-        f"{width:.4g}, so that the model learns little but the mean; write standardize='y' (or "
-        "'both') where the data is made, which predict and metrics undo"
+        f"{field.label}: the mean of {_name_of(field, worst)} is {means[worst]:.4g} and the "
+        f"standard deviation {spreads[worst]:.4g}, so that the model learns little but the mean; "
+        "write standardize='y' (or 'both') where the data is made, which predict and metrics undo"
     )
+
+
+def _name_of(field: Field, at: int) -> str:
+    """A feature of a row by its number, in words."""
+    shape = field.array.shape[1:]
+    if math.prod(shape) == 1:
+        return "the targets"
+    if field.columns is not None and len(field.columns) == math.prod(shape):
+        return f"column {field.columns[at]!r}"
+    place = ", ".join(str(int(i)) for i in np.unravel_index(at, shape))
+    return f"column {place}" if len(shape) == 1 else f"position ({place})"
 
 
 def _float64_blocks(

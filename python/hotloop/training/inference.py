@@ -25,6 +25,7 @@ from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
+from hotloop.data.targets import Targets
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
 from hotloop.graph.trace import Trace
@@ -54,6 +55,7 @@ from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.scoring.losses import LOSSES, link_of
 from hotloop.training.scoring.matching import pick_output, put_output
+from hotloop.training.scoring.saved import config_of_scoring
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -637,7 +639,9 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
         if target.link is None:
             continue  # values beside classes stay what they are
         found = _find_labels if labels else _find_proba
-        answer = found(pick_output(result, name, names), target)
+        picked = pick_output(result, name, names)
+        target.check_outputs(picked.shape)
+        answer = found(picked, target)
         result = put_output(result, answer, name, names)
     return result
 
@@ -656,6 +660,8 @@ def _find_labels(logits: Array, target: FittedTarget) -> Array:
     ids: Array = (logits > cut).astype(np.int64) if axis is None else np.argmax(logits, axis)
     if target.classes is None or target.kind == "multilabel":
         return ids
+    if ids.size and ids.max() >= len(target.classes):
+        target.refuse_outputs(1 if axis is None else logits.shape[axis])
     return np.asarray(np.asarray(target.classes)[ids])
 
 
@@ -718,8 +724,9 @@ def evaluate(
         Of a DataModule.
     config : TrainingConfig, optional
         Its loss, metrics, label smoothing, class weights and precision count. Without one, those of
-        the run that trained the model; a file has the loss alone, where that has a name. A model
-        that was not trained gets the defaults.
+        the run that trained the model; a file has no precision, no functions, of which metrics are
+        left out with a warning, and no loss without a name. A model that was not trained gets the
+        defaults.
 
     **overrides
         Fields of the configuration, ``metrics=["f1"]``.
@@ -756,7 +763,9 @@ def evaluate(
     known = fitted_of(model)
     if config is None and "loss" in overrides:
         config = TrainingConfig()
-    config = TrainingConfig.resolve(config or _config_of(model, known), overrides)
+    if config is None:
+        config = _config_of(model, known, has_metrics="metrics" in overrides)
+    config = TrainingConfig.resolve(config, overrides)
     if not isinstance(data, DataModule):
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
@@ -804,7 +813,7 @@ def _score(
     return values | steps.function_values(split, outputs)
 
 
-def _config_of(model: Any, known: Fitted | None) -> TrainingConfig:
+def _config_of(model: Any, known: Fitted | None, *, has_metrics: bool) -> TrainingConfig:
     """What a model that was trained is scored by.
 
     Raises
@@ -818,7 +827,13 @@ def _config_of(model: Any, known: Fitted | None) -> TrainingConfig:
         return known.config
     losses = known.loss.values() if isinstance(known.loss, dict) else [known.loss]
     if set(losses) <= set(LOSSES.values()):
-        return TrainingConfig(loss=known.loss)
+        if known.scoring.get("left_out") and not has_metrics:
+            warn(
+                f"evaluate: metrics {', '.join(known.scoring['left_out'])} are functions, which a "
+                "file or a pickle does not hold, and are left out; give metrics=[...] to have them",
+                ModelWarning,
+            )
+        return config_of_scoring(known.loss, known.scoring)
     if known.loss == "training_step" and hasattr(model, "training_step"):
         return TrainingConfig()
     raise ConfigError(
@@ -841,11 +856,21 @@ def _evaluate_loaded(
     assert known is not None  # a file has it
     scale = scale_of(known)
 
+    class Handed(DataModule):
+        """Its targets and counts are the user's: class weights go by names and training rows."""
+
+        @property
+        def targets(self) -> dict[str, Targets]:
+            return data.targets
+
+        def class_counts(self, target: str = "") -> list[int]:
+            return data.class_counts(target)
+
     class Outputs(Module):
         def forward(self, *outputs: Any) -> Any:
             return scale.redo(unflatten(outputs, spec))
 
-    handed = DataModule.from_arrays(
+    handed = Handed.from_arrays(
         tuple(leaves),
         arrays.get("y"),
         sample_weight=arrays.get("weight"),

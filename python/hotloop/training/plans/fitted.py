@@ -14,10 +14,11 @@ import pickle
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from hotloop.base.messages import warn
-from hotloop.errors import BusyError, ConfigError, ModelWarning
+from hotloop.base.messages import counted, warn
+from hotloop.base.rules import show
+from hotloop.errors import BusyError, ConfigError, ModelWarning, ShapeError
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 
@@ -43,6 +44,35 @@ class FittedTarget(NamedTuple):
     kind: str
     link: str | None
     class_axis: int | None
+
+    def check_outputs(self, shape: tuple[int, ...]) -> None:
+        """Refuses outputs that training cannot have left: too few for its classes, or several where
+        the loss takes one. More than the classes that it had may be spare.
+
+        Raises
+        ------
+        ShapeError
+        """
+        if self.kind != "class" or self.class_axis is None or len(shape) < 2:
+            return
+        n = shape[self.class_axis]
+        if n > 1 if self._takes_one else n < len(self.classes or ()):
+            self.refuse_outputs(n)
+
+    def refuse_outputs(self, n: int) -> NoReturn:
+        """Raises the error of outputs that are not those of the classes."""
+        names = f" {len(self.classes)} classes {show(self.classes)}" if self.classes else " classes"
+        wanted = "one output for" if self._takes_one else "an output for each of"
+        raise ShapeError(
+            f"predict: labels=True and proba=True need {wanted} the{names} of training, got "
+            f"{counted(n, 'output')}; train the model with its new last layer, or use the outputs "
+            "that predict(model, X) gives"
+        )
+
+    @property
+    def _takes_one(self) -> bool:
+        """Whether the loss takes one output for two classes."""
+        return self.link in ("sigmoid", "identity")
 
 
 @dataclasses.dataclass
@@ -76,6 +106,8 @@ class Fitted:
     config : TrainingConfig or None
         By which ``evaluate`` scores. A pickle of the model has it unless it holds what cannot be
         pickled, such as a loss that is a lambda.
+    scoring : dict
+        What files and such pickles have of it, by ``scoring_of`` (training.scoring.saved).
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -89,6 +121,7 @@ class Fitted:
     autotune_cache: str = ""
     class_axis: int | dict[str, int | None] | None = 1
     config: TrainingConfig | None = None
+    scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(self, target: str) -> FittedTarget:
         """What is known of a target; "" is the name of a single one."""

@@ -30,11 +30,14 @@ from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
     doubt_of_link,
+    is_auto,
     resolve_loss,
     to_logged,
 )
 from hotloop.training.scoring.matching import check_rows, pick_output
 from hotloop.training.scoring.metrics import FunctionMetric, Metric
+from hotloop.training.scoring.names import check_names
+from hotloop.training.scoring.saved import scoring_of
 from hotloop.training.scoring.tasks import Task, make_tasks
 
 if TYPE_CHECKING:
@@ -85,7 +88,6 @@ class Made(NamedTuple):
 
 Groups = list[tuple[int, int]]
 Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
-_COLUMNS = ("epoch", "lr", "loss_scale", "skipped", "seconds")  # of the history, beside values
 EvalPlans = list[EvalPlan]
 
 
@@ -180,6 +182,7 @@ class Steps:
             columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
             autotune_cache=runtime.device.autotune_cache(),
             config=config.replace(callbacks=()),
+            scoring=scoring_of(config),
         )
 
     @staticmethod
@@ -212,7 +215,7 @@ class Steps:
 
     def _read_tasks(self, output: Any) -> None:
         for task in self.tasks:
-            task.read(self.loss, output, is_auto=self.config.loss == "auto")
+            task.read(self.loss, output, is_auto=is_auto(self.config.loss, task.name))
 
     def _check_scaled(self, output: Any) -> None:
         """Refuses scaled targets that nothing compares as values, or that are not scaled back."""
@@ -256,25 +259,11 @@ class Steps:
         self, losses: Mapping[str, Any], values: Mapping[str, Any], trace: Trace
     ) -> dict[str, Tensor]:
         """The values beside the losses, and those of ``self.log``, as tensors."""
+        metrics = [(label, metric.name) for _, metric, label in self._metrics()]
+        check_names(losses if len(losses) > 1 else (), values, trace.logged, metrics)
         logged = {**values, **trace.logged}
-        self._check_names([*losses, *logged] if len(losses) > 1 else logged)
         self.logged_names = list(logged)
         return {name: to_logged(name, value, trace) for name, value in logged.items()}
-
-    def _check_names(self, values: Iterable[str]) -> None:
-        """Refuses names of losses that the history has already.
-
-        Raises
-        ------
-        ConfigError
-        """
-        taken = {"loss", *_COLUMNS, *(label for _, _, label in self._metrics())}
-        for name in values:
-            if name in taken:
-                raise ConfigError(
-                    f"loss {name!r}: the name is taken in the history, by a metric or by what "
-                    f"every epoch has ({', '.join(_COLUMNS)}); choose another"
-                )
 
     def _add_losses(self, trace: Trace, sums: Sums, made: Made, rows: int) -> None:
         """Each term's sum and denominator, so that an epoch's mean divides once."""
@@ -294,8 +283,10 @@ class Steps:
     ) -> None:
         done: set[str] = set()
         for task in self.tasks:
-            first = split.first(f"y.{task.name}" if task.name else "y")
-            for key, value in task.sums(output, batch["y"], batch.get("weight"), first):
+            if not task.metrics:
+                continue
+            centre = split.middle(f"y.{task.name}" if task.name else "y")
+            for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
                 if key not in done:
                     sums.add(trace, key, value)
                     done.add(key)

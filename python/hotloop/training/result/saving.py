@@ -180,6 +180,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "class_axis": fitted.class_axis,
         "fields": fitted.fields,
         "loss": fitted.loss,
+        "scoring": fitted.scoring,
         "columns": fitted.columns,
         "autotune_cache": fitted.autotune_cache,
         "target_scale": {
@@ -269,6 +270,7 @@ class LoadedModel(PredictOnly):
             loss=fitted["loss"],
             class_axis=fitted.get("class_axis", 1),
             columns=fitted["columns"],
+            scoring=dict(fitted.get("scoring", {})),  # not in older files
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))

@@ -39,6 +39,7 @@ __all__ = [
     "Reading",
     "class_weights",
     "doubt_of_link",
+    "is_auto",
     "link_of",
     "loss_modules",
     "read_output",
@@ -466,9 +467,27 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
 
 def link_of(config: TrainingConfig) -> str | None:
     """How outputs that were trained with the configuration's loss become probabilities."""
-    if config.loss == "auto":
+    loss = config.loss
+    if isinstance(loss, Mapping):  # "auto" says nothing without targets
+        loss = {name: part for name, part in loss.items() if part != "auto"} or "auto"
+    if loss == "auto":
         return None
-    return _resolve(config, config.loss, _Goal("", None, None, None)).link
+    return _resolve(config, loss, _Goal("", None, None, None)).link
+
+
+def is_auto(loss: Any, target: str) -> bool:
+    """Whether the targets choose the loss of one of them, or a part of it.
+
+    Parameters
+    ----------
+    loss : "auto", str, callable or dict of them
+        As the configuration has it.
+    target : str
+        Its name; "" where there is one.
+    """
+    if isinstance(loss, Mapping):
+        return loss.get(target) == "auto" if target else "auto" in list(loss.values())
+    return bool(loss == "auto")
 
 
 def loss_modules(loss: Any) -> dict[str, Module]:
@@ -504,11 +523,11 @@ def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> L
     def call(output: Any, target: Any, weight: Tensor | None) -> dict[str, Any]:
         return {name: part(output, target, weight) for name, part in parts.items()}
 
-    links = [part.link for part in parts.values() if part.link]
+    links = list({part.link for part in parts.values() if part.link})
     ignored = [part.ignored for part in parts.values() if part.ignored is not None]
     return Loss(
         " + ".join(parts),
-        links[0] if links else None,
+        links[0] if len(links) == 1 else None,  # losses that differ say nothing
         call,
         {field for part in parts.values() for field in part.uses},
         compares_values=any(part.compares_values for part in parts.values()),

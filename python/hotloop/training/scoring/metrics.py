@@ -48,15 +48,14 @@ class Metric:
     mode : {"min", "max"}
         Whether a smaller or a larger value is better.
     is_centred : bool
-        Whether output and target come less the split's first target, in one shape and in float32:
-        a sum of squares about the mean has no digits left where targets are large against their
-        spread.
+        Whether output and target come in one shape, and ``update`` takes a fourth argument: a
+        float64 tensor in the shape of a row, near the targets where those lie together.
     """
 
     def __init__(
         self,
         name: str,
-        update: Callable[[Tensor, Tensor, Tensor | None], Sums],
+        update: Callable[..., Sums],
         compute: Callable[[Totals], float],
         mode: str = "max",
         *,
@@ -67,6 +66,11 @@ class Metric:
         self.update = update
         self.compute = compute
         self.is_centred = is_centred
+
+    @property
+    def compares_classes(self) -> bool:
+        """Whether it takes positive scores for a yes, as the metrics of classes by name do."""
+        return self.update in (_hits, _confusion)
 
     def __repr__(self) -> str:
         return f"Metric({self.name!r})"
@@ -156,13 +160,17 @@ def _recall_mean(totals: Totals) -> float:
     return float(np.mean(hit[present] / actual[present])) if present.any() else 0.0
 
 
-def _errors(output: Tensor, target: Tensor, weight: Tensor | None) -> Sums:
-    """Sums of each column in float64, of values that were centred before they were widened."""
+def _errors(output: Tensor, target: Tensor, weight: Tensor | None, centre: Tensor) -> Sums:
+    """Sums of each column in float64. A sum of squares about the mean has no digits left where
+    targets are large against their spread, so that those of targets are of what is left of them
+    less the centre. Errors are small as they are, and a centre far away would cost their digits.
+    """
     rows = output.shape[0]
-    error = (output - target).reshape(rows, -1).cast("float64")
-    goal = target.reshape(rows, -1).cast("float64")
+    goal = target.cast("float64")
+    error = (output.cast("float64") - goal).reshape(rows, -1)
+    left = (goal - centre).reshape(rows, -1)
     share = None if weight is None else weight.cast("float64").reshape(rows, 1)
-    columns = {"square": error * error, "absolute": error.abs(), "y": goal, "yy": goal * goal}
+    columns = {"square": error * error, "absolute": error.abs(), "y": left, "yy": left * left}
     sums: Sums = {
         name: (column if share is None else column * share).sum(0)
         for name, column in columns.items()
@@ -175,7 +183,7 @@ def update_sums(
     output: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    first: npt.NDArray[Any],
+    centre: npt.NDArray[np.float64],
 ) -> Sums:
     """A metric's sums of a batch.
 
@@ -185,15 +193,13 @@ def update_sums(
     output, target : Tensor
         (N, ...)
     weight : Tensor (N,) or None
-    first : array
-        The target of the split's first row.
+    centre : array
+        A value among the split's targets, in the shape of a row.
     """
     if not metric.is_centred:
         return metric.update(output, target, weight)
     goal = match_shape(target.cast("float32"), output)
-    centre = first.astype(np.float32).reshape(output.shape[1:])
-    finite = tensor(np.where(np.isfinite(centre), centre, np.float32(0)))
-    return metric.update(output - finite, goal - finite, weight)
+    return metric.update(output, goal, weight, tensor(centre.reshape(output.shape[1:])))
 
 
 def _r2(totals: Totals) -> float:
@@ -252,7 +258,7 @@ _NEEDS = dict.fromkeys(
         "top_k_accuracy_score",
     ),
     "proba",
-) | {"hinge_loss": "output"}
+) | {"hinge_loss": "decision"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +288,8 @@ class FunctionMetric:
         return self.function(*args, **kwargs)
 
     def need_for(self, target_kind: str) -> str:
-        """What it is given: labels, proba, output, or "values" in the shape of float targets.
+        """What it is given: labels, proba, output, "decision" (outputs, of two classes one value
+        that is positive for class 1), or "values" in the shape of float targets.
 
         Raises
         ------
@@ -515,7 +522,7 @@ def find_prediction(
 
     Parameters
     ----------
-    need : {"labels", "proba", "output", "values"}
+    need : {"labels", "proba", "output", "decision", "values"}
     output, target : Tensor
         Of a batch.
     kind : str
@@ -539,10 +546,14 @@ def find_prediction(
         if link == "sigmoid":
             proba = sigmoid(output)
         return proba.reshape(proba.shape[0]) if kind == "class" else proba
+    if need == "decision" and kind == "class":
+        if output.ndim == 2 and output.shape[1] == 2:
+            return output[:, 1] - output[:, 0]
+        output = cut_at_zero(output, link)
     try:
         return match_shape(output, target)
     except ShapeError:
-        if need == "output":
+        if need != "values":
             return output
         raise ShapeError(
             f"must get outputs in the targets' shape, got output {output.shape} and target "
@@ -555,21 +566,55 @@ def cut_at_zero(output: Tensor, link: str | None) -> Tensor:
     return output - 0.5 if link == "identity" else output
 
 
+def needs_of(metric: Metric | FunctionMetric, target_kind: str) -> str:
+    """What a metric compares the targets with: "labels", "proba", "output", ..."""
+    if isinstance(metric, FunctionMetric):
+        return metric.need_for(target_kind)
+    return "labels" if metric.compares_classes else "output"
+
+
 def check_needs(
-    metrics: Sequence[Metric | FunctionMetric], target_kind: str, loss: str, link: str | None
+    metrics: Sequence[Metric | FunctionMetric],
+    target_kind: str,
+    loss: str | None,
+    link: str | None,
+    *,
+    has_labels: bool,
 ) -> None:
-    """Refuses a function that needs probabilities where the loss does not say what they are.
+    """Refuses metrics that need labels or probabilities where nothing says how outputs become them.
+
+    Parameters
+    ----------
+    metrics : sequence of Metric or FunctionMetric
+    target_kind : str
+    loss : str or None
+        Its name; None: training_step makes it.
+    link : str or None
+        How outputs become probabilities.
+    has_labels : bool
+        Whether it is known how outputs become labels.
 
     Raises
     ------
     ConfigError
     """
+    what = "training_step" if loss is None else f"the loss {loss}"
+    fix = "write loss='bce' for logits or loss=nn.BCELoss() for probabilities"
+    if loss is None:
+        fix = "return it from training_step beside the loss"
     for each in metrics:
-        if isinstance(each, FunctionMetric) and each.need_for(target_kind) == "proba" and not link:
+        need = needs_of(each, target_kind)
+        if need == "labels" and not has_labels:
             raise ConfigError(
-                f"metrics: {each.name}: needs='proba' asks for probabilities, and the loss {loss} "
-                "does not say how outputs become them; give the loss by name ('cross_entropy', "
-                "'bce') or write needs='output'"
+                f"metrics: {each.name}: needs labels, and {what} does not say from which value on "
+                f"one output is a yes; {fix}, or compare the outputs in a function of your own, "
+                "hl.metric(fn, needs='output')"
+            )
+        if need == "proba" and not link:
+            raise ConfigError(
+                f"metrics: {each.name}: needs='proba' asks for probabilities, and {what} does not "
+                "say how outputs become them; give the loss by name ('cross_entropy', 'bce') or "
+                "write needs='output'"
             )
 
 
@@ -624,9 +669,12 @@ def function_metrics(
         predicted = {need: values[counts] for need, values in predicted.items()}
     scores = {}
     for each in functions:
-        with_weight = weight is not None and each.takes_weights
-        options = {"sample_weight": weight} if with_weight else {}
-        value = each.function(target, predicted[each.need_for(target_kind)], **options)
+        # copies: a function may write to what it is given
+        options = {}
+        if weight is not None and each.takes_weights:
+            options["sample_weight"] = weight.copy()
+        made = predicted[each.need_for(target_kind)].copy()
+        value = each.function(target.copy(), made, **options)
         try:
             scores[each.name] = float(value)
         except (TypeError, ValueError):

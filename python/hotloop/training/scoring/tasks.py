@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.data.targets import IGNORED, Targets
-from hotloop.errors import ConfigError, ShapeError
+from hotloop.errors import ShapeError
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.losses import Loss, Reading, read_output
 from hotloop.training.scoring.matching import by_position, count_classes, match_shape, pick_output
@@ -27,6 +27,7 @@ from hotloop.training.scoring.metrics import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from hotloop.data.module import DataModule
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "make_tasks"]
 
 _OF_CLASSES = ("softmax", "exp")  # links of outputs that have a number for each class
+_OF_YES = ("sigmoid", "identity")  # links of outputs that are a yes from some value on
 
 
 class Task:
@@ -50,7 +52,7 @@ class Task:
     metrics : list of Metric or FunctionMetric
     is_default : bool
         Whether the metrics are those of metrics="auto", which are left out where outputs have no
-        classes.
+        classes, or the loss does not say how they become labels.
 
     Attributes
     ----------
@@ -136,8 +138,27 @@ class Task:
             self.n_outputs = count_classes(self._pick(output).shape, self.axis)
         if is_auto:
             check_metrics(self.metrics, self.kind)
-        what = "of training_step" if loss is None else own.name if own is not None else loss.name
-        check_needs(self.metrics, self.kind, what, self.link)
+        if found.trouble is not None:
+            return
+        has_labels = self._has_labels(self._pick(output))
+        if self._is_default and not has_labels:
+            self.metrics = []
+        name = own.name if own is not None else loss.name if loss is not None else None
+        check_needs(self.metrics, self.kind, name, self.link, has_labels=has_labels)
+
+    def _has_labels(self, output: Tensor) -> bool:
+        """Whether it is known how the output becomes labels: by its largest value of several, else
+        by what the loss says of one.
+        """
+        has_classes = self.kind == "class" or (self.kind == "float" and self.link in _OF_CLASSES)
+        if (
+            has_classes
+            and self.axis is not None
+            and output.ndim > 1
+            and output.shape[self.axis] > 1
+        ):
+            return True
+        return self.link in _OF_YES
 
     def _accept(self, found: Reading) -> None:
         """Goes on without the default metrics; others need an output."""
@@ -171,7 +192,7 @@ class Task:
     # ---- metrics
 
     def sums(
-        self, output: Any, y: Any, weight: Tensor | None, first: npt.NDArray[Any]
+        self, output: Any, y: Any, weight: Tensor | None, centre: npt.NDArray[np.float64]
     ) -> Iterator[tuple[str, Tensor]]:
         """Names and values of the sums that its metrics need of a batch.
 
@@ -182,8 +203,8 @@ class Task:
         y : Tensor, dict or tuple of them
             (N, ...)
         weight : Tensor (N,) or None
-        first : array
-            The target of the split's first row.
+        centre : array
+            A value among the split's targets.
         """
         known = [metric for metric in self.metrics if isinstance(metric, Metric)]
         if not known:
@@ -193,7 +214,7 @@ class Task:
                 rows = self.rows(output, y, weight)
             else:
                 rows = self._class_rows(output, y, weight)
-            for name, value in update_sums(metric, *rows, first).items():
+            for name, value in update_sums(metric, *rows, centre).items():
                 yield f"{self.prefix(metric)}{name}", value
 
     def _class_rows(
@@ -266,15 +287,7 @@ def make_tasks(config: TrainingConfig, data: DataModule, *, is_own_step: bool) -
     targets = data.targets
     metrics = () if is_own_step and config.metrics == "auto" else config.metrics
     named = metrics_by_target(metrics, {name: target.kind for name, target in targets.items()})
-    tasks = [
+    return [
         Task(name, list(targets), target, named[name], is_default=metrics == "auto")
         for name, target in targets.items()
     ]
-    labels = [task.label(metric.name) for task in tasks for metric in task.metrics]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(
-                f"metrics: names must differ, got two metrics {label!r}; rename one with "
-                "hl.metric(function, name=...)"
-            )
-    return tasks
