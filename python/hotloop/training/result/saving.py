@@ -85,7 +85,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     CheckpointError
         If the file cannot be written; an old one is then as it was.
     BusyError
-        While the model is being trained: it has its weights of before until ``train`` returns.
+        While the model is being trained, other than in a callback: it has its weights of before
+        until ``train`` returns.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "save(model, path)"
         )
     for value in (*model.parameters(), *model.buffers()):
-        value.check_free()
+        value.check_current()
     tensors = model.state_dict()
     constants = _Constants(tensors)
     described = json.dumps(_describe(model, constants), allow_nan=False)

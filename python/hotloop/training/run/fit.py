@@ -21,6 +21,7 @@ from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.watch import Stopped, Watch
+from hotloop.training.scoring.losses import loss_modules
 
 __all__ = ["train"]
 
@@ -54,7 +55,8 @@ def train(
         Continuing an earlier run needs checkpoints, which this version does not write.
     callbacks : sequence
         Objects with any of the methods ``on_train_start(run)``, ``on_epoch_end(run)`` and
-        ``on_train_end(run)``; ``run.stop()`` in one of them ends training.
+        ``on_train_end(run)``; ``run.stop()`` in one of them ends training. ``run.model`` has the
+        weights of now in them, with ``ema`` their average, to be read, copied and saved.
     **overrides
         Fields of the configuration, ``lr=3e-4``.
 
@@ -106,7 +108,8 @@ def train(
     data = as_datamodule(datamodule)
     with exclusive(model, "train", trains=True), losing_device():
         planner = Planner(model, data, config)
-        values = [*model.parameters(), *model.buffers()]
+        trained = model, *loss_modules(config.loss).values()
+        values = [value for m in trained for value in (*m.parameters(), *m.buffers())]
         hold(values)
         try:
             with Interrupts() as interrupts:
