@@ -23,7 +23,7 @@ from hotloop.nn.calling import bind, explain, locate
 from hotloop.nn.edits import Registry, next_edit
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
-from hotloop.nn.placement import placement_of
+from hotloop.nn.placement import reachable
 from hotloop.nn.recipes import Array
 from hotloop.nn.refused import Refused
 from hotloop.nn.state import IncompatibleKeys, load_state, state_items
@@ -819,10 +819,7 @@ class Module(Refused):
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:
             self._refuse_dtype(dtypes.parse(dtype))
         if device is not None:
-            from hotloop.training.inference import check_placement  # it imports this module
-
-            placement = placement_of(device)
-            check_placement(placement)
+            placement = reachable(device)
             for module in self.modules():
                 object.__setattr__(module, "_placement", placement)
         return self

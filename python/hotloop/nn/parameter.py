@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import BusyError, ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
 from hotloop.graph.outputs import OutputArray, as_outputs
-from hotloop.graph.symbolic import OPERATORS, Tensor
+from hotloop.graph.symbolic import OPERATORS, Tensor, is_device
 from hotloop.nn.holders import Holders
+from hotloop.nn.placement import reachable
 from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
 if TYPE_CHECKING:
@@ -335,6 +337,19 @@ class Variable(Tensor):
         if tracing.active() is not None:
             return super().__array_function__(function, types, args, kwargs)
         return function(*_on_host(args), **_on_host(kwargs))
+
+    def to(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        """In ``forward`` the tensor's; outside, itself, and without such a device an error."""
+        if tracing.active() is None:
+            devices = [arg for arg in args if is_device(arg) or type(plain(arg)) is int]
+            args = tuple(arg for arg in args if not any(arg is other for other in devices))
+            for where in (*devices, *([] if device is None else [device])):
+                reachable(plain(where))
+        return super().to(*args, **kwargs)
+
+    def cuda(self, device: Any = None, **kwargs: Any) -> Any:
+        """Itself; outside of ``forward`` an error without that GPU, as of ``Module.cuda``."""
+        return self.to("cuda" if device is None else device)
 
     def item(self) -> Any:
         """The only element as a Python number; not in ``forward``."""
