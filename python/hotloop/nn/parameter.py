@@ -51,7 +51,7 @@ class ReadOnlyArray(OutputArray):
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ConfigError(
             "array of a parameter or buffer: is read-only, for a write would not reach the model, "
-            "got one; use parameter.copy_(array), buffer.assign(array), nn.init or "
+            "got a write; use parameter.copy_(array), buffer.assign(array), nn.init or "
             "load_state_dict, or write to a copy: array.copy()"
         )
 
