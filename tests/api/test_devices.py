@@ -11,7 +11,7 @@ from pathlib import Path
 
 import hotloop as hl
 import pytest
-from hotloop import _core
+from hotloop import _core, nn
 from hotloop.training.plans.accelerator import choose_device, library_roots
 from needs import NO_KERNELS
 
@@ -239,3 +239,23 @@ print(_core.Device("cuda").backend)
     out = run(code, built).splitlines()
     assert "got a forked child; start it by 'spawn', or use the CPU in it" in out[0]
     assert out[1:] == ["cpu", "cuda"]
+
+
+@pytest.mark.skipif(len(hl.devices()) > 1, reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda value: value.cuda(),
+        lambda value: value.to("cuda"),
+        lambda value: value.to(0),
+        lambda value: value.to(device="cuda:1"),
+        lambda value: value.cuda(1),
+    ],
+)
+def test_a_parameter_says_as_a_module_does_that_there_is_no_gpu(move) -> None:
+    for owner in (nn.Linear(2, 2), nn.Linear(2, 2).weight, nn.BatchNorm1d(2).running_mean):
+        with pytest.raises(hl.DeviceError):
+            move(owner)
+        assert owner.to("cpu") is owner.cpu() is owner
+    with pytest.raises(hl.ConfigError, match="device must be"):
+        nn.Linear(2, 2).weight.to("meta")

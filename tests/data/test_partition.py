@@ -5,6 +5,7 @@ import pytest
 from hotloop import _core
 from hotloop.data.module import DataModule
 from hotloop.data.partition import apportion
+from hotloop.errors import ConfigError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def make(n: int, y: object = None, **options: object) -> DataModule | None:
 @given(ROWS, SHARE, SHARE, HOW, st.integers(0, 9))
 @settings(max_examples=200, deadline=None)
 def test_splits_are_disjoint_and_complete(n, val, test, how, seed) -> None:
+    how = "random" if val is test is None else how  # nothing is drawn
     data = make(n, val=val, test=test, split=how, seed=seed)
     if data is None:
         return
@@ -114,6 +116,7 @@ def test_apportion_keeps_sums_and_moves_no_cell_by_a_row(counts, data) -> None:
 )
 @settings(max_examples=200, deadline=None)
 def test_groups_stay_whole(groups, val, test, how, seed) -> None:
+    how = "random" if val is test is None else how  # nothing is drawn
     data = make(len(groups), groups=groups, val=val, test=test, split=how, seed=seed)
     if data is None:
         return
@@ -193,7 +196,7 @@ def test_zero_rows_are_no_split(name: str, none: object) -> None:
     other = {"val": "test", "test": "val"}[name]
     assert lists_of(make(20, **{name: none})) == {"train": [*range(20)]}
     assert set(lists_of(make(20, **{name: none, other: 5}))) == {"train", other}
-    assert set(lists_of(make(20, **{name: none}, split="time", shuffle=False))) == {"train"}
+    assert set(lists_of(make(20, **{name: none}, shuffle=False))) == {"train"}
 
 
 def test_only_the_seed_decides() -> None:
@@ -276,3 +279,15 @@ def test_wrong_shares_are_named(options: dict, text: str) -> None:
 def test_one_row_cannot_be_divided() -> None:
     with pytest.raises(ValueError, match=r"val: 0.5 of 1 rows is no row"):
         DataModule.from_arrays(np.zeros((1, 2)), val=0.5)
+
+
+@pytest.mark.parametrize("shares", [{}, {"val": 0}, {"val": [1, 2]}, {"test": [18, 19]}])
+def test_an_order_of_splits_that_are_not_drawn_is_refused(shares) -> None:
+    with pytest.raises(ConfigError, match=r"^split: .*'time' without a fraction or count"):
+        make(20, **shares, split="time")
+
+
+@pytest.mark.parametrize("wish", [np.arange(20) % 2, [0, 1] * 10, "yes", 1])
+def test_stratify_says_what_it_takes(wish) -> None:
+    with pytest.raises(ConfigError, match=r"^stratify: must be True, False or 'auto', got "):
+        make(20, val=5, stratify=wish)

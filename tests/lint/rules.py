@@ -303,8 +303,11 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.run": {*_BELOW_RUNS, "training.inference", "training.result"},
 }
 PYTHON_BASE = {"errors", "_core", "_version"}
-# A module's call on arrays is a prediction: the one arrow that points up.
-PYTHON_UPWARD = {("python/hotloop/nn/module.py", "hotloop.training.inference")}
+# A module's call on arrays is a prediction, and its device is that of predictions: what points up.
+PYTHON_UPWARD = {
+    ("python/hotloop/nn/module.py", "hotloop.training.inference"),
+    ("python/hotloop/nn/placement.py", "hotloop.training.inference"),
+}
 
 
 def python_imports(text: str, *, types: bool = True) -> Iterator[tuple[int, str]]:

@@ -673,3 +673,31 @@ def test_gaps_between_parameters_stay_zero(k) -> None:
         assert len(gaps) > 10, name
         assert not values[gaps].any(), name
         assert values[sorted(covered)].any(), name
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(hl.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("name", ["first.weight", "second.weight"])
+def test_a_tied_parameter_goes_by_each_of_its_names(name: str) -> None:
+    X = np.random.default_rng(0).standard_normal((32, 4)).astype(np.float32)
+    still = [
+        {"freeze": name},
+        {"freeze": "*", "unfreeze": ["first.bias", "second.bias"]},
+        {"param_groups": [{"params": name, "lr_scale": 0.0}], "weight_decay": 0.0},
+    ]
+    moves = [{}, {"freeze": "*", "unfreeze": name}]
+    for fields in (*still, *moves):
+        model = Tied()
+        before = model.first.weight.numpy()
+        hl.train(model, (X, X), exact(max_epochs=1, **fields))
+        assert np.array_equal(model.first.weight.numpy(), before) == (fields in still), fields

@@ -236,3 +236,30 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     after = net.state_dict()
     assert (after["unused.weight"] == before["unused.weight"]).all()
     assert (after["used.weight"] != before["used.weight"]).any()
+
+
+def gini(y_true, y_pred) -> float:
+    """A metric of which nothing says whether more is better."""
+    return float((y_true == y_pred).mean())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"monitor": "val_F1"}, r"^monitor: .*; add metrics=\['f1'\] and monitor 'val_f1'$"),
+        ({"monitor": "val_f1"}, r"^monitor: .*; add metrics=\['f1'\]$"),
+        ({"monitor": "val_Accuracy"}, r"^monitor: .*; did you mean 'val_accuracy'\?$"),
+        (
+            {"param_groups": [{"parms": "0", "lr": 0.1}]},
+            r"^param_groups\[0\]: must be a dict such as .*; write 'params' in place of 'parms'$",
+        ),
+        ({"param_groups": ["0"]}, r"^param_groups\[0\]: must be a dict such as .*, got '0'$"),
+        (
+            {"early_stopping": hl.EarlyStopping(monitor="val_gini"), "metrics": [gini]},
+            r"^early_stopping.monitor: ",
+        ),
+    ],
+)
+def test_a_wrong_name_says_what_was_meant(fields, message) -> None:
+    with pytest.raises(hl.ConfigError, match=message):
+        hl.train(mlp(), (X, Y), quiet(**({"max_epochs": 1} | fields)))

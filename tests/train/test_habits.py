@@ -344,3 +344,50 @@ def test_a_data_frame_of_strings_as_targets() -> None:
     for y in (pandas.DataFrame({"kind": names}), pandas.Series(names)):
         result = hl.train(mlp(), (X, y), quiet(max_epochs=1))
         assert (hl.predict(result, X, labels=True) == want).all()
+
+
+def deep(method, name="validation_step"):
+    """A model whose part defines a method."""
+    part = type("Part", (nn.Linear,), {name: method})(6, 6)
+    return nn.Sequential(nn.Sequential(part), mlp())
+
+
+def on_the_instance():
+    model = mlp()
+    model.validation_step = lambda batch: batch["x"].sum()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: deep(lambda self, batch, batch_idx: None), "Part.validation_step"),
+        (lambda: deep(lambda self: None, "on_train_epoch_end"), "Part.on_train_epoch_end"),
+        (lambda: deep(lambda self, stage=None: None, "setup"), "Part.setup"),
+        (lambda: deep(lambda self, stage: None, "teardown"), "Part.teardown"),
+        (lambda: deep(lambda self, optimizer: None, "toggle_optimizer"), "toggle_optimizer"),
+        (on_the_instance, "Sequential.validation_step"),
+    ],
+)
+def test_a_method_that_is_not_called_is_refused_wherever_it_is(make, name) -> None:
+    with pytest.raises(hl.ConfigError, match=rf"{name}: .* is not called; "):
+        hl.train(make(), (X, Y), quiet(max_epochs=1))
+
+
+class OwnNames(nn.Module):
+    """Parts and helpers of its own that happen to have such names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setup(6)
+        self.on = nn.Linear(6, 3)
+
+    def setup(self, width: int) -> None:
+        self.backward, self.setup_done = nn.Linear(width, 6), True
+
+    def forward(self, x):
+        return self.on(self.backward(x))
+
+
+def test_parts_and_helpers_with_such_names_are_the_model_s_own() -> None:
+    assert hl.train(OwnNames(), (X, Y), quiet(max_epochs=1)).epochs == 1

@@ -444,3 +444,31 @@ def test_a_good_file_loads_after_bad_ones(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "good"
     path.write_bytes(saved)
     assert hl.predict(hl.load(path), X).shape == (90, 3)
+
+
+class Masked(nn.Module):
+    """Buffers that state_dict leaves out: a mask, and a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.register_buffer("mask", np.array([1, 0, 1, 1, 0, 1], np.float32), persistent=False)
+        self.register_buffer("scale", np.float32(0.5), persistent=False)
+        self.register_buffer("columns", np.array([5, 4, 3, 2, 1, 0]), persistent=False)
+
+    def forward(self, x):
+        return self.head((x * self.mask * self.scale)[:, self.columns])
+
+
+def test_a_buffer_that_state_dict_leaves_out_is_a_constant_of_the_file(tmp_path) -> None:
+    X, y = classes()
+    model = Masked()
+    hl.train(model, (X, y), quiet(max_epochs=1))
+    model.mask.copy_(np.array([1, 1, 0, 1, 0, 1]))  # of now, not of then
+    hl.save(model, tmp_path / "net")
+    loaded = hl.load(tmp_path / "net")
+    np.testing.assert_array_equal(hl.predict(loaded, X), hl.predict(model, X))
+    assert sorted(loaded.state_dict()) == ["head.bias", "head.weight"]
+    tensors, _ = saving.read_safetensors(str(tmp_path / "net"))
+    assert sum(name.startswith("hotloop.constant.") for name in tensors) == 2  # not one a graph
+    Masked().load_state_dict(tensors)

@@ -1,5 +1,7 @@
 """The stepper honours its configuration or refuses it, and its state holds all that it needs."""
 
+import threading
+
 import hotloop as hl
 import numpy as np
 import pytest
@@ -133,3 +135,30 @@ def test_on_nan_skip_goes_on() -> None:
     step, made = values_stepper(on_nan="skip")
     assert not step.step(broken(made[1]))["applied"]
     assert step.step(made[2])["step"] == 1
+
+
+def test_threads_may_share_a_stepper() -> None:
+    """What uses the plan's memory waits for the others."""
+    step = hl.stepper(mlp(), quiet(max_epochs=9), DATA)
+    batch = next(iter(DATA.train_batches()))
+    errors = []
+
+    def use(call) -> None:
+        try:
+            for _ in range(8):
+                call()
+        except BaseException as error:
+            errors.append(error)
+
+    calls = (
+        lambda: step.step(batch),
+        lambda: step.evaluate("val"),
+        lambda: step.load_state_dict(step.state_dict()),
+        step.sync,
+    )
+    threads = [threading.Thread(target=use, args=(call,)) for call in (*calls, *calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors

@@ -167,3 +167,24 @@ def test_a_script_sees_its_own_line_and_may_make_errors_of_warnings() -> None:
     assert shown.startswith("<string>:2: ModelWarning: ")
     run.insert(1, "-Werror")
     assert subprocess.run(run, capture_output=True, text=True, check=False).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (slice(3, 4), "completed, 1 step skipped (loss or gradient not finite), after"),
+        (slice(None), "none applied: nothing was learned"),
+    ],
+)
+def test_steps_that_were_skipped_warn_in_a_quiet_run(bad, text) -> None:
+    def run():
+        poisoned = RX.copy()
+        poisoned[bad] = 1e30  # its square is infinite
+        data = hl.DataModule.from_arrays(poisoned, RY, batch_size=16)
+        return hl.train(nn.Linear(5, 1), data, quiet(max_epochs=1, on_nan="skip"))
+
+    only(run, hl.NotFiniteWarning, text)
+
+
+def test_steps_that_float16_s_scale_skips_do_not_warn() -> None:
+    assert not caught(lambda: hl.train(mlp(), (X, Y), quiet(max_epochs=1, precision="16-mixed")))

@@ -78,8 +78,9 @@ def divide_rows(
     stratify = plain(stratify)
     if how not in (None, "random", "time"):
         reject("split", "must be 'random' or 'time'", how)
-    if not (isinstance(stratify, bool) or stratify == "auto"):
-        reject("stratify", "must be True, False or 'auto'", stratify)
+    if not (isinstance(stratify, bool) or (isinstance(stratify, str) and stratify == "auto")):
+        fix = "" if isinstance(stratify, str) else "write stratify=True for the classes of y"
+        reject("stratify", "must be True, False or 'auto'", stratify, fix)
     made: dict[str, Rows | None] = dict.fromkeys(("train", *_HELD_OUT))
     sizes: dict[str, int] = {}
     free = np.ones(n, dtype=np.bool_)
@@ -124,8 +125,13 @@ def divide_rows(
             free[made[name]] = False
             if gap:
                 free[pool[_rows_before(pool, drawn[name], gap)]] = False
-    elif stratify is True and how == "time":
-        _refuse_order()
+    elif how == "time":
+        if stratify is True:
+            _refuse_order()
+        raise ConfigError(
+            "split: says how val and test are drawn, got split='time' without a fraction or count "
+            "as val or test; write one, or leave split out"
+        )
     if not free.all():
         made["train"] = np.flatnonzero(free)
     if groups is not None:

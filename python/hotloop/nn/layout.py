@@ -27,9 +27,13 @@ __all__ = ["Layout", "Slot", "resolve_lazy"]
 
 
 class Slot(NamedTuple):
-    """A value's place: ``size`` elements of ``store`` from ``offset`` on."""
+    """A value's place: ``size`` elements of ``store`` from ``offset`` on.
+
+    ``names`` has ``name``, the first, and of a tied value its others.
+    """
 
     name: str
+    names: tuple[str, ...]
     owner: Variable
     store: str
     offset: int
@@ -81,35 +85,36 @@ class Layout:
         freeze: Sequence[str] | None = None,
         unfreeze: Sequence[str] | None = None,
     ) -> None:
-        parameters: dict[int, tuple[str, Parameter]] = {}
-        buffers: dict[int, tuple[str, Variable]] = {}
+        parameters: dict[int, tuple[list[str], Parameter]] = {}
+        buffers: dict[int, tuple[list[str], Variable]] = {}
         for prefix, module in {"": model, **(others or {})}.items():
-            for name, parameter in module.named_parameters(prefix):
-                parameters.setdefault(id(parameter), (name, parameter))
-            for name, buffer in module.named_buffers(prefix):
-                buffers.setdefault(id(buffer), (name, buffer))
-        names = [name for name, _ in parameters.values()]
+            for name, parameter in module.named_parameters(prefix, remove_duplicate=False):
+                parameters.setdefault(id(parameter), ([], parameter))[0].append(name)
+            for name, buffer in module.named_buffers(prefix, remove_duplicate=False):
+                buffers.setdefault(id(buffer), ([], buffer))[0].append(name)
+        names = [name for known, _ in parameters.values() for name in known]
         held = set(select("freeze", freeze or (), names))
         freed = set(select("unfreeze", unfreeze or (), names))
-        learns: list[tuple[str, Variable]] = []
-        fixed: list[tuple[str, Variable]] = []
-        for name, parameter in parameters.values():
-            trainable = name in freed or (parameter.requires_grad and name not in held)
-            (learns if trainable else fixed).append((name, parameter))
+        learns: list[tuple[list[str], Variable]] = []
+        fixed: list[tuple[list[str], Variable]] = []
+        for known, parameter in parameters.values():
+            is_held = not parameter.requires_grad or not held.isdisjoint(known)
+            trainable = not is_held or not freed.isdisjoint(known)
+            (learns if trainable else fixed).append((known, parameter))
         self.slots: list[Slot] = []
         self.n_trainable = len(learns)
         self._stores: dict[str, tuple[str, int]] = {}
         self._by_owner: dict[int, Slot] = {}
-        for name, owner in (*learns, *fixed, *buffers.values()):
-            self._place(name, owner)
+        for known, owner in (*learns, *fixed, *buffers.values()):
+            self._place(known, owner)
         last = self.slots[self.n_trainable - 1] if learns else None
         self.n_flat = last.offset + last.size if last else 0
 
-    def _place(self, name: str, owner: Variable) -> None:
+    def _place(self, names: Sequence[str], owner: Variable) -> None:
         store = _store_of(owner)
         dtype, end = self._stores.get(store, (str(owner.dtype), 0))
         step = _ALIGN // np.dtype(dtype).itemsize
-        slot = Slot(name, owner, store, -(-end // step) * step, owner.numel())
+        slot = Slot(names[0], tuple(names), owner, store, -(-end // step) * step, owner.numel())
         self._stores[store] = (dtype, slot.offset + slot.size)
         self.slots.append(slot)
         self._by_owner[id(owner)] = slot

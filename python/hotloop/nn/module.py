@@ -10,7 +10,6 @@ What torch's modules have and these cannot have is in ``refused``.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -22,8 +21,9 @@ from hotloop.graph import trace as tracing
 from hotloop.graph.symbolic import Tensor, is_device
 from hotloop.nn.calling import bind, explain, locate
 from hotloop.nn.edits import Registry, next_edit
+from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
-from hotloop.nn.placement import placement_of
+from hotloop.nn.placement import reachable
 from hotloop.nn.recipes import Array
 from hotloop.nn.refused import Refused
 from hotloop.nn.state import IncompatibleKeys, load_state, state_items
@@ -49,8 +49,7 @@ class Module(Refused):
     _modules: dict[str, Module | None]
     _training: bool | None  # None: as it was made, which counts as True
     _edit: int
-    _parent: weakref.ref[Module] | None
-    _name: str
+    _holders: Holders
     _placement: str | None
     _fitted: Any  # what training learnt of its data; hotloop.training writes and reads it
 
@@ -60,8 +59,8 @@ class Module(Refused):
             ("_buffers", Registry()),
             ("_modules", Registry()),
             ("_edit", 0),
-            ("_name", ""),
-            *((name, None) for name in ("_training", "_parent", "_placement", "_fitted")),
+            ("_holders", Holders(self)),
+            *((name, None) for name in ("_training", "_placement", "_fitted")),
         ):
             object.__setattr__(self, name, value)
 
@@ -160,15 +159,10 @@ class Module(Refused):
         """The names from the outermost module to this one, joined by dots; ``""`` outermost."""
         names: list[str] = []
         module, seen = self, {id(self)}
-        while module._parent is not None:
-            parent = module._parent()
-            if parent is None or parent._modules.get(module._name) is not module:
-                break
-            if id(parent) in seen:
-                break
-            names.append(module._name)
-            seen.add(id(parent))
-            module = parent
+        while (place := module._holders.first()) is not None and id(place[0]) not in seen:
+            module, name = place
+            names.append(name)
+            seen.add(id(module))
         return ".".join(reversed(names))
 
     # ---- registration
@@ -278,12 +272,8 @@ class Module(Refused):
                 f"{type(self).__name__} it is put into"
             )
         self._modules[name] = module
-        if module is None:
-            return
-        parent = module._parent() if module._parent is not None else None
-        if parent is None or parent._modules.get(module._name) is not module:
-            object.__setattr__(module, "_parent", weakref.ref(self))
-            object.__setattr__(module, "_name", name)
+        if module is not None:
+            module._holders.add(self, name)
 
     def variable(self, name: str) -> Variable | None:
         """The parameter or buffer of this module under a name.
@@ -829,10 +819,7 @@ class Module(Refused):
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:
             self._refuse_dtype(dtypes.parse(dtype))
         if device is not None:
-            from hotloop.training.inference import check_placement  # it imports this module
-
-            placement = placement_of(device)
-            check_placement(placement)
+            placement = reachable(device)
             for module in self.modules():
                 object.__setattr__(module, "_placement", placement)
         return self
@@ -866,10 +853,11 @@ class Module(Refused):
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: v for name, v in self.__dict__.items() if type(v) is not Tensor}
-        return {**kept, "_parent": None, "_name": ""}  # forward's tensors have no value to keep
+        del kept["_holders"]
+        return kept  # without forward's tensors, which have no value to keep
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, _holders=Holders(self))
         self._note_edit()
         for name, module in self._modules.items():
             self._adopt(name, module)

@@ -2,8 +2,9 @@
 
 Both are tensors: used in ``forward`` they become leaves of the running trace. Outside of it they
 hold an array on the host, which is what training reads from and writes back to, and what is
-computed of them is an array. A parameter's initial value is a recipe until someone asks for it;
-loaded values are never drawn again.
+computed of them is an array. A parameter's initial value is a recipe until someone asks for it,
+and is drawn again where its name in the whole model has become another; values that were set are
+never drawn again.
 
 Invariant: the array a variable holds is never written to, only replaced. So handing out read-only
 views is safe, and keeping the initial value costs nothing until it changes.
@@ -11,21 +12,25 @@ views is safe, and keeping the initial value costs nothing until it changes.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
-import weakref
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from hotloop.base.scalars import plain
 from hotloop.errors import BusyError, ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
 from hotloop.graph.dtypes import DType
 from hotloop.graph.outputs import OutputArray, as_outputs
-from hotloop.graph.symbolic import OPERATORS, Tensor
+from hotloop.graph.symbolic import OPERATORS, Tensor, is_device
+from hotloop.nn.holders import Holders
+from hotloop.nn.placement import reachable
 from hotloop.nn.recipes import Array, Constant, Normal, Recipe, Uniform, Values
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ class ReadOnlyArray(OutputArray):
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ConfigError(
             "array of a parameter or buffer: is read-only, for a write would not reach the model, "
-            "got one; use parameter.copy_(array), buffer.assign(array), nn.init or "
+            "got a write; use parameter.copy_(array), buffer.assign(array), nn.init or "
             "load_state_dict, or write to a copy: array.copy()"
         )
 
@@ -150,12 +155,13 @@ class Variable(Tensor):
         self._kind = dtype
         self._recipe = recipe
         self._value: Array | None = None
-        self._owner: weakref.ref[Module] | None = None
-        self._name = ""
+        self._drawn_by: tuple[str, int] | None = None  # name and seed; None: the value was set
+        self._holders = Holders(self)
         self._number = next(_unowned)
         self._version = 0
         self._is_initial = True
         self._is_held = False
+        self._lender: tuple[int, Callable[[Variable], Array]] | None = None  # of which thread
 
     # ---- as a tensor
 
@@ -213,19 +219,18 @@ class Variable(Tensor):
     # ---- its name
 
     def attach(self, owner: Module, name: str) -> None:
-        """Notes the module that holds it; the first one that still does gives the name."""
-        held = self._owner() if self._owner is not None else None
-        if held is None or held.variable(self._name) is not self:
-            self._owner, self._name = weakref.ref(owner), name
+        """Notes a module that holds it; the first one that still does gives the name."""
+        self._holders.add(owner, name)
 
     @property
     def qualified_name(self) -> str:
         """Its path from the outermost module, ``"body.0.weight"``."""
-        owner = self._owner() if self._owner is not None else None
-        if owner is None:
+        place = self._holders.first()
+        if place is None:
             return f"{type(self).__name__.lower()}.{self._number}"
+        owner, name = place
         path = owner.path
-        return f"{path}.{self._name}" if path else self._name
+        return f"{path}.{name}" if path else name
 
     def _title(self) -> str:
         return f"{type(self).__name__} {self.qualified_name}"
@@ -234,12 +239,14 @@ class Variable(Tensor):
 
     @property
     def version(self) -> int:
-        """Grows whenever the value on the host is replaced."""
+        """Grows whenever the value is another one."""
+        self._follow_name()
         return self._version
 
     @property
     def is_drawn(self) -> bool:
         """Whether there is a value yet, and not only the recipe of one."""
+        self._follow_name()
         return self._value is not None
 
     @property
@@ -250,17 +257,41 @@ class Variable(Tensor):
     def value(self, seed: int | None = None) -> Array:
         """The value, read-only, drawn if that was not done yet.
 
+        A callback of a training gets the one of now.
+
         Parameters
         ----------
         seed : int, optional
             The configuration's; ``hl.manual_seed`` goes first, 42 is last.
         """
+        if (lender := self._lender_here()) is not None:
+            return lender(self)
+        self._follow_name()
         if self._value is None:
-            drawn = self._recipe.draw(
-                self.shape, seeds.seed_or(seed), f"init.{self.qualified_name}"
-            )
+            self._drawn_by = name, by = self.qualified_name, seeds.seed_or(seed)
+            drawn = self._recipe.draw(self.shape, by, f"init.{name}")
             self._value = frozen(np.ascontiguousarray(drawn, str(self._kind)).reshape(self.shape))
         return self._value
+
+    def follow_seed(self, seed: int | None) -> None:
+        """Lets what was drawn by another seed be drawn anew; what was set stays.
+
+        Parameters
+        ----------
+        seed : int, optional
+            As for :meth:`value`.
+        """
+        if self._drawn_by is not None and self._drawn_by[1] != seeds.seed_or(seed):
+            self._forget()
+
+    def _follow_name(self) -> None:
+        """Initial values are those of the name: looking at them earlier changes nothing."""
+        if self._drawn_by is not None and self._drawn_by[0] != self.qualified_name:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._value = self._drawn_by = None
+        self._version += 1
 
     def detach(self) -> Tensor:
         """In ``forward``, the value without gradient; outside of it, where none flows, itself."""
@@ -306,6 +337,19 @@ class Variable(Tensor):
         if tracing.active() is not None:
             return super().__array_function__(function, types, args, kwargs)
         return function(*_on_host(args), **_on_host(kwargs))
+
+    def to(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        """In ``forward`` the tensor's; outside, itself, and without such a device an error."""
+        if tracing.active() is None:
+            devices = [arg for arg in args if is_device(arg) or type(plain(arg)) is int]
+            args = tuple(arg for arg in args if not any(arg is other for other in devices))
+            for where in (*devices, *([] if device is None else [device])):
+                reachable(plain(where))
+        return super().to(*args, **kwargs)
+
+    def cuda(self, device: Any = None, **kwargs: Any) -> Any:
+        """Itself; outside of ``forward`` an error without that GPU, as of ``Module.cuda``."""
+        return self.to("cuda" if device is None else device)
 
     def item(self) -> Any:
         """The only element as a Python number; not in ``forward``."""
@@ -365,7 +409,7 @@ class Variable(Tensor):
                 f"{self._title()}: the value's shape must be {self._dims}, got {value.shape}"
             )
         self._dims = value.shape
-        self._value = frozen(value)
+        self._value, self._drawn_by = frozen(value), None
         if initial:
             self._recipe = Values(self._value)
         self._is_initial = initial
@@ -384,6 +428,21 @@ class Variable(Tensor):
                 "value when it ends; wait until train returns, or train copy.deepcopy(model)"
             )
 
+    def check_current(self) -> None:
+        """Refuses a value that a training has left behind: while it is held, but not lent.
+
+        Raises
+        ------
+        BusyError
+        """
+        if self._lender_here() is None:
+            self.check_free()
+
+    def _lender_here(self) -> Callable[[Variable], Array] | None:
+        """In a thread of its own, reading may outlast the block: it gets the values of before."""
+        lender = self._lender
+        return lender[1] if lender is not None and lender[0] == threading.get_ident() else None
+
     def set_recipe(self, recipe: Recipe) -> None:
         """Makes ``recipe`` the initial value; a value that was there is dropped."""
         if tracing.active() is not None:
@@ -395,9 +454,8 @@ class Variable(Tensor):
     def reset(self) -> None:
         """Back to the initial value; BusyError while its model is being trained."""
         self.check_free()
-        self._value = None
+        self._forget()
         self._is_initial = True
-        self._version += 1
 
     def copy_(self, array: Any) -> Any:
         """Replaces the value (and what ``reset`` comes back to) by a copy of an array."""
@@ -441,12 +499,18 @@ class Variable(Tensor):
     # ---- copies and files
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self.is_lazy:
-            self.value()  # a copy has the same numbers, whatever its name will be
-        return {**self.__dict__, "_owner": None, "_is_held": False}
+        own: dict[str, Any] = {"_is_held": False, "_lender": None}
+        if self._lender_here() is not None:
+            own |= {"_value": self.value(), "_drawn_by": None, "_is_initial": False}
+        elif not self.is_lazy:
+            self.value()  # a copy has the same numbers, whatever its name will be,
+            self._drawn_by = None  # and so has the original
+        kept = {**self.__dict__, **own}
+        del kept["_holders"]
+        return kept
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, _holders=Holders(self))
         self._number = next(_unowned)
         if self._value is not None:
             frozen(self._value)
@@ -461,6 +525,29 @@ def hold(variables: Iterable[Variable]) -> None:
     """Lets no one replace these values, for the time of a training that is going to write them."""
     for variable in variables:
         variable._is_held = True
+
+
+@contextlib.contextmanager
+def lent(variables: Iterable[Variable], lender: Callable[[Variable], Array]) -> Iterator[None]:
+    """In the block this thread reads of these variables what the lender has; no one sets them.
+
+    Parameters
+    ----------
+    variables : iterable of Variable
+        That are held.
+    lender : callable
+        Of a variable, its value of now, read-only.
+    """
+    lent_to = list(variables)
+    for variable in lent_to:
+        variable._lender = threading.get_ident(), lender
+        variable._version += 1
+    try:
+        yield
+    finally:
+        for variable in lent_to:
+            variable._lender = None
+            variable._version += 1
 
 
 def release(variables: Iterable[Variable]) -> None:

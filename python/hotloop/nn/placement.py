@@ -6,7 +6,24 @@ from typing import Any
 
 from hotloop.errors import ConfigError
 
-__all__ = ["placement_of"]
+__all__ = ["placement_of", "reachable"]
+
+
+def reachable(device: Any) -> str:
+    """The placement of a device that can be used now.
+
+    Raises
+    ------
+    ConfigError
+        For what is no device of this library's.
+    DeviceError, OutOfMemoryError
+        If there is no GPU that can be used.
+    """
+    from hotloop.training.inference import check_placement  # it imports modules
+
+    placement = placement_of(device)
+    check_placement(placement)
+    return placement
 
 
 def placement_of(device: Any) -> str:

@@ -323,7 +323,8 @@ def predict(
         DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
         here: one row without the dim of rows too, whose output then has none either.
     batch_size : int, optional
-        Rows at a time; 1024 by default. It does not change the result.
+        Rows at a time; 1024 by default. It changes the result only where forward draws random
+        numbers, which are the same in each batch.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.

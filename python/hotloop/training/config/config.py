@@ -446,7 +446,11 @@ class TrainingConfig:
         return part.replace(warmup=self.warmup)
 
     def monitor_mode(
-        self, monitor: str, mode: str | None = None, known: Mapping[str, str] | None = None
+        self,
+        monitor: str,
+        mode: str | None = None,
+        known: Mapping[str, str] | None = None,
+        field: str = "monitor",
     ) -> str:
         """Whether a smaller or a larger value of what is monitored is better.
 
@@ -458,6 +462,8 @@ class TrainingConfig:
             What is asked for. Without it, the configuration's.
         known : mapping of str to {"min", "max"}, optional
             Directions of losses and metrics by their names.
+        field : str
+            The setting that names it, for the error message.
 
         Returns
         -------
@@ -474,7 +480,7 @@ class TrainingConfig:
             return known[name]
         metrics = self.metrics if isinstance(self.metrics, Mapping) else {}
         metric = metrics.get(name)
-        return monitor_mode(metric if isinstance(metric, str) else monitor, mode)
+        return monitor_mode(metric if isinstance(metric, str) else monitor, mode, field)
 
     def replace(self, **options: Unpack[TrainingOptions]) -> Self:
         """A copy with some settings changed, in any spelling.

@@ -302,7 +302,8 @@ class PlateauState:
             If nothing says whether smaller or larger is better.
         """
         settings = config.scheduler_config.to_dict()
-        mode = config.monitor_mode(settings["monitor"], settings["mode"], known)
+        field = "scheduler.monitor" if config.scheduler_config.monitor else "monitor"
+        mode = config.monitor_mode(settings["monitor"], settings["mode"], known, field)
         named = ("factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr")
         return cls(config.lr, mode=mode, **{name: settings[name] for name in (*named, "eps")})
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from hotloop.base import rules
 from hotloop.base.rules import FrozenDict, Rule, choice, flag, number, reject, whole
+from hotloop.base.suggest import closest
 from hotloop.errors import ConfigError
 from hotloop.training.config.parts import (
     OPTIMIZER_NAME,
@@ -260,7 +261,8 @@ def recompute(field: str, value: object) -> bool | str | tuple[str, ...]:
 
 def param_groups(field: str, value: object) -> tuple[ParamGroup, ...] | None:
     """Dicts or ParamGroups, as a tuple; none is None."""
-    what = "a list of dicts such as {'params': 'backbone', 'lr': 1e-5}"
+    example = "{'params': 'backbone', 'lr': 1e-5}"
+    what = f"a list of dicts such as {example}"
     if value is None:
         return None
     if isinstance(value, (str, Mapping, ParamGroup)) or not isinstance(value, Iterable):
@@ -272,7 +274,9 @@ def param_groups(field: str, value: object) -> tuple[ParamGroup, ...] | None:
         elif isinstance(item, Mapping) and "params" in item:
             groups.append(ParamGroup(**item))
         else:
-            reject(f"{field}[{i}]", f"must be one of {what}", item)
+            near = closest("params", map(str, item)) if isinstance(item, Mapping) else None
+            fix = f"write 'params' in place of {near!r}" if near else ""
+            reject(f"{field}[{i}]", "must be a dict such as " + example, item, fix)
     return tuple(groups) or None
 
 
@@ -348,7 +352,7 @@ _SMALLER_IS_BETTER = frozenset((
 # fmt: on
 
 
-def monitor_mode(monitor: str, mode: str | None = "auto") -> str:
+def monitor_mode(monitor: str, mode: str | None = "auto", field: str = "monitor") -> str:
     """Whether a smaller or a larger value of the monitored quantity is better.
 
     Parameters
@@ -357,6 +361,8 @@ def monitor_mode(monitor: str, mode: str | None = "auto") -> str:
         Its name, such as ``"val_loss"`` or ``"val_f1"``.
     mode : {"auto", "min", "max"}, optional
         "min" and "max" are returned as they are; "auto" decides by the words of the name.
+    field : str
+        The setting that names it, for the error message.
 
     Returns
     -------
@@ -370,7 +376,7 @@ def monitor_mode(monitor: str, mode: str | None = "auto") -> str:
     found = mode if mode in ("min", "max") else mode_of_name(monitor)
     if found is None:
         raise ConfigError(
-            f"monitor: its name must say whether smaller or larger is better, got {monitor!r}; "
+            f"{field}: its name must say whether smaller or larger is better, got {monitor!r}; "
             "write mode='max' or mode='min', or hl.metric(function, mode=...) for a function"
         )
     return found

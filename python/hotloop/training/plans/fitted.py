@@ -185,8 +185,8 @@ def fitted_of(model: Module) -> Fitted | None:
     return fitted
 
 
-def set_metadata(model: Module, fitted: Fitted) -> None:
-    """Attaches its metadata to the model."""
+def set_metadata(model: Module, fitted: Fitted | None) -> None:
+    """Attaches its metadata to the model; None: it has none."""
     model.__dict__[_ATTRIBUTE] = fitted
 
 

@@ -6,6 +6,7 @@ model than the one that was written.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,10 @@ _INSTEAD = {
     "val_dataloader": _DATA,
     "test_dataloader": _DATA,
     "predict_dataloader": _DATA,
+    "toggle_optimizer": _OPTIMIZER,
+    "untoggle_optimizer": _OPTIMIZER,
+    "setup": "write it in __init__; " + _DATA,
+    "teardown": "write it after hl.train(...)",
     "configure_model": "write it in __init__",
     "configure_sharded_model": "write it in __init__",
     "transfer_batch_to_device": _PLACE,
@@ -54,14 +59,36 @@ _INSTEAD = {
 }
 
 
+_OF_A_STAGE = ("setup", "teardown")  # Lightning's take the stage; others are the model's own
+
+
+def _methods(owner: Any) -> dict[str, Any]:
+    """The methods that a user's class or object defines, by name; parts of a model are none."""
+    classes = [cls for cls in type(owner).__mro__ if not cls.__module__.startswith("hotloop.")]
+    found: dict[str, Any] = {}
+    for defined in (*(vars(cls) for cls in reversed(classes)), getattr(owner, "__dict__", {})):
+        found.update((name, value) for name, value in defined.items() if _is_method(value))
+    return found
+
+
+def _is_method(value: Any) -> bool:
+    return callable(value) or isinstance(value, staticmethod | classmethod)
+
+
 def _events(owner: Any) -> list[str]:
     """Names of the methods ``on_...`` that an object has."""
-    names = [name for name in dir(type(owner)) if name.startswith("on_")]
-    return [name for name in names if callable(getattr(type(owner), name))]
+    return [name for name in _methods(owner) if name.startswith("on_")]
+
+
+def _is_foreign(name: str, method: Any) -> bool:
+    """Whether a method is one that another trainer calls."""
+    if name not in _OF_A_STAGE:
+        return name in _INSTEAD
+    return "stage" in inspect.signature(getattr(method, "__func__", method)).parameters
 
 
 def check_methods(model: Any, callbacks: Sequence[Any]) -> None:
-    """Refuses a model that defines what nothing here calls.
+    """Refuses a model that defines what nothing here calls, in itself or in a part.
 
     Parameters
     ----------
@@ -74,15 +101,16 @@ def check_methods(model: Any, callbacks: Sequence[Any]) -> None:
     ConfigError
         Names the method and what to write in its place.
     """
-    defined = [name for name in _INSTEAD if callable(getattr(type(model), name, None))]
-    if not any(callback is model for callback in callbacks):
-        defined += _events(model)
-    if defined:
-        name = defined[0]
-        raise ConfigError(
-            f"{type(model).__name__}.{name}: a model's forward and training_step alone are used, "
-            f"and {name} is not called; {_INSTEAD.get(name, _CALLBACK)}"
-        )
+    for module in model.modules():
+        defined = [name for name, method in _methods(module).items() if _is_foreign(name, method)]
+        if not any(callback is module for callback in callbacks):
+            defined += _events(module)
+        if defined:
+            name = defined[0]
+            raise ConfigError(
+                f"{type(module).__name__}.{name}: a model's forward and training_step alone are "
+                f"used, and {name} is not called; {_INSTEAD.get(name, _CALLBACK)}"
+            )
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:

@@ -24,7 +24,7 @@ from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import Layout
-from hotloop.nn.parameter import Parameter
+from hotloop.nn.parameter import Parameter, Variable
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.scoring.losses import loss_modules
 
@@ -256,7 +256,12 @@ class Runtime:
     # ---- values in and out
 
     def upload(self) -> None:
-        """The model's values into the session, where they changed since the last time."""
+        """The model's values into the session, where they changed since the last time.
+
+        A training gets the initial values of its seed, whoever has looked at others before.
+        """
+        for variable in self.layout.variables() if self._trains else ():
+            variable.follow_seed(self.seed)
         versions = tuple(variable.version for variable in self.layout.variables())
         if versions == self._versions:
             return
@@ -266,14 +271,22 @@ class Runtime:
             self.session.write(store, variable.value(self.seed), offset)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
-    def download(self) -> None:
-        """The session's values into the model: all, or none where one cannot be read."""
-        read = [
-            (variable, self.session.read(store, str(variable.dtype), offset, _size(variable.shape)))
+    def read(self) -> list[tuple[Variable, npt.NDArray[Any]]]:
+        """The session's values of the model's parameters and buffers."""
+        return [
+            (
+                variable,
+                self.session.read(
+                    store, str(variable.dtype), offset, _size(variable.shape)
+                ).reshape(variable.shape),
+            )
             for variable, store, offset in self.layout.places()
         ]
-        for variable, values in read:
-            variable.set_value(values.reshape(variable.shape))
+
+    def download(self) -> None:
+        """The session's values into the model: all, or none where one cannot be read."""
+        for variable, values in self.read():
+            variable.set_value(values)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     # ---- tracing

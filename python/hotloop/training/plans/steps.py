@@ -392,7 +392,8 @@ class Steps:
         config = self.config
         optimizer = config.optimizer_config
         segments: list[tuple[int, int, float, float]] = []
-        names = [slot.name for slot in self.runtime.layout.slots if slot.store == "param"]
+        slots = [slot for slot in self.runtime.layout.slots if slot.store == "param"]
+        names = [name for slot in slots for name in slot.names]
         for group in config.param_groups or ():
             select("param_groups", group.params, names)  # refuses a pattern that matches nothing
         for slot in self.runtime.layout.trainable:
@@ -401,7 +402,7 @@ class Steps:
             if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
                 decay = 0.0
             for group in config.param_groups or ():
-                if group.covers(slot.name):
+                if any(map(group.covers, slot.names)):
                     scale = _scale_of(group, config.lr)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break

@@ -1,12 +1,12 @@
 """``save`` and ``load``: a model as one safetensors file that needs no Python class.
 
 The tensors are the model's parameters and buffers under their state_dict names, so other tools can
-read them; after them come the predict graph's constant arrays, each once. The header's metadata
-holds what else prediction needs, as JSON: the predict graph for the batch sizes it was recorded at,
-with constants that are one number, class names, link and fitted transforms, and the GPU's autotune
-cache. Files of format 1 have all constants in there, as lists of numbers. Loading rebuilds the
-graph through the same checked builder that tracing uses; a file is data, and nothing in it is
-executed.
+read them; after them come the predict graph's constant arrays and the buffers that are not
+persistent, each once. The header's metadata holds what else prediction needs, as JSON: the predict
+graph for the batch sizes it was recorded at, with constants that are one number, class names, link
+and fitted transforms, and the GPU's autotune cache. Files of format 1 have all constants in there,
+as lists of numbers. Loading rebuilds the graph through the same checked builder that tracing uses;
+a file is data, and nothing in it is executed.
 
 Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
 bytes, tensors follow without gaps; the atomic writer replaces an old file as a whole or not at all.
@@ -35,6 +35,7 @@ from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeErro
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
+from hotloop.nn.state import state_items
 from hotloop.training.inference import predict, run_batch, trace_forward
 from hotloop.training.plans.accelerator import (
     losing_device,
@@ -85,7 +86,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     CheckpointError
         If the file cannot be written; an old one is then as it was.
     BusyError
-        While the model is being trained: it has its weights of before until ``train`` returns.
+        While the model is being trained, other than in a callback: it has its weights of before
+        until ``train`` returns.
 
     Examples
     --------
@@ -105,7 +107,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "save(model, path)"
         )
     for value in (*model.parameters(), *model.buffers()):
-        value.check_free()
+        value.check_current()
     tensors = model.state_dict()
     constants = _Constants(tensors)
     described = json.dumps(_describe(model, constants), allow_nan=False)
@@ -204,19 +206,25 @@ def _input_spec(fitted: Fitted) -> Any:
 
 
 def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) -> dict[str, Any]:
-    """The predict graph of a batch size, as data; parameters and constants by their name."""
+    """The predict graph of a batch size, as data; parameters and constants by their name.
+
+    Buffers that are not persistent, which the file's tensors lack, are constants.
+    """
     runtime = Runtime(model, open_placement("cpu"))
     inputs = [(dtype, (batch, *shape)) for _, dtype, shape in fitted.fields]
     spec = _input_spec(fitted)
     graph, out_spec = runtime.trace(
         lambda trace: trace_forward(trace, model, inputs, spec, None), training=False
     )
+    saved = {name for name, _ in state_items(model)}
+    left_out = {slot.name: slot.owner for slot in runtime.layout.slots if slot.name not in saved}
     leaves = []
     for leaf in graph.leaves():
         entry = {key: leaf[key] for key in ("id", "kind", "name", "dtype", "shape")}
-        if leaf["kind"] == "const":
-            value = graph.const_value(leaf["id"])
-            assert value is not None
+        value = graph.const_value(leaf["id"]) if leaf["kind"] == "const" else None
+        if leaf["kind"] == "state" and leaf["name"] in left_out:
+            entry["kind"], value = "const", left_out[leaf["name"]].value()
+        if value is not None:
             if value.ndim:
                 entry["tensor"] = constants.name_of(value)
             else:

@@ -16,11 +16,13 @@ from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
+from hotloop.training.plans.precision import wants_scale
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.watch import Stopped, Watch
+from hotloop.training.scoring.losses import loss_modules
 
 __all__ = ["train"]
 
@@ -54,7 +56,8 @@ def train(
         Continuing an earlier run needs checkpoints, which this version does not write.
     callbacks : sequence
         Objects with any of the methods ``on_train_start(run)``, ``on_epoch_end(run)`` and
-        ``on_train_end(run)``; ``run.stop()`` in one of them ends training.
+        ``on_train_end(run)``; ``run.stop()`` in one of them ends training. ``run.model`` has the
+        weights of now in them, with ``ema`` their average, to be read, copied and saved.
     **overrides
         Fields of the configuration, ``lr=3e-4``.
 
@@ -106,7 +109,8 @@ def train(
     data = as_datamodule(datamodule)
     with exclusive(model, "train", trains=True), losing_device():
         planner = Planner(model, data, config)
-        values = [*model.parameters(), *model.buffers()]
+        trained = model, *loss_modules(config.loss).values()
+        values = [value for m in trained for value in (*m.parameters(), *m.buffers())]
         hold(values)
         try:
             with Interrupts() as interrupts:
@@ -139,9 +143,15 @@ def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> 
             raise error
     if by_signal or config.enable_progress_bar is not False:
         show(f"hotloop: {_last_words(result, config)}")
-    elif result.stop_reason == "nan":
+    elif result.stop_reason == "nan" or _skipped_for_nan(result):
         warn(f"train: {_last_words(result, config)}", NotFiniteWarning)
     return result
+
+
+def _skipped_for_nan(result: TrainResult) -> bool:
+    """Whether batches were left out, which the scale of float16 does as a matter of course."""
+    is_usual = wants_scale(result.config.precision) and result.steps > 0
+    return result.skipped_steps > 0 and not is_usual
 
 
 def _last_words(result: TrainResult, config: TrainingConfig) -> str:
@@ -156,6 +166,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
     if skipped:
         plural = "" if skipped == 1 else "s"
         how += f", {skipped} step{plural} skipped (loss or gradient not finite),"
+        if not result.steps:
+            how += " none applied: nothing was learned,"
     weights = "the last weights"
     if config.restore_best and result.best_score is not None:
         weights = (
@@ -164,7 +176,7 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         )
     elif result.stop_reason == "nan":
         weights = "the last finite weights"
-    elif not result.steps and result.stop_reason == "interrupted":
+    elif not result.steps and (skipped or result.stop_reason == "interrupted"):
         weights = "the weights that it had"
     return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
 

@@ -6,16 +6,18 @@ Ctrl-C and moves the bar.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
 from hotloop.base.messages import show
 from hotloop.nn.module import Module
-from hotloop.nn.parameter import release
+from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.config import TrainingConfig
-from hotloop.training.plans.fitted import set_metadata
+from hotloop.training.plans.fitted import fitted_of, set_metadata
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import Runtime
 from hotloop.training.result.history import History
@@ -49,6 +51,7 @@ class Run:
     history : History
     config : TrainingConfig
     model : Module
+        Reading it gives the weights of now, as validation uses them; setting them raises.
     runtime : Runtime
     train_plans : list of (Plan, int, int)
         The training step's plans, each with its batch size and number of batches in an epoch:
@@ -108,15 +111,44 @@ class Run:
         return self._conclude()
 
     def _call(self, name: str) -> None:
-        for callback in self.config.callbacks:
-            method = getattr(callback, name, None)
-            if method is not None:
-                method(self)
-                if name != "on_train_end":
-                    self.runtime.check_unchanged(
-                        f"callbacks: {type(callback).__name__}.{name}",
-                        "end training with run.stop(), change the model and train it again",
-                    )
+        called = [callback for callback in self.config.callbacks if hasattr(callback, name)]
+        if not called:
+            return
+        if name == "on_train_end":  # the model has its weights
+            for callback in called:
+                getattr(callback, name)(self)
+            return
+        with self._showing_weights():
+            for callback in called:
+                getattr(callback, name)(self)
+                self.runtime.check_unchanged(
+                    f"callbacks: {type(callback).__name__}.{name}",
+                    "end training with run.stop(), change the model and train it again",
+                )
+
+    @contextlib.contextmanager
+    def _showing_weights(self) -> Iterator[None]:
+        """In the block the model is read as it would be if training ended now.
+
+        Only read: where training fails afterwards, the model is the one of before. What no one
+        reads is not fetched from the device.
+        """
+        found: dict[int, Any] = {}
+
+        def value_of(variable: Variable) -> Any:
+            if not found:
+                with self._weights.averaged():
+                    read = self.runtime.read()
+                found.update((id(owner), frozen(values)) for owner, values in read)
+            return found[id(variable)]
+
+        before = fitted_of(self.model)
+        set_metadata(self.model, self._steps.metadata(self.config))
+        try:
+            with lent(self.runtime.layout.variables(), value_of):
+                yield
+        finally:
+            set_metadata(self.model, before)
 
     # ---- an epoch
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.suggest import closest, did_you_mean
 from hotloop.errors import ConfigError
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import PlateauState
@@ -66,15 +66,15 @@ class Monitor:
     ) -> None:
         stopping = config.early_stopping
         own = stopping.monitor if stopping else None
-        self.name = _known_name(
-            "early_stopping.monitor" if own else "monitor", own or config.monitor, known
-        )
+        named = "early_stopping.monitor" if own else "monitor"
+        self.name = _known_name(named, own or config.monitor, known)
         watched = config.scheduler_config.monitor or config.monitor
         field = "scheduler.monitor" if watched != config.monitor else "monitor"
         self._plateau_name = _known_name(field, watched, known)
         is_plateau = config.scheduler_config.name == "plateau"
         self._plateau = PlateauState.from_config(config, directions) if is_plateau else None
-        self._mode = config.monitor_mode(self.name, stopping.mode if stopping else None, directions)
+        mode = stopping.mode if stopping else None
+        self._mode = config.monitor_mode(self.name, mode, directions, named)
         self._min_delta = stopping.min_delta if stopping else 0.0
         self._patience = stopping.patience if stopping else None
         self._bad_rounds = 0
@@ -122,9 +122,13 @@ def _known_name(field: str, name: str, known: list[str]) -> str:
     if f"val_{name}" in known:
         fix = f"; did you mean 'val_{name}'?"
     elif (
-        bare in METRICS and f"val_{bare}" not in known and any(k.startswith("val_") for k in known)
+        (near := bare if bare in METRICS else closest(bare, METRICS)) is not None
+        and f"val_{near}" not in known
+        and any(k.startswith("val_") for k in known)
+        and not did_you_mean(name, known)
     ):
-        fix = f"; add metrics=[{bare!r}]"
+        fix = f"; add metrics=[{near!r}]"
+        fix += "" if near == bare else f" and monitor 'val_{near}'"
     elif name != bare and not any(other.startswith("val_") for other in known):
         fix = "; there is no validation data: write val=0.2 where the data is made"
     else:

@@ -287,14 +287,15 @@ class Stepper:
             raise ConfigError(f"evaluate: the data has no {split} split")
         sums = Sums(f"step.{split}")
         groups = self._data.batches(split, training=False, merge_tail=False)
-        plans = self._steps.eval_plans(split, groups, sums)
-        check_lookups(self._runtime, *plans[0].traced)
-        sums.clear(self._runtime.session)
-        with exclusive(self.model, "evaluate"), losing_device(), self._weights.averaged():
-            outputs = run_plans(plans, collect=self._steps.n_collected)
-        for plan in plans:
-            self._runtime.drop(plan.plan)
-        values = self._steps.values(sums.read(self._runtime.session))
+        with exclusive(self.model, "evaluate"), losing_device():
+            plans = self._steps.eval_plans(split, groups, sums)
+            check_lookups(self._runtime, *plans[0].traced)
+            sums.clear(self._runtime.session)
+            with self._weights.averaged():
+                outputs = run_plans(plans, collect=self._steps.n_collected)
+            for plan in plans:
+                self._runtime.drop(plan.plan)
+            values = self._steps.values(sums.read(self._runtime.session))
         return values | self._steps.function_values(split, outputs)
 
     def sync(self) -> Module:
@@ -307,11 +308,15 @@ class Stepper:
         Module
             The model.
         """
+        with exclusive(self.model, "sync"), losing_device():
+            self._sync()
+        return self.model
+
+    def _sync(self) -> None:
         fitted = self._steps.metadata(self.config)
         with self._weights.averaged():
             self._runtime.download()
         set_metadata(self.model, fitted)
-        return self.model
 
     def state_dict(self) -> dict[str, Any]:
         """All that a loop needs to go on, by name; the model is synced.
@@ -325,16 +330,17 @@ class Stepper:
             steps since it changed).
         """
         session = self._runtime.session
-        self._runtime.download()
-        state: dict[str, Any] = dict(self.model.state_dict())
-        for prefix, module in loss_modules(self.config.loss).items():
-            state.update(module.state_dict(prefix=f"{prefix}."))
-        for name, (dtype, _) in self._own_stores().items():
-            state[name] = session.read(name, dtype)
-        control = session.control()
-        for name, fields in self._own_control().items():
-            state[name] = tuple(control[field] for field in fields)
-        self.sync()
+        with exclusive(self.model, "state_dict"), losing_device():
+            self._runtime.download()
+            state: dict[str, Any] = dict(self.model.state_dict())
+            for prefix, module in loss_modules(self.config.loss).items():
+                state.update(module.state_dict(prefix=f"{prefix}."))
+            for name, (dtype, _) in self._own_stores().items():
+                state[name] = session.read(name, dtype)
+            control = session.control()
+            for name, fields in self._own_control().items():
+                state[name] = tuple(control[field] for field in fields)
+            self._sync()
         return state
 
     def _own_stores(self) -> dict[str, tuple[str, int]]:
@@ -364,6 +370,10 @@ class Stepper:
         ConfigError, ShapeError
             If it does not fit; nothing of the model has changed then.
         """
+        with exclusive(self.model, "load_state_dict"), losing_device():
+            self._load(state)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         session, stores, control = self._runtime.session, self._own_stores(), self._own_control()
         modules = loss_modules(self.config.loss)
         of_losses = {
