@@ -340,9 +340,10 @@ def predict(
     -------
     ndarray, or forward's structure of them
         First dim: rows in input order. Without proba and labels ``(rows, ...)`` as forward returns
-        it; with proba ``(rows, classes)``; with labels ``(rows,)``, where targets are class ids per
-        position (token, pixel) in their shape. Of several targets forward's structure, in which
-        outputs that are no classes stay as they are.
+        it; with proba ``(rows, classes)``; with labels ``(rows,)``. Where targets are class ids per
+        position (token, pixel), proba has the shape of forward's output and labels that of the
+        targets. Of several targets forward's structure, in which outputs that are no classes stay
+        as they are.
 
     Raises
     ------

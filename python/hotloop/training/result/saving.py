@@ -515,7 +515,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     Returns
     -------
     LoadedModel
-        Predicts without the Python class.
+        Predicts without the Python class, rows of the shape that training had.
 
     Raises
     ------
