@@ -197,3 +197,40 @@ def test_a_field_counts_or_is_refused(field, tmp_path, capsys, monkeypatch, back
     assert before != after
     if isinstance(after, tuple) and field not in ("on_oom", "callbacks"):
         assert after[1].startswith(f"{field}: "), after
+
+
+# Values that a stepper honours by doing what it does: it shows and writes nothing, the weights are
+# the last, and memory that is short raises.
+HONOURED_BY_NATURE = {
+    *("restore_best", "enable_progress_bar", "enable_model_summary", "logger", "on_oom"),
+}
+
+
+def observe_stepper(**fields: Any) -> Any:
+    """All that a stepper does, or its error."""
+    model = fields.pop("_model", mlp)()
+    inputs = poisoned() if isinstance(model, NotFinite) else X
+    fields.pop("_memory", None)
+    data = hl.DataModule.from_arrays(inputs, Y, val=0.2, batch_size=16)
+    try:
+        step = hl.stepper(model, hl.TrainingConfig(**fields), data)
+        done = [step.step(batch) for epoch in range(3) for batch in data.train_batches(epoch)]
+    except hl.HotloopError as error:
+        return type(error).__name__, str(error)
+    runtime = step._runtime
+    scores = step.evaluate("val")
+    state = {k: repr(v) for k, v in step.state_dict().items()}
+    return runtime._plan_options(runtime.compute_dtype), repr(done), scores, state
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_counts_in_a_stepper_or_is_refused(field) -> None:
+    value, needed = FIELDS[field]
+    needed = {k: v for k, v in needed.items() if k not in ("mode", "callbacks")}
+    if field in ("early_stopping", "mode", "callbacks", "monitor"):
+        needed = {}
+    base = BASE | {"logger": "auto", "enable_progress_bar": "auto"} | needed
+    before, after = observe_stepper(**base), observe_stepper(**(base | {field: value}))
+    assert (field in HONOURED_BY_NATURE) == (before == after)
+    if isinstance(after[1], str) and isinstance(after[0], str) and field not in ("on_nan",):
+        assert after[1].startswith(f"{field}: "), after

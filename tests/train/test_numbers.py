@@ -30,7 +30,7 @@ def test_every_log_has_the_rate_of_the_step(schedule: str, tmp_path) -> None:
     assert result.history["lr"] == ring[-1][3::4]
     with open(tmp_path / "1" / "metrics.csv") as file:
         assert [float(row["lr"]) for row in csv.DictReader(file)] == ring[-1][3::4]
-    step = hl.stepper(nn.Linear(5, 1), config, data)
+    step = hl.stepper(nn.Linear(5, 1), quiet(warmup=0, **fields), data)
     said = [step.step(batch)["lr"] for epoch in range(3) for batch in data.train_batches(epoch)]
     np.testing.assert_allclose(said, want, rtol=1e-12)
 

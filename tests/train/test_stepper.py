@@ -25,6 +25,9 @@ DATA = hl.DataModule.from_arrays(X, Y, val=0.25, batch_size=24)
         ("overfit_batches", 2),
         ("on_interrupt", "return"),
         ("callbacks", [mlp]),
+        ("output_dir", "elsewhere"),
+        ("logger", "csv"),
+        ("enable_progress_bar", True),
         ("scheduler", "plateau"),
     ],
 )

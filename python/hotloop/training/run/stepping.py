@@ -93,6 +93,9 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "overfit_batches": ((None,), "give step the same batches again"),
     "on_interrupt": (("auto", "raise"), "catch KeyboardInterrupt in your loop"),
     "callbacks": (((),), "call them in your loop"),
+    "output_dir": ((None,), "write what step() and evaluate() return in your loop"),
+    "logger": (("auto", None), "write what step() and evaluate() return in your loop"),
+    "enable_progress_bar": (("auto", False), "show what step() returns in your loop"),
 }
 
 
