@@ -119,3 +119,14 @@ def test_losses_that_differ_in_what_outputs_are_say_nothing() -> None:
     x = np.abs(X)
     result = train(squashed(), TWO, x, loss=losses)
     assert "val_accuracy" not in result.history
+
+
+def test_a_function_with_the_name_of_a_loss_is_still_ones_own(tmp_path) -> None:
+    def binary_cross_entropy(output, target):
+        return F.binary_cross_entropy_with_logits(output.squeeze(-1), target.float())
+
+    result = train(mlp(c=1), TWO, loss=binary_cross_entropy)
+    assert "val_accuracy" not in result.history
+    result.save(tmp_path / "m")
+    with pytest.raises(hl.ConfigError, match="the loss 'own binary_cross_entropy', which a file"):
+        hl.evaluate(hl.load(tmp_path / "m"), (X, TWO))

@@ -153,6 +153,14 @@ def test_a_first_target_far_from_the_others_costs_no_digits() -> None:
     assert scores | {"loss": 0} == pytest.approx(want | {"loss": 0}, rel=1e-6)
 
 
+def test_r2_of_targets_that_differ_in_their_last_digit() -> None:
+    y = (1e7 + np.arange(300) % 4).astype(np.float32)
+    model = hl.nn.Linear(1, 1)
+    model.bias.copy_([1e7 + 1])
+    scores = hl.evaluate(model, (np.zeros((300, 1), np.float32), y), metrics=["r2"], loss="mse")
+    assert scores["r2"] == pytest.approx(-0.2, 1e-9)
+
+
 def test_r2_of_a_target_that_counts_nothing_and_is_far_from_the_others() -> None:
     rng = np.random.default_rng(0)
     y = rng.standard_normal(300).astype(np.float32)

@@ -188,3 +188,51 @@ def test_steps_that_were_skipped_warn_in_a_quiet_run(bad, text) -> None:
 
 def test_steps_that_float16_s_scale_skips_do_not_warn() -> None:
     assert not caught(lambda: hl.train(mlp(), (X, Y), quiet(max_epochs=1, precision="16-mixed")))
+
+
+def zero_or_one():
+    return (X, (Y > 0).astype(np.float32))
+
+
+def ends_in_softmax():
+    return nn.Sequential(mlp(), nn.Softmax(1))
+
+
+def normed():
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("ask", [hl.evaluate, hl.stepper], ids=["evaluate", "stepper"])
+def test_what_train_warns_of_is_said_elsewhere_too(ask) -> None:
+    def call(model, data, **fields):
+        given = {"data": data} if ask is hl.stepper else {}
+        return ask(model, **given, **fields) if given else ask(model, data, **fields)
+
+    only(lambda: call(mlp(c=1), zero_or_one()), hl.DataWarning, "are all 0 or 1")
+    softmax = "the model ends in 1, softmax"
+    only(lambda: call(ends_in_softmax(), (X, Y), loss="cross_entropy"), hl.ModelWarning, softmax)
+    assert not caught(lambda: call(mlp(), (X, Y)))
+
+
+def test_a_split_is_evaluated_with_a_word_of_its_own_targets() -> None:
+    data = hl.DataModule.from_arrays(*zero_or_one(), val=0.2)
+    only(lambda: hl.evaluate(mlp(c=1), data, "val"), hl.DataWarning, "are all 0 or 1")
+
+
+def test_a_stepper_warns_of_parameters_without_gradient() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    only(lambda: hl.stepper(Idle(), data=(X, Y)), hl.ModelWarning, "idle.weight, idle.bias get no")
+
+
+def test_a_stepper_warns_of_norms_before_their_first_step() -> None:
+    step = hl.stepper(normed(), data=(X, Y))
+    only(lambda: step.evaluate("train"), hl.ModelWarning, "evaluate: the running statistics of 1")
+    step.step((X, Y))
+    assert not caught(lambda: step.evaluate("train"))

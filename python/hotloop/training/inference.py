@@ -805,6 +805,7 @@ def _score(
             sums = Sums("eval")
             groups = data.batches(split, training=False, merge_tail=False)
             plans = steps.eval_plans(split, groups, sums)
+            steps.warn_of_evaluation(split)
             runtime.upload()
             check_lookups(runtime, *plans[0].traced)
             steps.check_labels(checked, checked_split)

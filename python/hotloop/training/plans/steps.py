@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hotloop.base.messages import show_warnings
+from hotloop.base.messages import show_warnings, warn
 from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
+from hotloop.data.scaling import doubt_of_values
 from hotloop.data.split import nest_fields
-from hotloop.errors import ConfigError, TraceError
+from hotloop.data.targets import name_of_target
+from hotloop.errors import ConfigError, DataWarning, ModelWarning, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.plans.batch import call_step
@@ -89,6 +91,7 @@ class Made(NamedTuple):
 Groups = list[tuple[int, int]]
 Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
 EvalPlans = list[EvalPlan]
+_MAX_NAMES = 10  # that a warning lists
 
 
 class Steps:
@@ -468,6 +471,37 @@ class Steps:
                 values |= task.function_values(self.data.batches_in_order(split), own)
             begin = end
         return values
+
+    def warn_of_training(self) -> None:
+        """Says, after ``train_graph``, what is probably wrong with the losses and their targets."""
+        if self.doubt:
+            warn(self.doubt, ModelWarning)
+        if names := self.no_grad:
+            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+            listed = ", ".join(names[:_MAX_NAMES]) + more
+            warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
+        for name in self._compared_as_values():
+            self.data.warn_of_values(name)
+
+    def warn_of_evaluation(self, split: str) -> None:
+        """As :meth:`warn_of_training`, after ``eval_graph``: what concerns the score of a split."""
+        if self.doubt:
+            warn(self.doubt, ModelWarning)
+        part = self.data.split(split)
+        assert part is not None  # it was planned
+        for field in part.fields:
+            if name_of_target(field.name) in self._compared_as_values() and (
+                doubt := doubt_of_values(field, part.rows, is_scaled=True)
+            ):
+                warn(doubt, DataWarning)
+
+    def _compared_as_values(self) -> list[str]:
+        """Names of the float targets whose loss measures how far outputs are from them."""
+        return [
+            task.name
+            for task in self.tasks
+            if task.kind == "float" and task.loss is not None and task.loss.compares_values
+        ]
 
     def check_labels(self, data: DataModule, split: str) -> None:
         """Checks that every class id of a split has an output of the model.

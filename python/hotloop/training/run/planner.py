@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import show, warn
+from hotloop.base.messages import show
 from hotloop.data.checks import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
-from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
+from hotloop.errors import BusyError, ConfigError, OutOfMemoryError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
@@ -36,7 +36,6 @@ __all__ = ["SLICE_SECONDS", "Planner"]
 SLICE_SECONDS = 0.05
 # The share of a GPU's memory that resident data leaves free, for other processes and libraries.
 _ROOM_SHARE = 16
-_MAX_NAMES = 10  # that a warning lists
 
 
 class Planner:
@@ -360,15 +359,7 @@ class Planner:
             self.train_plans.append((plan, size, count))
         order = [(plan, count) for plan, _, count in self.train_plans]
         self.runner = self.runtime.runner(order, self._k)
-        if self.steps.doubt:
-            warn(self.steps.doubt, ModelWarning)
-        if names := self.steps.no_grad:
-            more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-            listed = ", ".join(names[:_MAX_NAMES]) + more
-            warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
-        for task in self.steps.tasks:
-            if task.loss is not None and task.loss.compares_values:
-                self.data.warn_of_values(task.name)
+        self.steps.warn_of_training()
 
     def _plan_validation(self) -> None:
         name = self.validation_split

@@ -20,7 +20,12 @@ from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device, losing_device
-from hotloop.training.plans.fitted import check_model, exclusive, set_metadata
+from hotloop.training.plans.fitted import (
+    check_model,
+    exclusive,
+    set_metadata,
+    warn_of_untrained_norms,
+)
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums
@@ -147,6 +152,7 @@ class Stepper:
         self._total = max(counts.total, 1)
         self._choose_precision(groups[0][0])
         self._plan(groups[0][0])
+        self._steps.warn_of_training()
         self._runtime.upload()
         self._runtime.write_tables(rates(config, counts), self._total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
@@ -288,6 +294,8 @@ class Stepper:
         """
         if self._data.split(split) is None:
             raise ConfigError(f"evaluate: the data has no {split} split")
+        if not self._runtime.session.control()["attempted"]:  # later they are the session's
+            warn_of_untrained_norms("evaluate", self.model)
         sums = Sums(f"step.{split}")
         groups = self._data.batches(split, training=False, merge_tail=False)
         with exclusive(self.model, "evaluate"), losing_device():

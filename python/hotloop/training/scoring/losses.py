@@ -422,9 +422,15 @@ def _name_of(loss: Callable[..., Any]) -> str:
 
 
 def _function_of(loss: Callable[..., Any]) -> str:
-    """The library's function that a loss module or function is, else its own name."""
+    """The library's function that a loss module or function is; "": it is one of the user's, which
+    may have the name of a library's.
+    """
     name = _name_of(loss)
-    return _FUNCTIONS.get(name, name)
+    if isinstance(loss, Module):
+        is_own = not type(loss).__module__.startswith("hotloop.")
+    else:
+        is_own = getattr(F, name, None) is not loss
+    return "" if is_own else _FUNCTIONS.get(name, name)
 
 
 def _classes_second(output: Tensor, axis: int) -> Tensor:
@@ -435,6 +441,8 @@ def _classes_second(output: Tensor, axis: int) -> Tensor:
 def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     """A module or function."""
     name, known = _name_of(loss), _function_of(loss)
+    if not known and name in _LIBRARY:
+        name = f"own {name}"  # a file must not take it for the library's
     axis, ignored = None, None
     if known in _IGNORING:
         ignored = getattr(loss, "ignore_index", IGNORED)

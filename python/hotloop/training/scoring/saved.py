@@ -25,15 +25,13 @@ def scoring_of(config: TrainingConfig) -> dict[str, Any]:
         "class_weight", as pairs where it is by class; "label_smoothing".
     """
     left_out: list[str] = []
-    weights = config.class_weight
+    weights: Any = config.class_weight
     if isinstance(weights, Mapping):
-        weights = tuple(weights.items())
+        weights = [list(pair) for pair in weights.items()]
     return {
         "metrics": _without_functions(config.metrics, left_out),
         "left_out": left_out,
-        "class_weight": [list(w) if isinstance(w, tuple) else w for w in weights]
-        if isinstance(weights, tuple)
-        else weights,
+        "class_weight": list(weights) if isinstance(weights, tuple) else weights,
         "label_smoothing": config.label_smoothing,
     }
 
