@@ -624,15 +624,15 @@ _STATE = [
     Mutant(
         "stepper-evaluates-without-the-average",
         _STEPPING,
-        "losing_device(), self._weights.averaged():",
-        "losing_device():",
+        "            with self._weights.averaged():\n                outputs",
+        "            if True:\n                outputs",
         python(_STEPPER + "test_the_moving_average_is_evaluated_and_given_to_the_model"),
     ),
     Mutant(
         "state-of-a-stepper-has-the-average-for-weights",
         _STEPPING,
-        "        self._runtime.download()\n        state",
-        "        self.sync()\n        state",
+        "            self._runtime.download()\n            state",
+        "            self._sync()\n            state",
         python(_STEPPER + "test_a_state_holds_all_that_a_loop_needs_to_go_on"),
     ),
     Mutant(
