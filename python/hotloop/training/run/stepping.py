@@ -294,11 +294,11 @@ class Stepper:
         """
         if self._data.split(split) is None:
             raise ConfigError(f"evaluate: the data has no {split} split")
-        if not self._runtime.session.control()["attempted"]:  # later they are the session's
-            warn_of_untrained_norms("evaluate", self.model)
         sums = Sums(f"step.{split}")
         groups = self._data.batches(split, training=False, merge_tail=False)
         with exclusive(self.model, "evaluate"), losing_device():
+            if not self._runtime.session.control()["attempted"]:  # later they are the session's
+                warn_of_untrained_norms("evaluate", self.model)
             plans = self._steps.eval_plans(split, groups, sums)
             check_lookups(self._runtime, *plans[0].traced)
             sums.clear(self._runtime.session)
