@@ -207,3 +207,26 @@ def test_a_target_far_from_0_is_named_by_its_column(make) -> None:
     targets = make({"near": y, "far": y + 1000})
     with pytest.warns(hl.DataWarning, match="the mean of column 'far' is 1000 and the standard"):
         hl.DataModule.from_arrays(np.zeros((100, 1), np.float32), targets).warn_of_values()
+
+
+@pytest.mark.extra
+def test_a_row_or_a_dict_of_columns_goes_by_name() -> None:
+    """A Series is not taken by position, and a dict needs no frame around it."""
+    pd = take_library("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((40, 3)), columns=list("abc"))
+    frame["t"] = 3 * frame.a
+    data = hl.DataModule.from_pandas(frame, "t", val=None)
+    result = hl.train(nn.Linear(3, 1), data, quiet(max_epochs=1))
+    rows = hl.predict(result, frame[["a", "b", "c"]])
+    row = frame.iloc[1]
+    for one in (row, row[::-1], row.astype(object)):
+        np.testing.assert_array_equal(hl.predict(result, one), rows[1])
+        np.testing.assert_array_equal(result.model(one), rows[1])
+    columns = frame[["c", "b", "a"]].to_dict("list")
+    np.testing.assert_array_equal(hl.predict(result, columns), rows)
+    for bad in (row.drop("b"), {"a": [1.0], "c": [1.0]}):
+        with pytest.raises(hl.DataError, match="all columns of training, got none for 'b'"):
+            hl.predict(result, bad)
+    with pytest.raises(hl.DataError, match="X must hold numbers, got 'x' in column 'b'"):
+        hl.predict(result, pd.Series({"a": 1.0, "b": "x", "c": 2.0}))

@@ -236,3 +236,33 @@ def test_a_stepper_warns_of_norms_before_their_first_step() -> None:
     only(lambda: step.evaluate("train"), hl.ModelWarning, "evaluate: the running statistics of 1")
     step.step((X, Y))
     assert not caught(lambda: step.evaluate("train"))
+
+
+def test_a_monitored_value_that_is_never_finite_is_said() -> None:
+    """Early stopping would go by it, and no epoch is the best."""
+    x = X.copy()
+    x[0] = np.nan
+    data = hl.DataModule.from_arrays(X, Y, val=(x[:8], Y[:8]), batch_size=16, allow_nonfinite=True)
+    config = quiet(max_epochs=3, early_stopping=1)
+    only(lambda: hl.train(mlp(), data, config), hl.NotFiniteWarning, "val_loss, which is monitored")
+    assert not caught(lambda: hl.train(mlp(), data.__class__.from_arrays(X, Y, val=0.2), config))
+
+
+def test_a_model_that_goes_on_without_its_standardisation_is_said() -> None:
+    model = mlp()
+    hl.train(model, hl.DataModule.from_arrays(X, Y, standardize=True), quiet(max_epochs=1))
+    plain = hl.DataModule.from_arrays(X, Y)
+    again = quiet(max_epochs=1)
+    only(lambda: hl.train(model, plain, again), hl.ModelWarning, "trained on standardised data")
+    assert not caught(lambda: hl.train(model, plain, again))
+    model.reset()
+    assert not caught(lambda: hl.train(model, plain, again))
+
+
+def test_targets_with_a_large_spread_warn() -> None:
+    """Prices around 576,000 with a standard deviation of 110,000 are not far from 0 in those."""
+    prices = (5.76e5 + 1.1e5 * RY).astype(np.float32)
+    of = "the standard deviation of the targets is 1.8"
+    only(lambda: hl.train(nn.Linear(5, 1), (RX, prices), quiet(max_epochs=1)), hl.DataWarning, of)
+    scaled = hl.DataModule.from_arrays(RX, prices, standardize="y")
+    assert not caught(lambda: hl.train(nn.Linear(5, 1), scaled, quiet(max_epochs=1)))

@@ -183,5 +183,6 @@ def check_labels(
             raise DataError(
                 f"{field.label}: class ids must be below {n_classes}, the classes that the model's "
                 f"last layer has outputs for, got {int(values[index])} in {where}; give it an "
-                "output per class, or renumber the classes from 0"
+                "output per class or renumber the classes from 0, or write y.astype(np.float32) "
+                "where integers are values to regress on"
             )

@@ -403,7 +403,7 @@ class DataModule:
             got = ", ".join(kinds.values()) or "none"
             raise ConfigError(
                 f"standardize: y must be float targets, got {got}{' targets' * bool(kinds)}; write "
-                "standardize='x'"
+                "standardize='x', or y.astype(np.float32) where integers are values to regress on"
             )
         return [self._field("train", name) for name, kind in kinds.items() if kind == "float"]
 

@@ -14,6 +14,7 @@ from hotloop.data.split import Field
 __all__ = ["doubt_of_values", "fit_standard"]
 
 _FAR = 10.0  # standard deviations from 0, which a network needs long to learn
+_LARGE = 1e3  # a standard deviation that thousands of steps of the usual size are needed for
 
 Values = npt.NDArray[np.float32]
 
@@ -95,8 +96,16 @@ def doubt_of_values(
     spread = np.where((std == 1.0) & (low + std > high), 0.0, std)  # constant columns among others
     means, spreads = np.ravel(mean).astype(np.float64), np.ravel(spread).astype(np.float64)
     excess = np.square(means) - np.square(_FAR * spreads)
-    if excess.mean() <= 0.0:
+    if excess.mean() <= 0.0 and spreads.max() <= _LARGE:
         return ""
+    if excess.mean() <= 0.0:
+        worst = int(spreads.argmax())
+        return (
+            f"{field.label}: the standard deviation of {_name_of(field, worst)} is "
+            f"{spreads[worst]:.4g}, and a network begins with outputs of about 1, from where it "
+            "learns so large values slowly; write standardize='y' (or 'both') where the data is "
+            "made, which predict and metrics undo"
+        )
     worst = int(excess.argmax())
     return (
         f"{field.label}: the mean of {_name_of(field, worst)} is {means[worst]:.4g} and the "

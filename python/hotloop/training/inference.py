@@ -8,6 +8,7 @@ the runtime is made anew.
 from __future__ import annotations
 
 import functools
+import numbers
 import os
 import weakref
 from collections import OrderedDict
@@ -566,14 +567,42 @@ class _Inputs:
 
 
 def _find_columns(what: str, data: Any, fitted: Any) -> Any:
-    """Of a data frame, the columns that training had, in its order."""
-    given, wanted = column_names(data), fitted.columns if fitted is not None else None
-    if given is None or wanted is None or list(given) == wanted:
+    """Of a frame, a dict of columns or a row of a frame, the columns of training in its order."""
+    wanted = fitted.columns if fitted is not None else None
+    if wanted is None:
         return data
-    missing = [name for name in wanted if name not in given]
-    if missing:
-        raise DataError(_lacks(what, "X", missing, given))
+    given = column_names(data)
+    if given is None:
+        return _find_labels_of_row(what, data, wanted)
+    if list(given) == wanted:
+        return data
+    _check_given(what, wanted, given)
     return data[wanted]
+
+
+def _find_labels_of_row(what: str, data: Any, wanted: list[str]) -> Any:
+    """Of a dict of columns, or a pandas Series that is a row, the values in training's order."""
+    is_row = hasattr(data, "index") and hasattr(data, "to_numpy")  # of a column, names are of rows
+    if not is_row and not isinstance(data, Mapping):
+        return data
+    given = list(data.index if is_row else data)
+    if is_row and not set(given) & set(wanted):
+        return data
+    _check_given(what, wanted, given)
+    if not is_row:
+        return np.column_stack([as_input(data[name]) for name in wanted])
+    for name in wanted:
+        if not isinstance(data[name], numbers.Real):
+            raise DataError(f"{what}: X must hold numbers, got {data[name]!r} in column {name!r}")
+    return np.array([data[name] for name in wanted])
+
+
+def _check_given(what: str, wanted: list[str], given: Iterable[Any]) -> None:
+    """Raises DataError where a column of training is missing."""
+    names = [str(name) for name in given]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise DataError(_lacks(what, "X", missing, names))
 
 
 def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:

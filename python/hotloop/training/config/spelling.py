@@ -113,6 +113,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "random_state": "write seed=...",
     **dict.fromkeys(("wd", "l2"), "write weight_decay=..."),
     **dict.fromkeys(("criterion", "objective"), "write loss=..."),
+    "config": "the configuration is the third argument: write hl.train(model, data, config)",
     "loss_weights": "write loss={{'<target>': lambda output, y: 0.1 * F.mse_loss(output, y)}}",
     **dict.fromkeys(("grad_clip", "clip"), "write gradient_clip_val=..."),
     **dict.fromkeys(

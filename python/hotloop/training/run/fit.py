@@ -94,7 +94,10 @@ def train(
     began = time.perf_counter()
     model = check_model("train", model)
     if datamodule is None:
-        raise ConfigError("train: data is missing; give a DataModule or a tuple (X, y)")
+        raise ConfigError(
+            "train: data is missing; give a DataModule or a tuple (X, y) as the second argument: "
+            "hl.train(model, data)"
+        )
     if resume not in (None, "auto", False):
         raise ConfigError(
             f"resume: this version writes no checkpoints to continue from, got {resume!r}; a "
@@ -118,12 +121,21 @@ def train(
                 try:
                     planner.prepare(Watch(interrupts, is_quiet=is_quiet))
                     interrupts.preparing = ""
-                    result = Run(planner, interrupts, began).execute()
+                    run = Run(planner, interrupts, began)
+                    result = run.execute()
+                    blind = run.monitored_in_vain
                 except Stopped:
-                    result = result_of_nothing(planner, time.perf_counter() - began)
+                    result, blind = result_of_nothing(planner, time.perf_counter() - began), None
         finally:
             release(values)
             planner.close()
+    if blind is not None and result.steps and result.stop_reason != "nan":
+        warn(
+            f"train: {blind}, which is monitored, was finite at no epoch, so that none is known to "
+            "be the best, and early stopping takes each for a bad one; look for values that are "
+            "not finite in the validation rows",
+            NotFiniteWarning,
+        )
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 

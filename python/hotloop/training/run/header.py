@@ -85,7 +85,9 @@ def _describe_loss(steps: Steps) -> str:
     """Which loss is trained, and what is summed in it."""
     of = " of standardised y" if steps.target_scale else ""
     if steps.loss is not None:
-        return steps.loss.name + of
+        weights = steps.config.class_weight
+        named = weights if isinstance(weights, str) else "as given"
+        return steps.loss.name + of + (f", class_weight {named}" if weights is not None else "")
     if len(steps.loss_names) > 1:
         return f"{' + '.join(steps.loss_names)} (training_step{of}, summed)"
     logged = f" (logs {', '.join(steps.logged_names)})" if steps.logged_names else ""

@@ -54,6 +54,8 @@ class Monitor:
     best : float or None
         Its best so far.
     best_epoch : int or None
+    n_judged : int
+        Epochs that had the value.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class Monitor:
         self._bad_rounds = 0
         self.best: float | None = None
         self.best_epoch: int | None = None
+        self.n_judged = 0
 
     def judge(self, epoch: int, row: dict[str, float]) -> Verdict:
         """The verdict on an epoch, by its values; without validation it says nothing of the best.
@@ -96,6 +99,7 @@ class Monitor:
         if self.name not in row:
             return Verdict(factor=factor)
         value = row[self.name]
+        self.n_judged += 1
         if self._is_better(value):
             self.best, self.best_epoch, self._bad_rounds = value, epoch, 0
             return Verdict(is_best=True, factor=factor)

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import show
+from hotloop.base.messages import show, warn
 from hotloop.data.checks import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
-from hotloop.errors import BusyError, ConfigError, OutOfMemoryError
+from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
-from hotloop.training.plans.fitted import uses_batch_statistics
+from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
 from hotloop.training.plans.runtime import Runtime, Sums
@@ -292,6 +292,18 @@ class Planner:
             config.accelerator, config.precision, config.devices
         )
         check_gpu_options(config, self.device)
+        self._warn_of_scaling()
+
+    def _warn_of_scaling(self) -> None:
+        """Says that a model which goes on sees inputs of another scale from now on."""
+        before, now = fitted_of(self.model), self.data.transforms
+        if before is not None and before.transforms and not now:
+            warn(
+                "train: the model was trained on standardised data and goes on with data as it is, "
+                "which predict no longer standardises; write standardize= where the data is made, "
+                "or model.reset()",
+                ModelWarning,
+            )
 
     def _make_steps(self) -> list[tuple[int, int]]:
         """Everything before the first trace; the groups of training's batches."""
