@@ -874,7 +874,7 @@ _PREDICTED = [
     ),
     Mutant(
         "a-row-alone-keeps-a-dim",
-        _INFERENCE,
+        _TRAINING + "plans/inputs.py",
         "self._is_row = True",
         "self._is_row = False",
         python(_PREDICT + "test_predict_takes_what_the_model_takes"),

@@ -8,11 +8,9 @@ the runtime is made anew.
 from __future__ import annotations
 
 import functools
-import numbers
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +20,6 @@ from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import flag, show, whole
 from hotloop.base.structure import flatten, unflatten
-from hotloop.base.suggest import name_missing
-from hotloop.data.arrays import column_names, to_array
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.targets import Targets
@@ -49,6 +45,7 @@ from hotloop.training.plans.fitted import (
     fitted_of,
     warn_of_untrained_norms,
 )
+from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, check_output
@@ -276,7 +273,7 @@ def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
         forward's structure as NumPy arrays, :class:`hotloop.graph.outputs.OutputArray`.
     """
     data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
-    inputs = _Inputs("model(...)", data, model)
+    inputs = Inputs("model(...)", data, model)
     result = _run("model(...)", model, inputs, None, None)
     if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
         _warn_of_mode(model)
@@ -296,11 +293,6 @@ def _warn_of_mode(model: Module) -> None:
         "right mode by themselves: leave model.train() out, or write model.eval() before this call",
         ModelWarning,
     )
-
-
-def as_input(value: Any) -> Array:
-    """An input as a native, contiguous array of a dtype that the core knows."""
-    return to_array(value, "input")
 
 
 def predict(
@@ -392,7 +384,7 @@ def predict(
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
         data = split.arrays()["x"]
-    inputs = _Inputs("predict", data, model)
+    inputs = Inputs("predict", data, model)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     try:
         result = _run("predict", model, inputs, size, outputs)
@@ -405,7 +397,7 @@ def predict(
     return inputs.give(result)
 
 
-def _run(what: str, model: Any, inputs: _Inputs, size: int | None, path: str | None) -> Any:
+def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | None) -> Any:
     """forward on all rows, ``size`` of them at a time; None: on the inputs as a whole."""
     arrays, spec = inputs.arrays, inputs.spec
     n = len(arrays[0]) if arrays else 0
@@ -462,174 +454,6 @@ def _find_bad_row(
         except DataError as error:
             why = str(error).partition(" at position ")[0]
             raise DataError(f"{what}: row {first + i}: {why}") from None
-
-
-class _Inputs:
-    """forward's arguments of a user's data, as the model takes them.
-
-    Parameters
-    ----------
-    what : str
-        Who asks, for messages.
-    data : array, tuple or dict of arrays, data frame, nested lists
-        Lists are arrays, as in training; tuples and dicts are structure.
-    model : Module or PredictOnly
-        One that was trained knows its columns, their dtypes and shapes.
-
-    Attributes
-    ----------
-    arrays : list of array
-    spec : Any
-        Their structure, as a tuple of arguments.
-
-    Raises
-    ------
-    DataError, ShapeError
-    """
-
-    def __init__(self, what: str, data: Any, model: Any) -> None:
-        self._what = what
-        fitted = fitted_of(model)
-        self._fields = fitted.fields if fitted is not None else []
-        data = _find_columns(what, data, fitted)
-        known = [name.partition(".")[2] for name, _, _ in self._fields]
-        if isinstance(data, Mapping):
-            data = (_columns_of(what, data, known),)
-        elif known and known[0] and not known[0].isdigit():
-            raise DataError(
-                f"{what}: x must be a dict of the columns {', '.join(known)} as in training, got "
-                f"{type(data).__name__}"
-            )
-        elif not isinstance(data, tuple):
-            data = (data,)
-        leaves, self.spec = flatten(_lists_as_arrays(data))
-        self.arrays = [as_input(leaf) for leaf in leaves]
-        self._is_row = False
-        self._unlike: list[str] = []  # what has another shape than in training
-        if len(self._fields) == len(self.arrays):
-            self._check_fields(must_match=isinstance(model, PredictOnly))
-        elif self._fields and isinstance(model, PredictOnly):
-            names = ", ".join(name for name, _, _ in self._fields)
-            raise ShapeError(
-                f"{what}: must get one array for each of {names} as in training, got "
-                f"{len(self.arrays)}"
-            )
-        self._check_lengths()
-
-    @property
-    def may_be_row(self) -> bool:
-        """Whether the first dim may be that of features: nothing is known of training's shapes."""
-        return not self._fields and all(array.ndim == 1 for array in self.arrays)
-
-    def _check_fields(self, *, must_match: bool) -> None:
-        for array, (name, dtype, _) in zip(self.arrays, self._fields):
-            if dtype == "int64" and array.dtype.kind == "f":
-                raise DataError(
-                    f"{self._what}: {name} must hold integers as in training, got {array.dtype}; "
-                    "use .astype(np.int64) if they are whole"
-                )
-        shapes = [shape for _, _, shape in self._fields]
-        if [a.shape for a in self.arrays] == shapes and self.arrays:
-            self._is_row = True  # one row without the dim of rows
-            self.arrays = [array[None] for array in self.arrays]
-            return
-        self._unlike = [
-            f"{name} must have shape (rows, {', '.join(map(str, shape))}) as in training, got "
-            f"{array.shape}"
-            for array, (name, _, shape) in zip(self.arrays, self._fields)
-            if array.shape[1:] != shape
-        ]
-        if self._unlike and must_match:
-            raise ShapeError(f"{self._what}: {self._unlike[0]}")
-
-    def _check_lengths(self) -> None:
-        lengths = [len(array) for array in self.arrays]
-        if len(set(lengths)) < 2:
-            return
-        text = f"inputs must have equal lengths, got {lengths}"
-        if self._fields and not self._unlike:
-            raise ShapeError(f"{self._what}: {text}")
-        self._unlike.append(text)  # forward decides
-
-    def explain(self, error: ShapeError | TraceError) -> None:
-        """Raises the error of a forward that did not take shapes that training did not have."""
-        if self._unlike:
-            raise ShapeError(
-                f"{self._what}: {self._unlike[0]}, which forward does not take: {error}"
-            ) from error
-
-    def give(self, result: Any) -> Any:
-        """The outputs as they are; for one row without the dim of rows, the same."""
-        if not self._is_row:
-            return result
-        leaves, spec = flatten(result)
-        return unflatten([leaf[0] if leaf.shape[:1] == (1,) else leaf for leaf in leaves], spec)
-
-
-def _find_columns(what: str, data: Any, fitted: Any) -> Any:
-    """Of a frame, a dict of columns or a row of a frame, the columns of training in its order."""
-    wanted = fitted.columns if fitted is not None else None
-    if wanted is None:
-        return data
-    given = column_names(data)
-    if given is None:
-        return _find_labels_of_row(what, data, wanted)
-    if list(given) == wanted:
-        return data
-    _check_given(what, wanted, given)
-    return data[wanted]
-
-
-def _find_labels_of_row(what: str, data: Any, wanted: list[str]) -> Any:
-    """Of a dict of columns, or a pandas Series that is a row, the values in training's order."""
-    is_row = hasattr(data, "index") and hasattr(data, "to_numpy")  # of a column, names are of rows
-    if not is_row and not isinstance(data, Mapping):
-        return data
-    given = list(data.index if is_row else data)
-    if is_row and not set(given) & set(wanted):
-        return data
-    _check_given(what, wanted, given)
-    if not is_row:
-        return np.column_stack([as_input(data[name]) for name in wanted])
-    for name in wanted:
-        if not isinstance(data[name], numbers.Real):
-            raise DataError(f"{what}: X must hold numbers, got {data[name]!r} in column {name!r}")
-    return np.array([data[name] for name in wanted])
-
-
-def _check_given(what: str, wanted: list[str], given: Iterable[Any]) -> None:
-    """Raises DataError where a column of training is missing."""
-    names = [str(name) for name in given]
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise DataError(_lacks(what, "X", missing, names))
-
-
-def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:
-    """The sentence about columns that training had, each with the one that may be meant."""
-    named = name_missing(missing, given)
-    return f"{what}: {x} must have all columns of training, got none for {named}"
-
-
-def _lists_as_arrays(value: Any) -> Any:
-    """Nested lists are arrays, as in training; tuples and dicts are structure."""
-    if isinstance(value, list):
-        return as_input(value)
-    if isinstance(value, tuple):
-        return tuple(_lists_as_arrays(item) for item in value)
-    if isinstance(value, Mapping):
-        return {key: _lists_as_arrays(item) for key, item in value.items()}
-    return value
-
-
-def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
-    """The columns that training had, in its order: what was fitted goes by position."""
-    if not any(known):
-        return dict(columns)
-    missing = [name for name in known if name not in columns]
-    if missing:
-        raise DataError(_lacks(what, "x", missing, [str(name) for name in columns]))
-    return {name: columns[name] for name in known}
 
 
 def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
