@@ -141,3 +141,12 @@ def test_header_says_which_group_is_empty(capsys) -> None:
     groups = [{"params": "0", "lr": 1e-4}, {"params": "0.bias", "lr": 1e-5}]
     text = " ".join(said(capsys, mlp(), (X, Y), param_groups=groups).split())
     assert "0.bias: lr 1e-05 (0 tensors)" in text
+
+
+def test_a_name_that_the_history_has_not_is_said() -> None:
+    result = hl.train(mlp(), (X, Y), quiet(max_epochs=1))
+    with pytest.raises(
+        KeyError, match=r"history has no 'losss', got .*loss.*did you mean 'loss'\?"
+    ):
+        result.history["losss"]
+    assert result.history.get("val_acc") is None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hotloop.base.messages import counted
+from hotloop.base.suggest import did_you_mean
 
 __all__ = ["History"]
 
@@ -24,6 +25,12 @@ class History(dict[str, list[float]]):
     (validation every few epochs) holds NaN, so that all lists have the same length. As text it is
     the first and last value of each; ``dict(history)`` shows all.
     """
+
+    def __missing__(self, name: str) -> list[float]:
+        raise KeyError(
+            f"history has no {name!r}, got {', '.join(self) or 'no epochs'}"
+            f"{did_you_mean(str(name), self)}"
+        )
 
     def __repr__(self) -> str:
         n = len(self.get("epoch", ()))
