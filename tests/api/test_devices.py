@@ -241,7 +241,9 @@ print(_core.Device("cuda").backend)
     assert out[1:] == ["cpu", "cuda"]
 
 
-@pytest.mark.skipif(len(hl.devices()) > 1, reason="this machine has a GPU")
+@pytest.mark.skipif(
+    len(hl.devices()) > 1, reason="this machine has a GPU (it runs where there is none)"
+)
 @pytest.mark.parametrize(
     "move",
     [

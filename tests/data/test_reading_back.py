@@ -4,6 +4,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import ConfigError, DataError, DataModule, nn
+from needs import take_library
 from train.recipes import mlp, quiet
 
 X = np.arange(600, dtype=np.float64).reshape(100, 6)
@@ -85,8 +86,9 @@ def test_a_class_without_rows_has_an_output() -> None:
     assert parts.classes == ["mid", "low", "high"]
 
 
+@pytest.mark.extra
 def test_a_frame_takes_names_too() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    pandas = take_library("pandas")
     frame = pandas.DataFrame({"a": X[:, 0], "kind": IDS})
     data = DataModule.from_pandas(frame, "kind", classes=["low", "mid", "high"])
     assert data.classes == ["low", "mid", "high"]

@@ -17,7 +17,7 @@ HAS_GPU = bool(_core.survey("cuda")["devices"])
 # ---------------------------------------------------------------------------- .to("cuda")
 
 
-@pytest.mark.skipif(HAS_GPU, reason="needs a machine without a GPU")
+@pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU (it runs where there is none)")
 def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
     model = mlp()
     for move in (lambda: model.to("cuda"), model.cuda, lambda: model.to("cuda:1")):

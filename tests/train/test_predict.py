@@ -22,6 +22,7 @@ from hotloop import nn
 from hotloop.nn import functional as F
 from hotloop.training.plans import fitted
 from hotloop.training.plans.fitted import exclusive
+from needs import take_library
 from train.recipes import classes, mlp, quiet, regression
 
 X, Y = classes()
@@ -220,8 +221,9 @@ def test_columns_and_ids() -> None:
             call({**columns, "id": np.where(np.arange(40) == 9, 8, columns["id"])})
 
 
+@pytest.mark.extra
 def test_frames_are_read_by_their_columns() -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = take_library("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))
     net = mlp()
     data = hl.DataModule.from_pandas(frame.assign(y=Y), target="y")
