@@ -84,10 +84,10 @@ typedef struct hl_op_info {
      *    by the attribute `float32_out`
      * o  an operand of the first result's type
      * f  follows: computed in the type of the operands
-     * w  an operand that may have 16 bits; computed in float32. Of an op that gives g, a product
-     *    that makes it rounds it
-     * g  computed in float32, and rounded once to the attribute dtype if that has 16 bits
-     * s  float32 */
+     * w  an operand that may have 16 bits; computed in float32. Of an op that gives g or p, a
+     * product that makes it rounds it g  computed in float32, and rounded once to the attribute
+     * dtype, to 16 bits where it leads to products alone p  the same, to 16 bits where any product
+     * reads it, as what a product gives s  float32 */
     const char *precision;
     hl_op_cost_fn cost;       /* NULL: bytes, and one operation per element if it is pointwise */
     hl_op_permute_fn permute; /* NULL: pointwise ops but generators take any order, others none */

@@ -18,7 +18,9 @@
  * which gives the bits of a cast before them, and never ask for a rounding of what is made in
  * float32; and they round what they give themselves (role 'g') where it leads to products alone,
  * sums (of a bias' gradient) and norms apart. A cast on either side would be a launch of its own.
- * So between a product and a norm there are 16 bits, as under torch.autocast.
+ * Batch norm (role 'p') rounds wherever a product reads its result, whatever else does, as under
+ * torch.autocast, where layer norm gives float32 and batch norm its input's type: a gate or a
+ * residual that reads the result as well needs no copy of it in float32.
  *
  * The invariant: a value has at most one 16-bit copy in a segment, and no cast undoes another's
  * rounding into a product. The graph must be free of 16-bit products of the user's own making, or
@@ -51,10 +53,10 @@ typedef struct amp_state {
     hl_id *copy;      /* by old value: its 16-bit form, HL_NONE: none yet */
     hl_segment *made; /* in which segment the copy stands */
     hl_id *map;       /* by old value: what float32 readers take */
-    want *wanted;     /* by old value; what a norm gives leads to products alone; of several results
-                         one that nothing reads is wanted by all */
-    fed *feeds;       /* by old value */
-    hl_id *in;        /* room for the operands of any node */
+    want *wanted; /* by old value; a norm's result is wanted by a product or not; of several results
+                     one that nothing reads is wanted by all */
+    fed *feeds;   /* by old value */
+    hl_id *in;    /* room for the operands of any node */
 } amp_state;
 
 static bool has_flag(const hl_node *node, uint32_t flag)
@@ -69,7 +71,8 @@ static bool is_follower(const hl_node *node)
 
 static bool is_giver(const hl_node *node)
 {
-    return hl_op_role_out(node->op, 0) == 'g';
+    char role = hl_op_role_out(node->op, 0);
+    return role == 'g' || role == 'p';
 }
 
 static bool is_f32(const amp_state *s, hl_id id)
@@ -197,9 +200,10 @@ static hl_status mark_wanted(amp_state *s)
             s->wanted[node->out + j] = find_wanted(s, &uses, node->out + j);
             s->feeds[node->out + j] = find_fed(s, &uses, node->out + j);
         }
-        if (is_giver(node))
-            s->wanted[node->out] =
-                s->feeds[node->out] == FED_PRODUCTS ? WANTED_BY_PRODUCT : WANTED_NOT;
+        if (!is_giver(node)) continue;
+        bool rounds = hl_op_role_out(node->op, 0) == 'p' ? s->wanted[node->out] == WANTED_BY_PRODUCT
+                                                         : s->feeds[node->out] == FED_PRODUCTS;
+        s->wanted[node->out] = rounds ? WANTED_BY_PRODUCT : WANTED_NOT;
     }
     hl_uses_deinit(&uses);
     return HL_OK;

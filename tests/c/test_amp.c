@@ -58,7 +58,8 @@ static void check_types(const hl_graph *graph, hl_dtype reduced, bool keeps_redu
             CHECK(result == HL_DTYPE_F32 || (keeps_reduced && result == reduced));
             if (node->n_in == 3) CHECK_INT(hl_graph_dtype(graph, node->in[2]), result);
         } else if (node->op != HL_OP_CAST && hl_op_role_out(node->op, 0) != 'f') {
-            bool is_norm = hl_op_role_out(node->op, 0) == 'g';
+            char role = hl_op_role_out(node->op, 0);
+            bool is_norm = role == 'g' || role == 'p';
             for (int32_t j = 0; j < node->n_in; j++)
                 CHECK(!is_16(hl_graph_dtype(graph, node->in[j])) ||
                       (keeps_reduced && is_norm && hl_op_role_in(node->op, j) == 'w'));
@@ -290,8 +291,8 @@ static void build_norm(hl_graph *graph, hl_op op, int readers)
     if (hl_op_get(op)->n_out > 1) CHECK_OK(hl_graph_output(graph, y[0] + 1));
 }
 
-/* Rounded by the norm where products read it, relu in between or not, and nothing else but sums;
- * where the device keeps 16 bits. Its other outputs stay. */
+/* Rounded by the norm where products read it, relu in between or not, and nothing else but sums; by
+ * batch norm whatever else reads it. Where the device keeps 16 bits. Its other outputs stay. */
 static void test_norms(void)
 {
     static const hl_op ops[] = {HL_OP_BATCH_NORM, HL_OP_BATCH_NORM_GRAD, HL_OP_LAYER_NORM,
@@ -305,6 +306,10 @@ static void test_norms(void)
                 bool is_read_else =
                     readers & (TO_ADDED | TO_OUTPUT) || (readers & TO_RELU && readers & TO_SOFTMAX);
                 bool rounds = keeps_reduced && multiplied && !is_read_else;
+                bool is_unread = !(readers & ~TO_SOFTMAX);
+                if (ops[o] == HL_OP_BATCH_NORM)
+                    rounds = keeps_reduced && !(readers & TO_OUTPUT) &&
+                             (multiplied || readers & TO_ADDED || is_unread);
                 hl_graph *graph;
                 check_case("%s, readers %d, keeps_reduced %d", hl_op_get(ops[o])->name, readers,
                            keeps_reduced);
