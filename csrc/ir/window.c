@@ -3,26 +3,46 @@
 
 #include "ir/op.h"
 
+/* kernel: n sizes. */
+static hl_window make_window(const hl_shape *x, const hl_shape *y, bool channels_last,
+                             const int64_t *kernel, const hl_ints *stride, const hl_ints *dilation,
+                             const hl_ints *before)
+{
+    hl_window window = {.n = x->rank - 2};
+    int first = channels_last ? 1 : 2;
+    for (int d = 0; d < HL_WINDOW_DIMS; d++) {
+        bool has = d < window.n;
+        window.in[d] = has ? x->dim[first + d] : 1;
+        window.kernel[d] = has ? kernel[d] : 1;
+        window.out[d] = has ? y->dim[first + d] : 1;
+        window.stride[d] = has ? stride->at[d] : 1;
+        window.dilation[d] = has ? dilation->at[d] : 1;
+        window.before[d] = has ? before->at[d] : 0;
+    }
+    return window;
+}
+
+hl_pool hl_pool_make(const hl_attrs_pool *attrs, const hl_shape *x, const hl_shape *y)
+{
+    bool last = attrs->channels_last;
+    return (hl_pool){.window = make_window(x, y, last, attrs->kernel.at, &attrs->stride,
+                                           &attrs->dilation, &attrs->before),
+                     .N = x->dim[0],
+                     .C = x->dim[last ? x->rank - 1 : 1],
+                     .channels_last = last};
+}
+
 hl_conv hl_conv_make(const hl_attrs_conv *attrs, const hl_shape *x, const hl_shape *weight,
                      const hl_shape *y)
 {
-    int channel = attrs->channels_last ? x->rank - 1 : 1, first = attrs->channels_last ? 1 : 2;
-    hl_conv conv = {.window = {.n = x->rank - 2},
-                    .N = x->dim[0],
-                    .C = x->dim[channel],
-                    .O = weight->dim[0],
-                    .groups = attrs->groups,
-                    .channels_last = attrs->channels_last};
-    for (int d = 0; d < HL_WINDOW_DIMS; d++) {
-        bool has = d < conv.window.n;
-        conv.window.in[d] = has ? x->dim[first + d] : 1;
-        conv.window.kernel[d] = has ? weight->dim[2 + d] : 1;
-        conv.window.out[d] = has ? y->dim[first + d] : 1;
-        conv.window.stride[d] = has ? attrs->stride.at[d] : 1;
-        conv.window.dilation[d] = has ? attrs->dilation.at[d] : 1;
-        conv.window.before[d] = has ? attrs->before.at[d] : 0;
-    }
-    return conv;
+    bool last = attrs->channels_last;
+    return (hl_conv){.window = make_window(x, y, last, weight->dim + 2, &attrs->stride,
+                                           &attrs->dilation, &attrs->before),
+                     .N = x->dim[0],
+                     .C = x->dim[last ? x->rank - 1 : 1],
+                     .O = weight->dim[0],
+                     .groups = attrs->groups,
+                     .channels_last = last};
 }
 
 hl_conv hl_conv_of(const hl_graph *graph, const hl_node *node)

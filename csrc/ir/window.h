@@ -45,6 +45,14 @@ hl_conv hl_conv_of(const hl_graph *graph, const hl_node *node);
 hl_conv hl_conv_make(const hl_attrs_conv *attrs, const hl_shape *x, const hl_shape *weight,
                      const hl_shape *y);
 
+/* A pooling: x (N,C,in) to y (N,C,out); with channels_last x (N,in,C) to y (N,out,C). */
+typedef struct hl_pool {
+    hl_window window;
+    int64_t N, C;
+    bool channels_last;
+} hl_pool;
+hl_pool hl_pool_make(const hl_attrs_pool *attrs, const hl_shape *x, const hl_shape *y);
+
 /* The order of dims that brings the channels of a value of this rank from the second place to the
  * last, or back. */
 hl_ints hl_order_channels(int32_t rank, bool to_last);

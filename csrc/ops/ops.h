@@ -64,6 +64,18 @@ HL_LOWER(conv);
 HL_COST(conv);
 HL_PERMUTE(channels);
 
+/* pool.c */
+HL_INFER(max_pool);
+HL_INFER(max_pool_index);
+HL_INFER(max_pool_grad);
+HL_VJP(max_pool);
+HL_COST(pool);
+
+/* resample.c */
+HL_INFER(resample);
+HL_VJP(resample);
+HL_COST(resample);
+
 /* reduce.c */
 HL_INFER(reduce);
 HL_INFER(prod_grad);

@@ -1,6 +1,13 @@
 """All cases, of ops and of compositions, by id."""
 
-from ops import cases_conv, cases_functional, cases_norm, cases_pointwise, cases_reduce, cases_view
+from ops import (
+    cases_conv,
+    cases_functional,
+    cases_norm,
+    cases_pointwise,
+    cases_reduce,
+    cases_view,
+)
 from ops.harness import Case
 
 CASES: dict[str, Case] = {}
