@@ -6,9 +6,14 @@
  * else needs the dims as they were. Where that removes more copies than it would insert, the ops in
  * between are rewritten for the order in which the operands lie.
  *
- * Only ops that compute or move each element by itself are followed: a sum over other neighbours
- * would round otherwise. Rejected: a search over the layouts of all values at once, which pays
- * where ops prefer one (convolution), and is then a matter of what kernels say they take. */
+ * Followed are ops that compute or move each element by itself, and those that take channels in
+ * either place (batch norm), whose statistics then are sums in another order. Other sums are not:
+ * they would round otherwise. An operand that is broadcast, of dims of one element but for those
+ * that stand in one order both ways, lies alike in both: values per channel cost no copy.
+ *
+ * Convolutions and pooling ask for an order by themselves (hl_kernel_req.order), and their
+ * permutations are cancelled against one another here. Rejected: a search over the layouts of all
+ * values at once. */
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/passes.h"
@@ -93,30 +98,62 @@ static const hl_ints *find_order(const layout_state *s, hl_id value, hl_ints *ro
     return room;
 }
 
-static bool is_elementwise(const hl_node *node)
+static bool is_followed(const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
-    return op->flags & HL_OP_POINTWISE ||
+    return op->flags & HL_OP_POINTWISE || hl_schema_find(op->schema, "channels_last") ||
            (hl_op_role_in(node->op, 0) == 'f' && hl_op_role_out(node->op, 0) == 'f');
 }
 
-/* Can the node work on operands in another order? If so, its attributes then, and the order of its
- * results. Operands of one element have none. */
+/* Does operand i have dims that are permuted with the others? */
+static bool has_order(const layout_state *s, const hl_node *node, int32_t i)
+{
+    return !hl_op_is_fixed(node->op, i) && hl_graph_shape(s->graph, node->in[i])->rank > 0;
+}
+
+/* Does it stand in this order, in the region or where it may enter it? */
+static bool is_ordered(const layout_state *s, const hl_node *node, int32_t i, const hl_ints *order)
+{
+    hl_ints room;
+    const hl_ints *own = has_order(s, node, i) ? find_order(s, node->in[i], &room) : NULL;
+    return own && is_same(own, order);
+}
+
+/* Do the elements of a value that has this shape in that order lie as they do without it? Then a
+ * reshape permutes them. */
+static bool lies_alike(const hl_shape *shape, const hl_ints *order)
+{
+    hl_ints dims = invert(order);
+    int64_t last = -1;
+    if (shape->rank != order->n) return false;
+    for (int32_t d = 0; d < dims.n; d++) {
+        if (shape->dim[dims.at[d]] == 1) continue;
+        if (dims.at[d] < last) return false;
+        last = dims.at[d];
+    }
+    return true;
+}
+
+/* Can the node work on operands in another order? If so, its attributes then, the order of its
+ * operands and that of its results. */
 static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *attrs,
-                        hl_ints *out_order)
+                        hl_ints *out_in, hl_ints *out_order)
 {
     const hl_graph *graph = s->graph;
-    const hl_ints *order = NULL;
-    hl_ints rooms[2], out_dims;
-    if (!is_elementwise(node) || hl_op_get(node->op)->flags & HL_OP_UPDATES) return false;
-    for (int32_t i = 0; i < node->n_in; i++) {
-        if (hl_graph_shape(graph, node->in[i])->rank == 0) continue;
-        const hl_ints *own = find_order(s, node->in[i], &rooms[order != NULL]);
-        if (!own || (order && !is_same(own, order))) return false;
-        order = order ? order : own;
+    hl_ints room, out_dims;
+    bool found = false;
+    if (!is_followed(node) || hl_op_get(node->op)->flags & HL_OP_UPDATES) return false;
+    for (int32_t i = 0; i < node->n_in && !found; i++) {
+        const hl_ints *own = has_order(s, node, i) ? find_order(s, node->in[i], &room) : NULL;
+        if (own) *out_in = *own;
+        found = own;
     }
-    if (!order || order->n != hl_graph_shape(graph, node->out)->rank) return false;
-    hl_ints dims = invert(order);
+    if (!found || out_in->n != hl_graph_shape(graph, node->out)->rank) return false;
+    for (int32_t i = 0; i < node->n_in; i++)
+        if (has_order(s, node, i) && !is_ordered(s, node, i, out_in) &&
+            !lies_alike(hl_graph_shape(graph, node->in[i]), out_in))
+            return false;
+    hl_ints dims = invert(out_in);
     *attrs = node->attrs;
     if (!hl_node_permute(graph, node, &dims, attrs, &out_dims)) return false;
     *out_order = invert(&out_dims);
@@ -135,6 +172,27 @@ static bool reads_region(const layout_state *s, const hl_node *node)
     return false;
 }
 
+/* Operands of a node that needs them as they were. */
+static void want_operand(layout_state *s, hl_id value)
+{
+    if (s->is_in[value]) s->is_wanted[value] = true;
+}
+
+/* The node works in this order: what it reads and gives is in the region. */
+static void enter_node(layout_state *s, const hl_node *node, const hl_ints *in_order,
+                       const hl_ints *out_order)
+{
+    for (int32_t k = 0; k < node->n_in; k++) {
+        if (!is_ordered(s, node, k, in_order))
+            want_operand(s, node->in[k]);
+        else if (!s->is_in[node->in[k]])
+            enter(s, node->in[k], in_order, true);
+    }
+    for (int32_t k = 0; k < node->n_out; k++)
+        if (hl_graph_shape(s->graph, node->out + k)->rank == out_order->n)
+            enter(s, node->out + k, out_order, false);
+}
+
 /* What follows from the permutation `first`, in node order. */
 static void grow_region(layout_state *s, hl_node_id first)
 {
@@ -144,22 +202,15 @@ static void grow_region(layout_state *s, hl_node_id first)
     for (int64_t i = first + 1; i <= s->last; i++) {
         const hl_node *node = &graph->nodes[i];
         hl_attrs attrs;
-        hl_ints order;
+        hl_ints in_order, order;
         if (s->is_done[i] || !reads_region(s, node)) continue;
         if (is_permute(node)) {
             order = compose(&s->order[node->in[0]], &hl_permute_attrs(node)->dims);
             enter(s, node->out, &order, false);
-        } else if (can_reorder(s, node, &attrs, &order)) {
-            for (int32_t k = 0; k < node->n_in; k++)
-                if (!s->is_in[node->in[k]] && hl_graph_shape(graph, node->in[k])->rank > 0)
-                    enter(s, node->in[k],
-                          &hl_permute_attrs(&graph->nodes[hl_graph_producer(graph, node->in[k])])
-                               ->dims,
-                          true);
-            for (int32_t k = 0; k < node->n_out; k++) enter(s, node->out + k, &order, false);
+        } else if (can_reorder(s, node, &attrs, &in_order, &order)) {
+            enter_node(s, node, &in_order, &order);
         } else {
-            for (int32_t k = 0; k < node->n_in; k++)
-                if (s->is_in[node->in[k]]) s->is_wanted[node->in[k]] = true;
+            for (int32_t k = 0; k < node->n_in; k++) want_operand(s, node->in[k]);
         }
     }
 }
@@ -211,19 +262,39 @@ static hl_status restore(layout_state *s, hl_id old)
     return HL_OK;
 }
 
+/* Operand i in this order. */
+static hl_status find_ordered(layout_state *s, const hl_node *node, int32_t i, const hl_ints *order,
+                              hl_id *out_id)
+{
+    *out_id = node->in[i];
+    if (!has_order(s, node, i)) return HL_OK;
+    if (is_ordered(s, node, i, order)) {
+        *out_id = find_now(s, node->in[i]);
+        return HL_OK;
+    }
+    hl_shape shape = *hl_graph_shape(s->graph, node->in[i]), turned = shape;
+    for (int32_t d = 0; d < shape.rank; d++) turned.dim[order->at[d]] = shape.dim[d];
+    return hl_build_reshape(s->graph, node->in[i], &turned, out_id);
+}
+
 static hl_status rewrite_node(layout_state *s, const hl_node *node)
 {
     hl_attrs attrs;
-    hl_ints order;
+    hl_ints in_order, order;
     hl_id *in, out;
-    if (!can_reorder(s, node, &attrs, &order))
+    if (!can_reorder(s, node, &attrs, &in_order, &order))
         return hl_status_set(HL_ERROR_INTERNAL, "layout: %s must work in another order",
                              hl_op_get(node->op)->name);
     HL_TRY(hl_alloc(((size_t)node->n_in + 1) * sizeof *in, (void **)&in));
-    for (int32_t i = 0; i < node->n_in; i++) in[i] = find_now(s, node->in[i]);
-    hl_status status = hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out);
+    hl_status status = HL_OK;
+    for (int32_t i = 0; i < node->n_in && status == HL_OK; i++)
+        status = find_ordered(s, node, i, &in_order, &in[i]);
+    if (status == HL_OK) status = hl_graph_add(s->graph, node->op, in, node->n_in, &attrs, &out);
     hl_free(in);
-    for (int32_t k = 0; k < node->n_out && status == HL_OK; k++) s->now[node->out + k] = out + k;
+    for (int32_t k = 0; k < node->n_out && status == HL_OK; k++) {
+        s->now[node->out + k] = out + k;
+        if (!s->is_in[node->out + k]) s->map[node->out + k] = out + k;
+    }
     return status;
 }
 
@@ -241,7 +312,8 @@ static hl_status rewrite_region(layout_state *s, hl_node_id first)
         else
             status = rewrite_node(s, &node);
         for (int32_t k = 0; k < node.n_out && status == HL_OK; k++)
-            if (is_read_outside(s, node.out + k)) status = restore(s, node.out + k);
+            if (s->is_in[node.out + k] && is_read_outside(s, node.out + k))
+                status = restore(s, node.out + k);
     }
     return status;
 }

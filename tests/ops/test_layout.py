@@ -69,7 +69,24 @@ def three_in_a_row(graph: _core.Graph, x: list[int]) -> list[int]:
     return [turn(graph, z, 1, 2, 0)]
 
 
-GONE = [there_and_back, two_that_meet, copies_in_between, many_readers, three_in_a_row]
+def per_channel(graph: _core.Graph, x: list[int]) -> list[int]:
+    """A value per channel lies alike in both orders."""
+    scale = add(graph, "reshape", add(graph, "sum", x[1], axes=(0, 1)), shape=(1, 5, 1))
+    gate = add(graph, "reshape", add(graph, "sum", x[2], axes=(1,)), shape=(3, 5, 1))
+    y = add(graph, "mul", turn(graph, x[0], 0, 2, 1), scale)
+    return [turn(graph, add(graph, "mul", gate, y), 0, 2, 1), scale]
+
+
+def of_pools(graph: _core.Graph, x: list[int]) -> list[int]:
+    """Pooling takes channels in either place; what it does not read keeps its order."""
+    y = add(graph, "max_pool", turn(graph, x[0], 0, 2, 1), kernel=(2,))
+    return [turn(graph, y, 0, 2, 1)]
+
+
+GONE = [
+    there_and_back, two_that_meet, copies_in_between, many_readers, three_in_a_row, per_channel,
+    of_pools,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["cpu", "ref"])
@@ -81,6 +98,23 @@ def test_they_go(build: Build, device: str) -> None:
     assert after == 0
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def of_norms(graph: _core.Graph, x: list[int]) -> list[int]:
+    weight, bias = (add(graph, "sum", v, axes=(0, 1)) for v in x[1:])
+    y, mean, var = graph.add("batch_norm", [turn(graph, x[0], 0, 2, 1), weight, bias])
+    return [turn(graph, y, 0, 2, 1), mean, var]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+def test_channels_of_a_norm(device: str) -> None:
+    """Its statistics are of the same elements, in another order."""
+    want, before = run(of_norms, False, device)
+    got, after = run(of_norms, True, device)
+    assert before > 1
+    assert after == 0
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def for_a_kernel(graph: _core.Graph, x: list[int]) -> list[int]:
