@@ -27,6 +27,8 @@ enum {
                              a batch, which the host gathers instead where the plan is fed */
     HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it overwritten: kernels work in
                                      place where the plan allows it */
+    HL_OP_ANY_ORDER = 1 << 11,    /* devices that have a kernel take operands in every order that
+                                     `permute` allows, so that layouts may pass through */
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes

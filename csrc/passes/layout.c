@@ -6,8 +6,8 @@
  * else needs the dims as they were. Where that removes more copies than it would insert, the ops in
  * between are rewritten for the order in which the operands lie.
  *
- * Followed are ops that compute or move each element by itself, and those that take channels in
- * either place (batch norm), whose statistics then are sums in another order. Other sums are not:
+ * Followed are ops that compute or move each element by itself, and those whose kernels take dims
+ * in any order (batch norm), whose statistics then are sums in another order. Other sums are not:
  * they would round otherwise. An operand that is broadcast, of dims of one element but for those
  * that stand in one order both ways, lies alike in both: values per channel cost no copy.
  *
@@ -101,8 +101,9 @@ static const hl_ints *find_order(const layout_state *s, hl_id value, hl_ints *ro
 static bool is_followed(const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
-    return op->flags & HL_OP_POINTWISE || hl_schema_find(op->schema, "channels_last") ||
-           (hl_op_role_in(node->op, 0) == 'f' && hl_op_role_out(node->op, 0) == 'f');
+    bool moves = hl_op_role_in(node->op, 0) == 'f' && hl_op_role_out(node->op, 0) == 'f';
+    bool has_preference = hl_schema_find(op->schema, "channels_last");
+    return op->flags & (HL_OP_POINTWISE | HL_OP_ANY_ORDER) || (moves && !has_preference);
 }
 
 /* Does operand i have dims that are permuted with the others? */

@@ -5,6 +5,7 @@ from ops import (
     cases_functional,
     cases_norm,
     cases_pointwise,
+    cases_pool,
     cases_reduce,
     cases_view,
 )
@@ -14,6 +15,7 @@ CASES: dict[str, Case] = {}
 for _module in (
     cases_conv,
     cases_pointwise,
+    cases_pool,
     cases_reduce,
     cases_view,
     cases_norm,

@@ -77,15 +77,8 @@ def per_channel(graph: _core.Graph, x: list[int]) -> list[int]:
     return [turn(graph, add(graph, "mul", gate, y), 0, 2, 1), scale]
 
 
-def of_pools(graph: _core.Graph, x: list[int]) -> list[int]:
-    """Pooling takes channels in either place; what it does not read keeps its order."""
-    y = add(graph, "max_pool", turn(graph, x[0], 0, 2, 1), kernel=(2,))
-    return [turn(graph, y, 0, 2, 1)]
-
-
 GONE = [
     there_and_back, two_that_meet, copies_in_between, many_readers, three_in_a_row, per_channel,
-    of_pools,
 ]  # fmt: skip
 
 
