@@ -22,6 +22,12 @@ static hl_window make_window(const hl_shape *x, const hl_shape *y, bool channels
     return window;
 }
 
+hl_window hl_unfold_make(const hl_attrs_unfold *attrs, const hl_shape *x, const hl_shape *windows)
+{
+    return make_window(x, windows, true, attrs->kernel.at, &attrs->stride, &attrs->dilation,
+                       &attrs->before);
+}
+
 hl_pool hl_pool_make(const hl_attrs_pool *attrs, const hl_shape *x, const hl_shape *y)
 {
     bool last = attrs->channels_last;

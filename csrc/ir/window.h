@@ -45,6 +45,9 @@ hl_conv hl_conv_of(const hl_graph *graph, const hl_node *node);
 hl_conv hl_conv_make(const hl_attrs_conv *attrs, const hl_shape *x, const hl_shape *weight,
                      const hl_shape *y);
 
+/* Windows side by side: x (N,in,C), windows (N,out,taps,C). */
+hl_window hl_unfold_make(const hl_attrs_unfold *attrs, const hl_shape *x, const hl_shape *windows);
+
 /* A pooling: x (N,C,in) to y (N,C,out); with channels_last x (N,in,C) to y (N,out,C). */
 typedef struct hl_pool {
     hl_window window;

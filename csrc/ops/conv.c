@@ -251,22 +251,181 @@ hl_cost hl_cost_conv(const hl_graph *graph, const hl_node *node)
     return cost;
 }
 
-/* ---- lowering -------------------------------------------------------------------------------- */
+/* ---- lowering: to products of windows side by side ------------------------------------------- */
 
-/* No kernel for 16 bits: what was rounded to them is multiplied in float32, as such a kernel does.
- */
+/* The shapes of a convolution with channels last. */
+typedef struct conv_shapes {
+    hl_conv conv;
+    int64_t pixels, taps, in, out; /* pixels of y; channels of a group */
+    hl_shape windows, weight;      /* (N,out,taps,C), (O,C/groups,taps) */
+} conv_shapes;
+
+static conv_shapes read_shapes(const hl_graph *graph, const hl_node *node)
+{
+    conv_shapes s = {.conv = hl_conv_of(graph, node)};
+    const hl_window *w = &s.conv.window;
+    s.pixels = s.conv.N * hl_window_span(w->out);
+    s.taps = hl_window_span(w->kernel);
+    s.in = s.conv.C / s.conv.groups, s.out = s.conv.O / s.conv.groups;
+    hl_ints out = hl_ints_make(w->out, w->n);
+    s.windows = hl_spatial_shape(s.conv.N, s.taps, &out, true);
+    s.windows.dim[s.windows.rank++] = s.conv.C;
+    s.weight = (hl_shape){3, {s.conv.O, s.in, s.taps}};
+    return s;
+}
+
+static hl_attrs unfold_attrs(const hl_attrs_conv *conv, const hl_window *w)
+{
+    return (hl_attrs){.unfold = {.kernel = hl_ints_make(w->kernel, w->n),
+                                 .stride = conv->stride,
+                                 .dilation = conv->dilation,
+                                 .before = conv->before,
+                                 .after = conv->after}};
+}
+
+/* (rows, groups, taps, channels) to (groups, rows, taps * channels), or back with from_groups; of
+ * one group the elements lie alike. */
+static hl_status build_groups(hl_graph *graph, hl_id x, int64_t rows, int64_t groups, int64_t run,
+                              bool from_groups, hl_id *out_id)
+{
+    static const int64_t swap[] = {1, 0, 2};
+    hl_shape from = {3, {rows, groups, run}};
+    if (from_groups) from.dim[0] = groups, from.dim[1] = rows;
+    HL_TRY(hl_build_reshape(graph, x, &from, &x));
+    if (groups > 1) HL_TRY(hl_build_permute(graph, x, swap, &x));
+    hl_shape to = hl_shape_2d(rows, run);
+    if (groups > 1 || from_groups) {
+        *out_id = x;
+        return HL_OK;
+    }
+    return hl_build_reshape(graph, x, &to, out_id);
+}
+
+/* Windows (N,out,taps,C) as (groups,pixels,taps * in), one group as (pixels,taps * in). */
+static hl_status build_columns(hl_graph *graph, const conv_shapes *s, hl_id windows, hl_id *out_id)
+{
+    static const int64_t forward[] = {2, 0, 1, 3};
+    hl_shape split = {4, {s->pixels, s->taps, s->conv.groups, s->in}};
+    hl_shape matrix = {3, {s->conv.groups, s->pixels, s->taps * s->in}};
+    HL_TRY(hl_build_reshape(graph, windows, &split, out_id));
+    if (s->conv.groups == 1)
+        matrix = hl_shape_2d(s->pixels, s->taps * s->in);
+    else
+        HL_TRY(hl_build_permute(graph, *out_id, forward, out_id));
+    return hl_build_reshape(graph, *out_id, &matrix, out_id);
+}
+
+/* And back. */
+static hl_status build_windows(hl_graph *graph, const conv_shapes *s, hl_id columns, hl_id *out_id)
+{
+    static const int64_t backward[] = {1, 2, 0, 3};
+    hl_shape split = {4, {s->conv.groups, s->pixels, s->taps, s->in}};
+    HL_TRY(hl_build_reshape(graph, columns, &split, out_id));
+    if (s->conv.groups > 1) HL_TRY(hl_build_permute(graph, *out_id, backward, out_id));
+    return hl_build_reshape(graph, *out_id, &s->windows, out_id);
+}
+
+/* The weight (O,in,taps) as (groups,out,taps * in), one group as (O,taps * in). */
+static hl_status build_weight(hl_graph *graph, const conv_shapes *s, hl_id weight, hl_id *out_id)
+{
+    static const int64_t order[] = {0, 2, 1};
+    hl_shape matrix = {3, {s->conv.groups, s->out, s->taps * s->in}};
+    if (s->conv.groups == 1) matrix = hl_shape_2d(s->conv.O, s->taps * s->in);
+    HL_TRY(hl_build_reshape(graph, weight, &s->weight, out_id));
+    HL_TRY(hl_build_permute(graph, *out_id, order, out_id));
+    return hl_build_reshape(graph, *out_id, &matrix, out_id);
+}
+
+/* y (N,out,O) as (groups,pixels,out), one group as (pixels,O). */
+static hl_status build_rows(hl_graph *graph, const conv_shapes *s, hl_id y, hl_id *out_id)
+{
+    return build_groups(graph, y, s->pixels, s->conv.groups, s->out, false, out_id);
+}
+
+static hl_status build_product(hl_graph *graph, const hl_attrs_conv *conv, bool trans_a,
+                               bool trans_b, bool float32_out, const hl_id *in, int32_t n_in,
+                               hl_id *out_id)
+{
+    hl_attrs attrs = {.matmul = {.trans_a = trans_a,
+                                 .trans_b = trans_b,
+                                 .float32_out = float32_out,
+                                 .tf32 = conv->tf32}};
+    return hl_graph_add(graph, HL_OP_MATMUL, in, n_in, &attrs, out_id);
+}
+
+static hl_status build_unfolded(hl_graph *graph, const conv_shapes *s, const hl_attrs_conv *conv,
+                                hl_id x, hl_id *out_id)
+{
+    hl_attrs attrs = unfold_attrs(conv, &s->conv.window);
+    HL_TRY(hl_graph_add(graph, HL_OP_UNFOLD, &x, 1, &attrs, out_id));
+    return build_columns(graph, s, *out_id, out_id);
+}
+
+/* y = columns weight^T + bias, where groups have a product each and the bias is added behind. */
+static hl_status lower_forward(hl_graph *graph, const hl_node *node, hl_id *out_value)
+{
+    conv_shapes s = read_shapes(graph, node);
+    hl_shape shape = *hl_graph_shape(graph, node->out);
+    hl_id in[3] = {HL_NONE, HL_NONE, node->n_in == 3 ? node->in[2] : HL_NONE};
+    bool is_one = s.conv.groups == 1;
+    HL_TRY(build_unfolded(graph, &s, &node->attrs.conv, node->in[0], &in[0]));
+    HL_TRY(build_weight(graph, &s, node->in[1], &in[1]));
+    HL_TRY(build_product(graph, &node->attrs.conv, false, true, node->attrs.conv.float32_out, in,
+                         is_one ? node->n_in : 2, out_value));
+    if (!is_one)
+        HL_TRY(build_groups(graph, *out_value, s.pixels, s.conv.groups, s.out, true, out_value));
+    HL_TRY(hl_build_reshape(graph, *out_value, &shape, out_value));
+    if (is_one || node->n_in < 3) return HL_OK;
+    HL_TRY(hl_build_cast(graph, in[2], hl_graph_dtype(graph, *out_value), &in[2]));
+    return hl_build_binary(graph, HL_OP_ADD, *out_value, in[2], out_value);
+}
+
+/* x = what the columns y weight add up to, in float32 or wider, + bias. */
+static hl_status lower_transpose(hl_graph *graph, const hl_node *node, hl_id *out_value)
+{
+    conv_shapes s = read_shapes(graph, node);
+    hl_dtype dtype = hl_graph_dtype(graph, node->out);
+    hl_attrs attrs = unfold_attrs(&node->attrs.conv, &s.conv.window);
+    hl_id in[2], bias = node->n_in == 3 ? node->in[2] : HL_NONE;
+    attrs.unfold.size = node->attrs.conv.size;
+    HL_TRY(build_rows(graph, &s, node->in[0], &in[0]));
+    HL_TRY(build_weight(graph, &s, node->in[1], &in[1]));
+    HL_TRY(build_product(graph, &node->attrs.conv, false, false, true, in, 2, out_value));
+    HL_TRY(build_windows(graph, &s, *out_value, out_value));
+    HL_TRY(hl_graph_add(graph, HL_OP_FOLD, out_value, 1, &attrs, out_value));
+    if (bias != HL_NONE) {
+        HL_TRY(hl_build_cast(graph, bias, hl_graph_dtype(graph, *out_value), &bias));
+        HL_TRY(hl_build_binary(graph, HL_OP_ADD, *out_value, bias, out_value));
+    }
+    return hl_build_cast(graph, *out_value, dtype, out_value);
+}
+
+/* w = y^T columns, brought into the weight's order. */
+static hl_status lower_weight(hl_graph *graph, const hl_node *node, hl_id *out_value)
+{
+    static const int64_t order[] = {0, 2, 1};
+    conv_shapes s = read_shapes(graph, node);
+    hl_shape shape = *hl_graph_shape(graph, node->out), turned = {3, {s.conv.O, s.taps, s.in}};
+    hl_id in[2];
+    HL_TRY(build_rows(graph, &s, node->in[0], &in[0]));
+    HL_TRY(build_unfolded(graph, &s, &node->attrs.conv, node->in[1], &in[1]));
+    HL_TRY(build_product(graph, &node->attrs.conv, true, false, node->attrs.conv.float32_out, in, 2,
+                         out_value));
+    HL_TRY(hl_build_reshape(graph, *out_value, &turned, out_value));
+    HL_TRY(hl_build_permute(graph, *out_value, order, out_value));
+    return hl_build_reshape(graph, *out_value, &shape, out_value);
+}
+
 hl_status hl_lower_conv(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     const hl_node node = graph->nodes[id];
-    hl_attrs attrs = node.attrs;
-    hl_id in[3], out;
-    hl_dtype dtype = hl_graph_dtype(graph, node.in[0]);
-    if (dtype != HL_DTYPE_BF16 && dtype != HL_DTYPE_F16)
-        return hl_status_set(HL_ERROR_DEVICE, "%s: the device must have a kernel, got none",
-                             hl_op_get(node.op)->name);
-    attrs.conv.float32_out = false;
-    for (int i = 0; i < node.n_in; i++)
-        HL_TRY(hl_build_cast(graph, node.in[i], HL_DTYPE_F32, &in[i]));
-    HL_TRY(hl_graph_add(graph, node.op, in, node.n_in, &attrs, &out));
-    return hl_build_cast(graph, out, hl_graph_dtype(graph, node.out), &out_values[0]);
+    if (!node.attrs.conv.channels_last) {
+        hl_ints order = hl_order_channels(hl_graph_shape(graph, node.in[0])->rank, true);
+        return hl_build_in_order(graph, id, &order, out_values);
+    }
+    switch (node.op) {
+    case HL_OP_CONV: return lower_forward(graph, &node, out_values);
+    case HL_OP_CONV_TRANSPOSE: return lower_transpose(graph, &node, out_values);
+    default: return lower_weight(graph, &node, out_values);
+    }
 }

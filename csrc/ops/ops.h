@@ -64,6 +64,12 @@ HL_LOWER(conv);
 HL_COST(conv);
 HL_PERMUTE(channels);
 
+/* unfold.c */
+HL_INFER(unfold);
+HL_INFER(fold);
+HL_VJP(unfold);
+HL_VJP(fold);
+
 /* pool.c */
 HL_INFER(max_pool);
 HL_INFER(max_pool_index);

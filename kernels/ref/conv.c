@@ -1,6 +1,5 @@
 /* Convolutions: every product of an input, a weight and an output, added to the one that is asked
  * for. */
-#include "ir/window.h"
 #include "kernels/ref/ref.h"
 
 /* Element (a, b, place) of an array whose first dim is a, with channels b. */
@@ -25,22 +24,6 @@ static void add_product(result wanted, double *x, double *w, double *y)
     if (wanted == RESULT_W) *w += *y * *x;
 }
 
-/* The place that tap `tap` of output `pixel` reads; -1: padding. */
-static int64_t find_input(const hl_window *w, int64_t pixel, int64_t tap)
-{
-    int64_t place = 0, scale = 1;
-    for (int d = HL_WINDOW_DIMS - 1; d >= 0; d--) {
-        int64_t in = pixel % w->out[d] * w->stride[d] + tap % w->kernel[d] * w->dilation[d];
-        in -= w->before[d];
-        if (in < 0 || in >= w->in[d]) return -1;
-        place += in * scale;
-        scale *= w->in[d];
-        pixel /= w->out[d];
-        tap /= w->kernel[d];
-    }
-    return place;
-}
-
 static void add_products(const hl_conv *conv, result wanted, const array *x, const array *w,
                          const array *y)
 {
@@ -49,7 +32,7 @@ static void add_products(const hl_conv *conv, result wanted, const array *x, con
         for (int64_t o = 0; o < conv->O; o++)
             for (int64_t pixel = 0; pixel < y->span; pixel++)
                 for (int64_t tap = 0; tap < w->span; tap++) {
-                    int64_t place = find_input(&conv->window, pixel, tap);
+                    int64_t place = hl_ref_find_input(&conv->window, pixel, tap);
                     for (int64_t c = 0; c < in && place >= 0; c++)
                         add_product(wanted, at(x, n, o / out * in + c, place), at(w, o, c, tap),
                                     at(y, n, o, pixel));

@@ -1,7 +1,6 @@
 /* Pooling: every window is searched in row-major order. */
 #include <math.h>
 
-#include "ir/window.h"
 #include "kernels/ref/ref.h"
 
 /* The place of spatial element `place` of image n's channel c. */
@@ -9,21 +8,6 @@ static int64_t find_element(const hl_pool *pool, int64_t span, int64_t n, int64_
 {
     if (pool->channels_last) return (n * span + place) * pool->C + c;
     return (n * pool->C + c) * span + place;
-}
-
-/* The spatial element that tap `tap` of output `pixel` reads; -1: padding. */
-static int64_t find_input(const hl_window *w, int64_t pixel, int64_t tap)
-{
-    int64_t place = 0, scale = 1;
-    for (int d = HL_WINDOW_DIMS - 1; d >= 0; d--) {
-        int64_t in = hl_window_at(w, d, pixel % w->out[d], tap % w->kernel[d]);
-        if (in < 0 || in >= w->in[d]) return -1;
-        place += in * scale;
-        scale *= w->in[d];
-        pixel /= w->out[d];
-        tap /= w->kernel[d];
-    }
-    return place;
 }
 
 /* The spatial element that is the largest of a window. */
@@ -34,7 +18,7 @@ static int64_t find_largest(const hl_pool *pool, const double *x, int64_t n, int
     int64_t span = hl_window_span(w->in), best = -1;
     double largest = 0;
     for (int64_t tap = 0; tap < hl_window_span(w->kernel); tap++) {
-        int64_t place = find_input(w, pixel, tap);
+        int64_t place = hl_ref_find_input(w, pixel, tap);
         if (place < 0) continue;
         double value = x[find_element(pool, span, n, c, place)];
         if (best < 0 || value > largest || (isnan(value) && !isnan(largest)))

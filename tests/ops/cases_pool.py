@@ -1,9 +1,9 @@
-"""Cases of the families pool and resample."""
+"""Cases of the families unfold, pool and resample."""
 
 import itertools
 
 import numpy as np
-from ops.fills import SPECIAL, apart, given, normal, sprinkled
+from ops.fills import SPECIAL, apart, given, ints, normal, sprinkled
 from ops.harness import Array, Case, exact
 
 
@@ -144,4 +144,61 @@ def resample_cases():
         )  # fmt: skip
 
 
-CASES = [*pool_cases(), *resample_cases()]
+def unfolded(kernel, stride=None, dilation=None, before=None, after=None):
+    """x (N, ..., C) -> (N, ..., taps, C)"""
+    n = len(kernel)
+
+    def f(x):
+        steps = (stride or [1] * n, dilation or [1] * n, before or [0] * n, after or [0] * n)
+        dims = [find_windows(*along) for along in zip(x.shape[1:-1], kernel, *steps)]
+        counts = tuple(len(d) for d in dims)
+        y = np.zeros((x.shape[0], *counts, int(np.prod(kernel)), x.shape[-1]), x.dtype)
+        for out in itertools.product(*(range(c) for c in counts)):
+            taps = itertools.product(*(d[o] for d, o in zip(dims, out)))
+            for t, place in enumerate(taps):
+                if None not in place:
+                    y[(slice(None), *out, t)] = x[(slice(None), *place)]
+        return y
+
+    return f
+
+
+def folded(size, **attrs):
+    """windows (N, ..., taps, C) -> (N, *size, C): unfolded's transpose, by its basis."""
+
+    def f(windows):
+        n = int(np.prod(size))
+        basis = unfolded(**attrs)(np.eye(n).reshape(n, *size, 1))
+        flat = windows.reshape(len(windows), -1, windows.shape[-1])
+        out = np.tensordot(flat, basis.reshape(n, -1), axes=([1], [1]))
+        return np.moveaxis(out, 1, -1).reshape(len(windows), *size, windows.shape[-1])
+
+    return f
+
+
+UNFOLDS = {
+    "3x3": ((2, 5, 6, 7), window((3, 3), before=(1, 1), after=(1, 1))),
+    "stride": ((2, 7, 9, 16), window((2, 3), (2, 1), before=(0, 2))),
+    "dilated": ((1, 9, 8, 3), window((2, 3), dilation=(3, 2), before=(1, 2), after=(0, 1))),
+    "gaps": ((2, 9, 7, 4), window((2, 1), (3, 4))),
+    "1d": ((3, 11, 33), window((4,), (3,), before=(2,))),
+    "3d": ((1, 4, 5, 3, 2), window((2, 2, 3), (2, 1, 1), before=(1, 0, 1), after=(0, 1, 0))),
+}
+
+
+def unfold_cases():
+    for name, (shape, attrs) in UNFOLDS.items():
+        op = unfolded(**attrs)
+        yield Case("unfold", name, (normal(*shape),), op, exact, attrs, grad=(0,))
+        size, windows = shape[1:-1], op(np.zeros(shape)).shape
+        taps = int(np.prod(attrs["kernel"]))
+        back = folded(size, **attrs)
+        rule = lambda inputs, outputs, k=taps, f=back: [(k + 2, f(np.abs(inputs[0])))]  # noqa: E731
+        yield Case("fold", name, (normal(*windows),), back, rule, attrs | {"size": size}, grad=(0,))
+    yield Case(
+        "unfold", "ints", (ints(-9, 9, 2, 5, 4, 3),), unfolded((2, 2)), exact, {"kernel": (2, 2)}
+    )
+    yield Case("unfold", "none", (normal(0, 5, 3),), unfolded((2,)), exact, {"kernel": (2,)})
+
+
+CASES = [*unfold_cases(), *pool_cases(), *resample_cases()]
