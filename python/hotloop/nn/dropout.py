@@ -8,7 +8,7 @@ from hotloop.errors import ConfigError
 from hotloop.nn import functional as F
 from hotloop.nn.module import Module
 
-__all__ = ["AlphaDropout", "Dropout", "Dropout1d"]
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"]
 
 
 class _Dropout(Module):
@@ -61,6 +61,44 @@ class Dropout1d(_Dropout):
 
     def forward(self, input: Any) -> Any:
         return F.dropout1d(input, self.p, self.training)
+
+
+class Dropout2d(_Dropout):
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    p : float
+        Probability, in [0, 1]; met to within 2**-16.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    ``(N, C, H, W)`` or, as in torch, ``(N, C, L)`` in, the same out.
+    """
+
+    def forward(self, input: Any) -> Any:
+        return F.dropout2d(input, self.p, self.training)
+
+
+class Dropout3d(_Dropout):
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    p : float
+        Probability, in [0, 1]; met to within 2**-16.
+    inplace : bool
+        Taken and shown as in torch: values never change.
+
+    Notes
+    -----
+    ``(N, C, D, H, W)`` or ``(C, D, H, W)`` in, the same out.
+    """
+
+    def forward(self, input: Any) -> Any:
+        return F.dropout3d(input, self.p, self.training)
 
 
 class AlphaDropout(_Dropout):

@@ -17,7 +17,7 @@ from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape
 
-__all__ = ["alpha_dropout", "dropout", "dropout1d"]
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"]
 
 
 def _check_p(p: float, what: str) -> None:
@@ -102,15 +102,92 @@ def dropout1d(
     ShapeError
         If the input has neither 2 nor 3 dims.
     """
-    _check_p(p, "dropout1d")
-    x = lift_float(input, "dropout1d")
-    if x.ndim not in (2, 3):
-        raise ShapeError(f"dropout1d: input must be (N, C, L) or (C, L), got shape {x.shape}")
+    return _dropout_channels(
+        "dropout1d", "dropout2d", "dropout3d", input, p, training, {2: "(C, L)", 3: "(N, C, L)"}
+    )
+
+
+def dropout2d(
+    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, H, W)``, or as in torch ``(N, C, L)``.
+    p : float
+        Probability of 0, in [0, 1]; met to within 2**-16.
+    training : bool
+        False: the input is returned as it is.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If p is not in [0, 1].
+    ShapeError
+        If the input has neither 3 nor 4 dims.
+    """
+    shapes = {3: "(N, C, L)", 4: "(N, C, H, W)"}
+    return _dropout_channels("dropout2d", input, p, training, shapes)
+
+
+def dropout3d(
+    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, D, H, W)``, or of one sample ``(C, D, H, W)``.
+    p : float
+        Probability of 0, in [0, 1]; met to within 2**-16.
+    training : bool
+        False: the input is returned as it is.
+    inplace : bool
+        Taken for torch's sake: values never change.
+
+    Returns
+    -------
+    Tensor
+        The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If p is not in [0, 1].
+    ShapeError
+        If the input has neither 4 nor 5 dims.
+    """
+    shapes = {4: "(C, D, H, W)", 5: "(N, C, D, H, W)"}
+    return _dropout_channels("dropout3d", input, p, training, shapes)
+
+
+def _dropout_channels(
+    what: str, input: Operand, p: float, training: bool, shapes: dict[int, str]
+) -> Tensor:
+    """``shapes``: what the input may be, by its number of dims."""
+    _check_p(p, what)
+    x = lift_float(input, what)
+    if x.ndim not in shapes:
+        raise ShapeError(
+            f"{what}: input must be {' or '.join(reversed(shapes.values()))}, got shape {x.shape}"
+        )
     known = _without_numbers(x, p, training)
     if known is not None:
         return known
-    mask = _mask((*((1,) if x.ndim == 2 else ()), *x.shape[:-1], 1), p, "dropout1d")
-    mask = reshape(mask, (*x.shape[:-1], 1))
+    sample = shapes[x.ndim].startswith("(C")
+    drawn = (1, x.shape[0]) if sample else x.shape[:2]
+    ones = (1,) * (x.ndim - (1 if sample else 2))
+    mask = reshape(_mask((*drawn, *ones), p, what), (*drawn[1 if sample else 0 :], *ones))
     return x * cast(mask, x.dtype)
 
 
