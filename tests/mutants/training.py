@@ -85,8 +85,8 @@ _LOSS = [
     Mutant(
         "one-column-far-from-zero-warns",
         "python/hotloop/data/scaling.py",
-        "if excess.mean() <= 0.0:",
-        "if excess.max() <= 0.0:",
+        "if excess.mean() <= 0.0 and",
+        "if excess.max() <= 0.0 and",
         python(_WARNINGS + "test_which_targets_are_not_far_from_zero"),
     ),
     Mutant(
@@ -652,7 +652,7 @@ _STATE = [
     Mutant(
         "evaluation-of-a-stepper-adds-up",
         _STEPPING,
-        "        sums.clear(self._runtime.session)\n",
+        "            sums.clear(self._runtime.session)\n",
         "",
         python(_USING + "test_stepper_evaluate"),
     ),
