@@ -11,6 +11,8 @@ from hotloop.nn import (
     containers,
     conv,
     dropout,
+    folding,
+    image_norm,
     linear,
     loss,
     module,
@@ -19,6 +21,7 @@ from hotloop.nn import (
     pool,
     shape,
     sparse,
+    special_pool,
     upsampling,
 )
 from hotloop.nn import functional as functional
@@ -27,6 +30,8 @@ from hotloop.nn.activation import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
 from hotloop.nn.dropout import *
+from hotloop.nn.folding import *
+from hotloop.nn.image_norm import *
 from hotloop.nn.linear import *
 from hotloop.nn.loss import *
 from hotloop.nn.module import *
@@ -35,6 +40,7 @@ from hotloop.nn.parameter import *
 from hotloop.nn.pool import *
 from hotloop.nn.shape import *
 from hotloop.nn.sparse import *
+from hotloop.nn.special_pool import *
 from hotloop.nn.upsampling import *
 
 if not TYPE_CHECKING:  # type checkers see what is imported, and read no list made of lists
@@ -45,6 +51,8 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *containers.__all__,
         *conv.__all__,
         *dropout.__all__,
+        *folding.__all__,
+        *image_norm.__all__,
         *linear.__all__,
         *loss.__all__,
         *module.__all__,
@@ -53,14 +61,11 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *pool.__all__,
         *shape.__all__,
         *sparse.__all__,
+        *special_pool.__all__,
         *upsampling.__all__,
     ]
 
 _NOT_HERE = {
-    "AdaptiveMaxPool": "adaptive max pooling",
-    "FractionalMaxPool": "fractional pooling",
-    "MaxUnpool": "unpooling",
-    "LPPool": "power-average pooling",
     "RNN": "recurrent layers",
     "LSTM": "recurrent layers",
     "GRU": "recurrent layers",

@@ -14,7 +14,11 @@ from hotloop.nn.functional import (
     class_losses,
     convolutions,
     distances,
+    folding,
+    grids,
+    image_norms,
     linears,
+    max_pooling,
     noise,
     norms,
     paddings,
@@ -26,7 +30,11 @@ from hotloop.nn.functional.activations import *
 from hotloop.nn.functional.class_losses import *
 from hotloop.nn.functional.convolutions import *
 from hotloop.nn.functional.distances import *
+from hotloop.nn.functional.folding import *
+from hotloop.nn.functional.grids import *
+from hotloop.nn.functional.image_norms import *
 from hotloop.nn.functional.linears import *
+from hotloop.nn.functional.max_pooling import *
 from hotloop.nn.functional.noise import *
 from hotloop.nn.functional.norms import *
 from hotloop.nn.functional.paddings import *
@@ -43,7 +51,11 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *class_losses.__all__,
         *convolutions.__all__,
         *distances.__all__,
+        *folding.__all__,
+        *grids.__all__,
+        *image_norms.__all__,
         *linears.__all__,
+        *max_pooling.__all__,
         *noise.__all__,
         *norms.__all__,
         *paddings.__all__,

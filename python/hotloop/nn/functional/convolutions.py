@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph.build import Operand, add_node, cast, lift
+from hotloop.graph import views
+from hotloop.graph.build import Operand, add_node, cast, lift, lift_float
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional.windows import (
@@ -15,7 +16,8 @@ from hotloop.nn.functional.windows import (
 )
 
 __all__ = [
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d",
 ]  # fmt: skip
 
 
@@ -275,6 +277,41 @@ def _conv_transpose(
         after=paddings, groups=g, size=tuple(sizes),
     )  # fmt: skip
     return give_images(x, without_batch)
+
+
+def conv_tbc(input: Operand, weight: Operand, bias: Operand, pad: int = 0) -> Tensor:
+    """Convolution over time, the first dim.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(T, N, C)``.
+    weight : Tensor
+        ``(K, C, O)``.
+    bias : Tensor
+        ``(O,)``.
+    pad : int
+        Zeros on both sides.
+
+    Returns
+    -------
+    Tensor
+        ``(T + 2 pad - K + 1, N, O)``.
+
+    Raises
+    ------
+    ShapeError
+        If the operands do not fit each other, or the kernel does not fit the padded input.
+    ConfigError
+        For a padding below 0.
+    """
+    x, w = lift_float(input, "conv_tbc"), lift_float(weight, "conv_tbc")
+    if x.ndim != 3 or w.ndim != 3:
+        raise ShapeError(
+            f"conv_tbc: input must be (T, N, C) and weight (K, C, O), got {x.shape} and {w.shape}"
+        )
+    y = conv1d(views.permute(x, (1, 2, 0)), views.permute(w, (2, 1, 0)), bias, padding=pad)
+    return views.permute(y, (2, 0, 1))
 
 
 def conv_transpose1d(

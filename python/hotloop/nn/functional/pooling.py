@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph import pointwise
 from hotloop.graph.build import Operand, add_node
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional import activations
 from hotloop.nn.functional.bands import apply_band
 from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool1d_with_indices", "max_pool2d",
-    "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices",
+    "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
+    "max_pool3d_with_indices",
 ]  # fmt: skip
 
 
@@ -58,7 +62,7 @@ def _windows(
     return [kernel, steps, pads, dilations], counts
 
 
-def _max_pool(
+def pool_largest(
     n: int,
     input: Operand,
     kernel_size: Sizes,
@@ -68,6 +72,7 @@ def _max_pool(
     ceil_mode: bool,
     with_indices: bool,
 ) -> tuple[Tensor, Tensor | None]:
+    """Max pooling over n spatial dims; also where the largest are, or None."""
     what = f"max_pool{n}d"
     x, without_batch = lift_images(input, what, n)
     (kernel, steps, pads, dilations), counts = _windows(
@@ -140,11 +145,10 @@ def adaptive_mean(x: Tensor, sizes: Sequence[int]) -> Tensor:
     return x
 
 
-def _adaptive_avg_pool(
-    n: int, input: Operand, output_size: int | Sequence[int | None] | None
-) -> Tensor:
-    what = f"adaptive_avg_pool{n}d"
-    x, without_batch = lift_images(input, what, n)
+def adaptive_sizes(
+    what: str, x: Tensor, n: int, output_size: int | Sequence[int | None] | None
+) -> tuple[int, ...]:
+    """The output's size along each spatial dim."""
     given = plain(output_size)
     wanted = list(given) if isinstance(given, Sequence) else [given] * n
     if len(wanted) == 1:
@@ -152,7 +156,16 @@ def _adaptive_avg_pool(
     if len(wanted) != n:
         raise ConfigError(f"{what}: output_size must have {n} numbers, got {output_size!r}")
     sizes = [old if size is None else size for size, old in zip(wanted, x.shape[2:])]
-    return give_images(adaptive_mean(x, per_dim(what, "output_size", sizes, n, 1)), without_batch)
+    return per_dim(what, "output_size", sizes, n, 1)
+
+
+def _adaptive_avg_pool(
+    n: int, input: Operand, output_size: int | Sequence[int | None] | None
+) -> Tensor:
+    what = f"adaptive_avg_pool{n}d"
+    x, without_batch = lift_images(input, what, n)
+    sizes = adaptive_sizes(what, x, n, output_size)
+    return give_images(adaptive_mean(x, sizes), without_batch)
 
 
 def max_pool1d(
@@ -196,7 +209,7 @@ def max_pool1d(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(
+    y, index = pool_largest(
         1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
     return y if index is None else (y, index)
@@ -232,7 +245,7 @@ def max_pool1d_with_indices(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    y, index = pool_largest(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
     assert index is not None
     return y, index
 
@@ -344,7 +357,7 @@ def max_pool2d(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(
+    y, index = pool_largest(
         2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
     return y if index is None else (y, index)
@@ -380,7 +393,7 @@ def max_pool2d_with_indices(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    y, index = pool_largest(2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
     assert index is not None
     return y, index
 
@@ -497,7 +510,7 @@ def max_pool3d(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(
+    y, index = pool_largest(
         3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
     return y if index is None else (y, index)
@@ -533,7 +546,7 @@ def max_pool3d_with_indices(
     ShapeError
         If the input has other dims, or no window fits.
     """
-    y, index = _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    y, index = pool_largest(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
     assert index is not None
     return y, index
 
@@ -607,6 +620,155 @@ def adaptive_avg_pool3d(input: Operand, output_size: int | Sequence[int | None] 
         If the input has other dims.
     """
     return _adaptive_avg_pool(3, input, output_size)
+
+
+def _lp_pool(
+    n: int,
+    input: Operand,
+    norm_type: float,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    ceil_mode: bool,
+) -> Tensor:
+    what = f"lp_pool{n}d"
+    x, without_batch = lift_images(input, what, n)
+    if math.isinf(norm_type):
+        sign = 1.0 if norm_type > 0 else -1.0
+        y, _ = pool_largest(n, pointwise.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode, False)
+        return give_images(y * sign, without_batch)
+    if not norm_type:
+        raise ConfigError(f"{what}: norm_type must not be 0")
+    taps = math.prod(per_dim(what, "kernel_size", kernel_size, n, 1))
+    mean = _avg_pool(n, x**norm_type, kernel_size, stride, 0, ceil_mode, True, None)
+    # Where all are 0, a power below 1 has no gradient, and relu's is 0.
+    total = pointwise.sign(mean) * activations.relu(pointwise.abs(mean)) * float(taps)
+    return give_images(total ** (1.0 / norm_type), without_batch)
+
+
+def lp_pool1d(
+    input: Operand,
+    norm_type: float,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The p-norm of each window: ``(sum of x ** p) ** (1 / p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, L)``, or without N.
+    norm_type : float
+        p, not 0; infinity: the largest magnitude.
+    kernel_size : int
+        Size of a window.
+    stride : int, optional
+        Elements from one window to the next; kernel_size by default.
+    ceil_mode : bool
+        Whether a last window may hang over the end; its mean counts for what it lacks.
+
+    Returns
+    -------
+    Tensor
+        A number for each window.
+
+    Raises
+    ------
+    ConfigError
+        For sizes out of range, or p of 0.
+    ShapeError
+        If the input has other dims, or no window fits.
+
+    Notes
+    -----
+    As in torch no magnitudes are taken: for an odd p terms of both signs cancel, and for one that
+    is no integer those of negative numbers are NaN.
+    """
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Operand,
+    norm_type: float,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The p-norm of each window: ``(sum of x ** p) ** (1 / p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, H, W)``, or without N.
+    norm_type : float
+        p, not 0; infinity: the largest magnitude.
+    kernel_size : int or (int, int)
+        Size of a window.
+    stride : int or (int, int), optional
+        Elements from one window to the next; kernel_size by default.
+    ceil_mode : bool
+        Whether a last window may hang over the end; its mean counts for what it lacks.
+
+    Returns
+    -------
+    Tensor
+        A number for each window.
+
+    Raises
+    ------
+    ConfigError
+        For sizes out of range, or p of 0.
+    ShapeError
+        If the input has other dims, or no window fits.
+
+    Notes
+    -----
+    As in torch no magnitudes are taken: for an odd p terms of both signs cancel, and for one that
+    is no integer those of negative numbers are NaN.
+    """
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Operand,
+    norm_type: float,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The p-norm of each window: ``(sum of x ** p) ** (1 / p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(N, C, D, H, W)``, or without N.
+    norm_type : float
+        p, not 0; infinity: the largest magnitude.
+    kernel_size : int or (int, int, int)
+        Size of a window.
+    stride : int or (int, int, int), optional
+        Elements from one window to the next; kernel_size by default.
+    ceil_mode : bool
+        Whether a last window may hang over the end; its mean counts for what it lacks.
+
+    Returns
+    -------
+    Tensor
+        A number for each window.
+
+    Raises
+    ------
+    ConfigError
+        For sizes out of range, or p of 0.
+    ShapeError
+        If the input has other dims, or no window fits.
+
+    Notes
+    -----
+    As in torch no magnitudes are taken: for an odd p terms of both signs cancel, and for one that
+    is no integer those of negative numbers are NaN.
+    """
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 make_eager(globals(), __all__)

@@ -17,8 +17,8 @@ from hotloop.nn.functional.bands import apply_band
 from hotloop.nn.functional.pooling import adaptive_mean
 
 __all__ = [
-    "channel_shuffle", "interpolate", "pixel_shuffle", "pixel_unshuffle", "upsample",
-    "upsample_bilinear", "upsample_nearest",
+    "channel_shuffle", "interpolate", "native_channel_shuffle", "pixel_shuffle",
+    "pixel_unshuffle", "upsample", "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
 
 Row = dict[int, float]
@@ -381,6 +381,27 @@ def channel_shuffle(input: Operand, groups: int) -> Tensor:
     n, c, *dims = x.shape
     parts = views.transpose(views.reshape(x, (n, g, c // g, *dims)), 1, 2)
     return views.reshape(parts, x.shape)
+
+
+def native_channel_shuffle(input: Operand, groups: int) -> Tensor:
+    """channel_shuffle under torch's other name.
+
+    Parameters
+    ----------
+    input, groups
+        As of channel_shuffle.
+
+    Returns
+    -------
+    Tensor
+        As of channel_shuffle.
+
+    Raises
+    ------
+    ConfigError, ShapeError
+        As of channel_shuffle.
+    """
+    return channel_shuffle(input, groups)
 
 
 make_eager(globals(), __all__)
